@@ -1,0 +1,184 @@
+"""Is a program well posed, and in what order does one step compute its fields?
+
+Within a family of layers a definition may refer to the neighbouring layer at the same time; such a chain is fine as
+long as it runs one way, because a family has ends.
+"""
+
+from __future__ import annotations
+
+from sympy import Expr, S
+from sympy.core.function import AppliedUndef
+
+from derive.program.expressions import GaussianMatrix, Population, Product, t
+from derive.program.program import Definition, Program, ProgramError, gaussian
+
+
+def check(program: Program) -> None:
+    """Raise :class:`ProgramError` naming what is wrong with ``program``."""
+    known = {x.name for x in program.fields} | {x.name for x in program.given}
+    known |= set(program.scalars) | set(program.constants)
+    defined = {d.name for d in program.definitions}
+    for x in program.fields:
+        if x.name not in defined:
+            raise ProgramError(f"field {x.name} has no definition")
+    matrices = {gaussian(m).name for m in program.matrices}
+    for d in program.definitions:
+        if d.name not in known:
+            raise ProgramError(f"{d.lhs} is defined but {d.name} is not among the program's fields or scalars")
+        for atom in d.rhs.atoms(AppliedUndef):
+            name = str(atom.func)
+            if name in matrices or name in known or _is_activation(atom, known):
+                continue
+            raise ProgramError(f"{d.lhs} uses {atom}, but {name} is not among the program's fields, scalars or constants")
+        for product in d.products():
+            _check_product(program, d, product)
+    causal_order(program)
+
+
+def _is_activation(atom: AppliedUndef, known: set[str]) -> bool:
+    """A function of fields, such as phi(h(ell, mu, t)), rather than a field of indices."""
+    return any(str(a.func) in known for x in atom.args for a in x.atoms(AppliedUndef))
+
+
+def member(matrix: GaussianMatrix, product: Product) -> Expr:
+    """The value of the family's index in a product; raises if the product names no member."""
+    if matrix.index is None:
+        return S.Zero
+    if len(product.matrix.args) != 1:
+        raise ProgramError(f"{matrix.name} is a family of matrices: write {matrix.name}(ell), not {product.matrix}")
+    return product.matrix.args[0]
+
+
+def _check_product(program: Program, d: Definition, product: Product) -> None:
+    matrix = gaussian(program.matrix_of(product))
+    i = member(matrix, product)
+    shift = {matrix.index.index: i} if matrix.index else {}
+    acts_on, gives = (matrix.rows, matrix.cols) if product.transposed else (matrix.cols, matrix.rows)
+    for expected, found, what in (
+        (acts_on, program.site_of(product.vector), f"is applied to {product.vector}"),
+        (gives, program.site_of(d.lhs), f"gives {d.lhs}"),
+    ):
+        site = expected.site.subs(shift) if expected.site is not None else None
+        if expected.name != found.name or (site is not None and found.site is not None and (site - found.site) != 0):
+            top = ".T" if product.transposed else ""
+            raise ProgramError(
+                f"{product.matrix}{top} {what}, which lives on {_place(found)}; it must live on {expected.name}"
+                f"{'' if site is None else f'({site})'}"
+            )
+
+
+def _place(p: Population) -> str:
+    return p.name if p.site is None else f"{p.name}({p.site})"
+
+
+def causal_order(program: Program) -> tuple[Definition, ...]:
+    """Definitions sorted so that each comes after what it uses at the same time.
+
+    Raises :class:`ProgramError` when a field depends on itself within a step.
+    """
+    definitions = program.definitions
+    uses = _uses(program)
+    order: list[int] = []
+    for component in _components(uses):
+        if len(component) > 1 or component[0] in uses[component[0]]:
+            _chains_run_one_way(component, uses, definitions)
+        order += _within(component, uses, definitions)
+    return tuple(definitions[i] for i in order)
+
+
+def _uses(program: Program) -> list[dict[int, set[Expr]]]:
+    """For each definition, which others it needs at the same time, and how many layers away."""
+    table: list[dict[int, set[Expr]]] = []
+    for d in program.definitions:
+        needs: dict[int, set[Expr]] = {}
+        for a in () if d.evolves else d.rhs.atoms(AppliedUndef):
+            if not a.args or a.args[-1] != t:
+                continue
+            for j, e in enumerate(program.definitions):
+                if e.name == str(a.func) and (shift := _shift(program, d, e, a)) is not None:
+                    needs.setdefault(j, set()).add(shift)
+        table.append(needs)
+    return table
+
+
+def _shift(program: Program, d: Definition, e: Definition, atom: AppliedUndef) -> Expr | None:
+    """The layer of ``atom`` less that of ``d.lhs``; None when ``e`` does not define ``atom``."""
+    fields = (program.field_of(d.name), program.field_of(e.name))
+    if not all(x is not None and x.layered for x in fields):
+        return S.Zero
+    if _is_end(e) and _is_end(d) and (atom.args[0] - e.lhs.args[0]).is_zero is False:
+        return None
+    if _is_end(e) or _is_end(d):
+        return S.Zero  # an end of a family depends on no other member
+    return atom.args[0] - d.lhs.args[0]  # type: ignore[no-any-return]
+
+
+def _components(uses: list[dict[int, set[Expr]]]) -> list[list[int]]:
+    """Strongly connected components, each after those that it needs (Tarjan)."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    found: list[list[int]] = []
+
+    def visit(v: int) -> None:
+        index[v] = low[v] = len(index)
+        stack.append(v)
+        for w in uses[v]:
+            if w not in index:
+                visit(w)
+                low[v] = min(low[v], low[w])
+            elif w in stack:
+                low[v] = min(low[v], index[w])
+        if low[v] == index[v]:
+            cut = stack.index(v)
+            found.append(sorted(stack[cut:]))
+            del stack[cut:]
+
+    for v in range(len(uses)):
+        if v not in index:
+            visit(v)
+    return found
+
+
+def _chains_run_one_way(component: list[int], uses: list[dict[int, set[Expr]]], ds: tuple[Definition, ...]) -> None:
+    """Every cycle must climb (or every cycle descend) the layers; else a field needs itself.
+
+    Cycles all have positive shift exactly when the weights ``n shift - 1`` leave no negative cycle.
+    """
+    n = len(component) + 1
+    edges = [(v, w, x) for v in component for w, xs in uses[v].items() if w in component for x in xs]
+    if all(x.is_Integer for *_, x in edges):
+        for sign in (1, -1):
+            distance = dict.fromkeys(component, 0)
+            for _ in range(n):
+                moved = False
+                for v, w, x in edges:
+                    if (best := distance[v] + sign * n * int(x) - 1) < distance[w]:
+                        distance[w], moved = best, True
+                if not moved:
+                    return
+    names = " -> ".join(str(ds[i].lhs) for i in (*component, component[0]))
+    raise ProgramError(f"a field depends on itself within a step: {names}")
+
+
+def _within(component: list[int], uses: list[dict[int, set[Expr]]], ds: tuple[Definition, ...]) -> list[int]:
+    """Ends of a family first, then by what is needed in the same layer."""
+    order: list[int] = []
+
+    def visit(v: int) -> None:
+        if v in order:
+            return
+        for w, shifts in uses[v].items():
+            if w in component and w != v and S.Zero in shifts:
+                visit(w)
+        order.append(v)
+
+    for v in sorted(component, key=lambda i: (not _is_end(ds[i]), i)):
+        visit(v)
+    return order
+
+
+def _is_end(d: Definition) -> bool:
+    """A definition of one member, such as h(1, mu, t), rather than of a family."""
+    site = d.lhs.args[0] if d.lhs.args else S.Zero
+    return not any(site.has(r.index) for r in d.ranges)

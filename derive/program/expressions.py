@@ -1,0 +1,196 @@
+"""What a user writes a network with: populations, matrices and the vectors they act on.
+
+A vector over a population is written entry by entry, as an ordinary SymPy expression in fields such as
+``h(ell, mu, t)``.  The one operation that mixes entries, a matrix applied to a vector, is the unevaluated
+node :class:`Product`; the one that sums over them is :class:`Mean`.  Nothing here knows any mean-field theory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sympy import Expr, Function, Integer, S, Symbol, Tuple, sympify
+from sympy.core.function import AppliedUndef
+
+t = Symbol("t", nonnegative=True)
+s = Symbol("s", nonnegative=True)
+ell = Symbol("ell", integer=True)
+L = Symbol("L", integer=True, positive=True)
+P = Symbol("P", integer=True, positive=True)
+mu = Symbol("mu", integer=True, positive=True)
+alpha = Symbol("alpha", integer=True, positive=True)
+gamma0 = Symbol("gamma0", positive=True)
+eta = Symbol("eta", positive=True)
+
+
+class Product(Expr):
+    """``Product(M, transposed, v)``: the matrix named ``M`` (or its transpose) applied to the vector ``v``."""
+
+    def __new__(cls, matrix: Any, transposed: Any, vector: Any) -> Product:
+        return Expr.__new__(cls, sympify(matrix), Integer(bool(transposed)), sympify(vector))  # type: ignore[return-value]
+
+    @property
+    def matrix(self) -> Expr:
+        """The matrix, with its layer index: ``W(ell)``."""
+        return self.args[0]  # type: ignore[return-value]
+
+    @property
+    def transposed(self) -> bool:
+        """True when the transpose is applied (a backward use)."""
+        return bool(self.args[1])
+
+    @property
+    def vector(self) -> Expr:
+        """The vector that the matrix is applied to, entry by entry."""
+        return self.args[2]  # type: ignore[return-value]
+
+    def _latex(self, printer: Any, *_: Any) -> str:
+        top = r"^{\top}" if self.transposed else ""
+        return rf"{printer._print(self.matrix)}{top}\,{printer.parenthesize(self.vector, 50)}"
+
+    def _sympystr(self, printer: Any, *_: Any) -> str:
+        return f"{printer._print(self.matrix)}{'.T' if self.transposed else ''} @ {printer._print(self.vector)}"
+
+
+class Mean(Expr):
+    """``Mean(v)``: the average of the entries of ``v`` over its population, ``(1/n) sum_i v_i``."""
+
+    def __new__(cls, vector: Any) -> Mean:
+        return Expr.__new__(cls, sympify(vector))  # type: ignore[return-value]
+
+    def _latex(self, printer: Any, *_: Any) -> str:
+        return rf"\overline{{{printer._print(self.args[0])}}}"
+
+
+@dataclass(frozen=True)
+class Population:
+    """A set of units that grows with N.
+
+    ``ratio`` is its size over N.  ``given`` populations (the input space) carry only fixed vectors, known by their
+    inner products per unit.
+
+    >>> Population("layer").at(ell + 1).site
+    ell + 1
+    """
+
+    name: str
+    ratio: Expr = S.One
+    given: bool = False
+    site: Expr | None = None
+
+    def at(self, site: Any) -> Population:
+        """The member of a family of populations with layer index ``site``."""
+        return Population(self.name, self.ratio, self.given, sympify(site))
+
+
+@dataclass(frozen=True)
+class IndexRange:
+    """``index`` runs over the integers ``lower..upper``, both included; both may be symbolic."""
+
+    index: Symbol
+    lower: Expr
+    upper: Expr
+
+    def subs(self, *args: Any, **kwargs: Any) -> IndexRange:
+        """The same range with its bounds substituted."""
+        return IndexRange(
+            self.index, sympify(self.lower).subs(*args, **kwargs), sympify(self.upper).subs(*args, **kwargs)
+        )
+
+    @property
+    def limits(self) -> Tuple:
+        """As SymPy's ``Sum`` takes it."""
+        return Tuple(self.index, self.lower, self.upper)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A vector that is recomputed at every step; ``Field(...)(ell, mu, t)`` is one of its entries.
+
+    ``layered`` fields carry their population's layer index as first argument; the time comes last.
+    """
+
+    name: str
+    population: Population
+    layered: bool = False
+
+    def __call__(self, *indices: Any) -> AppliedUndef:
+        return Function(self.name)(*indices)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class GivenVector:
+    """Fixed vectors ``x(mu)`` on a given population, known through the kernel ``x(mu).x(alpha)/D``."""
+
+    name: str
+    population: Population
+    kernel: str
+
+    def __call__(self, *indices: Any) -> AppliedUndef:
+        return Function(self.name)(*indices)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class GaussianMatrix:
+    """A matrix with iid N(0, variance/N) entries at initialisation, or a family of them with index ``index``.
+
+    ``sources`` names the Gaussian field that a product with the matrix (with its transpose) turns into;
+    ``responses`` the response function that comes with it.  For a square matrix on one population,
+    ``symmetry`` is the correlation of M_ij with M_ji.
+    """
+
+    name: str
+    rows: Population
+    cols: Population
+    variance: Expr = S.One
+    index: IndexRange | None = None
+    symmetry: Expr = S.Zero
+    sources: tuple[str, str] = ("u", "r")
+    responses: tuple[str, str] | None = None
+
+    @property
+    def symbol(self) -> Expr:
+        """``W(ell)`` for a family, ``W`` otherwise."""
+        return Function(self.name)(self.index.index) if self.index else Symbol(self.name)
+
+    def __call__(self, site: Any) -> _Handle:
+        return _Handle(Function(self.name)(site))
+
+    def __matmul__(self, vector: Any) -> Product:
+        return Product(Symbol(self.name), False, vector)
+
+    @property
+    def T(self) -> _Handle:  # noqa: N802 - the usual name of a transpose
+        """The transpose, to be applied with ``@``."""
+        return _Handle(Symbol(self.name), transposed=True)
+
+
+@dataclass(frozen=True)
+class _Handle:
+    """One member of a family of matrices, to be applied with ``@``."""
+
+    symbol: Expr
+    transposed: bool = False
+
+    @property
+    def T(self) -> _Handle:  # noqa: N802
+        return _Handle(self.symbol, not self.transposed)
+
+    def __matmul__(self, vector: Any) -> Product:
+        return Product(self.symbol, self.transposed, vector)
+
+
+@dataclass(frozen=True)
+class GaussianVector:
+    """A vector parameter with iid N(0, variance) entries at initialisation; ``source`` names it in the theory."""
+
+    name: str
+    population: Population
+    variance: Expr = S.One
+    source: str = "r"
+
+    @property
+    def symbol(self) -> Symbol:
+        """The name by which definitions refer to the vector."""
+        return Symbol(self.name)

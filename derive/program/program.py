@@ -1,0 +1,246 @@
+"""A Program: one training step of a network, written down, with the memory of its weights.
+
+A Program says which vectors are computed from which at every step (:class:`Definition`), which matrices are
+Gaussian at first, and how weights accumulate updates.  It is checked when it is made; the mean-field limit is taken
+elsewhere (:mod:`derive.meanfield`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sympy import Expr, Function, S, Symbol, preorder_traversal, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.program.expressions import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    IndexRange,
+    L,
+    Mean,
+    Population,
+    Product,
+    t,
+)
+from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector, TrainingRule
+
+
+class ProgramError(ValueError):
+    """A program that does not describe a training run; the message says which part and why."""
+
+
+@dataclass(frozen=True)
+class Definition:
+    """``lhs = rhs`` at every step, for all indices in ``ranges``; with ``evolves``, ``d lhs/dt = rhs``."""
+
+    lhs: AppliedUndef
+    rhs: Expr
+    ranges: tuple[IndexRange, ...] = ()
+    evolves: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the field that is defined."""
+        return str(self.lhs.func)
+
+    def products(self) -> list[Product]:
+        """The matrix products on the right-hand side."""
+        return sorted(self.rhs.atoms(Product), key=str)
+
+
+@dataclass(frozen=True)
+class Program:
+    """How a network is trained.
+
+    ``scalars`` are deterministic numbers recomputed at each step (outputs, errors); ``constants`` functions known
+    beforehand (targets, kernels of the data).  ``notation`` maps a vector, written at ``(ell, mu, t)``, to the name of
+    its correlation function; what is not named there is called ``C_<vector>``.  ``scale`` is factored out of response
+    functions (the papers use gamma0).  Raises :class:`ProgramError` when a definition uses something undefined, a matrix
+    is applied to a vector of another population, or a field depends on itself within a step.
+
+    >>> from derive.program import mlp
+    >>> [d.name for d in mlp(3).causal_order()]
+    ['h', 'h', 'f', 'Delta', 'g', 'g']
+    """
+
+    name: str
+    rule: TrainingRule
+    fields: tuple[Field, ...]
+    definitions: tuple[Definition, ...]
+    matrices: tuple[GaussianMatrix | TrainedMatrix, ...] = ()
+    vectors: tuple[GaussianVector | TrainedVector, ...] = ()
+    given: tuple[GivenVector, ...] = ()
+    scalars: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+    notation: Mapping[Expr, str] = field(default_factory=dict)
+    scale: Expr = S.One
+    depth: Expr = L
+
+    def __post_init__(self) -> None:
+        from derive.program.checks import check
+
+        check(self)
+
+    # -- looking things up -----------------------------------------------------------------------------------------
+
+    def field_of(self, name: str) -> Field | None:
+        """The field called ``name``, or None."""
+        return next((x for x in self.fields if x.name == name), None)
+
+    def given_of(self, name: str) -> GivenVector | None:
+        """The given vector called ``name``, or None."""
+        return next((x for x in self.given if x.name == name), None)
+
+    def matrix_of(self, product: Product) -> GaussianMatrix | TrainedMatrix:
+        """The matrix a product uses.  Raises :class:`ProgramError` if the program has none of that name."""
+        name = str(product.matrix.func) if product.matrix.args else str(product.matrix)
+        for m in self.matrices:
+            if gaussian(m).name == name:
+                return m
+        raise ProgramError(f"matrix {name} is applied but not among the program's matrices")
+
+    def site_of(self, vector: Expr) -> Population:
+        """The population on which ``vector`` lives.
+
+        Raises :class:`ProgramError` when its fields live on different ones.
+        """
+        found: dict[tuple[str, Expr | None], Population] = {}
+        for atom in vector.atoms(AppliedUndef):
+            name = str(atom.func)
+            if (x := self.field_of(name)) is not None:
+                population = x.population.at(atom.args[0]) if x.layered else x.population
+            elif (v := self.given_of(name)) is not None:
+                population = v.population
+            else:
+                continue
+            found[(population.name, population.site)] = population
+        if len(found) != 1:
+            places = sorted(f"{n}({i})" if i is not None else n for n, i in found) or ["none"]
+            raise ProgramError(f"{vector} must live on one population, but its fields live on: {', '.join(places)}")
+        return next(iter(found.values()))
+
+    def trained(self) -> Iterator[TrainedMatrix | TrainedVector]:
+        """Every weight that training moves."""
+        for w in (*self.matrices, *self.vectors):
+            if isinstance(w, TrainedMatrix | TrainedVector):
+                yield w
+
+    # -- other programs from this one -------------------------------------------------------------------------------
+
+    def causal_order(self) -> tuple[Definition, ...]:
+        """The definitions in an order in which one step can compute them."""
+        from derive.program.checks import causal_order
+
+        return causal_order(self)
+
+    def at_depth(self, depth: int) -> Program:
+        """The same program with ``L`` replaced by an integer number of hidden layers."""
+        if depth < 1:
+            raise ProgramError(f"depth = {depth}: a network has at least one hidden layer")
+        return self.map(lambda e: sympify(e).subs(L, depth))
+
+    def with_rule(self, rule: TrainingRule) -> Program:
+        """The same program trained by another rule."""
+        matrices = tuple(replace(m, rule=rule) if isinstance(m, TrainedMatrix) else m for m in self.matrices)
+        vectors = tuple(replace(v, rule=rule) if isinstance(v, TrainedVector) else v for v in self.vectors)
+        return replace(self, rule=rule, matrices=matrices, vectors=vectors)
+
+    def map(self, fun: Any) -> Program:
+        """Apply ``fun`` to every expression in the program."""
+
+        def pop(p: Population) -> Population:
+            return p if p.site is None else p.at(fun(p.site))
+
+        def ranges(rs: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
+            return tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in rs)
+
+        def gauss(m: GaussianMatrix) -> GaussianMatrix:
+            index = ranges((m.index,))[0] if m.index else None
+            return replace(m, rows=pop(m.rows), cols=pop(m.cols), index=index)
+
+        def matrix(m: GaussianMatrix | TrainedMatrix) -> GaussianMatrix | TrainedMatrix:
+            if isinstance(m, GaussianMatrix):
+                return gauss(m)
+            u = m.update
+            moved = Outer(fun(u.coefficient), fun(u.left), fun(u.right), ranges(u.over))
+            return replace(m, initial=gauss(m.initial), update=moved)
+
+        def vector(v: GaussianVector | TrainedVector) -> GaussianVector | TrainedVector:
+            if isinstance(v, GaussianVector):
+                return replace(v, population=pop(v.population))
+            u = v.update
+            moved = Along(fun(u.coefficient), fun(u.vector), ranges(u.over))
+            return replace(v, initial=replace(v.initial, population=pop(v.initial.population)), update=moved)
+
+        return replace(
+            self,
+            definitions=tuple(
+                replace(d, lhs=fun(d.lhs), rhs=fun(d.rhs), ranges=ranges(d.ranges)) for d in self.definitions
+            ),
+            matrices=tuple(matrix(m) for m in self.matrices),
+            vectors=tuple(vector(v) for v in self.vectors),
+            notation={fun(k): v for k, v in self.notation.items()},
+            depth=fun(self.depth),
+        )
+
+    def drop_idle_indices(self) -> Program:
+        """The same program with every index removed from fields that do not depend on it.
+
+        In a linear network this finds that the backward fields are the same for all samples.  The least set of
+        dependences consistent with the definitions is kept: an index stays only if data carry it in.
+        """
+        kept = _needed_positions(self)
+
+        def prune(e: Any) -> Any:
+            e = sympify(e)
+            table = {
+                a: Function(str(a.func))(*[x for i, x in enumerate(a.args) if i in kept[str(a.func)]])
+                for a in e.atoms(AppliedUndef)
+                if str(a.func) in kept
+            }
+            return e.xreplace(table)
+
+        pruned = self.map(prune)
+        slim = tuple(
+            replace(d, ranges=tuple(r for r in d.ranges if d.lhs.has(r.index) or d.rhs.has(r.index)))
+            for d in pruned.definitions
+        )
+        return replace(pruned, definitions=slim)
+
+
+def gaussian(m: GaussianMatrix | TrainedMatrix) -> GaussianMatrix:
+    """The matrix at initialisation."""
+    return m.initial if isinstance(m, TrainedMatrix) else m
+
+
+def _needed_positions(program: Program) -> dict[str, set[int]]:
+    names = {x.name for x in program.fields} | set(program.scalars)
+    kept: dict[str, set[int]] = {n: set() for n in names}
+    for d in program.definitions:
+        for i, arg in enumerate(d.lhs.args):
+            layered = (x := program.field_of(d.name)) is not None and x.layered and i == 0
+            if layered or arg == t:
+                kept[d.name].add(i)
+    changed = True
+    while changed:
+        changed = False
+        for d in program.definitions:
+            for i, arg in enumerate(d.lhs.args):
+                if i in kept[d.name] or not isinstance(arg, Symbol):
+                    continue
+                for node in preorder_traversal(d.rhs):
+                    if not isinstance(node, AppliedUndef) or not node.has(arg):
+                        continue
+                    name = str(node.func)
+                    if name not in names or any(node.args[j].has(arg) for j in kept[name] if node.args[j] != t):
+                        kept[d.name].add(i)
+                        changed = True
+                        break
+    return kept
+
+
+__all__ = ["Definition", "Mean", "Program", "ProgramError", "gaussian"]
