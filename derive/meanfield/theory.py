@@ -1,0 +1,228 @@
+"""A Theory: what the large-size limit makes of a Program, as data.
+
+Sources with their covariances, single-site equations in causal order, order parameters with their definitions, and
+for each term where it came from.  Printing, expansion, limits and compiling only read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sympy import Add, Eq, Expr, Integer, S, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.program.expressions import IndexRange, L
+from derive.program.program import Program
+
+if TYPE_CHECKING:
+    from derive.printing.render import Show
+
+
+@dataclass(frozen=True)
+class Term:
+    """One term of an equation, and where it came from.
+
+    ``kind`` is ``source``, ``response``, ``memory`` or ``definition``; ``matrix`` the matrix that gave it, if one did.
+    """
+
+    expr: Expr
+    kind: str
+    matrix: str = ""
+    rule: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.expr}   [{self.kind}{', ' + self.matrix if self.matrix else ''}: {self.rule}]"
+
+
+@dataclass(frozen=True)
+class Equation:
+    """``lhs = sum of terms``, for all indices in ``ranges``."""
+
+    lhs: Expr
+    terms: tuple[Term, ...]
+    ranges: tuple[IndexRange, ...] = ()
+
+    @property
+    def rhs(self) -> Expr:
+        """The right-hand side."""
+        return Add(*[x.expr for x in self.terms])
+
+    @property
+    def eq(self) -> Eq:
+        """As a SymPy equation."""
+        return Eq(self.lhs, self.rhs, evaluate=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the field that the equation determines."""
+        return str(next(iter(sorted(self.lhs.atoms(AppliedUndef), key=str))).func)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A Gaussian field: ``<symbol partner> = covariance``, zero with every other source.
+
+    ``partner`` is the same field (or, for cross-correlated pairs, another) at the primed indices.
+    """
+
+    symbol: AppliedUndef
+    partner: AppliedUndef
+    covariance: Expr
+    ranges: tuple[IndexRange, ...] = ()
+    matrix: str = ""
+
+
+@dataclass(frozen=True)
+class OrderParameter:
+    """A deterministic function of the theory and its definition as an average.
+
+    ``kind`` is ``correlation`` or ``response``; ``causal`` says of a response whether it vanishes for ``s > t``
+    (``"past"``) or already for ``s = t`` (``"strict"``).
+    """
+
+    symbol: AppliedUndef
+    definition: Expr
+    kind: str
+    ranges: tuple[IndexRange, ...] = ()
+    causal: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name, such as ``Phi``."""
+        return str(self.symbol.func)
+
+
+@dataclass(frozen=True)
+class Theory:
+    """The mean-field theory of a program."""
+
+    program: Program
+    sources: tuple[Source, ...]
+    equations: tuple[Equation, ...]
+    order_parameters: tuple[OrderParameter, ...]
+    scalars: tuple[Equation, ...]
+    observables: tuple[Equation, ...] = ()
+    reduction: str = ""
+
+    def equation(self, name: str, site: Any = None) -> Equation:
+        """The equation of the field ``name`` (of its member at ``site``).  Raises KeyError if there is none."""
+        for e in (*self.equations, *self.scalars):
+            if e.name == name and (site is None or sympify(e.lhs).args[0] == sympify(site)):
+                return e
+        raise KeyError(f"no equation for {name}{'' if site is None else f'({site}, ...)'}")
+
+    def order_parameter(self, name: str) -> OrderParameter:
+        """The order parameter called ``name``.  Raises KeyError if there is none."""
+        for q in self.order_parameters:
+            if q.name == name:
+                return q
+        raise KeyError(f"no order parameter {name}; there are {', '.join(q.name for q in self.order_parameters)}")
+
+    def responses(self) -> tuple[OrderParameter, ...]:
+        """The response functions."""
+        return tuple(q for q in self.order_parameters if q.kind == "response")
+
+    def correlations(self) -> tuple[OrderParameter, ...]:
+        """The correlation functions."""
+        return tuple(q for q in self.order_parameters if q.kind == "correlation")
+
+    def explain(self, name: str) -> str:
+        """For each term of a field's equations: the matrix and the rule that it came from."""
+        lines = []
+        for e in (*self.equations, *self.scalars):
+            if e.name == name:
+                lines += [f"{e.lhs} ="] + [f"    {x}" for x in e.terms]
+        if not lines:
+            raise KeyError(f"no equation for {name}")
+        return "\n".join(lines)
+
+    def map(self, fun: Callable[[Expr], Expr]) -> Theory:
+        """The theory with ``fun`` applied to every expression."""
+
+        def rs(ranges: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
+            return tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in ranges)
+
+        def eqs(equations: tuple[Equation, ...]) -> tuple[Equation, ...]:
+            return tuple(
+                Equation(fun(e.lhs), tuple(replace(x, expr=fun(x.expr)) for x in e.terms), rs(e.ranges))
+                for e in equations
+            )
+
+        return replace(
+            self,
+            program=self.program.map(fun),
+            sources=tuple(
+                replace(
+                    u, symbol=fun(u.symbol), partner=fun(u.partner), covariance=fun(u.covariance), ranges=rs(u.ranges)
+                )
+                for u in self.sources
+            ),
+            equations=eqs(self.equations),
+            order_parameters=tuple(
+                replace(q, symbol=fun(q.symbol), definition=fun(q.definition), ranges=rs(q.ranges))
+                for q in self.order_parameters
+            ),
+            scalars=eqs(self.scalars),
+            observables=eqs(self.observables),
+        )
+
+    def at_depth(self, depth: int) -> Theory:
+        """The theory of a network with ``depth`` hidden layers: families become their members."""
+        if depth < 1:
+            raise ValueError(f"depth = {depth}: must be at least 1")
+        fixed = self.map(lambda e: sympify(e).subs(L, Integer(depth)))
+
+        def unroll(items: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(x for item in items for x in _members(item))
+
+        return replace(
+            fixed,
+            sources=unroll(fixed.sources),
+            equations=unroll(fixed.equations),
+            order_parameters=unroll(fixed.order_parameters),
+            scalars=unroll(fixed.scalars),
+            observables=unroll(fixed.observables),
+        )
+
+    # -- seeing it -------------------------------------------------------------------------------------------------
+
+    def render(self, show: Show = "all", format: str = "text") -> str:
+        """The theory as text, LaTeX, srepr or JSON; ``show`` picks a part (``single-site``, ``responses``, ...)."""
+        from derive.printing.render import render
+
+        return render(self, show, format)
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def _repr_latex_(self) -> str:
+        return self.render(format="latex")
+
+
+def _members(item: Any) -> Iterator[Any]:
+    """The members of a family over a layer index with integer bounds; the item itself if it is no family."""
+    family = next((r for r in item.ranges if r.index.name == "ell"), None)
+    if family is None:
+        yield item
+        return
+    if not (sympify(family.lower).is_Integer and sympify(family.upper).is_Integer):
+        raise ValueError(f"the layers {family.lower}..{family.upper} are not a list yet: give the depth as an integer")
+    rest = tuple(r for r in item.ranges if r is not family)
+    for value in range(int(family.lower), int(family.upper) + 1):
+        changes: dict[str, Any] = {"ranges": rest}
+
+        def at(e: Expr, value: int = value) -> Expr:
+            return sympify(e).subs(family.index, Integer(value))  # type: ignore[no-any-return]
+
+        if isinstance(item, Equation):
+            changes |= {"lhs": at(item.lhs), "terms": tuple(replace(x, expr=at(x.expr)) for x in item.terms)}
+        elif isinstance(item, Source):
+            changes |= {k: at(getattr(item, k)) for k in ("symbol", "partner", "covariance")}
+        else:
+            changes |= {k: at(getattr(item, k)) for k in ("symbol", "definition")}
+        yield replace(item, **changes)
+
+
+__all__ = ["Equation", "OrderParameter", "S", "Source", "Term", "Theory"]
