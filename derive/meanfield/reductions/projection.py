@@ -157,6 +157,7 @@ class _Projection:
             both = self.weighted(cross, first)
             up = self.projected
             found.append(Source(u.symbol, up(site, s), cross, (*layers, first), u.matrix))
+            found.append(Source(up(site, t), u.partner, self.weighted(u.covariance, first), (*layers, second), u.matrix))
             found.append(Source(up(site, t), up(site, s), both, layers, u.matrix))
         return tuple(found)
 

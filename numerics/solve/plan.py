@@ -1,0 +1,229 @@
+"""What one step of the march must compute, and in what order.
+
+Which correlations and responses are needed follows from the table: those that kernels, covariances and scalars read,
+those that were asked for, and what these need in turn.  The order within a step is a topological sort; a cycle means
+that the theory is not causal and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from derive.program.expressions import t
+from numerics.compile.table import Kernel, Node, Request, Table
+
+Op = tuple[str, Node, Node]
+"""``("kernel", i, l)``, ``("response", i, source)``, ``("past", i, j)``, ``("now", i, j)``, ``("scalar", x, x)``,
+``("hoist", x, x)``: one operation of a step."""
+
+
+class NotCausal(ValueError):
+    """A quantity of a step needs itself."""
+
+
+@dataclass
+class Plan:
+    """The operations of a step in order, and which arrays they fill."""
+
+    table: Table
+    wanted: tuple[Node, ...] = ()
+    responses: dict[tuple[Node, Node], None] = field(default_factory=dict)
+    rows: dict[tuple[Node, Node], None] = field(default_factory=dict)
+    diagonals: dict[tuple[Node, Node], None] = field(default_factory=dict)
+    order: list[Op] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rows_of = {r.field: r for r in self.table.fields}
+        self.scalar_names = {x.name for x in self.table.scalars}
+        self.reach = {r.field: self._reach(r.field) for r in self.table.fields}
+        self._need_everything()
+        self._sort()
+
+    # -- structure ---------------------------------------------------------------------------------------------------
+
+    def _reach(self, start: Node) -> set[Node]:
+        """Sources on which a field depends through its couplings (not its own)."""
+        seen: set[Node] = set()
+        todo = [c.field for c in self.rows_of[start].couplings]
+        while todo:
+            n = todo.pop()
+            if n not in seen:
+                seen.add(n)
+                todo += [c.field for c in self.rows_of[n].couplings]
+        return {src for n in seen if (src := self.rows_of[n].source) is not None}
+
+    def depends(self, i: Node, source: Node) -> bool:
+        """Does field ``i`` respond to ``source`` beyond being driven by it directly?"""
+        return source in self.reach[i]
+
+    def partners(self, source: Node | None) -> list[Node]:
+        """Sources with which ``source`` is correlated."""
+        return [b for (a, b) in self.table.covariances if a == source]
+
+    # -- what is needed ----------------------------------------------------------------------------------------------
+
+    def _need_everything(self) -> None:
+        for row in self.table.fields:
+            for c in row.couplings:
+                self._need_kernel(c.kernel)
+        for x in self.table.scalars:
+            for _, i, j in x.averages:
+                self._need_diagonal(i, j)
+        for n in self.wanted:
+            self._need_tensor(self.table.tensors[n])
+
+    def _need_kernel(self, kernel: Kernel) -> None:
+        for m in kernel.monomials:
+            for f in m.factors:
+                if f.tensor in self.table.tensors:
+                    self._need_tensor(self.table.tensors[f.tensor])
+
+    def _need_tensor(self, q: Request) -> None:
+        if q.kind == "response":
+            self._need_response(q.first, q.second)
+        else:
+            self._need_row(q.first, q.second)
+
+    def _need_response(self, i: Node, source: Node) -> None:
+        if (i, source) in self.responses or not self.depends(i, source):
+            return
+        self.responses[i, source] = None
+        for c in self.rows_of[i].couplings:
+            self._need_response(c.field, source)
+
+    def _need_source_terms(self, i: Node, j: Node) -> None:
+        own = self.rows_of[i].source
+        if own is None:
+            return
+        for k in dict.fromkeys(x.source for x in self.table.fields if x.source is not None):
+            if k != self.rows_of[j].source and not self.depends(j, k):
+                continue
+            if (own, k) not in self.table.covariances:
+                if (k, own) in self.table.covariances:
+                    raise NotCausal(f"<{own} {k}> is needed but only <{k} {own}> is known")
+                continue
+            self._need_kernel(self.table.covariances[own, k])
+            self._need_response(j, k)
+
+    def _need_row(self, i: Node, j: Node) -> None:
+        if (i, j) in self.rows:
+            return
+        self.rows[i, j] = None
+        for c in self.rows_of[i].couplings:
+            self._need_row(c.field, j)
+            self._need_row(j, c.field)
+        self._need_source_terms(i, j)
+        self._need_diagonal(i, j)
+
+    def _need_diagonal(self, i: Node, j: Node) -> None:
+        if (i, j) in self.diagonals or (j, i) in self.diagonals:
+            return
+        self.diagonals[i, j] = None
+        for c in self.rows_of[i].couplings:
+            self._need_row(j, c.field)
+        self._need_source_terms(i, j)
+
+    # -- order within a step -----------------------------------------------------------------------------------------
+
+    def _operations(self) -> Iterator[Op]:
+        for r in self.table.fields:
+            for c in r.couplings:
+                yield "kernel", r.field, c.field
+        for i, k in self.responses:
+            yield "response", i, k
+        for i, j in self.rows:
+            yield "past", i, j
+        for i, j in self.diagonals:
+            yield "now", i, j
+        for x in self.table.scalars:
+            yield "scalar", (x.name, None), (x.name, None)
+        for h in self.table.hoisted:
+            yield "hoist", h.tensor, h.tensor
+
+    def needs(self, op: Op) -> Iterator[Op]:
+        """The operations of the same step that must come before ``op``."""
+        kind, i, j = op
+        if kind == "kernel":
+            yield from self._reads(next(c.kernel for c in self.rows_of[i].couplings if c.field == j))
+        elif kind == "scalar":
+            row = next(x for x in self.table.scalars if x.name == i[0])
+            for _, a, b in row.averages:
+                yield self._diagonal(a, b)
+            for _, name in row.inputs:
+                if name in self.scalar_names:
+                    yield "scalar", (name, None), (name, None)
+        elif kind == "hoist":
+            for f in next(h for h in self.table.hoisted if h.tensor == i).factors:
+                if f.tensor[0] in self.scalar_names:
+                    yield "scalar", f.tensor, f.tensor
+        else:
+            row_i = self.rows_of[i]
+            for c in row_i.couplings:
+                yield "kernel", i, c.field
+                if c.kernel.inclusive:
+                    yield from self._inclusive(kind, c.field, j)
+                if kind == "now":
+                    yield "past", j, c.field
+            if kind == "now" or kind == "past":
+                yield from self._source_reads(row_i.source, j, kind)
+
+    def _inclusive(self, kind: str, field_: Node, j: Node) -> Iterator[Op]:
+        if kind == "response":
+            if (field_, j) in self.responses:
+                yield "response", field_, j
+        elif kind == "past":
+            yield "past", field_, j
+        else:
+            yield self._diagonal(field_, j)
+
+    def _source_reads(self, own: Node | None, j: Node, kind: str) -> Iterator[Op]:
+        if own is None:
+            return
+        for k in self.partners(own):
+            if k != self.rows_of[j].source and not self.depends(j, k):
+                continue
+            yield from self._reads(self.table.covariances[own, k], inclusive=kind == "now")
+            if kind == "now" and (j, k) in self.responses:
+                yield "response", j, k
+
+    def _reads(self, kernel: Kernel, inclusive: bool | None = None) -> Iterator[Op]:
+        """What the row of a kernel reads; inclusive rows also read values at equal time."""
+        inclusive = kernel.inclusive if inclusive is None else inclusive
+        for m in kernel.monomials:
+            for f in m.factors:
+                name = f.tensor[0]
+                if f.tensor in self.table.tensors:
+                    q = self.table.tensors[f.tensor]
+                    if q.kind == "response":
+                        if (q.first, q.second) in self.responses:
+                            yield "response", q.first, q.second
+                    else:
+                        yield "past", q.first, q.second
+                        if inclusive:
+                            yield self._diagonal(q.first, q.second)
+                elif name in self.scalar_names and (t in f.indices or inclusive):
+                    yield "scalar", f.tensor, f.tensor
+                elif inclusive and any(h.tensor == f.tensor for h in self.table.hoisted):
+                    yield "hoist", f.tensor, f.tensor
+
+    def _diagonal(self, i: Node, j: Node) -> Op:
+        return ("now", i, j) if (i, j) in self.diagonals else ("now", j, i)
+
+    def _sort(self) -> None:
+        state: dict[Op, int] = {}
+
+        def visit(op: Op, path: tuple[Op, ...]) -> None:
+            if state.get(op) == 2:
+                return
+            if state.get(op) == 1:
+                names = " -> ".join(f"{k} {a}{b}" for k, a, b in (*path[path.index(op) :], op))
+                raise NotCausal(f"within a step these need each other: {names}")
+            state[op] = 1
+            for other in self.needs(op):
+                visit(other, (*path, op))
+            state[op] = 2
+            self.order.append(op)
+
+        for op in self._operations():
+            visit(op, ())
