@@ -108,7 +108,7 @@ class _Lowering:
 
     def kernel(self, expr: Expr, row: Symbol | None, col: Symbol | None, inclusive: bool = False) -> Kernel:
         open_axes = {x for x in (row, col, s, t) if x is not None}
-        monomials = tuple(self.monomial(c, fs, open_axes) for c, fs in _products(expr))
+        monomials = tuple(self.monomial(c, fs, open_axes) for c, fs in products(expr))
         return Kernel(row, col, monomials, inclusive)
 
     def monomial(self, coefficient: Expr, factors: tuple[AppliedUndef, ...], axes: set[Symbol]) -> Monomial:
@@ -174,12 +174,12 @@ def _pair(body: Expr) -> list[AppliedUndef]:
     return atoms
 
 
-def _products(expr: Expr) -> Iterable[tuple[Expr, tuple[AppliedUndef, ...]]]:
+def products(expr: Expr) -> Iterable[tuple[Expr, tuple[AppliedUndef, ...]]]:
     """``expr`` as a sum of coefficient times tensors, with inner sums flattened into the index names."""
     expr = expr.expand()
     if isinstance(expr, Add):
         for x in expr.args:
-            yield from _products(x)
+            yield from products(x)
         return
     coefficient: Expr = S.One
     factors: list[AppliedUndef] = []
@@ -196,9 +196,9 @@ def _products(expr: Expr) -> Iterable[tuple[Expr, tuple[AppliedUndef, ...]]]:
     if not sums:
         yield coefficient, tuple(factors)
         return
-    for c, inner in _products(sums[0].function):
+    for c, inner in products(sums[0].function):
         rest = Mul(*sums[1:])
-        for c2, more in _products(rest) if sums[1:] else [(S.One, ())]:
+        for c2, more in products(rest) if sums[1:] else [(S.One, ())]:
             yield coefficient * c * c2, (*factors, *inner, *more)
 
 

@@ -47,6 +47,7 @@ class March:
     correlations: dict[tuple[Node, Node], Array]
     responses: dict[tuple[Node, Node], Array]
     scalars: dict[str, Array]
+    hoisted: dict[Node, Array]
 
     def correlation(self, i: Node, j: Node) -> Array:
         """``<x_i(t) x_j(s)>``; symmetric completion where only one triangle was marched."""
@@ -149,7 +150,7 @@ class _Sweep:
                 self.check(step)
                 if progress is not None:
                     progress(step + 1, self.T)
-        return March(self.plan, self.T, self.n, self.C, self.R, self.scalars)
+        return March(self.plan, self.T, self.n, self.C, self.R, self.scalars, self.hoisted)
 
     def check(self, step: int) -> None:
         for name, a in self.scalars.items():

@@ -1,0 +1,48 @@
+"""Evaluate what a theory defines from its order parameters, such as the tangent kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Symbol
+
+from derive.meanfield.theory import Equation
+from derive.program.expressions import s, t
+from numerics.compile.lower import node, products
+from numerics.compile.table import Node
+
+Array = NDArray[np.float64]
+
+
+def evaluate(
+    equation: Equation, tensors: Mapping[Node, Array], data: Mapping[str, Array], constants: Mapping[Symbol, float]
+) -> Array:
+    """The right-hand side of ``equation`` on arrays.
+
+    ``tensors[name, layer]`` has its axes in the order of the theory's arguments (samples, then t, s).  The result has
+    axes t, s, samples of the left-hand side.
+    """
+    samples = [x for x in equation.lhs.args if x not in (t, s)]
+    axes = [t, s, *samples]
+    total: Array | None = None
+    for coefficient, factors in products(equation.rhs.doit()):
+        letters: dict[Symbol, str] = {}
+        arrays, inputs = [], []
+        for f in factors:
+            array = tensors[node(f)] if node(f) in tensors else data[str(f.func)]
+            arrays.append(array)
+            names = [x for x in f.args if isinstance(x, Symbol)]
+            inputs.append("".join(letters.setdefault(x, chr(97 + len(letters))) for x in names))
+        used = [x for x in axes if x in letters]
+        value = np.einsum(f"{','.join(inputs)}->{''.join(letters[x] for x in used)}", *arrays)
+        shape = iter(value.shape)
+        value = _number(coefficient, constants) * value.reshape([next(shape) if x in letters else 1 for x in axes])
+        total = value if total is None else total + value
+    assert total is not None
+    return total
+
+
+def _number(e: Expr, constants: Mapping[Symbol, float]) -> float:
+    return float(e.subs(dict(constants)))
