@@ -1,0 +1,43 @@
+"""`dmft derive`: the equations of an experiment, as text, LaTeX, SymPy source or JSON."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from numerics.commands.common import SpecFile
+from numerics.experiment import Experiment
+
+
+class Show(StrEnum):
+    """The parts of a theory."""
+
+    SINGLE_SITE = "single-site"
+    ORDER_PARAMETERS = "order-parameters"
+    RESPONSES = "responses"
+    ACTION = "action"
+    SADDLE_POINT = "saddle-point"
+    ALL = "all"
+
+
+class Format(StrEnum):
+    """The forms it is printed in."""
+
+    TEXT = "text"
+    LATEX = "latex"
+    SREPR = "srepr"
+    JSON = "json"
+
+
+def derive(
+    file: SpecFile,
+    show: Annotated[Show, typer.Option(help="The part of the theory to print.")] = Show.ALL,
+    form: Annotated[Format, typer.Option("--format", help="The form to print it in.")] = Format.TEXT,
+) -> None:
+    """Print the derived mean-field equations; network.depth may be "L"."""
+    experiment = Experiment.load(file)
+    from numerics.theory import theory_of
+
+    typer.echo(theory_of(experiment).render(show.value, form.value))

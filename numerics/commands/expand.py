@@ -1,0 +1,57 @@
+"""`dmft expand`: the power series in gamma0, as symbols and as numbers."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from numerics.commands.common import (
+    AsJson,
+    NetcdfOut,
+    SpecFile,
+    check_netcdf,
+    load_numeric,
+    naming_the_key,
+    print_json,
+    report,
+)
+from numerics.experiment import Experiment
+
+
+class Form(StrEnum):
+    """The forms the series is printed in."""
+
+    TEXT = "text"
+    LATEX = "latex"
+
+
+def expand(
+    file: SpecFile,
+    order: Annotated[int, typer.Option(min=0, metavar="n", help="The highest power of gamma0.")],
+    show: Annotated[Form | None, typer.Option(help="Print the series itself, in this form.")] = None,
+    output: NetcdfOut = None,
+    as_json: AsJson = False,
+) -> None:
+    """Expand in gamma0. With --show, print the series, and compute nothing unless -o asks for numbers.
+
+    To print the series network.depth may be "L".
+    """
+    symbols_only = show is not None and output is None
+    experiment = Experiment.load(file) if symbols_only else load_numeric(file)
+    check_netcdf(output)
+    import numerics.expand
+
+    extra = {}
+    if show is not None:
+        extra = {"series": numerics.expand.series(experiment, order).render(show.value)}
+        if not as_json:
+            typer.echo(extra["series"])
+    if symbols_only:
+        if as_json:
+            print_json(extra)
+        return
+    with naming_the_key(experiment):
+        result = numerics.expand.expand(experiment, order)
+    report(result, output, as_json, extra)

@@ -1,0 +1,36 @@
+"""`dmft verify`: derive, expand, solve, simulate, and say how well they agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from numerics.commands.common import SpecFile, check_folder, load_numeric, naming_the_key, progress
+
+SHOWN_ORDER = 2
+
+
+def verify(
+    file: SpecFile,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write results and figure here.")
+    ] = None,
+) -> None:
+    """Print the equations and a table of checks with error bars; exit 1 if a check fails."""
+    experiment = load_numeric(file)
+    check_folder(output)
+    import numerics.expand
+    import numerics.verify
+    from numerics.theory import theory_of
+
+    typer.echo(theory_of(experiment).render("all", "text"))
+    typer.echo(numerics.expand.series(experiment, SHOWN_ORDER).render("text"))
+    with naming_the_key(experiment), progress("verify") as meter:
+        report = numerics.verify.verify(experiment, out_dir=output, progress=meter)
+    typer.echo(report.table())
+    if report.figure is not None:
+        typer.echo(f"figure: {report.figure}")
+    if not report.passed:
+        raise typer.Exit(1)

@@ -1,0 +1,50 @@
+"""What can go wrong, as types: the command line turns each into its exit status.
+
+`SpecError` (exit 2) is bad input; `NumericsError` (exit 3) is a computation that gave no result, with
+`Diverged` for dynamics that left every bound and `NotConverged` for a solver that missed its tolerance.
+"""
+
+from __future__ import annotations
+
+from numerics.toml import value_to_toml
+
+
+class SpecError(ValueError):
+    """An experiment that is refused before anything runs.
+
+    Attributes: `key`, the dotted path in the experiment file or the option of the command; `value`, what
+    was given (None if nothing was); `problem`, what is wrong with it; `accepted`, what would do.
+
+    >>> str(SpecError("training.learning_rate", -0.1, "must be greater than 0", "a positive number"))
+    'training.learning_rate = -0.1: must be greater than 0 (accepted: a positive number)'
+    >>> str(SpecError("data.targets", None, "is missing", "the name of a .npy file of shape (P,)"))
+    'data.targets: is missing (accepted: the name of a .npy file of shape (P,))'
+    """
+
+    def __init__(self, key: str, value: object, problem: str, accepted: str) -> None:
+        self.key = key
+        self.value = value
+        self.problem = problem
+        self.accepted = accepted
+        given = "" if value is None else f" = {_short(value)}"
+        super().__init__(f"{key}{given}: {problem} (accepted: {accepted})")
+
+    def __reduce__(self) -> tuple[type[SpecError], tuple[str, object, str, str]]:
+        return SpecError, (self.key, self.value, self.problem, self.accepted)
+
+
+class NumericsError(ArithmeticError):
+    """A computation that ended without a result."""
+
+
+class Diverged(NumericsError):
+    """The dynamics left every bound: a smaller learning rate is needed."""
+
+
+class NotConverged(NumericsError):
+    """A solver did not reach the tolerance that was asked of it."""
+
+
+def _short(value: object, limit: int = 80) -> str:
+    text = value_to_toml(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

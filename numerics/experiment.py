@@ -1,0 +1,196 @@
+"""An experiment: what its TOML file says, checked, with the arrays it names.
+
+    experiment = Experiment.load("digits.toml")
+    experiment.kernel, experiment.targets, experiment.network.gamma0, experiment.times
+
+Everything that can be wrong with it is refused here, as a `SpecError`, before anything runs.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from numerics.errors import SpecError
+from numerics.samples import Array, Samples, make_samples, read_samples
+from numerics.spec import Data, Network, Solver, Spec, Training, parse
+from numerics.toml import tables_to_toml
+
+__all__ = ["Experiment", "SpecError"]
+
+LOG_GRID_DECADES = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A validated spec with its samples; immutable. Make one with `load`, `from_dict` or `replace`.
+
+    Attributes: `spec`, the pydantic model of the file; `samples`, None only if the depth is a symbol and the
+    file has no [data]; `path` of the file, None if there is none; `text`, the TOML that results keep.
+    """
+
+    spec: Spec
+    samples: Samples | None
+    path: Path | None
+    text: str
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Reads and checks an experiment file; raises SpecError."""
+        path = Path(path)
+        accepted = "an experiment file in TOML"
+        try:
+            text = path.read_text(encoding="utf-8")
+            tables = tomllib.loads(text)
+        except FileNotFoundError:
+            raise SpecError("file", str(path), "no such file", accepted) from None
+        except OSError as error:
+            raise SpecError("file", str(path), f"cannot be read: {error.strerror}", accepted) from None
+        except UnicodeDecodeError as error:
+            raise SpecError("file", str(path), f"is not UTF-8 text: {error.reason}", accepted) from None
+        except tomllib.TOMLDecodeError as error:
+            raise SpecError("file", str(path), f"is not valid TOML: {error}", accepted) from None
+        spec = parse(tables)
+        samples = None if spec.data is None else read_samples(spec.data, path.parent)
+        return cls(spec, samples, path, text)
+
+    @classmethod
+    def from_dict(
+        cls,
+        tables: Mapping[str, Any],
+        *,
+        inputs: ArrayLike | None = None,
+        kernel: ArrayLike | None = None,
+        targets: ArrayLike | None = None,
+        folder: str | Path = ".",
+    ) -> Self:
+        """Checks tables like those of a file; arrays given here stand in for files.
+
+        >>> e = Experiment.from_dict(
+        ...     {"network": {"depth": 2}, "training": {"learning_rate": 0.1, "steps": 3}},
+        ...     kernel=[[1.0]], targets=[1.0])
+        >>> e.depth, e.times
+        (2, array([0., 1., 2., 3.]))
+        """
+        if targets is None:
+            spec = parse(tables)
+            samples = None if spec.data is None else read_samples(spec.data, Path(folder))
+            return cls(spec, samples, None, _text(spec))
+        if (inputs is None) == (kernel is None):
+            raise SpecError("data.inputs", None, "give inputs or kernel, not both or neither", "one array")
+        spec = parse({"data": {}, **tables})
+        samples = make_samples(
+            targets=np.asarray(targets),
+            inputs=None if inputs is None else np.asarray(inputs),
+            kernel=None if kernel is None else np.asarray(kernel),
+        )
+        return cls(spec, samples, None, _text(spec))
+
+    def replace(self, changes: Mapping[str, object]) -> Self:
+        """A copy with keys changed by dotted path, checked again; None drops a key. The samples are kept.
+
+        >>> e = Experiment.from_dict({"network": {"depth": "L"}})
+        >>> e.replace({"network.gamma0": 0.5}).network.gamma0
+        0.5
+        """
+        tables = self.spec.model_dump(exclude_unset=True)
+        for path, value in changes.items():
+            section, _, key = path.partition(".")
+            if section == "data":
+                raise SpecError(path, value, "replace keeps the samples", "keys of the other tables")
+            table = tables.setdefault(section, {})
+            table.pop(key, None)
+            if value is not None:
+                table[key] = value
+        spec = parse(tables)
+        return type(self)(spec, self.samples, self.path, _text(spec))
+
+    @property
+    def network(self) -> Network:
+        """The table [network]."""
+        return self.spec.network
+
+    @property
+    def data(self) -> Data | None:
+        """The table [data]."""
+        return self.spec.data
+
+    @property
+    def training(self) -> Training:
+        """The table [training]."""
+        return self.spec.training
+
+    @property
+    def solver(self) -> Solver:
+        """The table [solver]."""
+        return self.spec.solver
+
+    @property
+    def symbolic(self) -> bool:
+        """Whether the depth is the symbol L: enough to derive and to print, not to compute."""
+        return self.spec.symbolic
+
+    @property
+    def depth(self) -> int:
+        """The number of hidden layers; raises SpecError if it is a symbol."""
+        depth = self.network.depth
+        if isinstance(depth, str):
+            raise SpecError("network.depth", depth, "numbers need a depth that is one", "an integer >= 1")
+        return depth
+
+    @property
+    def kernel(self) -> Array:
+        """K^x = x.x/D, read-only, shape (P, P)."""
+        return self._known_samples.kernel
+
+    @property
+    def targets(self) -> Array:
+        """y, read-only, shape (P,)."""
+        return self._known_samples.targets
+
+    @property
+    def inputs(self) -> Array | None:
+        """x, read-only, shape (P, D), or None if only the kernel was given."""
+        return self._known_samples.inputs
+
+    @property
+    def effective_rate(self) -> float:
+        """What multiplies the sum over samples in an update: eta, or eta/P (mean); flow has eta = 1."""
+        rate = self.training.learning_rate if self.training.rule == "gd" else 1.0
+        if rate is None:  # only a symbolic spec may leave it out
+            raise SpecError("training.learning_rate", None, "is missing", "a positive number")
+        return rate / len(self.targets) if self.training.loss == "mean" else rate
+
+    @property
+    def times(self) -> Array:
+        """The output times: 0, 1, ..., steps for gd; `points` times from 0 to `time` for flow.
+
+        The log grid is 0 and then a geometric progression over the last four decades up to `time`.
+        """
+        training = self.training
+        if training.rule == "gd":
+            if training.steps is None:
+                raise SpecError("training.steps", None, "is missing", "an integer >= 1")
+            return np.arange(training.steps + 1, dtype=np.float64)
+        if training.time is None:
+            raise SpecError("training.time", None, "is missing", "a positive number")
+        if training.grid == "uniform" or training.points == 2:
+            return np.linspace(0.0, training.time, training.points)
+        first = training.time * 10.0**-LOG_GRID_DECADES
+        return np.concatenate([[0.0], np.geomspace(first, training.time, training.points - 1)])
+
+    @property
+    def _known_samples(self) -> Samples:
+        if self.samples is None:
+            raise SpecError("data", None, "is missing", "a table [data]")
+        return self.samples
+
+
+def _text(spec: Spec) -> str:
+    return tables_to_toml(spec.model_dump(exclude_unset=True, exclude_none=True))

@@ -1,0 +1,157 @@
+"""Figures of results. Each function draws and returns what it drew; none of them shows a window.
+
+Matplotlib is imported when the first figure is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from numerics.files import replacing
+from numerics.results import STDERR
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MARKERS = "os^Dv"
+
+
+def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
+    """Training loss against time on a logarithmic scale, with error bars if there are standard errors."""
+    ax = _axes(ax)
+    artists = _curve(ax, result, "train_loss", **style)
+    ax.set(xlabel=_time_label(result), ylabel="training loss", yscale="log")
+    return artists
+
+
+def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
+    """tr Phi^l(t,t)/P (full lines) and G^l(t,t) (dashed) against time, one colour a layer.
+
+    A kernel that the result does not hold is left out.
+    """
+    ax = _axes(ax)
+    artists = []
+    for name, line in (("Phi", "-"), ("G", "--")):
+        if not _holds(result, name):
+            continue
+        kernel = _equal_time(result, name)
+        for layer in kernel.layer.values:
+            label = rf"tr $\Phi^{{{layer}}}/P$" if name == "Phi" else rf"$G^{{{layer}}}$"
+            row = {"color": _colour(layer), "linestyle": line, "label": label, **style}
+            artists += _curve(ax, kernel.sel(layer=layer), name, **row)
+    ax.set(xlabel=_time_label(result), ylabel="kernels at equal times")
+    if artists:
+        ax.legend(ncols=2, fontsize="small")
+    return artists
+
+
+def plot_verify(
+    theory: xr.Dataset,
+    networks: Mapping[str, xr.Dataset],
+    *,
+    others: Mapping[str, xr.Dataset] | None = None,
+    figure: Figure | None = None,
+) -> Figure:
+    """Theory (black line) through finite networks (points with error bars): the loss, and kernels per layer.
+
+    `networks` are named results of `simulate`, such as {"N = 256": ...}; `others`, such as a truncated
+    expansion, are drawn dotted. Every result is on its own output times.
+    """
+    from matplotlib.figure import Figure
+
+    figure = figure or Figure(figsize=(11.0, 4.2), layout="constrained")
+    names = [name for name in ("Phi", "G") if _holds(theory, name)]
+    panels = figure.subplots(1, 1 + len(names), squeeze=False)[0]
+    plot_loss(theory, ax=panels[0], color="black", label="theory")
+    for name, other in (others or {}).items():
+        plot_loss(other, ax=panels[0], linestyle=":", label=name)
+    for index, (name, network) in enumerate(networks.items()):
+        plot_loss(_thinned(network), ax=panels[0], label=name, **_points(index))
+    panels[0].legend()
+    for panel, name in zip(panels[1:], names, strict=True):
+        _kernel_panel(panel, name, theory, networks)
+    return figure
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Writes the figure, in the format of the suffix; on any failure `path` is as it was before."""
+    with replacing(path) as beside:
+        figure.savefig(beside, dpi=150)
+
+
+def _kernel_panel(ax: Axes, name: str, theory: xr.Dataset, networks: Mapping[str, xr.Dataset]) -> None:
+    kernel = _equal_time(theory, name)
+    for layer in kernel.layer.values:
+        own = {"color": _colour(layer), "label": f"layer {layer}"}
+        _curve(ax, kernel.sel(layer=layer), name, **own)
+    for index, network in enumerate(networks.values()):
+        if not _holds(network, name):
+            continue
+        points = _thinned(_equal_time(network, name))
+        for layer in points.layer.values:
+            _curve(ax, points.sel(layer=layer), name, **_points(index), color=_colour(layer))
+    label = r"tr $\Phi^\ell(t,t)/P$" if name == "Phi" else r"$G^\ell(t,t)$"
+    ax.set(xlabel=_time_label(theory), ylabel=label)
+    ax.legend()
+
+
+def _curve(ax: Axes, result: xr.Dataset, name: str, **style: Any) -> list[Artist]:
+    """One variable over time: a line, or points with error bars if `name_stderr` is there."""
+    times, values = result.time.values, result[name].values
+    if name + STDERR in result:
+        return [ax.errorbar(times, values, yerr=result[name + STDERR].values, **style)]  # type: ignore[list-item]
+    return list(ax.plot(times, values, **style))
+
+
+def _holds(result: xr.Dataset, name: str) -> bool:
+    return name in result or f"{name}_trace" in result
+
+
+def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
+    """The kernel and its standard error at t = s, averaged over samples: (layer, time).
+
+    The average of the samples' standard errors bounds the standard error of the average from above.
+    """
+    if name not in result:
+        trace = result[[f"{name}_trace"]].rename({f"{name}_trace": name}) / result.sizes["sample"]
+        return _equal_time(trace.expand_dims(sample=1, sample_=1), name)
+    chosen = result[[each for each in (name, name + STDERR) if each in result]]
+    time = xr.DataArray(np.arange(result.sizes["time"]), dims="time")
+    chosen = chosen.isel(time=time, time_=time)
+    if name == "Phi":
+        sample = xr.DataArray(np.arange(result.sizes["sample"]), dims="sample")
+        chosen = chosen.isel(sample=sample, sample_=sample).mean("sample")
+    return chosen.assign_coords(time=result.time.values)
+
+
+def _thinned(result: xr.Dataset) -> xr.Dataset:
+    """About thirty of the times: more points than that hide the line below them."""
+    return result.isel(time=slice(None, None, max(1, result.sizes["time"] // 30)))
+
+
+def _points(index: int) -> dict[str, Any]:
+    marker = MARKERS[index % len(MARKERS)]
+    return {"linestyle": "none", "marker": marker, "markersize": 4, "fillstyle": "none"}
+
+
+def _colour(layer: int) -> str:
+    return f"C{(int(layer) - 1) % 10}"
+
+
+def _time_label(result: xr.Dataset) -> str:
+    return str(result.time.attrs.get("long_name", "time"))
+
+
+def _axes(ax: Axes | None) -> Axes:
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots()[1]

@@ -1,0 +1,145 @@
+"""Labelled results: what every variable is called, which dimensions it has, and its way to NetCDF and JSON.
+
+result = dataset({"train_loss": loss, "G": g}, times=times, spec=experiment.text, seed=0)
+save(result, "out.nc"); load("out.nc"); to_json(result)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from numerics.files import replacing
+
+STDERR = "_stderr"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """The dimensions of a result variable and its name in words and in the papers' symbols."""
+
+    dims: tuple[str, ...]
+    long_name: str
+
+
+VARIABLES: Mapping[str, Variable] = {
+    "train_loss": Variable(("time",), "training loss: mean over samples of Delta_mu(t)^2"),
+    "error": Variable(("time", "sample"), "error Delta_mu(t) = y_mu - f_mu(t)"),
+    "Phi": Variable(
+        ("layer", "time", "time_", "sample", "sample_"), "feature kernel Phi^l_{mu alpha}(t,s); H^l if linear"
+    ),
+    "Phi_trace": Variable(("layer", "time", "time_"), "sum over samples of Phi^l_{mu mu}(t,s)"),
+    "G": Variable(("layer", "time", "time_"), "gradient kernel G^l(t,s)"),
+    "A": Variable(
+        ("layer", "time", "time_", "sample"), "response A^l_mu(t,s) of h^l_mu(t) to r^l(s), / gamma0"
+    ),
+    "B": Variable(
+        ("layer", "time", "time_", "sample"), "response B^l_mu(t,s) of g^{l+1}(t) to u^{l+1}_mu(s), / gamma0"
+    ),
+    "tangent_kernel": Variable(
+        ("time", "time_", "sample", "sample_"), "tangent kernel K_{mu alpha}(t,s), summed over layers"
+    ),
+    "tangent_kernel_trace": Variable(("time", "time_"), "sum over samples of K_{mu mu}(t,s)"),
+}
+
+
+def dataset(
+    values: Mapping[str, ArrayLike],
+    *,
+    times: ArrayLike,
+    spec: str,
+    status: str = "ok",
+    orders: ArrayLike | None = None,
+    **attributes: object,
+) -> xr.Dataset:
+    """A result with the contract's names, dimensions, coordinates and attributes.
+
+    `values` maps names of VARIABLES, or such a name with `_stderr`, to arrays of the dimensions given there;
+    with `orders` (powers of gamma0) every array has that leading dimension. Further `attributes` (seed,
+    wall_time_s, error estimates ...) are stored as they are, except those that are None. Raises KeyError for
+    an unknown name and ValueError for a wrong number of dimensions.
+
+    >>> result = dataset({"train_loss": [1.0, 0.5]}, times=[0.0, 1.0], spec="", seed=0)
+    >>> result.train_loss.sel(time=1.0).item(), result.attrs["seed"]
+    (0.5, 0)
+    """
+    lead = () if orders is None else ("order",)
+    arrays: dict[str, tuple[tuple[str, ...], np.ndarray[Any, Any], dict[str, str]]] = {}
+    sizes: dict[str, int] = {}
+    for name, value in values.items():
+        variable = VARIABLES[name.removesuffix(STDERR)]
+        array, dims = np.asarray(value), lead + variable.dims
+        if array.ndim != len(dims):
+            raise ValueError(f"{name} has shape {array.shape}, but its dimensions are {dims}")
+        long_name = variable.long_name
+        if name.endswith(STDERR):
+            long_name = f"standard error of the {long_name}"
+        arrays[name] = (dims, array, {"long_name": long_name})
+        sizes.update(zip(dims, array.shape, strict=True))
+    every_time = np.asarray(times, dtype=np.float64)
+    labels: dict[str, ArrayLike] = {
+        "time": every_time,
+        "time_": every_time,
+        "layer": np.arange(1, sizes.get("layer", 0) + 1),
+        "sample": np.arange(sizes.get("sample", 0)),
+        "sample_": np.arange(sizes.get("sample_", 0)),
+    }
+    coordinates = {name: label for name, label in labels.items() if name in sizes or name == "time"}
+    if orders is not None:
+        coordinates["order"] = np.asarray(orders)
+    metadata = {
+        "spec": spec,
+        "version": version("dmft-derive"),
+        "status": status,
+        **{key: _plain(value) for key, value in attributes.items() if value is not None},
+    }
+    return xr.Dataset(arrays, coordinates, metadata)
+
+
+def save(result: xr.Dataset, path: str | Path) -> None:
+    """Writes NetCDF (h5netcdf). On any failure, an interrupt included, `path` is as it was before."""
+    with replacing(path) as beside:
+        result.to_netcdf(beside, engine="h5netcdf")
+
+
+def load(path: str | Path) -> xr.Dataset:
+    """Reads a saved result into memory and closes the file."""
+    return xr.load_dataset(path, engine="h5netcdf")
+
+
+def to_json(result: xr.Dataset) -> dict[str, Any]:
+    """What `--json` prints: attributes, `time`, and the variables over time (and order); NaN becomes null.
+
+    >>> to_json(dataset({"train_loss": [1.0, np.nan]}, times=[0.0, 1.0], spec=""))["train_loss"]
+    [1.0, None]
+    """
+    curves = {
+        str(name): _listed(array.values)
+        for name, array in result.data_vars.items()
+        if set(array.dims) <= {"time", "order"}
+    }
+    labels = {str(name): _listed(result[name].values) for name in ("order", "time") if name in result.coords}
+    attributes = {str(key): _listed(np.asarray(value)) for key, value in result.attrs.items()}
+    return {**attributes, **labels, **curves}
+
+
+def _plain(value: object) -> object:
+    """NetCDF has no booleans: they are stored as 0 and 1."""
+    return int(value) if isinstance(value, bool | np.bool_) else value
+
+
+def _listed(array: np.ndarray[Any, Any]) -> Any:
+    def known(item: Any) -> Any:
+        if isinstance(item, list):
+            return [known(part) for part in item]
+        return None if isinstance(item, float) and not math.isfinite(item) else item
+
+    return known(array.tolist())

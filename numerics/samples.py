@@ -1,0 +1,147 @@
+"""Fixed samples: reads the arrays of [data] and refuses those that cannot be a kernel, inputs or targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from numerics.errors import SpecError
+from numerics.spec import Data
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """P samples: `kernel` K^x = x.x/D of shape (P, P), `targets` (P,), and `inputs` (P, D) if they are known.
+
+    All arrays are read-only.
+    """
+
+    kernel: Array
+    targets: Array
+    inputs: Array | None = None
+
+
+def read_samples(data: Data, folder: Path) -> Samples:
+    """The samples that [data] names, with paths relative to `folder`.
+
+    Raises SpecError for a missing or unreadable file, a wrong shape, numbers that are not finite, and a
+    kernel that is not symmetric positive semidefinite.
+    """
+    if (data.inputs is None) == (data.kernel is None):
+        given = "neither is given" if data.inputs is None else f'data.kernel = "{data.kernel}" is given too'
+        raise SpecError("data.inputs", data.inputs, given, "one of data.inputs and data.kernel")
+    if data.targets is None:
+        raise SpecError("data.targets", None, "is missing", "the name of a .npy file of shape (P,)")
+    return make_samples(
+        inputs=None if data.inputs is None else read_array("data.inputs", data.inputs, folder),
+        kernel=None if data.kernel is None else read_array("data.kernel", data.kernel, folder),
+        targets=read_array("data.targets", data.targets, folder),
+        names={"inputs": data.inputs, "kernel": data.kernel, "targets": data.targets},
+    )
+
+
+def make_samples(
+    *,
+    targets: NDArray[Any],
+    inputs: NDArray[Any] | None = None,
+    kernel: NDArray[Any] | None = None,
+    names: dict[str, str | None] | None = None,
+) -> Samples:
+    """Checked samples from arrays, `inputs` (P, D) or `kernel` (P, P); `names` are what refusals call them.
+
+    >>> make_samples(inputs=np.eye(2), targets=np.ones(2)).kernel
+    array([[0.5, 0. ],
+           [0. , 0.5]])
+    """
+    names = names or {}
+    y = _numbers("data.targets", names.get("targets"), targets)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1 or y.size == 0:
+        raise SpecError("data.targets", names.get("targets"), f"has shape {y.shape}", "shape (P,)")
+    x = None
+    if inputs is not None:
+        x = _numbers("data.inputs", names.get("inputs"), inputs)
+        k = _kernel_of_inputs(x, names.get("inputs"))
+    else:
+        assert kernel is not None
+        k = _checked_kernel(np.asarray(kernel), names.get("kernel"))
+    if len(k) != len(y):
+        source = "data.inputs" if x is not None else "data.kernel"
+        problem = f"has {len(y)} entries, but {source} has {len(k)} samples"
+        raise SpecError("data.targets", names.get("targets"), problem, f"shape ({len(k)},)")
+    return Samples(kernel=_frozen(k), targets=_frozen(y), inputs=None if x is None else _frozen(x))
+
+
+def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
+    """The array in the .npy file `name`; pickled objects are never loaded."""
+    path = folder / name
+    accepted = "a .npy file of numbers, its path relative to the experiment file"
+    try:
+        with path.open("rb") as file:
+            array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    except FileNotFoundError:
+        raise SpecError(key, name, f"no such file: {path}", accepted) from None
+    except (OSError, ValueError, EOFError) as error:
+        raise SpecError(key, name, f"cannot be read as an array: {error}", accepted) from None
+    return array
+
+
+def _numbers(key: str, name: str | None, array: NDArray[Any]) -> Array:
+    """A float64 copy; refuses what is not real or not finite, with the place of the first bad entry."""
+    array = np.asarray(array)
+    if array.dtype.kind not in "iuf":
+        raise SpecError(key, name, f"holds {array.dtype}", "real numbers")
+    numbers = array.astype(np.float64)
+    bad = np.argwhere(~np.isfinite(numbers))
+    if len(bad):
+        place = tuple(int(index) for index in bad[0])
+        problem = f"is {numbers[place]} at index {place} ({len(bad)} such entries)"
+        raise SpecError(key, name, problem, "finite numbers")
+    return numbers
+
+
+def _kernel_of_inputs(x: Array, name: str | None) -> Array:
+    if x.ndim != 2 or x.size == 0:
+        raise SpecError("data.inputs", name, f"has shape {x.shape}", "shape (P, D)")
+    with np.errstate(over="ignore", invalid="ignore"):
+        kernel: Array = x @ x.T / x.shape[1]
+    if not np.all(np.isfinite(kernel)):
+        raise SpecError("data.inputs", name, "has a kernel x.x/D that overflows", "inputs of order one")
+    return kernel
+
+
+def _checked_kernel(kernel: NDArray[Any], name: str | None) -> Array:
+    k = _numbers("data.kernel", name, kernel)
+    if k.ndim != 2 or k.shape[0] != k.shape[1] or k.size == 0:
+        raise SpecError("data.kernel", name, f"has shape {k.shape}", "shape (P, P)")
+    # rounding of the precision the file was written in, never finer than that of the eigenvalues below
+    eps = float(np.finfo(kernel.dtype).eps) if kernel.dtype.kind == "f" else 0.0
+    eps = max(eps, float(np.finfo(np.float64).eps))
+    scale = float(np.abs(k).max())
+    asymmetry = float(np.abs(k - k.T).max())
+    if asymmetry > eps * len(k) * scale:
+        row, column = (int(i) for i in np.unravel_index(np.abs(k - k.T).argmax(), k.shape))
+        problem = f"is not symmetric: its entries at ({row}, {column}) and back differ by {asymmetry:.6g}"
+        raise SpecError("data.kernel", name, problem, "a symmetric matrix")
+    k = (k + k.T) / 2
+    eigenvalues = np.linalg.eigvalsh(k)
+    tolerance = eps * len(k) * max(float(eigenvalues[-1]), 0.0)
+    if eigenvalues[0] < -tolerance:
+        problem = (
+            f"is not positive semidefinite: its most negative eigenvalue is {eigenvalues[0]:.6g} "
+            f"(rounding would excuse {-tolerance:.2g})"
+        )
+        raise SpecError("data.kernel", name, problem, "a positive semidefinite matrix")
+    return k
+
+
+def _frozen(array: Array) -> Array:
+    array.setflags(write=False)
+    return array

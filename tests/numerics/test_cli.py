@@ -1,0 +1,392 @@
+"""The command line: exit statuses, messages without traceback, and nothing written on refusal or interrupt.
+
+The computations behind the commands have their own tests; here they are stand-ins.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from numerics.cli import run
+from numerics.commands.common import progress
+from numerics.errors import Diverged, NotConverged
+from numerics.experiment import Experiment
+from numerics.results import dataset, load
+
+GOOD = """
+[network]
+depth = 2
+[data]
+inputs = "x.npy"
+targets = "y.npy"
+[training]
+learning_rate = 0.25
+steps = 3
+"""
+SYMBOLIC = '[network]\ndepth = "L"\n'
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    np.save(tmp_path / "x.npy", np.eye(2))
+    np.save(tmp_path / "y.npy", np.ones(2))
+    (tmp_path / "spec.toml").write_text(GOOD)
+    (tmp_path / "symbolic.toml").write_text(SYMBOLIC)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "spec.toml"
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+OWN_FILES = {"x.npy", "y.npy", "spec.toml", "symbolic.toml"}
+
+
+def a_result(experiment: Experiment, **extra: Any) -> xr.Dataset:
+    times = experiment.times
+    values: dict[str, Any] = {"train_loss": np.exp(-times), "G": np.ones((2, len(times), len(times)))}
+    return dataset(values | extra, times=times, spec=experiment.text)
+
+
+@dataclass
+class Fakes:
+    """What the stand-ins were called with, and what `solve`, `simulate`, `expand` and `verify` do."""
+
+    calls: list[tuple[str, dict[str, Any]]]
+    action: Callable[[Experiment], xr.Dataset]
+    passed: bool = True
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
+    fake = Fakes([], a_result)
+
+    def computing(name: str) -> Callable[..., xr.Dataset]:
+        def compute(experiment: Experiment, *positional: Any, **options: Any) -> xr.Dataset:
+            fake.calls.append((name, {**options, **({"order": positional[0]} if positional else {})}))
+            return fake.action(experiment)
+
+        return compute
+
+    def verify(experiment: Experiment, out_dir: Path | None, progress: object) -> SimpleNamespace:
+        fake.calls.append(("verify", {"out_dir": out_dir}))
+        fake.action(experiment)
+        return SimpleNamespace(table=lambda: "the table", figure=Path("figure.png"), passed=fake.passed)
+
+    @dataclass
+    class Entry:
+        number: str
+        verdict: str
+
+    def listing(rows: list[Entry], form: str) -> str:
+        if form == "json":
+            return json.dumps([{"number": row.number, "verdict": row.verdict} for row in rows])
+        return "\n".join(f"{row.number} {row.verdict}" for row in rows)
+
+    @dataclass
+    class Evidence:
+        number: str
+        passed: bool
+
+    def rendering(word: str) -> Callable[..., SimpleNamespace]:
+        return lambda *_: SimpleNamespace(render=lambda *how: " ".join([word, *how]))
+
+    def install(name: str, **contents: object) -> None:
+        module = ModuleType(name)
+        module.__dict__.update(contents)
+        monkeypatch.setitem(sys.modules, name, module)
+        parent, _, child = name.rpartition(".")
+        monkeypatch.setattr(importlib.import_module(parent), child, module, raising=False)
+
+    install("numerics.solve", solve=computing("solve"))
+    install("numerics.simulate", simulate=computing("simulate"))
+    install("numerics.expand", expand=computing("expand"), series=rendering("series"))
+    install("numerics.theory", theory_of=rendering("theory"))
+    install("numerics.verify", verify=verify)
+    install(
+        "numerics.verify.evidence", check=lambda rows: [Evidence(row.number, fake.passed) for row in rows]
+    )
+    install("derive.ledger", entries=lambda: (Entry("13", "agrees"), Entry("14", "misprint")), render=listing)
+    return fake
+
+
+COMPUTING = [
+    ["solve", "FILE"],
+    ["simulate", "FILE", "--width", "8", "--seeds", "2"],
+    ["expand", "FILE", "--order", "2"],
+    ["verify", "FILE"],
+]
+
+
+def command(words: list[str], file: Path | str) -> list[str]:
+    return [str(file) if word == "FILE" else word for word in words]
+
+
+@pytest.mark.parametrize("words", [*COMPUTING, ["derive", "FILE"]])
+@pytest.mark.parametrize(
+    ("broken", "named"),
+    [
+        (GOOD.replace("depth = 2", "depth = 0"), "network.depth = 0"),
+        (GOOD.replace("depth", "dept"), "network.dept = 2: unknown key, perhaps network.depth was meant"),
+        (GOOD.replace("0.25", "-0.25"), "training.learning_rate = -0.25"),
+        (GOOD.replace("steps = 3", "steps = 0"), "training.steps = 0"),
+        (GOOD.replace("x.npy", "z.npy"), 'data.inputs = "z.npy": no such file'),
+        ("[network", "is not valid TOML"),
+    ],
+)
+def test_bad_input_ends_with_2_and_one_line_naming_key_and_value(
+    spec: Path, fakes: Fakes, capsys: pytest.CaptureFixture[str], words: list[str], broken: str, named: str
+) -> None:
+    spec.write_text(broken)
+    assert run(command(words, spec)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("dmft: ")
+    assert named in err
+    assert err.count("\n") == 1
+    assert files(spec.parent) == OWN_FILES
+    assert fakes.calls == []
+
+
+def test_a_missing_file_ends_with_2(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["solve", "nowhere.toml"]) == 2
+    assert capsys.readouterr().err == (
+        'dmft: file = "nowhere.toml": no such file (accepted: an experiment file in TOML)\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["solve"],
+        ["solve", "spec.toml", "--kernels", "some"],
+        ["solve", "spec.toml", "--bogus"],
+        ["simulate", "spec.toml", "--width", "8"],
+        ["simulate", "spec.toml", "--width", "0", "--seeds", "2"],
+        ["simulate", "spec.toml", "--width", "8", "--seeds", "x"],
+        ["expand", "spec.toml"],
+        ["expand", "spec.toml", "--order", "-1"],
+        ["derive", "spec.toml", "--show", "everything"],
+        ["derive", "spec.toml", "--format", "html"],
+        ["solve", "spec.toml", "-o", "nowhere/out.nc"],
+        ["solve", "spec.toml", "-o", "."],
+        ["solve", "spec.toml", "--plot", "figure.docx"],
+        ["verify", "spec.toml", "-o", "spec.toml"],
+        ["verify", "spec.toml", "-o", "nowhere/out"],
+        ["nonsense"],
+    ],
+)
+def test_bad_arguments_end_with_2_before_anything_runs(
+    spec: Path, fakes: Fakes, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert run(arguments) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert fakes.calls == []
+    assert files(spec.parent) == OWN_FILES
+
+
+@pytest.mark.parametrize("words", COMPUTING)
+def test_a_symbolic_depth_gives_no_numbers(
+    spec: Path, fakes: Fakes, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert run(command(words, "symbolic.toml")) == 2
+    assert 'network.depth = "L"' in capsys.readouterr().err
+    assert fakes.calls == []
+
+
+def test_a_symbolic_depth_derives_and_expands_as_symbols(
+    spec: Path, fakes: Fakes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["derive", "symbolic.toml", "--show", "responses", "--format", "latex"]) == 0
+    assert capsys.readouterr().out == "theory responses latex\n"
+    assert run(["expand", "symbolic.toml", "--order", "2", "--show", "text"]) == 0
+    assert capsys.readouterr().out == "series text\n"
+    assert fakes.calls == []
+    assert run(["expand", "symbolic.toml", "--order", "2", "--show", "text", "-o", "out.nc"]) == 2
+
+
+OUTPUTS = [words for words in COMPUTING if words[0] != "verify"]
+
+
+@pytest.mark.parametrize("words", OUTPUTS)
+def test_results_are_printed_as_a_table_or_as_json_and_saved(
+    spec: Path, fakes: Fakes, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert run(command(words, spec)) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0] == "status: ok"
+    assert len(out.splitlines()) == 2 + 4
+    assert err == ""
+    assert run([*command(words, spec), "--json", "-o", "out.nc"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["time"] == [0.0, 1.0, 2.0, 3.0]
+    assert found["status"] == "ok"
+    assert load("out.nc").train_loss.values.tolist() == found["train_loss"]
+    assert files(spec.parent) == {*OWN_FILES, "out.nc"}
+
+
+def test_the_options_reach_the_computation(spec: Path, fakes: Fakes) -> None:
+    assert run(["solve", "spec.toml", "--kernels", "none"]) == 0
+    assert run(["simulate", "spec.toml", "--width", "8", "--seeds", "2"]) == 0
+    assert run(["expand", "spec.toml", "--order", "4"]) == 0
+    assert fakes.calls == [
+        ("solve", {"kernels": "none", "progress": None}),
+        ("simulate", {"width": 8, "seeds": 2, "rng": 0}),
+        ("expand", {"order": 4}),
+    ]
+
+
+def test_show_prints_the_series_before_the_numbers(
+    spec: Path, fakes: Fakes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["expand", "spec.toml", "--order", "2", "--show", "latex", "-o", "out.nc", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["series"] == "series latex"
+    assert len(found["train_loss"]) == 4
+
+
+def test_a_plot_is_written(spec: Path, fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["solve", "spec.toml", "--plot", "loss.png"]) == 0
+    assert Path("loss.png").read_bytes().startswith(b"\x89PNG")
+    assert "wrote loss.png" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", COMPUTING)
+@pytest.mark.parametrize(
+    ("failure", "named"),
+    [(Diverged("|f| = 1e9 at step 7"), "learning_rate = 0.25"), (NotConverged("late"), "rtol = 1e-08")],
+)
+def test_no_result_ends_with_3_names_key_and_value_and_writes_nothing(
+    spec: Path,
+    fakes: Fakes,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    failure: Exception,
+    named: str,
+) -> None:
+    def fail(experiment: Experiment) -> xr.Dataset:
+        raise failure
+
+    fakes.action = fail
+    assert run([*command(words, spec), "-o", "out"]) == 3
+    err = capsys.readouterr().err
+    assert named in err
+    assert str(failure) in err
+    assert err.count("\n") == 1
+    assert files(spec.parent) == OWN_FILES
+
+
+def test_an_interrupt_ends_with_130_and_leaves_what_was_there(
+    spec: Path, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("out.nc").write_bytes(b"older")
+
+    def half(self: xr.Dataset, target: Path, **options: object) -> None:
+        target.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", half)
+    assert run(["solve", "spec.toml", "-o", "out.nc"]) == 130
+    assert Path("out.nc").read_bytes() == b"older"
+    assert files(spec.parent) == {*OWN_FILES, "out.nc"}
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_failed_write_ends_with_2_and_says_why(
+    spec: Path, fakes: Fakes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(self: xr.Dataset, target: Path, **options: object) -> None:
+        raise OSError(28, "No space left on device", "out.nc")
+
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", full)
+    assert run(["solve", "spec.toml", "-o", "out.nc"]) == 2
+    assert capsys.readouterr().err == "dmft: out.nc: No space left on device\n"
+    assert files(spec.parent) == OWN_FILES
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_verify_prints_equations_table_and_figure_and_fails_with_a_check(
+    spec: Path, fakes: Fakes, capsys: pytest.CaptureFixture[str], passed: bool
+) -> None:
+    fakes.passed = passed
+    assert run(["verify", "spec.toml", "-o", "out"]) == (0 if passed else 1)
+    assert capsys.readouterr().out.splitlines() == [
+        "theory all text",
+        "series text",
+        "the table",
+        "figure: figure.png",
+    ]
+    assert fakes.calls == [("verify", {"out_dir": Path("out")})]
+
+
+def test_the_ledger_is_listed_and_checked(
+    spec: Path, fakes: Fakes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["ledger"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "13 agrees",
+        "14 misprint",
+        "2 entries: 1 agrees, 1 misprint",
+    ]
+    assert run(["ledger", "--json", "--check"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["number"] for row in found["entries"]] == ["13", "14"]
+    fakes.passed = False
+    assert run(["ledger", "--check"]) == 1
+    assert "0 of 2 pieces of evidence hold" in capsys.readouterr().out
+
+
+def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 2
+    assert run(["--help"]) == 0
+    captured = capsys.readouterr()
+    for name in ("derive", "solve", "simulate", "expand", "verify", "ledger"):
+        assert name in captured.out
+
+
+class Terminal(io.StringIO):
+    """What says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_on_stderr_and_only_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with progress("solve") as meter:
+        assert meter is None
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress("solve") as meter:
+        assert meter is not None
+        meter(1, 2)
+        meter(2, 2)
+    monkeypatch.undo()
+    assert "solve" in terminal.getvalue()
+    assert capsys.readouterr().out == ""
+
+
+def test_the_installed_command_answers(spec: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "numerics.cli", "solve", "nowhere.toml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "Traceback" not in found.stderr

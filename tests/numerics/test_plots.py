@@ -1,0 +1,116 @@
+"""Figures: what is drawn is what the result says; nothing is shown; Matplotlib is loaded only when needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import xarray as xr
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from numerics.plots import plot_kernels, plot_loss, plot_verify, save_figure
+from numerics.results import dataset
+
+T, P, L = 7, 2, 3
+TIMES = np.arange(T, dtype=float)
+
+
+@pytest.fixture(autouse=True)
+def _no_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    import matplotlib.pyplot as plt
+
+    mpl.use("Agg")
+    monkeypatch.setattr(plt, "show", lambda *_: pytest.fail("a plot called show()"))
+
+
+def result(stderr: bool = False, kernels: bool = True) -> xr.Dataset:
+    rng = np.random.default_rng(1)
+    values = {"train_loss": np.exp(-TIMES)}
+    if kernels:
+        values |= {"Phi": rng.random((L, T, T, P, P)), "G": rng.random((L, T, T))}
+    if stderr:
+        values |= {f"{name}_stderr": 0.1 * value for name, value in values.items()}
+    return dataset(values, times=TIMES, spec="")
+
+
+def test_the_loss_is_a_line_and_with_standard_errors_has_bars() -> None:
+    ax = Figure().subplots()
+    (line,) = plot_loss(result(), ax=ax)
+    assert isinstance(line, Line2D)
+    assert np.array_equal(line.get_xydata(), np.column_stack([TIMES, np.exp(-TIMES)]))
+    (bars,) = plot_loss(result(stderr=True), ax=ax)
+    assert isinstance(bars, ErrorbarContainer)
+    assert ax.get_yscale() == "log"
+
+
+def test_without_axes_a_figure_is_made() -> None:
+    import matplotlib.pyplot as plt
+
+    before = plt.get_fignums()
+    assert plot_loss(result())
+    (new,) = set(plt.get_fignums()) - set(before)
+    plt.close(new)
+
+
+def test_kernels_are_drawn_at_equal_times() -> None:
+    found = result()
+    lines = plot_kernels(found, ax=Figure().subplots())
+    assert len(lines) == 2 * L
+    heights = [np.asarray(line.get_ydata(), dtype=float) for line in lines if isinstance(line, Line2D)]
+    for layer in range(L):
+        np.testing.assert_allclose(heights[layer], np.einsum("ttmm->t", found.Phi.values[layer]) / P)
+        np.testing.assert_allclose(heights[L + layer], np.einsum("tt->t", found.G.values[layer]))
+
+
+def test_a_trace_is_drawn_like_the_kernel_it_is_of() -> None:
+    full = result()
+    values = {"error": np.ones((T, P)), "Phi_trace": np.einsum("ltsmm->lts", full.Phi.values)}
+    lines = plot_kernels(dataset(values, times=TIMES, spec=""), ax=Figure().subplots())
+    expected = plot_kernels(full[["Phi"]], ax=Figure().subplots())
+    for line, same in zip(lines, expected, strict=True):
+        assert isinstance(line, Line2D)
+        assert isinstance(same, Line2D)
+        for read in (Line2D.get_xdata, Line2D.get_ydata):
+            drawn, wanted = (np.asarray(read(each), dtype=float) for each in (line, same))
+            np.testing.assert_allclose(drawn, wanted)
+
+
+def test_kernels_that_were_not_kept_are_not_drawn() -> None:
+    assert plot_kernels(result(kernels=False), ax=Figure().subplots()) == []
+
+
+def test_verify_draws_theory_over_networks_with_bars(tmp_path: Path) -> None:
+    networks = {"N = 64": result(stderr=True), "N = 128": result(stderr=True)}
+    figure = plot_verify(result(), networks, others={"order 2": result(kernels=False)})
+    loss, *kernels = figure.axes
+    assert len(kernels) == 2
+    legend = loss.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["theory", "order 2", *networks]
+    for panel, bars in zip(figure.axes, (2, 2 * L, 2 * L), strict=True):
+        assert sum(isinstance(each, ErrorbarContainer) for each in panel.containers) == bars
+    save_figure(figure, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_an_interrupted_drawing_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def half(self: Figure, path: Path, **options: object) -> None:
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Figure, "savefig", half)
+    with pytest.raises(KeyboardInterrupt):
+        save_figure(Figure(), tmp_path / "figure.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_importing_the_command_line_loads_no_matplotlib() -> None:
+    code = "import sys, numerics.cli, numerics.plots; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

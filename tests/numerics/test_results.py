@@ -1,0 +1,101 @@
+"""Results: names, dimensions, the way to NetCDF and back, JSON, and no half-written file whatever happens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from numerics.files import replacing
+from numerics.results import VARIABLES, dataset, load, save, to_json
+
+SIZES = {"layer": 2, "time": 4, "time_": 4, "sample": 3, "sample_": 3}
+TIMES = np.linspace(0.0, 1.0, 4)
+
+
+def everything(stderr: bool = False) -> xr.Dataset:
+    rng = np.random.default_rng(0)
+    names = [*VARIABLES, *(f"{name}_stderr" for name in VARIABLES if stderr)]
+    shapes = {name: [SIZES[d] for d in VARIABLES[name.removesuffix("_stderr")].dims] for name in names}
+    values = {name: rng.random(shape) for name, shape in shapes.items()}
+    return dataset(values, times=TIMES, spec="[network]\ndepth = 2\n", seed=0, wall_time_s=0.5, note=None)
+
+
+def test_a_result_has_the_contracts_dimensions_coordinates_and_attributes() -> None:
+    result = everything(stderr=True)
+    assert result.Phi.dims == ("layer", "time", "time_", "sample", "sample_")
+    assert result.A_stderr.dims == result.A.dims == ("layer", "time", "time_", "sample")
+    assert list(result.layer.values) == [1, 2]
+    assert np.array_equal(result.time, result.time_)
+    assert result.G_stderr.attrs["long_name"] == f"standard error of the {result.G.attrs['long_name']}"
+    assert set(result.attrs) == {"spec", "version", "status", "seed", "wall_time_s"}
+    assert all(array.attrs["long_name"] for array in result.data_vars.values())
+
+
+def test_orders_lead_every_variable() -> None:
+    result = dataset({"train_loss": np.ones((2, 4))}, times=TIMES, spec="", orders=[0, 2])
+    assert result.train_loss.dims == ("order", "time")
+    assert to_json(result)["order"] == [0, 2]
+
+
+def test_unknown_names_and_wrong_dimensions_are_errors() -> None:
+    with pytest.raises(KeyError, match="loss"):
+        dataset({"loss": np.ones(4)}, times=TIMES, spec="")
+    with pytest.raises(ValueError, match="error has shape"):
+        dataset({"error": np.ones(4)}, times=TIMES, spec="")
+    with pytest.raises(ValueError, match=r"conflicting sizes|dimension"):
+        dataset({"train_loss": np.ones(3)}, times=TIMES, spec="")
+
+
+def test_saving_and_loading_gives_the_same_result(tmp_path: Path) -> None:
+    result = everything(stderr=True).assign_attrs(flag=1)
+    save(result, tmp_path / "out.nc")
+    assert load(tmp_path / "out.nc").identical(result)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.nc"]
+
+
+def test_booleans_are_stored(tmp_path: Path) -> None:
+    save(dataset({}, times=TIMES, spec="", converged=True), tmp_path / "out.nc")
+    assert load(tmp_path / "out.nc").attrs["converged"] == 1
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError, MemoryError])
+@pytest.mark.parametrize("old", [None, b"an older result"])
+def test_an_interrupted_save_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interruption: type[BaseException], old: bytes | None
+) -> None:
+    path = tmp_path / "out.nc"
+    if old is not None:
+        path.write_bytes(old)
+
+    def write_half(self: xr.Dataset, target: Path, **options: object) -> None:
+        target.write_bytes(b"half")
+        raise interruption
+
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", write_half)
+    with pytest.raises(interruption):
+        save(everything(), path)
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == (
+        [("out.nc", old)] if old else []
+    )
+
+
+def test_the_name_beside_keeps_the_suffix_and_the_folder(tmp_path: Path) -> None:
+    with replacing(tmp_path / "figure.png") as beside:
+        assert (beside.suffix, beside.parent) == (".png", tmp_path)
+        beside.write_bytes(b"new")
+    assert (tmp_path / "figure.png").read_bytes() == b"new"
+
+
+def test_json_holds_the_curves_and_attributes_and_is_valid() -> None:
+    result = everything(stderr=True)
+    result["train_loss_stderr"][0] = np.nan
+    found = json.loads(json.dumps(to_json(result), allow_nan=False))
+    assert found["train_loss"] == result.train_loss.values.tolist()
+    assert found["train_loss_stderr"][0] is None
+    assert found["time"] == TIMES.tolist()
+    assert (found["status"], found["seed"], found["wall_time_s"]) == ("ok", 0, 0.5)
+    assert "Phi" not in found
