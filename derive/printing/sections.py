@@ -1,0 +1,175 @@
+"""Which equations a reader sees, in which order: a theory as titled lists of entries, before any notation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+from sympy import Eq, Expr, S, Symbol, sympify
+
+from derive.meanfield.families import Families, families
+from derive.meanfield.theory import Equation, OrderParameter, Source, Theory
+from derive.printing.layout import ordered
+from derive.program.expressions import IndexRange, ell
+
+Show = Literal["single-site", "order-parameters", "responses", "action", "saddle-point", "all"]
+SHOW: tuple[str, ...] = get_args(Show)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """``lhs = sum of terms`` for the layers of ``layers``; of a ``process``, ``{lhs} ~ GP(0, terms)``.
+
+    Several left-hand sides share one right-hand side (``A^0 = B^L = 0``).  ``causal`` is as in
+    OrderParameter.
+    """
+
+    lhs: tuple[Expr | str, ...]
+    terms: tuple[Expr, ...]
+    layers: IndexRange | None = None
+    process: bool = False
+    causal: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """Entries under a title."""
+
+    title: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """A theory, with its families joined and its path integral taken when somebody asks."""
+
+    theory: Theory
+
+    @cached_property
+    def families(self) -> Families:
+        """Families with their ends and base cases."""
+        return families(self.theory)
+
+    @cached_property
+    def route(self) -> Any:
+        """The path-integral derivation of the same program."""
+        from derive.meanfield.path_integral import path_integral
+
+        return path_integral(self.theory.program)
+
+    def sections(self, show: str) -> list[Section]:
+        """The sections of one part of the theory, or of all of it."""
+        parts = {
+            "single-site": (self.sources, self.process, self.base_cases),
+            "order-parameters": (self.outputs, self.correlations, self.observables),
+            "responses": (self.responses,),
+            "action": (self.action,),
+            "saddle-point": (self.saddle_point,),
+            "all": (
+                self.sources, self.process, self.outputs, self.correlations, self.responses, self.base_cases,
+                self.observables, *(() if self.theory.reduction else (self.action, self.saddle_point)),
+            ),
+        }  # fmt: skip
+        return [x for x in (part() for part in parts[show]) if x.entries]
+
+    def sources(self) -> Section:
+        """The Gaussian sources with their covariances."""
+        return Section("Gaussian sources", tuple(map(_source, self.families.sources)))
+
+    def process(self) -> Section:
+        """The single-site equations."""
+        return Section("Single-site process", tuple(map(_equation, self.families.equations)))
+
+    def outputs(self) -> Section:
+        """The deterministic numbers that a step recomputes."""
+        return Section("Outputs", tuple(map(_equation, self.theory.scalars)))
+
+    def correlations(self) -> Section:
+        """Correlation functions."""
+        return Section("Order parameters", tuple(map(_parameter, self.theory.correlations())))
+
+    def responses(self) -> Section:
+        """Response functions."""
+        return Section("Response functions", tuple(map(_parameter, self.theory.responses())))
+
+    def observables(self) -> Section:
+        """What else follows, such as the tangent kernel."""
+        return Section("Tangent kernel", tuple(map(_equation, self.families.observables)))
+
+    def base_cases(self) -> Section:
+        """Values beyond the ends of families, those that vanish in one entry."""
+        cases = self.families.base_cases
+        kept = tuple(_equation(e) for e in cases if e.rhs != 0)
+        zero = tuple(e.lhs for e in cases if e.rhs == 0)
+        return Section("Base cases", (*kept, *((Entry(zero, (S.Zero,)),) if zero else ())))
+
+    def action(self) -> Section:
+        """The exponent of the path integral, per unit, and that of a single site (minus its Hamiltonian)."""
+        exponents = {-Symbol(f"Hcal_{name}"): e for name, e in self.route.single_site.items()}
+        return Section("Action", tuple(_anything({Symbol("S"): self.route.action, **exponents}, "")))
+
+    def saddle_point(self) -> Section:
+        """Its stationarity conditions."""
+        return Section("Saddle point", tuple(_anything(self.route.saddle_point, "0")))
+
+
+def _layers(ranges: Iterable[IndexRange]) -> IndexRange | None:
+    return next((r for r in ranges if r.index == ell), None)
+
+
+def _at_single(entry: Entry) -> Entry:
+    """A family of one member as that member."""
+    r = entry.layers
+    if r is None or r.lower != r.upper:
+        return entry
+    lhs = tuple(x if isinstance(x, str) else x.subs(ell, r.lower) for x in entry.lhs)
+    return Entry(lhs, tuple(x.subs(ell, r.lower) for x in entry.terms), None, entry.process, entry.causal)
+
+
+def _equation(e: Equation) -> Entry:
+    terms = [x.expr for x in e.terms]
+    if len(terms) == 1:
+        terms = list(terms[0].as_ordered_terms()) if terms[0].is_Add else terms
+    if all(x.kind == "definition" for x in e.terms):
+        terms = ordered(terms)
+    return _at_single(Entry((e.lhs,), tuple(terms), _layers(e.ranges)))
+
+
+def _parameter(q: OrderParameter) -> Entry:
+    return _at_single(Entry((q.symbol,), (q.definition,), _layers(q.ranges), causal=q.causal))
+
+
+def _source(u: Source) -> Entry:
+    terms = (sympify(u.covariance),)
+    if u.symbol.func == u.partner.func:
+        return _at_single(Entry((u.symbol,), terms, _layers(u.ranges), process=True))
+    from derive.meanfield.averages import Average
+
+    return _at_single(Entry((Average(u.symbol * u.partner),), terms, _layers(u.ranges)))
+
+
+def _anything(x: Any, name: Expr | str) -> Iterator[Entry]:
+    """Entries of an equation, an expression (called ``name``), or a collection (a mapping names its own)."""
+    if isinstance(x, Equation):
+        yield _equation(x)
+    elif isinstance(x, Eq):
+        yield Entry((x.lhs,), _addends(x.rhs))
+    elif isinstance(x, Mapping):
+        for key, value in x.items():
+            yield from _anything(value, key if isinstance(key, Expr | str) else str(key))
+    elif isinstance(x, Iterable):
+        for value in x:
+            yield from _anything(value, name)
+    elif isinstance(x, OrderParameter):
+        yield _parameter(x)
+    else:
+        yield Entry((name,), _addends(sympify(x)))
+
+
+def _addends(e: Expr) -> tuple[Expr, ...]:
+    return tuple(ordered(list(e.as_ordered_terms()))) if e.is_Add else (e,)
+
+
+__all__ = ["SHOW", "Entry", "Section", "Show", "View"]

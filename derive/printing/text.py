@@ -1,0 +1,177 @@
+"""Plain text for a terminal, in the same notation and order as the LaTeX: ``H^{ℓ-1}_μα(t,s)``."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sympy import Expr, Pow, Sum, Symbol, sympify
+from sympy.core.function import AppliedUndef
+from sympy.printing.precedence import PRECEDENCE
+from sympy.printing.str import StrPrinter
+
+from derive.printing.arranged import Arranged, past_time, tight
+from derive.printing.layout import Loop, Piece, fraction
+from derive.printing.notation import Notation, notation, raised, unicode_name
+
+if TYPE_CHECKING:
+    from derive.meanfield.theory import Theory
+
+DOTS = {1: "\u0307", 2: "\u0308"}
+
+
+class PaperText(Arranged, StrPrinter):
+    """SymPy's string printer with the papers' way of writing indices, sums and factors."""
+
+    printmethod = "_paper_text"  # the classes' own one-line forms are for debugging
+    open_average, close_average = "⟨", "⟩"
+
+    def __init__(self, names: Notation) -> None:
+        super().__init__()
+        self.names = names
+
+    def emptyPrinter(self, expr: Any) -> str:
+        own = getattr(expr, "_sympystr", None)
+        return str(own(self)) if own is not None else str(super().emptyPrinter(expr))
+
+    _print_Partition = emptyPrinter  # the path integral's, not SymPy's set partition
+
+    def _print_ImaginaryUnit(self, expr: Any) -> str:
+        return "i"
+
+    def _print_Relational(self, expr: Any) -> str:
+        sign = {"<=": "≤", ">=": "≥", "!=": "≠", "==": "="}.get(expr.rel_op, expr.rel_op)
+        return f"{self._print(expr.lhs)} {sign} {self._print(expr.rhs)}"
+
+    def _print_Piecewise(self, expr: Any) -> str:
+        cases = [
+            f"{self._print(value)} {'otherwise' if where == True else 'if ' + self._print(where)}"  # noqa: E712
+            for value, where in expr.args
+        ]
+        return "{" + "; ".join(cases) + "}"
+
+    def base(self, name: str) -> str:
+        """A name and its lower mark."""
+        found = self.names.name(name)
+        return unicode_name(found.base) + (f"_{unicode_name(found.lower)}" if found.lower else "")
+
+    def _print_Symbol(self, expr: Symbol) -> str:
+        return self.base(expr.name)
+
+    def _print_Infinity(self, expr: Any) -> str:
+        return "∞"
+
+    def _print_Function(self, expr: Any) -> str:
+        if isinstance(expr, AppliedUndef) and not self.names.is_activation(expr):
+            return self.indexed(expr)
+        name = self.base(str(expr.func)) if isinstance(expr, AppliedUndef) else expr.func.__name__
+        return name + "(" + ", ".join(map(self._print, expr.args)) + ")"
+
+    def indexed(self, atom: AppliedUndef, *, bare: bool = False) -> str:
+        """A field or order parameter: layer above, samples below, then times; ``bare`` keeps the layer."""
+        name = self.names.name(str(atom.func))
+        layers, samples, times = self.indices(atom)
+        if bare:
+            samples, times = [], []
+        above = ",".join(filter(None, (unicode_name(name.upper), *layers)))
+        under = ",".join(filter(None, (unicode_name(name.lower), "".join(samples))))
+        above = f"{{{above}}}" if len(above) > 1 else above
+        text = unicode_name(name.base) + (f"^{above}" if above else "") + (f"_{under}" if under else "")
+        return text + (f"({','.join(times)})" if times else "")
+
+    def dotted(self, atom: AppliedUndef, order: int) -> str:
+        mark = DOTS.get(order, f"^({order})")
+        return f"{self.base(str(atom.func))}{mark}({self._print(atom.args[0])})"
+
+    def rate(self, variable: str, body: str) -> str:
+        return f"d/d{variable} {body}"
+
+    def _print_Response(self, expr: Any) -> str:
+        return f"δ{self._print(expr.args[0])}/δ{self._print(expr.args[1])}"
+
+    def _print_Pow(self, expr: Pow, rational: bool = False) -> str:
+        if expr.exp.is_Integer:
+            return str(self.parenthesize(expr.base, PRECEDENCE["Pow"])) + raised(int(expr.exp))
+        return str(super()._print_Pow(expr, rational))
+
+    def front(self, p: Piece) -> str:
+        """A fraction, or an inverse when nothing stands above the line."""
+        above, below = fraction(p.front)
+        top = " ".join(map(self.factor, above))
+        if not below:
+            return top
+        if not above and len(below) == 1 and below[0].is_Symbol:
+            return self.factor(below[0]) + raised(-1)
+        under = " ".join(map(self.factor, below))
+        text = f"{top or 1}/{under if len(below) == 1 else f'({under})'}"
+        return f"({text})" if p.loops or p.inside or p.tail else text
+
+    def unlimited(self, x: Expr) -> str:
+        bound = ",".join(self._print(limits[0]) for limits in x.limits)
+        return f"{'Σ' if isinstance(x, Sum) else '∫'}_{{{bound}}} {self.factor(x.function)}"
+
+    def loop(self, loops: list[Loop]) -> str:
+        """A sum or an integral; a sum over all samples shows its index only."""
+        x, indices = loops[0], [self._print(y.index) for y in loops]
+        i, low, high = ",".join(indices), tight(self._print(x.lower)), tight(self._print(x.upper))
+        if x.integral:
+            return f"∫_{low}^{high} d{i}" if len(high) == 1 else f"∫_{low}^{{{high}}} d{i}"
+        if past := past_time(x):
+            return f"Σ_{{{i}{'<' if past == '<' else '≤'}{self._print(x.upper + int(past == '<'))}}}"
+        if any((x.lower, x.upper) == (a, b) for _, a, b in self.names.ranges):
+            return f"Σ_{''.join(indices)}"
+        return f"Σ_{{{i}={low}..{high}}}"
+
+
+def width(text: str) -> int:
+    """Columns that ``text`` takes: marks over letters take none."""
+    return sum(1 for c in text if not unicodedata.combining(c))
+
+
+def wrap(text: str, columns: int, indent: int) -> str:
+    """``text`` broken before signs, as far outside all brackets as possible; later lines start at ``indent``.
+
+    >>> print(wrap("a = b + [c + d] e", 12, 4))
+    a = b
+        + [c + d] e
+    """
+    lines: list[str] = []
+    while width(text) > columns:
+        at = _break(text, columns, indent)
+        if at is None:
+            break
+        lines.append(text[:at])
+        text = " " * indent + text[at + 1 :]
+    return "\n".join([*lines, text])
+
+
+def _break(text: str, columns: int, indent: int) -> int | None:
+    """The last place to break: before a sign, else at a space, as far outside brackets as possible."""
+    depth, column = 0, 0
+    best: tuple[int, int] | None = None
+    for i, c in enumerate(text):
+        depth += (c in "([{⟨") - (c in ")]}⟩")
+        column += not unicodedata.combining(c)
+        if column > columns:
+            break
+        sign = text[i : i + 3] in (" + ", " - ")
+        cost = depth if sign else depth + 10
+        allowed = c == " " and i > indent and text[:i].strip() != "" and text[i - 1] not in "+-="
+        if allowed and (best is None or cost <= best[0]):
+            best = (cost, i)
+    return None if best is None else best[1]
+
+
+def text(expr: Any, theory: Theory | None = None, names: str | Mapping[str, str] | None = None) -> str:
+    """A single expression in one line of plain text.
+
+    >>> from sympy import Function
+    >>> from derive.program import alpha, ell, mu, s, t
+    >>> print(text(Function("Phi")(ell - 1, mu, alpha, t, s)))
+    Φ^{ℓ-1}_μα(t,s)
+    """
+    return PaperText(notation(theory, names)).doprint(sympify(expr))  # type: ignore[no-any-return]
+
+
+__all__ = ["PaperText", "text", "width", "wrap"]
