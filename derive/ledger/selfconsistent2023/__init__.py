@@ -1,0 +1,39 @@
+"""Bordelon & Pehlevan, J. Stat. Mech. (2023) 114009: main text and appendices D, F, O, P.1.
+
+``printed`` follows the text of the paper with its slips.  Three marks of the text extraction are repaired:
+displays over several lines are joined by ``\\\\`` without alignment marks, (D.29) ends without an unmatched
+bracket, and the covariance in the last line of (D.39) reads 1 1^T.
+A slip that leaves one sensible reading only (a missing measure, transpose or bold face) is named in ``why``
+and does not change the verdict.  Numbers that end in "text" are statements printed between the equations.
+"""
+
+from __future__ import annotations
+
+from derive.ledger.entry import Entry
+from derive.ledger.selfconsistent2023 import (
+    appendix_d_average,
+    appendix_d_saddle,
+    appendix_d_setup,
+    appendix_d_two_layer,
+    appendix_f_closure,
+    appendix_f_two_layer,
+    appendix_f_whitened,
+    appendix_op,
+    main_text,
+    table_1,
+)
+
+ENTRIES: tuple[Entry, ...] = (
+    main_text.ENTRIES
+    + table_1.ENTRIES
+    + appendix_d_setup.ENTRIES
+    + appendix_d_two_layer.ENTRIES
+    + appendix_d_average.ENTRIES
+    + appendix_d_saddle.ENTRIES
+    + appendix_f_closure.ENTRIES
+    + appendix_f_two_layer.ENTRIES
+    + appendix_f_whitened.ENTRIES
+    + appendix_op.ENTRIES
+)
+
+__all__ = ["ENTRIES"]

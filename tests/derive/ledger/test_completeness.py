@@ -1,0 +1,66 @@
+"""Every equation that the ledger has to hold is there once, in a usable state."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from derive.ledger import VERDICTS, Entry, entries, find
+
+SOURCE = "selfconsistent2023"
+REQUIRED = (
+    [str(k) for k in range(1, 17)]
+    + [f"D.{k}" for k in range(1, 45)]
+    + [f"F.{k}" for k in range(1, 17)]
+    + ["O.1"]
+    + [f"P.{k}" for k in range(1, 6)]
+    + ["Table 1"]
+)
+ALL = entries(SOURCE)
+
+
+def test_every_numbered_equation_is_present_once() -> None:
+    numbered = Counter(e.number for e in ALL if not e.number.endswith(" text"))
+    assert numbered == Counter(REQUIRED)
+
+
+def test_statements_in_the_text_belong_to_a_numbered_equation() -> None:
+    texts = [e.number for e in ALL if e.number.endswith(" text")]
+    assert len(texts) == len(set(texts))
+    assert {t.removesuffix(" text") for t in texts} <= set(REQUIRED)
+
+
+def test_every_kind_of_verdict_occurs() -> None:
+    assert {e.verdict for e in ALL} == set(VERDICTS)
+
+
+@pytest.mark.parametrize("entry", ALL, ids=lambda e: e.number)
+def test_brackets_of_the_printed_form_match_line_by_line(entry: Entry) -> None:
+    for line in entry.printed.split(r" \\ "):
+        left = len(re.findall(r"\\left(?![a-z])", line))
+        right = len(re.findall(r"\\right(?![a-z])", line))
+        assert left == right, line
+
+
+@pytest.mark.parametrize("entry", ALL, ids=lambda e: e.number)
+def test_why_is_short_prose_and_derived_is_filled_where_there_is_something_to_derive(entry: Entry) -> None:
+    assert len(entry.why) <= 700
+    assert entry.why.endswith(".") or entry.why.endswith(")")
+    assert entry.derived or entry.verdict in ("definition", "convention")
+
+
+def test_one_can_find_an_entry_by_number() -> None:
+    assert find(SOURCE, "P.2").verdict == "wrong"
+    with pytest.raises(LookupError, match=r"Q\.1"):
+        find(SOURCE, "Q.1")
+    with pytest.raises(LookupError, match="nobody1999"):
+        entries("nobody1999")
+
+
+def test_the_ledger_does_not_import_numpy() -> None:
+    code = (
+        "import sys, derive.ledger as d; [e.build() for e in d.entries()]; sys.exit('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,65 @@
+"""What an entry refuses, and how a claim is found."""
+
+from typing import Any
+
+import pytest
+
+from derive.ledger import Entry, find
+
+GOOD: dict[str, Any] = {
+    "source": "paper2020",
+    "number": "F.2",
+    "title": "operators",
+    "printed": r"C = \left\{ A \right\}",
+    "verdict": "agrees",
+    "why": "It does.",
+}
+
+
+def test_a_good_entry_is_frozen() -> None:
+    entry = Entry(**GOOD)
+    with pytest.raises(AttributeError):
+        entry.verdict = "wrong"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("source", "Paper"),
+        ("source", ""),
+        ("number", "eq. 5"),
+        ("number", "F.2 note"),
+        ("title", " "),
+        ("printed", ""),
+        ("printed", "$x$"),
+        ("printed", r"\frac{1}{2"),
+        ("printed", "}{"),
+        ("verdict", "right"),
+        ("why", ""),
+        ("claim", "no colon"),
+        ("claim", 3),
+        ("evidence", ["numerics.verify.evidence.linear:x"]),
+        ("evidence", ("tests/test_x.py",)),
+    ],
+)
+def test_a_malformed_field_is_named(field: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{field} = "):
+        Entry(**{**GOOD, field: value})
+
+
+@pytest.mark.parametrize("verdict", ["wrong", "misprint"])
+def test_a_contradiction_needs_evidence(verdict: str) -> None:
+    with pytest.raises(ValueError, match="needs evidence"):
+        Entry(**{**GOOD, "verdict": verdict})
+    Entry(**{**GOOD, "verdict": verdict, "evidence": ("package.module:function",)})
+
+
+def test_a_claim_may_be_a_function_a_dotted_name_or_absent() -> None:
+    direct = find("selfconsistent2023", "F.14")
+    assert direct.claim_name == "derive.ledger.selfconsistent2023.claims.two_layer:f14"
+    dotted = Entry(**{**GOOD, "claim": direct.claim_name})
+    assert dotted.claim_name == direct.claim_name
+    assert dotted.build() == direct.build() != {}
+    assert Entry(**GOOD).build() == {}
+    with pytest.raises(AttributeError):
+        Entry(**{**GOOD, "claim": "derive.ledger.entry:nothing"}).build()
