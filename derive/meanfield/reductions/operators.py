@@ -1,9 +1,10 @@
 """Vectorised samples and times: kernels as operators, single-site equations as equations between them.
 
-A field is a vector over (sample, time) or over time, written ``h[ell]``; a kernel is an operator between such spaces,
-written ``C[ell]``.  Both are noncommutative SymPy symbols (``IndexedBase`` over a noncommutative label), so products
-keep their order, ``sympy.transpose`` reverses them and ``srepr`` round-trips.  The number 1 is the identity; the
-kernel that is 1 at all pairs of times is the operator ``J``, the paper's ``1 1^T``.
+A field is a vector over (sample, time) or over time, written ``h[ell]``; a kernel is an operator between
+such spaces, written ``C[ell]``.  Both are noncommutative SymPy symbols (``IndexedBase`` over a
+noncommutative label), so products keep their order, ``sympy.transpose`` reverses them and ``srepr``
+round-trips.  The number 1 is the identity; the kernel that is 1 at all pairs of times is the operator
+``J``, the paper's ``1 1^T``.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ def operator(name: str, layer: Expr | int | None = None) -> Expr:
 class Kernel:
     """An operator by its entries: ``entry(.., rows, cols, t, s) = definition``.
 
-    ``rows`` and ``cols`` are the sample-like ranges on either side of it.  ``causal`` is ``"strict"`` when the entry is
-    zero unless ``s < t``, ``"past"`` unless ``s <= t``, and empty for a kernel that is not causal.
+    ``rows`` and ``cols`` are the sample-like ranges on either side of it.  ``causal`` is ``"strict"`` when
+    the entry is zero unless ``s < t``, ``"past"`` unless ``s <= t``, and empty for a kernel that is not
+    causal.
     """
 
     operator: Expr
@@ -64,11 +66,16 @@ class Kernel:
         """The definition at other indices and times."""
         names = {r.index: x for r, x in zip((*self.rows, *self.cols), (*rows, *cols), strict=True)}
         swap = names | {t: time, s: past}
+        summed = {lim[0] for x in self.definition.atoms(Sum, Integral) for lim in x.limits}
+        inner = {
+            x: Symbol(f"{x.name}_", **x.assumptions0) for x in summed
+        }  # a summed index must not meet a given one
         place = {k: Symbol(f"_{k}", **k.assumptions0) for k in swap}
-        return self.definition.xreplace(place).xreplace({place[k]: v for k, v in swap.items()})
+        moved = self.definition.xreplace(inner).xreplace(place)
+        return moved.xreplace({place[k]: v for k, v in swap.items()})
 
 
-# -- linear equations between operators ------------------------------------------------------------------------------
+# -- linear equations between operators ------------------------------------------------
 
 
 def coefficient(e: Expr, vector: Expr) -> Expr:
@@ -87,9 +94,11 @@ def coefficient(e: Expr, vector: Expr) -> Expr:
 
 
 def solve_for(equations: Mapping[Expr, Expr], target: Expr) -> Expr:
-    """Solve ``vector = right-hand side`` for ``target``, eliminating the other vectors; operators do not commute.
+    """Solve ``vector = right-hand side`` for ``target``, eliminating the other vectors; operators do not
+    commute.
 
-    A vector that depends on itself through ``M`` gives the resolvent ``(1 - M)^-1``, which exists for causal M.
+    A vector that depends on itself through ``M`` gives the resolvent ``(1 - M)^-1``, which exists for
+    causal M.
 
     >>> h, g, u, r, C, D = (operator(x) for x in "hgurCD")
     >>> solve_for({h: u + C * g, g: r + D * h}, h)
@@ -120,11 +129,14 @@ def resolvents(e: Expr) -> set[Pow]:
     return {x for x in e.atoms(Pow) if x.exp == -1 and not x.is_commutative}
 
 
-# -- entries ---------------------------------------------------------------------------------------------------------
+# -- entries ------------------------------------------------
 
 
-def entry(e: Expr, kernels: Mapping[Expr, Kernel], rows: tuple[Expr, ...], cols: tuple[Expr, ...], discrete: bool) -> Expr:
-    """The entry of a polynomial in operators at ``(rows, t), (cols, s)``, as sums over samples and past times.
+def entry(
+    e: Expr, kernels: Mapping[Expr, Kernel], rows: tuple[Expr, ...], cols: tuple[Expr, ...], discrete: bool
+) -> Expr:
+    """The entry of a polynomial in operators at ``(rows, t), (cols, s)``, as sums over samples and past
+    times.
 
     ``kernels`` gives every operator in it.  Causality bounds each time that is summed over.
     Raises :class:`NotApplicable` for a time that nothing bounds.
@@ -150,9 +162,16 @@ class _Factor:
 
 
 def _word_entry(
-    word: list[Expr], kernels: Mapping[Expr, Kernel], rows: tuple[Expr, ...], cols: tuple[Expr, ...], discrete: bool
+    word: list[Expr],
+    kernels: Mapping[Expr, Kernel],
+    rows: tuple[Expr, ...],
+    cols: tuple[Expr, ...],
+    discrete: bool,
 ) -> Expr:
-    factors = [_Factor(kernels[transpose(x)], True) if x.func == transpose else _Factor(kernels[x], False) for x in word]
+    factors = [
+        _Factor(kernels[transpose(x)], True) if x.func == transpose else _Factor(kernels[x], False)
+        for x in word
+    ]
     places: list[tuple[tuple[Expr, ...], Expr]] = [(rows, t)]
     sums: list[Any] = []
     for k, x in enumerate(factors[:-1], 1):
@@ -160,7 +179,9 @@ def _word_entry(
         sums += [(n, r.lower, r.upper) for n, r in zip(names, x.cols, strict=True)]
         places.append((tuple(names), Symbol(f"s_{k}", **s.assumptions0)))
     places.append((cols, s))
-    value = Mul(*[x.value(a, b, p, q) for x, (a, p), (b, q) in zip(factors, places, places[1:], strict=False)])
+    value = Mul(
+        *[x.value(a, b, p, q) for x, (a, p), (b, q) in zip(factors, places, places[1:], strict=False)]
+    )
     if sums:
         value = Sum(value, *sums)
     for k in range(len(factors) - 1, 0, -1):
@@ -172,26 +193,29 @@ def _word_entry(
 
 def _bounds(left: _Factor, right: _Factor, before: Expr, after: Expr, discrete: bool) -> tuple[Expr, Expr]:
     """Where the time between two kernels may lie."""
-    uppers, lowers = [], [S.Zero]
+    uppers: list[Expr] = []
+    lowers: list[Expr] = [S.Zero]
     for x, other, past in ((left, before, not left.flipped), (right, after, right.flipped)):
         if x.kernel.causal:
             gap = 1 if discrete and x.kernel.causal == "strict" else 0
             (uppers if past else lowers).append(other - gap if past else other + gap)
     if not uppers:
-        raise NotApplicable(f"nothing bounds the time between {left.kernel.operator} and {right.kernel.operator}")
+        raise NotApplicable(
+            f"nothing bounds the time between {left.kernel.operator} and {right.kernel.operator}"
+        )
     return Max(*lowers), Min(*uppers)
 
 
-# -- printing --------------------------------------------------------------------------------------------------------
+# -- printing ------------------------------------------------
 
 
 class OperatorLatex(LatexPrinter):  # type: ignore[misc, unused-ignore]
     """Bold operators with the layer as superscript, transposes as in print."""
 
-    def _print_Indexed(self, e: Expr) -> str:  # noqa: N802 - SymPy's dispatch
+    def _print_Indexed(self, e: Expr) -> str:
         return rf"{self._bold(e.args[0].args[0])}^{{{self._print(e.args[1])}}}"
 
-    def _print_Symbol(self, e: Expr, style: str = "plain") -> str:  # noqa: N802
+    def _print_Symbol(self, e: Expr, style: str = "plain") -> str:
         return str(super()._print_Symbol(e)) if e.is_commutative else self._bold(e)
 
     def _print_transpose(self, e: Expr, exp: Any = None) -> str:
@@ -206,6 +230,3 @@ class OperatorLatex(LatexPrinter):  # type: ignore[misc, unused-ignore]
 def operator_latex(e: Any) -> str:
     """LaTeX of an expression (or equation) between operators."""
     return str(OperatorLatex({"order": "old"}).doprint(e))
-
-
-__all__ = ["J", "Kernel", "coefficient", "entry", "operator", "operator_latex", "resolvents", "solve_for"]

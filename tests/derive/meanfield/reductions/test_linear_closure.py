@@ -1,0 +1,138 @@
+"""The operator closure: equations (15), (F.1)-(F.4) and its numbers against an independent causal solver."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sympy import Eq, Function, Sum, Symbol, srepr, sympify, tanh, transpose
+
+from derive.meanfield import mean_field
+from derive.meanfield.reductions.linear_closure import linear_closure
+from derive.meanfield.reductions.operators import J, coefficient, operator, operator_latex, solve_for
+from derive.meanfield.reductions.projection import NotApplicable, error_projected
+from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
+from tests.derive.meanfield.reductions.evaluate import solve_steps
+from tests.reference.dense_causal import dense_causal
+
+C, D, H, G, A, B, u, r = (operator(x, ell) for x in ("C", "D", "H", "G", "A", "B", "u", "r"))
+g2 = gamma0**2
+
+
+@pytest.fixture(scope="module")
+def closure():
+    return linear_closure(mean_field(mlp()))
+
+
+def test_fields_are_those_of_f3(closure):
+    """(F.3), right as printed."""
+    assert closure.field("h") == (1 - g2 * C * D) ** -1 * (u + gamma0 * C * r)
+    assert closure.field("g") == (1 - g2 * D * C) ** -1 * (r + gamma0 * D * u)
+
+
+def test_correlations_and_responses_are_those_of_15_and_f4(closure):
+    """(15) and (F.4), right as printed."""
+    below, above = operator("H", ell - 1), operator("G", ell + 1)
+    left, right = (1 - g2 * C * D) ** -1, (1 - g2 * D * C) ** -1
+    assert closure.covariance("H") == left * (below + g2 * C * above * transpose(C)) * transpose(left)
+    assert closure.covariance("G") == right * (above + g2 * D * below * transpose(D)) * transpose(right)
+    assert closure.response("A") == left * C
+    assert closure.response("B") == right * D
+    assert [e.lhs for e in closure.responses] == [A, operator("B", ell - 1)]
+
+
+def test_operators_differ_from_f1_and_f2(closure):
+    """(F.1), (F.2) multiply A and B by the error and sum A over samples; derived, they stand alone."""
+    a, b, delta = Function("A"), Function("B"), Function("Delta")
+    h, g = Function("H"), Function("G")
+    derived = closure.kernel("C").definition
+    right = a(ell - 1, mu, t, s) + eta * Sum(delta(alpha, s) * h(ell - 1, mu, alpha, t, s), (alpha, 1, P))
+    printed = Sum(
+        (a(ell - 1, mu, alpha, t, s) + h(ell - 1, mu, alpha, t, s)) * eta * delta(alpha, s), (alpha, 1, P)
+    )
+    assert derived == right
+    assert derived != printed
+    assert closure.kernel("D").definition == b(ell, alpha, t, s) + eta * delta(alpha, s) * g(ell + 1, t, s)
+    assert closure.kernel("C").causal == closure.kernel("D").causal == "strict"
+
+
+def test_base_cases_are_found_from_the_ends(closure):
+    assert set(closure.base) == {
+        Eq(operator("H", 0), operator("K_x"), evaluate=False),
+        Eq(operator("A", 0), 0, evaluate=False),
+        Eq(operator("G", L + 1), J, evaluate=False),
+        Eq(operator("B", L), 0, evaluate=False),
+    }
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("gamma", [0.3, 1.7])
+def test_sweeps_reach_the_causal_solution(depth, gamma):
+    rng = np.random.default_rng(depth)
+    x = rng.normal(size=(2, 4))
+    kernel, targets, steps, rate = x @ x.T / 4, np.array([0.7, -1.1]), 5, 0.15
+    found = solve_steps(
+        linear_closure(mean_field(mlp(depth))), kernel, targets, gamma=gamma, rate=rate, steps=steps
+    )
+    weights = rate * np.tril(np.ones((steps, steps)), -1)
+    exact = dense_causal(kernel, targets, weights, depth=depth, gamma0=gamma)
+    np.testing.assert_allclose(found.error, exact.error, atol=1e-10)
+    for layer in range(1, depth + 1):
+        h = found.table[("H", layer)].reshape(2, steps, 2, steps).transpose(1, 3, 0, 2)
+        np.testing.assert_allclose(h, exact.Phi[layer - 1], atol=1e-9)
+        np.testing.assert_allclose(found.table[("G", layer)], exact.G[layer - 1], atol=1e-9)
+
+
+def test_rotating_the_samples_rotates_the_solution():
+    turn = np.array([[0.6, -0.8], [0.8, 0.6]])
+    kernel, targets = np.array([[1.0, 0.3], [0.3, 0.5]]), np.array([1.0, 0.4])
+    closure = linear_closure(mean_field(mlp(2)))
+    first = solve_steps(closure, kernel, targets, gamma=1.0, rate=0.2, steps=4)
+    second = solve_steps(closure, turn @ kernel @ turn.T, turn @ targets, gamma=1.0, rate=0.2, steps=4)
+    np.testing.assert_allclose(second.error, first.error @ turn.T, atol=1e-12)
+
+
+def test_every_form_of_depth_gives_the_same_closure(closure):
+    written = linear_closure(mean_field(mlp()).at_depth(2))
+    family = linear_closure(mean_field(mlp(2)))
+    assert family.layers.upper == 2
+    assert closure.covariance("H") == family.covariance("H")
+    at = {e.lhs: e.rhs for e in written.covariances}
+    assert at[operator("H", 2)] == closure.covariance("H").subs(ell, 2).subs(operator("G", 3), J)
+
+
+def test_without_responses_the_operators_are_memory_only():
+    """Gradient independence (O): C and D without A and B."""
+    free = linear_closure(mean_field(mlp(tied=False)))
+    assert not free.responses
+    assert not free.kernel("C").definition.has(Function("A"))
+
+
+def test_error_projected_theory_closes_on_three_fields():
+    projected = linear_closure(error_projected(mean_field(mlp())))
+    p = operator("C_p", ell)
+    assert projected.response("b") == (1 - g2 * D * p) ** -1 * D
+    assert projected.response("A") == C * (1 - g2 * D * p) ** -1
+
+
+def test_nonlinear_theories_are_refused():
+    with pytest.raises(NotApplicable, match="linear"):
+        linear_closure(mean_field(mlp(2, tanh)))
+    with pytest.raises(KeyError, match="no kernel Z"):
+        linear_closure(mean_field(mlp(1))).kernel("Z")
+
+
+def test_expressions_are_plain_sympy(closure):
+    for e in (*closure.fields, *closure.covariances, *closure.responses):
+        assert sympify(srepr(e.rhs)) == e.rhs
+        assert sympify(srepr(e.rhs.subs(gamma0, 2))) == e.rhs.subs(gamma0, 2)
+    assert closure.latex().count("&=") == closure.latex().count("\n") - 1
+    assert operator_latex(transpose(C) * J) == (
+        r"{\boldsymbol{C}^{\ell}}^{\top} \boldsymbol{1}\boldsymbol{1}^{\top}"
+    )
+
+
+def test_elimination_keeps_the_order_of_factors():
+    x, y, z, a, b, c = (Symbol(n, commutative=False) for n in "xyzabc")
+    found = solve_for({x: a + 2 * y, y: b + c * z, z: c * x}, x)
+    assert found == (1 - 2 * c**2) ** -1 * (a + 2 * b)
+    assert coefficient(a * b * x + x * y, x) == a * b

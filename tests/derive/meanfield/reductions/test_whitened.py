@@ -1,0 +1,204 @@
+"""Whitened data, one hidden layer: (F.8)-(F.14) and the closed form of the learning curve."""
+
+from __future__ import annotations
+
+import mpmath
+import pytest
+from sympy import (
+    Function,
+    I,
+    KroneckerDelta,
+    Rational,
+    Sum,
+    Symbol,
+    atanh,
+    binomial,
+    cosh,
+    exp,
+    integrate,
+    limit,
+    log,
+    oo,
+    simplify,
+    sinh,
+    sqrt,
+    tanh,
+)
+
+from derive.meanfield import mean_field
+from derive.meanfield.reductions.contraction import Frame, closed_span, split_tensor
+from derive.meanfield.reductions.limits import growth_of, series_radius, whitened_limits
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.meanfield.reductions.separable import separable
+from derive.meanfield.reductions.two_layer import two_layer
+from derive.meanfield.reductions.whitened import eliminate, n, norm, output, whitened
+from derive.program import P, alpha, gamma0, mlp, mu, t
+
+H, G, Delta = (Function(x)(t) for x in ("H_y", "G", "Delta"))
+y, f = norm, output
+root = sqrt(1 + gamma0**2 * y**2)
+
+
+@pytest.fixture(scope="module")
+def w():
+    return whitened(two_layer(mean_field(mlp(1, rule="flow"))))
+
+
+def test_samples_stay_along_the_targets(w):
+    """H grows along y y^T only, Delta stays along y (text above F.8)."""
+    forms = {e.lhs: e.rhs for e in w.tensors}
+    assert forms[Function("H")(mu, alpha, t)] == KroneckerDelta(mu, alpha) + (H - 1) * n(mu) * n(alpha)
+    assert forms[Function("Delta")(mu, t)] == Delta * n(mu)
+
+
+def test_scalar_system_f8_and_its_start(w):
+    rate = {e.lhs.args[0]: e.rhs for e in w.scalar}
+    assert simplify(rate[H] - 2 * gamma0**2 * Delta * (y - Delta)) == 0
+    assert simplify(rate[G] - 2 * gamma0**2 * Delta * (y - Delta)) == 0
+    assert simplify(rate[Delta] + (H + G) * Delta) == 0
+    assert [e.rhs for e in w.initial] == [1, 1, y]
+
+
+def test_conserved_quantities_f9_f10(w):
+    balance, hyperbola = w.invariants
+    assert balance == H - G
+    assert simplify(hyperbola - (H * G - gamma0**2 * (y - Delta) ** 2) - gamma0**2 * y**2) == 0
+    assert [e.rhs for e in w.eliminated] == [sqrt(1 + gamma0**2 * (y - Delta) ** 2)] * 2
+
+
+def test_one_dimensional_equation_f11(w):
+    assert simplify(w.error.rhs + 2 * sqrt(1 + gamma0**2 * (y - Delta) ** 2) * Delta) == 0
+    assert simplify(w.output.rhs - 2 * sqrt(1 + gamma0**2 * f**2) * (y - f)) == 0
+
+
+def test_time_to_reach_an_output_f12(w):
+    printed = (
+        atanh((1 + gamma0**2 * y * f) / (root * sqrt(1 + gamma0**2 * f**2))) / root - atanh(1 / root) / root
+    ) / 2
+    with mpmath.workdps(40):
+        for g, target, part in ((0.5, 1, 0.3), (2, 1.5, 0.9), (0.01, 3, 0.99), (20, 0.7, 0.5)):
+            now = {gamma0: mpmath.mpf(g), y: mpmath.mpf(target), f: mpmath.mpf(target) * mpmath.mpf(part)}
+            by_quadrature = mpmath.quad(
+                lambda x, now=now: 1 / (2 * (now[y] - x) * mpmath.sqrt(1 + now[gamma0] ** 2 * x**2)),
+                mpmath.linspace(0, now[f], 9),
+            )
+            assert abs(mpmath.mpf(w.time.rhs.subs(now).evalf(40)) - by_quadrature) < 1e-25
+            assert abs(mpmath.mpf(printed.subs(now).evalf(40)) - by_quadrature) < 1e-25
+
+
+def test_time_differentiates_back(w):
+    assert simplify(w.motion.elapsed.diff(f) * w.output.rhs) == 1
+    assert simplify(w.motion.elapsed.subs(f, 0)) == 0
+
+
+def test_learning_curve_in_closed_form(w):
+    """F.12 inverted; not in the paper."""
+    curve = w.solution.rhs
+    rate = w.error.rhs.subs(Delta, curve)
+    with mpmath.workdps(30):
+        for g, target, time in (("0.5", 1, "0.3"), (3, "1.5", "0.2"), ("0.001", 2, "1.5"), (8, 2, "0.05")):
+            now = {gamma0: Rational(g), y: Rational(target), t: Rational(time)}
+            assert abs((curve.diff(t) - rate).subs(now).evalf(30)) < 1e-25
+            reached = (y - curve).subs(now).evalf(40)
+            assert abs(w.time.rhs.subs(now | {f: reached}).evalf(30) - now[t]) < 1e-20
+    assert simplify(curve.subs(t, 0)) == y
+    angle = 2 * root * t
+    assert simplify(curve - y * root**2 / (gamma0**2 * y**2 + cosh(angle) + root * sinh(angle))) == 0
+
+
+def test_final_kernel(w):
+    """I + (sqrt(1 + gamma0^2 y^2) - 1) y y^T / y^2, below (F.10)."""
+    final = {e.lhs.func: e.rhs for e in w.final}
+    assert simplify(final[Function("H")] - KroneckerDelta(mu, alpha) - (root - 1) * n(mu) * n(alpha)) == 0
+    assert final[Function("Delta")] == 0
+
+
+def test_both_limits_f13_f14(w):
+    ends = whitened_limits(w)
+    assert ends.lazy.rhs == -2 * Delta
+    assert ends.lazy_solution.rhs == y * exp(-2 * t)
+    assert ends.power == 1
+    assert simplify(ends.rich.rhs + 2 * gamma0 * (y - Delta) * Delta) == 0
+    assert (ends.unstable, ends.stable) == ((0,), (y,))
+
+
+def test_learning_time_carries_a_logarithm(w):
+    """(F.14 text) says tau ~ 1/gamma0; from f = 0 it is longer by a logarithm; no other start is needed."""
+    ends = whitened_limits(w)
+    assert simplify(ends.learning_time - log(2 * gamma0 * f * y / (y - f)) / (2 * gamma0 * y)) == 0
+    assert ends.effective_start == 1 / (2 * gamma0)
+    assert limit((gamma0 * ends.learning_time).subs({f: 1, y: 2}), gamma0, oo) == oo
+    for g in (10**3, 10**6):
+        now = {gamma0: g, y: 2, f: 1}
+        exact, leading = (x.subs(now).evalf(40) for x in (w.time.rhs, ends.learning_time))
+        assert abs(exact / leading - 1) < Rational(3, g)
+
+
+def test_series_radius_is_one_over_f(w):
+    """(F.12 text) prints 1/y, the smallest radius over all f < y; for given f it is 1/f."""
+    found = series_radius(w)
+    assert set(found.singular) == {I / f, -I / f}
+    assert set(found.removable) == {I / y, -I / y}
+    assert (found.radius, found.uniform) == (1 / f, 1 / y)
+    x = Symbol("x", positive=True)
+    terms = [binomial(Rational(-1, 2), k) * integrate(x ** (2 * k) / (2 - x), (x, 0, 1)) for k in (20, 21)]
+    assert abs(float(terms[1] / terms[0]) + 1) < 0.1  # at f = 1, y = 2: ratio -f^2 = -1, where 1/y means -4
+
+
+def test_time_as_a_logarithm(w):
+    weight, growth = growth_of(w.motion)
+    now = {gamma0: Rational(3, 2), y: 2, f: 1}
+    assert abs((weight * log(growth) - w.motion.elapsed).subs(now).evalf(25)) < 1e-20
+
+
+# -- the pieces ------------------------------------------------
+
+
+def test_contraction_of_deltas_and_directions():
+    m = Function("m")
+    frame = Frame((n, m))
+    other = Function("v")
+
+    def total(e, *indices):
+        return frame.contract(Sum(e, *[(i, 1, P) for i in indices]))
+
+    assert total(KroneckerDelta(mu, alpha) * other(alpha), alpha) == other(mu)
+    assert total(n(mu) ** 2, mu) == 1
+    assert total(n(mu) * m(mu), mu) == 0
+    assert total(KroneckerDelta(mu, alpha) * n(mu) * n(alpha), mu, alpha) == 1
+    assert total(KroneckerDelta(mu, alpha) * KroneckerDelta(mu, alpha), alpha) == 1
+    assert total(3, mu) == 3 * P
+    assert total(n(mu) * other(mu), mu) == Sum(n(mu) * other(mu), (mu, 1, P))
+    assert split_tensor(2 * n(mu) + n(mu) * Delta, (mu,)) == {n(mu): 2 + Delta}
+
+
+def test_span_that_does_not_close_is_refused():
+    v, kernel = Function("v"), Function("K")
+    rates = {v(mu, t): Sum(kernel(mu, alpha) * v(alpha, t), (alpha, 1, P))}
+    with pytest.raises(NotApplicable, match="ever new directions"):
+        closed_span(rates, {v(mu, t): n(mu)}, Frame((n,)), t)
+
+
+def test_general_data_is_not_whitened():
+    phi = Function("phi")
+    with pytest.raises(NotApplicable, match="do not close"):
+        whitened(two_layer(mean_field(mlp(1, phi, rule="flow"))))
+
+
+def test_elimination_needs_enough_invariants():
+    a, b = Function("a")(t), Function("b")(t)
+    assert eliminate((a**2 - b,), {a: -1, b: 1}, b) == {a: -sqrt(b)}
+    with pytest.raises(NotApplicable):
+        eliminate((), {a: 1, b: 1}, b)
+
+
+def test_separable_refuses_what_it_cannot_integrate():
+    x = Symbol("x", positive=True)
+    with pytest.raises(NotApplicable, match="one square root"):
+        separable(1 - x, x, Rational(0), t)
+    with pytest.raises(NotApplicable, match="one square root"):
+        separable(sqrt(1 + x**3) * (1 - x), x, Rational(0), t)
+    found = separable(3 * sqrt(x**2 + 4) * (5 - x), x, Rational(1), t)
+    assert abs(found.solution.subs(t, 0).evalf(20) - 1) < 1e-15
+    assert abs((found.solution.diff(t) - found.rate.subs(x, found.solution)).subs(t, 0.05).evalf(20)) < 1e-12
+    assert not found.solution.has(tanh)
