@@ -1,0 +1,193 @@
+"""Evaluate the expansion in gamma0 of an experiment's theory."""
+
+from __future__ import annotations
+
+import time as clock
+from functools import lru_cache
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from sympy import Expr, Function, Sum
+
+from derive.expansion import LinearExpansion, expand_linear, time_integrals
+from derive.expansion.linear import has_error
+from derive.expansion.words import terms
+from derive.meanfield import mean_field
+from derive.program import L, ell, mlp, mu, t
+from numerics.compile.words import Separable, Words, memory_weight
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.results import dataset
+from numerics.solve.grid import Grid
+from numerics.solve.settle import settle
+from numerics.theory import constants_of
+
+Array = NDArray[np.float64]
+
+
+def series(experiment: Experiment, order: int) -> LinearExpansion:
+    """The expansion with layer and depth symbolic, in the experiment's own rule and loss.
+
+    Raises :class:`~numerics.errors.SpecError` for a negative order.
+    """
+    _check(order)
+    return _expansion(experiment.training.rule, experiment.training.loss, order)
+
+
+def expand(experiment: Experiment, order: int) -> xr.Dataset:
+    """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
+
+    Raises :class:`~numerics.errors.SpecError` for a negative order and
+    :class:`~numerics.errors.NotConverged` when a flow does not settle to ``solver.rtol``.
+    """
+    _check(order)
+    started = clock.perf_counter()
+    rule = "multistep" if experiment.training.rule == "flow" else experiment.training.rule
+    expansion = _expansion(rule, experiment.training.loss, order)
+    if experiment.training.rule == "gd":
+        count = len(experiment.times)
+        values, notes = _values(_Evaluation(experiment, expansion, None, count), np.arange(count), None), {}
+    else:
+
+        def attempt(grid: Grid) -> tuple[Array, _Evaluation]:
+            found = _Evaluation(experiment, expansion, grid.weights, len(grid.nodes))
+            return np.stack([e[grid.outputs] for e in found.words.errors.values()]), found
+
+        grid, evaluation, notes = settle(experiment.times, experiment.solver.rtol, attempt)
+        values = _values(evaluation, grid.outputs, grid)
+    orders = [n for n in range(order + 1) if n == 0 or any(np.any(v[n]) for v in values.values())]
+    return dataset(
+        {k: v[orders] for k, v in values.items()},
+        times=experiment.times,
+        spec=experiment.text,
+        orders=orders,
+        method="expansion in gamma0",
+        truncation_order=order,
+        wall_time_s=clock.perf_counter() - started,
+        **notes,
+    )
+
+
+def _check(order: int) -> None:
+    if order < 0:
+        raise SpecError("--order", order, "must not be negative", "an integer >= 0, such as 2")
+
+
+@lru_cache(maxsize=16)
+def _expansion(rule: str, loss: str, order: int) -> LinearExpansion:
+    return expand_linear(mean_field(mlp(L, "linear", rule, loss)), order)
+
+
+class _Evaluation:
+    """The errors at every order, and the words they make, on one time grid."""
+
+    def __init__(self, experiment: Experiment, expansion: LinearExpansion, weights: Array | None, T: int) -> None:
+        self.experiment, self.expansion = experiment, expansion
+        tables = {} if weights is None else {"w": weights}
+        kernels = {k.name: k for k in expansion.closure.kernels if k.causal and k.definition != 0}
+        known = constants_of(experiment)
+        memory = {n: memory_weight(k, "Delta", known, T, tables) for n, k in kernels.items()}
+        self.words = Words(kernels, memory, {"K_x": experiment.kernel}, {})
+        self.shape = (T, len(experiment.targets))
+        self.densities: dict[Expr, Array] = {}
+        for n in range(expansion.order + 1):
+            self.words.errors[n] = self.error(n)
+
+    def number(self, c: Expr, layer: int | None = None) -> float:
+        values = {L: self.experiment.depth} | ({} if layer is None else {ell: layer})
+        return float(c.subs(values))
+
+    def error(self, n: int) -> Array:
+        """``Delta_n = [y] - f_n``: f_n is linear in Delta_n (a Volterra equation) plus what lower orders give."""
+        drive = np.zeros(self.shape)
+        if n == 0:
+            drive += self.experiment.targets
+        for c, w in terms(self.expansion.output[n]):
+            if not has_error(w, n) and self.number(c) != 0:
+                value = self.words.value(w)
+                assert isinstance(value, Separable)
+                drive -= self.number(c) * value.diagonal()[:, :, 0]
+        gain = self.feedback(n)
+        if gain == 0 or not np.any(drive):
+            return drive
+        K = gain * self.experiment.kernel
+        out = np.zeros(self.shape)
+        w = next(iter(self.words.memory.values()))
+        for step in range(self.shape[0]):
+            out[step] = drive[step] - K @ (w[step, :step] @ out[:step])
+        return out
+
+    def feedback(self, n: int) -> float:
+        """The number in front of ``sum_beta K_mu,beta v_beta(t)`` in f_n, v the integral of Delta_n."""
+        total = 0.0
+        name = "v" if n == 0 else f"v{n}"
+        for c, w in terms(self.expansion.output[n]):
+            if not has_error(w, n) or (n == 0 and c == 0):
+                continue
+            found = time_integrals(self.expansion, w, mu, None, t, t)
+            assert isinstance(found, Sum)
+            beta = found.limits[0][0]
+            expected = Function("K_x")(mu, beta) * Function(name)(beta, t)
+            if found.function != expected:
+                raise NotImplementedError(f"the error's equation at order {n} has the term {found}")
+            total += self.number(c)
+        return total
+
+    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
+        """Order n of an operator at one layer and at output times, (out, rows, out, cols)."""
+        total: Array | None = None
+        for c, w in terms(self.expansion.series[name][n]):
+            if (number := self.number(c, layer)) != 0:
+                part = number * self.words.value(w).at(out)
+                total = part if total is None else total + part
+        rows, cols = {"H": (1, 1), "G": (0, 0), "A": (1, 0), "B": (0, 1)}[name]
+        P, T = self.shape[1], len(out)
+        return np.zeros((T, P if rows else 1, T, P if cols else 1)) if total is None else total
+
+    def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp], grid: Grid | None) -> Array:
+        """Order n of a response, (out, out, P); for the flow as a density."""
+        total = np.zeros((len(out), len(out), self.shape[1]))
+        for c, w in terms(self.expansion.series[name][n]):
+            if (number := self.number(c, layer)) != 0:
+                part = self.words.value(w).at(out) if grid is None else self.density(w, grid)[out][:, :, out]
+                total += number * (part[..., 0].transpose(0, 2, 1) if name == "A" else part[:, 0])
+        return total
+
+    def density(self, word: Expr, grid: Grid) -> Array:
+        """Densities are shared by all layers."""
+        if word not in self.densities:
+            self.densities[word] = self.words.density(word, grid.nodes)
+        return self.densities[word]
+
+
+def _values(e: _Evaluation, out: NDArray[np.intp], grid: Grid | None) -> dict[str, Array]:
+    """Every variable, with the order first."""
+    orders, depth = range(e.expansion.order + 1), e.experiment.depth
+    layers = range(1, depth + 1)
+    error = np.stack([e.words.errors[n][out] for n in orders])
+    loss = np.stack([np.mean(sum(error[k] * error[n - k] for k in range(n + 1)), axis=1) for n in orders])
+    H = np.stack([[e.layer("H", n, k, out) for k in layers] for n in orders])
+    G = np.stack([[e.layer("G", n, k, out)[:, 0, :, 0] for k in layers] for n in orders])
+    return {
+        "error": error,
+        "train_loss": loss,
+        "Phi": H.transpose(0, 1, 2, 4, 3, 5),
+        "G": G,
+        "A": np.stack([[e.responses("A", n, k, out, grid) for k in layers] for n in orders]),
+        "B": np.stack([[e.responses("B", n, k, out, grid) for k in layers] for n in orders]),
+        "tangent_kernel": np.stack([_tangent(e, n, out) for n in orders]),
+    }
+
+
+def _tangent(e: _Evaluation, n: int, out: NDArray[np.intp]) -> Array:
+    """Words of G times words of H, entry by entry: (out, out, P, P)."""
+    P, T = e.shape[1], len(out)
+    total = np.zeros((T, T, P, P))
+    for c, g, h in e.expansion.tangent[n]:
+        G = e.words.value(g).at(out)[:, 0, :, 0]
+        total += e.number(c) * G[:, :, None, None] * e.words.value(h).at(out).transpose(0, 2, 1, 3)
+    return total
+
+
+__all__ = ["expand", "series"]
