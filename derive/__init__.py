@@ -1,0 +1,153 @@
+"""dmft-derive: write down how a network is trained, and derive the mean-field theory of that training.
+
+>>> import derive
+>>> theory = derive.mean_field(derive.mlp(derive.L, rule="flow"))
+>>> print(derive.linear_closure(theory).response("A"))
+(-gamma0**2*C[ell]*D[ell] + 1)**(-1)*C[ell]
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from derive.expansion import LinearExpansion, error_equation, expand_linear, time_integrals
+    from derive.meanfield import Average, Response, Theory, mean_field
+    from derive.meanfield.path_integral import path_integral
+    from derive.meanfield.reductions.gradient_independence import independent_backward
+    from derive.meanfield.reductions.lazy import lazy
+    from derive.meanfield.reductions.limits import series_radius, whitened_limits
+    from derive.meanfield.reductions.linear_closure import LinearClosure, linear_closure
+    from derive.meanfield.reductions.projection import NotApplicable, error_projected
+    from derive.meanfield.reductions.two_layer import two_layer
+    from derive.meanfield.reductions.whitened import whitened
+    from derive.meanfield.reductions.whitened_deep import whitened_deep
+    from derive.meanfield.routes import check_routes
+    from derive.printing import latex, text
+    from derive.program import (
+        Along,
+        Definition,
+        Field,
+        GaussianMatrix,
+        GaussianVector,
+        GivenVector,
+        GradientDescent,
+        GradientFlow,
+        IndexRange,
+        L,
+        Mean,
+        Multistep,
+        Outer,
+        P,
+        Population,
+        Program,
+        ProgramError,
+        TrainedMatrix,
+        TrainedVector,
+        mlp,
+    )
+
+_HOME = {
+    "Along": "derive.program",
+    "Average": "derive.meanfield",
+    "Definition": "derive.program",
+    "Field": "derive.program",
+    "GaussianMatrix": "derive.program",
+    "GaussianVector": "derive.program",
+    "GivenVector": "derive.program",
+    "GradientDescent": "derive.program",
+    "GradientFlow": "derive.program",
+    "IndexRange": "derive.program",
+    "L": "derive.program",
+    "LinearClosure": "derive.meanfield.reductions.linear_closure",
+    "LinearExpansion": "derive.expansion",
+    "Mean": "derive.program",
+    "Multistep": "derive.program",
+    "NotApplicable": "derive.meanfield.reductions.projection",
+    "Outer": "derive.program",
+    "P": "derive.program",
+    "Population": "derive.program",
+    "Program": "derive.program",
+    "ProgramError": "derive.program",
+    "Response": "derive.meanfield",
+    "Theory": "derive.meanfield",
+    "TrainedMatrix": "derive.program",
+    "TrainedVector": "derive.program",
+    "check_routes": "derive.meanfield.routes",
+    "error_equation": "derive.expansion",
+    "error_projected": "derive.meanfield.reductions.projection",
+    "expand_linear": "derive.expansion",
+    "independent_backward": "derive.meanfield.reductions.gradient_independence",
+    "latex": "derive.printing",
+    "lazy": "derive.meanfield.reductions.lazy",
+    "linear_closure": "derive.meanfield.reductions.linear_closure",
+    "mean_field": "derive.meanfield",
+    "mlp": "derive.program",
+    "path_integral": "derive.meanfield.path_integral",
+    "series_radius": "derive.meanfield.reductions.limits",
+    "text": "derive.printing",
+    "time_integrals": "derive.expansion",
+    "two_layer": "derive.meanfield.reductions.two_layer",
+    "whitened": "derive.meanfield.reductions.whitened",
+    "whitened_deep": "derive.meanfield.reductions.whitened_deep",
+    "whitened_limits": "derive.meanfield.reductions.limits",
+}
+"""Where each public name lives; SymPy is loaded when one is first used."""
+
+__all__ = [
+    "Along",
+    "Average",
+    "Definition",
+    "Field",
+    "GaussianMatrix",
+    "GaussianVector",
+    "GivenVector",
+    "GradientDescent",
+    "GradientFlow",
+    "IndexRange",
+    "L",
+    "LinearClosure",
+    "LinearExpansion",
+    "Mean",
+    "Multistep",
+    "NotApplicable",
+    "Outer",
+    "P",
+    "Population",
+    "Program",
+    "ProgramError",
+    "Response",
+    "Theory",
+    "TrainedMatrix",
+    "TrainedVector",
+    "check_routes",
+    "error_equation",
+    "error_projected",
+    "expand_linear",
+    "independent_backward",
+    "latex",
+    "lazy",
+    "linear_closure",
+    "mean_field",
+    "mlp",
+    "path_integral",
+    "series_radius",
+    "text",
+    "time_integrals",
+    "two_layer",
+    "whitened",
+    "whitened_deep",
+    "whitened_limits",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'derive' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
