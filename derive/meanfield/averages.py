@@ -20,13 +20,16 @@ class Average(Expr):
     <h(s)*h(t)>
     """
 
+    is_commutative = True
+
     def __new__(cls, body: Any) -> Average:
-        return Expr.__new__(cls, sympify(body))  # type: ignore[return-value]
+        node: Average = Expr.__new__(cls, sympify(body))
+        return node
 
     @property
     def body(self) -> Expr:
         """What is averaged."""
-        return self.args[0]  # type: ignore[return-value]
+        return self.args[0]
 
     def _latex(self, printer: Any, *_: Any) -> str:
         return rf"\left\langle {printer._print(self.body)} \right\rangle"
@@ -41,7 +44,7 @@ class Average(Expr):
         >>> from sympy.abc import t
         >>> from sympy import Function
         >>> Average(2 * Function("y")(t) * Function("h")(t)).linear(frozenset({"h"}))
-        2*<h(t)>*y(t)
+        2*y(t)*<h(t)>
         """
         return _linear(self.body.expand(), random)
 
@@ -50,8 +53,9 @@ def _linear(body: Expr, random: frozenset[str]) -> Expr:
     if isinstance(body, Add):
         return Add(*[_linear(x, random) for x in body.args])
     if isinstance(body, Sum | Integral):
-        return body.func(_linear(body.function.expand(), random), *body.limits)  # type: ignore[no-any-return]
-    fixed, moving = [], []
+        return body.func(_linear(body.function.expand(), random), *body.limits)
+    fixed: list[Expr] = []
+    moving: list[Expr] = []
     for x in Mul.make_args(body):
         (moving if is_random(x, random) else fixed).append(x)
     if not moving:
@@ -72,18 +76,21 @@ def is_random(x: Expr, random: frozenset[str]) -> bool:
 class Response(Expr):
     """``delta x / delta r``: how ``x`` moves when the source ``r`` is pushed; zero unless r comes first."""
 
+    is_commutative = True
+
     def __new__(cls, body: Any, source: Any) -> Response:
-        return Expr.__new__(cls, sympify(body), sympify(source))  # type: ignore[return-value]
+        node: Response = Expr.__new__(cls, sympify(body), sympify(source))
+        return node
 
     @property
     def body(self) -> Expr:
         """What responds."""
-        return self.args[0]  # type: ignore[return-value]
+        return self.args[0]
 
     @property
     def source(self) -> Expr:
         """What is pushed."""
-        return self.args[1]  # type: ignore[return-value]
+        return self.args[1]
 
     def _latex(self, printer: Any, *_: Any) -> str:
         return rf"\frac{{\delta {printer._print(self.body)}}}{{\delta {printer._print(self.source)}}}"

@@ -1,74 +1,92 @@
 """Does a response reach its own time?  Worked out from the program, not assumed.
 
-``<d a(t) / d r(s)>`` has an ``s = t`` part exactly when, at one site and within one step, ``a`` is computed from the
-field that carries ``r``.  Whether it is depends in turn on which responses have an equal-time part, so the least
-solution is found by iteration: start from none and add what is forced.
+``<d a(t) / d r(s)>`` has an ``s = t`` part exactly when, at one site and within one step, ``a`` is computed
+from the field that carries ``r``.  Whether it is depends in turn on which responses have an equal-time part,
+so the least solution is found by iteration: start from none and add what is forced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sympy import Expr, S
+from sympy import Dummy, Expr
 from sympy.core.function import AppliedUndef
 
 from derive.program.expressions import Product, t
-from derive.program.program import Program
+from derive.program.program import Program, gaussian
 
 
 @dataclass(frozen=True)
 class Use:
-    """One use of a Gaussian matrix: it (or its transpose) applied to ``vector`` gives part of the field ``gives``."""
+    """One use of a Gaussian matrix: it, or its transpose, applied to ``vector`` enters ``gives``."""
 
     matrix: str
     transposed: bool
     gives: str
     vector: Expr
 
+    @property
+    def key(self) -> tuple[str, bool, Expr]:
+        """The product, whichever field it enters."""
+        return self.matrix, self.transposed, self.vector
 
-def equal_time_pairs(program: Program, uses: list[Use]) -> set[tuple[str, bool]]:
-    """The uses, as ``(matrix, transposed)``, whose vector responds within the step to the opposite use's source."""
-    reached: set[tuple[str, bool]] = set()
+
+Pair = tuple[tuple[str, bool, Expr], tuple[str, bool, Expr]]
+
+
+def equal_time_pairs(program: Program, uses: Iterable[Use]) -> set[Pair]:
+    """The pairs of products, by key, where the first vector responds within the step to the second source."""
+    coupled = [(a, b) for a in uses for b in uses if _couple(program, a, b)]
+    reached: set[Pair] = set()
     while True:
-        graph = _graph(program, uses, reached)
+        graph = _graph(program, coupled, reached)
         new = {
-            (use.matrix, use.transposed)
-            for use in uses
-            for other in uses
-            if other.matrix == use.matrix and _couples(program, use, other) and _reaches(graph, use.vector, other.gives)
+            (a.key, b.key) for a, b in coupled if _at_once(program, b) and _reaches(graph, a.vector, b.gives)
         }
         if new <= reached:
             return reached
         reached |= new
 
 
-def _couples(program: Program, use: Use, other: Use) -> bool:
+def _couple(program: Program, a: Use, b: Use) -> bool:
     """Opposite uses respond to each other; equal ones only if the matrix is correlated with its transpose."""
-    if use.transposed != other.transposed:
-        return True
-    from derive.program.program import gaussian
+    if a.matrix != b.matrix:
+        return False
+    symmetric = any(m.name == a.matrix and m.symmetry != 0 for m in map(gaussian, program.matrices))
+    return a.transposed != b.transposed or symmetric
 
-    return any(gaussian(m).name == use.matrix and gaussian(m).symmetry != 0 for m in program.matrices)
+
+def _at_once(program: Program, use: Use) -> bool:
+    """Does the product enter its field within the step?  A rate of change moves the field only later."""
+    return any(
+        d.name == use.gives and not d.evolves and any(_is_of(use, x) for x in d.products())
+        for d in program.definitions
+    )
 
 
-def _graph(program: Program, uses: list[Use], reached: set[tuple[str, bool]]) -> dict[str, set[str]]:
-    """Which fields of one site enter which at the same time: directly, or through a response at equal time."""
+def _is_of(use: Use, product: Product) -> bool:
+    name = str(product.matrix.func) if product.matrix.args else str(product.matrix)
+    return (name, product.transposed) == (use.matrix, use.transposed)
+
+
+def _graph(program: Program, coupled: list[tuple[Use, Use]], reached: set[Pair]) -> dict[str, set[str]]:
+    """Which fields of one site enter which at the same time: directly, or by a response at equal time."""
     graph: dict[str, set[str]] = {x.name: set() for x in program.fields}
     for d in program.definitions:
         if d.name in graph and not d.evolves:
-            direct = d.rhs.replace(lambda e: isinstance(e, Product), lambda _: S.Zero)
+            # what multiplies a product acts at once; what is inside one acts by its source and responses
+            direct = d.rhs.replace(lambda e: isinstance(e, Product), lambda _: Dummy("product"))
             graph[d.name] |= _fields_now(program, direct)
-    for use in uses:
-        for other in uses:
-            if other.matrix == use.matrix and _couples(program, use, other) and (use.matrix, use.transposed) in reached:
-                graph[use.gives] |= _fields_now(program, other.vector)
+    for a, b in coupled:
+        if (a.key, b.key) in reached and _at_once(program, a):
+            graph[a.gives] |= _fields_now(program, b.vector)
     return graph
 
 
 def _fields_now(program: Program, e: Expr) -> set[str]:
-    return {
-        str(a.func) for a in e.atoms(AppliedUndef) if program.field_of(str(a.func)) is not None and a.args[-1] == t
-    }
+    atoms = e.atoms(AppliedUndef)
+    return {str(a.func) for a in atoms if program.field_of(str(a.func)) is not None and a.args[-1] == t}
 
 
 def _reaches(graph: dict[str, set[str]], vector: Expr, goal: str) -> bool:

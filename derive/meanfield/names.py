@@ -1,20 +1,28 @@
 """Names of order parameters: which function a product of two vectors becomes.
 
-A correlation is written ``Phi(ell, mu, alpha, t, s)``: layer, indices of the first vector, indices of the second,
-their times.  The name comes from the program's notation; what is not named there is ``C_<first>`` (``C_<first><second>``).
+A correlation is written ``Phi(ell, mu, alpha, t, s)``: layer, indices of the first vector, indices of the
+second, their times.  The name comes from the program's notation; what is not named there is ``C_<first>``
+(``C_<first><second>``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from sympy import Expr, Function, Symbol, sympify
+from sympy import Expr, Function, Symbol, default_sort_key, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.averages import Average, Response
 from derive.meanfield.theory import OrderParameter
 from derive.program.expressions import IndexRange, alpha, ell, mu, s, t
 from derive.program.program import Program
+from derive.program.training import TrainedMatrix
+
+if TYPE_CHECKING:
+    from derive.meanfield.applications import Application
 
 
 def primed(index: Symbol) -> Symbol:
@@ -22,9 +30,17 @@ def primed(index: Symbol) -> Symbol:
     return alpha if index == mu else Symbol(f"{index.name}_", **index.assumptions0)
 
 
+def primed_apart(index: Symbol, taken: Iterable[Symbol]) -> Symbol:
+    """The partner of an index, but none of those ``taken``."""
+    new, used = primed(index), set(taken)
+    while new in used:
+        new = Symbol(f"{new.name}_", **new.assumptions0)
+    return new
+
+
 @dataclass(frozen=True)
 class Vector:
-    """A vector as an order parameter sees it: an expression written at layer ``ell``, with its free indices."""
+    """A vector as an order parameter sees it: an expression, its layer, and its free indices."""
 
     body: Expr
     site: Expr | None
@@ -35,6 +51,12 @@ class Vector:
         """Sample-like indices, in order."""
         return tuple(r.index for r in self.ranges)
 
+    def past(self, taken: Iterable[Symbol] = ()) -> Vector:
+        """The same vector at the time ``s``, with primed indices, none of them ``taken``."""
+        names = {i: primed_apart(i, taken) for i in self.indices}
+        ranges = tuple(IndexRange(names[r.index], r.lower, r.upper) for r in self.ranges)
+        return Vector(self.body.xreplace({**names, t: s}), self.site, ranges)
+
 
 def vector(program: Program, body: Expr, ranges: tuple[IndexRange, ...]) -> Vector:
     """Bring ``body`` to the layer ``ell`` and keep the ranges of the indices that occur in it."""
@@ -44,7 +66,7 @@ def vector(program: Program, body: Expr, ranges: tuple[IndexRange, ...]) -> Vect
 
 
 def canonical(v: Vector) -> Expr:
-    """``v`` with its layer called ``ell`` and its indices named from a fixed list, so that equal vectors look equal."""
+    """``v`` at layer ``ell`` with indices from a fixed list, so that equal vectors look equal."""
     body = v.body
     if v.site is not None:
         shift = v.site - ell
@@ -67,11 +89,30 @@ class Registry:
     found: dict[str, OrderParameter] = field(default_factory=dict)
 
     def head(self, v: Vector) -> str:
-        """A short name for a vector."""
+        """A short name for a vector; no two vectors of the program share one."""
         body = canonical(v)
-        if isinstance(body, AppliedUndef):
-            return str(body.func)
-        return str(body.func.__name__)
+        plain = _plain_head(body)
+        rivals = sorted(
+            (x for x in self._bodies if _plain_head(x) == plain and x != body), key=default_sort_key
+        )
+        if not rivals:
+            return plain
+        named = f"{plain}_{_fields_in(body)}"
+        alike = sorted(
+            (*(x for x in rivals if _fields_in(x) == _fields_in(body)), body), key=default_sort_key
+        )
+        return named if len(alike) == 1 else f"{named}_{alike.index(body) + 1}"
+
+    @cached_property
+    def _bodies(self) -> set[Expr]:
+        """Every vector that the program multiplies by a matrix, updates with or names."""
+        p = self.program
+        found = [(x.vector, d.ranges) for d in p.definitions for x in d.products()]
+        for w in p.trained():
+            parts = (w.update.left, w.update.right) if isinstance(w, TrainedMatrix) else (w.update.vector,)
+            found += [(x, w.update.over) for x in parts]
+        found += [(x, _all_ranges(x)) for x in p.notation]
+        return {canonical(vector(p, x, ranges)) for x, ranges in found}
 
     def correlation(self, v: Vector, w: Vector, time: Expr = t, past: Expr = s) -> Expr:
         """The inner product per unit of ``v`` at ``time`` with ``w`` at ``past``, as an order parameter.
@@ -81,37 +122,87 @@ class Registry:
         a, b = canonical(v), canonical(w)
         if isinstance(a, AppliedUndef) and (given := self.program.given_of(str(a.func))) is not None:
             return Function(given.kernel)(*v.indices, *w.indices)
-        named = {canonical(vector(self.program, k, _all_ranges(k))): n for k, n in self.program.notation.items()}
+        named = {
+            canonical(vector(self.program, k, _all_ranges(k))): n for k, n in self.program.notation.items()
+        }
         name = named.get(a) if a == b else None
         if name is None:
             name = f"C_{self.head(v)}" if a == b else f"C_{self.head(v)}{self.head(w)}"
         site = () if v.site is None else (v.site,)
+        if a != b and default_sort_key(b) < default_sort_key(a):  # <a b> and <b a> are one order parameter
+            return self.correlation(w, v, past, time)
         self._define_correlation(name, a, b, v, w)
         return Function(name)(*site, *v.indices, *w.indices, time, past)
 
     def _define_correlation(self, name: str, a: Expr, b: Expr, v: Vector, w: Vector) -> None:
         if name in self.found:
             return
-        first = tuple(IndexRange(i, r.lower, r.upper) for i, r in zip(_slots(len(v.ranges)), v.ranges, strict=True))
-        second = tuple(IndexRange(primed(i), r.lower, r.upper) for i, r in zip(_slots(len(w.ranges)), w.ranges, strict=True))
+        first = tuple(
+            IndexRange(i, r.lower, r.upper) for i, r in zip(_slots(len(v.ranges)), v.ranges, strict=True)
+        )
+        second = tuple(
+            IndexRange(primed(i), r.lower, r.upper)
+            for i, r in zip(_slots(len(w.ranges)), w.ranges, strict=True)
+        )
         body = a * b.xreplace({t: s} | {i: primed(i) for i in _slots(len(w.ranges))})
         site = (ell,) if v.site is not None else ()
         symbol = Function(name)(*site, *[r.index for r in first], *[r.index for r in second], t, s)
         layers = (IndexRange(ell, sympify(1), self.program.depth),) if site else ()
         self.found[name] = OrderParameter(symbol, Average(body), "correlation", (*layers, *first, *second))
 
+    def name_all(self) -> None:
+        """Correlations that the notation names but no equation needed still belong to the theory."""
+        bounds = {r.index: r for d in self.program.definitions for r in d.ranges}
+        for body in self.program.notation:
+            free = [r.index for r in _all_ranges(body)]
+            v = vector(
+                self.program, body, tuple(bounds.get(x, IndexRange(x, sympify(1), sympify(1))) for x in free)
+            )
+            self.correlation(v, v.past())
+
+    def response_name(
+        self, a: Application, b: Application, uses: list[Application]
+    ) -> tuple[str, Expr | None]:
+        """How the response of ``a``'s vector to the source of ``b`` is called, and its layer.
+
+        A matrix names the responses of its one forward and its one backward use; all others are
+        ``R_<vector><source>``.
+        """
+        alike = [x for x in uses if x.transposed in (a.transposed, b.transposed) and a.meets(x)]
+        if a.matrix.responses and a.transposed != b.transposed and len(alike) == 2:
+            return a.matrix.responses[int(a.transposed)], a.member if a.matrix.index else None
+        head = self.head(a.vector)
+        return f"R_{head}{'_' if '_' in head + b.source_name else ''}{b.source_name}", a.acts_on.site
+
     def response(
-        self, name: str, index: Expr | None, layers: IndexRange | None, v: Vector, source: AppliedUndef, w: Vector, causal: str
+        self,
+        name: str,
+        index: Expr | None,
+        layers: IndexRange | None,
+        v: Vector,
+        source: AppliedUndef,
+        w: Vector,
+        causal: str,
     ) -> Expr:
-        """The response of ``v`` (at time t) to ``source`` (at time s, indices of ``w``), as an order parameter."""
+        """The response of ``v`` at time t to ``source``, that of ``w`` at time s, as an order parameter."""
         scale = self.program.scale
         site = () if index is None else (index,)
         symbol = Function(name)(*site, *v.indices, *w.indices, t, s)
-        if name not in self.found:
+        if str(symbol) not in self.found:
             definition = Average(Response(v.body, source)) / scale
             ranges = (*((layers,) if layers else ()), *v.ranges, *w.ranges)
-            self.found[name] = OrderParameter(symbol, definition, "response", ranges, causal)
+            self.found[str(symbol)] = OrderParameter(symbol, definition, "response", ranges, causal)
         return scale * symbol
+
+
+def _plain_head(body: Expr) -> str:
+    return str(body.func) if isinstance(body, AppliedUndef) else str(body.func.__name__)
+
+
+def _fields_in(body: Expr) -> str:
+    return "_".join(
+        sorted({str(a.func) for a in body.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}})
+    )
 
 
 def _slots(n: int) -> list[Symbol]:

@@ -118,7 +118,9 @@ class Theory:
         for q in self.order_parameters:
             if q.name == name:
                 return q
-        raise KeyError(f"no order parameter {name}; there are {', '.join(q.name for q in self.order_parameters)}")
+        raise KeyError(
+            f"no order parameter {name}; there are {', '.join(q.name for q in self.order_parameters)}"
+        )
 
     def responses(self) -> tuple[OrderParameter, ...]:
         """The response functions."""
@@ -155,7 +157,11 @@ class Theory:
             program=self.program.map(fun),
             sources=tuple(
                 replace(
-                    u, symbol=fun(u.symbol), partner=fun(u.partner), covariance=fun(u.covariance), ranges=rs(u.ranges)
+                    u,
+                    symbol=fun(u.symbol),
+                    partner=fun(u.partner),
+                    covariance=fun(u.covariance),
+                    ranges=rs(u.ranges),
                 )
                 for u in self.sources
             ),
@@ -208,13 +214,15 @@ def _members(item: Any) -> Iterator[Any]:
         yield item
         return
     if not (sympify(family.lower).is_Integer and sympify(family.upper).is_Integer):
-        raise ValueError(f"the layers {family.lower}..{family.upper} are not a list yet: give the depth as an integer")
+        raise ValueError(
+            f"the layers {family.lower}..{family.upper} are not a list yet: give the depth as an integer"
+        )
     rest = tuple(r for r in item.ranges if r is not family)
     for value in range(int(family.lower), int(family.upper) + 1):
         changes: dict[str, Any] = {"ranges": rest}
 
         def at(e: Expr, value: int = value) -> Expr:
-            return sympify(e).subs(family.index, Integer(value))  # type: ignore[no-any-return]
+            return sympify(e).subs(family.index, Integer(value))
 
         if isinstance(item, Equation):
             changes |= {"lhs": at(item.lhs), "terms": tuple(replace(x, expr=at(x.expr)) for x in item.terms)}

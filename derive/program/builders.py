@@ -77,6 +77,7 @@ def mlp(
     if isinstance(activation, str) and not linear:
         raise ProgramError(f"activation = {activation!r}: must be 'linear' or a SymPy function such as tanh")
     last = sympify(depth)
+    function: Any = activation
     if isinstance(last, Integer) and last < 1:
         raise ProgramError(f"depth = {depth}: a network has at least one hidden layer")
     rule = training_rule(rule, loss) if isinstance(rule, str) else rule
@@ -89,11 +90,11 @@ def mlp(
     interior, hidden = IndexRange(ell, Integer(1), last - 1), IndexRange(ell, Integer(1), last)
 
     def phi(v: Expr) -> Expr:
-        return v if linear else activation(v)
+        return v if linear else function(v)
 
     def dphi(v: Expr) -> Expr:
         slot = Symbol("x")
-        return activation(slot).diff(slot).subs(slot, v)  # type: ignore[no-any-return]
+        return function(slot).diff(slot).subs(slot, v)
 
     backward = g if linear else z  # without a nonlinearity the pre-gradient is the gradient
 

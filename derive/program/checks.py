@@ -1,16 +1,17 @@
 """Is a program well posed, and in what order does one step compute its fields?
 
-Within a family of layers a definition may refer to the neighbouring layer at the same time; such a chain is fine as
-long as it runs one way, because a family has ends.
+Within a family of layers a definition may refer to the neighbouring layer at the same time; such a chain is
+fine as long as it runs one way, because a family has ends.
 """
 
 from __future__ import annotations
 
-from sympy import Expr, S
+from sympy import Dummy, Expr, Mul, S
 from sympy.core.function import AppliedUndef
 
-from derive.program.expressions import GaussianMatrix, Population, Product, t
+from derive.program.expressions import GaussianMatrix, Mean, Population, Product, t, terms
 from derive.program.program import Definition, Program, ProgramError, gaussian
+from derive.program.training import TrainedVector
 
 
 def check(program: Program) -> None:
@@ -21,17 +22,39 @@ def check(program: Program) -> None:
     for x in program.fields:
         if x.name not in defined:
             raise ProgramError(f"field {x.name} has no definition")
+        if x.population.given:
+            raise ProgramError(
+                f"field {x.name} lives on {x.population.name}, which is given: it carries only given vectors"
+            )
+    for name in program.scalars:
+        if name not in defined:
+            raise ProgramError(f"number {name} has no definition")
     matrices = {gaussian(m).name for m in program.matrices}
     for d in program.definitions:
         if d.name not in known:
-            raise ProgramError(f"{d.lhs} is defined but {d.name} is not among the program's fields or scalars")
+            raise ProgramError(
+                f"{d.lhs} is defined but {d.name} is not among the program's fields or scalars"
+            )
         for atom in d.rhs.atoms(AppliedUndef):
             name = str(atom.func)
             if name in matrices or name in known or _is_activation(atom, known):
                 continue
-            raise ProgramError(f"{d.lhs} uses {atom}, but {name} is not among the program's fields, scalars or constants")
+            raise ProgramError(
+                f"{d.lhs} uses {atom}, but {name} is not among the program's fields, scalars or constants"
+            )
         for product in d.products():
             _check_product(program, d, product)
+        _check_terms(program, d)
+        _check_places(program, d)
+    for d in program.definitions:
+        if d.evolves and program.rule.discrete:
+            raise ProgramError(f"{d.lhs} evolves in continuous time, but the program's rule counts steps")
+    for m in map(gaussian, program.matrices):
+        if m.symmetry != 0 and m.rows != m.cols:
+            raise ProgramError(
+                f"matrix {m.name} goes from {_place(m.cols)} to {_place(m.rows)}, so its entries have no "
+                f"transposed partners: symmetry = {m.symmetry} must be 0"
+            )
     causal_order(program)
 
 
@@ -45,7 +68,9 @@ def member(matrix: GaussianMatrix, product: Product) -> Expr:
     if matrix.index is None:
         return S.Zero
     if len(product.matrix.args) != 1:
-        raise ProgramError(f"{matrix.name} is a family of matrices: write {matrix.name}(ell), not {product.matrix}")
+        raise ProgramError(
+            f"{matrix.name} is a family of matrices: write {matrix.name}(ell), not {product.matrix}"
+        )
     return product.matrix.args[0]
 
 
@@ -59,11 +84,48 @@ def _check_product(program: Program, d: Definition, product: Product) -> None:
         (gives, program.site_of(d.lhs), f"gives {d.lhs}"),
     ):
         site = expected.site.subs(shift) if expected.site is not None else None
-        if expected.name != found.name or (site is not None and found.site is not None and (site - found.site) != 0):
+        if expected.name != found.name or (
+            site is not None and found.site is not None and (site - found.site) != 0
+        ):
             top = ".T" if product.transposed else ""
             raise ProgramError(
-                f"{product.matrix}{top} {what}, which lives on {_place(found)}; it must live on {expected.name}"
-                f"{'' if site is None else f'({site})'}"
+                f"{product.matrix}{top} {what}, which lives on {_place(found)}; "
+                f"it must live on {expected.name}{'' if site is None else f'({site})'}"
+            )
+
+
+def _check_terms(program: Program, d: Definition) -> None:
+    """A random weight enters linearly: one product or parameter a term, times entrywise factors."""
+    parameters = [(v.initial if isinstance(v, TrainedVector) else v).symbol for v in program.vectors]
+    for term in terms(d.rhs):
+        weights = sorted({*term.atoms(Product), *(x for x in parameters if term.has(x))}, key=str)
+        if weights and (len(weights) > 1 or weights[0] not in Mul.make_args(term)):
+            raise ProgramError(
+                f"{d.lhs} contains {term}: a matrix product or a vector parameter must be a term of its own, "
+                f"times entrywise factors; define a field for {weights[0]}"
+            )
+
+
+def _check_places(program: Program, d: Definition) -> None:
+    """Entrywise operations stay within one population; a number uses entries only through a mean."""
+    home = None if program.field_of(d.name) is None else program.site_of(d.lhs)
+    outside = d.rhs.replace(lambda e: isinstance(e, Product | Mean), lambda _: Dummy())
+    for atom in sorted(outside.atoms(AppliedUndef), key=str):
+        if program.field_of(str(atom.func)) is None:
+            continue
+        if home is None:
+            raise ProgramError(f"{d.lhs} is a number but uses the entries of {atom}: take their Mean")
+        if program.site_of(atom).name != home.name:
+            raise ProgramError(
+                f"{d.lhs} lives on {_place(home)} but uses {atom}, "
+                f"which lives on {program.site_of(atom).name}"
+            )
+    for v in program.vectors:
+        initial = v.initial if isinstance(v, TrainedVector) else v
+        if home is not None and outside.has(initial.symbol) and initial.population.name != home.name:
+            raise ProgramError(
+                f"{d.lhs} lives on {_place(home)} but uses {initial.name}, "
+                f"which lives on {_place(initial.population)}"
             )
 
 
@@ -110,7 +172,7 @@ def _shift(program: Program, d: Definition, e: Definition, atom: AppliedUndef) -
         return None
     if _is_end(e) or _is_end(d):
         return S.Zero  # an end of a family depends on no other member
-    return atom.args[0] - d.lhs.args[0]  # type: ignore[no-any-return]
+    return atom.args[0] - d.lhs.args[0]
 
 
 def _components(uses: list[dict[int, set[Expr]]]) -> list[list[int]]:
@@ -140,7 +202,9 @@ def _components(uses: list[dict[int, set[Expr]]]) -> list[list[int]]:
     return found
 
 
-def _chains_run_one_way(component: list[int], uses: list[dict[int, set[Expr]]], ds: tuple[Definition, ...]) -> None:
+def _chains_run_one_way(
+    component: list[int], uses: list[dict[int, set[Expr]]], ds: tuple[Definition, ...]
+) -> None:
     """Every cycle must climb (or every cycle descend) the layers; else a field needs itself.
 
     Cycles all have positive shift exactly when the weights ``n shift - 1`` leave no negative cycle.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Expr, Function, Integer, S, Symbol, Tuple, sympify
+from sympy import Add, Dummy, Expr, Function, Integer, S, Symbol, Tuple, sympify
 from sympy.core.function import AppliedUndef
 
 t = Symbol("t", nonnegative=True)
@@ -27,13 +27,16 @@ eta = Symbol("eta", positive=True)
 class Product(Expr):
     """``Product(M, transposed, v)``: the matrix named ``M`` (or its transpose) applied to the vector ``v``."""
 
+    is_commutative = True
+
     def __new__(cls, matrix: Any, transposed: Any, vector: Any) -> Product:
-        return Expr.__new__(cls, sympify(matrix), Integer(bool(transposed)), sympify(vector))  # type: ignore[return-value]
+        node: Product = Expr.__new__(cls, sympify(matrix), Integer(bool(transposed)), sympify(vector))
+        return node
 
     @property
     def matrix(self) -> Expr:
         """The matrix, with its layer index: ``W(ell)``."""
-        return self.args[0]  # type: ignore[return-value]
+        return self.args[0]
 
     @property
     def transposed(self) -> bool:
@@ -43,7 +46,7 @@ class Product(Expr):
     @property
     def vector(self) -> Expr:
         """The vector that the matrix is applied to, entry by entry."""
-        return self.args[2]  # type: ignore[return-value]
+        return self.args[2]
 
     def _latex(self, printer: Any, *_: Any) -> str:
         top = r"^{\top}" if self.transposed else ""
@@ -56,11 +59,26 @@ class Product(Expr):
 class Mean(Expr):
     """``Mean(v)``: the average of the entries of ``v`` over its population, ``(1/n) sum_i v_i``."""
 
+    is_commutative = True
+
     def __new__(cls, vector: Any) -> Mean:
-        return Expr.__new__(cls, sympify(vector))  # type: ignore[return-value]
+        node: Mean = Expr.__new__(cls, sympify(vector))
+        return node
 
     def _latex(self, printer: Any, *_: Any) -> str:
         return rf"\overline{{{printer._print(self.args[0])}}}"
+
+
+def terms(e: Expr) -> tuple[Expr, ...]:
+    """The addends of ``e``, expanded outside matrix products and means.
+
+    >>> from sympy.abc import a, x
+    >>> sorted(map(str, terms((1 + a) * Mean(x * (1 + x)))))
+    ['Mean(x*(x + 1))', 'a*Mean(x*(x + 1))']
+    """
+    masks = {x: Dummy("mask") for x in sorted(e.atoms(Product, Mean), key=str)}
+    whole = {m: x for x, m in masks.items()}
+    return tuple(x.xreplace(whole) for x in Add.make_args(e.xreplace(masks).expand()))
 
 
 @dataclass(frozen=True)
@@ -116,7 +134,7 @@ class Field:
     layered: bool = False
 
     def __call__(self, *indices: Any) -> AppliedUndef:
-        return Function(self.name)(*indices)  # type: ignore[no-any-return]
+        return Function(self.name)(*indices)
 
 
 @dataclass(frozen=True)
@@ -128,7 +146,7 @@ class GivenVector:
     kernel: str
 
     def __call__(self, *indices: Any) -> AppliedUndef:
-        return Function(self.name)(*indices)  # type: ignore[no-any-return]
+        return Function(self.name)(*indices)
 
 
 @dataclass(frozen=True)

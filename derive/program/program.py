@@ -64,7 +64,7 @@ class Program:
 
     >>> from derive.program import mlp
     >>> [d.name for d in mlp(3).causal_order()]
-    ['h', 'h', 'f', 'Delta', 'g', 'g']
+    ['h', 'h', 'g', 'g', 'f', 'Delta']
     """
 
     name: str

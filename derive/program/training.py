@@ -82,9 +82,10 @@ def accumulate(rule: TrainingRule, integrand: Expr, past: Symbol, now: Expr, *, 
 
 @dataclass(frozen=True)
 class Outer:
-    """The update ``U = sum coefficient * left right^T``, normalised so that ``U v = coefficient left <right v>``.
+    """The update ``U = sum coefficient * left right^T / N``: ``U v = coefficient * left * (right . v) / N``.
 
-    ``left`` lives on the rows and ``right`` on the columns of the matrix.  Written at the current time ``t``.
+    The inner product over N is the ratio |C|/N of the columns times the mean ``<right v>``; on given populations it
+    is the data's kernel.  ``left`` lives on the rows and ``right`` on the columns.  Written at the current time ``t``.
     """
 
     coefficient: Expr

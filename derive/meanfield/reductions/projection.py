@@ -30,8 +30,8 @@ def error_projected(theory: Theory, field: str = "h", error: str = "Delta") -> T
 
     >>> from derive.meanfield import mean_field
     >>> from derive.program import mlp
-    >>> print(error_projected(mean_field(mlp(2))).equation("g", 1).rhs)
-    r(1, t) + Sum(gamma0*b(1, t, s)*p(1, s), (s, 0, t - 1)) + Sum(eta*gamma0*G(2, t, s)*p(1, s), (s, 0, t - 1))
+    >>> print(error_projected(mean_field(mlp())).equation("g").rhs)
+    r(L, t) + Sum(eta*gamma0*p(L, s), (s, 0, t - 1))
     """
     return _Projection(theory, field, error).reduce()
 
@@ -41,7 +41,11 @@ class _Projection:
         self.theory, self.field, self.error = theory, field, error
         self.p, self.q = Function("p"), Function("q")
         sources = {
-            str(a.func) for e in theory.equations if e.name == field for x in e.terms if x.kind == "source"
+            str(a.func)
+            for e in theory.equations
+            if e.name == field
+            for x in e.terms
+            if x.kind == "source"
             for a in x.expr.atoms(AppliedUndef)
         }
         if len(sources) != 1:
@@ -79,7 +83,10 @@ class _Projection:
         """Collapse every ``sum_alpha Delta_alpha(s) ...`` in a term."""
         e = e.replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.split,
-            lambda x: Function(self.split[str(x.func)])(x.args[0], *x.args[2:]) * Function(self.error)(x.args[1], x.args[3]),
+            lambda x: (
+                Function(self.split[str(x.func)])(x.args[0], *x.args[2:])
+                * Function(self.error)(x.args[1], x.args[3])
+            ),
         )
         if isinstance(e, Integral):
             return e.func(self.rewrite(e.function), *e.limits)
@@ -115,7 +122,9 @@ class _Projection:
         for x in e.terms:
             past = [a for a in x.expr.atoms(AppliedUndef) if str(a.func) == self.field and a.args[-1] != t]
             if past:
-                raise NotApplicable(f"{e.lhs} depends on {past[0]} otherwise than through sum {self.error} {self.field}")
+                raise NotApplicable(
+                    f"{e.lhs} depends on {past[0]} otherwise than through sum {self.error} {self.field}"
+                )
 
     # -- the new field ---------------------------------------------------------------------------------------------------
 
@@ -157,7 +166,11 @@ class _Projection:
             both = self.weighted(cross, first)
             up = self.projected
             found.append(Source(u.symbol, up(site, s), cross, (*layers, first), u.matrix))
-            found.append(Source(up(site, t), u.partner, self.weighted(u.covariance, first), (*layers, second), u.matrix))
+            found.append(
+                Source(
+                    up(site, t), u.partner, self.weighted(u.covariance, first), (*layers, second), u.matrix
+                )
+            )
             found.append(Source(up(site, t), up(site, s), both, layers, u.matrix))
         return tuple(found)
 

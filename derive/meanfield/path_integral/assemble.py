@@ -1,0 +1,172 @@
+"""From the saddle point to a complete theory: causality bounds sums, trained weights add their memory."""
+
+from __future__ import annotations
+
+from sympy import Add, Expr, Integral, Mul, S, Sum
+from sympy.core.function import AppliedUndef, Derivative
+
+from derive.meanfield.applications import Application, Parameter, apart, overlap
+from derive.meanfield.averages import Average
+from derive.meanfield.path_integral.action import Response
+from derive.meanfield.path_integral.fields import Entry, Leg
+from derive.meanfield.path_integral.saddle import SaddlePoint
+from derive.meanfield.tangent import tangent_kernel
+from derive.meanfield.theory import Equation, OrderParameter, Term, Theory
+from derive.program.expressions import IndexRange, Mean, ell, s, t, terms
+from derive.program.program import Definition
+from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule, accumulate
+
+
+class Assembly:
+    """Writes the program's definitions with every product replaced by its single-site form."""
+
+    def __init__(self, saddle: SaddlePoint) -> None:
+        self.saddle = saddle
+        self.action = saddle.action
+        self.reading = saddle.action.reading
+        self.program = self.reading.program
+        self.instant = {
+            str(q.symbol.func)
+            for q in self.action.responses.values()
+            if (q.leg.use.flat().key, q.other.use.flat().key) in self.reading.instant
+        }
+        self.fixed = {str(q.symbol.func) for q in self.action.responses.values() if not self._moves(q.leg)}
+
+    def theory(self) -> Theory:
+        """The theory in the same form as that of the conditioning rule."""
+        equations: list[Equation] = []
+        scalars: list[Equation] = []
+        for d in self.reading.definitions:
+            (scalars if d.name in self.program.scalars else equations).append(self.equation(d))
+        return Theory(
+            program=self.program,
+            sources=tuple(self.saddle.sources()),
+            equations=tuple(equations),
+            order_parameters=self.order_parameters(),
+            scalars=tuple(scalars),
+            observables=tangent_kernel(self.reading),
+        )
+
+    def order_parameters(self) -> tuple[OrderParameter, ...]:
+        """Definitions as the saddle point gives them."""
+        found = []
+        for q in self.action.correlations.values():
+            found.append(OrderParameter(q.symbol, self.saddle.correlation(q).rhs, "correlation", q.ranges))
+        for a in self.action.responses.values():
+            if str(a.symbol.func) not in self.fixed:
+                definition = self.saddle.pushed(a, self.saddle.response(a))
+                found.append(OrderParameter(a.symbol, definition, "response", a.ranges, self.causal(a)))
+        return tuple(found)
+
+    def causal(self, q: Response) -> str:
+        """Does the response reach its own time?"""
+        return "past" if str(q.symbol.func) in self.instant else "strict"
+
+    def _moves(self, leg: Leg) -> bool:
+        """A vector made of given vectors alone responds to nothing."""
+        return any(self.program.field_of(str(a.func)) is not None for a in leg.body.atoms(AppliedUndef))
+
+    # -- equations -------------------------------------------------------------------------------------------
+
+    def equation(self, d: Definition) -> Equation:
+        """A definition with its products and parameters replaced."""
+        found: list[Term] = []
+        for part in terms(d.rhs):
+            found += self.part(d, part)
+        return Equation(Derivative(d.lhs, t) if d.evolves else d.lhs, tuple(found), d.ranges)
+
+    def part(self, d: Definition, part: Expr) -> list[Term]:
+        """One addend."""
+        for a in self.reading.products[d]:
+            if part.has(a.product):
+                return [_times(part / a.product, x) for x in self.product(a)]
+        for p in self.reading.parameters[d]:
+            if part.has(p.initial.symbol):
+                return [_times(part / p.initial.symbol, x) for x in self.parameter(p)]
+        expr = part.replace(lambda e: isinstance(e, Mean), lambda e: Average(e.args[0]))
+        return [Term(expr, "definition", rule="as defined")]
+
+    def product(self, a: Application) -> list[Term]:
+        """``M(t) a(t)``: what is left of the initial matrix, and the updates."""
+        leg = next(x for x in self.action.legs if x.use.same_use(a))
+        kept = a.trained.rule.memory(t, s)[0] if a.trained else S.One
+        found = []
+        for x in self.saddle.single_site(leg):
+            expr = _at(self.cut(x.expr), leg, a)
+            if expr != 0:
+                found.append(_times(kept, Term(expr, x.kind, x.matrix, x.rule)))
+        return [*found, *([self.memory(a, a.trained)] if a.trained else [])]
+
+    def parameter(self, p: Parameter) -> list[Term]:
+        """A vector parameter: initial value and updates."""
+        entry: Entry = next(x for x in self.action.entries if x.source == p.source())
+        rule = p.trained.rule if p.trained else None
+        kept = rule.memory(t, s)[0] if rule else S.One
+        found = [_times(kept, x) for x in self.saddle.single_site(entry)]
+        if p.trained is not None:
+            found.append(self.vector_memory(p, p.trained))
+        return found
+
+    def memory(self, a: Application, trained: TrainedMatrix) -> Term:
+        """The updates made so far, met by the vector: an order parameter each."""
+        value, stays, indices = overlap(self.reading, a)
+        weight = trained.rule.memory(t, s)[1] * a.acts_on.ratio
+        return Term(
+            _past(weight * value * stays, indices, trained.rule), "memory", a.matrix.name, "updates so far"
+        )
+
+    def vector_memory(self, p: Parameter, trained: TrainedVector) -> Term:
+        """The updates made so far to a vector parameter."""
+        names, indices = apart(trained.update.over, p.indices)
+        update = (trained.update.coefficient * trained.update.vector).xreplace({**names, t: s})
+        weight = trained.rule.memory(t, s)[1]
+        return Term(_past(weight * update, indices, trained.rule), "memory", p.initial.name, "updates so far")
+
+    # -- causality -------------------------------------------------------------------------------------------
+
+    def cut(self, e: Expr) -> Expr:
+        """Sums over all times, cut where the response in them vanishes."""
+        if isinstance(e, Add):
+            return Add(*[self.cut(x) for x in e.args])
+        names = {str(a.func) for a in e.atoms(AppliedUndef)} & {
+            str(q.symbol.func) for q in self.action.responses.values()
+        }
+        if names & self.fixed:
+            return S.Zero
+        if not names:
+            return e
+        (name,) = names
+        last = t if name in self.instant or not self.action.discrete else t - 1
+        return _bounded(e, last)
+
+
+def _bounded(e: Expr, last: Expr) -> Expr:
+    """The sum or integral over the past up to ``last``."""
+    if isinstance(e, Mul):
+        return Mul(*[_bounded(x, last) for x in e.args])
+    if not isinstance(e, Sum | Integral):
+        return e
+    limits = [(v, lo, last if v == s else up) for v, lo, up in map(tuple, e.limits)]
+    return e.func(_bounded(e.function, last), *limits)
+
+
+def _past(integrand: Expr, indices: tuple[IndexRange, ...], rule: TrainingRule) -> Expr:
+    limits = [r.limits for r in indices]
+    if rule.discrete:
+        return Sum(integrand, *limits, *accumulate(rule, integrand, s, t).limits)
+    return accumulate(rule, Sum(integrand, *limits) if limits else integrand, s, t)
+
+
+def _times(factor: Expr, term: Term) -> Term:
+    """A term times a factor, which goes inside sums."""
+    x = term.expr
+    if factor != 1:
+        x = x.func(factor * x.function, *x.limits) if isinstance(x, Sum | Integral) else factor * x
+    return Term(x, term.kind, term.matrix, term.rule)
+
+
+def _at(e: Expr, leg: Leg, a: Application) -> Expr:
+    """From the matrix's own index to the member that the definition uses, with the definition's indices."""
+    names = dict(zip(leg.use.vector.indices, a.vector.indices, strict=True))
+    shift = {ell: ell + (a.member - leg.use.member)} if a.layers and a.member != leg.use.member else {}
+    return e.xreplace({**names, **shift})

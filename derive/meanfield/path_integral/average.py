@@ -1,0 +1,88 @@
+"""The disorder average: what is left of a Gaussian matrix in the exponent (selfconsistent2023 D.25, D.26).
+
+A matrix enters through ``-i sum_rc M_rc X_rc`` with
+
+    X_rc = sum_i chihat_i^r a_i^c + sum_j b_j^r xihat_j^c
+
+(sums over uses, samples and times).  With entries of variance s2/N, correlated by tau with their transposes,
+the average is ``exp(-(s2/2N) sum_rc (X_rc^2 + tau X_rc X_cr))``; the square is expanded into products of
+inner products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+
+from sympy import Add, Expr, Integer, sympify
+
+from derive.meanfield.path_integral.fields import Entry, Inner, Leg, N, over
+from derive.program.expressions import IndexRange, s, t
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """``-(strength/2N) sum first second``: two legs of one matrix, ``a`` at time t and ``b`` at time s."""
+
+    strength: Expr
+    a: Leg
+    b: Leg
+    other: Leg  # b at the time t
+    first: Inner
+    second: Inner
+
+    @property
+    def limits(self) -> tuple[IndexRange, ...]:
+        """Layer and sample indices summed over."""
+        return (*self.a.limits, *self.b.ranges)
+
+    @property
+    def sources(self) -> bool:
+        """Hatted with hatted, vector with vector: a covariance (else a pair of responses)."""
+        return set(self.first.vectors) in ({self.a.hat, self.b.hat}, {self.a.body, self.b.body})
+
+    def exponent(self, discrete: bool) -> Expr:
+        """The contribution to the exponent."""
+        return over(-self.strength / (2 * N) * self.first * self.second, self.limits, (t, s), discrete)
+
+
+def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
+    """The square of the exponent linear in the matrices, term by term.
+
+    Legs of different matrices do not meet.  A pair of different legs comes twice in the square.
+    """
+    for a, other in combinations_with_replacement(legs, 2):
+        if not a.use.meets(other.use):
+            continue
+        m, b = a.use.matrix, other.past(a.use.indices)
+        times = Integer(1 if a is other else 2)
+        rows, cols = _names(a)
+        yield Pairing(times * m.variance, a, b, other, Inner(rows, a.row, b.row), Inner(cols, a.col, b.col))
+        if m.symmetry != 0:
+            strength = times * m.variance * m.symmetry
+            yield Pairing(strength, a, b, other, Inner(rows, a.row, b.col), Inner(cols, a.col, b.row))
+
+
+def _names(leg: Leg) -> tuple[str, str]:
+    m = leg.use.matrix
+    return m.rows.name, m.cols.name
+
+
+def parameter_pairings(
+    entries: tuple[Entry, ...],
+) -> Iterator[tuple[Expr, Entry, Entry, tuple[IndexRange, ...]]]:
+    """Pairs of uses of one vector parameter, with ``-(strength/2) hat hat`` in the exponent."""
+    for a, other in combinations_with_replacement(entries, 2):
+        if a.use.initial == other.use.initial:
+            b = other.past(a.use.indices)
+            strength = (1 if a is other else 2) * sympify(a.use.initial.variance)
+            yield strength, a, b, (*a.limits, *(r for r in b.limits if r not in a.limits))
+
+
+def average_exponent(legs: tuple[Leg, ...], entries: tuple[Entry, ...], discrete: bool) -> Expr:
+    """The whole exponent after averaging over all random weights, in inner products."""
+    found = [p.exponent(discrete) for p in pairings(legs)]
+    for strength, a, b, limits in parameter_pairings(entries):
+        found.append(over(-strength / 2 * Inner(a.home, a.hat, b.hat), limits, (t, s), discrete))
+    return Add(*found)

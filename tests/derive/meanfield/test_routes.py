@@ -1,0 +1,301 @@
+"""Both routes give the same theory, and the comparison sees it when they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sympy import Expr, Function, Integer, Integral, Symbol, latex, srepr, symbols, tanh
+
+from derive.meanfield import Theory, mean_field
+from derive.meanfield.routes import RoutesDisagree, check_routes, compare, equivalent
+from derive.meanfield.symmetric import symmetric
+from derive.program import (
+    Definition,
+    Field,
+    GaussianMatrix,
+    GradientFlow,
+    IndexRange,
+    L,
+    Multistep,
+    P,
+    Population,
+    Program,
+    TrainedMatrix,
+    TrainedVector,
+    alpha,
+    ell,
+    eta,
+    mlp,
+    mu,
+    s,
+    t,
+)
+from tests.derive.meanfield.programs import (
+    excitatory_inhibitory,
+    phi,
+    rho_a,
+    rho_b,
+    there_and_back,
+    trained_between_sizes,
+)
+
+DEPTHS = [L, 1, 2, 3]
+ACTIVATIONS = ["linear", phi, tanh]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
+@pytest.mark.parametrize("depth", DEPTHS, ids=str)
+def test_both_routes_agree_on_perceptrons(depth: int, activation: object, tied: bool) -> None:
+    assert check_routes(mlp(depth, activation, tied=tied)) == []
+
+
+@pytest.mark.parametrize("loss", ["sum", "mean"])
+@pytest.mark.parametrize("rule", ["gd", "flow", "multistep"])
+def test_both_routes_agree_for_every_rule_and_loss(rule: str, loss: str) -> None:
+    assert check_routes(mlp(L, phi, rule, loss)) == []
+
+
+def test_an_untied_backward_pass_has_no_response() -> None:
+    assert mean_field(mlp(L, tied=False)).responses() == ()
+    assert mean_field(mlp(L, phi, tied=False)).responses() == ()
+    assert {q.name for q in mean_field(mlp(L)).responses()} == {"A", "B"}
+
+
+UNUSUAL = [excitatory_inhibitory(), there_and_back(), trained_between_sizes()]
+
+
+@pytest.mark.parametrize("program", UNUSUAL, ids=lambda p: p.name)
+def test_both_routes_agree_on_unusual_networks(program: Program) -> None:
+    assert check_routes(program) == []
+
+
+def test_an_update_meets_a_vector_in_units_of_n() -> None:
+    """U = eta x y^T / N acts on v as eta x (|C|/N) <phi(y) v>, and transposed as eta phi(y) (|R|/N) <x v>."""
+    theory = mean_field(trained_between_sizes())
+    x, y, C, C_x = (Function(n) for n in ("x", "y", "C_phiy", "C_x"))
+    memory = {
+        e.name: [z.expr for z in e.terms if z.kind == "memory" and z.matrix == "M"] for e in theory.equations
+    }
+    assert memory["x"] == [Integral(eta * rho_b * C(s, t) * x(s), (s, 0, t))]
+    assert memory["y"] == [Integral(eta * rho_a * C_x(t, s) * phi(y(s)), (s, 0, t))]
+
+
+def test_populations_with_equal_activations_keep_their_correlations_apart() -> None:
+    theory = mean_field(excitatory_inhibitory())
+    assert {q.name for q in theory.correlations()} == {"C_phi_x", "C_phi_y"}
+    assert len({u.symbol for u in theory.sources}) == 4
+    x = theory.equation("x")
+    assert {y.matrix for y in x.terms} == {"", "J_EE", "J_EI"}
+
+
+def test_sources_of_one_matrix_on_two_vectors_are_correlated() -> None:
+    theory = mean_field(there_and_back())
+    cross = [u for u in theory.sources if u.symbol.func != u.partner.func]
+    assert [str(u.covariance) for u in cross] == ["g*rho_a*C_phi_hphi_q(t, s)"]
+
+
+# -- how a program is written does not matter ----------------------------------------------------------------
+
+
+def renamed(p: Program, names: dict[Symbol, Symbol]) -> Program:
+    """The program with its sample indices called otherwise, in definitions and in updates."""
+
+    def over(rs: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
+        return tuple(IndexRange(names.get(r.index, r.index), r.lower, r.upper) for r in rs)
+
+    q = p.map(lambda e: e.xreplace(names) if isinstance(e, Expr) else e)
+    return replace(
+        q,
+        definitions=tuple(replace(d, ranges=over(d.ranges)) for d in q.definitions),
+        matrices=tuple(
+            replace(w, update=replace(w.update, over=over(w.update.over)))
+            if isinstance(w, TrainedMatrix)
+            else w
+            for w in q.matrices
+        ),
+        vectors=tuple(
+            replace(w, update=replace(w.update, over=over(w.update.over)))
+            if isinstance(w, TrainedVector)
+            else w
+            for w in q.vectors
+        ),
+    )
+
+
+NU = Symbol("nu", integer=True, positive=True)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [{mu: alpha, alpha: mu}, {mu: alpha}, {alpha: mu}, {mu: NU}, {alpha: NU}],
+    ids=["exchanged", "alpha for both", "mu for both", "nu", "nu in updates"],
+)
+def test_names_of_sample_indices_do_not_matter(names: dict[Symbol, Symbol]) -> None:
+    program = renamed(mlp(L, phi), names)
+    assert compare(mean_field(program), mean_field(mlp(L, phi))) == []
+    assert check_routes(program) == []
+
+
+def test_counting_layers_from_the_other_end_does_not_matter() -> None:
+    """W(ell - 1) h(ell - 1) for ell = 2..L is W(ell) h(ell) for ell = 1..L-1."""
+    program = mlp()
+    shifted = []
+    for d in program.definitions:
+        r = next((r for r in d.ranges if r.index == ell), None)
+        if r is not None:
+            ranges = tuple(IndexRange(ell, x.lower + 1, x.upper + 1) if x is r else x for x in d.ranges)
+            d = Definition(d.lhs.xreplace({ell: ell - 1}), d.rhs.xreplace({ell: ell - 1}), ranges)
+        shifted.append(d)
+    other = replace(program, definitions=tuple(shifted))
+    assert compare(mean_field(other), mean_field(program)) == []
+    assert check_routes(other) == []
+
+
+def test_a_product_in_two_definitions_is_one_source_and_answers_once() -> None:
+    units = Population("units")
+    x, y = Field("x", units), Field("y", units)
+    J = GaussianMatrix("J", units, units)
+    definitions = (
+        Definition(x(t), -x(t) + J @ phi(y(t)), (), True),
+        Definition(y(t), -y(t) + 2 * (J @ phi(y(t))) + J.T @ x(t), (), True),
+    )
+    program = Program("shared", GradientFlow(), (x, y), definitions, (J,))
+    theory = mean_field(program)
+    assert [str(u.symbol) for u in theory.sources] == ["u(t)", "r(t)"]
+    assert [z.kind for z in theory.equation("y").terms].count("response") == 2
+    assert check_routes(program) == []
+
+
+# -- random programs -----------------------------------------------------------------------------------------
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Program:
+    """Rate networks on one to three populations of any size, with matrices used at random both ways."""
+    count = draw(st.integers(1, 3))
+    ratios, variances, taus = (symbols(f"{n}1:5", positive=True) for n in ("rho", "v", "tau"))
+    populations = [Population(f"p{i}", ratios[i]) for i in range(count)]
+    fields = [Field(f"x{i}", p) for i, p in enumerate(populations)]
+    vectors = [[x(t), phi(x(t)), Function("psi")(x(t))] for x in fields]
+    ends = draw(
+        st.lists(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), min_size=1, max_size=3)
+    )
+    matrices, force = [], [-x(t) for x in fields]
+    for k, (rows, cols) in enumerate(ends):
+        symmetry = taus[k] if rows == cols and draw(st.booleans()) else Integer(0)
+        M = GaussianMatrix(f"M{k}", populations[rows], populations[cols], variances[k], symmetry=symmetry)
+        matrices.append(M)
+        for backward in (False, True):
+            for which in draw(st.lists(st.integers(0, 2), max_size=2, unique=True)):
+                to, source = (cols, rows) if backward else (rows, cols)
+                force[to] += (M.T if backward else M) @ vectors[source][which]
+    definitions = tuple(Definition(x(t), f, (), evolves=True) for x, f in zip(fields, force, strict=True))
+    return Program("random", GradientFlow(), tuple(fields), definitions, tuple(matrices))
+
+
+@settings(max_examples=12, deadline=None)
+@given(networks())
+def test_both_routes_agree_on_random_networks(program: Program) -> None:
+    assert check_routes(program) == []
+
+
+# -- the comparison ------------------------------------------------------------------------------------------
+
+
+def changed(theory: Theory, part: str, fun: Callable[[Expr], Expr]) -> list[Theory]:
+    """Copies of a theory, each with one expression of one part changed."""
+    copies = []
+    items = getattr(theory, part)
+    for i, item in enumerate(items):
+        if part == "sources":
+            variants = [replace(item, covariance=fun(item.covariance))]
+        elif part == "order_parameters":
+            variants = [replace(item, definition=fun(item.definition))]
+        else:
+            variants = [
+                replace(item, terms=(*item.terms[:j], replace(x, expr=fun(x.expr)), *item.terms[j + 1 :]))
+                for j, x in enumerate(item.terms)
+            ]
+        copies += [replace(theory, **{part: (*items[:i], new, *items[i + 1 :])}) for new in variants]
+    return copies
+
+
+MUTATIONS: dict[str, Callable[[Expr], Expr]] = {
+    "wrong sign": lambda e: -e,
+    "lost factor": lambda e: 2 * e,
+    "wrong layer": lambda e: e.subs({ell: ell + 1, L: L + 1}) if e.has(ell, L) else e + 1,
+    "wrong time": lambda e: e.xreplace({t: Symbol("t2", nonnegative=True)}) if e.has(t) else e + 1,
+    "left out": lambda e: e * 0,
+}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+@pytest.mark.parametrize("part", ["equations", "scalars", "sources", "order_parameters", "observables"])
+def test_every_planted_error_is_found(part: str, mutation: str) -> None:
+    theory = mean_field(mlp(L, phi))
+    for copy in changed(theory, part, MUTATIONS[mutation]):
+        assert compare(theory, copy), f"{mutation} in {part} went unseen"
+        assert not equivalent(theory, copy)
+
+
+def test_what_is_missing_or_acausal_is_found() -> None:
+    theory = mean_field(mlp(L, phi))
+    for part in ("equations", "scalars", "sources", "order_parameters", "observables"):
+        items = getattr(theory, part)
+        for i in range(len(items)):
+            assert compare(theory, replace(theory, **{part: (*items[:i], *items[i + 1 :])}))
+    b = theory.order_parameter("B")
+    strict = tuple(replace(q, causal="strict") if q is b else q for q in theory.order_parameters)
+    (found,) = compare(theory, replace(theory, order_parameters=strict))
+    assert "B(ell, mu, alpha, t, s)" in str(found)
+    assert "past" in str(found)
+
+
+def test_a_difference_names_field_term_and_both_expressions() -> None:
+    theory = mean_field(mlp(2))
+    wrong = theory.map(lambda e: e.subs(Symbol("eta", positive=True), 3) if e.has(Function("K_x")) else e)
+    (found,) = [x for x in compare(theory, wrong) if x.part == "equation"]
+    assert found.name == "h(1, mu, t)"
+    assert "eta*gamma0" in str(found.left)
+    assert "3*" in str(found.right)
+
+
+def test_disagreement_is_raised_with_the_differences(monkeypatch: pytest.MonkeyPatch) -> None:
+    import derive.meanfield.conditioning as first
+
+    honest = first.mean_field
+    monkeypatch.setattr(first, "mean_field", lambda p: honest(p.with_rule(Multistep())))
+    with pytest.raises(RoutesDisagree, match=r"equation h\(1, mu, t\): .*w\(t, "):
+        check_routes(mlp(2))
+
+
+def test_order_of_terms_and_names_of_dummies_do_not_count() -> None:
+    theory = mean_field(mlp(L, phi))
+    turned = replace(
+        theory,
+        equations=tuple(
+            replace(e, terms=tuple(replace(x, expr=x.expr.xreplace({alpha: NU})) for x in reversed(e.terms)))
+            for e in reversed(theory.equations)
+        ),
+        sources=tuple(reversed(theory.sources)),
+    )
+    assert compare(theory, turned) == []
+
+
+def test_differences_print_and_theories_survive_a_round_trip() -> None:
+    theory = mean_field(mlp(3))
+    assert compare(theory.at_depth(3), mean_field(mlp(L)).at_depth(3)) == []
+    assert all(latex(e.eq) and srepr(e.rhs) for e in theory.equations)
+    assert str(P) in str(theory.sources[0].ranges[0])
+
+
+def test_only_the_correlation_of_a_vector_with_itself_is_symmetric() -> None:
+    order = symmetric(mean_field(there_and_back()).order_parameters)
+    own, cross = Function("C_phi_h"), Function("C_phi_hphi_q")
+    assert (order(own(s, t)), order(own(t, s))) == (own(t, s), own(t, s))
+    assert (order(cross(s, t)), order(cross(t, s))) == (cross(s, t), cross(t, s))

@@ -1,0 +1,303 @@
+"""What a program refuses, with the reason; and what it finds out about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from sympy import Function, Integer, Symbol, tanh
+
+from derive.meanfield import mean_field
+from derive.program import (
+    Definition,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    GradientFlow,
+    IndexRange,
+    L,
+    Mean,
+    Multistep,
+    P,
+    Population,
+    Product,
+    Program,
+    ProgramError,
+    alpha,
+    ell,
+    eta,
+    mlp,
+    mu,
+    s,
+    t,
+    training_rule,
+)
+from derive.program.expressions import terms
+
+units, others = Population("units"), Population("others", Symbol("rho"))
+x, y, z = Field("x", units), Field("y", units), Field("z", others)
+J = GaussianMatrix("J", units, units)
+M = GaussianMatrix("M", others, units)
+phi = Function("phi")
+
+
+def program(*definitions: Definition, fields: tuple[Field, ...] = (x, y), **more: object) -> Program:
+    matrices = more.pop("matrices", (J, M))
+    rule = more.pop("rule", GradientDescent(eta))
+    return Program("test", rule, fields, definitions, matrices, **more)  # type: ignore[arg-type]
+
+
+def family(*definitions: Definition) -> Program:
+    layer = Population("layer")
+    h = Field("h", layer, layered=True)
+    W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), index=IndexRange(ell, Integer(1), L - 1))
+    return Program("layers", GradientDescent(eta), (h,), definitions, (W,))
+
+
+h, W = Function("h"), Function("W")
+b = GaussianVector("b", units)
+interior = (IndexRange(ell, Integer(1), L - 1),)
+
+REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
+    "self-dependence": (
+        lambda: program(Definition(x(t), J @ x(t)), fields=(x,)),
+        r"depends on itself within a step: x\(t\) -> x\(t\)",
+    ),
+    "circular dependence": (
+        lambda: program(Definition(x(t), J @ y(t)), Definition(y(t), J.T @ phi(x(t)))),
+        r"depends on itself within a step: x\(t\) -> y\(t\) -> x\(t\)",
+    ),
+    "layers both ways": (
+        lambda: family(
+            Definition(h(1, t), 1 + 0 * t, ()),
+            Definition(h(ell + 1, t), Product(W(ell), False, h(ell, t)) + h(ell + 2, t), interior),
+        ),
+        r"depends on itself within a step",
+    ),
+    "undefined field": (
+        lambda: program(Definition(x(t), Integer(1))),
+        r"field y has no definition",
+    ),
+    "undefined number": (
+        lambda: program(Definition(x(t), Integer(1)), fields=(x,), scalars=("f",)),
+        r"number f has no definition",
+    ),
+    "unknown name": (
+        lambda: program(Definition(x(t), Function("q")(t)), fields=(x,)),
+        r"x\(t\) uses q\(t\), but q is not among",
+    ),
+    "definition of nothing": (
+        lambda: program(Definition(x(t), Integer(1)), Definition(Function("q")(t), x(t)), fields=(x,)),
+        r"q\(t\) is defined but q is not among",
+    ),
+    "unknown matrix": (
+        lambda: program(Definition(x(t), Product(Symbol("Q"), False, y(t))), Definition(y(t), Integer(1))),
+        r"matrix Q is applied but not among",
+    ),
+    "wrong columns": (
+        lambda: program(Definition(x(t), M.T @ y(t)), Definition(y(t), Integer(1))),
+        r"M.T is applied to y\(t\), which lives on units; it must live on others",
+    ),
+    "wrong rows": (
+        lambda: program(Definition(x(t), M @ y(t)), Definition(y(t), Integer(1))),
+        r"M gives x\(t\), which lives on units; it must live on others",
+    ),
+    "wrong layer": (
+        lambda: family(
+            Definition(h(1, t), Integer(1)),
+            Definition(h(ell + 1, t), Product(W(ell), False, h(ell - 1, t)), interior),
+        ),
+        r"W\(ell\) is applied to h\(ell - 1, t\), which lives on layer\(ell - 1\); it must live on layer",
+    ),
+    "member not named": (
+        lambda: family(
+            Definition(h(1, t), Integer(1)),
+            Definition(h(ell + 1, t), Product(Symbol("W"), False, h(ell, t)), interior),
+        ),
+        r"W is a family of matrices: write W\(ell\), not W",
+    ),
+    "vector across populations": (
+        lambda: program(
+            Definition(x(t), J @ (y(t) * z(t))),
+            Definition(y(t), Integer(1)),
+            Definition(z(t), Integer(1)),
+            fields=(x, y, z),
+        ),
+        r"must live on one population, but its fields live on: others, units",
+    ),
+    "entries across populations": (
+        lambda: program(Definition(x(t), 1 + z(t)), Definition(z(t), Integer(1)), fields=(x, z)),
+        r"x\(t\) lives on units but uses z\(t\), which lives on others",
+    ),
+    "factor across populations": (
+        lambda: program(
+            Definition(x(t), z(t) * (J @ y(t))),
+            Definition(y(t), Integer(1)),
+            Definition(z(t), Integer(1)),
+            fields=(x, y, z),
+        ),
+        r"x\(t\) lives on units but uses z\(t\)",
+    ),
+    "parameter elsewhere": (
+        lambda: program(Definition(z(t), b.symbol), fields=(z,), vectors=(b,)),
+        r"z\(t\) lives on others but uses b, which lives on units",
+    ),
+    "product inside a function": (
+        lambda: program(Definition(x(t), tanh(J @ y(t))), Definition(y(t), Integer(1))),
+        r"must be a term of its own.*define a field for J @ y\(t\)",
+    ),
+    "product of products": (
+        lambda: program(Definition(x(t), (J @ y(t)) * (J.T @ y(t))), Definition(y(t), Integer(1))),
+        r"must be a term of its own",
+    ),
+    "square of a product": (
+        lambda: program(Definition(x(t), (J @ y(t)) ** 2), Definition(y(t), Integer(1))),
+        r"must be a term of its own",
+    ),
+    "nested products": (
+        lambda: program(Definition(x(t), J @ phi(J @ y(t))), Definition(y(t), Integer(1))),
+        r"must be a term of its own",
+    ),
+    "parameter inside a mean": (
+        lambda: program(
+            Definition(x(t), Integer(1)),
+            Definition(Function("f")(t), Mean(b.symbol * x(t))),
+            fields=(x,),
+            vectors=(b,),
+            scalars=("f",),
+        ),
+        r"define a field for b",
+    ),
+    "number made of entries": (
+        lambda: program(
+            Definition(x(t), Integer(1)), Definition(Function("f")(t), x(t)), fields=(x,), scalars=("f",)
+        ),
+        r"f\(t\) is a number but uses the entries of x\(t\): take their Mean",
+    ),
+    "field on a given population": (
+        lambda: program(
+            Definition(Function("q")(t), Integer(1)), fields=(Field("q", Population("input", given=True)),)
+        ),
+        r"field q lives on input, which is given",
+    ),
+    "symmetry of an oblong matrix": (
+        lambda: program(
+            Definition(x(t), Integer(1)), fields=(x,), matrices=(replace(M, symmetry=Symbol("tau")),)
+        ),
+        r"matrix M goes from units to others.*symmetry = tau must be 0",
+    ),
+    "flow within steps": (
+        lambda: program(Definition(x(t), -x(t), evolves=True), fields=(x,)),
+        r"x\(t\) evolves in continuous time, but the program's rule counts steps",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_an_ill_posed_program_is_refused_with_the_reason(what: str) -> None:
+    make, reason = REFUSED[what]
+    with pytest.raises(ProgramError, match=reason):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda: mlp(0), "depth = 0"),
+        (lambda: mlp(2, "tanh"), "activation = 'tanh': must be 'linear' or a SymPy function"),
+        (lambda: mlp(2, rule="adam"), "rule = 'adam'"),
+        (lambda: mlp(2, loss="max"), "loss = 'max'"),
+        (lambda: mlp().at_depth(0), "depth = 0"),
+    ],
+)
+def test_the_builder_names_what_it_does_not_know(call: Callable[[], Program], reason: str) -> None:
+    with pytest.raises(ProgramError, match=reason):
+        call()
+
+
+# -- indices that nothing carries in -------------------------------------------------------------------------
+
+
+def arguments(p: Program) -> dict[str, set[int]]:
+    return {d.name: {len(e.lhs.args) for e in p.definitions if e.name == d.name} for d in p.definitions}
+
+
+def test_backward_fields_of_a_linear_network_lose_the_sample_index() -> None:
+    assert arguments(mlp()) == {"h": {3}, "f": {2}, "Delta": {2}, "g": {2}}
+    assert arguments(mlp(L, phi)) == {"h": {3}, "f": {2}, "Delta": {2}, "g": {3}, "z": {3}}
+
+
+def test_an_index_stays_if_data_carry_it_in_anywhere_upstream() -> None:
+    samples = (IndexRange(mu, Integer(1), P),)
+    data = Population("input", given=True)
+    W0 = GaussianMatrix("W0", units, data)
+    vector = GivenVector("v", data, "K_v")
+
+    def make(carried: bool) -> Program:
+        first = W0 @ vector(mu) if carried else W0 @ vector(1)
+        a, c = Function("x"), Function("y")
+        return Program(
+            "chain",
+            GradientDescent(eta),
+            (x, y),
+            (Definition(a(mu, t), first, samples), Definition(c(mu, t), J @ a(mu, t), samples)),
+            (W0, J),
+            given=(vector,),
+        ).drop_idle_indices()
+
+    assert arguments(make(True)) == {"x": {2}, "y": {2}}
+    assert arguments(make(False)) == {"x": {1}, "y": {1}}
+    assert all(d.ranges == () for d in make(False).definitions)
+
+
+def test_dropping_idle_indices_twice_changes_nothing() -> None:
+    for p in (mlp(), mlp(3, phi), mlp(L, tied=False)):
+        assert p.drop_idle_indices() == p
+
+
+def test_times_and_layers_are_never_dropped() -> None:
+    p = mlp()
+    assert all(d.lhs.args[-1] == t for d in p.definitions)
+    assert {d.lhs.args[0] for d in p.definitions if d.name == "g"} == {L, ell}
+
+
+# -- the rest ------------------------------------------------------------------------------------------------
+
+
+def test_causal_order_puts_everything_after_what_it_uses() -> None:
+    names = [d.name for d in mlp(L, phi).causal_order()]
+    assert names.index("h") < names.index("z") < names.index("f") < names.index("Delta")
+    assert sorted(names) == sorted(d.name for d in mlp(L, phi).definitions)
+
+
+def test_depth_is_substitution() -> None:
+    for activation in ("linear", phi):
+        assert mlp(L, activation).at_depth(3) == mlp(3, activation)
+
+
+def test_terms_are_expanded_outside_products_only() -> None:
+    e = (x(t) + 1) * (J @ (y(t) * (y(t) + 1)))
+    assert set(terms(e)) == {x(t) * (J @ (y(t) * (y(t) + 1))), J @ (y(t) * (y(t) + 1))}
+    p = program(Definition(x(t), (1 + y(t)) * (J @ (y(t) * (y(t) + 1)))), Definition(y(t), Integer(1)))
+    assert [z.kind for z in mean_field(p).equation("x").terms] == ["source", "source"]
+
+
+def test_rules() -> None:
+    assert training_rule("gd", "mean").rate == eta / P
+    assert training_rule("flow").memory(t, s) == (1, 1)
+    assert training_rule("multistep", "mean").memory(t, s) == (1, Function("w")(t, s) / P)
+    p = mlp(2).with_rule(Multistep())
+    assert {w.rule for w in p.trained()} == {Multistep()}
+    assert p.with_rule(GradientFlow()).rule == GradientFlow()
+
+
+def test_looking_things_up() -> None:
+    p = mlp(L, phi)
+    assert p.field_of("h") is not None
+    assert p.field_of("q") is None
+    assert p.given_of("x") is not None
+    assert [w.name for w in p.trained()] == ["W0", "W", "w"]
+    assert str(p.site_of(phi(Function("h")(ell + 1, alpha, t))).site) == "ell + 1"
