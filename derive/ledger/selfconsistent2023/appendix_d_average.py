@@ -207,7 +207,7 @@ ENTRIES = (
             "The exponent is -B (N A + i phi.xi_hat), which enforces A = -i phi.xi_hat/N as in (D.27): "
             "signs and factors i are right. One bracket too many is closed."
         ),
-        evidence=shown_by("path_integral:action_is_stationary"),
+        evidence=shown_by("saddle_point:action_is_stationary"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -224,7 +224,7 @@ ENTRIES = (
         derived="path-integral route",
         verdict="agrees",
         why="Right; A and B for ell = 1..L-1.",
-        evidence=shown_by("path_integral:action_is_stationary"),
+        evidence=shown_by("saddle_point:action_is_stationary"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -240,7 +240,7 @@ ENTRIES = (
         derived="path-integral route, action",
         verdict="agrees",
         why="Same as (9).",
-        evidence=shown_by("path_integral:action_is_stationary"),
+        evidence=shown_by("saddle_point:action_is_stationary"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -277,6 +277,6 @@ ENTRIES = (
             "phi B xi_hat: both as printed. The last sum must be read up to L-1 (B^L = 0, no field "
             "chi^{L+1})."
         ),
-        evidence=shown_by("path_integral:action_is_stationary"),
+        evidence=shown_by("saddle_point:action_is_stationary"),
     ),
 )

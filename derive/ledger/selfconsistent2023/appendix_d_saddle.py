@@ -44,7 +44,7 @@ ENTRIES = (
             "B. With tilted conjugates, finite differences of the Gaussian action distinguish the "
             "readings."
         ),
-        evidence=shown_by("path_integral:conjugate_saddle_points"),
+        evidence=shown_by("saddle_point:conjugate_saddle_points"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -86,7 +86,7 @@ ENTRIES = (
             "Shift by the dummy source and differentiate twice; signs are right (a transpose is missing "
             "on the left)."
         ),
-        evidence=shown_by("path_integral:conjugate_correlators"),
+        evidence=shown_by("saddle_point:conjugate_correlators"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -110,7 +110,7 @@ ENTRIES = (
             "vector is needed; the source r wears a hat. With tilted conjugates the correlator found by "
             "differentiating ln Z in G matches the corrected form only."
         ),
-        evidence=shown_by("path_integral:conjugate_correlators"),
+        evidence=shown_by("saddle_point:conjugate_correlators"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -139,7 +139,7 @@ ENTRIES = (
             "last bracket lacks its transpose. Differentiating ln Z in B gives <phi(h) (xi - B^T "
             "phi(h))^T> G^{-1}."
         ),
-        evidence=shown_by("path_integral:conjugate_correlators"),
+        evidence=shown_by("saddle_point:conjugate_correlators"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -218,7 +218,7 @@ ENTRIES = (
             "Collecting i chi_hat chi - i u chi_hat - i chi_hat A g, and likewise for xi with B "
             "transposed, gives the printed delta functions; consistent with (D.32) and (D.33)."
         ),
-        evidence=shown_by("path_integral:action_is_stationary"),
+        evidence=shown_by("saddle_point:action_is_stationary"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -243,7 +243,7 @@ ENTRIES = (
             "overall sign. Harmless, since it is zero at the saddle point, but off it finite "
             "differences of ln Z in Phi give the plus sign."
         ),
-        evidence=shown_by("path_integral:conjugate_saddle_points"),
+        evidence=shown_by("saddle_point:conjugate_saddle_points"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -285,7 +285,7 @@ ENTRIES = (
             "Stein identity, right where the kernels can be inverted (a transpose is missing on u); the "
             "derivative form holds always."
         ),
-        evidence=shown_by("path_integral:stein_identity"),
+        evidence=shown_by("saddle_point:stein_identity"),
     ),
     Entry(
         source="selfconsistent2023",

@@ -103,7 +103,7 @@ ENTRIES = (
         derived="path-integral route",
         verdict="agrees",
         why="Up to normalisation, with the exponent of (D.28) in place of (D.15).",
-        evidence=shown_by("path_integral:action_is_stationary"),
+        evidence=shown_by("saddle_point:action_is_stationary"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -121,7 +121,7 @@ ENTRIES = (
             "Right, including the average of ln Z over sites when the sources differ from site to site; "
             "it needs the exponent of (D.28)."
         ),
-        evidence=shown_by("path_integral:action_is_stationary"),
+        evidence=shown_by("saddle_point:action_is_stationary"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -163,7 +163,7 @@ ENTRIES = (
             "Right. The fields depend on the kernels through the error as well, but those terms are "
             "proportional to Phi_hat and G_hat and vanish with them."
         ),
-        evidence=shown_by("path_integral:action_is_stationary"),
+        evidence=shown_by("saddle_point:action_is_stationary"),
     ),
     Entry(
         source="selfconsistent2023",

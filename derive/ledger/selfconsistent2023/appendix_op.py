@@ -79,6 +79,7 @@ ENTRIES = (
             "expansion:gradient_kernel_depth_coefficients",
             "expansion:tangent_kernel_depth_coefficient",
             "expansion:gradient_independence_coefficients",
+            "networks:kernel_curvature",
         ),
     ),
     Entry(
@@ -111,6 +112,7 @@ ENTRIES = (
             "expansion:feature_kernel_depth_coefficients",
             "expansion:gradient_kernel_depth_coefficients",
             "expansion:gradient_kernel_free_index",
+            "networks:kernel_curvature",
         ),
     ),
     Entry(
@@ -139,6 +141,7 @@ ENTRIES = (
             "expansion:feature_kernel_depth_coefficients",
             "expansion:gradient_kernel_depth_coefficients",
             "expansion:gradient_independence_coefficients",
+            "networks:kernel_curvature",
         ),
     ),
     Entry(

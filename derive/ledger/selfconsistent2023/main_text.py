@@ -152,7 +152,7 @@ ENTRIES = (
             "ones ln Z becomes a site average, as in (D.17). A and B exist for the L-1 inner matrices "
             "only."
         ),
-        evidence=shown_by("path_integral:action_is_stationary"),
+        evidence=shown_by("saddle_point:action_is_stationary"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -172,7 +172,7 @@ ENTRIES = (
             "(N A + i phi.xi_hat) with the same overall sign. Varying this action in every order "
             "parameter returns the single-site theory."
         ),
-        evidence=shown_by("path_integral:action_is_stationary"),
+        evidence=shown_by("saddle_point:action_is_stationary"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -224,7 +224,7 @@ ENTRIES = (
         derived="order parameters of the theory",
         verdict="agrees",
         why="Follows from (9) and (D.32). The second line varies G_hat, as it must; compare (D.33).",
-        evidence=shown_by("path_integral:action_is_stationary"),
+        evidence=shown_by("saddle_point:action_is_stationary"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -265,7 +265,7 @@ ENTRIES = (
             "Right; for linear networks g and r carry no sample index, and the response to r already "
             "contains the sum over alpha."
         ),
-        evidence=shown_by("path_integral:stein_identity", "linear:closure_against_networks"),
+        evidence=shown_by("saddle_point:stein_identity", "linear:closure_against_networks"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -312,11 +312,13 @@ ENTRIES = (
             "The factor L(L+1)/2 must be L(L+1)^2(L+2)/12 in all four terms; they agree only at L = 1, "
             "and are 3 and 6 at L = 2, 15 and 105 at L = 5. The printed formula drops A and B, which "
             "are of the same order as the kernel terms: it is exactly the expansion with A = B = 0 "
-            "(gradient independence, appendix O). The fitted second derivative in gamma0 decides."
+            "(gradient independence, appendix O). The fitted second derivative in gamma0 "
+            "decides, and so do finite networks."
         ),
         evidence=shown_by(
             "expansion:tangent_kernel_depth_coefficient",
             "expansion:gradient_independence_coefficients",
+            "networks:kernel_curvature",
         ),
     ),
     Entry(

@@ -1,0 +1,10 @@
+"""The checks: two derivations against each other, identities, the expansion, theory against finite networks.
+
+report = verify(experiment, out_dir="out")
+report.passed, report.checks, print(report.table())
+"""
+
+from numerics.verify.report import Check, Report
+from numerics.verify.run import verify
+
+__all__ = ["Check", "Report", "verify"]

@@ -1,0 +1,198 @@
+"""The proofs behind the ledger: all hold, each contradiction has numbers, planted errors are seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from functools import cache
+
+import pytest
+from typer.testing import CliRunner
+
+from derive.ledger import Entry, entries, find
+from numerics.cli import app
+from numerics.verify import evidence as package
+from numerics.verify.evidence import (
+    base,
+    check,
+    engine,
+    expansion,
+    linear,
+    network,
+    networks,
+    path_integral,
+    published,
+    saddle_point,
+    two_layer,
+)
+
+NAMES = sorted({name for e in entries() for name in e.evidence})
+GOOD = Entry(source="paper2020", number="1", title="x", printed="x", verdict="convention", why="x")
+
+
+@pytest.fixture
+def fresh():
+    """No number computed before or during the test stays behind."""
+    caches = (
+        expansion.second_orders,
+        saddle_point.action_of,
+        published.derived_operators,
+        published._compiled,
+        two_layer.derived,
+        two_layer.derived_whitened,
+        engine.theory_at,
+    )
+    for stored in caches:
+        stored.cache_clear()
+    yield
+    for stored in caches:
+        stored.cache_clear()
+
+
+@cache
+def held(name):
+    """Each piece once for all tests that only look at it."""
+    return package.run(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_evidence_holds(name):
+    found = held(name)
+    assert found.passed, f"{found.summary}\n{found.numbers}"
+    assert f"numerics.verify.evidence.{found.name}" == name
+    assert found.numbers
+    assert all(math.isfinite(v) and math.isfinite(e) for _, v, e in found.numbers)
+
+
+def test_contradictions_have_a_number_far_outside_its_tolerance():
+    for entry in (e for e in entries() if e.verdict in ("wrong", "misprint")):
+        numbers = [x for name in entry.evidence for x in held(name).numbers]
+        assert [v for _, v, e in numbers if abs(v) >= 5 * e], entry.number
+
+
+# -- check -------------------------------------------------------------------------------------------------
+
+
+def test_check_runs_each_piece_once_and_survives_failures(monkeypatch):
+    counts = {"good": 0}
+
+    def good():
+        counts["good"] += 1
+        return base.conclude("network:good", "It is so.", base.agrees("x", 0.0, 1.0))
+
+    def bad():
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(network, "good", good, raising=False)
+    monkeypatch.setattr(network, "bad", bad, raising=False)
+    monkeypatch.setattr(network, "none", lambda: None, raising=False)
+    where = "numerics.verify.evidence.network:"
+    names = tuple(where + x for x in ("bad", "good", "none", "missing"))
+    rows = [
+        dataclasses.replace(GOOD, evidence=names),
+        dataclasses.replace(GOOD, number="2", evidence=names[1:2]),
+    ]
+    seen = []
+    results = check(rows, progress=lambda done, total: seen.append((done, total)))
+    assert counts["good"] == 1
+    assert [r.passed for r in results] == [False, True, False, False, True]
+    assert "ZeroDivisionError: planted" in results[0].summary
+    assert "AttributeError" in results[3].summary
+    assert [r.number for r in results] == ["1", "1", "1", "1", "2"]
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_a_number_that_is_not_finite_fails_and_is_null_in_json():
+    assert not base.agrees("x", float("nan"), 1.0).holds
+    assert not base.contradicts("x", float("nan"), 1.0).holds
+    assert not base.contradicts("x", 5.0, 1.0).holds
+    assert not base.conclude("a:b", "Nothing.").passed
+    found = base.conclude("a:b", "It is so.", base.agrees("x", float("inf"), 1.0))
+    row = package._checked(GOOD, "a:b", found)
+    assert json.loads(json.dumps(dataclasses.asdict(row), allow_nan=False))["numbers"] == [["x", None, 1.0]]
+
+
+def test_the_command_reports_failures(monkeypatch):
+    def broken(name):
+        return base.Evidence(name, "matrix_average" not in name, "planted", ())
+
+    monkeypatch.setattr(package, "run", broken)
+    result = CliRunner().invoke(app, ["ledger", "--check", "--json"])
+    assert result.exit_code == 1
+    rows = json.loads(result.stdout)["checks"]
+    assert [r["number"] for r in rows if not r["passed"]] == ["D.26"]
+
+
+# -- planted errors ----------------------------------------------------------------------------------------
+
+
+def test_an_error_in_the_march_is_seen(monkeypatch, fresh):
+    """One coupling forgotten: the response A is scaled by one half."""
+    right = engine.solved
+
+    def wrong(*args, **options):
+        run = right(*args, **options)
+        return dataclasses.replace(run, A=tuple(x / 2 for x in run.A))
+
+    monkeypatch.setattr(linear, "solved", wrong)
+    monkeypatch.setattr("numerics.verify.evidence.gaussian_action.solved", wrong)
+    assert not linear.closure_against_networks().passed
+    assert not saddle_point.action_is_stationary().passed
+    assert not saddle_point.stein_identity().passed
+
+
+def test_the_untied_theory_in_place_of_the_tied_one_is_seen(monkeypatch, fresh):
+    """The printed expansion would then be right: the evidence must not support 'wrong'."""
+    right = engine.marched
+    monkeypatch.setattr(engine, "marched", lambda *a, **k: right(*a, **{**k, "tied": False}))
+    original = engine.solved
+    monkeypatch.setattr(engine, "solved", lambda *a, **k: original(*a, **{**k, "tied": False}))
+    for function in (
+        expansion.feature_kernel_depth_coefficients,
+        expansion.gradient_kernel_depth_coefficients,
+        expansion.tangent_kernel_depth_coefficient,
+        networks.kernel_curvature,
+    ):
+        assert not function().passed
+
+
+def test_a_corrected_claim_is_no_evidence_against_the_paper(monkeypatch, fresh):
+    """If (F.2) printed what is derived, the evidence that it is wrong must fail."""
+    C, D = published.derived_operators()
+    monkeypatch.setattr(linear, "_from_f2", lambda: published.Scheme(C, D))
+    assert not linear.response_without_error_factor().passed
+
+
+def test_a_tampered_claim_is_seen(monkeypatch, fresh):
+    right = two_layer.claim
+
+    def tampered(number):
+        return (
+            {k: 2 * v for k, v in right(number).items()}
+            if number in ("F.7", "F.8", "F.11")
+            else right(number)
+        )
+
+    monkeypatch.setattr(two_layer, "claim", tampered)
+    for function in (
+        two_layer.kernel_equations,
+        two_layer.whitened_reduction,
+        two_layer.one_dimensional_flow,
+    ):
+        assert not function().passed
+
+
+def test_a_wrong_average_over_the_matrices_is_seen(monkeypatch):
+    """The engine's average without its cross term."""
+    vectors = path_integral._Vectors
+    right = vectors.engine
+    monkeypatch.setattr(vectors, "engine", lambda self, tied: right(self, False))
+    assert not path_integral.matrix_average().passed
+    assert path_integral.independent_backward_average().passed
+
+
+def test_verdicts_that_need_evidence_have_it():
+    assert {e.verdict for e in entries()} == {"agrees", "misprint", "wrong", "definition", "convention"}
+    assert find("selfconsistent2023", "16").verdict == "wrong"
+    assert "numerics.verify.evidence.networks:kernel_curvature" in find("selfconsistent2023", "16").evidence
