@@ -15,12 +15,16 @@ from numerics.experiment import Experiment
 def theory_of(experiment: Experiment) -> Theory:
     """The theory of the experiment's network, as `dmft derive` shows it; the depth may be a symbol."""
     depth = L if experiment.symbolic else Integer(experiment.depth)
-    return mean_field(mlp(depth, experiment.network.activation, experiment.training.rule, experiment.training.loss))
+    return mean_field(
+        mlp(depth, experiment.network.activation, experiment.training.rule, experiment.training.loss)
+    )
 
 
 @lru_cache(maxsize=64)
 def solvable(depth: int, rule: str, loss: str, projected: bool = True) -> Theory:
-    """The theory that the march runs: discrete time (the flow as a multistep integrator sees it), integer depth."""
+    """The theory that the march runs: discrete time (the flow as a multistep integrator sees it), integer
+    depth.
+    """
     theory = mean_field(mlp(L, "linear", "multistep" if rule == "flow" else rule, loss))
     return (error_projected(theory) if projected else theory).at_depth(depth)
 

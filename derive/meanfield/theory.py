@@ -1,7 +1,7 @@
 """A Theory: what the large-size limit makes of a Program, as data.
 
-Sources with their covariances, single-site equations in causal order, order parameters with their definitions, and
-for each term where it came from.  Printing, expansion, limits and compiling only read it.
+Sources with their covariances, single-site equations in causal order, order parameters with their
+definitions, and for each term where it came from.  Printing, expansion, limits and compiling only read it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class Term:
     """One term of an equation, and where it came from.
 
-    ``kind`` is ``source``, ``response``, ``memory`` or ``definition``; ``matrix`` the matrix that gave it, if one did.
+    ``kind`` is ``source``, ``response``, ``memory`` or ``definition``; ``matrix`` the matrix that gave it,
+    if one did.
     """
 
     expr: Expr
@@ -78,8 +79,8 @@ class Source:
 class OrderParameter:
     """A deterministic function of the theory and its definition as an average.
 
-    ``kind`` is ``correlation`` or ``response``; ``causal`` says of a response whether it vanishes for ``s > t``
-    (``"past"``) or already for ``s = t`` (``"strict"``).
+    ``kind`` is ``correlation`` or ``response``; ``causal`` says of a response whether it vanishes for ``s >
+    t`` (``"past"``) or already for ``s = t`` (``"strict"``).
     """
 
     symbol: AppliedUndef
@@ -107,7 +108,9 @@ class Theory:
     reduction: str = ""
 
     def equation(self, name: str, site: Any = None) -> Equation:
-        """The equation of the field ``name`` (of its member at ``site``).  Raises KeyError if there is none."""
+        """The equation of the field ``name`` (of its member at ``site``).  Raises KeyError if there is
+        none.
+        """
         for e in (*self.equations, *self.scalars):
             if e.name == name and (site is None or sympify(e.lhs).args[0] == sympify(site)):
                 return e
@@ -192,10 +195,12 @@ class Theory:
             observables=unroll(fixed.observables),
         )
 
-    # -- seeing it -------------------------------------------------------------------------------------------------
+    # -- seeing it --------------------------------
 
     def render(self, show: Show = "all", format: str = "text") -> str:
-        """The theory as text, LaTeX, srepr or JSON; ``show`` picks a part (``single-site``, ``responses``, ...)."""
+        """The theory as text, LaTeX, srepr or JSON; ``show`` picks a part (``single-site``, ``responses``,
+        ...).
+        """
         from derive.printing.render import render
 
         return render(self, show, format)

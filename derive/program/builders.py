@@ -64,7 +64,8 @@ def mlp(
     *,
     tied: bool = True,
 ) -> Program:
-    """A multilayer perceptron with ``depth`` hidden layers, trained on P fixed samples (selfconsistent2023 eq. 1, 2).
+    """A multilayer perceptron with ``depth`` hidden layers, trained on P fixed samples (selfconsistent2023
+    eq. 1, 2).
 
     ``depth`` is an integer or the symbol ``L``.  ``activation`` is ``"linear"`` or a SymPy function.  With
     ``tied=False`` the backward pass uses matrices independent of the forward ones (appendix O).

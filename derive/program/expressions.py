@@ -2,7 +2,7 @@
 
 A vector over a population is written entry by entry, as an ordinary SymPy expression in fields such as
 ``h(ell, mu, t)``.  The one operation that mixes entries, a matrix applied to a vector, is the unevaluated
-node :class:`Product`; the one that sums over them is :class:`Mean`.  Nothing here knows any mean-field theory.
+node :class:`Product`; the one that sums over them is :class:`Mean`.  No mean-field theory is known here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ eta = Symbol("eta", positive=True)
 
 
 class Product(Expr):
-    """``Product(M, transposed, v)``: the matrix named ``M`` (or its transpose) applied to the vector ``v``."""
+    """``Product(M, transposed, v)``: the matrix ``M`` (or its transpose) applied to the vector ``v``."""
 
     is_commutative = True
 
@@ -53,7 +53,9 @@ class Product(Expr):
         return rf"{printer._print(self.matrix)}{top}\,{printer.parenthesize(self.vector, 50)}"
 
     def _sympystr(self, printer: Any, *_: Any) -> str:
-        return f"{printer._print(self.matrix)}{'.T' if self.transposed else ''} @ {printer._print(self.vector)}"
+        return (
+            f"{printer._print(self.matrix)}{'.T' if self.transposed else ''} @ {printer._print(self.vector)}"
+        )
 
 
 class Mean(Expr):
@@ -85,8 +87,8 @@ def terms(e: Expr) -> tuple[Expr, ...]:
 class Population:
     """A set of units that grows with N.
 
-    ``ratio`` is its size over N.  ``given`` populations (the input space) carry only fixed vectors, known by their
-    inner products per unit.
+    ``ratio`` is its size over N.  ``given`` populations (the input space) carry only fixed vectors, known
+    by their inner products per unit.
 
     >>> Population("layer").at(ell + 1).site
     ell + 1
@@ -179,7 +181,7 @@ class GaussianMatrix:
         return Product(Symbol(self.name), False, vector)
 
     @property
-    def T(self) -> _Handle:  # noqa: N802 - the usual name of a transpose
+    def T(self) -> _Handle:
         """The transpose, to be applied with ``@``."""
         return _Handle(Symbol(self.name), transposed=True)
 
@@ -192,7 +194,7 @@ class _Handle:
     transposed: bool = False
 
     @property
-    def T(self) -> _Handle:  # noqa: N802
+    def T(self) -> _Handle:
         return _Handle(self.symbol, not self.transposed)
 
     def __matmul__(self, vector: Any) -> Product:
@@ -201,7 +203,9 @@ class _Handle:
 
 @dataclass(frozen=True)
 class GaussianVector:
-    """A vector parameter with iid N(0, variance) entries at initialisation; ``source`` names it in the theory."""
+    """A vector parameter with iid N(0, variance) entries at initialisation; ``source`` names it in the
+    theory.
+    """
 
     name: str
     population: Population

@@ -1,8 +1,8 @@
 """A Program: one training step of a network, written down, with the memory of its weights.
 
 A Program says which vectors are computed from which at every step (:class:`Definition`), which matrices are
-Gaussian at first, and how weights accumulate updates.  It is checked when it is made; the mean-field limit is taken
-elsewhere (:mod:`derive.meanfield`).
+Gaussian at first, and how weights accumulate updates.  It is checked when it is made; the mean-field limit
+is taken elsewhere (:mod:`derive.meanfield`).
 """
 
 from __future__ import annotations
@@ -56,11 +56,12 @@ class Definition:
 class Program:
     """How a network is trained.
 
-    ``scalars`` are deterministic numbers recomputed at each step (outputs, errors); ``constants`` functions known
-    beforehand (targets, kernels of the data).  ``notation`` maps a vector, written at ``(ell, mu, t)``, to the name of
-    its correlation function; what is not named there is called ``C_<vector>``.  ``scale`` is factored out of response
-    functions (the papers use gamma0).  Raises :class:`ProgramError` when a definition uses something undefined, a matrix
-    is applied to a vector of another population, or a field depends on itself within a step.
+    ``scalars`` are deterministic numbers recomputed at each step (outputs, errors); ``constants`` functions
+    known beforehand (targets, kernels of the data).  ``notation`` maps a vector, written at ``(ell, mu,
+    t)``, to the name of its correlation function; what is not named there is called ``C_<vector>``.
+    ``scale`` is factored out of response functions (the papers use gamma0).  Raises :class:`ProgramError`
+    when a definition uses something undefined, a matrix is applied to a vector of another population, or a
+    field depends on itself within a step.
 
     >>> from derive.program import mlp
     >>> [d.name for d in mlp(3).causal_order()]
@@ -85,7 +86,7 @@ class Program:
 
         check(self)
 
-    # -- looking things up -----------------------------------------------------------------------------------------
+    # -- looking things up --------------------------------
 
     def field_of(self, name: str) -> Field | None:
         """The field called ``name``, or None."""
@@ -120,7 +121,9 @@ class Program:
             found[(population.name, population.site)] = population
         if len(found) != 1:
             places = sorted(f"{n}({i})" if i is not None else n for n, i in found) or ["none"]
-            raise ProgramError(f"{vector} must live on one population, but its fields live on: {', '.join(places)}")
+            raise ProgramError(
+                f"{vector} must live on one population, but its fields live on: {', '.join(places)}"
+            )
         return next(iter(found.values()))
 
     def trained(self) -> Iterator[TrainedMatrix | TrainedVector]:
@@ -129,7 +132,7 @@ class Program:
             if isinstance(w, TrainedMatrix | TrainedVector):
                 yield w
 
-    # -- other programs from this one -------------------------------------------------------------------------------
+    # -- other programs from this one --------------------------------
 
     def causal_order(self) -> tuple[Definition, ...]:
         """The definitions in an order in which one step can compute them."""
@@ -190,8 +193,8 @@ class Program:
     def drop_idle_indices(self) -> Program:
         """The same program with every index removed from fields that do not depend on it.
 
-        In a linear network this finds that the backward fields are the same for all samples.  The least set of
-        dependences consistent with the definitions is kept: an index stays only if data carry it in.
+        In a linear network this finds that the backward fields are the same for all samples.  The least set
+        of dependences consistent with the definitions is kept: an index stays only if data carry it in.
         """
         kept = _needed_positions(self)
 
@@ -236,7 +239,9 @@ def _needed_positions(program: Program) -> dict[str, set[int]]:
                     if not isinstance(node, AppliedUndef) or not node.has(arg):
                         continue
                     name = str(node.func)
-                    if name not in names or any(node.args[j].has(arg) for j in kept[name] if node.args[j] != t):
+                    if name not in names or any(
+                        node.args[j].has(arg) for j in kept[name] if node.args[j] != t
+                    ):
                         kept[d.name].add(i)
                         changed = True
                         break

@@ -1,7 +1,7 @@
 """How weights remember: training rules, and the low-rank updates they accumulate.
 
-A trained weight is ``W(t) = m(t) W(0) + sum_{s<t} k(t, s) U(s)``.  The rule supplies the memory ``m`` and ``k``
-and says whether steps are counted or time flows; the program supplies the update ``U``.
+A trained weight is ``W(t) = m(t) W(0) + sum_{s<t} k(t, s) U(s)``.  The rule supplies the memory ``m`` and
+``k`` and says whether steps are counted or time flows; the program supplies the update ``U``.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class GradientFlow:
 
 @dataclass(frozen=True)
 class Multistep:
-    """A linear multistep integrator of the flow: the update of step s has entered W(t) with weight ``w(t, s)``.
+    """A linear multistep integrator of the flow: the update of step s enters W(t) with weight ``w(t, s)``.
 
-    Every explicit linear multistep method (Euler, Adams-Bashforth of any order, on any time grid) is of this form,
-    so a discretised flow is itself a program with an exact mean-field theory.
+    Every explicit linear multistep method (Euler, Adams-Bashforth of any order, on any time grid) is of
+    this form, so a discretised flow is itself a program with an exact mean-field theory.
     """
 
     rate: Expr = S.One
@@ -73,8 +73,10 @@ class Multistep:
         return S.One, self.rate * Function(self.weight)(time, past)
 
 
-def accumulate(rule: TrainingRule, integrand: Expr, past: Symbol, now: Expr, *, inclusive: bool = False) -> Expr:
-    """Sum (or integrate) ``integrand`` over the past times ``past`` < ``now``; ``inclusive`` adds ``past = now``."""
+def accumulate(
+    rule: TrainingRule, integrand: Expr, past: Symbol, now: Expr, *, inclusive: bool = False
+) -> Expr:
+    """Sum (or integrate) over past times ``past`` < ``now``; ``inclusive`` adds ``past = now``."""
     if rule.discrete:
         return Sum(integrand, (past, 0, now if inclusive else now - 1))
     return Integral(integrand, (past, 0, now))
@@ -84,8 +86,9 @@ def accumulate(rule: TrainingRule, integrand: Expr, past: Symbol, now: Expr, *, 
 class Outer:
     """The update ``U = sum coefficient * left right^T / N``: ``U v = coefficient * left * (right . v) / N``.
 
-    The inner product over N is the ratio |C|/N of the columns times the mean ``<right v>``; on given populations it
-    is the data's kernel.  ``left`` lives on the rows and ``right`` on the columns.  Written at the current time ``t``.
+    The inner product over N is the ratio |C|/N of the columns times the mean ``<right v>``; on given
+    populations it is the data's kernel.  ``left`` lives on the rows and ``right`` on the columns.  Written
+    at the current time ``t``.
     """
 
     coefficient: Expr

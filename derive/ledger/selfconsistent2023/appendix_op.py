@@ -34,6 +34,26 @@ ENTRIES = (
     ),
     Entry(
         source="selfconsistent2023",
+        number="O.1 text",
+        title="independent backward matrices and the ansatz A = B = 0",
+        printed=(
+            r"\boldsymbol{A}^{\ell} = \boldsymbol{B}^{\ell} = 0 \iff \boldsymbol{W}^{\ell}(0), "
+            r"\boldsymbol{W}^{\ell}(0)^{\top} \text{ in the forward and backward pass independent}"
+        ),
+        derived="mlp(L, tied=False): fields with A = B = 0, output f = <g h> / gamma0",
+        verdict="wrong",
+        why=(
+            "Section 5.1 and appendix O call the two equivalent. For the distribution of the fields, given "
+            "the error, they are. For the output they are not: (4) takes every update for a gradient of the "
+            "output, and with independent backward matrices only those of the readout and of the last "
+            "hidden matrix are. At small gamma0 the output then learns at 2 K^x at every depth, where A = "
+            "B = 0 with (4), which is what the paper's curves use, has (L + 1) K^x. Networks trained with "
+            "independent backward matrices decide it for two and three hidden layers."
+        ),
+        evidence=shown_by("independence:output_with_independent_backward"),
+    ),
+    Entry(
+        source="selfconsistent2023",
         number="P.1",
         title="power series of the fields",
         printed=(

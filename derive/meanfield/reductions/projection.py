@@ -1,8 +1,9 @@
 """The error-projected closure: in a linear network only ``p(t) = sum_mu Delta_mu(t) h_mu(t)`` feeds back.
 
-The backward fields see the samples only through p, so the P x P blocks of the closure collapse: the response of g to
-the source u_alpha(s) is Delta_alpha(s) times its response to u_p = sum_alpha Delta_alpha u_alpha.  Both statements are
-found by rewriting the derived equations, and refused when the rewriting leaves anything over.
+The backward fields see the samples only through p, so the P x P blocks of the closure collapse: the
+response of g to the source u_alpha(s) is Delta_alpha(s) times its response to u_p = sum_alpha Delta_alpha
+u_alpha.  Both statements are found by rewriting the derived equations, and refused when the rewriting
+leaves anything over.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ class NotApplicable(ValueError):
 def error_projected(theory: Theory, field: str = "h", error: str = "Delta") -> Theory:
     """Rewrite a linear theory in terms of the projection of ``field`` on ``error``.
 
-    New names: ``p(ell, t)``, its source ``u_p(ell, t)``, ``q(ell, mu, t, s) = <h_mu(t) p(s)>`` and, for a response ``B``
-    to the source of ``field``, ``b`` with ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``.  Raises :class:`NotApplicable` when
-    some other field depends on ``field`` otherwise than through the projection.
+    New names: ``p(ell, t)``, its source ``u_p(ell, t)``, ``q(ell, mu, t, s) = <h_mu(t) p(s)>`` and, for a
+    response ``B`` to the source of ``field``, ``b`` with ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``.
+    Raises :class:`NotApplicable` when some other field depends on ``field`` otherwise than through the
+    projection.
 
     >>> from derive.meanfield import mean_field
     >>> from derive.program import mlp
@@ -77,7 +79,7 @@ class _Projection:
             reduction="error projection",
         )
 
-    # -- rewriting sums over samples -------------------------------------------------------------------------------
+    # -- rewriting sums over samples --------------------------------
 
     def rewrite(self, e: Expr) -> Expr:
         """Collapse every ``sum_alpha Delta_alpha(s) ...`` in a term."""
@@ -126,7 +128,7 @@ class _Projection:
                     f"{e.lhs} depends on {past[0]} otherwise than through sum {self.error} {self.field}"
                 )
 
-    # -- the new field ---------------------------------------------------------------------------------------------------
+    # -- the new field --------------------------------
 
     def projection_of(self, e: Equation) -> Equation:
         """``p(t) = sum_mu Delta_mu(t) h_mu(t)``, term by term."""
