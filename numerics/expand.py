@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time as clock
+from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sympy import Expr, Function, Sum
+from sympy import Add, Expr, Function, Integer, Sum
 
 from derive.expansion import LinearExpansion, expand_linear, time_integrals
 from derive.expansion.linear import has_error
-from derive.expansion.words import terms
+from derive.expansion.words import Memory, terms
 from derive.meanfield import mean_field
 from derive.program import L, ell, mlp, mu, t
 from numerics.compile.words import Separable, Words, memory_weight
-from numerics.errors import SpecError
+from numerics.errors import Diverged, SpecError
 from numerics.experiment import Experiment
 from numerics.results import dataset
 from numerics.solve.grid import Grid
+from numerics.solve.march import RUNAWAY
 from numerics.solve.settle import settle
 from numerics.theory import constants_of
 
@@ -38,16 +41,18 @@ def series(experiment: Experiment, order: int) -> LinearExpansion:
 def expand(experiment: Experiment, order: int) -> xr.Dataset:
     """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
 
-    Raises :class:`~numerics.errors.SpecError` for a negative order and
-    :class:`~numerics.errors.NotConverged` when a flow does not settle to ``solver.rtol``.
+    Raises :class:`~numerics.errors.SpecError` for a negative order, :class:`~numerics.errors.Diverged` for
+    a learning rate too large for the lazy network, :class:`~numerics.errors.NotConverged` when a flow does
+    not settle to ``solver.rtol``.
     """
     _check(order)
     started = clock.perf_counter()
     rule = "multistep" if experiment.training.rule == "flow" else experiment.training.rule
     expansion = _expansion(rule, experiment.training.loss, order)
+    notes: dict[str, Any] = {}
     if experiment.training.rule == "gd":
         count = len(experiment.times)
-        values, notes = _values(_Evaluation(experiment, expansion, None, count), np.arange(count), None), {}
+        values = _values(_Evaluation(experiment, expansion, None, count), np.arange(count), None)
     else:
 
         def attempt(grid: Grid) -> tuple[Array, _Evaluation]:
@@ -79,10 +84,25 @@ def _expansion(rule: str, loss: str, order: int) -> LinearExpansion:
     return expand_linear(mean_field(mlp(L, "linear", rule, loss)), order)
 
 
+@lru_cache(maxsize=100_000)
+def _monomials(c: Expr) -> tuple[tuple[tuple[int, int], Fraction], ...]:
+    """A polynomial as ((power of ell, power of L), number)."""
+    found = []
+    for x in Add.make_args(c.expand()):
+        number, rest = x.as_coeff_Mul()
+        powers = rest.as_powers_dict()
+        found.append(
+            ((int(powers.get(ell, 0)), int(powers.get(L, 0))), Fraction(int(number.p), int(number.q)))
+        )
+    return tuple(found)
+
+
 class _Evaluation:
     """The errors at every order, and the words they make, on one time grid."""
 
-    def __init__(self, experiment: Experiment, expansion: LinearExpansion, weights: Array | None, T: int) -> None:
+    def __init__(
+        self, experiment: Experiment, expansion: LinearExpansion, weights: Array | None, T: int
+    ) -> None:
         self.experiment, self.expansion = experiment, expansion
         tables = {} if weights is None else {"w": weights}
         kernels = {k.name: k for k in expansion.closure.kernels if k.causal and k.definition != 0}
@@ -91,15 +111,23 @@ class _Evaluation:
         self.words = Words(kernels, memory, {"K_x": experiment.kernel}, {})
         self.shape = (T, len(experiment.targets))
         self.densities: dict[Expr, Array] = {}
+        self.parts: dict[tuple[str, int], list[tuple[Expr, Expr]]] = {}
         for n in range(expansion.order + 1):
             self.words.errors[n] = self.error(n)
 
-    def number(self, c: Expr, layer: int | None = None) -> float:
-        values = {L: self.experiment.depth} | ({} if layer is None else {ell: layer})
-        return float(c.subs(values))
+    def number(self, c: Expr, layer: int = 0) -> float:
+        """A coefficient at this depth and ``layer``."""
+        depth = self.experiment.depth
+        return float(sum((q * layer**a * depth**b for (a, b), q in _monomials(c)), Fraction(0)))
+
+    def terms(self, name: str, n: int) -> list[tuple[Expr, Expr]]:
+        """Order n of an operator as (coefficient, word)."""
+        if (name, n) not in self.parts:
+            self.parts[name, n] = terms(self.expansion.series[name][n])
+        return self.parts[name, n]
 
     def error(self, n: int) -> Array:
-        """``Delta_n = [y] - f_n``: f_n is linear in Delta_n (a Volterra equation) plus what lower orders give."""
+        """``Delta_n = [y] - f_n``: f_n is linear in Delta_n (a Volterra equation), the rest is known."""
         drive = np.zeros(self.shape)
         if n == 0:
             drive += self.experiment.targets
@@ -108,36 +136,22 @@ class _Evaluation:
                 value = self.words.value(w)
                 assert isinstance(value, Separable)
                 drive -= self.number(c) * value.diagonal()[:, :, 0]
-        gain = self.feedback(n)
-        if gain == 0 or not np.any(drive):
+        if not np.any(drive):
             return drive
-        K = gain * self.experiment.kernel
+        K = self.number(feedback(self.expansion, n)) * self.experiment.kernel
         out = np.zeros(self.shape)
         w = next(iter(self.words.memory.values()))
+        bound = RUNAWAY * max(float(np.max(np.abs(drive))), 1e-300)
         for step in range(self.shape[0]):
             out[step] = drive[step] - K @ (w[step, :step] @ out[:step])
+            if not np.all(np.abs(out[step]) < bound):
+                raise Diverged(f"Delta at order {n} diverged at step {step}")
         return out
-
-    def feedback(self, n: int) -> float:
-        """The number in front of ``sum_beta K_mu,beta v_beta(t)`` in f_n, v the integral of Delta_n."""
-        total = 0.0
-        name = "v" if n == 0 else f"v{n}"
-        for c, w in terms(self.expansion.output[n]):
-            if not has_error(w, n) or (n == 0 and c == 0):
-                continue
-            found = time_integrals(self.expansion, w, mu, None, t, t)
-            assert isinstance(found, Sum)
-            beta = found.limits[0][0]
-            expected = Function("K_x")(mu, beta) * Function(name)(beta, t)
-            if found.function != expected:
-                raise NotImplementedError(f"the error's equation at order {n} has the term {found}")
-            total += self.number(c)
-        return total
 
     def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
         """Order n of an operator at one layer and at output times, (out, rows, out, cols)."""
         total: Array | None = None
-        for c, w in terms(self.expansion.series[name][n]):
+        for c, w in self.terms(name, n):
             if (number := self.number(c, layer)) != 0:
                 part = number * self.words.value(w).at(out)
                 total = part if total is None else total + part
@@ -148,7 +162,7 @@ class _Evaluation:
     def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp], grid: Grid | None) -> Array:
         """Order n of a response, (out, out, P); for the flow as a density."""
         total = np.zeros((len(out), len(out), self.shape[1]))
-        for c, w in terms(self.expansion.series[name][n]):
+        for c, w in self.terms(name, n):
             if (number := self.number(c, layer)) != 0:
                 part = self.words.value(w).at(out) if grid is None else self.density(w, grid)[out][:, :, out]
                 total += number * (part[..., 0].transpose(0, 2, 1) if name == "A" else part[:, 0])
@@ -159,6 +173,28 @@ class _Evaluation:
         if word not in self.densities:
             self.densities[word] = self.words.density(word, grid.nodes)
         return self.densities[word]
+
+
+def feedback(expansion: LinearExpansion, n: int) -> Expr:
+    """The number in front of ``sum_beta K_mu,beta v_beta(t)`` in f_n, v the integral of Delta_n.
+
+    Raises NotImplementedError if Delta_n enters f_n in another way.
+    """
+    own = Add(*[c * w for c, w in terms(expansion.output[n]) if has_error(w, n)])
+    letters = own.atoms(Memory)
+    lazy = own.xreplace({x: Memory(x.kernel, 0, x.body) for x in letters if x.order == n})
+    if (lazy - expansion.output[0]).expand() != 0:
+        raise NotImplementedError(
+            f"the error's equation at order {n} has {own} where order 0 has {expansion.output[0]}"
+        )
+    total: Expr = Integer(0)
+    for c, w in terms(lazy):
+        found = time_integrals(expansion, w, mu, None, t, t)
+        beta = found.limits[0][0] if isinstance(found, Sum) else mu
+        if not isinstance(found, Sum) or found.function != Function("K_x")(mu, beta) * Function("v")(beta, t):
+            raise NotImplementedError(f"the error's equation at order {n} has the term {found}")
+        total += c
+    return total
 
 
 def _values(e: _Evaluation, out: NDArray[np.intp], grid: Grid | None) -> dict[str, Array]:

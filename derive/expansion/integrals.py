@@ -1,162 +1,239 @@
-"""Operator words as sums of iterated time integrals of the error.
+"""Entries of the series as iterated time integrals of the error.
 
-A word that meets a constant kernel (the data's K^x, or 1) falls apart into a function of t and one of s.  Each is an
-iterated integral (a sum, in discrete time) of the errors,
+With the error's coefficients Delta0, Delta2, ... and a, b, ... samples,
 
-    v(a, b, ..., t) = int_0^t ds Delta_a(s) v(b, ..., s),
+    v(a, b, ..., t) = int_0^t dt' Delta0_a(t') int_0^t' dt'' Delta0_b(t'') ... ,
 
-multiplied by entries of K^x.  All of it is read off the definitions of the kernels.
+sums in discrete time; ``v(a, ..., t, s)`` starts at s, and ``v_2_0(a, b, t)`` has Delta2 in front of Delta0.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
-from sympy import Expr, Function, Integral, Mul, S, Sum, Symbol
+from sympy import Add, Eq, Expr, Function, Integral, Mul, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
-from sympy.functions.elementary.complexes import transpose as Transpose
 
+from derive.expansion.chains import COL, FREE, ROW, Nested, Piece, Reader, is_constant
 from derive.expansion.linear import LinearExpansion
-from derive.expansion.words import Memory, letters, terms
-from derive.meanfield.reductions.operators import J, Kernel
+from derive.expansion.polynomials import factored
+from derive.expansion.words import letters, terms
 from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.expressions import IndexRange, s, t
+from derive.program.expressions import IndexRange, alpha, mu, s, t
+
+TANGENT, OUTPUT = "K", "f"
 
 
-def time_integrals(expansion: LinearExpansion, e: Expr, row: Symbol | None, col: Symbol | None, now: Expr = t, past: Expr = s) -> Expr:
-    """The entry of ``e`` at ``(row, now), (col, past)`` with iterated integrals named ``v``.
+@dataclass(frozen=True)
+class Group:
+    """``coefficient * weight * sum_samples outer [inner + inner + ...]``, products as tuples of factors."""
 
-    ``row`` and ``col`` are the sample indices that the operator has on either side, None where it has none.  Raises
-    :class:`NotApplicable` for words without a constant kernel (responses), whose entries are integrals between s and t.
+    coefficient: Expr
+    weight: Expr
+    samples: tuple[IndexRange, ...]
+    outer: tuple[Expr, ...]
+    inner: tuple[tuple[Expr, ...], ...]
+
+    @property
+    def expr(self) -> Expr:
+        """All of it as one expression."""
+        body = Mul(*self.outer, Add(*[Mul(*x) for x in self.inner]))
+        limits = [r.limits for r in reversed(self.samples)]  # SymPy's first sum is the innermost
+        return Mul(self.coefficient, self.weight, Sum(body, *limits) if limits else body)
+
+
+def time_integrals(
+    expansion: LinearExpansion, e: Expr, row: Symbol | None, col: Symbol | None, now: Expr = t, past: Expr = s
+) -> Expr:
+    """The entry of a sum of words at ``(row, now), (col, past)``, as time integrals.
+
+    ``row`` and ``col`` are the samples that the operator has on either side, None where it has none.  Raises
+    :class:`NotApplicable` where a discrete rule leaves products of sums within sums.
 
     >>> from derive.meanfield import mean_field
     >>> from derive.program import mlp
-    >>> from derive.program.expressions import mu, alpha
     >>> from derive.expansion.linear import expand_linear
-    >>> x = expand_linear(mean_field(mlp(rule="flow")), 2)
-    >>> time_integrals(x, x.coefficient("G", 2).args[0].args[-1], None, None) is not None
-    True
+    >>> x = expand_linear(mean_field(mlp(rule="flow")), 0)
+    >>> time_integrals(x, x.coefficient("D", 0), None, alpha)
+    (L - ell + 1)*Delta0(alpha, s)
     """
-    return _Reader(expansion).entry(e, row, col, now, past)
+    found = _Entries(expansion, row, col, now, past)
+    found.add(e)
+    return found.expr()
+
+
+def entry(expansion: LinearExpansion, name: str, n: int, now: Expr = t, past: Expr = s) -> Expr:
+    """Order n of an order parameter's entry; see :meth:`LinearExpansion.entry`."""
+    return Add(*[x.expr for x in groups(expansion, name, n, now, past)])
+
+
+def groups(expansion: LinearExpansion, name: str, n: int, now: Expr = t, past: Expr = s) -> list[Group]:
+    """The entry as terms with different coefficients or kernels."""
+    if name == TANGENT:
+        found = _Entries(expansion, mu, alpha, now, past)
+        for c, g, h in expansion.tangent[n]:
+            found.add_product(c, g, h)
+    elif name == OUTPUT:
+        found = _Entries(expansion, mu, None, now, now)
+        found.add(expansion.output[n])
+    else:
+        row, col = sides(expansion, name)
+        found = _Entries(expansion, mu if row else None, alpha if col else None, now, past)
+        found.add(expansion.coefficient(name, n))
+    return found.groups()
+
+
+def sides(expansion: LinearExpansion, name: str) -> tuple[bool, bool]:
+    """Whether an operator has samples on its left and on its right."""
+    for k in expansion.closure.kernels:
+        if str(k.operator.args[0]) == name:
+            return bool(k.rows), bool(k.cols)
+    for e in (*expansion.closure.covariances, *expansion.closure.responses):
+        if str(e.lhs.args[0]) == name:
+            raise NotApplicable(f"the closure does not say which samples {name} has")
+    raise KeyError(name)
+
+
+def error_equation(expansion: LinearExpansion, n: int) -> Eq:
+    """The error at order n: minus the output at that order, in time integrals; see LinearExpansion.
+
+    The part with ``v_n`` is linear in the error sought: a linear Volterra equation driven by the rest.
+    """
+    start = Function("y")(mu) if n == 0 else S.Zero
+    rest = [replace(x, coefficient=-x.coefficient).expr for x in groups(expansion, OUTPUT, n)]
+    return Eq(Function(f"Delta{n}")(mu, t), Add(start, *rest), evaluate=False)
 
 
 def iterated_integral(expansion: LinearExpansion, v: AppliedUndef) -> Expr:
-    """What ``v(a, b, ..., t)`` stands for, as nested integrals (or sums with the rule's weights)."""
-    *indices, time = v.args
+    """What ``v(a, b, ..., t)`` stands for, as nested integrals (or sums with the rule's weights).
+
+    >>> from derive.meanfield import mean_field
+    >>> from derive.program import mlp
+    >>> from derive.expansion.linear import expand_linear
+    >>> x = expand_linear(mean_field(mlp(rule="flow")), 0)
+    >>> iterated_integral(x, Function("v")(mu, t))
+    Integral(Delta0(mu, t_), (t_, 0, t))
+    """
+    indices = [x for x in v.args if x.is_Symbol and x.is_integer]
+    time, *lower = v.args[len(indices) :]
+    _, *orders = str(v.func).split("_")
     rule = expansion.closure.theory.program.rule
+    start: Expr = S.Zero
+    if lower:
+        start = lower[0] + 1 if rule.discrete else lower[0]
+    times = [time, *(Symbol("t" + "_" * k, nonnegative=True) for k in range(1, len(indices) + 1))]
     value: Expr = S.One
-    for depth, index in enumerate(reversed(indices)):
-        inner = Symbol(f"s{depth + 1}", **s.assumptions0)
-        outer = time if depth == len(indices) - 1 else Symbol(f"s{depth + 2}", **s.assumptions0)
-        _, weight = rule.memory(outer, inner)
-        body = weight * Function("Delta0")(index, inner) * value
-        value = Sum(body, (inner, 0, outer - 1)) if rule.discrete else Integral(body, (inner, 0, outer))
+    for k in reversed(range(len(indices))):
+        outer, inner = times[k], times[k + 1]
+        error = Function(f"Delta{orders[k] if orders else 0}")(indices[k], inner)
+        body = rule.memory(outer, inner)[1] * error * value
+        value = (
+            Sum(body, (inner, start, outer - 1)) if rule.discrete else Integral(body, (inner, start, outer))
+        )
     return value
 
 
-@dataclass
-class _Chain:
-    """A causal chain applied to a constant function: K's, the indices that v carries, other functions of t."""
+class _Entries:
+    """Collects products with their coefficients; equal ones are put together."""
 
-    last: Symbol | None
-    factors: list[Expr] = field(default_factory=list)
-    indices: list[Symbol] = field(default_factory=list)
-    summed: list[IndexRange] = field(default_factory=list)
-    orders: list[int] = field(default_factory=list)
+    def __init__(
+        self, expansion: LinearExpansion, row: Symbol | None, col: Symbol | None, now: Expr, past: Expr
+    ) -> None:
+        self.closure = expansion.closure
+        self.row, self.col, self.now, self.past = row, col, now, past
+        self.rule = self.closure.theory.program.rule
+        self.kernels = {k.name: k for k in self.closure.kernels if k.causal and k.definition != 0}
+        self.symmetric = frozenset(str(e.rhs) for e in self.closure.base if e.rhs != 0)
+        self.found: dict[tuple[Piece, bool], Expr] = {}
 
-    def value(self, time: Expr) -> Expr:
-        if not self.indices:
-            return Mul(*self.factors)
-        name = "v" if not any(self.orders) else "v" + "".join(map(str, self.orders))
-        return Mul(*self.factors) * Function(name)(*self.indices, time)
+    def reader(self) -> Reader:
+        return Reader(self.kernels, split=not self.rule.discrete)
 
-
-class _Reader:
-    def __init__(self, expansion: LinearExpansion) -> None:
-        self.expansion = expansion
-        closure = expansion.closure
-        self.kernels: dict[str, Kernel] = {k.name: k for k in closure.kernels if k.causal and len(k.site) == 1 and k.definition != 0}
-        self.count = 0
-
-    def entry(self, e: Expr, row: Symbol | None, col: Symbol | None, now: Expr, past: Expr) -> Expr:
-        total = S.Zero
+    def add(self, e: Expr) -> None:
+        """A sum of words."""
+        row, col = self.sides(self.row, self.col)
         for c, w in terms(e):
-            self.count = 0
-            total += c * self.word(w, row, col, now, past)
-        return total
-
-    def word(self, w: Expr, row: Symbol | None, col: Symbol | None, now: Expr, past: Expr) -> Expr:
-        left, right = self.halves(w, row, col, now)
-        constant = next(x for x in letters(w) if self.is_constant(x))
-        ranges = [r.limits for x in (left, right) for r in x.summed]
-        value = left.value(now) * right.value(past) * self.constant(constant, left.last, right.last)
-        return Sum(value, *ranges) if ranges else value
-
-    def halves(self, w: Expr, row: Symbol | None, col: Symbol | None, now: Expr) -> tuple[_Chain, _Chain]:
-        ls = letters(w)
-        at = [k for k, x in enumerate(ls) if self.is_constant(x)]
-        if not at:
-            raise NotApplicable(f"{w} has no constant kernel: its entries do not separate in t and s")
-        k = at[0]
-        after = [self.plain(x) for x in reversed(ls[k + 1 :])]
-        return self.chain(ls[:k], row, now), self.chain(after, col, None)
-
-    @staticmethod
-    def plain(x: Expr) -> Expr:
-        if not isinstance(x, Transpose):
-            raise NotApplicable(f"{x} stands to the right of a constant kernel")
-        return x.args[0]
-
-    @staticmethod
-    def is_constant(x: Expr) -> bool:
-        return not isinstance(x, Memory | Transpose)
-
-    def constant(self, x: Expr, row: Symbol | None, col: Symbol | None) -> Expr:
-        return S.One if x == J else Function(str(x))(row, col)
-
-    def chain(self, ls: list[Expr], row: Symbol | None, now: Expr | None) -> _Chain:
-        chain = _Chain(row)
-        for position, x in enumerate(ls):
-            if not isinstance(x, Memory):
-                raise NotApplicable(f"{x} in a chain of causal kernels")
-            if self.is_constant(letters(x.body)[0]) and len(letters(x.body)) == 1:
-                self.step(chain, x)
-            elif position == 0 and len(ls) == 1 and now is not None:
-                self.inner_word(chain, x, now)
+            if any(is_constant(x) for x in letters(w)):
+                for p in self.reader().correlation(w, row, col):
+                    self.note(c, p, False)
             else:
-                raise NotApplicable(f"{x} within a chain: write it as nested integrals instead")
-        return chain
+                if len(letters(w)) > 1 and self.rule.memory(t, s)[1].has(t, s):
+                    raise NotApplicable(f"{w} with a weight that depends on time")
+                for p in self.reader().response(w, row, col):
+                    self.note(c, p, True)
 
-    def step(self, chain: _Chain, x: Memory) -> None:
-        """One kernel of the chain: ``sum_a Delta_a(s) K(row, a)``, or ``Delta_col(s)``."""
-        kernel = self.kernels[x.kernel]
-        index = self.fresh(kernel)
-        chain.indices.append(index.index)
-        chain.orders.append(x.order)
-        chain.summed.append(index)
-        if kernel.rows:  # the samples of the row meet those of the error through the remembered correlation
-            chain.factors.append(self.constant(x.body, chain.last, index.index))
-            chain.last = None
-        else:
-            chain.last = index.index
+    def add_product(self, c: Expr, a: Expr, b: Expr) -> None:
+        """The entries of two words, multiplied; only the second has samples."""
+        reader = self.reader()
+        right = list(reader.correlation(b, *self.sides(self.row, self.col)))
+        for x in reader.correlation(a, None, None):
+            for y in right:
+                self.note(c, x * y, False)
 
-    def inner_word(self, chain: _Chain, x: Memory, now: Expr) -> None:
-        """``int ds Delta_a(s) X(row, t; a, s)`` with X a word that separates: its part in s joins the integral."""
-        kernel = self.kernels[x.kernel]
-        index = self.fresh(kernel)
-        row, col = (chain.last, index.index) if kernel.rows else (None, None)
-        left, right = self.halves(x.body, row, col, now)
-        constant = next(y for y in letters(x.body) if self.is_constant(y))
-        chain.factors += [left.value(now), *right.factors, self.constant(constant, left.last, right.last)]
-        chain.indices += [index.index, *right.indices]
-        chain.orders += [x.order, *right.orders]
-        chain.summed += [*left.summed, index, *right.summed]
-        chain.last = None if kernel.rows else index.index
+    @staticmethod
+    def sides(row: Symbol | None, col: Symbol | None) -> tuple[int | None, int | None]:
+        return (None if row is None else ROW), (None if col is None else COL)
 
-    def fresh(self, kernel: Kernel) -> IndexRange:
-        """A new summed sample index with the range of the kernel's."""
-        self.count += 1
+    def note(self, c: Expr, p: Piece, response: bool) -> None:
+        if self.now == self.past:
+            p = Piece(p.kernels, (*p.now, *p.past), p.since, (), p.sources)
+        key = p.standard(self.symmetric), response
+        self.found[key] = self.found.get(key, S.Zero) + c
+
+    # -- to expressions --------------------------------------------------------------------------------
+
+    def groups(self) -> list[Group]:
+        """One for each coefficient and set of kernels; short integrals first."""
+        together: dict[tuple[Expr, tuple[object, ...], bool], list[Piece]] = {}
+        for (p, response), c in self.found.items():
+            coefficient = c.expand()
+            if coefficient != 0:
+                together.setdefault((coefficient, (p.kernels, p.sources), response), []).append(p)
+        return [self.group(factored(c), ps, r) for (c, _, r), ps in together.items()]
+
+    def expr(self) -> Expr:
+        return Add(*[x.expr for x in self.groups()])
+
+    def group(self, c: Expr, ps: list[Piece], response: bool) -> Group:
+        p = ps[0]
+        outer = [Function(n)(self.sample(a), self.sample(b)) for n, a, b in p.kernels]
+        outer += [Function(f"Delta{n}")(self.sample(i), self.past) for i, n in p.sources]
+        weight = self.rule.memory(self.now, self.past)[1] if response else S.One
+        ordered = sorted(ps, key=lambda x: (len(x.now) + len(x.since) + len(x.past), len(x.past)))
+        return Group(
+            c,
+            weight,
+            tuple(map(self.range, p.summed())),
+            tuple(outer),
+            tuple(tuple(self.integrals(x)) for x in ordered),
+        )
+
+    def integrals(self, p: Piece) -> list[Expr]:
+        early = (self.now, self.past)
+        places = ((p.now, early[:1]), (p.since, early), (p.past, early[1:]))
+        return [self.integral(v, times) for vs, times in places for v in vs]
+
+    def integral(self, v: Nested, times: tuple[Expr, ...]) -> Expr:
+        orders = [n for _, n in v]
+        name = "v" if not any(orders) else "_".join(["v", *map(str, orders)])
+        return Function(name)(*[self.sample(i) for i, _ in v], *times)
+
+    def sample(self, i: int) -> Symbol:
+        if i == ROW:
+            assert self.row is not None
+            return self.row
+        if i == COL:
+            assert self.col is not None
+            return self.col
+        return self.range(i).index
+
+    def range(self, i: int) -> IndexRange:
+        """The summed sample number i: beta, beta', beta'', ..."""
+        kernel = next(iter(self.kernels.values()))
         like = (*kernel.rows, *kernel.cols)[0]
-        names = ["beta", "gamma", "delta", "epsilon", "zeta", "kappa", "lambda", "rho", "sigma"]
-        name = names[self.count - 1] if self.count <= len(names) else f"beta{self.count}"
-        return IndexRange(Symbol(name, **like.index.assumptions0), like.lower, like.upper)
+        return IndexRange(
+            Symbol("beta" + "_" * (i - FREE), **like.index.assumptions0), like.lower, like.upper
+        )
+
+
+__all__ = ["Group", "entry", "error_equation", "groups", "iterated_integral", "time_integrals"]

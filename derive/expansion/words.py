@@ -1,24 +1,25 @@
 """Operator words: noncommutative products of kernels, the alphabet of the expansion in gamma0.
 
-The one operation beyond products and transposes is the *memory* of an operator: what the definition of a causal kernel
-does to a correlation function, ``C_mu(t,s) = ... + sum_alpha Delta_alpha(s) H_mu,alpha(t,s)``.  It is linear in the
-operator and in the error Delta, so at each order of the error it is a letter of its own.
+The one operation beyond products and transposes is the *memory* of an operator: what the definition of a
+causal kernel does to a correlation function, ``C_mu(t,s) = ... + sum_alpha Delta_alpha(s) H_mu,alpha(t,s)``.
+It is linear in the operator and in the error Delta, so at each order of the error it is a letter of its own.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
-from sympy import Add, Expr, Integer, Mul, Pow, Symbol, sympify, transpose
+from sympy import Add, Expr, Indexed, Integer, Mul, Pow, Symbol, sympify, transpose
 from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.meanfield.reductions.operators import J
 
 
 class Memory(Expr):
-    """``Memory(C, n, X)``: the part of kernel C that remembers the correlation X, with the error's order-n coefficient.
+    """``Memory(C, n, X)``: the part of kernel C that remembers X, with the error's coefficient of order n.
 
-    Linear in X; a noncommutative letter when X is a single word.
+    Linear in the correlation X; a noncommutative letter when X is a single word.
 
     >>> from derive.meanfield.reductions.operators import operator
     >>> Memory("C", 0, operator("K_x"))
@@ -61,12 +62,28 @@ def terms(e: Expr) -> list[tuple[Expr, Expr]]:
     >>> terms(2 * C * D + 3)
     [(3, 1), (2, C*D)]
     """
-    found: dict[Expr, Expr] = {}
-    for part in Add.make_args(sympify(e).expand()):
+    found: dict[tuple[Expr, ...], list[Expr]] = {}
+    todo = list(Add.make_args(sympify(e)))
+    while todo:
+        part = todo.pop()
         numbers, word = part.args_cnc()
-        key = Mul(*word)
-        found[key] = found.get(key, Integer(0)) + Mul(*numbers)
-    return [(c, w) for w, c in sorted(found.items(), key=lambda x: (len(Mul.make_args(x[0])), str(x[0]))) if c != 0]
+        if not all(map(_is_letter, word)):
+            todo += Add.make_args(part.expand())
+            continue
+        found.setdefault(tuple(word), []).append(Mul(*numbers))
+    parts = [(c, w) for w, cs in found.items() if (c := cs[0] if len(cs) == 1 else Add(*cs).expand()) != 0]
+    parts.sort(key=lambda x: (len(x[1]), tuple(map(_name, x[1]))))
+    return [(c, Mul(*w)) for c, w in parts]
+
+
+def _is_letter(x: Expr) -> bool:
+    base = x.base if isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0 else x
+    return isinstance(base, Memory | Transpose) or base.is_Symbol or isinstance(base, Indexed)
+
+
+@lru_cache(maxsize=100_000)
+def _name(x: Expr) -> str:
+    return str(x)
 
 
 def letters(word: Expr) -> list[Expr]:
@@ -80,21 +97,12 @@ def letters(word: Expr) -> list[Expr]:
     return found
 
 
-def remembered(kernel: str, order: int, e: Expr) -> Expr:
-    """The memory of a sum of words, by linearity."""
-    return Add(*[c * Memory(kernel, order, w) for c, w in terms(e)])
-
-
-def tidy(e: Expr, symmetric: set[Expr]) -> Expr:
-    """Expand, and drop the transposes of operators that are symmetric."""
-    e = sympify(e).expand()
-    return e.xreplace({transpose(x): x for x in {J, *symmetric}}).expand()
-
-
 def transposed(e: Expr, symmetric: set[Expr]) -> Expr:
     """The transpose of a sum of words, letter by letter."""
-    total = Integer(0)
-    for c, w in terms(e):
-        flipped = [x.args[0] if isinstance(x, Transpose) else (x if x in symmetric or x == J else transpose(x)) for x in reversed(letters(w))]
-        total += c * Mul(*flipped)
-    return total
+
+    def flip(x: Expr) -> Expr:
+        if isinstance(x, Transpose):
+            return x.args[0]
+        return x if x in symmetric or x == J else transpose(x)
+
+    return sympify(Add(*[c * Mul(*map(flip, reversed(letters(w)))) for c, w in terms(e)]))

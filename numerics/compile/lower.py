@@ -1,7 +1,7 @@
 """Lower a linear Theory at integer depth to a :class:`Table`.
 
-Only reads what the engine derived: which kernel multiplies which past field, what the sources' covariances are, how
-order parameters are defined.  Raises :class:`NotLinear` when a term is not linear in the fields.
+Only reads what the engine derived: which kernel multiplies which past field, what the sources' covariances
+are, how order parameters are defined.  Raises :class:`NotLinear` when a term is not linear in the fields.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class NotLinear(ValueError):
 def lower(theory: Theory) -> Table:
     """The rows of ``theory``, which must be linear, in discrete time and at integer depth.
 
+    Raises :class:`NotLinear` otherwise, and ValueError for a family of layers that ``at_depth`` would unroll.
+
     >>> from derive.meanfield import mean_field
     >>> from derive.program import mlp
     >>> [row.field for row in lower(mean_field(mlp(2)).at_depth(2)).fields]
@@ -61,6 +63,9 @@ class _Lowering:
         self.hoisted: dict[str, Hoisted] = {}
 
     def table(self) -> Table:
+        families = [e.lhs for e in self.theory.equations if ell in {r.index for r in e.ranges}]
+        if families:
+            raise ValueError(f"{families[0]} is a family of layers: lower theory.at_depth(n) instead")
         tensors = {node(q.symbol): self.request(q) for q in self.theory.order_parameters}
         fields = tuple(self.field(e) for e in self.theory.equations)
         covariances: dict[tuple[Node, Node], Kernel] = {}
@@ -72,7 +77,7 @@ class _Lowering:
         scalars = tuple(self.scalar(e) for e in self.theory.scalars)
         return Table(fields, covariances, source_index, tensors, scalars, tuple(self.hoisted.values()))
 
-    # -- fields ----------------------------------------------------------------------------------------------------
+    # -- fields ----------------------------------------------------------------------------------------
 
     def field(self, e: Equation) -> FieldRow:
         source: Node | None = None
@@ -83,7 +88,7 @@ class _Lowering:
                 atom = next(a for a in x.expr.atoms(AppliedUndef) if str(a.func) in self.source_names)
                 source, gain = node(atom), x.expr / atom
             else:
-                couplings.append(self.coupling(e, x.expr))
+                couplings += [self.coupling(e, part) for part in addends(x.expr)]
         return FieldRow(node(e.lhs), _sample(e.lhs), source, gain, _joined(couplings))
 
     def coupling(self, e: Equation, expr: Expr) -> Coupling:
@@ -104,7 +109,7 @@ class _Lowering:
         body = Sum(rest, *inner) if inner else rest
         return Coupling(node(atom), self.kernel(body, _sample(e.lhs), col, inclusive=time[2] == t))
 
-    # -- kernels ---------------------------------------------------------------------------------------------------
+    # -- kernels ---------------------------------------------------------------------------------------
 
     def kernel(self, expr: Expr, row: Symbol | None, col: Symbol | None, inclusive: bool = False) -> Kernel:
         open_axes = {x for x in (row, col, s, t) if x is not None}
@@ -112,6 +117,9 @@ class _Lowering:
         return Kernel(row, col, monomials, inclusive)
 
     def monomial(self, coefficient: Expr, factors: tuple[AppliedUndef, ...], axes: set[Symbol]) -> Monomial:
+        for a in factors:
+            if {t, s} <= set(a.args) and a.args[-2:] != (t, s):
+                raise NotLinear(f"{a} is read with its times exchanged; a row at time t is all that is known")
         parts = [Factor(node(a), _indices(a)) for a in factors]
         summed = sorted({i for f in parts for i in f.indices} - axes, key=str)
         for index in summed:
@@ -121,11 +129,13 @@ class _Lowering:
                 continue  # depends on the present: a row operation of its own step
             row = next(i for i in others if i != s)
             name = " ".join(sorted(f"{f.tensor[0]}{f.tensor[1] or ''}{f.indices}" for f in group))
-            key = self.hoisted.setdefault(name, Hoisted((f"hoisted{len(self.hoisted)}", None), row, tuple(group)))
+            key = self.hoisted.setdefault(
+                name, Hoisted((f"hoisted{len(self.hoisted)}", None), row, tuple(group))
+            )
             parts = [f for f in parts if f not in group] + [Factor(key.tensor, (s, row))]
         return Monomial(coefficient, tuple(parts))
 
-    # -- what tensors and scalars mean -----------------------------------------------------------------------------
+    # -- what tensors and scalars mean -----------------------------------------------------------------
 
     @staticmethod
     def request(q: OrderParameter) -> Request:
@@ -151,6 +161,13 @@ class _Lowering:
             expr = expr.xreplace({atom: stand_in})
             inputs.append((stand_in, str(atom.func)))
         return ScalarRow(e.name, _sample(e.lhs), expr, tuple(averages), tuple(inputs))
+
+
+def addends(expr: Expr) -> Iterable[Expr]:
+    """``sum (a + b)`` as ``sum a`` and ``sum b``."""
+    if not isinstance(expr, Sum):
+        return (expr,)
+    return tuple(Sum(x, *expr.limits) for x in Add.make_args(expr.function.expand(deep=False)))
 
 
 def _sample(atom: Expr) -> Symbol | None:

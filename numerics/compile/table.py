@@ -1,8 +1,8 @@
 """The rows that a linear theory compiles to: plain data that a small evaluator walks.
 
-For each field at time t: its Gaussian source, and for each earlier field the kernel row that multiplies it.  Kernels
-and source covariances are sums of products of tensors (order parameters, errors, constants of the data), with the
-sample indices that are summed named explicitly.
+For each field at time t: its Gaussian source, and for each earlier field the kernel row that multiplies
+it.  Kernels and source covariances are sums of products of tensors (order parameters, errors, constants of
+the data), with the sample indices that are summed named explicitly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Node = tuple[str, int | None]
 
 @dataclass(frozen=True)
 class Factor:
-    """A tensor with its index symbols in the order in which it is stored; ``now`` when it is a row at time t."""
+    """A tensor with its index symbols, in the order in which it is stored."""
 
     tensor: Node
     indices: tuple[Symbol, ...]
@@ -63,7 +63,7 @@ class FieldRow:
 
 @dataclass(frozen=True)
 class Request:
-    """What a tensor of the theory is in the march: a correlation of two fields or a response of one to a source."""
+    """What a tensor is in the march: a correlation of two fields, or a response of one to a source."""
 
     kind: Literal["correlation", "response"]
     first: Node
@@ -82,7 +82,7 @@ class Hoisted:
 
 @dataclass(frozen=True)
 class ScalarRow:
-    """A deterministic quantity, one number a sample: ``expression`` in the symbols that stand for its inputs."""
+    """A number, or one for each sample: ``expression`` in the symbols that stand for its inputs."""
 
     name: str
     index: Symbol | None

@@ -1,7 +1,8 @@
 """Evaluate operator words of the expansion on a time grid.
 
-A causal letter is a dense block, (T, rows, T, cols).  A constant kernel (the data's K^x, or 1) makes a word fall apart:
-``left(t) core right(s)^T`` with (T, rows, k) and (T, cols, m) arrays, which is what iterated time integrals are.
+A causal letter is a dense block, (T, rows, T, cols).  A constant kernel (the data's K^x, or 1) makes a word
+fall apart: ``left(t) core right(s)^T`` with (T, rows, k) and (T, cols, m) arrays, which is what iterated time
+integrals are.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Separable:
 
     def diagonal(self) -> Array:
         """Entries at equal times, (T, rows, cols)."""
-        return np.einsum("tak,km,tbm->tab", self.left, self.core, self.right, optimize=True)
+        return np.asarray(np.einsum("tak,km,tbm->tab", self.left, self.core, self.right, optimize=True))
 
 
 Value = Dense | Separable
@@ -86,8 +87,8 @@ def product(a: Value, b: Value) -> Value:
 class Words:
     """Evaluates words; ``errors[n]`` is the error's coefficient of order n, (T, P).
 
-    ``memory[C]`` is the weight with which kernel C remembers, (T, T) strictly lower triangular, found from its
-    definition by :func:`memory_weight`.
+    ``memory[C]`` is the weight with which kernel C remembers, (T, T) strictly lower triangular, found from
+    its definition by :func:`memory_weight`.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ def convolved(a: Array, b: Array, nodes: Array) -> Array:
 def memory_weight(
     kernel: Kernel, error: str, known: Mapping[Symbol, float], T: int, tables: Mapping[str, Array]
 ) -> Array:
-    """The factor of a kernel's memory beyond the error and the correlation, as a strictly lower triangular table."""
+    """The factor of a kernel's memory beyond error and correlation: (T, T), strictly lower triangular."""
     part = next(
         x for x in _addends(kernel.definition) if any(str(a.func) == error for a in x.atoms(AppliedUndef))
     )

@@ -1,0 +1,254 @@
+"""The series of the linear theory: words and the polynomials in front of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import pytest
+from sympy import Expr, Mul, S, expand, srepr, sympify
+from sympy.functions.elementary.complexes import transpose as Transpose
+
+from derive.expansion import LinearExpansion, Memory, expand_linear
+from derive.expansion.polynomials import factored
+from derive.expansion.recursion import Recursion
+from derive.expansion.words import letters, terms
+from derive.meanfield import mean_field
+from derive.meanfield.reductions.linear_closure import linear_closure
+from derive.meanfield.reductions.operators import J, operator
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.program import L, ell, gamma0, mlp
+from tests.derive.expansion import brute_force
+
+K = operator("K_x")
+c, d = Memory("C", 0, K), Memory("D", 0, J)
+NAMES = ("H", "G", "A", "B", "C", "D")
+
+
+@lru_cache(maxsize=8)
+def series(order: int = 2, rule: str = "flow", tied: bool = True) -> LinearExpansion:
+    return expand_linear(mean_field(mlp(rule=rule, tied=tied)), order)
+
+
+def t_(*xs: Expr) -> Expr:
+    """A transposed product."""
+    return Mul(*[x if x in (K, J) else Transpose(x) for x in reversed(xs)])
+
+
+# -- limits ------------------------------------------------------------------------------------------------
+
+
+def test_gamma0_to_zero_is_the_lazy_theory() -> None:
+    x = series()
+    expected = {"H": K, "G": J, "A": ell * c, "B": (L - ell) * d, "C": ell * c, "D": (L + 1 - ell) * d}
+    assert {n: expand(x.coefficient(n, 0) - expected[n]) for n in NAMES} == dict.fromkeys(NAMES, 0)
+    assert x.tangent[0] == [(L + 1, J, K)]
+    assert expand(x.output[0] - L * c * J - t_(d, K)) == 0
+
+
+@pytest.mark.parametrize("order", [2, 4])
+def test_the_ends_of_the_network_have_no_correction(order: int) -> None:
+    x = series(order)
+    ends = {"H": 0, "G": L + 1, "A": 0, "B": L, "C": 0, "D": L + 1}
+    for n in range(1, order + 1):
+        assert {name: x.coefficient(name, n, at) for name, at in ends.items()} == dict.fromkeys(ends, 0)
+
+
+def test_odd_orders_vanish() -> None:
+    x = series(5)
+    for n in (1, 3, 5):
+        assert all(x.coefficient(name, n) == 0 for name in NAMES)
+        assert x.output[n] == 0
+        assert x.tangent[n] == []
+
+
+def test_odd_orders_are_not_assumed_to_vanish() -> None:
+    closure = linear_closure(mean_field(mlp(rule="flow")))
+
+    def odd(e: Any) -> Any:
+        return e.func(e.lhs, e.rhs.subs(gamma0**2, gamma0**3), evaluate=False)
+
+    changed = replace(
+        closure,
+        covariances=tuple(map(odd, closure.covariances)),
+        responses=tuple(map(odd, closure.responses)),
+    )
+    found = Recursion(changed, 3)
+    assert not found.series["H"][2]
+    assert found.series["H"][3]
+    assert found.series["A"][3]
+
+
+# -- coefficients ------------------------------------------------------------------------------------------
+
+
+def as_tuple(w: Expr) -> brute_force.Word:
+    def letter(x: Expr) -> Any:
+        if isinstance(x, Transpose):
+            return ("T", letter(x.args[0]))
+        if isinstance(x, Memory):
+            return (x.kernel, x.order, as_tuple(x.body))
+        return "1" if x == J else "K"
+
+    return tuple(letter(x) for x in letters(w))
+
+
+def at_depth(e: Expr, depth: int) -> brute_force.Sum:
+    found: brute_force.Sum = {}
+    for k, w in terms(e.subs(L, depth)):
+        found[as_tuple(w)] = Fraction(int(k.p), int(k.q))
+    return found
+
+
+@pytest.mark.parametrize(("depth", "order"), [*((k, 2) for k in range(1, 7)), (1, 4), (2, 4), (3, 4)])
+def test_polynomials_are_those_of_the_recursion_at_integer_depth(depth: int, order: int) -> None:
+    direct = brute_force.solve(depth, order)
+    x = series(order)
+    for n in range(order + 1):
+        for name in NAMES:
+            for layer in range(1, depth + 1):
+                found = at_depth(x.coefficient(name, n, layer), depth)
+                assert found == direct[name][layer].get(n, {}), (name, n, layer)
+
+
+def test_second_order_in_closed_form() -> None:
+    x = series()
+    nested, product = ell * (ell + 1) * (3 * L + 2 - 2 * ell) / 6, ell * (ell + 1) * (2 * ell + 1) / 6
+    expected = nested * (c * d * K + t_(c, d, K)) + product * c * J * t_(c)
+    assert expand(x.coefficient("H", 2) - expected) == 0
+    by_word = {(a, b): k for k, a, b in x.tangent[2]}
+    pairs = [(w, K) for w in (d * c * J, t_(d, c, J), d * K * t_(d))]
+    pairs += [(J, w) for w in (c * d * K, t_(c, d, K), c * J * t_(c))]
+    assert set(by_word) == set(pairs)
+    assert all(expand(k - L * (L + 1) ** 2 * (L + 2) / 12) == 0 for k in by_word.values())
+
+
+def mirrored(e: Expr) -> Expr:
+    """The network read backwards: C and D, the data and 1 exchanged."""
+
+    def letter(x: Expr) -> Expr:
+        if isinstance(x, Transpose):
+            return Transpose(letter(x.args[0]))
+        if isinstance(x, Memory):
+            return Memory({"C": "D", "D": "C"}[x.kernel], x.order, Mul(*map(letter, letters(x.body))))
+        return {K: J, J: K}[x]
+
+    return sum((k * Mul(*map(letter, letters(w))) for k, w in terms(e)), S.Zero)
+
+
+@pytest.mark.parametrize("n", [0, 2, 4])
+@pytest.mark.parametrize(
+    ("one", "other", "place"),
+    [("H", "G", L + 1 - ell), ("C", "D", L + 1 - ell), ("A", "B", L - ell)],
+)
+def test_the_network_read_backwards(one: str, other: str, place: Expr, n: int) -> None:
+    x = series(4)
+    assert expand(mirrored(x.coefficient(one, n)) - x.coefficient(other, n, place)) == 0
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_correlations_are_symmetric(n: int) -> None:
+    from derive.expansion.words import transposed
+
+    x = series(4)
+    for name in ("H", "G"):
+        e = x.coefficient(name, n)
+        assert expand(transposed(e, {K}) - e) == 0
+
+
+def test_one_layer_by_hand() -> None:
+    """H^1 = (1 - g^2 C D)^-1 (K + g^2 C 1 1^T C^T) (1 - g^2 D^T C^T)^-1 with C, D linear in the error."""
+    x = series(4)
+    c2, d2 = Memory("C", 2, K), Memory("D", 2, J)
+
+    def flow_of(a: Expr, b: Expr) -> Expr:
+        return a * b * K + t_(a, b, K) + c * J * t_(c)
+
+    second = flow_of(c, d)
+    fourth = (
+        c * d * c * d * K
+        + t_(c, d, c, d, K)
+        + c * d * K * t_(c, d)
+        + c * d * c * J * t_(c)
+        + c * J * t_(c) * t_(c, d)
+        + c2 * d * K
+        + c * d2 * K
+        + t_(c2, d, K)
+        + t_(c, d2, K)
+        + c2 * J * t_(c)
+        + c * J * t_(c2)
+    )
+    assert expand(x.coefficient("H", 2, 1).subs(L, 1) - second) == 0
+    assert expand(x.coefficient("H", 4, 1).subs(L, 1) - fourth) == 0
+
+
+def test_the_tangent_kernel_is_the_sum_over_layers() -> None:
+    x = series()
+    total = {(a, b): k for k, a, b in x.tangent[2]}
+    for depth in (1, 2, 5):
+        found: dict[tuple[Expr, Expr], Expr] = {}
+        for layer in range(depth + 1):
+            for m in (0, 2):
+                for k, a in terms(x.coefficient("G", m, layer + 1).subs(L, depth)):
+                    for j, b in terms(x.coefficient("H", 2 - m, layer).subs(L, depth)):
+                        found[a, b] = found.get((a, b), 0) + k * j
+        assert found == {pair: k.subs(L, depth) for pair, k in total.items()}
+
+
+def test_without_tied_weights_the_printed_factors_come_out() -> None:
+    """(P.2) as printed is the expansion with A = B = 0, which independent backward matrices have."""
+    from derive.ledger import find
+    from derive.ledger.selfconsistent2023.claims import expansion as claim
+
+    names = {claim.c: c, claim.d: d, claim.c_T: t_(c), claim.d_T: t_(d), claim.H0: K, claim.ones: J}
+    printed = find("selfconsistent2023", "P.2").build()
+    free, tied = series(tied=False), series()
+    for name in ("H", "G"):
+        second = printed[name].expand().coeff(gamma0, 2).xreplace(names).expand()
+        assert expand(free.coefficient(name, 2) - second) == 0
+        gap = expand(tied.coefficient(name, 2) - second)
+        assert gap.subs({L: 1, ell: 1}).expand() == 0
+        assert all(gap.subs({L: n, ell: k}).expand() != 0 for n in (2, 3) for k in range(1, n + 1))
+
+
+# -- the object --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [0, 2, 4])
+def test_coefficients_survive_srepr(order: int) -> None:
+    x = series(4)
+    for e in (x.coefficient("H", order), x.coefficient("A", order), x.output[order]):
+        assert sympify(srepr(e), locals={"Memory": Memory}) == e
+
+
+def test_truncation_and_refusals() -> None:
+    x = series(4)
+    assert x.truncate(2) == series(2)
+    with pytest.raises(IndexError, match="n = 5"):
+        x.truncate(5)
+    with pytest.raises(IndexError, match="n = -1"):
+        x.coefficient("H", -1)
+    with pytest.raises(KeyError, match="no series 'Phi'"):
+        x.coefficient("Phi", 0)
+    with pytest.raises(ValueError, match="order = -1"):
+        expand_linear(mean_field(mlp()), -1)
+    with pytest.raises(NotApplicable, match="symbolic depth"):
+        expand_linear(mean_field(mlp()).at_depth(2), 2)
+
+
+def test_integer_depth() -> None:
+    two = expand_linear(mean_field(mlp(2, rule="flow")), 2)
+    assert all(expand(two.coefficient(n, 2) - series().coefficient(n, 2).subs(L, 2)) == 0 for n in NAMES)
+
+
+def test_the_series_does_not_depend_on_the_rule() -> None:
+    flow, steps = series(2, "flow"), series(2, "gd")
+    assert flow.series == steps.series
+    assert flow.tangent == steps.tangent
+
+
+def test_coefficients_factor_over_the_integers() -> None:
+    k, _ = terms(series().coefficient("G", 2))[0]
+    assert factored(k).is_Mul

@@ -1,0 +1,58 @@
+"""Sums of polynomials over layers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sympy import QQ, Symbol, expand
+from sympy.polys.polyerrors import CoercionFailed
+
+from derive.expansion.polynomials import Polynomials, factored, power_sum
+from derive.program.expressions import L, ell
+
+NUMBERS = Polynomials([L])
+coefficients = st.lists(st.integers(-9, 9), min_size=1, max_size=6)
+
+
+@given(coefficients, st.integers(0, 8), st.integers(0, 8))
+def test_a_sum_over_layers_is_the_sum_of_its_values(cs: list[int], lower: int, count: int) -> None:
+    p = NUMBERS.of(sum(c * ell**k for k, c in enumerate(cs)))
+    found = NUMBERS.expr(NUMBERS.summed(p, lower, ell))
+    by_hand = sum(c * n**k for n in range(lower, lower + count) for k, c in enumerate(cs))
+    assert found.subs(ell, lower + count - 1) == by_hand
+
+
+@given(coefficients)
+def test_a_sum_solves_its_recursion_with_symbolic_ends(cs: list[int]) -> None:
+    p = NUMBERS.of(sum(c * ell**k * L for k, c in enumerate(cs)))
+    total = NUMBERS.expr(NUMBERS.summed(p, ell, L))
+    step = total.subs(ell, ell + 1) - total + NUMBERS.expr(p)
+    assert expand(step) == 0
+    assert expand(total.subs(ell, L + 1)) == 0
+
+
+@pytest.mark.parametrize("power", range(12))
+def test_power_sums(power: int) -> None:
+    total = NUMBERS.expr(power_sum(NUMBERS, power))
+    assert total.subs(ell, 7) == sum(k**power for k in range(1, 8))
+
+
+def test_layers_are_moved() -> None:
+    p = NUMBERS.of(ell**2 * L)
+    assert NUMBERS.expr(NUMBERS.moved(p, ell - 1)) == expand((ell - 1) ** 2 * L)
+    assert NUMBERS.expr(NUMBERS.moved(p, L + 1)) == expand((L + 1) ** 2 * L)
+
+
+@given(coefficients)
+def test_factored_is_the_same_polynomial(cs: list[int]) -> None:
+    e = expand(sum(c * ell**k * (L + 1) / 6 for k, c in enumerate(cs)))
+    assert expand(factored(e) - e) == 0
+
+
+def test_what_is_no_polynomial_is_refused() -> None:
+    with pytest.raises((ValueError, CoercionFailed)):
+        NUMBERS.of(1 / ell)
+    with pytest.raises((ValueError, CoercionFailed)):
+        NUMBERS.of(Symbol("x"))
+    assert NUMBERS.ring.domain == QQ
