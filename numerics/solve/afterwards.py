@@ -4,11 +4,14 @@ The same rows as in the march, read for all times at once:
 
     C_ij = K_il C_lj + <u_i u_k> R_jk^T .
 
-Nothing here has to be causal any more, so each is a few large matrix products, and two-time kernels of all samples are
-held at output times alone.
+Nothing here has to be causal any more, so each is a few large matrix products, and two-time kernels of all
+samples are held at output times alone.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,41 +27,68 @@ Array = NDArray[np.float64]
 class Afterwards:
     """Reads a finished march at the nodes ``at``.
 
-    Blocks have their rows at output times and their columns at all nodes: shape (len(at) n_i, T n_j), time-major.
+    Blocks have their rows at output times and their columns at all nodes: shape (len(at) n_i, T n_j),
+    time-major.
     """
 
-    def __init__(self, result: March, data: dict[str, Array], constants: dict[Symbol, float], at: NDArray[np.intp]) -> None:
+    def __init__(
+        self, result: March, data: dict[str, Array], constants: dict[Symbol, float], at: NDArray[np.intp]
+    ) -> None:
         self.result, self.data, self.constants, self.at = result, data, constants, at
         self.plan, self.T = result.plan, result.steps
+        everywhere = len(at) == self.T
+        self.pick = slice(None) if everywhere else at  # a slice copies nothing
         self.past = np.arange(self.T)[None, :] < at[:, None]
         self.blocks: dict[tuple[Node, Node], Array] = {}
+        self.finished: dict[tuple[Node, Node], Array] = {}
+        self.traces: dict[Node, Array] = {}
 
     def outputs(self, i: Node, j: Node) -> Array:
         """``<x_i(t) x_j(s)>`` for t, s both output times: shape (out, n_i, out, n_j)."""
-        n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
-        value = self.start(i, j).transpose(0, 2, 1, 3).reshape(out * n, out * m)
-        for left, right in self.parts(i, j):
-            value = value + left @ right.T
-        return value.reshape(out, n, out, m)
+        if (i, j) not in self.finished:  # each layer is the start of the next
+            n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
+            value = np.array(self.start(i, j).transpose(0, 2, 1, 3)).reshape(out * n, out * m)
+            for left, right in self.parts(i, j):
+                value += left @ right.T
+            self.finished[i, j] = value.reshape(out, n, out, m)
+        return self.finished[i, j]
 
     def trace(self, i: Node) -> Array:
         """``sum_mu <x_i,mu(t) x_i,mu(s)>`` at output times: shape (out, out)."""
-        out = len(self.at)
-        value = np.einsum("tsaa->ts", self.start(i, i))
-        for left, right in self.parts(i, i):
-            value = value + left.reshape(out, -1) @ right.reshape(out, -1).T
-        return value
+        if i not in self.traces:
+            out = len(self.at)
+            value = self.start_trace(i)
+            for left, right in self.parts(i, i):
+                value = value + left.reshape(out, -1) @ right.reshape(out, -1).T
+            self.traces[i] = value
+        return self.traces[i]
 
-    # -- rows at output times ----------------------------------------------------------------------------------------
+    # -- rows at output times --------------------------------------------------------------------------
 
-    def parts(self, i: Node, j: Node) -> list[tuple[Array, Array]]:
-        """Pairs of blocks whose products, summed over all nodes, make up ``C_ij`` beyond the sources' own overlap."""
+    def parts(self, i: Node, j: Node) -> Iterator[tuple[Array, Array]]:
+        """Pairs of blocks whose products make up ``C_ij`` beyond the overlap of the sources themselves."""
         row = self.plan.rows_of[i]
-        found = [(self.kernel(i, c.field), self.correlation(j, c.field)) for c in row.couplings]
+        for c in row.couplings:
+            yield self.kernel(i, c.field), self.correlation(j, c.field)
         for k in self.plan.partners(row.source):
             if self.plan.depends(j, k):
-                found.append((self.covariance(row.source, k), self.response(j, k)))
-        return found
+                yield self.covariance(row.source, k), self.response(j, k)
+
+    def start_trace(self, i: Node) -> Array:
+        """The trace of ``start(i, i)``, without pairs of samples where the covariance is a known kernel."""
+        own = self.plan.rows_of[i].source
+        if own is None or (own, own) not in self.plan.table.covariances:
+            return np.zeros((len(self.at), len(self.at)))
+        kernel = self.plan.table.covariances[own, own]
+        total = np.zeros((len(self.at), len(self.at)))
+        for m in kernel.monomials:
+            q = self.plan.table.tensors.get(m.factors[0].tensor) if len(m.factors) == 1 else None
+            if q is not None and q.kind == "correlation" and q.first == q.second and kernel.row is not None:
+                total += self.number(m.coefficient) * self.trace(q.first)
+            else:
+                part = self.evaluate(replace(kernel, monomials=(m,)), columns=self.at)
+                total += np.einsum("tasa->ts", part)
+        return total
 
     def start(self, i: Node, j: Node) -> Array:
         """The overlap of the two fields' own sources at output times: (out, out, n_i, n_j)."""
@@ -72,13 +102,12 @@ class Afterwards:
 
     def correlation(self, i: Node, j: Node) -> Array:
         """``<x_i(t) x_j(s)>``: t an output time, s any node."""
+        rows = self.plan.rows
+        if ((i, j) in rows or i == j) and (j, i) in rows:
+            full = self.result.correlation(i, j)
+            return full[self.pick].reshape(len(self.at) * full.shape[1], -1)
         if (i, j) not in self.blocks:
-            rows = self.plan.rows
-            if ((i, j) in rows or i == j) and (j, i) in rows:
-                full = self.result.correlation(i, j)
-                self.blocks[i, j] = full[self.at].reshape(len(self.at) * full.shape[1], -1)
-            else:
-                self.blocks[i, j] = self.assembled(i, j)
+            self.blocks[i, j] = self.assembled(i, j)
         return self.blocks[i, j]
 
     def assembled(self, i: Node, j: Node) -> Array:
@@ -100,7 +129,7 @@ class Afterwards:
         """``<d x_i(t)/d u_k(s)>``: t an output time, s any node."""
         if (i, k) in self.result.responses:
             full = self.result.response(i, k)
-            return full[self.at].reshape(len(self.at) * full.shape[1], -1)
+            return full[self.pick].reshape(len(self.at) * full.shape[1], -1)
         value: Array | None = None
         for c in self.plan.rows_of[i].couplings:
             K = self.kernel(i, c.field)
@@ -113,20 +142,7 @@ class Afterwards:
         assert value is not None, f"{i} does not respond to {k}"
         return value
 
-    def equal_time(self, i: Node, k: Node) -> Array:
-        """The limit s -> t of the density of ``<d x_i(t)/d u_k(s)>``: only the direct path counts; (out, n_i, n_k).
-
-        In the kernels every response is replaced by its own limit and every memory weight by one.
-        """
-        n, m = self.result.sizes[i], 1
-        value = np.zeros((len(self.at), n, m))
-        for c in self.plan.rows_of[i].couplings:
-            if self.plan.rows_of[c.field].source == k:
-                at_once = self.evaluate(c.kernel, instant=True)[:, :, 0, :]
-                value = value + np.broadcast_to(at_once, (len(self.at), n, m))
-        return value
-
-    # -- kernels and covariances as blocks -----------------------------------------------------------------------------
+    # -- kernels and covariances as blocks -------------------------------------------------------------
 
     def kernel(self, i: Node, j: Node) -> Array:
         """``K_ij(t, s)``, zero for s >= t."""
@@ -148,26 +164,29 @@ class Afterwards:
     def samples(self) -> int:
         return int(self.data["y"].shape[0])
 
-    def evaluate(self, kernel: Kernel, columns: NDArray[np.intp] | None = None, instant: bool = False) -> Array:
+    def evaluate(self, kernel: Kernel, columns: NDArray[np.intp] | None = None) -> Array:
         """The kernel with axes (t, row, s, col); axes on which it does not depend have length one.
 
-        ``columns`` picks the times s; ``instant`` takes s = t alone.
+        ``columns`` picks the times s.
         """
         axes: list[Symbol | None] = [t, kernel.row, s, kernel.col]
-        total: Array = np.zeros((1, 1, 1, 1))
+        total: Array | None = None
         for m in kernel.monomials:
             letters: dict[Symbol, str] = {}
             arrays, inputs = [], []
             for f in m.factors:
-                array, names = self.read_instant(f) if instant else self.read(f, columns)
+                array, names = self.read(f, columns)
                 arrays.append(array)
                 inputs.append("".join(letters.setdefault(x, chr(97 + len(letters))) for x in names))
             used = [x for x in axes if x in letters]
             subscripts = f"{','.join(inputs)}->{''.join(letters[x] for x in used if x is not None)}"
             value = np.einsum(subscripts, *arrays, optimize=True) if arrays else np.ones(())
             shape = iter(value.shape)
-            total = total + self.number(m.coefficient) * value.reshape([next(shape) if x in letters else 1 for x in axes])
-        return total
+            part = value.reshape([next(shape) if x in letters else 1 for x in axes])
+            coefficient = self.number(m.coefficient)
+            part = part if coefficient == 1 else coefficient * part
+            total = part if total is None else total + part
+        return np.zeros((1, 1, 1, 1)) if total is None else total
 
     def read(self, f: Factor, columns: NDArray[np.intp] | None) -> tuple[Array, list[Symbol]]:
         """A factor with the names of its axes; times t at outputs, s at all nodes or at ``columns``."""
@@ -183,31 +202,17 @@ class Afterwards:
             q = self.plan.table.tensors[f.tensor]
             array = self.tensor(f.tensor, columns)
             first = rest[: int(self.plan.rows_of[q.first].index is not None)]
-            squeezed = array.reshape([d for d, keep in zip(array.shape, (1, len(first), 1, len(rest) - len(first)), strict=True) if keep])
+            squeezed = array.reshape(
+                [
+                    d
+                    for d, keep in zip(array.shape, (1, len(first), 1, len(rest) - len(first)), strict=True)
+                    if keep
+                ]
+            )
             return squeezed, [t, *first, s, *rest[len(first) :]]
         if f.indices == (t, s):
             return self.data[name][self.at][:, pick], [t, s]
         return self.data[name], rest
-
-    def read_instant(self, f: Factor) -> tuple[Array, list[Symbol]]:
-        """A factor at s = t; the axis is called t."""
-        name = f.tensor[0]
-        rest = [x for x in f.indices if x not in (t, s)]
-        if f.tensor in self.plan.table.tensors:
-            q = self.plan.table.tensors[f.tensor]
-            if q.kind == "response":
-                array = self.number(q.factor) * self.equal_time(q.first, q.second)
-            else:
-                block = self.correlation(q.first, q.second)
-                block = block.reshape(len(self.at), self.result.sizes[q.first], self.T, self.result.sizes[q.second])
-                array = block[np.arange(len(self.at)), :, self.at]
-            first = int(self.plan.rows_of[q.first].index is not None)
-            keep = (1, first, len(rest) - first)
-            return array.reshape([d for d, k in zip(array.shape, keep, strict=True) if k]), [t, *rest]
-        if f.indices == (t, s):
-            return np.ones(len(self.at)), [t]
-        array, names = self.read(f, self.at)
-        return array, [t if x == s else x for x in names]
 
     def tensor(self, n: Node, columns: NDArray[np.intp] | None) -> Array:
         """An order parameter, (out, n_i, nodes or columns, n_j)."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time as clock
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -14,38 +15,39 @@ from numpy.typing import NDArray
 from derive.meanfield.theory import Theory
 from numerics.compile.lower import lower
 from numerics.compile.table import Node
-from numerics.errors import Diverged, NotConverged
+from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.results import dataset
 from numerics.solve.afterwards import Afterwards
-from numerics.solve.grid import ORDER, Grid, density, flow_grid
+from numerics.solve.densities import densities
+from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
 from numerics.solve.observables import evaluate
+from numerics.solve.settle import MAX_NODES, settle
 from numerics.theory import constants_of, solvable
 
 Array = NDArray[np.float64]
 Kernels = Literal["full", "trace", "none"]
 Progress = Callable[[int, int], None]
 
-PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-"""Into how many steps the longest output interval is cut, in turn."""
 
-MAX_NODES = 2000
-"""Time nodes beyond which a flow is reported as not converged: the cost grows with their cube."""
-
-
-def solve(experiment: Experiment, *, kernels: Kernels = "full", progress: Progress | None = None) -> xr.Dataset:
+def solve(
+    experiment: Experiment, *, kernels: Kernels = "full", progress: Progress | None = None
+) -> xr.Dataset:
     """The nonperturbative mean-field solution of ``experiment``.
 
-    ``gd`` is solved exactly, step by step.  ``flow`` takes ever shorter steps until Delta at every output time has settled
-    to ``solver.rtol`` (relative to the largest Delta; the estimate presumes no more than second order).  ``kernels``: ``full`` keeps Phi, A, B and
-    the tangent kernel for all pairs of samples, ``trace`` the sample traces of Phi and the tangent kernel, ``none``
-    neither.  Raises :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged` when a
-    flow needs more than MAX_NODES nodes.
+    ``gd`` is solved exactly, step by step.  ``flow`` takes ever shorter steps until Delta at every output
+    time has settled to ``solver.rtol`` (relative to the largest Delta; the estimate presumes no more than
+    second order).  ``kernels``: ``full`` keeps Phi, A, B and the tangent kernel for all pairs of samples,
+    ``trace`` the sample traces of Phi and the tangent kernel, ``none`` neither.  Raises
+    :class:`~numerics.errors.SpecError` when ``full`` fits in no memory, :class:`~numerics.errors.Diverged`
+    with the step, and :class:`~numerics.errors.NotConverged` when a flow needs more than MAX_NODES nodes.
     """
+    _refuse_too_large(experiment, kernels)
     started = clock.perf_counter()
+    notes: dict[str, Any] = {}
     if experiment.training.rule == "gd":
-        values, notes = _steps(experiment, kernels, progress), {}
+        values = _steps(experiment, kernels, progress)
     else:
         values, notes = _flow(experiment, kernels, progress)
     return dataset(
@@ -59,7 +61,18 @@ def solve(experiment: Experiment, *, kernels: Kernels = "full", progress: Progre
     )
 
 
-# -- one march -----------------------------------------------------------------------------------------------------
+def _refuse_too_large(experiment: Experiment, kernels: Kernels) -> None:
+    """Two-time kernels of all pairs of samples that no memory holds are refused before anything runs."""
+    if kernels != "full":
+        return
+    entries = (experiment.depth + 1) * (len(experiment.targets) * len(experiment.times)) ** 2
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 8 * entries > have:
+        problem = f"needs {8 * entries / 2**30:.0f} GiB for the kernels of all pairs of samples and times"
+        raise SpecError("--kernels", kernels, f"{problem}; there are {have / 2**30:.0f}", "trace or none")
+
+
+# -- one march -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -77,9 +90,7 @@ class Run:
         return self.experiment.depth
 
 
-def _march(
-    experiment: Experiment, steps: int, weights: Array | None, progress: Progress | None
-) -> Run:
+def _march(experiment: Experiment, steps: int, weights: Array | None, progress: Progress | None) -> Run:
     theory = solvable(experiment.depth, experiment.training.rule, experiment.training.loss)
     data = {"K_x": experiment.kernel, "y": experiment.targets}
     if weights is not None:
@@ -106,41 +117,16 @@ def _steps(experiment: Experiment, kernels: Kernels, progress: Progress | None) 
 
 def _flow(
     experiment: Experiment, kernels: Kernels, progress: Progress | None
-) -> tuple[dict[str, Array], dict[str, object]]:
-    """Shorten the step until the errors Delta have settled to ``rtol``."""
-    times, rtol = experiment.times, experiment.solver.rtol
-    order = ORDER if rtol >= 1e-7 else ORDER + 2
-    longest = float(np.max(np.diff(times)))
-    coarse: Array | None = None
-    estimate, ratio = np.inf, 1.0
-    for pieces, previous in zip(PIECES, (1, *PIECES), strict=False):
-        grid = flow_grid(times, step=longest / pieces, order=order)
-        if len(grid.nodes) > MAX_NODES:
-            break
-        try:
-            run = _march(experiment, len(grid.nodes), grid.weights, progress)
-        except Diverged:
-            coarse = None  # an explicit integrator diverges when its step is too long
-            continue
-        error = run.result.scalars["Delta"][grid.outputs]
-        if coarse is not None:
-            ratio = pieces / previous
-            estimate = float(np.max(np.abs(error - coarse)) / np.max(np.abs(error))) / (ratio**2 - 1)
-            if estimate <= rtol:
-                notes = {
-                    "error_estimate": estimate,
-                    "time_nodes": len(grid.nodes),
-                    "integrator": f"Adams-Bashforth, order {order}",
-                }
-                return _values(run, kernels, grid.outputs, grid), notes
-        coarse = error
-    raise NotConverged(
-        f"the flow needs more than {MAX_NODES} time nodes: the error estimate is {estimate:.1e} where "
-        f"solver.rtol = {rtol:.1e}; a larger rtol or a shorter training.time would do"
-    )
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    def attempt(grid: Grid) -> tuple[Array, Run]:
+        run = _march(experiment, len(grid.nodes), grid.weights, progress)
+        return run.result.scalars["Delta"][grid.outputs], run
+
+    grid, run, notes = settle(experiment.times, experiment.solver.rtol, attempt)
+    return _values(run, kernels, grid.outputs, grid), notes
 
 
-# -- labelled values -----------------------------------------------------------------------------------------------
+# -- labelled values -----------------------------------------------------------------------------------
 
 
 def _values(run: Run, kernels: Kernels, at: NDArray[np.intp], grid: Grid | None) -> dict[str, Array]:
@@ -160,13 +146,15 @@ def _values(run: Run, kernels: Kernels, at: NDArray[np.intp], grid: Grid | None)
         traces = [after.trace(x) for x in nodes]
         values["Phi_trace"] = np.stack(traces)
         single = {"K_x": np.trace(run.data["K_x"]).reshape(1, 1)}
-        H = {("H", k): traces[k - 1][None, None] for k in layers}
+        H: dict[Node, Array] = {("H", k): traces[k - 1][None, None] for k in layers}
         values["tangent_kernel_trace"] = _tangent(run, H, G, single)[:, :, 0, 0]
         return values
     full = [after.outputs(x, x) for x in nodes]
     values["Phi"] = np.stack([x.transpose(0, 2, 1, 3) for x in full])
-    values["tangent_kernel"] = _tangent(run, {("H", k): full[k - 1].transpose(1, 3, 0, 2) for k in layers}, G, run.data)
-    values |= _responses(run, after, grid)
+    values["tangent_kernel"] = _tangent(
+        run, {("H", k): full[k - 1].transpose(1, 3, 0, 2) for k in layers}, G, run.data
+    )
+    values |= _responses(run, at, grid)
     return values
 
 
@@ -175,15 +163,17 @@ def _tangent(run: Run, H: dict[Node, Array], G: dict[int, Array], data: dict[str
     return evaluate(run.theory.observables[0], tensors, data, constants_of(run.experiment))
 
 
-def _responses(run: Run, after: Afterwards, grid: Grid | None) -> dict[str, Array]:
+def _responses(run: Run, at: NDArray[np.intp], grid: Grid | None) -> dict[str, Array]:
     """A^l (and A^L, which enters f) and B^l, over gamma0; for the flow as densities in s."""
-    at = after.at
     error = run.result.scalars["Delta"][at]
     scale = float(run.experiment.network.gamma0)
+    smooth = None
+    if grid is not None:
+        smooth = densities(run.result, grid.nodes, run.data, constants_of(run.experiment))
 
     def read(i: Node, k: Node) -> Array:
-        full = run.result.response(i, k)[..., 0]
-        return (full[at][..., at] if grid is None else density(full, after.equal_time(i, k)[..., 0], grid)) / scale
+        full = (run.result.response(i, k) if smooth is None else smooth[i, k])[..., 0]
+        return full[at][..., at] / scale
 
     A = [read(("h", k), ("r", k)).transpose(0, 2, 1) for k in range(1, run.depth + 1)]
     B = [read(("g", k), ("u_p", k))[:, 0, :, None] * error[None] for k in range(2, run.depth + 1)]

@@ -1,7 +1,8 @@
 """The linear causal march: one sweep forward in time solves a linear theory to rounding error.
 
-Walks the operations of a :class:`~numerics.solve.plan.Plan` at each step.  Arrays are time-major, ``(T n, T m)`` for
-fields with n and m samples, so that everything known before t is a leading block and a row is one matrix product.
+Walks the operations of a :class:`~numerics.solve.plan.Plan` at each step.  Arrays are time-major, ``(T n, T
+m)`` for fields with n and m samples, so that everything known before t is a leading block and a row is one
+matrix product.
 
 With x_i(t) = g_i u_i(t) + sum_l sum_s K_il(t, s) x_l(s), rows follow from earlier rows:
 
@@ -19,16 +20,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Symbol, lambdify
+from sympy import Symbol, lambdify
 
-from derive.program.expressions import s, t
-from numerics.compile.table import Factor, Kernel, Node, Table
+from derive.program.expressions import s
+from numerics.compile.table import Factor, Node, Table
 from numerics.errors import Diverged
 from numerics.solve.plan import Plan
+from numerics.solve.rows import Rows, View
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
-View = Callable[[int, int], Array]
 
 RUNAWAY = 1e8
 """A scalar this many times larger than the largest constant of the data has left every basin we know of."""
@@ -65,7 +66,11 @@ class March:
     def tensor(self, n: Node) -> Array:
         """An order parameter by its name and layer."""
         q = self.plan.table.tensors[n]
-        return self.correlation(q.first, q.second) if q.kind == "correlation" else self.response(q.first, q.second)
+        return (
+            self.correlation(q.first, q.second)
+            if q.kind == "correlation"
+            else self.response(q.first, q.second)
+        )
 
 
 def march(
@@ -80,10 +85,10 @@ def march(
 ) -> March:
     """Solve the theory in ``table`` for times 0..steps-1.
 
-    ``constants`` gives every symbol a number; ``data`` every constant tensor an array: kernels ``(P, P)``, vectors
-    ``(P,)``, memory weights ``w`` as a ``(steps, steps)`` strictly lower triangular table.  ``wanted`` names order
-    parameters to keep besides those that the dynamics needs.  Raises :class:`~numerics.errors.Diverged` naming the step
-    when a scalar runs away.
+    ``constants`` gives every symbol a number; ``data`` every constant tensor an array: kernels ``(P, P)``,
+    vectors ``(P,)``, memory weights ``w`` as a ``(steps, steps)`` strictly lower triangular
+    table.  ``wanted`` names order parameters to keep besides those that the dynamics needs.  Raises
+    :class:`~numerics.errors.Diverged` naming the step when a scalar runs away.
     """
     return _Sweep(table, steps, samples, constants, data, wanted).run(progress)
 
@@ -98,28 +103,38 @@ class _Sweep:
         data: Mapping[str, Array],
         wanted: tuple[Node, ...],
     ) -> None:
-        self.table, self.T, self.constants, self.samples = table, steps, dict(constants), samples
+        self.table, self.T = table, steps
         self.plan = Plan(table, wanted)
         self.data = {k: np.asarray(v, dtype=float) for k, v in data.items()}
         self.n = {r.field: (samples if r.index is not None else 1) for r in table.fields}
-        self.m = {k: (samples if i is not None else 1) for k, i in table.source_index.items()}
-        self.gain = {r.field: self.number(r.gain) for r in table.fields}
-        self.R = {(i, k): np.zeros((steps * self.n[i], steps * self.m[k])) for i, k in self.plan.responses}
+        self.R: dict[tuple[Node, Node], Array] = {}
         self.C: dict[tuple[Node, Node], Array] = {}
-        for i, j in (*self.plan.rows, *self.plan.diagonals):
-            if (i, j) not in self.C and (j, i) not in self.C and self.kept(i, j):
-                self.C[i, j] = np.zeros((steps * self.n[i], steps * self.n[j]))
         self.now: dict[tuple[Node, Node], Array] = {}
         self.scalars = {x.name: np.zeros((steps, samples if x.index else 1)) for x in table.scalars}
         self.hoisted = {h.tensor: np.zeros((steps, samples)) for h in table.hoisted}
+        self.rows = Rows(
+            table, constants, self.data, samples, self.n, self.C, self.R, self.scalars, self.hoisted
+        )
+        self.m = {k: self.rows.width(k) for k in table.source_index}
+        self.gain = {r.field: self.rows.number(r.gain) for r in table.fields}
+        for i, k in self.plan.responses:
+            self.R[i, k] = np.zeros((steps * self.n[i], steps * self.m[k]))
+        for i, j in (*self.plan.rows, *self.plan.diagonals):
+            if (i, j) not in self.C and (j, i) not in self.C and self.kept(i, j):
+                self.C[i, j] = np.zeros((steps * self.n[i], steps * self.n[j]))
         self.K: dict[tuple[Node, Node], Array] = {}
+        self.inclusive = {(r.field, c.field): c.kernel.inclusive for r in table.fields for c in r.couplings}
         self.compiled = {
-            (r.field, c.field): self.compile(c.kernel, self.n[c.field]) for r in table.fields for c in r.couplings
+            (r.field, c.field): self.rows.compile(c.kernel, self.n[c.field])
+            for r in table.fields
+            for c in r.couplings
         }
         self.covariances: dict[tuple[Node, Node], View] = {}
-        self.inclusive = {(r.field, c.field): c.kernel.inclusive for r in table.fields for c in r.couplings}
         self.functions = {
-            x.name: lambdify([*[a for a, *_ in x.averages], *[a for a, _ in x.inputs]], x.expression.subs(self.constants))
+            x.name: lambdify(
+                [*[a for a, *_ in x.averages], *[a for a, _ in x.inputs]],
+                x.expression.subs(dict(constants)),
+            )
             for x in table.scalars
         }
         self.bound = RUNAWAY * max([1.0, *[float(np.abs(v).max()) for k, v in self.data.items() if k != "w"]])
@@ -127,12 +142,6 @@ class _Sweep:
     def kept(self, i: Node, j: Node) -> bool:
         """A pair of which only the equal-time value is read needs no two-time array."""
         return (i, j) in self.plan.rows or (j, i) in self.plan.rows
-
-    def number(self, e: Expr) -> float:
-        value = e.subs(self.constants)
-        if not value.is_number:
-            raise ValueError(f"{e} needs a number for {sorted(map(str, value.free_symbols))}")
-        return float(value)
 
     def run(self, progress: Progress | None) -> March:
         operations = {
@@ -157,7 +166,7 @@ class _Sweep:
             if not np.all(np.abs(a[step]) < self.bound):
                 raise Diverged(f"{name} diverged at step {step}")
 
-    # -- the operations of a step ------------------------------------------------------------------------------------
+    # -- the operations of a step ----------------------------------------------------------------------
 
     def kernel(self, step: int, i: Node, j: Node) -> None:
         self.K[i, j] = self.compiled[i, j](step, step + self.inclusive[i, j])
@@ -181,7 +190,7 @@ class _Sweep:
         value = np.zeros((n, step * m))
         for c in self.plan.rows_of[i].couplings:
             K = self.K[i, c.field]
-            value += K @ self.known(c.field, j)[: K.shape[1], : step * m]
+            value += K @ self.rows.correlation(c.field, j)[: K.shape[1], : step * m]
         own = self.plan.rows_of[i].source
         for k in self.plan.partners(own):
             if not self.relevant(j, k):
@@ -199,7 +208,7 @@ class _Sweep:
         value = np.zeros((n, m))
         for c in self.plan.rows_of[i].couplings:
             K = self.K[i, c.field]
-            value += K @ self.known(c.field, j)[: K.shape[1], step * m : (step + 1) * m]
+            value += K @ self.rows.correlation(c.field, j)[: K.shape[1], step * m : (step + 1) * m]
         own = self.plan.rows_of[i].source
         for k in self.plan.partners(own):
             if not self.relevant(j, k):
@@ -238,23 +247,20 @@ class _Sweep:
             operands += [a, [labels.setdefault(x, len(labels)) for x in f.indices if x != s]]
         self.hoisted[i][step] = np.einsum(*operands, [labels[h.row]], optimize=True)
 
-    # -- looking things up -------------------------------------------------------------------------------------------
+    # -- looking things up -----------------------------------------------------------------------------
 
     def relevant(self, j: Node, k: Node) -> bool:
         return (j, k) in self.R or self.plan.rows_of[j].source == k
 
-    def covariance(self, a: Node, b: Node | None) -> View:
+    def covariance(self, a: Node | None, b: Node) -> View:
         """The row ``<u_a(t) u_b(s)>``, compiled when it is first read."""
-        assert b is not None
+        assert a is not None
         if (a, b) not in self.covariances:
-            self.covariances[a, b] = self.compile(self.table.covariances[a, b], self.m[b])
+            self.covariances[a, b] = self.rows.compile(self.table.covariances[a, b], self.m[b])
         return self.covariances[a, b]
 
-    def known(self, i: Node, j: Node) -> Array:
-        return self.C[i, j] if (i, j) in self.C else self.C[j, i].T
-
     def store(self, step: int, i: Node, j: Node, value: Array) -> None:
-        """Write a row (and its mirror image, when the array holds the pair the other way round or with itself)."""
+        """Write a row, or its mirror image where the array holds the pair the other way round."""
         n, m = self.n[i], self.n[j]
         rows, cols = slice(step * n, (step + 1) * n), slice(0, step * m)
         if (i, j) in self.C:
@@ -274,77 +280,3 @@ class _Sweep:
         """A tensor at the present time, or a constant one."""
         name = f.tensor[0]
         return self.scalars[name][step] if name in self.scalars else self.data[name]
-
-    # -- kernels -----------------------------------------------------------------------------------------------------
-
-    def compile(self, kernel: Kernel, cols: int) -> Callable[[int, int], Array]:
-        """A function ``(step, upto) -> (rows, upto * cols)`` array of the kernel at time ``step``, s < ``upto``."""
-        rows = self.samples if kernel.row is not None else 1
-        axes = [x for x in (kernel.row, s, kernel.col) if x is not None]
-        parts = [(self.number(m.coefficient), *self.contraction(m.factors, axes)) for m in kernel.monomials]
-
-        def evaluate(step: int, upto: int) -> Array:
-            out = np.zeros((rows, upto, cols))
-            for coefficient, views, subscripts, shape in parts:
-                arrays = [view(step, upto) for view in views]
-                value = np.einsum(subscripts, *arrays) if subscripts else arrays[0] if arrays else np.ones(())
-                out += coefficient * value.reshape([(rows, upto, cols)[k] if used else 1 for k, used in enumerate(shape)])
-            return out.reshape(rows, upto * cols)
-
-        return evaluate
-
-    def contraction(self, factors: tuple[Factor, ...], axes: list[Symbol]) -> tuple[list[View], str, tuple[bool, ...]]:
-        """How to multiply the factors: their views, einsum subscripts ("" when there is nothing to sum), axes used."""
-        letters: dict[Symbol, str] = {}
-        views, inputs = [], []
-        for f in factors:
-            view, labels = self.view(f)
-            views.append(view)
-            inputs.append("".join(letters.setdefault(x, chr(ord("a") + len(letters))) for x in labels))
-        result = "".join(letters[x] for x in axes if x in letters)
-        has_row, has_col = (axes[0] != s), (axes[-1] != s)
-        shape = (has_row and axes[0] in letters, s in letters, has_col and axes[-1] in letters)
-        trivial = len(factors) <= 1 and "".join(inputs) == result
-        return views, "" if trivial else f"{','.join(inputs)}->{result}", shape
-
-    def view(self, f: Factor) -> tuple[View, list[Symbol]]:
-        """How to read a factor at ``(step, upto)``, and its axes."""
-        name, _ = f.tensor
-        samples = [x for x in f.indices if x not in (t, s)]
-        if f.tensor in self.hoisted:
-            table = self.hoisted[f.tensor]
-            return lambda step, upto: table[:upto], [s, *samples]
-        if name in self.scalars:
-            values = self.scalars[name]
-            if t in f.indices:
-                return lambda step, upto: values[step], samples
-            return lambda step, upto: values[:upto], [s, *samples]
-        if f.tensor in self.table.tensors:
-            return self.row(f, samples)
-        constant = self.data[name]
-        if f.indices == (t, s):
-            return lambda step, upto: constant[step, :upto], [s]
-        return lambda step, upto: constant, samples
-
-    def row(self, f: Factor, samples: list[Symbol]) -> tuple[View, list[Symbol]]:
-        """Row ``step`` of an order parameter, axes (first sample, s, second sample)."""
-        q = self.table.tensors[f.tensor]
-        n, m = self.n[q.first], self.m[q.second] if q.kind == "response" else self.n[q.second]
-        if q.kind == "response" and (q.first, q.second) not in self.R:
-            return lambda step, upto: np.zeros(()), []  # no path leads from the source to the field
-        array = self.R[q.first, q.second] if q.kind == "response" else self.known(q.first, q.second)
-        factor = self.number(q.factor)
-        first = samples[:1] if f.indices[0] != t and f.indices.index(t) > 0 and self.has_index(q.first) else []
-        second = samples[len(first) :]
-        shape = lambda upto: (*((n,) if first else ()), upto, *((m,) if second else ()))  # noqa: E731
-
-        def view(step: int, upto: int) -> Array:
-            a = array[step * n : (step + 1) * n, : upto * m].reshape(shape(upto))
-            return a if factor == 1 else factor * a
-
-        return view, [*first, s, *second]
-
-    def has_index(self, i: Node) -> bool:
-        return self.plan.rows_of[i].index is not None
-
-

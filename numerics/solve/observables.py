@@ -17,12 +17,15 @@ Array = NDArray[np.float64]
 
 
 def evaluate(
-    equation: Equation, tensors: Mapping[Node, Array], data: Mapping[str, Array], constants: Mapping[Symbol, float]
+    equation: Equation,
+    tensors: Mapping[Node, Array],
+    data: Mapping[str, Array],
+    constants: Mapping[Symbol, float],
 ) -> Array:
     """The right-hand side of ``equation`` on arrays.
 
-    ``tensors[name, layer]`` has its axes in the order of the theory's arguments (samples, then t, s).  The result has
-    axes t, s, samples of the left-hand side.
+    ``tensors[name, layer]`` has its axes in the order of the theory's arguments (samples, then t, s).  The
+    result has axes t, s, samples of the left-hand side.
     """
     samples = [x for x in equation.lhs.args if x not in (t, s)]
     axes = [t, s, *samples]
@@ -38,8 +41,13 @@ def evaluate(
         used = [x for x in axes if x in letters]
         value = np.einsum(f"{','.join(inputs)}->{''.join(letters[x] for x in used)}", *arrays)
         shape = iter(value.shape)
-        value = _number(coefficient, constants) * value.reshape([next(shape) if x in letters else 1 for x in axes])
-        total = value if total is None else total + value
+        value = _number(coefficient, constants) * value.reshape(
+            [next(shape) if x in letters else 1 for x in axes]
+        )
+        if total is not None and total.shape == value.shape:
+            total += value
+        else:
+            total = value if total is None else total + value
     assert total is not None
     return total
 

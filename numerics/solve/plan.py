@@ -1,8 +1,8 @@
 """What one step of the march must compute, and in what order.
 
-Which correlations and responses are needed follows from the table: those that kernels, covariances and scalars read,
-those that were asked for, and what these need in turn.  The order within a step is a topological sort; a cycle means
-that the theory is not causal and is refused.
+Which correlations and responses are needed follows from the table: those that kernels, covariances and
+scalars read, those that were asked for, and what these need in turn.  The order within a step is a
+topological sort; a cycle means that the theory is not causal and is refused.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from derive.program.expressions import t
 from numerics.compile.table import Kernel, Node, Request, Table
 
 Op = tuple[str, Node, Node]
-"""``("kernel", i, l)``, ``("response", i, source)``, ``("past", i, j)``, ``("now", i, j)``, ``("scalar", x, x)``,
-``("hoist", x, x)``: one operation of a step."""
+"""``("kernel", i, l)``, ``("response", i, source)``, ``("past", i, j)``, ``("now", i, j)``, ``("scalar", x,
+x)``, ``("hoist", x, x)``: one operation of a step."""
 
 
 class NotCausal(ValueError):
@@ -40,7 +40,7 @@ class Plan:
         self._need_everything()
         self._sort()
 
-    # -- structure ---------------------------------------------------------------------------------------------------
+    # -- structure -------------------------------------------------------------------------------------
 
     def _reach(self, start: Node) -> set[Node]:
         """Sources on which a field depends through its couplings (not its own)."""
@@ -61,7 +61,7 @@ class Plan:
         """Sources with which ``source`` is correlated."""
         return [b for (a, b) in self.table.covariances if a == source]
 
-    # -- what is needed ----------------------------------------------------------------------------------------------
+    # -- what is needed --------------------------------------------------------------------------------
 
     def _need_everything(self) -> None:
         for row in self.table.fields:
@@ -124,7 +124,7 @@ class Plan:
             self._need_row(j, c.field)
         self._need_source_terms(i, j)
 
-    # -- order within a step -----------------------------------------------------------------------------------------
+    # -- order within a step ---------------------------------------------------------------------------
 
     def _operations(self) -> Iterator[Op]:
         for r in self.table.fields:

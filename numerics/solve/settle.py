@@ -34,18 +34,21 @@ def settle(
     order = ORDER if rtol >= 1e-7 else ORDER + 2
     longest = float(np.max(np.diff(times)))
     coarse: Array | None = None
-    estimate = np.inf
-    for pieces, previous in zip(PIECES, (1, *PIECES), strict=False):
+    before = estimate = np.inf
+    for pieces in PIECES:
         grid = flow_grid(times, step=longest / pieces, order=order)
         if len(grid.nodes) > MAX_NODES:
             break
+        step = float(np.max(np.diff(grid.nodes)))
+        if step > 0.9 * before:
+            continue  # steps that grow from a short start may not reach the longest one allowed
+        ratio, before = before / step, step
         try:
             value, found = attempt(grid)
         except Diverged:
             coarse = None  # an explicit integrator diverges when its step is too long
             continue
         if coarse is not None:
-            ratio = pieces / previous
             estimate = float(np.max(np.abs(value - coarse)) / np.max(np.abs(value))) / (ratio**2 - 1)
             if estimate <= rtol:
                 notes = {

@@ -1,0 +1,83 @@
+"""Rows of measured numbers: printed as a table when benchmarks are enabled, and written to a page on request.
+
+python -m pytest tests/benchmarks --benchmark-enable
+python -m pytest tests/benchmarks --benchmark-enable --page docs/benchmarks.md
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy
+
+ROWS = pytest.StashKey[dict]()
+
+HEAD = """# Benchmarks
+
+Written by `python -m pytest tests/benchmarks --benchmark-enable --page docs/benchmarks.md`; ordinary test
+runs time nothing.  P samples, T times (steps + 1), L hidden layers.
+
+"""
+
+
+def pytest_addoption(parser):
+    parser.addoption("--page", metavar="FILE", help="write the measured tables to FILE, as Markdown")
+
+
+def pytest_configure(config):
+    config.stash[ROWS] = {}
+
+
+@pytest.fixture
+def timed(request) -> bool:
+    """Are benchmarks enabled?  If not, each runs once on a small problem, so that it cannot rot."""
+    return bool(request.config.option.benchmark_enable)
+
+
+@pytest.fixture
+def note(request):
+    """``note(title, **columns)`` adds a row to the table ``title``."""
+
+    def add(title: str, **columns: object) -> None:
+        request.config.stash[ROWS].setdefault(title, []).append(columns)
+
+    return add
+
+
+def machine() -> str:
+    threads = os.environ.get("OMP_NUM_THREADS", "as many threads as BLAS likes")
+    cores = len(os.sched_getaffinity(0))
+    return (
+        f"Measured on {cores} cores ({platform.machine()}, shared with other work), {platform.system()}, "
+        f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}, "
+        f"OMP_NUM_THREADS = {threads}."
+    )
+
+
+def markdown(tables: dict[str, list[dict]]) -> str:
+    lines = []
+    for title, rows in tables.items():
+        names = list(rows[0])
+        lines += [f"## {title}", "", "| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
+        lines += ["| " + " | ".join(_cell(row.get(n, "")) for n in names) + " |" for row in rows]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    tables = config.stash[ROWS]
+    if not tables or not config.option.benchmark_enable:
+        return
+    text = f"{machine()}\n\n{markdown(tables)}"
+    terminalreporter.write_sep("=", "measured")
+    terminalreporter.write_line(text)
+    if config.getoption("--page"):
+        Path(config.getoption("--page")).write_text(HEAD + text, encoding="utf-8")

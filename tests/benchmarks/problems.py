@@ -1,0 +1,72 @@
+"""Problems of any size for the benchmarks, and how many operations and bytes a march of them takes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from numerics.compile import lower
+from numerics.experiment import Experiment
+from numerics.solve.march import March, march
+from numerics.solve.plan import Plan
+from numerics.theory import constants_of, solvable
+
+
+def experiment(samples: int, times: int, depth: int, *, total: float = 3.0) -> Experiment:
+    """Random inputs and signs as targets; ``total`` = rate x steps is enough to learn most of them."""
+    rng = np.random.default_rng(samples)
+    x = rng.standard_normal((samples, 64))
+    return Experiment.from_dict(
+        {
+            "network": {"depth": depth},
+            "training": {"learning_rate": total / (times - 1), "steps": times - 1, "loss": "mean"},
+        },
+        inputs=x,
+        targets=rng.choice([-1.0, 1.0], samples),
+    )
+
+
+def run(e: Experiment) -> March:
+    """The march alone: no kernels of all pairs of samples afterwards."""
+    return march(
+        lower(solvable(e.depth, "gd", e.training.loss)),
+        steps=len(e.times),
+        samples=len(e.targets),
+        constants=constants_of(e),
+        data={"K_x": e.kernel, "y": e.targets},
+        wanted=tuple(("G", k) for k in range(1, e.depth + 1)),
+    )
+
+
+def nbytes(m: March) -> int:
+    """What the arrays of a march hold."""
+    groups = (m.correlations, m.responses, m.scalars, m.hoisted)
+    return sum(a.nbytes for group in groups for a in group.values())
+
+
+def operations(samples: int, times: int, depth: int) -> float:
+    """Floating-point operations of the matrix products of one march, counted from its plan.
+
+    A row (n, t n_l) times a block (t n_l, t m) takes 2 n n_l m t^2, summed over t a third of T^3.
+    """
+    table = lower(solvable(depth, "gd", "mean"))
+    plan = Plan(table, tuple(("G", k) for k in range(1, depth + 1)))
+    size = {r.field: samples if r.index is not None else 1 for r in table.fields}
+    width = {k: samples if i is not None else 1 for k, i in table.source_index.items()}
+    squares = 0.0  # what multiplies t^2
+    for kind, i, j in plan.order:
+        if kind == "response":
+            for c in plan.rows_of[i].couplings:
+                if (c.field, j) in plan.responses:
+                    squares += 2 * size[i] * size[c.field] * width[j]
+        elif kind == "past":
+            row = plan.rows_of[i]
+            squares += sum(2 * size[i] * size[c.field] * size[j] for c in row.couplings)
+            for k in plan.partners(row.source):
+                if (j, k) in plan.responses:
+                    squares += 2 * size[i] * width[k] * size[j]
+    return squares * times**3 / 3
+
+
+def exponent(sizes, costs) -> float:
+    """The slope of log cost against log size."""
+    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])

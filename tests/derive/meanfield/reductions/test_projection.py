@@ -1,0 +1,119 @@
+"""The error-projected closure: what it rewrites, and what it refuses.
+
+That it changes no number is in tests/numerics/solve/test_march.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sympy import Function, Integral, Sum, tanh
+from sympy.core.function import AppliedUndef
+
+from derive.meanfield import mean_field
+from derive.meanfield.averages import Response
+from derive.meanfield.reductions.projection import NotApplicable, error_projected
+from derive.meanfield.theory import Term
+from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
+
+Delta, G, K_x, b, g, h, p, q, r, u, u_p = (
+    Function(n) for n in ("Delta", "G", "K_x", "b", "g", "h", "p", "q", "r", "u", "u_p")
+)
+
+
+def names(theory, e):
+    return {str(a.func) for a in e.atoms(AppliedUndef)}
+
+
+def test_backward_fields_see_the_samples_through_the_projection_only():
+    theory = error_projected(mean_field(mlp()))
+    assert theory.reduction == "error projection"
+    for e in theory.equations:
+        if e.name == "g":
+            past = [a for a in e.rhs.atoms(AppliedUndef) if str(a.func) in ("h", "p") and a.args[-1] == s]
+            assert past
+            assert {str(a.func) for a in past} == {"p"}
+            assert not e.rhs.has(alpha)
+
+
+def test_the_top_and_interior_equations():
+    theory = error_projected(mean_field(mlp()))
+    top = theory.equation("g", L).rhs
+    assert top - (r(L, t) + Sum(eta * gamma0 * p(L, s), (s, 0, t - 1))) == 0
+    interior = next(e for e in theory.equations if e.name == "g" and e.lhs.args[0] != L)
+    assert {"b", "G", "p", "r"} <= names(theory, interior.rhs)
+
+
+def test_the_projected_field_is_the_projection_of_the_equation():
+    theory = error_projected(mean_field(mlp(1))).at_depth(1)
+    e = theory.equation("p", 1)
+    source, memory = e.terms
+    assert source.expr == u_p(1, t)
+    weights = Delta(mu, t) * Delta(alpha, s) * K_x(mu, alpha)
+    inner = memory.expr.function.doit()
+    assert memory.expr.limits[0] == (s, 0, t - 1)
+    assert inner.has(g(1, s))
+    two = {mu: 1, alpha: 1, P: 1}
+    assert (memory.expr.function.subs(P, 1).doit() - eta * gamma0 * g(1, s) * weights.subs(two)).expand() == 0
+
+
+def test_sources_come_with_their_cross_covariances():
+    theory = error_projected(mean_field(mlp(2))).at_depth(2)
+    pairs = {(str(x.symbol.func), str(x.partner.func)) for x in theory.sources}
+    assert pairs >= {("u", "u"), ("u", "u_p"), ("u_p", "u"), ("u_p", "u_p"), ("r", "r")}
+    cross = next(x for x in theory.sources if x.symbol == u(2, mu, t) and x.partner == u_p(2, s))
+    assert cross.covariance == q(1, mu, t, s)  # <u_mu(t) u_p(s)> is <h_mu(t) p(s)> of the layer below
+
+
+def test_the_response_to_the_projected_source():
+    theory = error_projected(mean_field(mlp()))
+    x = theory.order_parameter("b")
+    response = next(iter(x.definition.atoms(Response)))
+    assert response.body == g(ell + 1, t)
+    assert str(response.source.func) == "u_p"
+    assert "B" not in {y.name for y in theory.order_parameters}
+    assert theory.order_parameter("q").symbol == q(ell, mu, t, s)
+
+
+@pytest.mark.parametrize("rule", ["gd", "flow", "multistep"])
+@pytest.mark.parametrize("loss", ["sum", "mean"])
+def test_every_rule_projects(rule, loss):
+    theory = error_projected(mean_field(mlp(L, "linear", rule, loss)))
+    past = Integral if rule == "flow" else Sum
+    assert all(isinstance(x.expr, past) for e in theory.equations for x in e.terms if x.kind != "source")
+
+
+def test_an_untied_network_projects_too():
+    theory = error_projected(mean_field(mlp(L, tied=False)))
+    assert theory.responses() == ()
+
+
+def test_it_commutes_with_fixing_the_depth():
+    late = error_projected(mean_field(mlp())).at_depth(3)
+    for k in (1, 2, 3):
+        early = error_projected(mean_field(mlp(3))).at_depth(3)
+        for n in "hgp":
+            assert late.equation(n, k).rhs - early.equation(n, k).rhs == 0
+
+
+def test_a_nonlinear_network_is_refused():
+    with pytest.raises(NotApplicable):
+        error_projected(mean_field(mlp(2, tanh)))
+
+
+def test_another_way_through_the_samples_is_refused():
+    theory = mean_field(mlp(1))
+    stray = Term(Sum(h(1, alpha, s), (alpha, 1, P), (s, 0, t - 1)), "memory")
+    equations = tuple(replace(e, terms=(*e.terms, stray)) if e.name == "g" else e for e in theory.equations)
+    with pytest.raises(NotApplicable, match="otherwise than through"):
+        error_projected(replace(theory, equations=equations))
+
+
+def test_a_field_without_source_or_correlation_is_refused():
+    theory = mean_field(mlp(1))
+    with pytest.raises(NotApplicable, match="one Gaussian source"):
+        error_projected(theory, field="x")
+    bare = replace(theory, order_parameters=tuple(x for x in theory.order_parameters if x.name != "H"))
+    with pytest.raises(NotApplicable, match="no correlation function"):
+        error_projected(bare)
