@@ -65,12 +65,12 @@ def verify(
     compared = networks.against_networks(solution, trained)
     if not whole:
         count, steps = len(small.targets), len(small.times)
-        note += f"; on {count} of the samples and {steps} of the times"
+        note += f"\n(on {count} of the samples and {steps} of the times)"
 
     report = Report(
         _title(experiment),
         (*checks, *exponents, *compared),
-        (note, *networks.describe(plan, compared).splitlines()),
+        (note, networks.describe(plan, compared, solution)),
         "\n\n".join([theory.render("all", "text"), symbols.render("text")]),
         None if out_dir is None else Path(out_dir) / "figure.png",
         clock.perf_counter() - began,

@@ -35,6 +35,7 @@ RESOLUTION = 0.25
 
 MOST_TIMES = 61
 LOOSEST = 0.9
+ROUNDING = 1e-13
 
 SHOWN = {
     "train_loss": "loss",
@@ -89,9 +90,12 @@ def expansion_checks(experiment: Experiment) -> tuple[list[Check], str]:
             if name in full and name in series:
                 for layer, difference in _layers(rest[name]):
                     missed.setdefault((name, layer), []).append(difference)
+    # B^L, for one, is zero in both: what is left there is rounding and has no exponent
+    rounding = ROUNDING * max(float(np.abs(series[name]).max()) for name in SHOWN if name in series)
     checks = []
     for name, shown in SHOWN.items():
-        fits = {k[1]: _exponent(strengths, np.array(v)) for k, v in missed.items() if k[0] == name and any(v)}
+        own = {layer: values for (kind, layer), values in missed.items() if kind == name}
+        fits = {k: _exponent(strengths, np.array(v)) for k, v in own.items() if max(v) > rounding}
         if not fits:
             continue
         layer, worst = max(fits.items(), key=lambda item: abs(item[1] - MISSED))
