@@ -25,6 +25,7 @@ from numerics.solve.grid import Grid
 from numerics.solve.march import RUNAWAY
 from numerics.solve.settle import settle
 from numerics.theory import constants_of
+from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
 
@@ -38,6 +39,7 @@ def series(experiment: Experiment, order: int) -> LinearExpansion:
     return _expansion(experiment.training.rule, experiment.training.loss, order)
 
 
+@one_thread
 def expand(experiment: Experiment, order: int) -> xr.Dataset:
     """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
 

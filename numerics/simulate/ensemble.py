@@ -13,6 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from numerics.errors import SpecError
+from numerics.threads import one_thread
 
 from .moments import Moments
 from .network import Schedule, check_data, inputs_from_kernel, run
@@ -84,6 +85,7 @@ def make_streams(seeds: int, rng: int | np.random.Generator | None) -> tuple[int
     return entropy, [np.random.default_rng(s) for s in np.random.SeedSequence(entropy).spawn(seeds)]
 
 
+@one_thread
 def simulate(
     experiment: Any,
     *,

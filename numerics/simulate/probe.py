@@ -16,6 +16,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from numerics.threads import one_thread
+
 from .ensemble import Setup, make_streams
 from .moments import Moments
 from .parameters import Parameters, add, backward, draw_parameters, forward, output, velocity
@@ -24,6 +26,7 @@ Array = NDArray[np.float64]
 Kicks = Mapping[int, Array]
 
 
+@one_thread
 def response_probe(
     experiment: object,
     *,

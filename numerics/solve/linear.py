@@ -25,12 +25,14 @@ from numerics.solve.march import March, march
 from numerics.solve.observables import evaluate
 from numerics.solve.settle import MAX_NODES, settle
 from numerics.theory import constants_of, solvable
+from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
 Kernels = Literal["full", "trace", "none"]
 Progress = Callable[[int, int], None]
 
 
+@one_thread
 def solve(
     experiment: Experiment, *, kernels: Kernels = "full", progress: Progress | None = None
 ) -> xr.Dataset:

@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from numerics.experiment import Experiment
+from numerics.threads import one_thread
 from numerics.verify.report import Report
 
 Progress = Callable[[int, int], None]
@@ -26,6 +27,7 @@ SMALL_SAMPLES, SMALL_TIMES = 20, 61
 """To what an experiment with larger kernels is cut for the check of its expansion."""
 
 
+@one_thread
 def verify(
     experiment: Experiment, out_dir: str | Path | None = None, progress: Progress | None = None
 ) -> Report:

@@ -16,10 +16,18 @@ import scipy
 
 ROWS = pytest.StashKey[dict]()
 
-HEAD = """# Benchmarks
+HEAD = """---
+orphan: true
+---
+
+# Benchmarks
 
 Written by `python -m pytest tests/benchmarks --benchmark-enable --page docs/benchmarks.md`; ordinary test
 runs time nothing.  P samples, T times (steps + 1), L hidden layers.
+
+Gflop counts the matrix products of the march's plan: their number grows as L P T^3.  Seconds grow a little
+more slowly, because larger blocks run at a larger share of the rate of one big matrix product (last column),
+and small problems spend their time in the interpreter.
 
 """
 

@@ -66,7 +66,7 @@ def test_an_example_loads_and_learns(path: Path):
 @pytest.mark.parametrize("path", PAGES, ids=named)
 def test_the_cells_of_a_page_execute(path: Path, monkeypatch: pytest.MonkeyPatch):
     text = path.read_text()
-    cells = [code for code in CELL.findall(text) if not code.startswith("%")]
+    cells = CELL.findall(text)
     if "IPython" in text:
         pytest.importorskip("IPython")
     monkeypatch.chdir(path.parent)  # as the site runs them
@@ -87,10 +87,10 @@ def test_the_code_of_the_readme(monkeypatch: pytest.MonkeyPatch):
 
 
 def run(cells: list[str], name: str) -> None:
-    """One namespace for all cells, as in a notebook; options of a cell are comments."""
+    """One namespace for all cells, as in a notebook; options and magics of a cell are left out."""
     space: dict[str, Any] = {"__name__": "__main__"}
     for index, code in enumerate(cells):
-        lines = [line for line in code.splitlines() if not line.startswith(":")]
+        lines = [line for line in code.splitlines() if not line.startswith((":", "%"))]
         exec(compile("\n".join(lines), f"{name}, cell {index + 1}", "exec"), space)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from derive.ledger import Entry
+from numerics.threads import one_thread
 from numerics.verify.evidence.base import Evidence
 
 Number = tuple[str, float | None, float | None]
@@ -38,6 +39,7 @@ class Checked:
         return f"{self.source} {self.number} ({self.verdict}), {self.evidence}: {self.summary}"
 
 
+@one_thread
 def check(
     entries: Iterable[Entry], progress: Callable[[int, int], None] | None = None
 ) -> tuple[Checked, ...]:
