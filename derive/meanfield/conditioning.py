@@ -59,13 +59,14 @@ class _Derivation:
             (scalars if d.name in self.program.scalars else equations).append(e)
         self.shared_matrices()
         self.registry.name_all()
+        observables = tangent_kernel(self.reading)  # may meet correlations that no equation needed
         return Theory(
             program=self.program,
             sources=tuple(self.sources.values()),
             equations=tuple(equations),
             order_parameters=tuple(self.registry.found.values()),
             scalars=tuple(scalars),
-            observables=tangent_kernel(self.reading),
+            observables=observables,
         )
 
     # -- one equation ----------------------------------------------------------------------------------------

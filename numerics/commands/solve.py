@@ -24,6 +24,7 @@ from numerics.commands.common import (
 class Kernels(StrEnum):
     """How much of the two-time kernels a result holds."""
 
+    AUTO = "auto"
     FULL = "full"
     TRACE = "trace"
     NONE = "none"
@@ -35,8 +36,9 @@ def solve(
     plot: PlotOut = None,
     as_json: AsJson = False,
     kernels: Annotated[
-        Kernels, typer.Option(help="Two-time kernels to keep: for all sample pairs, their trace, or none.")
-    ] = Kernels.FULL,
+        Kernels,
+        typer.Option(help="Two-time kernels to keep: of all sample pairs, their trace, none, or what fits."),
+    ] = Kernels.AUTO,
 ) -> None:
     """Solve the mean-field theory."""
     experiment = load_numeric(file)

@@ -28,23 +28,31 @@ from numerics.theory import constants_of, solvable
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
-Kernels = Literal["full", "trace", "none"]
+Kernels = Literal["auto", "full", "trace", "none"]
 Progress = Callable[[int, int], None]
+
+ROOM = 2.0**31
+"""Bytes up to which ``auto`` keeps two-time kernels of all pairs of samples."""
+
+ROOM_TRACE = 2.0**29
+"""Bytes of one response of all layers up to which ``auto`` keeps traces; making them takes ten times that."""
 
 
 @one_thread
 def solve(
-    experiment: Experiment, *, kernels: Kernels = "full", progress: Progress | None = None
+    experiment: Experiment, *, kernels: Kernels = "auto", progress: Progress | None = None
 ) -> xr.Dataset:
     """The nonperturbative mean-field solution of ``experiment``.
 
     ``gd`` is solved exactly, step by step.  ``flow`` takes ever shorter steps until Delta at every output
     time has settled to ``solver.rtol`` (relative to the largest Delta; the estimate presumes no more than
     second order).  ``kernels``: ``full`` keeps Phi, A, B and the tangent kernel for all pairs of samples,
-    ``trace`` the sample traces of Phi and the tangent kernel, ``none`` neither.  Raises
+    ``trace`` the sample traces of Phi and the tangent kernel, ``none`` neither; ``auto`` is the most of these
+    that is small (ROOM, ROOM_TRACE), and the attribute ``kernels`` of the result says which.  Raises
     :class:`~numerics.errors.SpecError` when ``full`` fits in no memory, :class:`~numerics.errors.Diverged`
     with the step, and :class:`~numerics.errors.NotConverged` when a flow needs more than MAX_NODES nodes.
     """
+    kernels = _fitting(experiment) if kernels == "auto" else kernels
     _refuse_too_large(experiment, kernels)
     started = clock.perf_counter()
     notes: dict[str, Any] = {}
@@ -57,10 +65,19 @@ def solve(
         times=experiment.times,
         spec=experiment.text,
         method="linear causal march",
+        kernels=kernels,
         seed=experiment.solver.seed,
         wall_time_s=clock.perf_counter() - started,
         **notes,
     )
+
+
+def _fitting(experiment: Experiment) -> Kernels:
+    """How much of the kernels a result keeps when nobody says."""
+    times, samples = len(experiment.times), len(experiment.targets)
+    if 8.0 * (experiment.depth + 1) * (samples * times) ** 2 <= ROOM:
+        return "full"
+    return "trace" if 8.0 * experiment.depth * samples * times**2 <= ROOM_TRACE else "none"
 
 
 def _refuse_too_large(experiment: Experiment, kernels: Kernels) -> None:

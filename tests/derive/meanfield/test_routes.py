@@ -14,13 +14,19 @@ from derive.meanfield import Theory, mean_field
 from derive.meanfield.routes import RoutesDisagree, check_routes, compare, equivalent
 from derive.meanfield.symmetric import symmetric
 from derive.program import (
+    Along,
     Definition,
     Field,
     GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
     GradientFlow,
     IndexRange,
     L,
+    Mean,
     Multistep,
+    Outer,
     P,
     Population,
     Program,
@@ -29,6 +35,7 @@ from derive.program import (
     alpha,
     ell,
     eta,
+    gamma0,
     mlp,
     mu,
     s,
@@ -299,3 +306,36 @@ def test_only_the_correlation_of_a_vector_with_itself_is_symmetric() -> None:
     own, cross = Function("C_phi_h"), Function("C_phi_hphi_q")
     assert (order(own(s, t)), order(own(t, s))) == (own(t, s), own(t, s))
     assert (order(cross(s, t)), order(cross(t, s))) == (cross(s, t), cross(t, s))
+
+
+def test_correlations_that_only_the_tangent_kernel_needs_are_order_parameters() -> None:
+    """Two layers, the second matrix frozen: C_g1 and C_k2 enter no equation, yet both routes list them."""
+    first, second, inputs = Population("a"), Population("b"), Population("input", given=True)
+    k1, g1, k2, g2 = Field("k1", first), Field("g1", first), Field("k2", second), Field("g2", second)
+    x = GivenVector("x", inputs, "K_x")
+    f, Delta, y = (Function(n) for n in ("f", "Delta", "y"))
+    samples, past = IndexRange(mu, Integer(1), P), IndexRange(alpha, Integer(1), P)
+    rule = GradientDescent(eta)
+    W0, W1 = GaussianMatrix("W0", first, inputs), GaussianMatrix("W1", second, first)
+    w = GaussianVector("w", second)
+    program = Program(
+        name="frozen second matrix",
+        rule=rule,
+        fields=(k1, g1, k2, g2),
+        definitions=(
+            Definition(k1(mu, t), W0 @ x(mu), (samples,)),
+            Definition(k2(mu, t), W1 @ k1(mu, t), (samples,)),
+            Definition(f(mu, t), Mean(g2(t) * k2(mu, t)) / gamma0, (samples,)),
+            Definition(Delta(mu, t), y(mu) - f(mu, t), (samples,)),
+            Definition(g2(t), w.symbol),
+            Definition(g1(t), W1.T @ g2(t)),
+        ),
+        matrices=(TrainedMatrix(W0, Outer(gamma0 * Delta(alpha, t), g1(t), x(alpha), (past,)), rule), W1),
+        vectors=(TrainedVector(w, Along(gamma0 * Delta(alpha, t), k2(alpha, t), (past,)), rule),),
+        given=(x,),
+        scalars=("f", "Delta"),
+        constants=("y",),
+        scale=gamma0,
+    )
+    assert {"C_g1", "C_k2"} <= {q.name for q in mean_field(program).order_parameters}
+    assert check_routes(program) == []
