@@ -81,11 +81,20 @@ def _fitting(experiment: Experiment) -> Kernels:
 
 
 def _refuse_too_large(experiment: Experiment, kernels: Kernels) -> None:
-    """Two-time kernels of all pairs of samples that no memory holds are refused before anything runs."""
+    """What no memory holds is refused before anything runs."""
+    times, samples, depth = len(experiment.times), len(experiment.targets), experiment.depth
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    march_itself = 8 * 2 * depth * samples * times**2  # one response and one correlation of every sample
+    if march_itself > have:
+        gd = experiment.training.rule == "gd"
+        key, value = ("training.steps", times - 1) if gd else ("training.points", times)
+        problem = f"needs {march_itself / 2**30:.0f} GiB for the two-time functions of the theory"
+        raise SpecError(
+            key, value, f"{problem}; there are {have / 2**30:.0f}", "fewer times, or fewer samples"
+        )
     if kernels != "full":
         return
-    entries = (experiment.depth + 1) * (len(experiment.targets) * len(experiment.times)) ** 2
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    entries = (depth + 1) * (samples * times) ** 2
     if 8 * entries > have:
         problem = f"needs {8 * entries / 2**30:.0f} GiB for the kernels of all pairs of samples and times"
         raise SpecError("--kernels", kernels, f"{problem}; there are {have / 2**30:.0f}", "trace or none")

@@ -64,8 +64,14 @@ def test_the_command_writes_nothing_for_a_rate_that_diverges(
 
 
 def test_kernels_that_no_memory_holds_are_refused_before_anything_runs():
-    e = gd(2, kernel=np.eye(50), targets=np.ones(50), steps=200_000)
+    e = gd(2, kernel=np.eye(50), targets=np.ones(50), steps=4000)
     with pytest.raises(SpecError, match=r'--kernels = "full": needs .* GiB .*accepted: trace or none'):
+        solve(e, kernels="full")
+
+
+def test_times_that_no_memory_holds_are_refused_before_anything_runs():
+    e = gd(2, kernel=np.eye(50), targets=np.ones(50), steps=200_000)
+    with pytest.raises(SpecError, match=r"training.steps = 200000: needs .* GiB .*accepted: fewer times"):
         solve(e)
 
 
