@@ -108,9 +108,13 @@ class Training(Section):
         default="gd", description='"gd" or "flow"'
     )
     learning_rate: float | None = Field(default=None, gt=0, description="a positive number")
-    steps: int | None = Field(default=None, ge=1, description="an integer >= 1")
+    steps: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="an integer >= 1, at most a million"
+    )
     time: float | None = Field(default=None, gt=0, description="a positive number")
-    points: int = Field(default=200, ge=2, description="an integer >= 2, both ends included")
+    points: int = Field(
+        default=200, ge=2, le=1_000_000, description="an integer >= 2, at most a million, both ends included"
+    )
     grid: Literal["uniform", "log"] = Field(default="uniform", description='"uniform" or "log"')
     loss: Literal["mean", "sum"] = Field(default="mean", description='"mean" or "sum"')
     center: Annotated[bool, only(False)] = Field(default=False, description="false")

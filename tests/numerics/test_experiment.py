@@ -439,6 +439,14 @@ def test_whatever_is_written_it_is_accepted_or_refused_by_name(changes: dict[str
         assert refused.accepted
 
 
+def test_times_without_end_are_refused() -> None:
+    for change in ({"training.steps": 10**10}, {"training.rule": "flow", "training.points": 10**10}):
+        with pytest.raises(SpecError, match=r"million"):
+            Experiment.from_dict(
+                changed({k: GD[k] for k in ("network", "training")}, change), kernel=[[1.0]], targets=[1.0]
+            )
+
+
 def test_a_refusal_survives_pickling() -> None:
     error = SpecError("network.depth", 0, "is wrong", "1")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
