@@ -2,6 +2,7 @@
 
 from derive.program.builders import mlp, training_rule
 from derive.program.expressions import (
+    Attribute,
     Field,
     GaussianMatrix,
     GaussianVector,
@@ -25,15 +26,19 @@ from derive.program.training import (
     Along,
     GradientDescent,
     GradientFlow,
+    Momentum,
+    MomentumFlow,
     Multistep,
     Outer,
     TrainedMatrix,
     TrainedVector,
     TrainingRule,
+    entry_covariance,
 )
 
 __all__ = [
     "Along",
+    "Attribute",
     "Definition",
     "Field",
     "GaussianMatrix",
@@ -44,6 +49,8 @@ __all__ = [
     "IndexRange",
     "L",
     "Mean",
+    "Momentum",
+    "MomentumFlow",
     "Multistep",
     "Outer",
     "P",
@@ -56,6 +63,7 @@ __all__ = [
     "TrainingRule",
     "alpha",
     "ell",
+    "entry_covariance",
     "eta",
     "gamma0",
     "mlp",

@@ -6,18 +6,18 @@ fine as long as it runs one way, because a family has ends.
 
 from __future__ import annotations
 
-from sympy import Dummy, Expr, Mul, S
+from sympy import Dummy, Expr, Mul, S, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.program.expressions import GaussianMatrix, Mean, Population, Product, t, terms
-from derive.program.program import Definition, Program, ProgramError, gaussian
-from derive.program.training import TrainedVector
+from derive.program.program import Definition, Program, ProgramError, gaussian, parameter
 
 
 def check(program: Program) -> None:
     """Raise :class:`ProgramError` naming what is wrong with ``program``."""
     known = {x.name for x in program.fields} | {x.name for x in program.given}
-    known |= set(program.scalars) | set(program.constants)
+    known |= set(program.scalars) | set(program.constants) | {x.name for x in program.attributes}
+    _check_rules(program)
     defined = {d.name for d in program.definitions}
     for x in program.fields:
         if x.name not in defined:
@@ -29,7 +29,7 @@ def check(program: Program) -> None:
     for name in program.scalars:
         if name not in defined:
             raise ProgramError(f"number {name} has no definition")
-    matrices = {gaussian(m).name for m in program.matrices}
+    matrices = {gaussian(m).name for m in program.matrices} | {parameter(v).name for v in program.vectors}
     for d in program.definitions:
         if d.name not in known:
             raise ProgramError(
@@ -65,13 +65,12 @@ def _is_activation(atom: AppliedUndef, known: set[str]) -> bool:
 
 def member(matrix: GaussianMatrix, product: Product) -> Expr:
     """The value of the family's index in a product; raises if the product names no member."""
-    if matrix.index is None:
-        return S.Zero
-    if len(product.matrix.args) != 1:
+    expected = len(matrix.symbol.args)
+    if len(product.matrix.args) != expected:
         raise ProgramError(
-            f"{matrix.name} is a family of matrices: write {matrix.name}(ell), not {product.matrix}"
+            f"{matrix.name} is a family of matrices: write {matrix.symbol}, not {product.matrix}"
         )
-    return product.matrix.args[0]
+    return product.matrix.args[0] if matrix.index is not None else S.Zero
 
 
 def _check_product(program: Program, d: Definition, product: Product) -> None:
@@ -85,7 +84,7 @@ def _check_product(program: Program, d: Definition, product: Product) -> None:
     ):
         site = expected.site.subs(shift) if expected.site is not None else None
         if expected.name != found.name or (
-            site is not None and found.site is not None and (site - found.site) != 0
+            site is not None and found.site is not None and not found.shared and (site - found.site) != 0
         ):
             top = ".T" if product.transposed else ""
             raise ProgramError(
@@ -96,9 +95,11 @@ def _check_product(program: Program, d: Definition, product: Product) -> None:
 
 def _check_terms(program: Program, d: Definition) -> None:
     """A random weight enters linearly: one product or parameter a term, times entrywise factors."""
-    parameters = [(v.initial if isinstance(v, TrainedVector) else v).symbol for v in program.vectors]
-    for term in terms(d.rhs):
-        weights = sorted({*term.atoms(Product), *(x for x in parameters if term.has(x))}, key=str)
+    parameters = [parameter(v) for v in program.vectors]
+    for whole in terms(d.rhs):
+        term = whole.function if isinstance(whole, Sum) else whole
+        found = {*term.atoms(Product), *(x for v in parameters for x in v.uses(term))}
+        weights = sorted(found, key=str)
         if weights and (len(weights) > 1 or weights[0] not in Mul.make_args(term)):
             raise ProgramError(
                 f"{d.lhs} contains {term}: a matrix product or a vector parameter must be a term of its own, "
@@ -106,12 +107,33 @@ def _check_terms(program: Program, d: Definition) -> None:
             )
 
 
+def _check_rules(program: Program) -> None:
+    """A rule must be linear in the updates, or nothing is known of what weights remember."""
+    for w in program.trained():
+        if not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
+            raise ProgramError(
+                f"{w.name} is trained by {w.rule!r}, which has no memory W(t) = m(t) W(0) + sum_s k(t, s) U(s): "
+                "only rules linear in the updates (descent, flow, momentum, decay, noise, linear multistep) "
+                "have a mean-field theory of this kind; adaptive optimisers such as Adam do not"
+            )
+        if w.rule.discrete != program.rule.discrete:
+            raise ProgramError(f"{w.name} and the program disagree on whether time counts steps")
+    for x in (*map(gaussian, program.matrices), *map(parameter, program.vectors)):
+        if x.fresh and not program.rule.discrete:
+            raise ProgramError(
+                f"{x.name} is drawn anew at every step, but time flows: use a rule that counts steps"
+            )
+    for w in program.trained():
+        if w.initial.fresh:
+            raise ProgramError(f"{w.name} is drawn anew at every step, so nothing can train it")
+
+
 def _check_places(program: Program, d: Definition) -> None:
     """Entrywise operations stay within one population; a number uses entries only through a mean."""
     home = None if program.field_of(d.name) is None else program.site_of(d.lhs)
     outside = d.rhs.replace(lambda e: isinstance(e, Product | Mean), lambda _: Dummy())
     for atom in sorted(outside.atoms(AppliedUndef), key=str):
-        if program.field_of(str(atom.func)) is None:
+        if program.field_of(str(atom.func)) is None and program.attribute_of(str(atom.func)) is None:
             continue
         if home is None:
             raise ProgramError(f"{d.lhs} is a number but uses the entries of {atom}: take their Mean")
@@ -120,9 +142,8 @@ def _check_places(program: Program, d: Definition) -> None:
                 f"{d.lhs} lives on {_place(home)} but uses {atom}, "
                 f"which lives on {program.site_of(atom).name}"
             )
-    for v in program.vectors:
-        initial = v.initial if isinstance(v, TrainedVector) else v
-        if home is not None and outside.has(initial.symbol) and initial.population.name != home.name:
+    for initial in map(parameter, program.vectors):
+        if home is not None and initial.uses(outside) and initial.population.name != home.name:
             raise ProgramError(
                 f"{d.lhs} lives on {_place(home)} but uses {initial.name}, "
                 f"which lives on {_place(initial.population)}"
@@ -154,7 +175,7 @@ def _uses(program: Program) -> list[dict[int, set[Expr]]]:
     for d in program.definitions:
         needs: dict[int, set[Expr]] = {}
         for a in () if d.evolves else d.rhs.atoms(AppliedUndef):
-            if not a.args or a.args[-1] != t:
+            if not a.args or a.args[-1] not in (t, S.Zero):  # the first step is the same step at first
                 continue
             for j, e in enumerate(program.definitions):
                 if e.name == str(a.func) and (shift := _shift(program, d, e, a)) is not None:
@@ -166,7 +187,7 @@ def _uses(program: Program) -> list[dict[int, set[Expr]]]:
 def _shift(program: Program, d: Definition, e: Definition, atom: AppliedUndef) -> Expr | None:
     """The layer of ``atom`` less that of ``d.lhs``; None when ``e`` does not define ``atom``."""
     fields = (program.field_of(d.name), program.field_of(e.name))
-    if not all(x is not None and x.layered for x in fields):
+    if not all(x is not None and (x.layered or x.ordered) for x in fields):
         return S.Zero
     if _is_end(e) and _is_end(d) and (atom.args[0] - e.lhs.args[0]).is_zero is False:
         return None

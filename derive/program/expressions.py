@@ -7,7 +7,7 @@ node :class:`Product`; the one that sums over them is :class:`Mean`.  No mean-fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sympy import Add, Dummy, Expr, Function, Integer, S, Symbol, Tuple, sympify
@@ -87,21 +87,26 @@ def terms(e: Expr) -> tuple[Expr, ...]:
 class Population:
     """A set of units that grows with N.
 
-    ``ratio`` is its size over N.  ``given`` populations (the input space) carry only fixed vectors, known
-    by their inner products per unit.
+    ``ratio`` is its size over N; for a family of populations it may depend on ``ell``.  ``given``
+    populations (the input space) carry only fixed vectors, known by their inner products per unit.  With
+    ``shared`` all layers are the same units (a residual stream), so fields of different layers add up.
 
-    >>> Population("layer").at(ell + 1).site
-    ell + 1
+    >>> Population("layer", ratio=Function("a")(ell)).at(ell + 1)
+    Population(name='layer', ratio=a(ell + 1), given=False, site=ell + 1, shared=False)
     """
 
     name: str
     ratio: Expr = S.One
     given: bool = False
     site: Expr | None = None
+    shared: bool = False
 
     def at(self, site: Any) -> Population:
         """The member of a family of populations with layer index ``site``."""
-        return Population(self.name, self.ratio, self.given, sympify(site))
+        place = sympify(site)
+        old = ell if self.site is None else self.site
+        ratio = sympify(self.ratio)
+        return replace(self, ratio=ratio.xreplace({old: place}) if old != place else ratio, site=place)
 
 
 @dataclass(frozen=True)
@@ -128,12 +133,15 @@ class IndexRange:
 class Field:
     """A vector that is recomputed at every step; ``Field(...)(ell, mu, t)`` is one of its entries.
 
-    ``layered`` fields carry their population's layer index as first argument; the time comes last.
+    ``layered`` fields carry their population's layer index as first argument; the time comes last.  An
+    ``ordered`` field is computed for one value of its first index after another within a step, though all
+    of them live on the same units and use the same matrices (depth in a network with tied weights).
     """
 
     name: str
     population: Population
     layered: bool = False
+    ordered: bool = False
 
     def __call__(self, *indices: Any) -> AppliedUndef:
         return Function(self.name)(*indices)
@@ -152,8 +160,25 @@ class GivenVector:
 
 
 @dataclass(frozen=True)
+class Attribute:
+    """A number that each unit of a population keeps: the eigenvalue of a mode, a coefficient of the target.
+
+    ``lamda(k)`` is its value at the unit ``k``; averages over the population are averages over it too.
+    """
+
+    name: str
+    population: Population
+
+    def __call__(self, unit: Any = Symbol("k", integer=True, positive=True)) -> AppliedUndef:
+        return Function(self.name)(unit)
+
+
+@dataclass(frozen=True)
 class GaussianMatrix:
     """A matrix with iid N(0, variance/N) entries at initialisation, or a family of them with index ``index``.
+
+    ``others`` are further indices of the family (the offset in a convolution): ``W(ell, k)``.  A ``fresh``
+    matrix is drawn anew at every step (a batch of samples).
 
     ``sources`` names the Gaussian field that a product with the matrix (with its transpose) turns into;
     ``responses`` the response function that comes with it.  For a square matrix on one population,
@@ -168,14 +193,17 @@ class GaussianMatrix:
     symmetry: Expr = S.Zero
     sources: tuple[str, str] = ("u", "r")
     responses: tuple[str, str] | None = None
+    others: tuple[IndexRange, ...] = ()
+    fresh: bool = False
 
     @property
     def symbol(self) -> Expr:
         """``W(ell)`` for a family, ``W`` otherwise."""
-        return Function(self.name)(self.index.index) if self.index else Symbol(self.name)
+        found = [r.index for r in ((self.index,) if self.index else ()) + self.others]
+        return Function(self.name)(*found) if found else Symbol(self.name)
 
-    def __call__(self, site: Any) -> _Handle:
-        return _Handle(Function(self.name)(site))
+    def __call__(self, *members: Any) -> _Handle:
+        return _Handle(Function(self.name)(*members))
 
     def __matmul__(self, vector: Any) -> Product:
         return Product(Symbol(self.name), False, vector)
@@ -203,16 +231,31 @@ class _Handle:
 
 @dataclass(frozen=True)
 class GaussianVector:
-    """A vector parameter with iid N(0, variance) entries at initialisation; ``source`` names it in the
-    theory.
+    """A vector with iid N(0, variance) entries at initialisation; ``source`` names it in the theory.
+
+    A family of independent vectors has ``indices``: ``b(ell)`` a bias for each layer, ``w(c)`` a readout for
+    each channel.  A ``fresh`` vector is drawn anew at every step (label noise of a new batch).
     """
 
     name: str
     population: Population
     variance: Expr = S.One
     source: str = "r"
+    indices: tuple[IndexRange, ...] = ()
+    fresh: bool = False
 
     @property
-    def symbol(self) -> Symbol:
-        """The name by which definitions refer to the vector."""
-        return Symbol(self.name)
+    def symbol(self) -> Expr:
+        """The name by which definitions refer to the vector, with its indices if it is a family."""
+        if not self.indices:
+            return Symbol(self.name)
+        return Function(self.name)(*[r.index for r in self.indices])
+
+    def __call__(self, *members: Any) -> AppliedUndef:
+        return Function(self.name)(*members)
+
+    def uses(self, e: Expr) -> list[Expr]:
+        """The members of the family (or the vector itself) that ``e`` contains."""
+        if not self.indices:
+            return [self.symbol] if e.has(self.symbol) else []
+        return sorted((a for a in e.atoms(AppliedUndef) if str(a.func) == self.name), key=str)

@@ -15,6 +15,7 @@ from sympy import Expr, Function, S, Symbol, preorder_traversal, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.program.expressions import (
+    Attribute,
     Field,
     GaussianMatrix,
     GaussianVector,
@@ -56,7 +57,7 @@ class Definition:
 class Program:
     """How a network is trained.
 
-    ``scalars`` are deterministic numbers recomputed at each step (outputs, errors); ``constants`` functions
+    ``attributes`` are numbers that each unit keeps (eigenvalues of modes).  ``scalars`` are deterministic numbers recomputed at each step (outputs, errors); ``constants`` functions
     known beforehand (targets, kernels of the data).  ``notation`` maps a vector, written at ``(ell, mu,
     t)``, to the name of its correlation function; what is not named there is called ``C_<vector>``.
     ``scale`` is factored out of response functions (the papers use gamma0).  Raises :class:`ProgramError`
@@ -75,6 +76,7 @@ class Program:
     matrices: tuple[GaussianMatrix | TrainedMatrix, ...] = ()
     vectors: tuple[GaussianVector | TrainedVector, ...] = ()
     given: tuple[GivenVector, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
     scalars: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
     notation: Mapping[Expr, str] = field(default_factory=dict)
@@ -96,6 +98,10 @@ class Program:
         """The given vector called ``name``, or None."""
         return next((x for x in self.given if x.name == name), None)
 
+    def attribute_of(self, name: str) -> Attribute | None:
+        """The attribute called ``name``, or None."""
+        return next((x for x in self.attributes if x.name == name), None)
+
     def matrix_of(self, product: Product) -> GaussianMatrix | TrainedMatrix:
         """The matrix a product uses.  Raises :class:`ProgramError` if the program has none of that name."""
         name = str(product.matrix.func) if product.matrix.args else str(product.matrix)
@@ -110,15 +116,17 @@ class Program:
         Raises :class:`ProgramError` when its fields live on different ones.
         """
         found: dict[tuple[str, Expr | None], Population] = {}
-        for atom in vector.atoms(AppliedUndef):
+        for atom in sorted(vector.atoms(AppliedUndef), key=str):
             name = str(atom.func)
             if (x := self.field_of(name)) is not None:
                 population = x.population.at(atom.args[0]) if x.layered else x.population
-            elif (v := self.given_of(name)) is not None:
+            elif (v := self.given_of(name) or self.attribute_of(name)) is not None:
                 population = v.population
             else:
                 continue
-            found[(population.name, population.site)] = population
+            if population.shared and (population.name, None) in found:
+                continue  # one of several layers of the same units; the first one names the place
+            found[(population.name, None if population.shared else population.site)] = population
         if len(found) != 1:
             places = sorted(f"{n}({i})" if i is not None else n for n, i in found) or ["none"]
             raise ProgramError(
@@ -156,14 +164,17 @@ class Program:
         """Apply ``fun`` to every expression in the program."""
 
         def pop(p: Population) -> Population:
-            return p if p.site is None else p.at(fun(p.site))
+            return replace(p, ratio=fun(sympify(p.ratio)), site=None if p.site is None else fun(p.site))
 
         def ranges(rs: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
             return tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in rs)
 
         def gauss(m: GaussianMatrix) -> GaussianMatrix:
             index = ranges((m.index,))[0] if m.index else None
-            return replace(m, rows=pop(m.rows), cols=pop(m.cols), index=index)
+            variance, others = fun(sympify(m.variance)), ranges(m.others)
+            return replace(
+                m, rows=pop(m.rows), cols=pop(m.cols), index=index, variance=variance, others=others
+            )
 
         def matrix(m: GaussianMatrix | TrainedMatrix) -> GaussianMatrix | TrainedMatrix:
             if isinstance(m, GaussianMatrix):
@@ -172,15 +183,20 @@ class Program:
             moved = Outer(fun(u.coefficient), fun(u.left), fun(u.right), ranges(u.over))
             return replace(m, initial=gauss(m.initial), update=moved)
 
+        def start(v: GaussianVector) -> GaussianVector:
+            variance = fun(sympify(v.variance))
+            return replace(v, population=pop(v.population), variance=variance, indices=ranges(v.indices))
+
         def vector(v: GaussianVector | TrainedVector) -> GaussianVector | TrainedVector:
             if isinstance(v, GaussianVector):
-                return replace(v, population=pop(v.population))
+                return start(v)
             u = v.update
             moved = Along(fun(u.coefficient), fun(u.vector), ranges(u.over))
-            return replace(v, initial=replace(v.initial, population=pop(v.initial.population)), update=moved)
+            return replace(v, initial=start(v.initial), update=moved)
 
         return replace(
             self,
+            fields=tuple(replace(x, population=pop(x.population)) for x in self.fields),
             definitions=tuple(
                 replace(d, lhs=fun(d.lhs), rhs=fun(d.rhs), ranges=ranges(d.ranges)) for d in self.definitions
             ),
@@ -220,12 +236,17 @@ def gaussian(m: GaussianMatrix | TrainedMatrix) -> GaussianMatrix:
     return m.initial if isinstance(m, TrainedMatrix) else m
 
 
+def parameter(v: GaussianVector | TrainedVector) -> GaussianVector:
+    """The vector at initialisation."""
+    return v.initial if isinstance(v, TrainedVector) else v
+
+
 def _needed_positions(program: Program) -> dict[str, set[int]]:
     names = {x.name for x in program.fields} | set(program.scalars)
     kept: dict[str, set[int]] = {n: set() for n in names}
     for d in program.definitions:
         for i, arg in enumerate(d.lhs.args):
-            layered = (x := program.field_of(d.name)) is not None and x.layered and i == 0
+            layered = (x := program.field_of(d.name)) is not None and (x.layered or x.ordered) and i == 0
             if layered or arg == t:
                 kept[d.name].add(i)
     changed = True
@@ -248,4 +269,4 @@ def _needed_positions(program: Program) -> dict[str, set[int]]:
     return kept
 
 
-__all__ = ["Definition", "Mean", "Program", "ProgramError", "gaussian"]
+__all__ = ["Definition", "Mean", "Program", "ProgramError", "gaussian", "parameter"]

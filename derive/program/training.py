@@ -1,6 +1,6 @@
 """How weights remember: training rules, and the low-rank updates they accumulate.
 
-A trained weight is ``W(t) = m(t) W(0) + sum_{s<t} k(t, s) U(s)``.  The rule supplies the memory ``m`` and
+A trained weight is ``W(t) = m(t) W(0) + sum_{s<t} k(t, s) U(s)``, plus Gaussian noise if the rule injects any.  The rule supplies the memory ``m`` and
 ``k`` and says whether steps are counted or time flows; the program supplies the update ``U``.
 """
 
@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sympy import Expr, Function, Integral, S, Sum, Symbol, sympify
+from sympy import Expr, Function, Integral, Matrix, S, Sum, Symbol, sympify
 
 from derive.program.expressions import GaussianMatrix, GaussianVector, IndexRange
+from derive.program.memory import LinearSystem
 
 
 class TrainingRule(Protocol):
@@ -26,34 +27,113 @@ class TrainingRule(Protocol):
         """``(m(t), k(t, s))``: what is left of W(0), and the weight of the update made at ``past``."""
         ...
 
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """The covariance of W(t) and W(s) that noise injected during training adds, entry by entry."""
+        ...
+
 
 @dataclass(frozen=True)
 class GradientDescent:
-    """Exact discrete steps ``W(t+1) = W(t) + rate U(t)``.
+    """Exact discrete steps ``W(t+1) = (1 - decay) W(t) + rate U(t) + sqrt(diffusion) xi(t)``.
+
+    ``decay`` is the share of a weight lost in a step (learning rate times weight decay) and ``diffusion``
+    the variance that noise adds to it.  The memory is that of this recursion, see :mod:`.memory`.
 
     >>> from sympy.abc import t, s
     >>> GradientDescent(Symbol("eta")).memory(t, s)
     (1, eta)
+    >>> GradientDescent(Symbol("eta"), decay=Symbol("lam")).memory(t, s)
+    ((1 - lam)**t, eta*(1 - lam)**(-s + t - 1))
     """
 
     rate: Expr
+    decay: Expr = S.Zero
+    diffusion: Expr = S.Zero
     discrete: bool = True
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """Nothing is forgotten and every update counts alike."""
-        return S.One, sympify(self.rate)
+        """What the recursion makes of W(0) and of one update."""
+        system = LinearSystem(1 - sympify(self.decay), sympify(self.rate), sympify(self.diffusion))
+        return system.steps(time, past)
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """The noise of all steps before both times."""
+        return LinearSystem(1 - sympify(self.decay), S.One, sympify(self.diffusion)).step_noise(time, past)
 
 
 @dataclass(frozen=True)
 class GradientFlow:
-    """Continuous time, ``dW/dt = rate U(t)``; ``rate`` is 1 for the summed loss, 1/P for its mean."""
+    """Continuous time, ``dW = (rate U - decay W) dt + sqrt(diffusion) dB``; ``rate`` is 1 for the summed loss,
+    1/P for its mean.
 
+    >>> from sympy.abc import t, s
+    >>> GradientFlow(decay=Symbol("lam")).memory(t, s)
+    (exp(-lam*t), exp(-lam*(-s + t)))
+    """
+
+    rate: Expr = S.One
+    decay: Expr = S.Zero
+    diffusion: Expr = S.Zero
+    discrete: bool = False
+
+    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+        """What the differential equation makes of W(0) and of one update."""
+        system = LinearSystem(-sympify(self.decay), sympify(self.rate), sympify(self.diffusion))
+        return system.flow(time, past)
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """The noise of all moments before both times."""
+        return LinearSystem(-sympify(self.decay), S.One, sympify(self.diffusion)).flow_noise(time, past)
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """Heavy-ball steps ``Q(t+1) = momentum Q(t) + U(t)``, ``W(t+1) = (1 - decay) W(t) + rate Q(t+1)``.
+
+    >>> from sympy.abc import t, s
+    >>> m, k = Momentum(Symbol("eta"), Symbol("beta")).memory(t, s)
+    >>> m, k.subs(s, t - 1).simplify(), k.subs(s, t - 2).simplify()
+    (1, eta, eta*(beta + 1))
+    """
+
+    rate: Expr
+    momentum: Expr
+    decay: Expr = S.Zero
+    discrete: bool = True
+
+    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+        """What the two recursions make of W(0) and of one update."""
+        rate, m, decay = map(sympify, (self.rate, self.momentum, self.decay))
+        system = LinearSystem(Matrix([[1 - decay, rate * m], [S.Zero, m]]), Matrix([rate, S.One]))
+        return system.steps(time, past)
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """There is none."""
+        return S.Zero
+
+
+@dataclass(frozen=True)
+class MomentumFlow:
+    """The continuous limit ``beta dQ/dt = -Q + rate U``, ``dW/dt = Q`` (selfconsistent2023 L.1).
+
+    >>> from sympy.abc import t, s
+    >>> MomentumFlow(Symbol("beta", positive=True)).memory(t, s)
+    (1, 1 - exp(-(-s + t)/beta))
+    """
+
+    momentum: Expr
     rate: Expr = S.One
     discrete: bool = False
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """As for descent; the sum over steps has become an integral."""
-        return S.One, sympify(self.rate)
+        """What the two differential equations make of W(0) and of one update."""
+        m = sympify(self.momentum)
+        system = LinearSystem(Matrix([[S.Zero, S.One], [S.Zero, -1 / m]]), Matrix([S.Zero, self.rate / m]))
+        return system.flow(time, past)
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """There is none."""
+        return S.Zero
 
 
 @dataclass(frozen=True)
@@ -71,6 +151,20 @@ class Multistep:
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """The weight stays a symbol ``w(t, s)``; numerics supplies its table."""
         return S.One, self.rate * Function(self.weight)(time, past)
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """There is none."""
+        return S.Zero
+
+
+def entry_covariance(rule: TrainingRule, time: Expr, past: Expr) -> Expr:
+    """The covariance of one entry of the random part of W at two times, in units of its initial variance.
+
+    >>> from sympy.abc import t, s
+    >>> entry_covariance(GradientDescent(Symbol("eta")), t, s)
+    1
+    """
+    return rule.memory(time, past)[0] * rule.memory(past, time)[0] + rule.noise(time, past)
 
 
 def accumulate(
