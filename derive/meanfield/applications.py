@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sympy import Expr, Function, S, Symbol
+from sympy import Expr, Function, KroneckerDelta, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.causality import Pair, Use, equal_time_pairs
@@ -24,9 +24,10 @@ from derive.program.expressions import (
     ell,
     s,
     t,
+    terms,
 )
 from derive.program.program import Definition, Program, ProgramError, gaussian
-from derive.program.training import TrainedMatrix, TrainedVector
+from derive.program.training import TrainedMatrix, TrainedVector, entry_covariance
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,9 @@ class Application:
     ``vector``.
 
     ``layers`` holds the range of the layer index, when the definition is of a family; ``indices`` all the
-    other indices of the definition.
+    other indices of the definition.  ``summed`` are further indices of the matrix family over which the
+    definition adds up products (the offsets of a convolution): all its members act together, like one
+    matrix on stacked vectors.
     """
 
     product: Product
@@ -47,11 +50,18 @@ class Application:
     layers: tuple[IndexRange, ...] = ()
     indices: tuple[Symbol, ...] = ()
     source_name: str = ""
+    summed: tuple[IndexRange, ...] = ()
 
     @property
     def transposed(self) -> bool:
         """True for a backward use."""
         return self.product.transposed
+
+    def entries(self, time: Expr = t, past: Expr = s) -> Expr:
+        """The covariance of an entry of the random matrix at two times, in units of its initial variance."""
+        if self.matrix.fresh:
+            return KroneckerDelta(time, past)
+        return entry_covariance(self.trained.rule, time, past) if self.trained else S.One
 
     @property
     def gives(self) -> Population:
@@ -79,7 +89,10 @@ class Application:
         shift = {ell: ell + (site - self.member)}
         v = self.vector
         moved = Vector(
-            v.body.xreplace(shift), v.site.xreplace(shift) if v.site is not None else None, v.ranges
+            v.body.xreplace(shift),
+            v.site.xreplace(shift) if v.site is not None else None,
+            v.ranges,
+            tuple(x.xreplace(shift) for x in v.arguments),
         )
         layers = tuple(
             IndexRange(r.index, r.lower + self.member - site, r.upper + self.member - site)
@@ -94,13 +107,13 @@ class Application:
     def flat(self) -> Use:
         """The use as causality sees it."""
         v = self.canonical().vector
-        body = v.body.xreplace(dict(zip(v.indices, _SLOTS, strict=False)))
+        body = v.plain.xreplace(dict(zip(v.indices, _SLOTS, strict=False)))
         return Use(self.matrix.name, self.transposed, self.gives_field, body)
 
     def same_use(self, other: Application) -> bool:
         """Do two definitions contain the same product?"""
         a, b = self.canonical(), other.canonical()
-        bodies = {x.vector.body.xreplace(dict(zip(x.vector.indices, _SLOTS, strict=False))) for x in (a, b)}
+        bodies = {x.vector.plain.xreplace(dict(zip(x.vector.indices, _SLOTS, strict=False))) for x in (a, b)}
         return (a.matrix, a.transposed, a.member) == (b.matrix, b.transposed, b.member) and len(bodies) == 1
 
     def meets(self, other: Application) -> bool:
@@ -143,6 +156,43 @@ class Parameter:
     lhs: AppliedUndef
     ranges: tuple[IndexRange, ...]
     source_name: str = ""
+    member: Expr = S.One
+
+    def covariance(self, other: Parameter, names: dict[Symbol, Symbol], time: Expr = t, past: Expr = s) -> Expr:
+        """The covariance of this use with ``other`` at another time, its indices renamed by ``names``.
+
+        Different members of a family are independent.
+        """
+        value = sympify(self.initial.variance)
+        for x, y in zip(self.member.args, other.member.args, strict=True):
+            value *= KroneckerDelta(x, y.xreplace(names))
+        if self.initial.fresh:
+            return value * KroneckerDelta(time, past)
+        return value * (entry_covariance(self.trained.rule, time, past) if self.trained else 1)
+
+    def update(self, time: Expr = t, past: Expr = s) -> tuple[tuple[IndexRange, ...], Expr]:
+        """What training adds at ``past`` to this member: the indices summed over, and one term."""
+        assert self.trained is not None
+        u = self.trained.update
+        own = {r.index: x for r, x in zip(self.initial.indices, self.member.args, strict=True)}
+        names, over = apart(u.over, self.indices)
+        value = (u.coefficient * u.vector).xreplace(names).xreplace(own)
+        return over, value.xreplace({time: past})
+
+    def meets(self, other: Parameter) -> bool:
+        """Can the two be the same numbers?"""
+        if self.initial != other.initial:
+            return False
+        for x, y in zip(self.member.args, other.member.args, strict=True):
+            if _disjoint(self.bounds(x), other.bounds(y)):
+                return False
+        return True
+
+    def bounds(self, place: Expr) -> tuple[Expr, Expr]:
+        """The first and the last value of an index expression over the definition's ranges."""
+        low = {r.index: r.lower for r in self.ranges}
+        high = {r.index: r.upper for r in self.ranges}
+        return place.xreplace(low), place.xreplace(high)
 
     def source(self, time: Expr = t, taken: Iterable[Symbol] | None = None) -> AppliedUndef:
         """The Gaussian field: the parameter's initial value, with the layer of what it enters."""
@@ -199,9 +249,8 @@ def read(program: Program) -> Reading:
         found = []
         for v in program.vectors:
             initial, trained = (v.initial, v) if isinstance(v, TrainedVector) else (v, None)
-            if d.rhs.has(initial.symbol):
-                ranges = tuple(r for r in d.ranges if d.lhs.has(r.index))
-                found.append(Parameter(initial, trained, d.lhs, ranges))
+            ranges = tuple(r for r in d.ranges if d.lhs.has(r.index))
+            found += [Parameter(initial, trained, d.lhs, ranges, member=x) for x in initial.uses(d.rhs)]
         reading.parameters[d] = found
     _name_sources(reading)
     return reading
@@ -211,12 +260,34 @@ def _application(program: Program, d: Definition, product: Product) -> Applicati
     m = program.matrix_of(product)
     matrix = gaussian(m)
     v = vector(program, product.vector, d.ranges)
+    summed = _summed(d, product, matrix)
     i = member(matrix, product)
     layers = tuple(r for r in d.ranges if r.index == ell and i.has(ell))
     indices = tuple(r.index for r in d.ranges if r.index != ell)
     return Application(
-        product, matrix, m if isinstance(m, TrainedMatrix) else None, v, i, d.name, layers, indices
+        product,
+        matrix,
+        m if isinstance(m, TrainedMatrix) else None,
+        v,
+        i,
+        d.name,
+        layers,
+        indices,
+        summed=summed,
     )
+
+
+def _summed(d: Definition, product: Product, matrix: GaussianMatrix) -> tuple[IndexRange, ...]:
+    """The ranges of further family indices over which the definition sums the product."""
+    if not matrix.others:
+        return ()
+    found = next((x for x in terms(d.rhs) if x.has(product)), S.Zero)
+    limits = [IndexRange(*lim) for lim in found.limits] if isinstance(found, Sum) else []
+    own = product.matrix.args[-len(matrix.others) :]
+    if tuple(limits) != matrix.others or own != tuple(r.index for r in matrix.others):
+        over = ", ".join(str(tuple(r.limits)) for r in matrix.others)
+        raise ProgramError(f"{d.lhs} uses members of {matrix.name}: write Sum({matrix.symbol} @ ..., {over})")
+    return matrix.others
 
 
 def nonempty(definitions: tuple[Definition, ...]) -> tuple[Definition, ...]:

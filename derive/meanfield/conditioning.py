@@ -7,7 +7,9 @@ rows R,
     (M^T b_j)(t) = r_j(t) + sum_i sum_s s2 r <d b_j(t)/d u_i(s)> a_i(s),
     <u_i(t) u_k(s)> = s2 c <a_i(t) a_k(s)>,   <r_j(t) r_k(s)> = s2 r <b_j(t) b_k(s)>
 
-with c = |C|/N, r = |R|/N.  When M is square and M_ij is correlated with M_ji by tau, every use sees tau
+with c = |C|/N, r = |R|/N.  Where the random part of M changes in time, entries with covariance c(t, s) put
+c(t, s) beside s2 (a batch drawn anew: delta_ts; weights that decay and diffuse: m(t) m(s) + noise), and a
+family of matrices that acts through the sum of its products counts as one on stacked vectors.  When M is square and M_ij is correlated with M_ji by tau, every use sees tau
 times the same terms from uses of the same orientation.  A trained weight adds its memory, whose product with
 a field is an order parameter times the update's own vector.
 """
@@ -19,7 +21,7 @@ from itertools import combinations
 from sympy import Expr, Integral, S, Sum, sympify
 from sympy.core.function import AppliedUndef, Derivative
 
-from derive.meanfield.applications import Application, Parameter, apart, overlap, read
+from derive.meanfield.applications import Application, Parameter, overlap, read
 from derive.meanfield.averages import Average
 from derive.meanfield.names import primed_apart
 from derive.meanfield.tangent import tangent_kernel
@@ -83,11 +85,11 @@ class _Derivation:
         products = [a for a in self.reading.products[d] if part.has(a.product)]
         if products:
             a = products[0]
-            factor = part / a.product
+            factor = (part.function if isinstance(part, Sum) else part) / a.product
             return [self.scaled(factor, x) for x in self.condition(a)]
         for v in self.reading.parameters[d]:
-            if part.has(v.initial.symbol):
-                factor = part / v.initial.symbol
+            if part.has(v.member):
+                factor = part / v.member
                 return [self.scaled(factor, x) for x in self.parameter(d, v)]
         expr = part.replace(lambda e: isinstance(e, Mean), lambda e: Average(e.args[0]))
         return [Term(expr, "definition", rule="as defined")]
@@ -105,11 +107,10 @@ class _Derivation:
 
     def condition(self, a: Application) -> list[Term]:
         """The source, the responses and the memory that stand for ``M(t) a(t)``."""
-        kept, _ = a.trained.rule.memory(t, s) if a.trained else (S.One, S.One)
         self.add_source(a)
-        terms = [Term(kept * a.source(), "source", a.matrix.name, "Gaussian part of the product")]
+        terms = [Term(a.source(), "source", a.matrix.name, "Gaussian part of the product")]
         for b in self.partners(a):
-            terms.append(self.response(a, b, kept))
+            terms += self.response(a, b)
         if a.trained is not None:
             terms.append(self.memory(a, a.trained))
         return terms
@@ -126,33 +127,33 @@ class _Derivation:
         key = str(a.source())
         if key in self.sources:
             return
-        w = a.past(a.indices)
-        covariance = a.matrix.variance * a.acts_on.ratio * self.registry.correlation(a.vector, w.vector)
+        self.sources[key] = self.covariance(a, a, S.One)
+
+    def covariance(self, a: Application, b: Application, strength: Expr) -> Source:
+        """``<u_a(t) u_b(s)> = s2 c c(t, s) <a(t) b(s)>``, summed over the members that act together."""
+        w = b.past(a.indices)
+        each = a.matrix.variance * a.acts_on.ratio * self.registry.correlation(a.vector, w.vector)
+        whole = Sum(each, *[r.limits for r in a.summed]) if a.summed else each
         ranges = (*a.layers, *a.vector.ranges, *w.vector.ranges)
-        self.sources[key] = Source(a.source(), w.source(s), covariance, ranges, a.matrix.name)
+        return Source(a.source(), w.source(s), strength * a.entries() * whole, ranges, a.matrix.name)
 
     def shared_matrices(self) -> None:
         """Uses of one matrix, of a symmetric one and its transpose, or of one vector: correlated sources."""
         for a, b in combinations([x.canonical() for x in self.uses], 2):
-            strength = a.matrix.variance * (1 if a.transposed == b.transposed else a.matrix.symmetry)
+            strength = sympify(1 if a.transposed == b.transposed else a.matrix.symmetry)
             if strength != 0 and a.meets(b):
-                w = b.past(a.indices)
-                covariance = strength * a.acts_on.ratio * self.registry.correlation(a.vector, w.vector)
-                ranges = (*a.layers, *a.vector.ranges, *w.vector.ranges)
-                self.sources[f"{a.source()}, {b.source()}"] = Source(
-                    a.source(), w.source(s), covariance, ranges, a.matrix.name
-                )
+                self.sources[f"{a.source()}, {b.source()}"] = self.covariance(a, b, strength)
         for v, x in combinations(self.reading.entries, 2):
-            if v.initial == x.initial and v.source() != x.source():
+            if v.meets(x) and v.source() != x.source():
                 self.sources[f"{v.source()}, {x.source()}"] = self.parameter_source(v, x)
 
-    def response(self, a: Application, b: Application, kept: Expr) -> Term:
-        """``sum_j sum_s s2 c <d a(t)/d source_b(s)> b_j(s)``."""
+    def response(self, a: Application, b: Application) -> list[Term]:
+        """``sum_j sum_s s2 c c(t, s) <d a(t)/d source_b(s)> b_j(s)``; nothing if it would need a lost matrix."""
         past = b.at(a.member).past(a.indices)
         instant = (a.flat().key, b.flat().key) in self.reading.instant
-        strength = (
-            a.matrix.variance * a.acts_on.ratio * (1 if a.transposed != b.transposed else a.matrix.symmetry)
-        )
+        if a.matrix.fresh and not instant:
+            return []
+        sign = 1 if a.transposed != b.transposed else a.matrix.symmetry
         name, index = self.registry.response_name(a, b, self.uses)
         function = self.registry.response(
             name,
@@ -163,31 +164,33 @@ class _Derivation:
             past.vector,
             "past" if instant else "strict",
         )
-        integrand = kept * strength * function * past.vector.body
-        rule = "response of the vector to the opposite use of the matrix" + (
-            ", equal time included" if instant else ""
-        )
-        summed = _over(integrand, past.vector.ranges, self.program.rule, instant)
-        return Term(summed, "response", a.matrix.name, rule)
+        each = a.matrix.variance * a.acts_on.ratio * sign * function * past.vector.body
+        ranges = (*a.summed, *past.vector.ranges)
+        rule = "response of the vector to the opposite use of the matrix"
+        if a.matrix.fresh:  # only the step at which the matrix was drawn knows it
+            now = each.xreplace({s: t})
+            summed = Sum(now, *[r.limits for r in ranges]) if ranges else now
+            return [Term(summed, "response", a.matrix.name, f"{rule}, at the step at which it is drawn")]
+        summed = _over(a.entries() * each, ranges, self.program.rule, instant)
+        return [Term(summed, "response", a.matrix.name, rule + (", equal time included" if instant else ""))]
 
     def memory(self, a: Application, trained: TrainedMatrix) -> Term:
         """``sum_s k(t, s) U(s) a(t)``: the update's vector times the overlap of the other one with ``a``."""
         _, weight = trained.rule.memory(t, s)
         value, stays, over = overlap(self.reading, a)
         integrand = weight * stays * a.acts_on.ratio * value
-        return Term(_over(integrand, over, trained.rule), "memory", a.matrix.name, "update met by the vector")
+        summed = _over(integrand, (*a.summed, *over), trained.rule)
+        return Term(summed, "memory", a.matrix.name, "update met by the vector")
 
     def parameter(self, d: Definition, v: Parameter) -> list[Term]:
         """A vector parameter: its Gaussian start and what training has added."""
-        kept, weight = v.trained.rule.memory(t, s) if v.trained else (S.One, S.One)
         self.sources[str(v.source())] = self.parameter_source(v, v)
-        terms = [Term(kept * v.source(), "source", v.initial.name, "value at initialisation")]
+        terms = [Term(v.source(), "source", v.initial.name, "value at initialisation")]
         if v.trained is not None:
-            u = v.trained.update
-            names, over = apart(u.over, v.indices)
-            integrand = weight * (u.coefficient * u.vector).xreplace({**names, t: s})
+            _, weight = v.trained.rule.memory(t, s)
+            over, update = v.update(t, s)
             terms.append(
-                Term(_over(integrand, over, v.trained.rule), "memory", v.initial.name, "updates so far")
+                Term(_over(weight * update, over, v.trained.rule), "memory", v.initial.name, "updates so far")
             )
         return terms
 
@@ -197,7 +200,7 @@ class _Derivation:
         names = {i: primed_apart(i, v.indices) for i in x.indices}
         doubled = tuple(IndexRange(names[r.index], r.lower, r.upper) for r in x.ranges if r.index in names)
         partner = x.source(s, v.indices)
-        return Source(v.source(), partner, sympify(v.initial.variance), (*v.ranges, *doubled), v.initial.name)
+        return Source(v.source(), partner, v.covariance(x, names), (*v.ranges, *doubled), v.initial.name)
 
 
 def _over(

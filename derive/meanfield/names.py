@@ -40,34 +40,51 @@ def primed_apart(index: Symbol, taken: Iterable[Symbol]) -> Symbol:
 
 @dataclass(frozen=True)
 class Vector:
-    """A vector as an order parameter sees it: an expression, its layer, and its free indices."""
+    """A vector as an order parameter sees it: an expression, its layer, and its free indices.
+
+    ``arguments`` says where each index is taken: ``a + k`` for the index a of ``phi(h(ell, mu, a + k, t))``.
+    """
 
     body: Expr
     site: Expr | None
     ranges: tuple[IndexRange, ...]
+    arguments: tuple[Expr, ...] = ()
 
     @property
     def indices(self) -> tuple[Symbol, ...]:
         """Sample-like indices, in order."""
         return tuple(r.index for r in self.ranges)
 
+    @property
+    def plain(self) -> Expr:
+        """The body with every index taken where it is called: ``phi(h(ell, mu, a, t))``."""
+        moved = {x: i for x, i in zip(self.arguments, self.indices, strict=True) if x != i}
+        return self.body.xreplace(moved) if moved else self.body
+
     def past(self, taken: Iterable[Symbol] = ()) -> Vector:
         """The same vector at the time ``s``, with primed indices, none of them ``taken``."""
         names = {i: primed_apart(i, taken) for i in self.indices}
         ranges = tuple(IndexRange(names[r.index], r.lower, r.upper) for r in self.ranges)
-        return Vector(self.body.xreplace({**names, t: s}), self.site, ranges)
+        arguments = tuple(x.xreplace(names) for x in self.arguments)
+        return Vector(self.body.xreplace({**names, t: s}), self.site, ranges, arguments)
 
 
 def vector(program: Program, body: Expr, ranges: tuple[IndexRange, ...]) -> Vector:
     """Bring ``body`` to the layer ``ell`` and keep the ranges of the indices that occur in it."""
     site = program.site_of(body).site
     kept = tuple(r for r in ranges if r.index != ell and body.has(r.index))
-    return Vector(body, site, kept)
+    return Vector(body, site, kept, tuple(_taken_at(body, r.index) for r in kept))
+
+
+def _taken_at(body: Expr, index: Symbol) -> Expr:
+    """The one place where an index is taken, such as ``a + k``; the index itself if there is no such place."""
+    places = {x for a in body.atoms(AppliedUndef) for x in a.args if x.has(index) and not x.atoms(AppliedUndef)}
+    return places.pop() if len(places) == 1 else index
 
 
 def canonical(v: Vector) -> Expr:
     """``v`` at layer ``ell`` with indices from a fixed list, so that equal vectors look equal."""
-    body = v.body
+    body = v.plain
     if v.site is not None:
         shift = v.site - ell
         if v.site.has(ell):
@@ -121,7 +138,7 @@ class Registry:
         """
         a, b = canonical(v), canonical(w)
         if isinstance(a, AppliedUndef) and (given := self.program.given_of(str(a.func))) is not None:
-            return Function(given.kernel)(*v.indices, *w.indices)
+            return Function(given.kernel)(*v.arguments, *w.arguments)
         named = {
             canonical(vector(self.program, k, _all_ranges(k))): n for k, n in self.program.notation.items()
         }
@@ -132,7 +149,7 @@ class Registry:
         if a != b and default_sort_key(b) < default_sort_key(a):  # <a b> and <b a> are one order parameter
             return self.correlation(w, v, past, time)
         self._define_correlation(name, a, b, v, w)
-        return Function(name)(*site, *v.indices, *w.indices, time, past)
+        return Function(name)(*site, *v.arguments, *w.arguments, time, past)
 
     def _define_correlation(self, name: str, a: Expr, b: Expr, v: Vector, w: Vector) -> None:
         if name in self.found:
@@ -189,10 +206,10 @@ class Registry:
         site = () if index is None else (index,)
         symbol = Function(name)(*site, *v.indices, *w.indices, t, s)
         if str(symbol) not in self.found:
-            definition = Average(Response(v.body, source)) / scale
+            definition = Average(Response(v.plain, source)) / scale
             ranges = (*((layers,) if layers else ()), *v.ranges, *w.ranges)
             self.found[str(symbol)] = OrderParameter(symbol, definition, "response", ranges, causal)
-        return scale * symbol
+        return scale * Function(name)(*site, *v.arguments, *w.indices, t, s)
 
 
 def _plain_head(body: Expr) -> str:

@@ -112,20 +112,20 @@ def _check_rules(program: Program) -> None:
     for w in program.trained():
         if not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
             raise ProgramError(
-                f"{w.name} is trained by {w.rule!r}, which has no memory W(t) = m(t) W(0) + sum_s k(t, s) U(s): "
-                "only rules linear in the updates (descent, flow, momentum, decay, noise, linear multistep) "
+                f"{w.name} is trained by {w.rule!r}, which gives W(t) = m(t) W(0) + sum_s k(t, s) U(s) no m and k. "
+                "Only rules linear in the updates (descent, flow, momentum, decay, noise, linear multistep) "
                 "have a mean-field theory of this kind; adaptive optimisers such as Adam do not"
             )
         if w.rule.discrete != program.rule.discrete:
             raise ProgramError(f"{w.name} and the program disagree on whether time counts steps")
-    for x in (*map(gaussian, program.matrices), *map(parameter, program.vectors)):
-        if x.fresh and not program.rule.discrete:
-            raise ProgramError(
-                f"{x.name} is drawn anew at every step, but time flows: use a rule that counts steps"
-            )
-    for w in program.trained():
         if w.initial.fresh:
             raise ProgramError(f"{w.name} is drawn anew at every step, so nothing can train it")
+    drawn = [m.name for m in map(gaussian, program.matrices) if m.fresh]
+    drawn += [v.name for v in map(parameter, program.vectors) if v.fresh]
+    if drawn and not program.rule.discrete:
+        raise ProgramError(
+            f"{drawn[0]} is drawn anew at every step, but time flows: use a rule that counts steps"
+        )
 
 
 def _check_places(program: Program, d: Definition) -> None:

@@ -169,7 +169,7 @@ class Attribute:
     name: str
     population: Population
 
-    def __call__(self, unit: Any = Symbol("k", integer=True, positive=True)) -> AppliedUndef:
+    def __call__(self, unit: Any) -> AppliedUndef:
         return Function(self.name)(unit)
 
 

@@ -1,8 +1,8 @@
 """What a linear recursion remembers: the weight with which W(0) and each update enter W(t).
 
-A training rule is a linear system ``z(t+1) = A z(t) + b U(t) + n xi(t)`` (or the differential equation with the
-same right-hand side) for the weight and whatever it carries along (a velocity); the weight is the first
-component and the only one that starts from W(0).  Memories are its solutions, never written down.
+A training rule is a linear system ``z(t+1) = A z(t) + b U(t) + n xi(t)`` (or the differential equation with
+the same right-hand side) for the weight and whatever it carries along (a velocity); the weight is the
+first component and the only one that starts from W(0).  Memories are its solutions, never written down.
 """
 
 from __future__ import annotations

@@ -57,12 +57,14 @@ class Definition:
 class Program:
     """How a network is trained.
 
-    ``attributes`` are numbers that each unit keeps (eigenvalues of modes).  ``scalars`` are deterministic numbers recomputed at each step (outputs, errors); ``constants`` functions
-    known beforehand (targets, kernels of the data).  ``notation`` maps a vector, written at ``(ell, mu,
-    t)``, to the name of its correlation function; what is not named there is called ``C_<vector>``.
-    ``scale`` is factored out of response functions (the papers use gamma0).  Raises :class:`ProgramError`
-    when a definition uses something undefined, a matrix is applied to a vector of another population, or a
-    field depends on itself within a step.
+    ``attributes`` are numbers that each unit keeps (eigenvalues of modes).  ``scalars`` are deterministic
+    numbers recomputed at each step (outputs, errors); ``constants`` functions known beforehand (targets,
+    kernels of the data).  ``notation`` maps a vector, written at ``(ell, mu, t)``, to the name of its
+    correlation function; what is not named there is called ``C_<vector>``.  ``scale`` is factored out of
+    response functions (the papers use gamma0).
+
+    Raises :class:`ProgramError` when a definition uses something undefined, a matrix is applied to a vector
+    of another population, a field depends on itself within a step, or a rule has no linear memory.
 
     >>> from derive.program import mlp
     >>> [d.name for d in mlp(3).causal_order()]

@@ -1,7 +1,8 @@
 """How weights remember: training rules, and the low-rank updates they accumulate.
 
-A trained weight is ``W(t) = m(t) W(0) + sum_{s<t} k(t, s) U(s)``, plus Gaussian noise if the rule injects any.  The rule supplies the memory ``m`` and
-``k`` and says whether steps are counted or time flows; the program supplies the update ``U``.
+A trained weight is ``W(t) = m(t) W(0) + sum_{s<t} k(t, s) U(s)``, plus Gaussian noise if the rule injects
+any.  The rule supplies the memory ``m`` and ``k`` and says whether
+steps are counted or time flows; the program supplies the update ``U``.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ class GradientDescent:
 
 @dataclass(frozen=True)
 class GradientFlow:
-    """Continuous time, ``dW = (rate U - decay W) dt + sqrt(diffusion) dB``; ``rate`` is 1 for the summed loss,
-    1/P for its mean.
+    """Continuous time, ``dW = (rate U - decay W) dt + sqrt(diffusion) dB``.
+
+    ``rate`` is 1 for the summed loss, 1/P for its mean.
 
     >>> from sympy.abc import t, s
     >>> GradientFlow(decay=Symbol("lam")).memory(t, s)
