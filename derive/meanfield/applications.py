@@ -158,7 +158,9 @@ class Parameter:
     source_name: str = ""
     member: Expr = S.One
 
-    def covariance(self, other: Parameter, names: dict[Symbol, Symbol], time: Expr = t, past: Expr = s) -> Expr:
+    def covariance(
+        self, other: Parameter, names: dict[Symbol, Symbol], time: Expr = t, past: Expr = s
+    ) -> Expr:
         """The covariance of this use with ``other`` at another time, its indices renamed by ``names``.
 
         Different members of a family are independent.

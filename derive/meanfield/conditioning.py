@@ -9,9 +9,10 @@ rows R,
 
 with c = |C|/N, r = |R|/N.  Where the random part of M changes in time, entries with covariance c(t, s) put
 c(t, s) beside s2 (a batch drawn anew: delta_ts; weights that decay and diffuse: m(t) m(s) + noise), and a
-family of matrices that acts through the sum of its products counts as one on stacked vectors.  When M is square and M_ij is correlated with M_ji by tau, every use sees tau
-times the same terms from uses of the same orientation.  A trained weight adds its memory, whose product with
-a field is an order parameter times the update's own vector.
+family of matrices that acts through the sum of its products counts as one on stacked vectors.  When M is
+square and M_ij is correlated with M_ji by tau, every use sees tau times the same terms from uses of the
+same orientation.  A trained weight adds its memory, whose product with a field is an order parameter times
+the update's own vector.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class _Derivation:
                 self.sources[f"{v.source()}, {x.source()}"] = self.parameter_source(v, x)
 
     def response(self, a: Application, b: Application) -> list[Term]:
-        """``sum_j sum_s s2 c c(t, s) <d a(t)/d source_b(s)> b_j(s)``; nothing if it would need a lost matrix."""
+        """``sum_j sum_s s2 c c(t, s) <d a(t)/d source_b(s)> b_j(s)``; nothing for a matrix already lost."""
         past = b.at(a.member).past(a.indices)
         instant = (a.flat().key, b.flat().key) in self.reading.instant
         if a.matrix.fresh and not instant:

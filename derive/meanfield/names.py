@@ -72,13 +72,17 @@ class Vector:
 def vector(program: Program, body: Expr, ranges: tuple[IndexRange, ...]) -> Vector:
     """Bring ``body`` to the layer ``ell`` and keep the ranges of the indices that occur in it."""
     site = program.site_of(body).site
-    kept = tuple(r for r in ranges if r.index != ell and body.has(r.index))
+    own = [r for r in ranges if r.index != ell and body.has(r.index)]
+    order = _in_order(body)
+    kept = tuple(sorted(own, key=lambda r: order.index(r.index) if r.index in order else len(order)))
     return Vector(body, site, kept, tuple(_taken_at(body, r.index) for r in kept))
 
 
 def _taken_at(body: Expr, index: Symbol) -> Expr:
-    """The one place where an index is taken, such as ``a + k``; the index itself if there is no such place."""
-    places = {x for a in body.atoms(AppliedUndef) for x in a.args if x.has(index) and not x.atoms(AppliedUndef)}
+    """The one place where an index is taken, such as ``a + k``; else the index itself."""
+    places = {
+        x for a in body.atoms(AppliedUndef) for x in a.args if x.has(index) and not x.atoms(AppliedUndef)
+    }
     return places.pop() if len(places) == 1 else index
 
 
@@ -228,5 +232,12 @@ def _slots(n: int) -> list[Symbol]:
 
 def _all_ranges(body: Expr) -> tuple[IndexRange, ...]:
     """Every sample-like index in ``body``, with bounds that do not matter."""
-    free = sorted((x for x in body.free_symbols if x not in (t, s, ell)), key=str)
+    free = [x for x in _in_order(body) if x not in (t, s, ell)]
     return tuple(IndexRange(x, sympify(1), sympify(1)) for x in free)
+
+
+def _in_order(body: Expr) -> list[Symbol]:
+    """The indices of a vector in the order in which its fields carry them."""
+    atoms = sorted((a for a in body.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}), key=str)
+    found = [x for a in atoms for e in a.args for x in sorted(e.free_symbols, key=str)]
+    return list(dict.fromkeys(x for x in found if isinstance(x, Symbol)))

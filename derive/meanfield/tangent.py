@@ -2,54 +2,94 @@
 
 from __future__ import annotations
 
-from sympy import Expr, Function, S, Sum, Symbol
+from sympy import Expr, Function, KroneckerDelta, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.applications import Reading
-from derive.meanfield.names import vector
+from derive.meanfield.names import primed, vector
 from derive.meanfield.theory import Equation, Term
-from derive.program.expressions import IndexRange, Mean, alpha, mu, s, t
+from derive.program.expressions import IndexRange, Mean, s, t
 from derive.program.program import Definition, gaussian
-from derive.program.training import TrainedMatrix
+from derive.program.training import TrainedMatrix, TrainedVector
 
 
 def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
-    """``sum over weights of <left left'><right right'>``: how an update at one sample moves another's output.
+    """``sum over weights of <left left'><right right'>``: how an update at one output moves another's value.
 
-    When each weight's update is the gradient of the output times the error, the kernel is read off the
-    updates.  A program without trained weights, with updates that are no sum over samples, or whose backward
-    pass does not use the transposes of its forward matrices (its updates are then no gradient) has none: the
-    result is empty.
+    When each weight's update is the gradient of the outputs times their errors, the kernel is read off the
+    updates: the error in an update's coefficient says which output the rest is the gradient of.  A program
+    without trained weights, whose updates hold no such error, or whose backward pass does not use the
+    transposes of its forward matrices (its updates are then no gradient) has none: the result is empty.
 
     >>> from derive.meanfield.applications import read
     >>> from derive.program import mlp
     >>> print(tangent_kernel(read(mlp(1)))[0].rhs)
     G(1, t, s)*K_x(mu, alpha) + H(1, mu, alpha, t, s)
     """
-    program, registry = reading.program, reading.registry
-    terms = []
-    ranges: tuple[IndexRange, ...] = ()
+    program = reading.program
     forward = _forward_weights(reading)
-    for w in program.trained():
-        if w.name not in forward:
-            continue
-        u = w.update
-        if len(u.over) != 1 or (isinstance(w, TrainedMatrix) and not _goes_both_ways(reading, w)):
-            return ()
-        first, second = (IndexRange(i, u.over[0].lower, u.over[0].upper) for i in (mu, alpha))
-        ranges = (first, second)
-        value: Expr = S.One
-        for body in (u.left, u.right) if isinstance(w, TrainedMatrix) else (u.vector,):  # type: ignore[union-attr]
-            v = vector(program, body.xreplace({u.over[0].index: mu}), (first,))
-            past = vector(program, body.xreplace({u.over[0].index: alpha, t: s}), (second,))
-            value *= registry.correlation(v, past)
-        index = w.initial.index if isinstance(w, TrainedMatrix) else None
-        if index is not None:
-            if (index.upper - index.lower).is_negative:
-                continue
-            value = Sum(value, index.limits)
-        terms.append(Term(value, "definition", w.name, "gradient with respect to this weight"))
-    return (Equation(Function("K")(mu, alpha, t, s), tuple(terms), ranges),) if terms else ()
+    weights = [w for w in program.trained() if w.name in forward]
+    errors = [_errors(reading, w) for w in weights]
+    if not weights or any(len(x) != 1 for x in errors):
+        return ()
+    if any(isinstance(w, TrainedMatrix) and not _goes_both_ways(reading, w) for w in weights):
+        return ()
+    ((error,), *_) = errors
+    outputs = _outputs(reading, error)
+    terms = []
+    for w, (own,) in zip(weights, errors, strict=True):
+        value = _gradient_squared(reading, w, own, outputs)
+        if value != 0:
+            terms.append(Term(value, "definition", w.name, "gradient with respect to this weight"))
+    first = [r.index for r in outputs]
+    second = tuple(IndexRange(primed(r.index), r.lower, r.upper) for r in outputs)
+    symbol = Function("K")(*first, *[r.index for r in second], t, s)
+    return (Equation(symbol, tuple(terms), (*outputs, *second)),)
+
+
+def _errors(reading: Reading, w: TrainedMatrix | TrainedVector) -> list[AppliedUndef]:
+    """The errors by which the update of a weight is multiplied."""
+    atoms = w.update.coefficient.atoms(AppliedUndef)
+    return [a for a in atoms if str(a.func) in reading.program.scalars and len(a.args) > 1]
+
+
+def _outputs(reading: Reading, error: AppliedUndef) -> tuple[IndexRange, ...]:
+    """The indices of the outputs, as the definition of their errors names them."""
+    d = next(d for d in reading.definitions if d.name == str(error.func))
+    return tuple(next(r for r in d.ranges if r.index == x) for x in d.lhs.args[:-1])
+
+
+def _gradient_squared(
+    reading: Reading, w: TrainedMatrix | TrainedVector, error: AppliedUndef, outputs: tuple[IndexRange, ...]
+) -> Expr:
+    """The inner product of the gradients of two outputs with respect to one weight (or one family)."""
+    u, registry, program = w.update, reading.registry, reading.program
+    family = (*((w.initial.index,) if isinstance(w, TrainedMatrix) and w.initial.index else ()), *_others(w))
+    if any((r.upper - r.lower).is_negative for r in family):
+        return S.Zero
+    here = {x: r.index for x, r in zip(error.args[:-1], outputs, strict=True)}
+    there = {x: primed(r.index) for x, r in zip(error.args[:-1], outputs, strict=True)}
+    inner = [r for r in u.over if r.index not in here]  # indices within one output, such as positions
+    there |= {r.index: primed(r.index) for r in inner}
+    factor = (u.coefficient / (program.scale * error)) ** 2
+    own = tuple(outputs) + tuple(inner)
+    other = tuple(IndexRange(primed(r.index), r.lower, r.upper) for r in own)
+    value: Expr = factor
+    bodies = (u.left, u.right) if isinstance(w, TrainedMatrix) else (u.vector,)  # type: ignore[union-attr]
+    for body in bodies:
+        v = vector(program, body.xreplace(here), own)
+        past = vector(program, body.xreplace({**there, t: s}), other)
+        value *= registry.correlation(v, past)
+    for r in family:
+        if r.index in here:  # one member for each output: different members do not meet
+            value *= KroneckerDelta(here[r.index], there[r.index])
+    summed = [r.limits for r in family if r.index not in here]
+    summed += [r.limits for r in inner] + [(primed(r.index), r.lower, r.upper) for r in inner]
+    return Sum(value, *summed) if summed else value
+
+
+def _others(w: TrainedMatrix | TrainedVector) -> tuple[IndexRange, ...]:
+    return w.initial.others if isinstance(w, TrainedMatrix) else w.initial.indices
 
 
 def _goes_both_ways(reading: Reading, w: TrainedMatrix) -> bool:
@@ -60,7 +100,7 @@ def _goes_both_ways(reading: Reading, w: TrainedMatrix) -> bool:
 
 def _forward_weights(reading: Reading) -> set[str]:
     """The weights that the outputs are computed with (a separate backward matrix is not one of them)."""
-    todo = [d for d in reading.definitions if d.rhs.has(Mean)]
+    todo = [d for d in reading.definitions if d.name in reading.program.scalars and d.rhs.has(Mean)]
     seen: list[Definition] = []
     while todo:
         d = todo.pop()
@@ -68,8 +108,7 @@ def _forward_weights(reading: Reading) -> set[str]:
             seen.append(d)
             todo += [e for a in d.rhs.atoms(AppliedUndef) for e in _defining(reading, a)]
     names = {gaussian(reading.program.matrix_of(x)).name for d in seen for x in d.products()}
-    symbols = {x for d in seen for x in d.rhs.free_symbols}
-    return names | {v.name for v in reading.program.vectors if Symbol(v.name) in symbols}
+    return names | {p.initial.name for d in seen for p in reading.parameters[d]}
 
 
 def _defining(reading: Reading, atom: AppliedUndef) -> list[Definition]:
@@ -77,3 +116,4 @@ def _defining(reading: Reading, atom: AppliedUndef) -> list[Definition]:
     named = [d for d in reading.definitions if d.name == str(atom.func)]
     exact = [d for d in named if d.lhs.args[:1] == atom.args[:1]]
     return exact or named
+

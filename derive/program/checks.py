@@ -112,8 +112,8 @@ def _check_rules(program: Program) -> None:
     for w in program.trained():
         if not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
             raise ProgramError(
-                f"{w.name} is trained by {w.rule!r}, which gives W(t) = m(t) W(0) + sum_s k(t, s) U(s) no m and k. "
-                "Only rules linear in the updates (descent, flow, momentum, decay, noise, linear multistep) "
+                f"{w.name} is trained by {w.rule!r}, which says neither what is left of W(0) nor how an update "
+                "at s enters W(t). Only rules linear in the updates (descent, flow, momentum, decay, noise, linear multistep) "
                 "have a mean-field theory of this kind; adaptive optimisers such as Adam do not"
             )
         if w.rule.discrete != program.rule.discrete:
@@ -189,11 +189,19 @@ def _shift(program: Program, d: Definition, e: Definition, atom: AppliedUndef) -
     fields = (program.field_of(d.name), program.field_of(e.name))
     if not all(x is not None and (x.layered or x.ordered) for x in fields):
         return S.Zero
-    if _is_end(e) and _is_end(d) and (atom.args[0] - e.lhs.args[0]).is_zero is False:
-        return None
+    (low, high), (first, last) = _places(atom, d), _places(e.lhs, e)
+    if (low - last).is_positive or (first - high).is_positive:
+        return None  # another member of the family
     if _is_end(e) or _is_end(d):
         return S.Zero  # an end of a family depends on no other member
     return atom.args[0] - d.lhs.args[0]
+
+
+def _places(atom: AppliedUndef, d: Definition) -> tuple[Expr, Expr]:
+    """The first and the last layer that ``atom`` names over the ranges of a definition."""
+    low = atom.args[0].xreplace({r.index: r.lower for r in d.ranges})
+    high = atom.args[0].xreplace({r.index: r.upper for r in d.ranges})
+    return low, high
 
 
 def _components(uses: list[dict[int, set[Expr]]]) -> list[list[int]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sympy import Add, Expr, Integral, Mul, S, Sum
+from sympy import Add, Expr, Integral, KroneckerDelta, Mul, S, Sum
 from sympy.core.function import AppliedUndef, Derivative
 
-from derive.meanfield.applications import Application, Parameter, apart, overlap
+from derive.meanfield.applications import Application, Parameter, overlap
 from derive.meanfield.averages import Average
 from derive.meanfield.path_integral.action import Response
 from derive.meanfield.path_integral.fields import Entry, Leg
@@ -30,7 +30,7 @@ class Assembly:
             for q in self.action.responses.values()
             if (q.leg.use.flat().key, q.other.use.flat().key) in self.reading.instant
         }
-        self.fixed = {str(q.symbol.func) for q in self.action.responses.values() if not self._moves(q.leg)}
+        self.fixed = {str(q.symbol.func) for q in self.action.responses.values() if not self._reaches(q)}
 
     def theory(self) -> Theory:
         """The theory in the same form as that of the conditioning rule."""
@@ -62,9 +62,10 @@ class Assembly:
         """Does the response reach its own time?"""
         return "past" if str(q.symbol.func) in self.instant else "strict"
 
-    def _moves(self, leg: Leg) -> bool:
-        """A vector made of given vectors alone responds to nothing."""
-        return any(self.program.field_of(str(a.func)) is not None for a in leg.body.atoms(AppliedUndef))
+    def _reaches(self, q: Response) -> bool:
+        """A vector made of given vectors alone responds to nothing; a matrix of one step to no other step."""
+        moves = any(self.program.field_of(str(a.func)) is not None for a in q.leg.body.atoms(AppliedUndef))
+        return moves and (not q.leg.use.matrix.fresh or str(q.symbol.func) in self.instant)
 
     # -- equations -------------------------------------------------------------------------------------------
 
@@ -79,30 +80,28 @@ class Assembly:
         """One addend."""
         for a in self.reading.products[d]:
             if part.has(a.product):
-                return [_times(part / a.product, x) for x in self.product(a)]
+                factor = (part.function if isinstance(part, Sum) else part) / a.product
+                return [_times(factor, x) for x in self.product(a)]
         for p in self.reading.parameters[d]:
-            if part.has(p.initial.symbol):
-                return [_times(part / p.initial.symbol, x) for x in self.parameter(p)]
+            if part.has(p.member):
+                return [_times(part / p.member, x) for x in self.parameter(p)]
         expr = part.replace(lambda e: isinstance(e, Mean), lambda e: Average(e.args[0]))
         return [Term(expr, "definition", rule="as defined")]
 
     def product(self, a: Application) -> list[Term]:
         """``M(t) a(t)``: what is left of the initial matrix, and the updates."""
         leg = next(x for x in self.action.legs if x.use.same_use(a))
-        kept = a.trained.rule.memory(t, s)[0] if a.trained else S.One
         found = []
         for x in self.saddle.single_site(leg):
             expr = _at(self.cut(x.expr), leg, a)
             if expr != 0:
-                found.append(_times(kept, Term(expr, x.kind, x.matrix, x.rule)))
+                found.append(Term(expr, x.kind, x.matrix, x.rule))
         return [*found, *([self.memory(a, a.trained)] if a.trained else [])]
 
     def parameter(self, p: Parameter) -> list[Term]:
         """A vector parameter: initial value and updates."""
         entry: Entry = next(x for x in self.action.entries if x.source == p.source())
-        rule = p.trained.rule if p.trained else None
-        kept = rule.memory(t, s)[0] if rule else S.One
-        found = [_times(kept, x) for x in self.saddle.single_site(entry)]
+        found = list(self.saddle.single_site(entry))
         if p.trained is not None:
             found.append(self.vector_memory(p, p.trained))
         return found
@@ -112,13 +111,15 @@ class Assembly:
         value, stays, indices = overlap(self.reading, a)
         weight = trained.rule.memory(t, s)[1] * a.acts_on.ratio
         return Term(
-            _past(weight * value * stays, indices, trained.rule), "memory", a.matrix.name, "updates so far"
+            _past(weight * value * stays, (*a.summed, *indices), trained.rule),
+            "memory",
+            a.matrix.name,
+            "updates so far",
         )
 
     def vector_memory(self, p: Parameter, trained: TrainedVector) -> Term:
         """The updates made so far to a vector parameter."""
-        names, indices = apart(trained.update.over, p.indices)
-        update = (trained.update.coefficient * trained.update.vector).xreplace({**names, t: s})
+        indices, update = p.update(t, s)
         weight = trained.rule.memory(t, s)[1]
         return Term(_past(weight * update, indices, trained.rule), "memory", p.initial.name, "updates so far")
 
@@ -137,7 +138,7 @@ class Assembly:
             return e
         (name,) = names
         last = t if name in self.instant or not self.action.discrete else t - 1
-        return _bounded(e, last)
+        return _collapsed(_bounded(e, last))
 
 
 def _bounded(e: Expr, last: Expr) -> Expr:
@@ -148,6 +149,21 @@ def _bounded(e: Expr, last: Expr) -> Expr:
         return e
     limits = [(v, lo, last if v == s else up) for v, lo, up in map(tuple, e.limits)]
     return e.func(_bounded(e.function, last), *limits)
+
+
+def _collapsed(e: Expr) -> Expr:
+    """A sum over the past whose terms hold a matrix of one step only: nothing, or that step."""
+    if isinstance(e, Mul):
+        return Mul(*[_collapsed(x) for x in e.args])
+    if not isinstance(e, Sum) or not e.function.has(KroneckerDelta(t, s)):
+        return e
+    rest = [tuple(lim) for lim in e.limits if lim[0] != s]
+    if len(rest) < len(e.limits):
+        if next(lim[2] for lim in e.limits if lim[0] == s) != t:
+            return S.Zero
+        now = e.function.xreplace({s: t})
+        return Sum(now, *rest) if rest else now
+    return e.func(_collapsed(e.function), *e.limits)
 
 
 def _past(integrand: Expr, indices: tuple[IndexRange, ...], rule: TrainingRule) -> Expr:

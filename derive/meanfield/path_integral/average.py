@@ -4,9 +4,9 @@ A matrix enters through ``-i sum_rc M_rc X_rc`` with
 
     X_rc = sum_i chihat_i^r a_i^c + sum_j b_j^r xihat_j^c
 
-(sums over uses, samples and times).  With entries of variance s2/N, correlated by tau with their transposes,
-the average is ``exp(-(s2/2N) sum_rc (X_rc^2 + tau X_rc X_cr))``; the square is expanded into products of
-inner products.
+(sums over uses, samples and times).  With entries of variance s2/N (covariance c(t, s) s2/N if they change
+in time), correlated by tau with their transposes, the average is
+``exp(-(s2/2N) sum_rc (X_rc^2 + tau X_rc X_cr))``; the square is expanded into products of inner products.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
-from sympy import Add, Expr, Integer, sympify
+from sympy import Add, Expr, Integer
 
+from derive.meanfield.names import primed_apart
 from derive.meanfield.path_integral.fields import Entry, Inner, Leg, N, over
 from derive.program.expressions import IndexRange, s, t
 
@@ -34,8 +35,8 @@ class Pairing:
 
     @property
     def limits(self) -> tuple[IndexRange, ...]:
-        """Layer and sample indices summed over."""
-        return (*self.a.limits, *self.b.ranges)
+        """Layer and sample indices summed over, and members of a family that act together."""
+        return (*self.a.limits, *self.b.ranges, *self.a.use.summed)
 
     @property
     def sources(self) -> bool:
@@ -56,12 +57,13 @@ def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
         if not a.use.meets(other.use):
             continue
         m, b = a.use.matrix, other.past(a.use.indices)
-        times = Integer(1 if a is other else 2)
+        strength = Integer(1 if a is other else 2) * m.variance * a.use.entries()
         rows, cols = _names(a)
-        yield Pairing(times * m.variance, a, b, other, Inner(rows, a.row, b.row), Inner(cols, a.col, b.col))
+        yield Pairing(strength, a, b, other, Inner(rows, a.row, b.row), Inner(cols, a.col, b.col))
         if m.symmetry != 0:
-            strength = times * m.variance * m.symmetry
-            yield Pairing(strength, a, b, other, Inner(rows, a.row, b.col), Inner(cols, a.col, b.row))
+            yield Pairing(
+                strength * m.symmetry, a, b, other, Inner(rows, a.row, b.col), Inner(cols, a.col, b.row)
+            )
 
 
 def _names(leg: Leg) -> tuple[str, str]:
@@ -74,9 +76,10 @@ def parameter_pairings(
 ) -> Iterator[tuple[Expr, Entry, Entry, tuple[IndexRange, ...]]]:
     """Pairs of uses of one vector parameter, with ``-(strength/2) hat hat`` in the exponent."""
     for a, other in combinations_with_replacement(entries, 2):
-        if a.use.initial == other.use.initial:
+        if a.use.meets(other.use):
             b = other.past(a.use.indices)
-            strength = (1 if a is other else 2) * sympify(a.use.initial.variance)
+            names = {i: primed_apart(i, a.use.indices) for i in other.use.indices}
+            strength = (1 if a is other else 2) * a.use.covariance(other.use, names)
             yield strength, a, b, (*a.limits, *(r for r in b.limits if r not in a.limits))
 
 

@@ -1,0 +1,85 @@
+"""Training rules by name, with decay, momentum and noise."""
+
+from __future__ import annotations
+
+from sympy import Expr, S, sympify
+
+from derive.program.expressions import P, eta
+from derive.program.program import ProgramError
+from derive.program.training import (
+    GradientDescent,
+    GradientFlow,
+    Momentum,
+    MomentumFlow,
+    Multistep,
+    TrainingRule,
+)
+
+Number = Expr | float | int
+
+ADAPTIVE = frozenset("adam adamw amsgrad nadam adagrad adadelta adafactor rmsprop lion lamb signsgd".split())
+
+
+def training_rule(
+    rule: str = "gd",
+    loss: str = "sum",
+    *,
+    weight_decay: Number = 0,
+    momentum: Number = 0,
+    temperature: Number = 0,
+) -> TrainingRule:
+    """The rule named in an experiment file, on the summed loss or on its mean over samples.
+
+    With ``U = -gamma^2 grad(loss)``, ``lam = weight_decay`` and ``T = temperature``, weights theta whose entries
+    start as N(0, 1) follow
+
+    - ``"flow"``: ``d theta = (U - lam theta) dt + sqrt(2 T) dB`` (selfconsistent2023 J; K.1 is this with
+      ``lam = lam_K/beta_K`` and ``T = 1/beta_K``, so that its ridge is ``lam_K = lam/T``);
+    - ``"gd"``: a step ``eta`` of it, ``theta += eta (U - lam theta) + sqrt(2 eta T) xi``;
+    - ``"multistep"``: the flow as an explicit multistep integrator sees it.
+
+    ``momentum`` is the share of the velocity that heavy-ball steps keep, ``Q <- momentum Q + U``, ``theta <- (1 -
+    eta lam) theta + eta Q``; for the flow it is the time constant tau of L.1, ``tau dQ/dt = -Q + U``, ``d
+    theta/dt = Q``.  Raises :class:`ProgramError` for an unknown or adaptive rule and for combinations that have no
+    rule.
+
+    >>> training_rule("gd", "mean").rate
+    eta/P
+    >>> training_rule("flow", weight_decay=2).memory(*symbols("t s"))
+    (exp(-2*t), exp(2*s - 2*t))
+    """
+    share = {"sum": S.One, "mean": 1 / P}.get(loss)
+    if share is None:
+        raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")
+    decay, kept, heat = map(sympify, (weight_decay, momentum, temperature))
+    if kept != 0 and heat != 0:
+        raise ProgramError(
+            f"momentum = {kept} with temperature = {heat}: noise that enters through a velocity (underdamped "
+            "Langevin dynamics) is no training rule here; leave one of them out"
+        )
+    if rule == "gd":
+        if kept != 0:
+            return Momentum(eta * share, kept, decay=eta * decay)
+        return GradientDescent(eta * share, decay=eta * decay, diffusion=2 * eta * heat)
+    if rule == "flow":
+        if kept == 0:
+            return GradientFlow(share, decay=decay, diffusion=2 * heat)
+        if decay == 0:
+            return MomentumFlow(kept, share)
+        raise ProgramError(
+            f"momentum = {kept} with weight_decay = {decay} in continuous time is no training rule here; use 'gd'"
+        )
+    if rule == "multistep":
+        if (decay, kept, heat) == (0, 0, 0):
+            return Multistep(share)
+        raise ProgramError("rule = 'multistep' integrates the plain flow: no decay, momentum or temperature")
+    raise ProgramError(f"rule = {rule!r}: {_why_not(rule)}must be 'gd', 'flow' or 'multistep'")
+
+
+def _why_not(rule: str) -> str:
+    if rule.lower() not in ADAPTIVE:
+        return ""
+    return (
+        "each of its steps depends on the size of the updates, not linearly on the updates, so weights have no "
+        "memory W(t) = m(t) W(0) + sum_s k(t, s) U(s) and no mean-field theory of this kind; "
+    )

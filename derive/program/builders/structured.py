@@ -1,0 +1,93 @@
+"""Online descent of a deep linear network on structured data: one mode for each eigenvalue (linear2025
+section 4, appendix E).
+
+Inputs have covariance ``diag(lamda(k))``; the eigenvalues may be summable, so the number M of modes is no
+size that anything is proportional to: batch B and width N stay explicit.  In the language M is the
+reference size (the modes have ratio 1, samples B/M, layers N/M) and the variances undo it, e.g. M for the
+matrix of standard normal inputs.  Every average over modes then comes with a factor M, and
+:func:`derive.meanfield.reductions.data.mode_sums` writes the two as a sum over modes, from which M is gone.
+"""
+
+from __future__ import annotations
+
+from sympy import Expr, S, Symbol, sqrt, sympify
+
+from derive.program.builders.isotropic import LinearNetwork, linear_rule, sigma
+from derive.program.expressions import (
+    Attribute,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    L,
+    Population,
+    gamma0,
+)
+from derive.program.program import Definition, Program, ProgramError
+from derive.program.training import TrainingRule
+
+B = Symbol("B", positive=True)
+"""Batch size."""
+N = Symbol("N", positive=True)
+"""Width."""
+M = Symbol("M", integer=True, positive=True)
+"""The number of modes, which drops out."""
+k = Symbol("k", integer=True, positive=True)
+"""A mode."""
+
+
+def structured(
+    depth: int | Expr = L,
+    *,
+    noise: bool | Expr = False,
+    center: bool = True,
+    parametrization: str = "mean-field",
+    rule: str | TrainingRule = "sgd",
+) -> Program:
+    """Online descent on inputs with eigenvalues ``lamda(k)`` and target ``w_star(k)`` (eq. 106).
+
+    ``noise`` is sigma, or True for a symbol; ``center`` subtracts the initial function, as eq. 106 does.
+    With ``parametrization="ntk"`` gamma0 becomes ``gamma0/sqrt(N)``, so that the features stand still as N
+    grows.  Fields: ``v``, ``h0`` (and ``xi``) with one entry a mode, ``Delta`` on the batch, ``h(ell)``,
+    ``g(ell)``.  ``C_v`` weighs each mode by its eigenvalue (eq. 108), so it is the loss.
+
+    Raises :class:`ProgramError` as :func:`derive.program.builders.isotropic.isotropic` does.
+
+    >>> structured().attribute_of("lamda").population.name
+    'modes'
+    """
+    if parametrization not in ("mean-field", "ntk"):
+        raise ProgramError(f"parametrization = {parametrization!r}: must be 'mean-field' or 'ntk'")
+    modes = Population("modes")
+    build = LinearNetwork(
+        depth,
+        linear_rule(rule),
+        widths=N / M,
+        scale=gamma0 if parametrization == "mean-field" else gamma0 / sqrt(N),
+        inputs=modes,
+        unit=M,
+    )
+    strength = sigma if noise is True else sympify(noise or 0)
+    batch = Population("samples", ratio=B / M)
+    Delta, lamda = Field("Delta", batch), Attribute("lamda", modes)
+    target = Attribute("w_star", modes)
+    Z = GaussianMatrix(
+        "Z", batch, modes, M, sources=("u_Delta", "u0"), responses=("R_vu", "R_Delta"), fresh=True
+    )
+    eps = GaussianVector("eps", batch, source="eps", fresh=True)
+    v, h0, at = build.v, build.h0, build.at
+    seen = sqrt(lamda(k)) * at(v)
+
+    definitions = [
+        *build.function(target(k), center),
+        Definition(at(Delta), Z @ seen + strength * eps.symbol),
+        Definition(at(h0), sqrt(lamda(k)) / B * (Z.T @ at(Delta))),
+    ]
+    return build.program(
+        "deep linear network, structured data",
+        definitions,
+        fields=(Delta,),
+        matrices=(Z,),
+        vectors=(eps,) if strength != S.Zero else (),
+        attributes=(lamda, target),
+        notation={seen: "C_v", at(h0): "C_h0", at(Delta): "C_Delta"},
+    )
