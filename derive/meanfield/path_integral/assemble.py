@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sympy import Add, Expr, Integral, KroneckerDelta, Mul, S, Sum
 from sympy.core.function import AppliedUndef, Derivative
 
 from derive.meanfield.applications import Application, Parameter, overlap
 from derive.meanfield.averages import Average
 from derive.meanfield.path_integral.action import Response
+from derive.meanfield.path_integral.average import unfolded
 from derive.meanfield.path_integral.fields import Entry, Leg
 from derive.meanfield.path_integral.saddle import SaddlePoint
 from derive.meanfield.tangent import tangent_kernel
@@ -40,7 +43,9 @@ class Assembly:
             (scalars if d.name in self.program.scalars else equations).append(self.equation(d))
         return Theory(
             program=self.program,
-            sources=tuple(self.saddle.sources()),
+            sources=tuple(
+                replace(u, covariance=unfolded(u.covariance, self.action.legs)) for u in self.saddle.sources()
+            ),
             equations=tuple(equations),
             order_parameters=self.order_parameters(),
             scalars=tuple(scalars),
@@ -93,7 +98,7 @@ class Assembly:
         leg = next(x for x in self.action.legs if x.use.same_use(a))
         found = []
         for x in self.saddle.single_site(leg):
-            expr = _at(self.cut(x.expr), leg, a)
+            expr = unfolded(_at(self.cut(x.expr), leg, a), self.action.legs)
             if expr != 0:
                 found.append(Term(expr, x.kind, x.matrix, x.rule))
         return [*found, *([self.memory(a, a.trained)] if a.trained else [])]

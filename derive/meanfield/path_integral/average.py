@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
+from typing import Any, cast
 
-from sympy import Add, Expr, Integer
+from sympy import Add, Expr, Integer, KroneckerDelta, Symbol, default_sort_key, sympify
 
 from derive.meanfield.names import primed_apart
 from derive.meanfield.path_integral.fields import Entry, Inner, Leg, N, over
@@ -57,13 +58,47 @@ def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
         if not a.use.meets(other.use):
             continue
         m, b = a.use.matrix, other.past(a.use.indices)
-        strength = Integer(1 if a is other else 2) * m.variance * a.use.entries()
+        strength = Integer(1 if a is other else 2) * m.variance * folded(a)
         rows, cols = _names(a)
         yield Pairing(strength, a, b, other, Inner(rows, a.row, b.row), Inner(cols, a.col, b.col))
         if m.symmetry != 0:
             yield Pairing(
                 strength * m.symmetry, a, b, other, Inner(rows, a.row, b.col), Inner(cols, a.col, b.row)
             )
+
+
+class Entries(Expr):
+    """``Entries(W, t, s)``: the covariance of an entry of the random part of W at two times, kept folded."""
+
+    is_commutative = True
+
+    def __new__(cls, matrix: Any, time: Any, past: Any) -> Entries:
+        first, second = sorted((sympify(time), sympify(past)), key=default_sort_key)
+        return cast(Entries, Expr.__new__(cls, Symbol(str(matrix)), first, second))
+
+    def _latex(self, printer: Any, *_: Any) -> str:
+        return rf"c_{{{self.args[0]}}}\left({printer._print(self.args[1])}, {printer._print(self.args[2])}\right)"
+
+    def _sympystr(self, printer: Any, *_: Any) -> str:
+        return f"c_{self.args[0]}({printer._print(self.args[1])}, {printer._print(self.args[2])})"
+
+
+def folded(leg: Leg) -> Expr:
+    """The covariance in time of the leg's matrix, folded unless it is a number or a delta."""
+    value = leg.use.entries()
+    if value.is_number or value.has(KroneckerDelta):
+        return value
+    return Entries(leg.use.matrix.name, t, s)
+
+
+def unfolded(e: Expr, legs: tuple[Leg, ...]) -> Expr:
+    """``e`` with folded covariances in time written out."""
+    if not e.has(Entries):
+        return e
+    values = {x.use.matrix.name: x.use for x in legs}
+    return e.replace(
+        lambda x: isinstance(x, Entries), lambda x: values[str(x.args[0])].entries(x.args[1], x.args[2])
+    )
 
 
 def _names(leg: Leg) -> tuple[str, str]:
