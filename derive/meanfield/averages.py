@@ -1,26 +1,45 @@
-"""Averages over a single-site process and responses to its sources, as unevaluated SymPy expressions."""
+"""Averages over a single-site process as unevaluated SymPy expressions.
+
+They print folded; ``.doit()`` unfolds them by linearity; Stein's lemma trades a Gaussian factor for
+responses; an average over sources alone becomes an ordinary Gaussian integral (:mod:`.gaussian`).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from sympy import Add, Expr, Integral, Mul, Sum, sympify
+from sympy import Add, Expr, Integral, Mul, Pow, S, Sum, sympify
 from sympy.core.function import AppliedUndef
+
+from derive.meanfield.responses import Response, apart
+
+if TYPE_CHECKING:
+    from derive.meanfield.gaussian import GaussianAverage
+    from derive.meanfield.theory import Source
+
+Names = Iterable[str] | None
 
 
 class Average(Expr):
     """``<x>``: the mean of ``x`` over the single-site process of the population that its fields live on.
 
-    ``.doit()`` takes out sums, integrals and whatever is not random: ``random`` names the fields.
+    Substitution acts inside, and so does differentiation: with respect to a plain symbol it is the
+    derivative of what is written, not of how the fields inside depend on it.
 
-    >>> from sympy.abc import t, s
+    >>> from sympy.abc import a, t, s
     >>> from sympy import Function
-    >>> h = Function("h")
+    >>> h, phi, r = (Function(n) for n in ("h", "phi", "r"))
     >>> Average(h(t) * h(s))
     <h(s)*h(t)>
+    >>> Average(phi(a * h(t))).diff(a)
+    <h(t)*Subs(Derivative(phi(_xi_1), _xi_1), _xi_1, a*h(t))>
+    >>> Average(2 * a * Response(phi(h(t)), r(s)) + 1).doit()
+    2*a*<d h(t) / d r(s)*Derivative(phi(h(t)), h(t))> + 1
     """
 
     is_commutative = True
+    is_averaged = True
 
     def __new__(cls, body: Any) -> Average:
         node: Average = Expr.__new__(cls, sympify(body))
@@ -31,69 +50,115 @@ class Average(Expr):
         """What is averaged."""
         return self.args[0]
 
+    def doit(self, **hints: Any) -> Expr:
+        """Apply the chain rule to the responses inside, then linearity: see :meth:`linear`.
+
+        ``random`` names the fields; without it every applied undefined function is random, so that only
+        numbers, plain symbols, sums, integrals and averages come out.  Other hints go to
+        :meth:`Response.doit`.
+        """
+        responses = {x: x.doit(**hints) for x in self.body.atoms(Response)}
+        inside = {x: x.doit(**hints) for x in self.body.atoms(Average)}
+        return Average(self.body.xreplace({**responses, **inside})).linear(hints.get("random"))
+
+    def linear(self, random: Names = None) -> Expr:
+        """Expand by linearity; functions not named in ``random`` are deterministic and come out.
+
+        >>> from sympy.abc import t
+        >>> from sympy import Function
+        >>> Average(2 * Function("y")(t) * Function("h")(t)).linear(frozenset({"h"}))
+        2*y(t)*<h(t)>
+        """
+        return _linear(self.body.expand(), None if random is None else frozenset(map(str, random)))
+
+    def stein(self, sources: Iterable[Source], **hints: Any) -> Expr:
+        """Stein's lemma: ``<u(t) F> = sum over sources v and times s of <u(t) v(s)> <delta F / delta v(s)>``.
+
+        The first factor that is one of ``sources`` is traded in; sums end at the last time in ``F``, since
+        nothing responds to what comes later.  Averages of terms without a source stay as they are.
+        ``fields`` and ``discrete`` as in :meth:`Response.doit`.  Read backwards this is how a response can
+        be measured: the moment ``<u F>`` times the inverse of the covariance, without any derivative.
+
+        >>> from derive.meanfield import mean_field
+        >>> from derive.program import ell, mlp, mu, t
+        >>> from sympy import Function
+        >>> g, r = Function("g"), Function("r")
+        >>> Average(r(ell, t) * g(ell, 3)).stein(mean_field(mlp()).sources)
+        Sum(G(ell + 1, t, s)*<d g(ell, 3) / d r(ell, s)>, (s, 0, 3))
+        """
+        from derive.meanfield.sources import stein
+
+        return Add(*[stein(x, tuple(sources), **hints) for x in Add.make_args(self.linear())])
+
+    def gaussian(self, sources: Iterable[Source]) -> GaussianAverage:
+        """The Gaussian integral that this is, when only ``sources`` (at any indices) are averaged over.
+
+        Raises ValueError if the body contains any other field.
+
+        >>> from derive.meanfield import mean_field
+        >>> from derive.program import alpha, ell, mlp, mu, s, t
+        >>> from sympy import Function, erf
+        >>> u = Function("u")
+        >>> Average(erf(u(1, mu, t)) * u(1, alpha, s)).gaussian(mean_field(mlp()).sources).doit()
+        2*K_x(mu, alpha)/(sqrt(pi)*sqrt(2*K_x(mu, mu) + 1))
+        """
+        from derive.meanfield.sources import gaussian
+
+        return gaussian(self.body, tuple(sources))
+
+    def _eval_derivative(self, x: Expr) -> Expr:
+        body = self.body.diff(x)
+        return S.Zero if body == 0 else Average(body)
+
     def _latex(self, printer: Any, *_: Any) -> str:
         return rf"\left\langle {printer._print(self.body)} \right\rangle"
 
     def _sympystr(self, printer: Any, *_: Any) -> str:
         return f"<{printer._print(self.body)}>"
 
-    def linear(self, random: frozenset[str]) -> Expr:
-        """Expand by linearity; functions not named in ``random`` are deterministic and come out.
 
-        >>> from sympy import Symbol
-        >>> from sympy.abc import t
-        >>> from sympy import Function
-        >>> Average(2 * Function("y")(t) * Function("h")(t)).linear(frozenset({"h"}))
-        2*y(t)*<h(t)>
-        """
-        return _linear(self.body.expand(), random)
-
-
-def _linear(body: Expr, random: frozenset[str]) -> Expr:
+def _linear(body: Expr, random: frozenset[str] | None) -> Expr:
     if isinstance(body, Add):
         return Add(*[_linear(x, random) for x in body.args])
     if isinstance(body, Sum | Integral):
         return body.func(_linear(body.function.expand(), random), *body.limits)
     fixed: list[Expr] = []
     moving: list[Expr] = []
-    for x in Mul.make_args(body):
+    for x in _factors(body):
         (moving if is_random(x, random) else fixed).append(x)
     if not moving:
         return body
     sums = [x for x in moving if isinstance(x, Sum | Integral)]
     if sums:
-        rest = Mul(*[x for x in moving if x is not sums[0]])
-        inner = _linear((rest * sums[0].function).expand(), random)
-        return Mul(*fixed) * sums[0].func(inner, *sums[0].limits)
+        others = list(moving)
+        others.remove(sums[0])
+        rest = Mul(*others)
+        first = apart(sums[0], rest.free_symbols | _bound(rest))
+        inner = _linear((rest * first.function).expand(), random)
+        return Mul(*fixed) * first.func(inner, *first.limits)
     return Mul(*fixed) * Average(Mul(*moving))
 
 
-def is_random(x: Expr, random: frozenset[str]) -> bool:
-    """Does ``x`` contain one of the random fields?"""
-    return any(str(a.func) in random for a in x.atoms(AppliedUndef))
+def _factors(body: Expr) -> list[Expr]:
+    """Factors of a product; powers of sums are written out, for each has its own variables."""
+    found: list[Expr] = []
+    for x in Mul.make_args(body):
+        power = isinstance(x, Pow) and isinstance(x.base, Sum | Integral) and x.exp.is_Integer and x.exp > 0
+        found += [x.base] * int(x.exp) if power else [x]
+    return found
 
 
-class Response(Expr):
-    """``delta x / delta r``: how ``x`` moves when the source ``r`` is pushed; zero unless r comes first."""
+def _bound(e: Expr) -> set[Expr]:
+    return {lim[0] for x in e.atoms(Sum, Integral) for lim in x.limits}
 
-    is_commutative = True
 
-    def __new__(cls, body: Any, source: Any) -> Response:
-        node: Response = Expr.__new__(cls, sympify(body), sympify(source))
-        return node
+def is_random(x: Expr, random: frozenset[str] | None = None) -> bool:
+    """Does ``x`` contain one of the random fields (any, without a list), outside averages already taken?"""
+    if getattr(x, "is_averaged", False):
+        return False
+    if isinstance(x, AppliedUndef) and (random is None or str(x.func) in random):
+        return True
+    return any(is_random(y, random) for y in x.args)
 
-    @property
-    def body(self) -> Expr:
-        """What responds."""
-        return self.args[0]
 
-    @property
-    def source(self) -> Expr:
-        """What is pushed."""
-        return self.args[1]
-
-    def _latex(self, printer: Any, *_: Any) -> str:
-        return rf"\frac{{\delta {printer._print(self.body)}}}{{\delta {printer._print(self.source)}}}"
-
-    def _sympystr(self, printer: Any, *_: Any) -> str:
-        return f"d {printer._print(self.body)} / d {printer._print(self.source)}"
+__all__ = ["Average", "Response", "is_random"]

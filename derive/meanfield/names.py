@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from derive.meanfield.applications import Application
 
 
+k = Symbol("k", integer=True, positive=True)
+
+
 def primed(index: Symbol) -> Symbol:
     """The partner of an index in a two-point function: alpha for mu, ``x_`` for any other ``x``."""
     return alpha if index == mu else Symbol(f"{index.name}_", **index.assumptions0)
@@ -86,6 +89,19 @@ def _taken_at(body: Expr, index: Symbol) -> Expr:
     return places.pop() if len(places) == 1 else index
 
 
+def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:
+    """The end of an ordered family, such as ``h(T, mu, t)``, as the family's vector taken at T."""
+    places = {
+        a.args[0]
+        for a in v.body.atoms(AppliedUndef)
+        if (x := program.field_of(str(a.func))) is not None and x.ordered
+    }
+    if len(places) != 1 or places & set(v.arguments):
+        return v
+    (place,) = places
+    return Vector(v.body, v.site, (IndexRange(index, place, place), *v.ranges), (place, *v.arguments))
+
+
 def canonical(v: Vector) -> Expr:
     """``v`` at layer ``ell`` with indices from a fixed list, so that equal vectors look equal."""
     body = v.plain
@@ -140,11 +156,12 @@ class Registry:
 
         Indices of ``w`` that collide with those of ``v`` must have been primed by the caller.
         """
+        v, w = _end_as_index(self.program, v, k), _end_as_index(self.program, w, primed(k))
         a, b = canonical(v), canonical(w)
         if isinstance(a, AppliedUndef) and (given := self.program.given_of(str(a.func))) is not None:
             return Function(given.kernel)(*v.arguments, *w.arguments)
         named = {
-            canonical(vector(self.program, k, _all_ranges(k))): n for k, n in self.program.notation.items()
+            canonical(vector(self.program, x, _all_ranges(x))): n for x, n in self.program.notation.items()
         }
         name = named.get(a) if a == b else None
         if name is None:
@@ -158,18 +175,24 @@ class Registry:
     def _define_correlation(self, name: str, a: Expr, b: Expr, v: Vector, w: Vector) -> None:
         if name in self.found:
             return
-        first = tuple(
-            IndexRange(i, r.lower, r.upper) for i, r in zip(_slots(len(v.ranges)), v.ranges, strict=True)
-        )
-        second = tuple(
-            IndexRange(primed(i), r.lower, r.upper)
-            for i, r in zip(_slots(len(w.ranges)), w.ranges, strict=True)
-        )
-        body = a * b.xreplace({t: s} | {i: primed(i) for i in _slots(len(w.ranges))})
+        own, other = self._indices(a, v), self._indices(b, w)
+        first = tuple(IndexRange(i, r.lower, r.upper) for i, r in zip(own, v.ranges, strict=True))
+        second = tuple(IndexRange(primed(i), r.lower, r.upper) for i, r in zip(other, w.ranges, strict=True))
+        slots = _slots(len(v.ranges)), _slots(len(w.ranges))
+        body = a.xreplace(dict(zip(slots[0], own, strict=True)))
+        body *= b.xreplace({t: s} | {i: primed(j) for i, j in zip(slots[1], other, strict=True)})
         site = (ell,) if v.site is not None else ()
         symbol = Function(name)(*site, *[r.index for r in first], *[r.index for r in second], t, s)
         layers = (IndexRange(ell, sympify(1), self.program.depth),) if site else ()
         self.found[name] = OrderParameter(symbol, Average(body), "correlation", (*layers, *first, *second))
+
+    def _indices(self, body: Expr, v: Vector) -> list[Symbol]:
+        """What the indices of a vector are called: as where the program names its correlation."""
+        for x in self.program.notation:
+            named = vector(self.program, x, _all_ranges(x))
+            if canonical(named) == body:
+                return list(named.indices)
+        return _slots(len(v.ranges))
 
     def name_all(self) -> None:
         """Correlations that the notation names but no equation needed still belong to the theory."""

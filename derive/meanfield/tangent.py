@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sympy import Expr, Function, KroneckerDelta, S, Sum, Symbol
+from sympy import Expr, Function, KroneckerDelta, S, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.applications import Reading
@@ -74,6 +74,9 @@ def _gradient_squared(
     factor = (u.coefficient / (program.scale * error)) ** 2
     own = tuple(outputs) + tuple(inner)
     other = tuple(IndexRange(primed(r.index), r.lower, r.upper) for r in own)
+    if isinstance(w, TrainedVector):  # one vector for each position: both outputs see the same one
+        alone = tuple(r for r in w.initial.indices if r.index not in here)
+        own, other = own + alone, other + alone
     value: Expr = factor
     bodies = (u.left, u.right) if isinstance(w, TrainedMatrix) else (u.vector,)  # type: ignore[union-attr]
     for body in bodies:
@@ -116,4 +119,3 @@ def _defining(reading: Reading, atom: AppliedUndef) -> list[Definition]:
     named = [d for d in reading.definitions if d.name == str(atom.func)]
     exact = [d for d in named if d.lhs.args[:1] == atom.args[:1]]
     return exact or named
-

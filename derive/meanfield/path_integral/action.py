@@ -17,7 +17,7 @@ from typing import Any, cast
 from sympy import Add, Expr, Function, I, Mul, Symbol, log
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.applications import Reading, overlap
+from derive.meanfield.applications import Application, Reading, overlap
 from derive.meanfield.path_integral.average import Pairing, pairings, parameter_pairings
 from derive.meanfield.path_integral.fields import Entry, Leg, hatted, over
 from derive.meanfield.tangent import tangent_kernel
@@ -94,6 +94,7 @@ class Action:
     ratios: dict[str, Expr] = field(default_factory=dict)
     correlations: dict[str, Correlation] = field(default_factory=dict)
     responses: dict[str, Response] = field(default_factory=dict)
+    elsewhere: dict[str, tuple[str, int, Application]] = field(default_factory=dict)
 
     @property
     def discrete(self) -> bool:
@@ -179,15 +180,42 @@ class Action:
         symbol = self.symbol(leg, past, t, s)
         if str(symbol) not in self.responses:
             conjugate = self.symbol(past, leg, s, t)
-            ranges = (*leg.limits, *past.ranges)
+            ranges = (
+                *leg.limits,
+                *past.ranges,
+                *(leg.use.summed if leg.body != leg.use.vector.plain else ()),
+            )
             self.responses[str(symbol)] = Response(symbol, conjugate, leg, other, ranges, algebra, sites)
 
     def symbol(self, leg: Leg, other: Leg, time: Expr, past: Expr) -> AppliedUndef:
-        """The response of the vector of ``leg`` at ``time`` to the source of ``other`` at ``past``."""
+        """The response of the vector of ``leg`` at ``time`` to the source of ``other`` at ``past``.
+
+        A vector taken elsewhere than at its own indices, such as ``phi(h(ell, mu, a + k, t))``, has a
+        variable of its own, see :meth:`called`.
+        """
         name, site = self.reading.registry.response_name(leg.use, other.use, self.reading.uses)
         sites = () if site is None else (site,)
-        indices = (*leg.use.vector.indices, *other.use.vector.indices)
-        return Function(name)(*sites, *indices, time, past)
+        v = leg.use.vector
+        if v.plain != v.body:
+            first = next(x for x in self.legs if x.source.func == leg.source.func).use
+            self.elsewhere[f"{name}_used"] = (name, len(sites), first)
+            name = f"{name}_used"
+            sites = (*sites, *[r.index for r in leg.use.summed])
+        return Function(name)(*sites, *v.indices, *other.use.vector.indices, time, past)
+
+    def called(self, e: Expr) -> Expr:
+        """Responses of vectors taken elsewhere, as values of the one response function of that vector."""
+
+        def final(x: AppliedUndef) -> Expr:
+            name, sites, use = self.elsewhere[str(x.func)]
+            members = [r.index for r in use.summed]
+            split = sites + len(members)
+            end = split + len(use.vector.indices)
+            values = dict(zip((*members, *use.vector.indices), x.args[sites:end], strict=True))
+            taken = [y.xreplace(values) for y in use.vector.arguments]
+            return Function(name)(*x.args[:sites], *taken, *x.args[end:])
+
+        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.elsewhere, final)
 
     def constrain_correlations(self) -> None:
         """``n C Chat - Chat a.b`` for every correlation met, and for those that the notation names."""

@@ -60,8 +60,19 @@ class Assembly:
         for a in self.action.responses.values():
             if str(a.symbol.func) not in self.fixed:
                 definition = self.saddle.pushed(a, self.saddle.response(a))
-                found.append(OrderParameter(a.symbol, definition, "response", a.ranges, self.causal(a)))
+                found.append(self.at_home(a, definition))
         return tuple(found)
+
+    def at_home(self, a: Response, definition: Expr) -> OrderParameter:
+        """A response as a function of its vector's own indices."""
+        v = a.leg.use.vector
+        symbol, ranges = a.symbol, a.ranges
+        if v.plain != v.body:
+            moved = dict(zip(v.arguments, v.indices, strict=True))
+            symbol = self.action.called(symbol).xreplace(moved)
+            definition = definition.xreplace(moved)
+            ranges = tuple(r for r in ranges if r not in a.leg.use.summed)
+        return OrderParameter(symbol, definition, "response", ranges, self.causal(a))
 
     def causal(self, q: Response) -> str:
         """Does the response reach its own time?"""
@@ -98,7 +109,7 @@ class Assembly:
         leg = next(x for x in self.action.legs if x.use.same_use(a))
         found = []
         for x in self.saddle.single_site(leg):
-            expr = unfolded(_at(self.cut(x.expr), leg, a), self.action.legs)
+            expr = self.action.called(unfolded(_at(self.cut(x.expr), leg, a), self.action.legs))
             if expr != 0:
                 found.append(Term(expr, x.kind, x.matrix, x.rule))
         return [*found, *([self.memory(a, a.trained)] if a.trained else [])]

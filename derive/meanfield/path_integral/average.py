@@ -77,7 +77,8 @@ class Entries(Expr):
         return cast(Entries, Expr.__new__(cls, Symbol(str(matrix)), first, second))
 
     def _latex(self, printer: Any, *_: Any) -> str:
-        return rf"c_{{{self.args[0]}}}\left({printer._print(self.args[1])}, {printer._print(self.args[2])}\right)"
+        times = ", ".join(printer._print(x) for x in self.args[1:])
+        return rf"c_{{{self.args[0]}}}\left({times}\right)"
 
     def _sympystr(self, printer: Any, *_: Any) -> str:
         return f"c_{self.args[0]}({printer._print(self.args[1])}, {printer._print(self.args[2])})"

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Abs, Dummy, Expr, Lambda, Max, Rational, Symbol, erf, exp, log, sin, sqrt, tanh
-from sympy.core.function import UndefinedFunction
+from sympy import Abs, Dummy, Expr, Lambda, Max, Symbol, erf, exp, log, sin, sqrt, tanh
 
 from derive.program.program import ProgramError
 
@@ -29,7 +28,6 @@ NAMED: dict[str, Expr] = {
     "cubic": _x**3,
     "hermite2": (_x**2 - 1) / sqrt(2),
     "hermite3": (_x**3 - 3 * _x) / sqrt(6),
-    "quartic": Rational(1) * _x**4,
 }
 
 
@@ -71,7 +69,7 @@ def _function(activation: str | Any) -> Callable[[Expr], Expr]:
                 f"activation = {activation!r}: must be one of {', '.join(NAMED)}, or a SymPy function such as tanh"
             )
         return Lambda(_x, NAMED[activation])
-    if isinstance(activation, Expr) and not isinstance(activation, UndefinedFunction | Lambda):
+    if isinstance(activation, Expr) and not isinstance(activation, Lambda):
         free = sorted(activation.free_symbols, key=str)
         if len(free) != 1:
             raise ProgramError(f"activation = {activation}: must contain one symbol, the field; it has {free}")

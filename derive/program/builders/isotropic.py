@@ -189,7 +189,7 @@ class LinearNetwork:
         self.h, self.g = (Field(n, self.layer, layered=True) for n in "hg")
         last = self.width(self.depth)
         self.gamma = gamma0 / sqrt(last) if scale is None else scale
-        self.readout = 1 / (last * self.gamma)
+        self.readout = 1 / (last * unit * self.gamma)
         self.centred = False
 
     def at(self, x: Field, layer: Any = None, time: Any = t) -> Expr:

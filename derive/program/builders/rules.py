@@ -45,7 +45,8 @@ def training_rule(
 
     >>> training_rule("gd", "mean").rate
     eta/P
-    >>> training_rule("flow", weight_decay=2).memory(*symbols("t s"))
+    >>> from sympy.abc import s, t
+    >>> training_rule("flow", weight_decay=2).memory(t, s)
     (exp(-2*t), exp(2*s - 2*t))
     """
     share = {"sum": S.One, "mean": 1 / P}.get(loss)

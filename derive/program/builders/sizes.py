@@ -1,0 +1,46 @@
+"""Numbers that differ from layer to layer (widths, variances), as expressions in the layer index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sympy import Eq, Expr, Function, Integer, Piecewise, S, sympify
+
+from derive.program.expressions import ell
+from derive.program.program import ProgramError
+
+PerLayer = Expr | float | int | str | Sequence[Expr | float | int] | None
+
+
+def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
+    """``value`` as an expression in ``ell`` for the layers ``first..last``; 1 if there is none.
+
+    A name stands for a function of the layer, a sequence lists the values of all layers (the depth must then be
+    an integer), anything else is itself, for every layer.  Raises :class:`ProgramError` naming ``key``.
+
+    >>> from sympy import Integer
+    >>> per_layer("relative_widths", "a", 1, Integer(2)), per_layer("relative_widths", [2, 1], 1, Integer(2))
+    (a(ell), Piecewise((2, Eq(ell, 1)), (1, True)))
+    """
+    if value is None:
+        return S.One
+    if isinstance(value, str):
+        return Function(value)(ell)
+    if not isinstance(value, Sequence):
+        return _positive(key, sympify(value))
+    if not isinstance(last, Integer):
+        raise ProgramError(f"{key} = {list(value)}: a list needs a depth that is a number, not {last}")
+    wanted = int(last) - first + 1
+    if len(value) != wanted:
+        raise ProgramError(f"{key} has {len(value)} entries: must have {wanted}, for layers {first} to {last}")
+    entries = [_positive(key, sympify(x)) for x in value]
+    if len(set(entries)) == 1:
+        return entries[0]
+    table = [(x, Eq(ell, first + i)) for i, x in enumerate(entries[:-1])]
+    return Piecewise(*table, (entries[-1], True))
+
+
+def _positive(key: str, value: Expr) -> Expr:
+    if not isinstance(value, Expr) or value.is_nonpositive:
+        raise ProgramError(f"{key} = {value}: must be positive")
+    return value

@@ -1,0 +1,259 @@
+"""From a SymPy expression to a formula with numbers for indices: which leaves it has, and how to compute it.
+
+An expression is compiled once (SymPy's ``lambdify`` on placeholders, so that no name in it is ever run) and
+then bound for each assignment of its indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sympy import Add, DiracDelta, Dummy, Expr, Integer, S, Sum, Symbol, lambdify, sympify
+from sympy.core.function import AppliedUndef, Derivative, Subs
+
+from derive.program import Field, GaussianMatrix, GaussianVector, IndexRange, Mean, Population, Product, Program, t
+from derive.program.program import gaussian, parameter
+
+from .leaves import Applied, Averaged, Bound, Clock, Entry, Known, Leaf, Parameter, Place, State, Timed, Total
+from .sizes import Sizes
+from .values import Env, Tables, Values, ring
+
+Slots = tuple[Expr, ...]
+
+
+@dataclass(eq=False)
+class Missing(ValueError):
+    """A formula needs an entry that no definition gives."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass
+class Binder:
+    """Binds the expressions of one program.
+
+    ``domains`` says, for each field and scalar, which values each of its indices takes.
+    """
+
+    program: Program
+    values: Values
+    tables: Tables
+    attributes: dict[str, Any] = field(default_factory=dict)
+    domains: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)
+    sizes: Sizes = field(init=False)
+    compiled: dict[Expr, tuple[Slots, Callable[..., Any]]] = field(default_factory=dict)
+    bound: dict[tuple[Expr, tuple[tuple[str, int], ...]], Bound] = field(default_factory=dict)
+    spans: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+
+    families: dict[str, dict[tuple[int, ...], Env]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.sizes = Sizes(0, self.number, self.values)
+        self.vectors: dict[str, GaussianVector] = {parameter(v).name: parameter(v) for v in self.program.vectors}
+
+    # -- whole formulas --------------------------------------------------------------------------------------
+
+    def number(self, e: Any, env: Env) -> float:
+        """A number that depends on no field and no time: a ratio, a variance."""
+        bound = self.bind(sympify(e), env)
+        if not all(isinstance(x, Known) for x in bound.leaves):
+            raise ValueError(f"{e} must be a number known beforehand")
+        return float(bound.value(State({})))
+
+    def bind(self, e: Expr, env: Env) -> Bound:
+        """``e`` with its indices replaced as ``env`` says.
+
+        Raises :class:`Missing` for an entry that is not defined, ``ValueError`` for anything unknown.
+        """
+        free = sorted(e.free_symbols & set(env), key=str)
+        key = (e, tuple((x.name, env[x]) for x in free))
+        if key not in self.bound:
+            if e not in self.compiled:
+                self.compiled[e] = self.compile(e)
+            slots, function = self.compiled[e]
+            self.bound[key] = Bound(function, tuple(self.leaf(x, env) for x in slots), str(e))
+        return self.bound[key]
+
+    def compile(self, e: Expr) -> tuple[Slots, Callable[..., Any]]:
+        """The leaves of ``e`` and the function of their values."""
+        e = self.named(e)
+        slots = tuple(sorted(self.find(e), key=str))
+        if slots == (e,):
+            return slots, _same
+        places = [Dummy(f"x{i}", real=True) for i in range(len(slots))]
+        body = e.xreplace(dict(zip(slots, places, strict=True)))
+        left = body.atoms(AppliedUndef, Derivative, Subs)
+        if left:
+            raise ValueError(f"{min(map(str, left))} in {e}: only activations known to SymPy can be computed")
+        return slots, lambdify(places, body, modules=["scipy", "numpy"], cse=True)
+
+    def named(self, e: Expr) -> Expr:
+        """Activations replaced by the functions they stand for, derivatives done.
+
+        A derivative's point masses are left out: no unit of a finite network sits exactly on a kink.
+        """
+        for name, function in self.values.functions.items():
+            e = e.replace(
+                lambda x, name=name: isinstance(x, AppliedUndef) and str(x.func) == name,
+                lambda x, function=function: function(*x.args),
+            )
+        e = e.replace(lambda x: isinstance(x, Derivative | Subs), lambda x: x.doit())
+        return e.replace(DiracDelta, lambda *_: S.Zero)
+
+    def find(self, e: Expr) -> set[Expr]:
+        """The largest subexpressions that are read off the state rather than computed from others."""
+        if isinstance(e, Product | Mean | Sum | Symbol):
+            return {e}
+        if isinstance(e, AppliedUndef):
+            if not self.knows(str(e.func)):
+                name = str(e.func)
+                raise ValueError(
+                    f"nothing says what {name} in {e} is: give values[{name!r}] (a SymPy function) if it is an "
+                    f"activation, data[{name!r}] (an array, mapping or function of the indices) if a constant"
+                )
+            return {e}
+        return set().union(*map(self.find, e.args)) if e.args else set()
+
+    def knows(self, name: str) -> bool:
+        return name in self.domains or name in self.vectors or name in self.attributes or name in self.tables.data
+
+    # -- leaves ----------------------------------------------------------------------------------------------
+
+    def leaf(self, e: Expr, env: Env) -> Leaf:
+        """What ``e`` reads off the state."""
+        if isinstance(e, Product):
+            return self.product(e, env)
+        if isinstance(e, Mean):
+            return Averaged(self.bind(e.args[0], env))
+        if isinstance(e, Sum):
+            return self.total(e, env)
+        if isinstance(e, Symbol):
+            return self.symbol(e, env)
+        name = str(e.func)
+        if name in self.domains:
+            return self.entry(e, env)
+        if name in self.vectors:
+            return self.weight(name, tuple(self.values.integer(x, env) for x in e.args))
+        if name in self.attributes:
+            owner = self.program.attribute_of(name)
+            assert owner is not None
+            return Known(self.attributes[name], self.sizes.place(owner.population, env))
+        return self.constant(name, e.args, env)
+
+    def symbol(self, e: Symbol, env: Env) -> Leaf:
+        if e in env:
+            return Known(env[e])
+        if e.name in self.vectors:
+            return self.weight(e.name, ())
+        if e == t:
+            return Clock()
+        if e.name not in self.values.numbers:
+            raise ValueError(f"no value for {e}: give values[{e.name!r}]")
+        return Known(self.values.numbers[e.name])
+
+    def weight(self, name: str, key: tuple[int, ...]) -> Leaf:
+        v = self.vectors[name]
+        return Parameter((name, key), self.sizes.place(v.population, self.member(v, key)))
+
+    def member(self, x: GaussianMatrix | GaussianVector, key: tuple[int, ...]) -> Env:
+        """The indices of one member of a family."""
+        if x.name not in self.families:
+            self.families[x.name] = {tuple(m.values()): m for m in members(x, self.values)}
+        known = self.families[x.name]
+        if key not in known:
+            raise Missing(f"{x.name}{key} is not a member of the family {x.symbol}")
+        return known[key]
+
+    def product(self, e: Product, env: Env) -> Leaf:
+        m = gaussian(self.program.matrix_of(e))
+        key = tuple(self.values.integer(x, env) for x in e.matrix.args)
+        inner = self.member(m, key)
+        takes, gives = (m.rows, m.cols) if e.transposed else (m.cols, m.rows)
+        vector = self.bind(e.vector, env)
+        here, there = vector.place(), self.sizes.place(takes, inner)
+        # entries may live on a population without a layer index, or on shared units
+        if here is not None and (here[0] != there[0] or (None not in (here[1], there[1]) and here != there)):
+            raise ValueError(f"{e} takes a vector of {there}, not of {here}")
+        return Applied(
+            (m.name, key), e.transposed, vector, self.sizes.size(takes, inner), self.sizes.place(gives, inner)
+        )
+
+    def total(self, e: Sum, env: Env) -> Leaf:
+        ranges = tuple(IndexRange(*limits) for limits in reversed(e.limits))
+        if t in {x for r in ranges for b in (r.lower, r.upper) for x in sympify(b).free_symbols}:
+            raise ValueError(f"{e} sums over past times, which a program leaves to its rule")
+        addends = tuple(self.bind(e.function, inner) for inner in self.values.members(ranges, env))
+        places = {p for x in addends if (p := x.place()) is not None}
+        if len(places) > 1:
+            raise ValueError(f"{e} mixes the entries of {sorted(map(str, places))}")
+        return Total(addends, next(iter(places), None))
+
+    def entry(self, e: AppliedUndef, env: Env) -> Leaf:
+        """A field or scalar; an index such as a + k that leaves its range goes round a ring."""
+        name, args = str(e.func), e.args
+        first = bool(args) and args[-1] == 0
+        if not args or args[-1] not in (t, S.Zero):
+            raise ValueError(f"{e}: a formula reads fields at the time t or at the time 0 only")
+        x = self.program.field_of(name)
+        key = []
+        for j, a in enumerate(args[:-1]):
+            i = self.values.integer(a, env)
+            ringed = isinstance(a, Add) and not (j == 0 and x is not None and (x.layered or x.ordered))
+            span = self.span(name)
+            key.append(ring(i, *span[j]) if ringed and j < len(span) else i)
+        if tuple(key) not in self.domains[name]:
+            raise Missing(f"{e} at {tuple(key)} is used, but no definition gives it")
+        return Entry((name, tuple(key)), first, None if x is None else self.field_place(x, tuple(key)))
+
+    def span(self, name: str) -> list[tuple[int, int]]:
+        """The first and last value of each index of a field."""
+        if name not in self.spans:
+            columns = zip(*sorted(self.domains[name]), strict=True)
+            self.spans[name] = [(min(c), max(c)) for c in columns]
+        return self.spans[name]
+
+    def field_population(self, x: Field, key: tuple[int, ...]) -> Population:
+        """Where a field's member lives."""
+        return x.population.at(Integer(key[0])) if x.layered else x.population
+
+    def field_place(self, x: Field, key: tuple[int, ...]) -> Place:
+        return self.sizes.place(self.field_population(x, key), {})
+
+    def constant(self, name: str, args: tuple[Expr, ...], env: Env) -> Leaf:
+        wraps = tuple(isinstance(a, Add) and not a.has(t) for a in args)
+        vector = self.program.given_of(name)
+        place = None if vector is None else self.sizes.place(vector.population, env)
+        if any(a.has(t) for a in args):
+            if not self.program.rule.discrete:
+                raise ValueError(f"{name} depends on the time, which is only supported when time counts steps")
+
+            def lookup(step: int) -> Any:
+                now = {**env, t: step}
+                return self.tables.at(name, tuple(self.values.integer(a, now) for a in args), wraps)
+
+            return Timed(lookup, place)
+        indices = tuple(self.values.integer(a, env) for a in args)
+        value = self.tables.at(name, indices, wraps)
+        return Known(value if vector is not None else float(np.asarray(value)), place)
+
+
+def indices(x: GaussianMatrix | GaussianVector) -> tuple[IndexRange, ...]:
+    """The indices of a family of weights, the layer first; none for a single one."""
+    if isinstance(x, GaussianVector):
+        return x.indices
+    return ((x.index,) if x.index else ()) + x.others
+
+
+def members(x: GaussianMatrix | GaussianVector, values: Values) -> list[dict[Symbol, int]]:
+    """Every member of a family of weights; one without indices for a single one."""
+    return list(values.members(indices(x)))
+
+
+def _same(x: Any) -> Any:
+    return x

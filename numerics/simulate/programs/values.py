@@ -1,0 +1,161 @@
+"""What symbols stand for: numbers, functions, the integers an index runs through, tables of constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Integer, Lambda, Symbol, sympify
+from sympy.core.function import AppliedUndef, FunctionClass
+
+from derive.program import IndexRange
+
+Array = NDArray[np.float64]
+Env = Mapping[Symbol, int]  # the values of indices
+
+
+@dataclass(frozen=True)
+class Values:
+    """Numbers for symbols and SymPy functions for activations, both known by name."""
+
+    numbers: Mapping[str, float]
+    functions: Mapping[str, Callable[..., Expr]]
+
+    @staticmethod
+    def of(given: Mapping[Any, Any]) -> Values:
+        """Sort what a user gives; keys are symbols, functions or their names.
+
+        >>> from sympy import tanh
+        >>> v = Values.of({Symbol("P"): 3, "phi": tanh})
+        >>> v.integer(Symbol("P") - 1, {}), sorted(v.functions)
+        (2, ['phi'])
+        """
+        numbers: dict[str, float] = {}
+        functions: dict[str, Callable[..., Expr]] = {}
+        for key, value in given.items():
+            name = key.__name__ if isinstance(key, FunctionClass) else str(key)
+            if isinstance(value, FunctionClass | Lambda) or (callable(value) and not _is_number(value)):
+                functions[name] = value
+            elif _is_number(value):
+                numbers[name] = value if isinstance(value, int) else float(value)
+            else:
+                raise ValueError(f"values[{name!r}] = {value!r}: must be a number, or a function of SymPy")
+        return Values(numbers, functions)
+
+    def integer(self, e: Any, env: Env) -> int:
+        """The integer that ``e`` is; ``ValueError`` if a symbol has no value or it is not an integer."""
+        e = sympify(e)
+        if isinstance(e, Integer):
+            return int(e)
+        if e in env:
+            return env[e]
+        table = {}
+        for x in e.free_symbols:
+            if x not in env and x.name not in self.numbers:
+                raise ValueError(f"no value for {x}, which {e} needs: give values[{x.name!r}]")
+            number = env[x] if x in env else self.numbers[x.name]
+            table[x] = Integer(int(number)) if float(number).is_integer() else sympify(number)
+        value = float(e.xreplace(table))
+        if not math.isfinite(value) or abs(value - round(value)) > 1e-9:
+            raise ValueError(f"{e} = {value}: must be an integer")
+        return round(value)
+
+    def members(self, ranges: tuple[IndexRange, ...], env: Env | None = None) -> Iterator[dict[Symbol, int]]:
+        """Every assignment of the indices of ``ranges``; later bounds may depend on earlier indices."""
+        known = dict(env or {})
+        if not ranges:
+            yield known
+            return
+        first, rest = ranges[0], ranges[1:]
+        lower, upper = self.integer(first.lower, known), self.integer(first.upper, known)
+        for i in range(lower, upper + 1):
+            yield from self.members(rest, {**known, first.index: i})
+
+
+@dataclass
+class Tables:
+    """The constants: for each name an array, a mapping or a function, and where its indices start.
+
+    An array's position starts at the lower bound of the range of the index that stands there.  Mappings have
+    the indices as keys (an integer, or a tuple of them); functions take them as arguments.
+    """
+
+    data: Mapping[str, Any]
+    seen: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    loose: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+
+    def note(self, name: str, position: int, values: tuple[int, int], *, exact: bool) -> None:
+        """A use whose index runs over ``values`` (first, last); if not ``exact`` it may leave and wrap."""
+        table = self.seen if exact else self.loose
+        low, high = table.get((name, position), values)
+        table[name, position] = (min(low, values[0]), max(high, values[1]))
+
+    def extent(self, name: str, position: int) -> tuple[int, int] | None:
+        """The first and last value of an index, as far as the program says."""
+        return self.seen.get((name, position), self.loose.get((name, position)))
+
+    def at(self, name: str, indices: tuple[int, ...], wraps: tuple[bool, ...]) -> Any:
+        """The value for these indices; where ``wraps`` the position is taken on its ring."""
+        value = self.data[name]
+        indices = tuple(
+            ring(i, *x) if wrap and (x := self.extent(name, j)) is not None else i
+            for j, (i, wrap) in enumerate(zip(indices, wraps, strict=True))
+        )
+        if callable(value):
+            return value(*indices)
+        if isinstance(value, Mapping):
+            key = indices[0] if len(indices) == 1 and indices not in value else indices
+            if key not in value:
+                raise ValueError(f"data[{name!r}] has no entry {key}")
+            return value[key]
+        array = np.asarray(value, dtype=float)
+        offsets = []
+        for j, i in enumerate(indices):
+            extent = self.extent(name, j)
+            offset = i - (1 if extent is None else extent[0])
+            if j >= array.ndim or not 0 <= offset < array.shape[j]:
+                raise ValueError(f"data[{name!r}] of shape {array.shape}: {name}{indices} lies outside")
+            offsets.append(offset)
+        return array[tuple(offsets)]
+
+    def check(self, name: str, positions: int) -> None:
+        """Raise ``ValueError`` when an array has not the shape that the index ranges say."""
+        value = self.data[name]
+        if callable(value) or isinstance(value, Mapping):
+            return
+        shape = np.shape(value)
+        if not np.isfinite(np.asarray(value, dtype=float)).all():
+            raise ValueError(f"data[{name!r}] must be finite")
+        if len(shape) < positions:
+            raise ValueError(f"data[{name!r}] of shape {shape}: must have {positions} index positions")
+        for j in range(positions):
+            extent = self.seen.get((name, j))
+            if extent is not None and shape[j] != extent[1] - extent[0] + 1:
+                raise ValueError(
+                    f"data[{name!r}] of shape {shape}: index {j + 1} of {name} runs over "
+                    f"{extent[0]}..{extent[1]}, so its length there must be {extent[1] - extent[0] + 1}"
+                )
+
+
+def ring(i: int, low: int, high: int) -> int:
+    """``i`` brought into low..high by going round.
+
+    >>> [ring(i, 1, 3) for i in (0, 1, 3, 4, -1)]
+    [3, 1, 3, 1, 2]
+    """
+    return low + (i - low) % (high - low + 1)
+
+
+def is_constant(atom: Expr, data: Mapping[str, Any]) -> bool:
+    """A function known beforehand, such as y(mu)."""
+    return isinstance(atom, AppliedUndef) and str(atom.func) in data
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, int | float | np.number):
+        return True
+    return bool(getattr(value, "is_number", False))

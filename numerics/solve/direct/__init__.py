@@ -1,0 +1,5 @@
+"""Any derived Theory, evaluated at small sizes straight from its expressions: slow, exact, one path for all."""
+
+from numerics.solve.direct.evaluate import Evaluated, evaluate
+
+__all__ = ["Evaluated", "evaluate"]

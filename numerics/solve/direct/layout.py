@@ -1,0 +1,239 @@
+"""A Theory with every index written out: which equation, covariance or average stands behind each entry.
+
+An entry is a name and integer arguments, times among them: ``h(2, 1, t=3)`` is ``("h", (2, 1, 3))``.  Ranges
+are run through with the given values; only the times stay open, so a table holds one member for all times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from sympy import Add, Derivative, Expr, Integral, Mul, Pow, Sum, Symbol, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.meanfield.averages import Average, Response
+from derive.meanfield.theory import Equation, OrderParameter, Source, Theory
+from derive.program.expressions import IndexRange, L, ell, s, t
+
+Entry = tuple[str, tuple[int, ...]]
+Key = tuple[str, tuple[int | None, ...]]
+Number = int | float
+
+TIMES = (t, s)
+
+
+class Unserved(ValueError):
+    """The theory holds something that the direct evaluation cannot take; the message says what."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of a family: its expression and what its indices are.
+
+    ``times`` are the time symbols in the order of the open (None) places of its key; ``item`` is what it was
+    unrolled from.
+    """
+
+    expr: Expr
+    indices: Mapping[Symbol, int]
+    times: tuple[Symbol, ...]
+    item: Any
+
+    def at(self, *times: int) -> dict[Symbol, Number]:
+        """The values of its indices and times."""
+        return {**self.indices, **dict(zip(self.times, times, strict=True))}
+
+
+@dataclass
+class Family:
+    """All members that share a name: where their times stand and how far each index runs."""
+
+    places: tuple[int, ...]
+    members: dict[tuple[int | None, ...], Member] = field(default_factory=dict)
+
+    def key(self, args: tuple[int, ...]) -> tuple[int | None, ...]:
+        """``args`` with the times left open."""
+        return tuple(None if i in self.places else x for i, x in enumerate(args))
+
+    def times(self, args: tuple[int, ...]) -> tuple[int, ...]:
+        """The times among ``args``."""
+        return tuple(args[i] for i in self.places)
+
+    def extent(self, place: int) -> tuple[int, int]:
+        """The first and the last value of the index at ``place``."""
+        found = [x for k in self.members if (x := k[place]) is not None]
+        return min(found), max(found)
+
+
+class Layout:
+    """The tables of a theory at integer depth, for the numbers ``values`` (by the names of symbols)."""
+
+    def __init__(self, theory: Theory, values: Mapping[str, Number]) -> None:
+        self.values = values
+        self.theory = theory = self.at_depth(theory)
+        self.fields = self.families(theory.equations)
+        self.scalars = self.families(theory.scalars)
+        self.order = self.families(theory.order_parameters)
+        self.observables = self.families(theory.observables)
+        self.sources: dict[str, Family] = {}
+        self.covariances: dict[tuple[Key, Key], Member] = {}
+        for u in theory.sources:
+            self.add_source(u)
+        self.attributes = {a.name for a in theory.program.attributes}
+        self.random = frozenset(self.fields) | frozenset(self.sources)
+        self.ordered = {
+            str(d.lhs.args[0]).rstrip("_")
+            for d in theory.program.definitions
+            if (x := theory.program.field_of(d.name)) is not None and x.ordered
+        }
+        self.lowest = self.lower_bounds()
+        self._degrees: dict[Expr, float] = {}
+
+    def at_depth(self, theory: Theory) -> Theory:
+        """The theory at the integer depth of its program (or that of ``values``)."""
+        everything = [*theory.equations, *theory.scalars, *theory.sources, *theory.order_parameters]
+        everything += theory.observables
+        if not any(L in e.free_symbols for e in _expressions(theory)) and not any(
+            r.index == ell for x in everything for r in x.ranges
+        ):
+            return theory
+        depth = sympify(theory.program.depth)
+        if not depth.is_Integer and str(depth) in self.values:
+            depth = sympify(int(self.values[str(depth)]))
+        if not depth.is_Integer:
+            raise ValueError(f"the depth is {depth}: evaluate theory.at_depth(n) with an integer n")
+        return theory.at_depth(int(depth))
+
+    # -- unrolling -------------------------------------------------------------------------------------
+
+    def integer(self, e: Any, at: Mapping[Symbol, int] | None = None) -> int:
+        """The integer that ``e`` is once symbols have their values."""
+        e = sympify(e)
+        if e.is_Integer:
+            return int(e)
+        names = {x: (at or {}).get(x, self.values.get(str(x))) for x in e.free_symbols}
+        missing = [str(x) for x, v in names.items() if v is None]
+        if missing:
+            raise ValueError(f"{e} must be an integer, but values has no {', '.join(sorted(missing))}")
+        number = e.xreplace({x: sympify(v) for x, v in names.items()})
+        if number != int(number):
+            raise ValueError(f"{e} = {number} must be an integer")
+        return int(number)
+
+    def over(self, ranges: Iterable[IndexRange]) -> Iterator[dict[Symbol, int]]:
+        """Every assignment of integers to the indices of ``ranges``."""
+        unique = {r.index: r for r in ranges}
+        spans = [
+            range(self.integer(r.lower), self.integer(r.upper) + 1) for r in unique.values()
+        ]  # bounds hold no index
+        for xs in product(*spans):
+            yield dict(zip(unique, xs, strict=True))
+
+    def key(self, symbol: AppliedUndef, at: Mapping[Symbol, int]) -> tuple[int | None, ...]:
+        """The arguments of ``symbol`` as integers, its times left open."""
+        return tuple(None if x in TIMES else self.integer(x, at) for x in symbol.args)
+
+    def families(self, items: Iterable[Equation | OrderParameter]) -> dict[str, Family]:
+        found: dict[str, Family] = {}
+        for item in items:
+            symbol = item.lhs if isinstance(item, Equation) else item.symbol
+            body = item.rhs if isinstance(item, Equation) else item.definition
+            if isinstance(symbol, Derivative) or body.has(Integral):
+                raise Unserved(
+                    f"{symbol} is given by a flow; time counts steps here: use a discrete rule "
+                    "(GradientDescent) with a small rate"
+                )
+            for at in self.over(item.ranges):
+                self.place(found, symbol, at, body, item)
+        return found
+
+    def place(
+        self, found: dict[str, Family], symbol: AppliedUndef, at: dict[Symbol, int], body: Expr, item: Any
+    ) -> None:
+        places = tuple(i for i, x in enumerate(symbol.args) if x in TIMES)
+        name = str(symbol.func)
+        family = found.setdefault(name, Family(places))
+        if family.places != places:
+            raise Unserved(f"{name} carries its times in different places: {symbol}")
+        times = tuple(symbol.args[i] for i in places)
+        family.members.setdefault(self.key(symbol, at), Member(body, at, times, item))
+
+    def add_source(self, u: Source) -> None:
+        for at in self.over(u.ranges):
+            first, second = (self.key(x, at) for x in (u.symbol, u.partner))
+            names = str(u.symbol.func), str(u.partner.func)
+            for symbol in (u.symbol, u.partner):
+                self.place(self.sources, symbol, at, sympify(u.covariance), u)
+            pair = (names[0], first), (names[1], second)
+            times = tuple(x for x in (*u.symbol.args, *u.partner.args) if x in TIMES)
+            self.covariances.setdefault(pair, Member(sympify(u.covariance), at, times, u))
+
+    # -- what an argument means ------------------------------------------------------------------------
+
+    def lower_bounds(self) -> dict[Symbol, Any]:
+        """The first value of each index, for arrays of data: entry 0 of ``y`` is ``y(1)`` if mu runs from 1."""
+        found: dict[Symbol, Any] = {t: 0, s: 0}
+        theory = self.theory
+        items: list[Any] = [*theory.equations, *theory.scalars, *theory.order_parameters, *theory.sources]
+        for x in items:
+            for r in x.ranges:
+                found.setdefault(r.index, sympify(r.lower))
+        for e in _expressions(theory):
+            for total in e.atoms(Sum):
+                for index, lower, _ in total.limits:
+                    found.setdefault(index, lower)
+        return found
+
+    def is_ordered(self, e: Expr) -> bool:
+        """Is it an index run through in order (never periodic)?"""
+        return any(str(x).rstrip("_") in self.ordered for x in e.free_symbols)
+
+    # -- is it linear? ---------------------------------------------------------------------------------
+
+    def degree(self, e: Expr) -> float:
+        """The degree of ``e`` as a polynomial in the fields; infinite if it is none."""
+        if e not in self._degrees:
+            self._degrees[e] = self._degree(e)
+        return self._degrees[e]
+
+    def _degree(self, e: Expr) -> float:
+        if isinstance(e, Average) or not isinstance(e, Expr):
+            return 0.0
+        if isinstance(e, AppliedUndef) and str(e.func) in self.random:
+            return 1.0
+        if isinstance(e, Add):
+            return max(self.degree(x) for x in e.args)
+        if isinstance(e, Mul):
+            return sum(self.degree(x) for x in e.args)
+        if isinstance(e, Sum):
+            return self.degree(e.function)
+        if isinstance(e, Response):
+            return max(self.degree(e.body) - 1, 0.0)
+        if isinstance(e, Pow) and e.exp.is_Integer and e.exp.is_nonnegative:
+            return self.degree(e.base) * int(e.exp)
+        parts = [self.degree(x) for x in e.args if isinstance(x, Expr)]
+        return float("inf") if any(parts) else 0.0
+
+    def is_linear(self) -> bool:
+        """Are all equations linear in the fields, and all averages of polynomials?"""
+        equations = [m.expr for f in self.fields.values() for m in f.members.values()]
+        averages = {a.body for e in _expressions(self.theory) for a in e.atoms(Average)}
+        return all(self.degree(e) <= 1 for e in equations) and all(
+            self.degree(a) < float("inf") for a in averages
+        )
+
+    def wanted_sources(self) -> set[str]:
+        """The names of the sources that some response asks about."""
+        return {str(x.source.func) for e in _expressions(self.theory) for x in e.atoms(Response)}
+
+
+def _expressions(theory: Theory) -> Iterator[Expr]:
+    for e in (*theory.equations, *theory.scalars, *theory.observables):
+        yield e.rhs
+    for q in theory.order_parameters:
+        yield q.definition
+    for u in theory.sources:
+        yield sympify(u.covariance)

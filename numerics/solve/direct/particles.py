@@ -1,0 +1,237 @@
+"""Random values of any theory, sampled: many paths of the single-site process, with their derivatives.
+
+All sources of a path are drawn from one low-discrepancy point; sources that are correlated, one after the
+other, each conditionally on those before it.  A value carries its derivatives by the sources of its path, by
+the chain rule.  Order parameters are averages over the paths of one replica, so each replica solves the theory
+by itself and their spread is the error.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+from numerics.solve.direct.functions import Compiled
+from numerics.solve.direct.interpret import ALL, Interpreter, Value
+from numerics.solve.direct.layout import Entry, Key, Layout
+
+Array = NDArray[np.float64]
+
+PIVOT = 1e-10
+"""A source whose variance, given the sources before it, is this small a part of its variance follows from them."""
+
+
+class Path:
+    """``scale * value`` on each path, shape ``(samples,)``; ``slopes`` its derivatives by sources, to be scaled
+    too.
+    """
+
+    __array_ufunc__ = None
+
+    def __init__(self, value: Array, slopes: Mapping[Entry, Any], scale: float = 1.0) -> None:
+        self.value, self.slopes, self.scale = value, slopes, scale
+
+    def __mul__(self, other: Any) -> Path:
+        if not isinstance(other, Path):
+            return Path(self.value, self.slopes, self.scale * other)
+        slopes: dict[Entry, Any] = {k: j * other.value for k, j in self.slopes.items()}
+        for k, j in other.slopes.items():
+            slopes[k] = slopes[k] + self.value * j if k in slopes else self.value * j
+        return Path(self.value * other.value, slopes, self.scale * other.scale)
+
+    def __add__(self, other: Any) -> Value:
+        return added([self, other])
+
+    __rmul__, __radd__ = __mul__, __add__
+
+    @property
+    def array(self) -> Array:
+        """The values, scale included."""
+        return self.value * self.scale
+
+
+def added(values: list[Value]) -> Value:
+    """The sum of numbers and paths; terms of the same path are gathered first."""
+    constant: float = 0
+    paths: dict[int, Path] = {}
+    for v in values:
+        if not isinstance(v, Path):
+            constant += v
+        elif id(v.value) in paths:
+            p = paths[id(v.value)]
+            paths[id(v.value)] = Path(p.value, p.slopes, p.scale + v.scale)
+        else:
+            paths[id(v.value)] = v
+    found = list(paths.values())
+    if not found:
+        return constant
+    if len(found) == 1 and constant == 0:
+        return found[0]
+    value, buffer = np.full(found[0].value.shape, float(constant)), np.empty(found[0].value.shape)
+    slopes: dict[Entry, Any] = {}
+    numbers: dict[Entry, float] = {}
+    for p in found:
+        value += np.multiply(p.value, p.scale, out=buffer)
+        for k, j in p.slopes.items():
+            if isinstance(j, float):
+                numbers[k] = numbers.get(k, 0.0) + j * p.scale
+            elif k in slopes:
+                slopes[k] += np.multiply(j, p.scale, out=buffer)
+            else:
+                slopes[k] = j * p.scale
+    for k, x in numbers.items():
+        slopes[k] = slopes[k] + x if k in slopes else x
+    return Path(value, slopes)
+
+
+class Normals:
+    """Independent standard normal numbers, ``samples`` of each, from one scrambled Sobol sequence."""
+
+    def __init__(self, samples: int, dimensions: int, seed: np.random.SeedSequence) -> None:
+        with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
+            warnings.simplefilter("ignore", UserWarning)
+            self.points = qmc.Sobol(max(dimensions, 1), seed=np.random.default_rng(seed)).random(samples)
+        self.used = 0
+
+    def uniform(self) -> Array:
+        """The next coordinate, in (0, 1)."""
+        self.used += 1
+        column: Array = self.points[:, self.used - 1].clip(1e-12, 1 - 1e-12)
+        return column
+
+    def __call__(self) -> Array:
+        """The next standard normal coordinate."""
+        z: Array = ndtri(self.uniform())
+        return z
+
+
+class Gaussian:
+    """Jointly Gaussian sources, drawn one by one: a Cholesky factor that grows, without its vanishing pivots."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.rows: list[Array] = []
+        self.pivots: list[int] = []
+        self.normals: list[Array] = []
+
+    def draw(self, entry: Entry, interpreter: Interpreter, normals: Normals) -> Array:
+        """The next source, given those drawn before."""
+        variance = interpreter.covariance(entry, entry)
+        c: list[float] = []
+        while len(c) < len(self.entries):  # a covariance may ask for an average that draws further sources
+            c.append(interpreter.covariance(entry, self.entries[len(c)]))
+        row = np.zeros(len(self.pivots) + 1)
+        for j, i in enumerate(self.pivots):
+            row[j] = (c[i] - self.rows[i][:j] @ row[:j]) / self.rows[i][j]
+        left = variance - float(row @ row)
+        if left < -1e3 * PIVOT * max(variance, 1e-300):
+            raise ValueError(
+                f"the covariance of {entry[0]}{entry[1]} with the sources before it is not positive: given "
+                f"them its variance is {left:.3g}, of {variance:.3g}"
+            )
+        if left > PIVOT * variance:
+            row[-1] = np.sqrt(left)
+            self.pivots.append(len(self.entries))
+            self.normals.append(normals())
+        else:
+            row = row[:-1]
+        self.entries.append(entry)
+        self.rows.append(row)
+        value = np.zeros(len(normals.points))
+        for x, z in zip(row, self.normals, strict=False):
+            if x != 0:
+                value += x * z
+        return value
+
+
+class Particles:
+    """The algebra of sampled paths: one replica."""
+
+    def __init__(
+        self, interpreter: Interpreter, samples: int, dimensions: int, seed: np.random.SeedSequence
+    ) -> None:
+        self.interpreter = interpreter
+        layout = interpreter.layout
+        self.wanted = layout.wanted_sources()
+        populations = {a.name: a.population.name for a in layout.theory.program.attributes}
+        self.populations = populations
+        self.normals = Normals(samples, dimensions + len(set(populations.values())), seed)
+        self.positions = {p: np.argsort(np.argsort(self.normals.uniform())) for p in set(populations.values())}
+        self.groups = _groups(layout)
+
+    # -- making values ---------------------------------------------------------------------------------
+
+    def source(self, entry: Entry) -> Path:
+        """A source, drawn given the sources that it is correlated with."""
+        key = (entry[0], self.interpreter.layout.sources[entry[0]].key(entry[1]))
+        value = self.groups[key].draw(entry, self.interpreter, self.normals)
+        return Path(value, {entry: 1.0} if entry[0] in self.wanted else {})
+
+    def attribute(self, name: str) -> Path:
+        """What the unit of each path has; units are met equally often."""
+        numbers = self.interpreter.constants.attribute(name)
+        at = self.positions[self.populations[name]]
+        return Path(numbers[at * len(numbers) // len(at)], {})
+
+    def apply(self, f: Compiled, args: list[Value], tangent: bool) -> Path:
+        """A function, and its derivatives by the chain rule."""
+        values = [x.array if isinstance(x, Path) else x for x in args]
+        n = len(self.normals.points)
+        slopes: dict[Entry, Any] = {}
+        for i, x in enumerate(args):
+            if tangent and isinstance(x, Path) and x.slopes:
+                outer = f.partial(i, *values) * x.scale
+                for k, j in x.slopes.items():
+                    slopes[k] = slopes[k] + outer * j if k in slopes else outer * j
+        return Path(np.broadcast_to(np.asarray(f(*values), dtype=float), (n,)), slopes)
+
+    def total(self, values: list[Value]) -> Value:
+        """The sum."""
+        return added(values)
+
+    def field(self, name: str, v: Value) -> Value:
+        """Any value will do."""
+        return v
+
+    def restricted(self, v: Value, to: Entry | None) -> Value:
+        """Leave out derivatives that nobody wants."""
+        if to == ALL or not isinstance(v, Path):
+            return v
+        return Path(v.value, {to: v.slopes[to]} if to in v.slopes else {}, v.scale)
+
+    # -- averages --------------------------------------------------------------------------------------
+
+    def mean(self, v: Value) -> float:
+        """The mean over the paths."""
+        return float(v.value.mean() * v.scale) if isinstance(v, Path) else float(v)
+
+    def derivative(self, v: Value, source: Entry) -> Value:
+        """The derivative by a source, on each path."""
+        if not isinstance(v, Path) or source not in v.slopes:
+            return 0
+        slope = v.slopes[source]
+        if np.ndim(slope) == 0:
+            return float(slope * v.scale)
+        return Path(np.broadcast_to(slope, v.value.shape), {}, v.scale)
+
+
+def _groups(layout: Layout) -> dict[Key, Gaussian]:
+    """For each member of a source, those that it is jointly Gaussian with: the connected listed covariances."""
+    parent: dict[Key, Key] = {}
+
+    def root(x: Key) -> Key:
+        while parent.setdefault(x, x) != x:
+            x = parent[x]
+        return x
+
+    for a, b in layout.covariances:
+        parent[root(a)] = root(b)
+    roots = {x: root(x) for x in list(parent)}
+    groups = {r: Gaussian() for r in set(roots.values())}
+    return {x: groups[r] for x, r in roots.items()}
