@@ -183,7 +183,7 @@ class Registry:
         body *= b.xreplace({t: s} | {i: primed(j) for i, j in zip(slots[1], other, strict=True)})
         site = (ell,) if v.site is not None else ()
         symbol = Function(name)(*site, *[r.index for r in first], *[r.index for r in second], t, s)
-        layers = (IndexRange(ell, sympify(1), self.program.depth),) if site else ()
+        layers = (self._layers(a),) if site else ()
         self.found[name] = OrderParameter(symbol, Average(body), "correlation", (*layers, *first, *second))
 
     def _indices(self, body: Expr, v: Vector) -> list[Symbol]:
@@ -193,6 +193,33 @@ class Registry:
             if canonical(named) == body:
                 return list(named.indices)
         return _slots(len(v.ranges))
+
+    def _layers(self, body: Expr) -> IndexRange:
+        """The layers at which all fields of a vector exist, as their definitions say."""
+        low: Expr = sympify(1)
+        high: Expr = self.program.depth
+        found = []
+        for d in self.program.definitions:
+            x = self.program.field_of(d.name)
+            if x is None or not x.layered or not any(str(a.func) == d.name for a in body.atoms(AppliedUndef)):
+                continue
+            if any((r.upper - r.lower).is_negative for r in d.ranges):
+                continue
+            first, last = (
+                d.lhs.args[0].xreplace({r.index: getattr(r, end) for r in d.ranges})
+                for end in ("lower", "upper")
+            )
+            found.append((d.name, first, last))
+        ends = []
+        for name in dict.fromkeys(n for n, *_ in found):
+            own = [(first, last) for n, first, last in found if n == name]
+            least = [x for x, _ in own if all((y - x).is_nonnegative for y, _ in own)]
+            most = [x for _, x in own if all((x - y).is_nonnegative for _, y in own)]
+            ends.append((least[0] if least else low, most[0] if most else high))
+        if ends:
+            low = next((x for x, _ in ends if all((x - y).is_nonnegative for y, _ in ends)), low)
+            high = next((x for _, x in ends if all((y - x).is_nonnegative for _, y in ends)), high)
+        return IndexRange(ell, low, high)
 
     def name_all(self) -> None:
         """Correlations that the notation names but no equation needed still belong to the theory."""
@@ -240,7 +267,9 @@ class Registry:
 
 
 def _plain_head(body: Expr) -> str:
-    return str(body.func) if isinstance(body, AppliedUndef) else str(body.func.__name__)
+    if isinstance(body, AppliedUndef):
+        return str(body.func)
+    return str(body.func.__name__) if isinstance(body, Function) else _fields_in(body)
 
 
 def _fields_in(body: Expr) -> str:

@@ -50,6 +50,12 @@ def check(program: Program) -> None:
         if d.evolves and program.rule.discrete:
             raise ProgramError(f"{d.lhs} evolves in continuous time, but the program's rule counts steps")
     for m in map(gaussian, program.matrices):
+        for side, p in (("rows", m.rows), ("columns", m.cols)):
+            if m.index is not None and p.site is None and not p.given:
+                raise ProgramError(
+                    f"{m.name} is a family over {m.index.index}, but its {side} name no layer: "
+                    f"write {p.name}.at({m.index.index})"
+                )
         if m.symmetry != 0 and m.rows != m.cols:
             raise ProgramError(
                 f"matrix {m.name} goes from {_place(m.cols)} to {_place(m.rows)}, so its entries have no "

@@ -3,8 +3,8 @@
 The error vector is linear in the sources of its population.  Each source enters one equation, from which
 transfer functions carry it to the error, so the correlation function of the error is a sum of one
 quadratic form for each source.  What a source stands for is told by what it came from: the target is a
-vector that nobody trains, width is the randomness of a trained matrix, data that of one nobody trains.  Label noise
-is the part of the samples' own errors that comes from a vector.
+vector that nobody trains, width is the randomness of a trained matrix, data that of one nobody trains.
+Label noise is the part of the samples' own errors that comes from a vector.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sympy import Add, Eq, Expr, Integral, S, Sum, Symbol
+from sympy import Add, Eq, Expr, Integral, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.averages import Average
-from derive.meanfield.names import primed
 from derive.meanfield.reductions.data.transfer import Transfer, addends, population, transfer, units
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.meanfield.theory import Equation, Source, Theory
-from derive.program.expressions import IndexRange, s, t
+from derive.program.expressions import s, t
 from derive.program.program import gaussian
 from derive.program.training import TrainedMatrix
 
@@ -61,7 +60,7 @@ class LossDecomposition:
 def loss_decomposition(theory: Theory, name: str = "C_v") -> LossDecomposition:
     """Take a correlation function of a linear theory apart by the sources that it comes from.
 
-    ``H_v_from_x(t, s)`` in it is the answer of v to a push of x (see :func:`.transfer`).  Raises
+    ``H_v_x(t, s)`` in it is the answer of v to a push of x (see :func:`.transfer`).  Raises
     :class:`NotApplicable` when the correlation is not of one field of one place.
 
     >>> from derive.meanfield import mean_field
@@ -82,155 +81,147 @@ class _Entry:
     symbol: AppliedUndef
     factor: Expr
 
+    @property
+    def into(self) -> str:
+        return self.equation.name
+
 
 class _Decomposition:
-    def __init__(self, theory: Theory, name: str) -> None:
-        self.theory, self.program = theory, theory.program
+    """``depth`` counts how deep this one stands inside another, and keeps summation indices apart."""
+
+    def __init__(self, theory: Theory, name: str, depth: int = 0) -> None:
+        self.theory, self.program, self.depth = theory, theory.program, depth
         self.q = theory.order_parameter(name)
-        averages = self.q.definition.atoms(Average)
+        self.average = next(iter(self.q.definition.atoms(Average)))
         fields = [
-            a for x in averages for a in x.atoms(AppliedUndef) if self.program.field_of(str(a.func)) is not None
+            a for a in self.average.atoms(AppliedUndef) if self.program.field_of(str(a.func)) is not None
         ]
-        if len({a.func for a in fields}) != 1 or len(averages) != 1:
+        if {a.args[-1] for a in fields} != {t, s} or len(fields) != 2 or fields[0].func != fields[1].func:
             raise NotApplicable(f"{name} is not the correlation function of one field")
-        self.field = str(fields[0].func)
-        self.average = next(iter(averages))
-        now = [a for a in fields if a.args[-1] == t]
-        past = [a for a in fields if a.args[-1] == s]
-        self.now, self.past = now[0], past[0] if past else now[0].xreplace({t: s})
-        self.rows = tuple(population(theory, self.field))
+        self.now, self.past = sorted(fields, key=lambda a: bool(a.args[-1] == s))
         self.transfers: dict[str, Transfer] = {}
 
+    @property
+    def field(self) -> str:
+        return str(self.now.func)
+
     def result(self) -> LossDecomposition:
-        parts = tuple(x for u in self.pairs() for x in self.parts(*u))
+        parts = tuple(x for pair in self.pairs() for x in self.parts(*pair))
         return LossDecomposition(self.theory, self.q.symbol, parts, tuple(self.transfers.values()))
 
     # -- which sources ---------------------------------------------------------------------------------------
 
     def entries(self) -> Iterator[_Entry]:
-        own = {u.symbol.func for u in self.theory.sources}
-        given = {x.name for x in self.program.attributes}
-        names = {e.name for e in self.rows}
-        for e in self.rows:
+        """What the population's equations contain besides its own fields."""
+        rows = tuple(population(self.theory, self.field))
+        names = {e.name for e in rows}
+        known = {str(u.symbol.func) for u in self.theory.sources} | self.given
+        for e in rows:
             for x in e.terms:
                 for part in addends(x.expr):
                     atoms = part.atoms(AppliedUndef)
                     if any(str(a.func) in names for a in atoms):
                         continue
-                    found = [a for a in atoms if a.func in own] or [a for a in atoms if str(a.func) in given]
-                    if len(found) != 1:
+                    found = [a for a in atoms if str(a.func) in known]
+                    stochastic = [a for a in found if str(a.func) not in self.given]
+                    if len(stochastic or found) != 1:
                         raise NotApplicable(f"{part} in the equation of {e.name} is no source")
-                    yield _Entry(e, found[0], part / found[0])
+                    a = (stochastic or found)[0]
+                    yield _Entry(e, a, part / a)
+
+    @property
+    def given(self) -> set[str]:
+        return {x.name for x in self.program.attributes}
 
     def pairs(self) -> Iterator[tuple[_Entry, _Entry, Expr, str]]:
-        """Pairs of entries with their covariance and the label of the first."""
+        """Pairs of entries that are correlated: covariance at the two times, label."""
         found = list(self.entries())
         for x in found:
             for y in found:
-                if x.symbol.func == y.symbol.func and str(x.symbol.func) in {
-                    a.name for a in self.program.attributes
-                }:
-                    yield x, y, x.symbol**2, BIAS
+                if x.symbol == y.symbol and str(x.symbol.func) in self.given:
+                    yield x, y, x.symbol * y.symbol, BIAS
                 for u in self.theory.sources:
-                    if (u.symbol.func, u.partner.func) == (x.symbol.func, y.symbol.func):
-                        yield x, y, self.covariance(u), self.label(u)
-                    elif (u.partner.func, u.symbol.func) == (x.symbol.func, y.symbol.func):
-                        yield x, y, self.covariance(u).xreplace({t: s, s: t}), self.label(u)
-
-    @staticmethod
-    def covariance(u: Source) -> Expr:
-        return u.covariance
+                    pair = (u.symbol.func, u.partner.func)
+                    if pair == (x.symbol.func, y.symbol.func):
+                        yield x, y, self.between(u, (x, y), u.symbol, u.partner, False), self.label(u)
+                    elif pair == (y.symbol.func, x.symbol.func):
+                        yield x, y, self.between(u, (x, y), u.partner, u.symbol, True), self.label(u)
 
     def label(self, u: Source) -> str:
-        if any(gaussian(m).name == u.matrix for m in self.program.matrices):
-            trained = any(m.name == u.matrix and isinstance(m, TrainedMatrix) for m in self.program.matrices)
-            return WIDTH if trained else DATA
+        for m in self.program.matrices:
+            if gaussian(m).name == u.matrix:
+                return WIDTH if isinstance(m, TrainedMatrix) else DATA
         return BIAS
 
     # -- one part --------------------------------------------------------------------------------------------
 
-    def parts(self, x: _Entry, y: _Entry, covariance: Expr, label: str) -> list[Part]:
+    def parts(self, x: _Entry, y: _Entry, covariance: Expr, label: str) -> Iterator[Part]:
+        """One part, or two if the samples' errors are in it and have label noise."""
         source = str(x.symbol.func)
-        whole = Part(label, source, self.form(x, y, covariance))
-        if label != DATA:
-            return [whole]
-        split = [
-            Part(DATA if p.label == DATA else NOISE, source if p.label == DATA else p.source, expr)
-            for p, expr in self.noise(x, y, covariance)
-        ]
-        return split or [whole]
+        split = self.samples(covariance) if label == DATA and self.depth == 0 else ()
+        for inner, value in split:
+            noisy = inner.label == BIAS
+            yield Part(NOISE if noisy else DATA, inner.source if noisy else source, self.form(x, y, value))
+        if not split:
+            yield Part(label, source, self.form(x, y, covariance))
 
-    def noise(self, x: _Entry, y: _Entry, covariance: Expr) -> list[tuple[Part, Expr]]:
-        """The data's part split by what the samples' own errors come from; empty if by nothing."""
+    def samples(self, covariance: Expr) -> tuple[tuple[Part, Expr], ...]:
+        """The covariance with the correlation of the samples' errors taken apart, if they have label noise."""
         for q in self.theory.correlations():
             hits = [a for a in covariance.atoms(AppliedUndef) if a.func == q.symbol.func]
-            if not hits:
-                continue
-            inner = _Decomposition(self.theory, q.name)
-            found = inner.result()
-            if any(p.label == BIAS for p in found.parts):
-                self.transfers |= {f"{inner.field}.{k}": v for k, v in inner.transfers.items()}
-                split = []
-                for p in found.parts:
-                    value = _deeper(p.expr).xreplace(dict(zip(q.symbol.args, hits[0].args, strict=True)))
-                    split.append((p, self.form(x, y, covariance.xreplace({hits[0]: value}))))
-                return split
-        return []
+            if hits:
+                inner = _Decomposition(self.theory, q.name, self.depth + 1)
+                found = inner.result().parts
+                if any(p.label == BIAS for p in found):
+                    self.transfers |= {f"{k} of {q.name}": v for k, v in inner.transfers.items()}
+                    place = dict(zip(q.symbol.args, hits[0].args, strict=True))
+                    return tuple((p, covariance.xreplace({hits[0]: p.expr.xreplace(place)})) for p in found)
+        return ()
 
     def form(self, x: _Entry, y: _Entry, covariance: Expr) -> Expr:
-        """``sum over s_1, s_2 of H(t, s_1) <x(s_1) y(s_2)> H(s, s_2)``, averaged as the definition says."""
-        first, second = (Symbol(f"s_{i}", **s.assumptions0) for i in (1, 2))
-        body = (x.factor.xreplace({t: first}) * y.factor.xreplace({t: second})).xreplace({})
-        doubles = {r.index: primed(r.index) for r in y.equation.ranges if r.index not in units(self.theory)}
-        body = x.factor.xreplace({t: first}) * y.factor.xreplace(doubles).xreplace({t: second})
-        body *= self.answer(x, self.now, first) * self.answer(y, self.past, second, doubles)
-        body *= _times(covariance, first, second)
-        own = {r.index: _inner(r.index) for r in x.equation.ranges if r.index not in units(self.theory)}
-        other = {primed(i): _inner(primed(i)) for i in own}
-        del own, other
-        weight = self.average.body / (self.now * self.past if self.now != self.past else self.now**2)
-        value = self.over(x, y, body, first, second, doubles)
-        return self.q.definition.xreplace({self.average: _into(weight, value)})
+        """``sum over s_1, s_2 of H(t, s_1) <x(s_1) y(s_2)> H(s, s_2)``, weighed as in the definition."""
+        body = self.carried(x, self.now, 1) * covariance * self.carried(y, self.past, 2)
+        limits = [(r[0], 1, r[1]) for e, i in ((x, 1), (y, 2)) for r in self.channels(e, i).values()]
+        times = [(self.time(1), 0, t), (self.time(2), 0, s)]
+        weight = self.average.args[0] / (self.now * self.past)
+        value = Sum(weight * body, *limits, *times) if self.program.rule.discrete else self.flow(
+            weight * body, limits, times
+        )
+        return self.q.definition.xreplace({self.average: value})
 
-    def answer(
-        self, x: _Entry, at: AppliedUndef, time: Symbol, doubles: dict[Symbol, Symbol] | None = None
+    @staticmethod
+    def flow(body: Expr, limits: list[tuple[Expr, ...]], times: list[tuple[Expr, ...]]) -> Expr:
+        return Integral(Sum(body, *limits) if limits else body, *times)
+
+    def carried(self, x: _Entry, at: AppliedUndef, i: int) -> Expr:
+        """The source's factor at its time, times the transfer function from there."""
+        if x.into not in self.transfers:
+            self.transfers[x.into] = transfer(self.theory, x.into)
+        h = self.transfers[x.into].answer(self.field)
+        names = self.channels(x, i)
+        ends = [names[r.index][0] for r in x.equation.ranges if r.index in names]
+        factor = x.factor.xreplace({k: v[0] for k, v in names.items()}).xreplace({t: self.time(i)})
+        return factor * h.func(*at.args[:-1], *ends, at.args[-1], self.time(i))
+
+    def between(
+        self, u: Source, pair: tuple[_Entry, _Entry], one: AppliedUndef, two: AppliedUndef, swap: bool
     ) -> Expr:
-        into = x.equation.name
-        if into not in self.transfers:
-            self.transfers[into] = transfer(self.theory, into)
-        h = self.transfers[into].answer(self.field)
-        ends = h.args[len(at.args) - 1 : -2]
-        del doubles, ends
-        return h.func(*at.args[:-1], *h.args[len(at.args) - 1 : -2], at.args[-1], time)
+        """A source's covariance at the two inner times, and at the inner indices."""
+        names: dict[Expr, Expr] = {s if swap else t: self.time(1), t if swap else s: self.time(2)}
+        for x, a, i in zip(pair, (one, two), (1, 2), strict=True):
+            own = [y for y in a.args[:-1] if y not in units(self.theory)]
+            names |= dict(zip(own, [v[0] for v in self.channels(x, i).values()], strict=True))
+        return u.covariance.xreplace(names)
 
-    def over(
-        self,
-        x: _Entry,
-        y: _Entry,
-        body: Expr,
-        first: Symbol,
-        second: Symbol,
-        doubles: dict[Symbol, Symbol],
-    ) -> Expr:
-        kind = Sum if self.program.rule.discrete else Integral
-        return kind(body, (first, 0, self.now.args[-1]), (second, 0, self.past.args[-1]))
+    def channels(self, x: _Entry, i: int) -> dict[Expr, tuple[Symbol, Expr]]:
+        """For each index of the entry's equation, its inner name and its number."""
+        own = [r for r in x.equation.ranges if r.index not in units(self.theory)]
+        return {
+            r.index: (Symbol(f"{r.index.name}_{self.level(i)}", **r.index.assumptions0), r.upper) for r in own
+        }
 
+    def level(self, i: int) -> int:
+        return 2 * self.depth + i
 
-def _times(e: Expr, first: Symbol, second: Symbol) -> Expr:
-    keep = {t: Symbol("_t"), s: Symbol("_s")}
-    return e.xreplace(keep).xreplace({keep[t]: first, keep[s]: second})
-
-
-def _into(weight: Expr, value: Expr) -> Expr:
-    return value.func(weight * value.function, *value.limits) if weight != 1 else value
-
-
-def _inner(x: Symbol) -> Symbol:
-    return Symbol(f"{x.name}_1", **x.assumptions0)
-
-
-def _deeper(e: Expr) -> Expr:
-    return e
-
-
-__all__ = ["IndexRange", "LossDecomposition", "Part", "S", "loss_decomposition"]
+    def time(self, i: int) -> Symbol:
+        return Symbol(f"s_{self.level(i)}", **s.assumptions0)

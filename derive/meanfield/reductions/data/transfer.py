@@ -2,9 +2,9 @@
 
 In a linear theory a source enters an equation, and everything that follows is linear with kernels that are
 order parameters.  Pushing the equation of x by one unit at time s and following the push through all
-equations of the population gives ``H_y(t, s)`` for each field y: the derivative of the equations, nothing
+equations of the population gives ``H_y_x(t, s)`` for each field y: the derivative of the equations, nothing
 else.  For online descent this is eq. 81 and 111 of linear2025; the propagators R_vr and R_vu of eq. 13 are
-``-H_v`` for pushes of v and ``H_v`` for pushes of h0.
+``-H_v_v`` and ``H_v_h0``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ START = operator("O")
 class Transfer:
     """Answers to a unit push of the equation of ``into`` at time s.
 
-    ``equations`` determine ``H_y(.., t, s)`` for every field y of the population, ``reduced`` the same
+    ``equations`` determine ``H_y_into(.., t, s)`` for every field y of the population, ``reduced`` the same
     with fields that are given at equal time put in.  ``operators`` are the answers in closed form, words in
     ``kernels`` whose inverses exist because memory is causal.
     """
@@ -90,7 +90,7 @@ def transfer(theory: Theory, into: str) -> Transfer:
     (K_v_h0*R_Delta + 1)**(-1)
     """
     rows = tuple(population(theory, into))
-    found = tuple(Eq(_answer(e), _pushed(theory, rows, e, into), evaluate=False) for e in rows)
+    found = tuple(Eq(_answer(theory, e, into), _pushed(theory, rows, e, into), evaluate=False) for e in rows)
     system, kernels = _operators(theory, rows, into)
     solved = {e.name: solve_for(system, operator(e.name)) for e in rows}
     answers = {x: _coefficient(word) for x, word in solved.items()}
@@ -140,24 +140,16 @@ def _pushed(theory: Theory, rows: tuple[Equation, ...], e: Equation, into: str) 
                 doubles = {j: primed(j) for j in end if part.has(j)}
                 there = part.xreplace(doubles).xreplace({s: between})
                 b = a.xreplace(doubles).xreplace({s: between})
-                total += there.xreplace({b: _answer_at(b, end)})
+                total += there.xreplace({b: _answer_at(b, end, into)})
     return total
 
 
-def _answer(e: Equation) -> AppliedUndef:
-    indices = tuple(r.index for r in e.ranges)
-    own = [i for i in indices if e.lhs.has(i)]
-    return _answer_at(e.lhs, tuple(primed(i) for i in own if not _is_unit(e, i)))
+def _answer(theory: Theory, e: Equation, into: str) -> AppliedUndef:
+    return _answer_at(e.lhs, pushed_indices(theory, e), into)
 
 
-def _is_unit(e: Equation, i: Symbol) -> bool:
-    """The unit's own index stands first in a range of its own; attributes carry it."""
-    atoms = e.rhs.atoms(AppliedUndef)
-    return any(a.args == (i,) for a in atoms)
-
-
-def _answer_at(a: AppliedUndef, end: tuple[Symbol, ...]) -> AppliedUndef:
-    return Function(f"H_{a.func}")(*a.args[:-1], *end, a.args[-1], s)
+def _answer_at(a: AppliedUndef, end: tuple[Symbol, ...], into: str) -> AppliedUndef:
+    return Function(f"H_{a.func}_{into}")(*a.args[:-1], *end, a.args[-1], s)
 
 
 def _delta(theory: Theory) -> Expr:
@@ -180,7 +172,7 @@ def _substituted(e: Expr, lhs: AppliedUndef, rhs: Expr) -> Expr:
 
 def _named(equations: tuple[Eq, ...], name: str) -> Eq:
     for e in equations:
-        if str(e.lhs.func) == f"H_{name}":
+        if str(e.lhs.func).startswith(f"H_{name}_"):
             return e
     raise KeyError(f"no answer of {name}; there are {', '.join(str(e.lhs) for e in equations)}")
 
