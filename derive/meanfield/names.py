@@ -159,7 +159,8 @@ class Registry:
         v, w = _end_as_index(self.program, v, k), _end_as_index(self.program, w, primed(k))
         a, b = canonical(v), canonical(w)
         if isinstance(a, AppliedUndef) and (given := self.program.given_of(str(a.func))) is not None:
-            return Function(given.kernel)(*v.arguments, *w.arguments)
+            times = (time, past) if a.has(t) else ()  # a stream of inputs, one a step
+            return Function(given.kernel)(*v.arguments, *w.arguments, *times)
         named = {
             canonical(vector(self.program, x, _all_ranges(x))): n for x, n in self.program.notation.items()
         }

@@ -49,8 +49,12 @@ class Product(Expr):
         return self.args[2]
 
     def _latex(self, printer: Any, *_: Any) -> str:
-        top = r"^{\top}" if self.transposed else ""
-        return rf"{printer._print(self.matrix)}{top}\,{printer.parenthesize(self.vector, 50)}"
+        matrix = str(printer._print(self.matrix))
+        if self.transposed and "^{" in matrix and matrix.endswith("}"):
+            matrix = rf"{matrix[:-1]} \top}}"
+        elif self.transposed:
+            matrix = rf"{matrix}^{{\top}}"
+        return rf"{matrix} {printer.parenthesize(self.vector, 50)}"
 
     def _sympystr(self, printer: Any, *_: Any) -> str:
         return (

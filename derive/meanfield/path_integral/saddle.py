@@ -28,7 +28,7 @@ class SaddlePoint:
     def __init__(self, action: Action) -> None:
         self.action = action
         program = action.reading.program
-        fields = {x.name for x in (*program.fields, *program.attributes)}
+        fields = {x.name for x in program.fields} | {x.name for x in program.attributes}
         hats = {str(y.func) for x in action.variables for y in (x.primal, x.hat)}
         self.random = frozenset(fields | hats)
         self.hats = frozenset(str(x.hat.func) for x in action.variables)

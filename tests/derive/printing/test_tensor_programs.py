@@ -1,0 +1,157 @@
+"""The dictionary of table N1: our theories in the notation of Tensor Programs."""
+
+import pytest
+from sympy import Function, S, Sum, Symbol, preorder_traversal
+
+from derive.meanfield import mean_field
+from derive.printing import tensor_program
+from derive.printing.tensor_programs import Dot, Expectation, Hat, Partial, Z
+from derive.program import (
+    Along,
+    Definition,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    IndexRange,
+    L,
+    Mean,
+    Outer,
+    Population,
+    Product,
+    Program,
+    TrainedMatrix,
+    TrainedVector,
+    ell,
+    mlp,
+    s,
+    t,
+)
+
+phi, x, dh, dx, chi = (Function(n) for n in ("phi", "x", "dh", "dx", "chi"))
+slot = Symbol("slot")
+
+
+def dphi(v):
+    return phi(slot).diff(slot).subs(slot, v)
+
+
+def one_pass(gamma0=S.One, eta=S.One) -> Program:
+    """A deep network that meets a new sample at every step: one input vector xi(t) a step."""
+    rule = GradientDescent(eta)
+    layer, inputs = Population("layer"), Population("input", given=True)
+    h, z, g = (Field(n, layer, layered=True) for n in "hzg")
+    xi = GivenVector("xi", inputs, "K_x")
+    f, y = Function("f"), Function("y")
+    inner, hidden = IndexRange(ell, S.One, L - 1), IndexRange(ell, S.One, L)
+    W0 = GaussianMatrix("U", layer.at(1), inputs)
+    W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), index=inner, responses=("A", "B"))
+    w = GaussianVector("w", layer.at(L))
+
+    def step(left, right):
+        return Outer(-gamma0 * chi(t), left, right)
+
+    return Program(
+        name="one pass",
+        rule=rule,
+        fields=(h, z, g),
+        definitions=(
+            Definition(h(1, t), W0 @ xi(t)),
+            Definition(h(ell + 1, t), W(ell) @ phi(h(ell, t)), (inner,)),
+            Definition(f(t), Mean(z(L, t) * phi(h(L, t))) / gamma0),
+            Definition(chi(t), f(t) - y(t)),
+            Definition(z(L, t), w.symbol),
+            Definition(z(ell, t), W(ell).T @ g(ell + 1, t), (inner,)),
+            Definition(g(ell, t), dphi(h(ell, t)) * z(ell, t), (hidden,)),
+        ),
+        matrices=(
+            TrainedMatrix(W0, step(g(1, t), xi(t)), rule),
+            TrainedMatrix(W, step(g(ell + 1, t), phi(h(ell, t))), rule),
+        ),
+        vectors=(TrainedVector(w, Along(-gamma0 * chi(t), phi(h(L, t))), rule),),
+        given=(xi,),
+        scalars=("f", "chi"),
+        constants=("y",),
+        scale=gamma0,
+    )
+
+
+NAMES = {
+    phi(Function("h")(ell, t)): x(ell, t),
+    Function("g")(ell, t): dh(ell, t),
+    Function("z")(ell, t): dx(ell, t),
+}
+
+
+def equation(tp, lhs):
+    return next(e.rhs for e in tp.equations if e.lhs == lhs)
+
+
+def test_at_unit_richness_the_equations_are_those_of_tensor_programs():
+    """(N.10) at gamma0 = eta = 1: Z^h = hat + dot - sum chi_s Z^dh_s E[Z^x_s Z^x_t], and backwards."""
+    tp = tensor_program(mean_field(one_pass()), NAMES)
+    W, h = Function("W"), Function("h")
+    forward, backward = Product(W(ell), False, x(ell, t)), Product(W(ell), True, dh(ell + 1, t))
+    assert equation(tp, Z(h(ell + 1, t))) == (
+        Hat(forward)
+        + Dot(forward)
+        + Sum(-chi(s) * Z(dh(ell + 1, s)) * Expectation(Z(x(ell, s)) * Z(x(ell, t))), (s, 0, t - 1))
+    )
+    assert equation(tp, Z(dx(ell, t))) == (
+        Hat(backward)
+        + Dot(backward)
+        + Sum(-chi(s) * Z(x(ell, s)) * Expectation(Z(dh(ell + 1, s)) * Z(dh(ell + 1, t))), (s, 0, t - 1))
+    )
+
+
+def test_dots_are_sums_of_expected_derivatives():
+    """(N1): theta_ts = E[d Z^x_t / d hat Z^{W^T dh_s}], before t forwards and up to t backwards."""
+    tp = tensor_program(mean_field(one_pass()), NAMES)
+    W = Function("W")
+    forward, backward = Product(W(ell), False, x(ell, t)), Product(W(ell), True, dh(ell + 1, t))
+    dots = {e.lhs: e.rhs for e in tp.dots}
+    earlier = Hat(backward.xreplace({t: s}))
+    assert dots[Dot(forward)] == Sum(
+        Z(dh(ell + 1, s)) * Expectation(Partial(Z(x(ell, t)), earlier)), (s, 0, t - 1)
+    )
+    earlier = Hat(forward.xreplace({t: s}))
+    assert dots[Dot(backward)] == Sum(
+        Z(x(ell, s)) * Expectation(Partial(Z(dh(ell + 1, t)), earlier)), (s, 0, t)
+    )
+
+
+def test_hats_have_the_covariances_of_what_the_matrix_meets():
+    tp = tensor_program(mean_field(one_pass()), NAMES)
+    W = Function("W")
+    hat = Hat(Product(W(ell), False, x(ell, t)))
+    wanted = Expectation(Z(x(ell, t)) * Z(x(ell, s)))
+    assert dict(e.args for e in tp.covariances)[Expectation(hat * hat.xreplace({t: s}))] == wanted
+
+
+@pytest.mark.parametrize("style", ["Z", "ket"])
+@pytest.mark.parametrize("format", ["text", "latex"])
+def test_everything_prints(format, style):
+    text = tensor_program(mean_field(one_pass()), NAMES).render(format, style)
+    assert ("Z" in text) == (style == "Z")
+    assert ("langle" in text or "⟩" in text) == (style == "ket")
+    assert "Product" not in text
+    assert "^{\\ell}^" not in text
+    assert text.count("{") == text.count("}")
+
+
+@pytest.mark.parametrize("program", [mlp(1), mlp(), mlp(3), mlp(tied=False)], ids=str)
+def test_a_theory_without_responses_has_no_dots_and_none_is_lost(program):
+    theory = mean_field(program)
+    tp = tensor_program(theory)
+    responses = [x for e in theory.equations for x in e.terms if x.kind == "response"]
+    assert len(tp.dots) == len(responses)
+    named = {q.name for q in theory.order_parameters}
+    for e in (*tp.equations, *tp.dots, *tp.covariances):
+        assert not named & {str(a.func) for a in preorder_traversal(e) if hasattr(a, "func")}
+
+
+@pytest.mark.parametrize("wrong", [{"format": "html"}, {"style": "bra"}])
+def test_what_cannot_be_printed_is_refused(wrong):
+    with pytest.raises(ValueError, match="must be"):
+        tensor_program(mean_field(mlp(1))).render(**wrong)
