@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from sympy import Add, Expr, Function, I, Mul, Symbol, log
+from sympy import Add, Expr, Function, I, Integral, Mul, Sum, Symbol, log, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.applications import Application, Reading, overlap
@@ -46,11 +46,20 @@ class Partition(Expr):
 
 @dataclass(frozen=True)
 class Piece:
-    """One part of a single-site exponent: ``constraint``, ``quadratic``, ``response`` or ``conjugate``."""
+    """One part of a single-site exponent: ``constraint``, ``quadratic``, ``response`` or ``conjugate``.
+
+    ``ratio`` is the number of such units over N, in the indices of the part.
+    """
 
     kind: str
     expr: Expr
+    ratio: Expr
     matrix: str = ""
+
+    @property
+    def weighted(self) -> Expr:
+        """The part as often as there are units."""
+        return _inside(self.ratio, self.expr)
 
 
 @dataclass(frozen=True)
@@ -115,6 +124,10 @@ class Action:
         """The single-site exponent of a population, or its parts of some kinds."""
         return Add(*[x.expr for x in self.sites[population] if not kinds or x.kind in kinds])
 
+    def weighted(self, population: str) -> Expr:
+        """The exponent of all units of a population, per N."""
+        return Add(*[x.weighted for x in self.sites[population]])
+
     def expr(self) -> Expr:
         """The action per N."""
         logs = [self.ratios[p] * log(Partition(p, self.exponent(p))) for p in self.sites]
@@ -126,12 +139,13 @@ class Action:
         """All of it, from the program's uses."""
         for x in self.variables:
             limits = x.limits
-            self.add(x.home, Piece("constraint", over(I * x.hat * x.primal, limits, (t,), self.discrete)))
+            expr = over(I * x.hat * x.primal, limits, (t,), self.discrete)
+            self.add(x.home, Piece("constraint", expr, x.ratio))
         for p in pairings(self.legs):
             self.covariance(p) if p.sources else self.response_pair(p)
         for strength, a, b, limits in parameter_pairings(self.entries):
             expr = over(-strength / 2 * a.hat * b.hat, limits, (t, s), self.discrete)
-            self.add(a.home, Piece("quadratic", expr, a.use.initial.name))
+            self.add(a.home, Piece("quadratic", expr, a.ratio, a.use.initial.name))
         self.constrain_correlations()
         return self
 
@@ -149,28 +163,30 @@ class Action:
     def covariance(self, p: Pairing) -> None:
         """``(hat.hat)(a.b)``: the inner product of the vectors becomes a correlation."""
         at = 0 if p.first.vectors == (p.a.body, p.b.body) else 1
-        vectors, hats = (p.first, p.second) if at == 0 else (p.second, p.first)
+        hats = (p.first, p.second)[1 - at]
         correlation = self.reading.registry.correlation(p.a.use.vector, p.b.use.vector)
-        strength = -p.strength / 2 * self.ratio(vectors.population)
+        strength = -p.strength / 2 * p.ratios[at]
         body = strength * correlation * Mul(*hats.vectors)
         expr = over(body, p.limits, (t, s), self.discrete)
-        self.add(hats.population, Piece("quadratic", expr, p.a.use.matrix.name))
+        self.add(hats.population, Piece("quadratic", expr, p.ratios[1 - at], p.a.use.matrix.name))
 
     def response_pair(self, p: Pairing) -> None:
         """``(hat.b)(a.hat)``: two responses, each the conjugate of the other."""
         scale = self.reading.program.scale
         one = self.symbol(p.a, p.b, t, s)  # the vector of a meets the hatted field of b
         two = self.symbol(p.b, p.a, s, t)
-        k = p.strength / 2 * self.ratio(p.first.population) * self.ratio(p.second.population)
+        k = p.strength / 2 * p.ratios[0] * p.ratios[1]
         algebra = over(-k * scale**2 * one * two, p.limits, (t, s), self.discrete)
         self.terms.append(algebra)
         sites = []
         for weight, vector, hat in ((two, p.a.body, p.b.hat), (one, p.b.body, p.a.hat)):
-            home = p.first.population if set(p.first.vectors) == {vector, hat} else p.second.population
-            body = -I * k / self.ratio(home) * scale * weight * vector * hat
+            at = 0 if set(p.first.vectors) == {vector, hat} else 1
+            home = (p.first, p.second)[at].population
+            body = -I * k / p.ratios[at] * scale * weight * vector * hat
             expr = over(body, p.limits, (t, s), self.discrete)
-            self.add(home, Piece("response", expr, p.a.use.matrix.name))
-            sites.append((home, expr))
+            piece = Piece("response", expr, p.ratios[at], p.a.use.matrix.name)
+            self.add(home, piece)
+            sites.append((home, piece.weighted))
         self.record(p.a, p.other, algebra, tuple(sites))
         self.record(p.other, p.a, algebra, tuple(sites))
 
@@ -227,8 +243,14 @@ class Action:
         for q in self.reading.registry.found.values():
             conjugate = Function(hatted(q.name))(*q.symbol.args)
             product = q.definition.args[0]
-            home = self.reading.program.site_of(product).name
+            place = self.reading.program.site_of(product)
+            home, c = place.name, sympify(place.ratio)
             self.correlations[q.name] = Correlation(q.symbol, conjugate, product, home, q.ranges)
-            c = self.ratio(home)
             self.terms.append(over(c * q.symbol * conjugate, q.ranges, (t, s), self.discrete))
-            self.add(home, Piece("conjugate", over(-conjugate * product, q.ranges, (t, s), self.discrete)))
+            expr = over(-conjugate * product, q.ranges, (t, s), self.discrete)
+            self.add(home, Piece("conjugate", expr, c))
+
+
+def _inside(factor: Expr, e: Expr) -> Expr:
+    """A factor multiplied into a sum or integral, whose indices it may contain."""
+    return e.func(_inside(factor, e.function), *e.limits) if isinstance(e, Sum | Integral) else factor * e

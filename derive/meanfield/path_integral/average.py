@@ -40,6 +40,13 @@ class Pairing:
         return (*self.a.limits, *self.b.ranges, *self.a.use.summed)
 
     @property
+    def ratios(self) -> tuple[Expr, Expr]:
+        """Units over N where ``first`` and where ``second`` live: the matrix's rows and columns."""
+        use = self.a.use
+        rows, cols = (use.acts_on, use.gives) if use.transposed else (use.gives, use.acts_on)
+        return sympify(rows.ratio), sympify(cols.ratio)
+
+    @property
     def sources(self) -> bool:
         """Hatted with hatted, vector with vector: a covariance (else a pair of responses)."""
         return set(self.first.vectors) in ({self.a.hat, self.b.hat}, {self.a.body, self.b.body})

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from sympy import Expr, Function, Integral, Sum, Symbol, oo
+from sympy import Expr, Function, Integral, Sum, Symbol, oo, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.applications import Application, Parameter, Reading
@@ -95,6 +95,11 @@ class Leg:
         return self.use.gives.name
 
     @property
+    def ratio(self) -> Expr:
+        """Units of that population over N."""
+        return sympify(self.use.gives.ratio)
+
+    @property
     def limits(self) -> tuple[IndexRange, ...]:
         """Ranges of layer and sample indices."""
         return (*self.use.layers, *self.ranges)
@@ -116,6 +121,7 @@ class Entry:
     hat: AppliedUndef
     source: AppliedUndef
     home: str
+    ratio: Expr
     limits: tuple[IndexRange, ...]
 
     def past(self, taken: Iterable[Symbol] = ()) -> Entry:
@@ -150,6 +156,7 @@ def entries(reading: Reading) -> tuple[Entry, ...]:
             Function(hatted(name))(*args),
             use.source(),
             use.initial.population.name,
+            sympify(reading.program.site_of(use.lhs).ratio),
             use.ranges,
         )
     return tuple(found.values())

@@ -36,7 +36,7 @@ class SaddlePoint:
 
     def variation(self, target: AppliedUndef, ranges: tuple[IndexRange, ...]) -> tuple[Expr, Expr]:
         """``delta S / delta target``: the algebraic part, and the part from the single-site integrals."""
-        sites = tuple((p, self.action.exponent(p)) for p in self.action.sites)
+        sites = tuple((p, self.action.weighted(p)) for p in self.action.sites)
         return self.varied(self.action.algebraic, sites, target, ranges)
 
     def varied(
@@ -46,9 +46,10 @@ class SaddlePoint:
         target: AppliedUndef,
         ranges: tuple[IndexRange, ...],
     ) -> tuple[Expr, Expr]:
-        """The same for a part of the action; the derivative of ``ln Z`` is an average."""
-        slopes = [(p, functional_derivative(x, target, ranges)) for p, x in sites]
-        averages = [self.action.ratios[p] * averaged(x, self.random) for p, x in slopes]
+        """The same for a part of the action, the exponents as often as there are units: the derivative of
+        ``ln Z`` is an average.
+        """
+        averages = [averaged(functional_derivative(x, target, ranges), self.random) for _, x in sites]
         return functional_derivative(algebra, target, ranges).expand(), Add(*averages)
 
     @staticmethod
