@@ -15,7 +15,7 @@ from derive.printing.notation import LAYER, notation
 from derive.printing.sections import SHOW, Entry, Section, Show, View
 from derive.printing.text import PaperText, width, wrap
 from derive.program.expressions import IndexRange
-from derive.program.training import GradientDescent, GradientFlow, Multistep
+from derive.program.training import GradientDescent, GradientFlow, Momentum, MomentumFlow, Multistep
 
 FORMATS = ("text", "latex", "srepr", "json")
 COLUMNS = 100
@@ -91,9 +91,13 @@ def _rule(theory: Theory, printer: PaperText) -> str:
     kinds = {
         GradientDescent: "gradient descent",
         GradientFlow: "gradient flow",
+        Momentum: "gradient descent with momentum",
+        MomentumFlow: "gradient flow with momentum",
         Multistep: "multistep gradient flow",
     }
-    return kinds.get(type(rule), type(rule).__name__) + at
+    extras = [(n, getattr(rule, n, 0)) for n in ("momentum", "decay", "diffusion")]
+    more = "".join(f", {n} {printer.doprint(x)}" for n, x in extras if x != 0)
+    return kinds.get(type(rule), type(rule).__name__) + at + more
 
 
 def text_section(section: Section, printer: PaperText) -> str:

@@ -93,7 +93,28 @@ class PaperText(Arranged, StrPrinter):
     def _print_Pow(self, expr: Pow, rational: bool = False) -> str:
         if expr.exp.is_Integer:
             return str(self.parenthesize(expr.base, PRECEDENCE["Pow"])) + raised(int(expr.exp))
-        return str(super()._print_Pow(expr, rational))
+        if expr.exp.is_Rational:
+            root = f"√{self.parenthesize(expr.base, PRECEDENCE['Pow'])}" if expr.exp.q == 2 else ""
+            if root:
+                above = root if abs(expr.exp.p) == 1 else root + raised(abs(int(expr.exp.p)))
+                return above if expr.exp.is_positive else f"1/{above}"
+            return str(super()._print_Pow(expr, rational))
+        return self.power(self.parenthesize(expr.base, PRECEDENCE["Pow"]), expr.exp)
+
+    def _print_exp(self, expr: Any) -> str:
+        return self.power("e", expr.args[0])
+
+    def power(self, base: str, exponent: Expr) -> str:
+        """A symbolic power: short exponents bare, others in braces and without spaces around signs."""
+        above = tight(self._print(exponent))
+        return f"{base}^{above}" if len(above) == 1 else f"{base}^{{{above}}}"
+
+    def _print_KroneckerDelta(self, expr: Any) -> str:
+        marks = [tight(self._print(x)) for x in expr.args]
+        return f"δ_{{{','.join(marks)}}}" if any(len(x) > 2 for x in marks) else f"δ_{''.join(marks)}"
+
+    def _print_Min(self, expr: Any) -> str:
+        return f"min({','.join(map(self._print, sorted(expr.args, key=str)))})"
 
     def front(self, p: Piece) -> str:
         """A fraction, or an inverse when nothing stands above the line."""
