@@ -12,26 +12,46 @@ from typing import Any
 
 import numpy as np
 from sympy import Add, DiracDelta, Dummy, Expr, Integer, S, Sum, Symbol, lambdify, sympify
+from sympy import Function as SympyFunction
 from sympy.core.function import AppliedUndef, Derivative, Subs
 
-from derive.program import Field, GaussianMatrix, GaussianVector, IndexRange, Mean, Population, Product, Program, t
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    IndexRange,
+    Mean,
+    Population,
+    Product,
+    Program,
+    t,
+)
 from derive.program.program import gaussian, parameter
 
-from .leaves import Applied, Averaged, Bound, Clock, Entry, Known, Leaf, Parameter, Place, State, Timed, Total
+from .leaves import (
+    Applied,
+    Averaged,
+    Bound,
+    Called,
+    Clock,
+    Entry,
+    Known,
+    Leaf,
+    Parameter,
+    Place,
+    State,
+    Timed,
+    Total,
+    common_place,
+)
 from .sizes import Sizes
 from .values import Env, Tables, Values, ring
 
 Slots = tuple[Expr, ...]
 
 
-@dataclass(eq=False)
 class Missing(ValueError):
     """A formula needs an entry that no definition gives."""
-
-    message: str
-
-    def __str__(self) -> str:
-        return self.message
 
 
 @dataclass
@@ -55,14 +75,16 @@ class Binder:
 
     def __post_init__(self) -> None:
         self.sizes = Sizes(0, self.number, self.values)
-        self.vectors: dict[str, GaussianVector] = {parameter(v).name: parameter(v) for v in self.program.vectors}
+        self.vectors: dict[str, GaussianVector] = {
+            parameter(v).name: parameter(v) for v in self.program.vectors
+        }
 
     # -- whole formulas --------------------------------------------------------------------------------------
 
     def number(self, e: Any, env: Env) -> float:
         """A number that depends on no field and no time: a ratio, a variance."""
         bound = self.bind(sympify(e), env)
-        if not all(isinstance(x, Known) for x in bound.leaves):
+        if not all(isinstance(x, Known | Total) for x in bound.all_leaves()):
             raise ValueError(f"{e} must be a number known beforehand")
         return float(bound.value(State({})))
 
@@ -114,14 +136,21 @@ class Binder:
             if not self.knows(str(e.func)):
                 name = str(e.func)
                 raise ValueError(
-                    f"nothing says what {name} in {e} is: give values[{name!r}] (a SymPy function) if it is an "
-                    f"activation, data[{name!r}] (an array, mapping or function of the indices) if a constant"
+                    f"nothing says what {name} in {e} is: give values[{name!r}], a SymPy function, if it is "
+                    f"an activation, or data[{name!r}], an array, a mapping or a function of the indices"
                 )
             return {e}
+        if isinstance(e, SympyFunction) and not e.func.__module__.startswith("sympy."):
+            return {e}  # a function of indices that a program brings along, such as a list of widths
         return set().union(*map(self.find, e.args)) if e.args else set()
 
     def knows(self, name: str) -> bool:
-        return name in self.domains or name in self.vectors or name in self.attributes or name in self.tables.data
+        return (
+            name in self.domains
+            or name in self.vectors
+            or name in self.attributes
+            or name in self.tables.data
+        )
 
     # -- leaves ----------------------------------------------------------------------------------------------
 
@@ -135,6 +164,8 @@ class Binder:
             return self.total(e, env)
         if isinstance(e, Symbol):
             return self.symbol(e, env)
+        if not isinstance(e, AppliedUndef):
+            return self.evaluated(e, env)
         name = str(e.func)
         if name in self.domains:
             return self.entry(e, env)
@@ -145,6 +176,12 @@ class Binder:
             assert owner is not None
             return Known(self.attributes[name], self.sizes.place(owner.population, env))
         return self.constant(name, e.args, env)
+
+    def evaluated(self, e: Expr, env: Env) -> Leaf:
+        known = e.xreplace({x: Integer(env[x]) for x in e.free_symbols if x in env})
+        if known.func == e.func:
+            raise ValueError(f"{e}: only functions known to SymPy can be computed")
+        return Total((self.bind(known, env),))
 
     def symbol(self, e: Symbol, env: Env) -> Leaf:
         if e in env:
@@ -176,10 +213,7 @@ class Binder:
         inner = self.member(m, key)
         takes, gives = (m.rows, m.cols) if e.transposed else (m.cols, m.rows)
         vector = self.bind(e.vector, env)
-        here, there = vector.place(), self.sizes.place(takes, inner)
-        # entries may live on a population without a layer index, or on shared units
-        if here is not None and (here[0] != there[0] or (None not in (here[1], there[1]) and here != there)):
-            raise ValueError(f"{e} takes a vector of {there}, not of {here}")
+        common_place([vector.place(), self.sizes.place(takes, inner)], str(e))
         return Applied(
             (m.name, key), e.transposed, vector, self.sizes.size(takes, inner), self.sizes.place(gives, inner)
         )
@@ -189,10 +223,7 @@ class Binder:
         if t in {x for r in ranges for b in (r.lower, r.upper) for x in sympify(b).free_symbols}:
             raise ValueError(f"{e} sums over past times, which a program leaves to its rule")
         addends = tuple(self.bind(e.function, inner) for inner in self.values.members(ranges, env))
-        places = {p for x in addends if (p := x.place()) is not None}
-        if len(places) > 1:
-            raise ValueError(f"{e} mixes the entries of {sorted(map(str, places))}")
-        return Total(addends, next(iter(places), None))
+        return Total(addends, common_place([x.place() for x in addends], str(e)))
 
     def entry(self, e: AppliedUndef, env: Env) -> Leaf:
         """A field or scalar; an index such as a + k that leaves its range goes round a ring."""
@@ -226,12 +257,19 @@ class Binder:
         return self.sizes.place(self.field_population(x, key), {})
 
     def constant(self, name: str, args: tuple[Expr, ...], env: Env) -> Leaf:
-        wraps = tuple(isinstance(a, Add) and not a.has(t) for a in args)
         vector = self.program.given_of(name)
+        wraps = tuple(vector is not None and isinstance(a, Add) and not a.has(t) for a in args)
         place = None if vector is None else self.sizes.place(vector.population, env)
+        if any(a.atoms(AppliedUndef) for a in args):
+            function = self.tables.data[name]
+            if not callable(function):
+                raise ValueError(f"data[{name!r}] must be a function: it is applied to {args}")
+            return Called(function, tuple(self.bind(a, env) for a in args))
         if any(a.has(t) for a in args):
             if not self.program.rule.discrete:
-                raise ValueError(f"{name} depends on the time, which is only supported when time counts steps")
+                raise ValueError(
+                    f"{name} depends on the time, which is only supported when time counts steps"
+                )
 
             def lookup(step: int) -> Any:
                 now = {**env, t: step}

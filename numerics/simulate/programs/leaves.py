@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +73,20 @@ class Timed(Leaf):
 
     def value(self, state: State) -> Any:
         return self.lookup(state.step)
+
+
+@dataclass(eq=False)
+class Called(Leaf):
+    """A given function of numbers of the program, such as the slope of a loss."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Bound, ...]
+
+    def value(self, state: State) -> Any:
+        return float(self.function(*[x.value(state) for x in self.arguments]))
+
+    def parts(self) -> tuple[Bound, ...]:
+        return self.arguments
 
 
 @dataclass(eq=False)
@@ -165,10 +179,20 @@ class Bound:
 
     def place(self) -> Place | None:
         """Where the entries live; None for a number.  ``ValueError`` if on two populations."""
-        found = {x.place for x in self.leaves if x.place is not None}
-        if len(found) > 1:
-            raise ValueError(f"{self.text} mixes the entries of {sorted(map(str, found))}")
-        return next(iter(found), None)
+        return common_place([x.place for x in self.leaves], self.text)
+
+
+def common_place(places: Iterable[Place | None], text: str) -> Place | None:
+    """The one place among ``places``; one without a layer is taken to be in the layer of the others.
+
+    >>> common_place([None, ("layer", None), ("layer", 2)], "h + b")
+    ('layer', 2)
+    """
+    found = {x for x in places if x is not None}
+    precise = {x for x in found if x[1] is not None} or found
+    if len(precise) > 1 or len({name for name, _ in found}) > 1:
+        raise ValueError(f"{text} mixes the entries of {sorted(map(str, found))}")
+    return next(iter(precise), None)
 
 
 def apply(products: list[Applied], state: State) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,9 @@ from numerics.errors import Diverged
 
 from .formulas import Binder
 from .leaves import Applied, Bound, Entry, Key, State, apply
+
+#: An entry as large as this has diverged; averages of products of two are still finite numbers.
+LIMIT = 1e100
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Network:
     starts: Mapping[Key, Callable[[], Any]]
 
     def compute(self, state: State) -> None:
-        """Fill in the fields of this step; raises ``numerics.errors.Diverged`` when one is not finite."""
+        """Fill in the fields of this step; raises ``numerics.errors.Diverged`` past LIMIT."""
         state.products.clear()
         evolving = {x.key for x in self.slopes} if state.step else set()
         state.fields = {k: state.fields[k] for k in evolving}
@@ -61,8 +64,12 @@ class Network:
             apply([a for x in level for a in _products(x.rhs)], state)
             for x in level:
                 value = x.value(state)
-                if not np.isfinite(value).all():
-                    raise Diverged(f"{x.key[0]}{x.key[1]} is not finite at step {state.step}; lower the rate")
+                largest = float(np.max(np.abs(value)))
+                if not largest < LIMIT:
+                    raise Diverged(
+                        f"{x.key[0]}{x.key[1]} diverged at step {state.step}: largest entry {largest:.3g}; "
+                        "lower the rate"
+                    )
                 state.fields[x.key] = value
         if state.step == 0:
             state.start = dict(state.fields)
@@ -76,8 +83,8 @@ def unroll(binder: Binder, data: Mapping[str, Any]) -> Network:
     """Every member of every definition of a program, sorted.
 
     What evolves starts from a definition at the time 0, else from ``data[name]`` (an array, a number or a
-    function of the number of units), else from zero.  Raises ``ValueError`` for an entry that is defined twice
-    or that needs itself within a step.
+    function of the number of units), else from zero.  Raises ``ValueError`` for an entry that is defined
+    twice or that needs itself within a step.
     """
     usual: dict[Key, Node] = {}
     evolving: dict[Key, Node] = {}
@@ -160,6 +167,3 @@ def _start(node: Node, data: Mapping[str, Any]) -> Callable[[], Any]:
         return np.broadcast_to(x, (node.size,)) if node.size else float(x)
 
     return begin
-
-
-__all__ = ["Levels", "Network", "Node", "Sequence", "domains", "unroll"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Integer, Lambda, Symbol, sympify
-from sympy.core.function import AppliedUndef, FunctionClass
+from sympy.core.function import FunctionClass
 
 from derive.program import IndexRange
 
@@ -148,11 +148,6 @@ def ring(i: int, low: int, high: int) -> int:
     [3, 1, 3, 1, 2]
     """
     return low + (i - low) % (high - low + 1)
-
-
-def is_constant(atom: Expr, data: Mapping[str, Any]) -> bool:
-    """A function known beforehand, such as y(mu)."""
-    return isinstance(atom, AppliedUndef) and str(atom.func) in data
 
 
 def _is_number(value: Any) -> bool:

@@ -11,20 +11,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sympy import sympify
 
 from derive.program import (
-    GaussianVector,
     GradientDescent,
     GradientFlow,
     Momentum,
     MomentumFlow,
+    Outer,
     TrainedMatrix,
     TrainedVector,
 )
 from derive.program.program import gaussian, parameter
 
-from .formulas import Binder, indices, members
-from .leaves import Applied, Bound, Key, State
+from .formulas import Binder, members
+from .leaves import Applied, Bound, Key, State, common_place
 
 Array = NDArray[np.float64]
 
@@ -33,8 +34,9 @@ RULES = (GradientDescent, GradientFlow, Momentum, MomentumFlow)
 
 @dataclass(frozen=True)
 class Law:
-    """One member of a family of Gaussian weights: entries of standard deviation ``deviation``, M_ij correlated
-    with M_ji by ``symmetry``.
+    """One member of a family of Gaussian weights.
+
+    Its entries have the standard deviation ``deviation``; M_ij and M_ji are correlated by ``symmetry``.
     """
 
     key: Key
@@ -85,25 +87,24 @@ class Training:
         right = np.stack([np.broadcast_to(p.right.value(state), shape[1:]) for p in self.pieces if p.right])
         return np.asarray((left * (coefficients / self.scale)) @ right)
 
-    def move(self, state: State, dt: float, rng: np.random.Generator) -> None:
-        """One step of the rule, of length ``dt`` where time flows (Euler, all of the right side before it)."""
+    def moved(self, state: State, dt: float, rng: np.random.Generator) -> tuple[Array, Array | None]:
+        """The weight, and the velocity if it has one, after one step of the rule.
+
+        Where time flows the step is Euler's, of length ``dt``: the right-hand side is that before the step.
+        """
         key, rule = self.law.key, self.rule
         w, u = state.weights[key], self.update(state)
+        q = state.velocities.get(key, np.zeros(1))
         n = {name: _scalar(x, state) for name, x in self.numbers.items()}
         if isinstance(rule, GradientDescent):
-            new = (1 - n["decay"]) * w + n["rate"] * u + self.noise(n["diffusion"], rng)
-        elif isinstance(rule, GradientFlow):
-            new = w + dt * (n["rate"] * u - n["decay"] * w) + self.noise(n["diffusion"] * dt, rng)
-        elif isinstance(rule, Momentum):
-            q = n["momentum"] * state.velocities.get(key, np.zeros_like(w)) + u
-            state.velocities[key] = q
-            new = (1 - n["decay"]) * w + n["rate"] * q
-        else:
-            assert isinstance(rule, MomentumFlow)
-            q = state.velocities.get(key, np.zeros_like(w))
-            state.velocities[key] = q + dt * (n["rate"] * u - q) / n["momentum"]
-            new = w + dt * q
-        state.weights[key] = new
+            return (1 - n["decay"]) * w + n["rate"] * u + self.noise(n["diffusion"], rng), None
+        if isinstance(rule, GradientFlow):
+            return w + dt * (n["rate"] * u - n["decay"] * w) + self.noise(n["diffusion"] * dt, rng), None
+        if isinstance(rule, Momentum):
+            q = n["momentum"] * q + u
+            return (1 - n["decay"]) * w + n["rate"] * q, q
+        assert isinstance(rule, MomentumFlow)
+        return w + dt * q, q + dt * (n["rate"] * u - q) / n["momentum"]
 
     def noise(self, variance: float, rng: np.random.Generator) -> Array | float:
         """Noise with the law of the weight at initialisation, its variance multiplied by ``variance``."""
@@ -137,14 +138,21 @@ def trainings(binder: Binder, every: Sequence[Law]) -> list[Training]:
         if type(w.rule) not in RULES:
             names = ", ".join(r.__name__ for r in RULES)
             raise ValueError(f"{w.name} is trained by {w.rule!r}: only {names} can be simulated")
-        names = [x for x in ("rate", "decay", "diffusion", "momentum") if hasattr(w.rule, x)]
+        numbers_of = [x for x in ("rate", "decay", "diffusion", "momentum") if hasattr(w.rule, x)]
         for env in members(w.initial, binder.values):
             law = by_key[w.name, tuple(env.values())]
-            numbers = {x: binder.bind(getattr(w.rule, x), env) for x in names}
+            numbers = {x: binder.bind(sympify(getattr(w.rule, x)), env) for x in numbers_of}
             pieces = [_piece(binder, w, inner) for inner in binder.values.members(w.update.over, env)]
             scale = 1.0 if isinstance(w, TrainedVector) else binder.sizes.scale(w.initial, env)
             found.append(Training(law, w.rule, numbers, pieces, scale))
     return found
+
+
+def move(every: Sequence[Training], state: State, dt: float, rng: np.random.Generator) -> None:
+    """All weights one step on, at once."""
+    after = {x.law.key: x.moved(state, dt, rng) for x in every}
+    state.weights.update({k: w for k, (w, _) in after.items()})
+    state.velocities.update({k: q for k, (_, q) in after.items() if q is not None})
 
 
 def start(every: Sequence[Law], rng: np.random.Generator, initial: Mapping[Key, Array]) -> dict[Key, Array]:
@@ -187,23 +195,18 @@ def chosen(every: Sequence[Law], given: Mapping[str, Any], steps: int) -> dict[K
 
 def _piece(binder: Binder, w: TrainedMatrix | TrainedVector, env: Any) -> Piece:
     u = w.update
-    left, right = (u.left, u.right) if isinstance(w, TrainedMatrix) else (u.vector, None)  # type: ignore[union-attr]
-    bounds = [binder.bind(e, env) for e in (u.coefficient, left, *(() if right is None else (right,)))]
+    ends = (w.initial.population,) if isinstance(w, TrainedVector) else (w.initial.rows, w.initial.cols)
+    vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
+    bounds = [binder.bind(sympify(e), env) for e in (u.coefficient, *vectors)]
     for b in bounds:
         if any(isinstance(x, Applied) for x in b.all_leaves()):
             raise ValueError(f"the update of {w.name} contains {b.text}: define a field for the product")
     if bounds[0].place() is not None:
         raise ValueError(f"the coefficient {bounds[0].text} in the update of {w.name} must be a number")
-    ends = (w.initial.population,) if isinstance(w, TrainedVector) else (w.initial.rows, w.initial.cols)
     for b, p in zip(bounds[1:], ends, strict=True):
-        here, there = b.place(), binder.sizes.place(p, env)
-        if here is not None and (here[0] != there[0] or (None not in (here[1], there[1]) and here != there)):
-            raise ValueError(f"the update of {w.name} uses {b.text} on {here}: it must live on {there}")
-    return Piece(bounds[0], bounds[1], bounds[2] if right is not None else None)
+        common_place([b.place(), binder.sizes.place(p, env)], f"the update of {w.name} with {b.text}")
+    return Piece(bounds[0], bounds[1], bounds[2] if len(bounds) > 2 else None)
 
 
 def _scalar(b: Bound, state: State) -> float:
     return float(np.asarray(b.value(state)))
-
-
-__all__ = ["RULES", "GaussianVector", "Law", "Piece", "Training", "chosen", "indices", "laws", "refresh", "start"]

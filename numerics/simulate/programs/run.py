@@ -1,0 +1,167 @@
+"""Train the networks that a program describes and measure them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from derive.program import Program
+from numerics.threads import one_thread
+
+from .extents import note_extents
+from .formulas import Binder
+from .leaves import Key, State
+from .measure import Measured, Moments, Wanted, read_wanted
+from .network import Network, domains, unroll
+from .sizes import given_sizes, given_vectors
+from .values import Tables, Values
+from .weights import Law, Training, chosen, laws, move, refresh, start, trainings
+
+Array = NDArray[np.float64]
+
+
+@one_thread
+def simulate_program(
+    program: Program,
+    *,
+    width: int,
+    steps: int,
+    seeds: int,
+    values: Mapping[Any, Any],
+    data: Mapping[str, Any] | None = None,
+    wanted: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    dt: float | None = None,
+    every: int = 1,
+    initial: Mapping[str, Any] | None = None,
+) -> dict[str, Measured]:
+    """Train ``seeds`` networks of width N = ``width`` for ``steps`` steps; averages over units, as means over
+    networks with standard errors.
+
+    ``values``: a number for each symbol and a SymPy function for each undefined activation, by symbol or
+    name.  ``data``, by name: constants (``y(mu)``: shape (P,); also a mapping or a function of the indices),
+    vectors on given populations ((P, D) or (P, positions, D)) or their kernel instead, attributes (one number
+    for each unit, or a function of the number of units), where evolving fields start.  An array's index
+    starts at the lower bound of its range.
+    ``wanted``: see :func:`.measure.read_wanted`; without it every vector named in the program's notation.
+    Numbers of the program are always measured.  The layout of the results is that of :class:`Measured`.
+    ``dt``: the Euler step, for a program in continuous time only; ``every``: record each such step.
+    ``initial``: weights chosen instead of drawn, as ``{"w": array, "W": {1: array, 2: array}}`` in the units
+    in which they are applied (entries of variance ``variance/N``); fresh ones with a leading step axis.
+
+    Conventions: a population has round(ratio N) units.  Matrices to a given population have entries of
+    variance ``variance ratio/D``.  A field's index written as a sum (``a + k``) that leaves its range goes
+    round a ring.  Noise of a rule has the law of the weight at initialisation times ``diffusion``.
+    Raises ``ValueError`` for what is missing or cannot be simulated, ``numerics.errors.Diverged`` naming the
+    step.
+
+    >>> from derive.program import mlp
+    >>> run = simulate_program(mlp(2), width=50, steps=3, seeds=4, values={"eta": 0.1, "gamma0": 1, "P": 2},
+    ...                        data={"K_x": np.eye(2), "y": np.ones(2)})
+    >>> [name for name, _ in run["H"].axes], run["H"].mean.shape, run["f"].mean.shape
+    (['ell', 't', 's', 'mu', "mu'"], (2, 4, 4, 2, 2), (4, 2))
+    >>> run["H"][1].mean[0, 0].shape
+    (2, 2)
+    """
+    _check(program, width, steps, seeds, dt, every)
+    data = dict(data or {})
+    binder = prepare(program, values, data, width, steps)
+    weights = laws(binder)
+    plan = _Plan(
+        unroll(binder, data),
+        weights,
+        trainings(binder, weights),
+        chosen(weights, initial or {}, steps),
+        read_wanted(binder, wanted),
+    )
+    times = tuple(float(i) if dt is None else i * dt for i in range(0, steps + 1, every))
+    moments: dict[str, Moments] = {}
+    for child in np.random.SeedSequence(seed).spawn(seeds):
+        for name, x in plan.train(steps, dt or 1.0, every, np.random.default_rng(child)).items():
+            moments.setdefault(name, Moments()).add(x)
+    axes = plan.wanted.axes(times)
+    return {n: Measured(np.asarray(m.mean), m.stderr(), axes[n]) for n, m in moments.items()}
+
+
+def prepare(
+    program: Program, values: Mapping[Any, Any], data: Mapping[str, Any], width: int, steps: int
+) -> Binder:
+    """What the symbols, populations and constants of a program are at a finite width."""
+    known = Values.of(values)
+    _check_depth(program, known)
+    vectors = given_vectors(program, data)
+    attributes = {x.name for x in program.attributes}
+    tables = Tables({**{k: v for k, v in data.items() if k not in attributes}, **vectors})
+    binder = Binder(program, known, tables)
+    binder.sizes.width, binder.sizes.given = width, given_sizes(program, vectors)
+    binder.domains = domains(binder)
+    note_extents(binder, steps)
+    for x in program.attributes:
+        size = binder.sizes.size(x.population, {})
+        if x.name not in data:
+            raise ValueError(f"attribute {x.name} is not known: give data[{x.name!r}], {size} numbers")
+        entries = np.asarray(data[x.name](size) if callable(data[x.name]) else data[x.name], dtype=float)
+        if entries.shape != (size,):
+            raise ValueError(f"data[{x.name!r}] has shape {entries.shape}: must be ({size},)")
+        binder.attributes[x.name] = entries
+    return binder
+
+
+class _Plan:
+    """All that networks with different seeds share."""
+
+    def __init__(
+        self,
+        network: Network,
+        weights: list[Law],
+        moving: list[Training],
+        initial: dict[Key, Array],
+        wanted: Wanted,
+    ) -> None:
+        self.network, self.weights, self.moving = network, weights, moving
+        self.initial, self.wanted = initial, wanted
+
+    def train(self, steps: int, dt: float, every: int, rng: np.random.Generator) -> dict[str, Array]:
+        """One network's measurements."""
+        state = State(start(self.weights, rng, self.initial))
+        record = []
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported as divergence
+            for step in range(steps + 1):
+                state.step, state.time = step, step * dt
+                refresh(self.weights, state, rng, self.initial)
+                self.network.compute(state)
+                if step % every == 0:
+                    record.append(self.wanted.snapshot(state))
+                if step < steps:
+                    evolved = self.network.evolve(state, dt)
+                    move(self.moving, state, dt, rng)
+                    state.fields.update(evolved)
+        return self.wanted.values(record)
+
+
+def _check(program: Program, width: int, steps: int, seeds: int, dt: float | None, every: int) -> None:
+    for name, value, least in (
+        ("width", width, 1),
+        ("steps", steps, 0),
+        ("seeds", seeds, 1),
+        ("every", every, 1),
+    ):
+        if value < least:
+            raise ValueError(f"{name} = {value}: must be at least {least}")
+    if program.rule.discrete and dt is not None:
+        raise ValueError(f"dt = {dt}: the program's rule counts steps")
+    if not program.rule.discrete and (dt is None or not dt > 0):
+        raise ValueError(f"dt = {dt}: time flows in the program, so it needs an Euler step dt > 0")
+
+
+def _check_depth(program: Program, values: Values) -> None:
+    """A program for any depth is not yet a network."""
+    missing = {x for x in getattr(program.depth, "free_symbols", set()) if x.name not in values.numbers}
+    bounds = [b for d in program.definitions for r in d.ranges for b in (r.lower, r.upper)]
+    if any(
+        missing & getattr(e, "free_symbols", set()) for e in (*bounds, *(d.lhs for d in program.definitions))
+    ):
+        raise ValueError(f"depth = {program.depth} is a symbol: give program.at_depth(n)")
