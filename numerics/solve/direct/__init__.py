@@ -1,4 +1,4 @@
-"""Any derived Theory, evaluated at small sizes straight from its expressions: slow, exact, one path for all."""
+"""Any derived Theory, evaluated at small sizes straight from its expressions: slow, but one path for all."""
 
 from numerics.solve.direct.evaluate import Evaluated, evaluate
 

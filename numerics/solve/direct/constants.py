@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sympy import Expr, sympify
 
-from numerics.solve.direct.layout import Layout
+from numerics.solve.direct.layout import Layout, Number
 
 Datum = Any
 """An array, a mapping from index tuples, a function of the indices, or a number."""
@@ -17,9 +17,10 @@ Datum = Any
 class Constants:
     """Values of the functions that no equation of the theory determines.
 
-    In an array, entry 0 along an axis is the first value of the index that the theory has there (1 for samples
-    ``1..P``, 0 for times); a mapping or a function takes the indices as they are.  An index such as ``a + k``
-    beyond the end of an array is taken periodically.
+    In an array, entry 0 along an axis is the first value of the index that the theory has there (1 for
+    samples ``1..P``, 0 for times); a mapping or a function takes the indices as they are.  An index such as
+    ``a + k`` beyond the end of an array is taken periodically.  Arguments that are no indices (a loss's
+    prediction) need a function.
     """
 
     def __init__(self, layout: Layout, data: Mapping[str, Datum]) -> None:
@@ -32,7 +33,7 @@ class Constants:
             raise ValueError(f"data must hold {name}, one number for each unit")
         return self.arrays[name]
 
-    def __call__(self, name: str, args: tuple[int, ...], given: Sequence[Expr]) -> float:
+    def __call__(self, name: str, args: tuple[Number, ...], given: Sequence[Expr]) -> float:
         """``name(args)``; ``given`` are the arguments as the theory writes them."""
         if name not in self.data:
             raise ValueError(
@@ -51,12 +52,17 @@ class Constants:
             array[tuple(self.place(name, x, e, n) for x, e, n in zip(args, given, array.shape, strict=True))]
         )
 
-    def place(self, name: str, x: int, e: Expr, size: int) -> int:
+    def place(self, name: str, x: Number, e: Expr, size: int) -> int:
         """The position along an axis of the index ``x``, written ``e``."""
         e = sympify(e)
-        known = sorted((i for i in e.free_symbols if i in self.layout.lowest), key=str)
-        first = self.layout.integer(self.layout.lowest[known[0]]) if known else 1
-        at = x - first
+        lowest = self.layout.lowest  # of ``p + k``, the index p of a field comes before the k of a sum
+        known = [lowest[i] for i in lowest if i in e.free_symbols]
+        first = self.layout.integer(known[0]) if known else 1
+        if x != int(x):
+            raise ValueError(
+                f"{name} is read at {e} = {x}; data[{name!r}] must be a function to be read there"
+            )
+        at = int(x) - first
         if not 0 <= at < size and not (e.is_Symbol or e.is_Integer or self.layout.is_ordered(e)):
             at %= size
         if not 0 <= at < size:
@@ -65,4 +71,4 @@ class Constants:
 
 
 def _is_array(v: Any) -> bool:
-    return not isinstance(v, Mapping | Callable)  # type: ignore[arg-type]
+    return not isinstance(v, Mapping | Callable)

@@ -7,7 +7,7 @@ The leaves of an expression are the largest pieces that the interpreter knows ho
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,10 @@ from derive.meanfield.averages import Average, Response
 from numerics.solve.direct.layout import Unserved
 
 Array = NDArray[np.float64]
+
+
+class Jump(Unserved):
+    """A derivative that sample paths do not see, because the function jumps."""
 
 
 class Compiled:
@@ -48,20 +52,17 @@ class Compiled:
     def _function(self, i: int) -> Callable[..., Any]:
         if i not in self._functions:
             if i >= 0 and any(x.has(self.slots[i]) for x in self.body.atoms(Piecewise)):
-                raise Unserved(f"{self.expr} is given by cases and may jump: write relu as Max(0, x)")
+                raise Jump(f"{self.expr} is given by cases and may jump")
             e = self.body if i < 0 else self.body.diff(self.slots[i])
             if e.has(DiracDelta):
-                raise Unserved(
-                    f"the slope of {self.expr} jumps: its derivative has a delta function that no sample "
-                    "path sees; use a smooth activation"
-                )
+                raise Jump(f"{self.expr} jumps: its derivative has a delta function that no path sees")
             if e.has(Subs, Derivative):
                 raise Unserved(f"{self.expr} has no closed derivative with respect to {self.leaves[i]}")
             self._functions[i] = lambdify(self.slots, e, ["numpy", "scipy"])
         return self._functions[i]
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled(expr: Expr) -> Compiled:
     """``expr`` compiled once."""
     return Compiled(expr)

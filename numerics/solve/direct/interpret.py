@@ -1,8 +1,8 @@
 """The interpreter: the value of any expression of a theory at given indices and times, on demand.
 
-An order parameter is computed when it is first read, from the fields at its two times; a field from the order
-parameters in its equation.  That a theory is causal means that this ends; if it does not, the demand that came
-back to itself is named.
+An order parameter is computed when it is first read, from the fields at its two times; a field from the
+order parameters in its equation.  That a theory is causal means that this ends; if it does not, the demand
+that came back to itself is named.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class Interpreter:
         if kind == "sources":
             return self.algebra.source((name, args))
         family: Family = getattr(self.layout, kind)[name]
-        member = family.members[family.key(args)]
+        member = family.get(args)
+        assert member is not None
         with self.wanting(ALL if kind == "fields" else None):
             value = self.value(member.expr, member.at(*family.times(args)))
         if kind == "fields":
@@ -256,9 +257,9 @@ class Interpreter:
         kind = _kind(self.layout, name)
         if kind is None and any(self.is_random(x) for x in e.args):
             raise Unserved(f"{e}: {name} is not given; use a named activation such as tanh")
-        args = tuple(self.integer(x, at) for x in e.args)
         if kind is None:
-            return self.constants(name, args, e.args)
+            return self.constants(name, tuple(self.value(x, at) for x in e.args), e.args)
+        args = tuple(self.integer(x, at) for x in e.args)
         value = self.demand(kind, *self.entry(kind, e, args))
         return self.algebra.restricted(value, self.tangent) if kind in ("fields", "sources") else value
 
@@ -273,11 +274,16 @@ class Interpreter:
         wrapped = list(args)
         for i, x in enumerate(args):
             written = sympify(e.args[i])
-            if i in family.places or written.is_Integer or written.is_Symbol or self.layout.is_ordered(written):
+            if (
+                i in family.places
+                or written.is_Integer
+                or written.is_Symbol
+                or self.layout.is_ordered(written)
+            ):
                 continue
             first, last = family.extent(i)
             wrapped[i] = first + (x - first) % (last - first + 1)
-        if family.key(tuple(wrapped)) not in family.members:
+        if family.get(tuple(wrapped)) is None:
             raise ValueError(f"{e} is read at {name}{args}, which the theory does not determine")
         return name, tuple(wrapped)
 

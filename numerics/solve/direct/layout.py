@@ -53,6 +53,8 @@ class Family:
 
     places: tuple[int, ...]
     members: dict[tuple[int | None, ...], Member] = field(default_factory=dict)
+    patterns: list[OrderParameter] = field(default_factory=list)
+    beyond: dict[tuple[int | None, ...], Member | None] = field(default_factory=dict)
 
     def key(self, args: tuple[int, ...]) -> tuple[int | None, ...]:
         """``args`` with the times left open."""
@@ -61,6 +63,19 @@ class Family:
     def times(self, args: tuple[int, ...]) -> tuple[int, ...]:
         """The times among ``args``."""
         return tuple(args[i] for i in self.places)
+
+    def get(self, args: tuple[int, ...]) -> Member | None:
+        """The member for ``args``.
+
+        An order parameter is defined wherever its definition is, also beyond the range that it declares (a
+        vector of a later layer may enter under the same name).
+        """
+        key = self.key(args)
+        if key in self.members:
+            return self.members[key]
+        if key not in self.beyond:
+            self.beyond[key] = next((m for x in self.patterns if (m := _fitted(x, key)) is not None), None)
+        return self.beyond[key]
 
     def extent(self, place: int) -> tuple[int, int]:
         """The first and the last value of the index at ``place``."""
@@ -85,16 +100,22 @@ class Layout:
         self.attributes = {a.name for a in theory.program.attributes}
         self.random = frozenset(self.fields) | frozenset(self.sources)
         self.ordered = {
-            str(d.lhs.args[0]).rstrip("_")
+            str(i).rstrip("_")
             for d in theory.program.definitions
             if (x := theory.program.field_of(d.name)) is not None and x.ordered
+            for i in d.lhs.args[0].free_symbols
         }
         self.lowest = self.lower_bounds()
         self._degrees: dict[Expr, float] = {}
 
     def at_depth(self, theory: Theory) -> Theory:
         """The theory at the integer depth of its program (or that of ``values``)."""
-        everything = [*theory.equations, *theory.scalars, *theory.sources, *theory.order_parameters]
+        everything: list[Any] = [
+            *theory.equations,
+            *theory.scalars,
+            *theory.sources,
+            *theory.order_parameters,
+        ]
         everything += theory.observables
         if not any(L in e.free_symbols for e in _expressions(theory)) and not any(
             r.index == ell for x in everything for r in x.ranges
@@ -148,6 +169,8 @@ class Layout:
                 )
             for at in self.over(item.ranges):
                 self.place(found, symbol, at, body, item)
+            if isinstance(item, OrderParameter) and str(symbol.func) in found:
+                found[str(symbol.func)].patterns.append(item)
         return found
 
     def place(
@@ -174,7 +197,10 @@ class Layout:
     # -- what an argument means ------------------------------------------------------------------------
 
     def lower_bounds(self) -> dict[Symbol, Any]:
-        """The first value of each index, for arrays of data: entry 0 of ``y`` is ``y(1)`` if mu runs from 1."""
+        """The first value of each index: where mu runs from 1, entry 0 of an array ``y`` is ``y(1)``.
+
+        Indices of fields come before those that are only summed over.
+        """
         found: dict[Symbol, Any] = {t: 0, s: 0}
         theory = self.theory
         items: list[Any] = [*theory.equations, *theory.scalars, *theory.order_parameters, *theory.sources]
@@ -228,6 +254,17 @@ class Layout:
     def wanted_sources(self) -> set[str]:
         """The names of the sources that some response asks about."""
         return {str(x.source.func) for e in _expressions(self.theory) for x in e.atoms(Response)}
+
+
+def _fitted(item: OrderParameter, key: tuple[int | None, ...]) -> Member | None:
+    """The member of a family of order parameters at ``key``, if its symbol can be written there."""
+    at: dict[Symbol, int] = {}
+    for x, value in zip(item.symbol.args, key, strict=True):
+        if value is None:
+            continue
+        if not (x == value or (isinstance(x, Symbol) and at.setdefault(x, value) == value)):
+            return None
+    return Member(item.definition, at, tuple(x for x in item.symbol.args if x in TIMES), item)
 
 
 def _expressions(theory: Theory) -> Iterator[Expr]:

@@ -1,7 +1,8 @@
 """Random values of a linear theory, exactly: affine combinations of Gaussian sources.
 
-A field is ``constant + sum_k coefficients[k] source_k``; its covariance with another is ``c^T Sigma c'`` and its
-response to a source is the coefficient.  With attributes every number becomes one per unit, in a last axis.
+A field is ``constant + sum_k coefficients[k] source_k``; its covariance with another is ``c^T Sigma c'`` and
+its response to a source is the coefficient.  With attributes every number becomes one per unit, in a last
+axis.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ class Linear:
         return value
 
     def covariance(self, a: Array, b: Array) -> Any:
-        """``a^T Sigma b`` for each unit; covariances are computed when a nonzero coefficient asks for them."""
+        """``a^T Sigma b`` for each unit; a covariance is computed when nonzero coefficients ask for it."""
         rows, cols = (np.flatnonzero(x if x.ndim == 1 else x.any(axis=1)) for x in (a, b))
         for i in rows:
             for j in cols:

@@ -2,8 +2,9 @@
 
 All sources of a path are drawn from one low-discrepancy point; sources that are correlated, one after the
 other, each conditionally on those before it.  A value carries its derivatives by the sources of its path, by
-the chain rule.  Order parameters are averages over the paths of one replica, so each replica solves the theory
-by itself and their spread is the error.
+the chain rule; where a function jumps, average responses come from Stein's lemma instead.  Order parameters
+are averages over the paths of one replica, so each replica solves the theory by itself and their spread is
+the error.
 """
 
 from __future__ import annotations
@@ -17,33 +18,47 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from numerics.solve.direct.functions import Compiled
+from numerics.solve.direct.functions import Compiled, Jump
 from numerics.solve.direct.interpret import ALL, Interpreter, Value
-from numerics.solve.direct.layout import Entry, Key, Layout
+from numerics.solve.direct.layout import Entry, Key, Layout, Unserved
 
 Array = NDArray[np.float64]
 
 PIVOT = 1e-10
-"""A source whose variance, given the sources before it, is this small a part of its variance follows from them."""
+"""A source follows from those before it if, given them, this small a part of its variance is left."""
 
 
 class Path:
-    """``scale * value`` on each path, shape ``(samples,)``; ``slopes`` its derivatives by sources, to be scaled
-    too.
+    """``scale * value`` on each path, shape ``(samples,)``, and ``scale * slopes``, derivatives by sources.
+
+    ``needs`` are the sources that it was computed from.  Where a function on the way ``jumps``, the slopes
+    lack delta functions, and responses are found otherwise.
     """
 
     __array_ufunc__ = None
 
-    def __init__(self, value: Array, slopes: Mapping[Entry, Any], scale: float = 1.0) -> None:
-        self.value, self.slopes, self.scale = value, slopes, scale
+    def __init__(
+        self,
+        value: Array,
+        slopes: Mapping[Entry, Any],
+        scale: float = 1.0,
+        needs: frozenset[Entry] = frozenset(),
+        jumps: bool = False,
+    ) -> None:
+        self.value, self.slopes, self.scale, self.needs, self.jumps = value, slopes, scale, needs, jumps
+
+    def scaled(self, x: float) -> Path:
+        """Times a number."""
+        return Path(self.value, self.slopes, self.scale * x, self.needs, self.jumps)
 
     def __mul__(self, other: Any) -> Path:
         if not isinstance(other, Path):
-            return Path(self.value, self.slopes, self.scale * other)
+            return self.scaled(other)
         slopes: dict[Entry, Any] = {k: j * other.value for k, j in self.slopes.items()}
         for k, j in other.slopes.items():
             slopes[k] = slopes[k] + self.value * j if k in slopes else self.value * j
-        return Path(self.value * other.value, slopes, self.scale * other.scale)
+        needs, jumps = self.needs | other.needs, self.jumps or other.jumps
+        return Path(self.value * other.value, slopes, self.scale * other.scale, needs, jumps)
 
     def __add__(self, other: Any) -> Value:
         return added([self, other])
@@ -65,7 +80,7 @@ def added(values: list[Value]) -> Value:
             constant += v
         elif id(v.value) in paths:
             p = paths[id(v.value)]
-            paths[id(v.value)] = Path(p.value, p.slopes, p.scale + v.scale)
+            paths[id(v.value)] = Path(p.value, p.slopes, p.scale + v.scale, p.needs, p.jumps)
         else:
             paths[id(v.value)] = v
     found = list(paths.values())
@@ -87,7 +102,8 @@ def added(values: list[Value]) -> Value:
                 slopes[k] = j * p.scale
     for k, x in numbers.items():
         slopes[k] = slopes[k] + x if k in slopes else x
-    return Path(value, slopes)
+    needs = frozenset().union(*[p.needs for p in found])
+    return Path(value, slopes, 1.0, needs, any(p.jumps for p in found))
 
 
 class Normals:
@@ -112,7 +128,7 @@ class Normals:
 
 
 class Gaussian:
-    """Jointly Gaussian sources, drawn one by one: a Cholesky factor that grows, without its vanishing pivots."""
+    """Jointly Gaussian sources, drawn one by one: a Cholesky factor that grows, vanishing pivots left out."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -149,6 +165,27 @@ class Gaussian:
                 value += x * z
         return value
 
+    def responses(self, v: Array, to: list[Entry]) -> Array:
+        """``<d v / d source>`` for the sources ``to``, all of this group that ``v`` depends on.
+
+        Stein's lemma for the normal numbers z that the sources are made of: ``<v z_j> = sum_i L_ij <d v / d
+        source_i>``.  Raises Unserved if the sources determine each other, as no average can then tell them
+        apart.
+        """
+        factor = np.zeros((len(self.pivots), len(to)))
+        for column, entry in enumerate(to):
+            row = self.rows[self.entries.index(entry)]
+            factor[: len(row), column] = row
+        right = np.array([np.mean(v * z) for z in self.normals])
+        found: Array
+        found, _, rank, _ = np.linalg.lstsq(factor, right, rcond=1e-9)
+        if rank < len(to):
+            raise Unserved(
+                f"a function jumps, and its responses to {to[0][0]} at different indices or times cannot be "
+                "told apart, as the source is the same there; use a smooth function"
+            )
+        return found
+
 
 class Particles:
     """The algebra of sampled paths: one replica."""
@@ -162,7 +199,9 @@ class Particles:
         populations = {a.name: a.population.name for a in layout.theory.program.attributes}
         self.populations = populations
         self.normals = Normals(samples, dimensions + len(set(populations.values())), seed)
-        self.positions = {p: np.argsort(np.argsort(self.normals.uniform())) for p in set(populations.values())}
+        self.positions = {
+            p: np.argsort(np.argsort(self.normals.uniform())) for p in set(populations.values())
+        }
         self.groups = _groups(layout)
 
     # -- making values ---------------------------------------------------------------------------------
@@ -171,7 +210,9 @@ class Particles:
         """A source, drawn given the sources that it is correlated with."""
         key = (entry[0], self.interpreter.layout.sources[entry[0]].key(entry[1]))
         value = self.groups[key].draw(entry, self.interpreter, self.normals)
-        return Path(value, {entry: 1.0} if entry[0] in self.wanted else {})
+        if entry[0] not in self.wanted:
+            return Path(value, {})
+        return Path(value, {entry: 1.0}, needs=frozenset({entry}))
 
     def attribute(self, name: str) -> Path:
         """What the unit of each path has; units are met equally often."""
@@ -184,12 +225,21 @@ class Particles:
         values = [x.array if isinstance(x, Path) else x for x in args]
         n = len(self.normals.points)
         slopes: dict[Entry, Any] = {}
-        for i, x in enumerate(args):
-            if tangent and isinstance(x, Path) and x.slopes:
+        paths = {i: x for i, x in enumerate(args) if isinstance(x, Path)}
+        jumps = any(x.jumps for x in paths.values())
+        for i, x in paths.items():
+            if not (tangent and x.slopes):
+                continue
+            try:
                 outer = f.partial(i, *values) * x.scale
-                for k, j in x.slopes.items():
-                    slopes[k] = slopes[k] + outer * j if k in slopes else outer * j
-        return Path(np.broadcast_to(np.asarray(f(*values), dtype=float), (n,)), slopes)
+            except Jump:
+                jumps = True
+                continue
+            for k, j in x.slopes.items():
+                slopes[k] = slopes[k] + outer * j if k in slopes else outer * j
+        needs = frozenset().union(*[x.needs for x in paths.values()])
+        value = np.broadcast_to(np.asarray(f(*values), dtype=float), (n,))
+        return Path(value, slopes, 1.0, needs, jumps)
 
     def total(self, values: list[Value]) -> Value:
         """The sum."""
@@ -203,7 +253,9 @@ class Particles:
         """Leave out derivatives that nobody wants."""
         if to == ALL or not isinstance(v, Path):
             return v
-        return Path(v.value, {to: v.slopes[to]} if to in v.slopes else {}, v.scale)
+        if to is None:
+            return Path(v.value, {}, v.scale)
+        return Path(v.value, {to: v.slopes[to]} if to in v.slopes else {}, v.scale, v.needs, v.jumps)
 
     # -- averages --------------------------------------------------------------------------------------
 
@@ -212,8 +264,15 @@ class Particles:
         return float(v.value.mean() * v.scale) if isinstance(v, Path) else float(v)
 
     def derivative(self, v: Value, source: Entry) -> Value:
-        """The derivative by a source, on each path."""
-        if not isinstance(v, Path) or source not in v.slopes:
+        """The derivative by a source: on each path, or only its average where a function jumps."""
+        if not isinstance(v, Path) or source not in v.needs:
+            return 0
+        if v.jumps:
+            key = (source[0], self.interpreter.layout.sources[source[0]].key(source[1]))
+            group = self.groups[key]
+            together = [e for e in group.entries if e in v.needs]
+            return float(group.responses(v.array, together)[together.index(source)])
+        if source not in v.slopes:
             return 0
         slope = v.slopes[source]
         if np.ndim(slope) == 0:
@@ -222,7 +281,7 @@ class Particles:
 
 
 def _groups(layout: Layout) -> dict[Key, Gaussian]:
-    """For each member of a source, those that it is jointly Gaussian with: the connected listed covariances."""
+    """For each member of a source, the sources that listed covariances join it to."""
     parent: dict[Key, Key] = {}
 
     def root(x: Key) -> Key:
