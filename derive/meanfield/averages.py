@@ -35,7 +35,7 @@ class Average(Expr):
     >>> Average(phi(a * h(t))).diff(a)
     <h(t)*Subs(Derivative(phi(_xi_1), _xi_1), _xi_1, a*h(t))>
     >>> Average(2 * a * Response(phi(h(t)), r(s)) + 1).doit()
-    2*a*<d h(t) / d r(s)*Derivative(phi(h(t)), h(t))> + 1
+    2*a*<Derivative(phi(h(t)), h(t))*d h(t) / d r(s)> + 1
     """
 
     is_commutative = True
@@ -100,7 +100,7 @@ class Average(Expr):
         >>> from sympy import Function, erf
         >>> u = Function("u")
         >>> Average(erf(u(1, mu, t)) * u(1, alpha, s)).gaussian(mean_field(mlp()).sources).doit()
-        2*K_x(mu, alpha)/(sqrt(pi)*sqrt(2*K_x(mu, mu) + 1))
+        2*K_x(alpha, mu)/(sqrt(pi)*sqrt(2*K_x(mu, mu) + 1))
         """
         from derive.meanfield.sources import gaussian
 

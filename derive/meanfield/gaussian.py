@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sympy import Add, Dummy, Expr, Function, ImmutableDenseMatrix, Mul, Rational, S, Symbol, Tuple
-from sympy import factorial, sympify
+from sympy import (
+    Add,
+    Dummy,
+    Expr,
+    Function,
+    ImmutableDenseMatrix,
+    Mul,
+    Rational,
+    S,
+    Symbol,
+    Tuple,
+    factorial,
+    sympify,
+)
 from sympy.matrices import MatrixBase
 
 from derive.meanfield.moments import expectation
@@ -89,7 +101,7 @@ class GaussianAverage(Expr):
         return expectation(self.body, self.variables, self.matrix, _folded)
 
     def stein(self, variable: Any = None) -> Expr:
-        """``<x F> = sum_j <x x_j> <dF/dx_j>`` for the factor ``x``, by default the first variable that is one.
+        """``<x F> = sum_j <x x_j> <dF/dx_j>`` for a factor ``x``, by default the first variable that is one.
 
         Raises ValueError when the body is no product with such a factor.
 
@@ -203,7 +215,9 @@ def _from_pairs(pairs: Mapping[Any, Any]) -> tuple[tuple[Expr, ...], ImmutableDe
 def _merged(variables: tuple[Expr, ...], matrix: MatrixBase) -> tuple[tuple[Expr, ...], ImmutableDenseMatrix]:
     """A variable listed twice (two times became equal) is one variable."""
     if matrix.shape != (len(variables), len(variables)):
-        raise ValueError(f"{len(variables)} variables need a square covariance, not one of shape {matrix.shape}")
+        raise ValueError(
+            f"{len(variables)} variables need a square covariance, not one of shape {matrix.shape}"
+        )
     kept = [i for i, x in enumerate(variables) if x not in variables[:i]]
     left = tuple(variables[i] for i in kept)
     return left, _checked(left, ImmutableDenseMatrix(matrix.extract(kept, kept)))

@@ -18,9 +18,40 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-from sympy import Abs, Add, Expr, Heaviside, I, ImmutableDenseMatrix, KroneckerDelta, Max, Min, Mul, Piecewise
-from sympy import Poly, Pow, Rational, S, asin, cancel, cos, cosh, erf, erfc, exp, eye, factorial
-from sympy import hermite_prob, pi, sign, sin, sinh, sqrt
+from sympy import (
+    Abs,
+    Add,
+    Expr,
+    Heaviside,
+    I,
+    ImmutableDenseMatrix,
+    KroneckerDelta,
+    Max,
+    Min,
+    Mul,
+    Piecewise,
+    Poly,
+    Pow,
+    Rational,
+    S,
+    Symbol,
+    asin,
+    cancel,
+    cos,
+    cosh,
+    erf,
+    erfc,
+    erfi,
+    exp,
+    eye,
+    factorial,
+    hermite_prob,
+    pi,
+    sign,
+    sin,
+    sinh,
+    sqrt,
+)
 from sympy.core.relational import GreaterThan, LessThan, StrictGreaterThan, StrictLessThan
 from sympy.matrices import MatrixBase
 
@@ -45,13 +76,14 @@ class Unit:
 
 
 def expectation(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase, fold: Fold) -> Expr:
-    """``<body>``; what has no closed form is handed to ``fold``, factor groups that are independent one by one.
+    """``<body>``; what has no closed form is handed to ``fold``, each group of independent factors apart.
 
     Exponents of quadratic forms are taken to be such that the integral converges.
     """
     total = []
     for term in Add.make_args(_written(body, variables).expand()):
-        fixed, rest = [], []
+        fixed: list[Expr] = []
+        rest: list[Expr] = []
         for x in Mul.make_args(term):
             (rest if any(x.has(v) for v in variables) else fixed).append(x)
         value = Mul(*fixed)
@@ -113,15 +145,17 @@ def _real(e: Expr) -> Expr:
                 real += part
         return exp(real) * (cos(imaginary) + I * sin(imaginary))
 
-    return e.expand().replace(lambda x: isinstance(x, exp) and x.has(I), wave).expand()
+    e = e.expand().replace(lambda x: isinstance(x, exp) and x.has(I), wave)
+    return e.replace(
+        lambda x: isinstance(x, erf) and x.has(I) and not (x.args[0] / I).has(I),
+        lambda x: I * erfi(x.args[0] / I),
+    ).expand()
 
 
 # -- independent groups --------------------------------------------------------------------------------------
 
 
-def _independent(
-    factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase
-) -> list[list[Expr]]:
+def _independent(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase) -> list[list[Expr]]:
     """The factors in groups that share no variables and no correlations."""
     groups: list[tuple[set[int], list[Expr]]] = []
     for x in factors:
@@ -173,7 +207,7 @@ class _Term:
         """Sort the factors.  Raises NoClosedForm for one that is none of these kinds."""
         n = len(variables)
         polynomial, exponent, units = S.One, S.Zero, []
-        for x in (y for x in factors for y in _repeated(x)):
+        for x in [y for factor in factors for y in _repeated(factor)]:
             if x.is_polynomial(*variables):
                 polynomial *= x
             elif isinstance(x, exp):
@@ -257,7 +291,7 @@ def _pushed(u: Unit, powers: tuple[int, ...], others: tuple[Unit, ...], C: Matri
 
 
 def _cut(u: Unit, powers: tuple[int, ...], others: tuple[Unit, ...], C: MatrixBase) -> Expr:
-    """With the slope ``2 delta(l)`` of a sign of ``l``: the Gaussian on a hyperplane, and its density there."""
+    """With the slope ``2 delta(l)`` of a sign of ``l``: the Gaussian on a hyperplane, times its density."""
     a = ImmutableDenseMatrix(u.a)
     across = C * a
     v = cancel(_dot(across, u.a))
@@ -274,8 +308,6 @@ def _cut(u: Unit, powers: tuple[int, ...], others: tuple[Unit, ...], C: MatrixBa
 
 
 def _generators(n: int) -> list[Expr]:
-    from sympy import Symbol
-
     return [Symbol(f"_x{i}") for i in range(n)]
 
 

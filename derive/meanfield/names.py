@@ -146,10 +146,12 @@ class Registry:
         p = self.program
         found = [(x.vector, d.ranges) for d in p.definitions for x in d.products()]
         for w in p.trained():
-            parts = (w.update.left, w.update.right) if isinstance(w, TrainedMatrix) else (w.update.vector,)
-            found += [(x, w.update.over) for x in parts]
-        found += [(x, _all_ranges(x)) for x in p.notation]
-        return {canonical(vector(p, x, ranges)) for x, ranges in found}
+            if isinstance(w, TrainedMatrix):
+                found += [(x, w.update.over) for x in (w.update.left, w.update.right)]
+            else:
+                found.append((w.update.vector, (*w.update.over, *w.initial.indices)))
+        found += [(x, _all_ranges(self.program, x)) for x in p.notation]
+        return {canonical(_end_as_index(p, vector(p, x, ranges), k)) for x, ranges in found}
 
     def correlation(self, v: Vector, w: Vector, time: Expr = t, past: Expr = s) -> Expr:
         """The inner product per unit of ``v`` at ``time`` with ``w`` at ``past``, as an order parameter.
@@ -162,7 +164,8 @@ class Registry:
             times = (time, past) if a.has(t) else ()  # a stream of inputs, one a step
             return Function(given.kernel)(*v.arguments, *w.arguments, *times)
         named = {
-            canonical(vector(self.program, x, _all_ranges(x))): n for x, n in self.program.notation.items()
+            canonical(vector(self.program, x, _all_ranges(self.program, x))): n
+            for x, n in self.program.notation.items()
         }
         name = named.get(a) if a == b else None
         if name is None:
@@ -177,8 +180,8 @@ class Registry:
         if name in self.found:
             return
         own, other = self._indices(a, v), self._indices(b, w)
-        first = tuple(IndexRange(i, r.lower, r.upper) for i, r in zip(own, v.ranges, strict=True))
-        second = tuple(IndexRange(primed(i), r.lower, r.upper) for i, r in zip(other, w.ranges, strict=True))
+        first = tuple(IndexRange(i, *self.extent(v, n)) for n, i in enumerate(own))
+        second = tuple(IndexRange(primed(i), *self.extent(w, n)) for n, i in enumerate(other))
         slots = _slots(len(v.ranges)), _slots(len(w.ranges))
         body = a.xreplace(dict(zip(slots[0], own, strict=True)))
         body *= b.xreplace({t: s} | {i: primed(j) for i, j in zip(slots[1], other, strict=True)})
@@ -190,10 +193,20 @@ class Registry:
     def _indices(self, body: Expr, v: Vector) -> list[Symbol]:
         """What the indices of a vector are called: as where the program names its correlation."""
         for x in self.program.notation:
-            named = vector(self.program, x, _all_ranges(x))
+            named = vector(self.program, x, _all_ranges(self.program, x))
             if canonical(named) == body:
                 return list(named.indices)
         return _slots(len(v.ranges))
+
+    def extent(self, v: Vector, n: int) -> tuple[Expr, Expr]:
+        """From where to where an index of a vector runs: over its whole family if it is ordered."""
+        r, place = v.ranges[n], v.arguments[n]
+        for a in v.body.atoms(AppliedUndef):
+            x = self.program.field_of(str(a.func))
+            if x is not None and x.ordered and a.args[0] == place:
+                found = self._layers(a)
+                return found.lower, found.upper
+        return r.lower, r.upper
 
     def _layers(self, body: Expr) -> IndexRange:
         """The layers at which all fields of a vector exist, as their definitions say."""
@@ -202,7 +215,11 @@ class Registry:
         found = []
         for d in self.program.definitions:
             x = self.program.field_of(d.name)
-            if x is None or not x.layered or not any(str(a.func) == d.name for a in body.atoms(AppliedUndef)):
+            if (
+                x is None
+                or not (x.layered or x.ordered)
+                or not any(str(a.func) == d.name for a in body.atoms(AppliedUndef))
+            ):
                 continue
             if any((r.upper - r.lower).is_negative for r in d.ranges):
                 continue
@@ -226,7 +243,7 @@ class Registry:
         """Correlations that the notation names but no equation needed still belong to the theory."""
         bounds = {r.index: r for d in self.program.definitions for r in d.ranges}
         for body in self.program.notation:
-            free = [r.index for r in _all_ranges(body)]
+            free = [r.index for r in _all_ranges(self.program, body)]
             v = vector(
                 self.program, body, tuple(bounds.get(x, IndexRange(x, sympify(1), sympify(1))) for x in free)
             )
@@ -262,7 +279,8 @@ class Registry:
         symbol = Function(name)(*site, *v.indices, *w.indices, t, s)
         if str(symbol) not in self.found:
             definition = Average(Response(v.plain, source)) / scale
-            ranges = (*((layers,) if layers else ()), *v.ranges, *w.ranges)
+            own = tuple(IndexRange(r.index, *self.extent(v, n)) for n, r in enumerate(v.ranges))
+            ranges = (*((layers,) if layers else ()), *own, *w.ranges)
             self.found[str(symbol)] = OrderParameter(symbol, definition, "response", ranges, causal)
         return scale * Function(name)(*site, *v.arguments, *w.indices, t, s)
 
@@ -283,9 +301,10 @@ def _slots(n: int) -> list[Symbol]:
     return [mu, *[Symbol(f"i{k}") for k in range(1, n)]][:n]
 
 
-def _all_ranges(body: Expr) -> tuple[IndexRange, ...]:
+def _all_ranges(program: Program, body: Expr) -> tuple[IndexRange, ...]:
     """Every sample-like index in ``body``, with bounds that do not matter."""
-    free = [x for x in _in_order(body) if x not in (t, s, ell)]
+    units = {x for a in body.atoms(AppliedUndef) if program.attribute_of(str(a.func)) for x in a.args}
+    free = [x for x in _in_order(body) if x not in (t, s, ell) and x not in units]
     return tuple(IndexRange(x, sympify(1), sympify(1)) for x in free)
 
 

@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 from typing import Any
 
-from sympy import Add, Derivative, DiracDelta, Dummy, Expr, Integral, KroneckerDelta, Mul, S, Subs, Sum
-from sympy import Symbol, sympify
+from sympy import (
+    Add,
+    Derivative,
+    DiracDelta,
+    Dummy,
+    Expr,
+    Integral,
+    KroneckerDelta,
+    Mul,
+    S,
+    Subs,
+    Sum,
+    Symbol,
+    sympify,
+)
 from sympy.core.function import AppliedUndef
 
 
@@ -23,7 +37,7 @@ class Response(Expr):
     >>> Response(phi(h(t)), r(s))
     d phi(h(t)) / d r(s)
     >>> Response(phi(h(t)), r(s)).doit()
-    d h(t) / d r(s)*Derivative(phi(h(t)), h(t))
+    Derivative(phi(h(t)), h(t))*d h(t) / d r(s)
     >>> Response(r(t), r(s)).doit(), Response(r(t), r(s)).doit(discrete=False)
     (KroneckerDelta(s, t), DiracDelta(s - t))
     """
@@ -53,7 +67,9 @@ class Response(Expr):
         """
         fields, discrete = hints.get("fields"), bool(hints.get("discrete", True))
         moved = None if fields is None else frozenset(map(str, fields))
-        return chain_rule(self.body, self.source, moved, frozenset(map(str, hints.get("sources", ()))), discrete)
+        return chain_rule(
+            self.body, self.source, moved, frozenset(map(str, hints.get("sources", ()))), discrete
+        )
 
     def _eval_derivative(self, x: Expr) -> Expr | None:
         if x in self.source.free_symbols:
@@ -165,12 +181,13 @@ def is_field(x: Any, formal: frozenset[Symbol] = frozenset()) -> bool:
 
 
 def unused(symbol: Symbol, taken: Iterable[Expr]) -> Symbol:
-    """``symbol``, with as many primes (``s_``, ``s__``) as keep it apart from those ``taken``."""
+    """``symbol``, or the first of ``s_``, ``s_2``, ``s_3``, .. apart from those ``taken``."""
     used = {x.name for x in taken if isinstance(x, Symbol)}
-    name = symbol.name
-    while name in used:
-        name += "_"
-    return symbol if name == symbol.name else Symbol(name, **symbol.assumptions0)
+    if symbol.name not in used:
+        return symbol
+    head = symbol.name.split("_")[0] or symbol.name
+    names = (f"{head}_{i if i > 1 else ''}" for i in count(1))
+    return Symbol(next(n for n in names if n not in used), **symbol.assumptions0)
 
 
 def apart(x: Sum | Integral, taken: Iterable[Expr]) -> Sum | Integral:

@@ -134,14 +134,73 @@ class Theory:
         return tuple(q for q in self.order_parameters if q.kind == "correlation")
 
     def explain(self, name: str) -> str:
-        """For each term of a field's equations: the matrix and the rule that it came from."""
-        lines = []
-        for e in (*self.equations, *self.scalars):
-            if e.name == name:
-                lines += [f"{e.lhs} ="] + [f"    {x}" for x in e.terms]
-        if not lines:
-            raise KeyError(f"no equation for {name}")
-        return "\n".join(lines)
+        """Where a field, source, order parameter or scalar comes from, term by term, in words.
+
+        Raises KeyError for a name that the theory does not have.
+
+        >>> from derive.meanfield import mean_field
+        >>> from derive.program import mlp
+        >>> print(mean_field(mlp()).explain("A"))
+        A(ell, mu, t, s): response function, <d h(ell, mu, t) / d r(ell, s)>/gamma0
+            0 unless s < t: the vector moves only in steps after the source is pushed
+            stands in the equation of h(ell + 1, mu, t), by the use of W
+        """
+        from derive.meanfield.explaining import explain
+
+        return explain(self, name)
+
+    def explain_term(self, term: Any) -> str:
+        """Which matrix and which rule a term came from: a Term, its expression, or any part of one.
+
+        Raises KeyError when no equation, scalar, observable or covariance contains it.
+
+        >>> from derive.meanfield import mean_field
+        >>> from derive.program import ell, mlp
+        >>> from sympy import Function
+        >>> theory = mean_field(mlp())
+        >>> print(theory.explain_term(theory.equation("g").terms[0]))
+        r(L, t)
+            in the equation of g(L, t) = w
+            w at initialisation, N(0, 1) in every unit; what training adds to it is another term
+        """
+        from derive.meanfield.explaining import explain_term
+
+        return explain_term(self, term)
+
+    def unfold(self, what: Any, levels: int = 1) -> Expr:
+        """A response or an average, or the order parameter of that name, with the equations put in.
+
+        See :func:`derive.meanfield.unfolding.unfold`.
+
+        >>> from derive.meanfield import mean_field
+        >>> from derive.program import mlp
+        >>> from sympy import tanh
+        >>> mean_field(mlp(1, tanh)).unfold("f")
+        eta*Sum(Delta(alpha, s)*<tanh(h(1, alpha, s))*tanh(h(1, mu, t))>, (alpha, 1, P), (s, 0, t - 1))
+            + <r(1, mu, t)*tanh(h(1, mu, t))>/gamma0
+        """
+        from derive.meanfield.unfolding import unfold
+
+        return unfold(self, what, levels)
+
+    def equivalent(self, other: Theory) -> bool:
+        """Is this the same theory, up to the names of fields, sources, order parameters and indices?
+
+        >>> from derive.meanfield import mean_field
+        >>> from derive.program import mlp
+        >>> mean_field(mlp(2)).equivalent(mean_field(mlp(2, loss="mean")))
+        False
+        """
+        return self.renaming(other) is not None
+
+    def renaming(self, other: Theory, *, parameters: bool = False) -> dict[str, str] | None:
+        """What ``other`` calls each name of this theory; None unless they are equivalent.
+
+        See :func:`derive.meanfield.renaming.renaming`.
+        """
+        from derive.meanfield.renaming import renaming
+
+        return renaming(self, other, parameters=parameters)
 
     def map(self, fun: Callable[[Expr], Expr]) -> Theory:
         """The theory with ``fun`` applied to every expression."""

@@ -66,12 +66,15 @@ class Assembly:
     def at_home(self, a: Response, definition: Expr) -> OrderParameter:
         """A response as a function of its vector's own indices."""
         v = a.leg.use.vector
-        symbol, ranges = a.symbol, a.ranges
+        symbol = a.symbol
         if v.plain != v.body:
             moved = dict(zip(v.arguments, v.indices, strict=True))
             symbol = self.action.called(symbol).xreplace(moved)
             definition = definition.xreplace(moved)
-            ranges = tuple(r for r in ranges if r not in a.leg.use.summed)
+        extents = [self.reading.registry.extent(v, n) for n in range(len(v.ranges))]
+        own = tuple(IndexRange(i, *x) for i, x in zip(v.indices, extents, strict=True))
+        others = a.other.past(a.leg.use.indices).ranges
+        ranges = (*a.leg.use.layers, *own, *others)
         return OrderParameter(symbol, definition, "response", ranges, self.causal(a))
 
     def causal(self, q: Response) -> str:

@@ -22,7 +22,7 @@ def instant_responses(theory: Theory) -> Theory:
     >>> from derive.meanfield import mean_field
     >>> from derive.program.builders.isotropic import isotropic
     >>> print(instant_responses(mean_field(isotropic(data="online"))).equation("h0").rhs)
-    u0(t)/alpha_B + v(t)
+    v(t) + u0(t)/alpha_B
     """
     for q in theory.responses():
         value = _at_once(theory, q)
@@ -35,7 +35,7 @@ def _at_once(theory: Theory, q: OrderParameter) -> Expr | None:
     """The factor of delta(t, s) in a response; None if memory makes it more than that."""
     node = next(iter(q.definition.atoms(Response)))
     body = _unfolded(theory, node.body)
-    if body is None or body.atoms(AppliedUndef) & {node.source} or q.definition.has(Sum):
+    if body is None or q.definition.has(Sum):
         return None
     now = node.source.xreplace({s: t})
     total = S.Zero

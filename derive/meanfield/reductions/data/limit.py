@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sympy import Add, Expr, Integral, S, Sum, Symbol, limit, sympify
+from sympy import Add, Expr, Integral, Mul, S, Sum, Symbol, limit, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.reductions.data.instant import instant_responses
@@ -76,6 +76,8 @@ def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
     total = S.Zero
     for part in Add.make_args(e.expand()):
         fixed, moving = part.as_independent(x, as_Add=False)
+        for inner in [y for y in Mul.make_args(moving) if isinstance(y, Sum | Integral)]:
+            moving, fixed = moving / inner, fixed * at_limit(inner, x, value)
         if moving.has(AppliedUndef, Sum, Integral):
             raise NotApplicable(f"{part} does not depend on {x} by a factor only")
         end = limit(moving, x, value)

@@ -106,7 +106,9 @@ class _Decomposition:
         return str(self.now.func)
 
     def result(self) -> LossDecomposition:
-        parts = tuple(x for pair in self.pairs() for x in self.parts(*pair))
+        order = (BIAS, WIDTH, DATA, NOISE)
+        found = [x for pair in self.pairs() for x in self.parts(*pair)]
+        parts = tuple(sorted(found, key=lambda p: order.index(p.label)))
         return LossDecomposition(self.theory, self.q.symbol, parts, tuple(self.transfers.values()))
 
     # -- which sources ---------------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ class _Decomposition:
             yield Part(label, source, self.form(x, y, covariance))
 
     def samples(self, covariance: Expr) -> tuple[tuple[Part, Expr], ...]:
-        """The covariance with the correlation of the samples' errors taken apart, if they have label noise."""
+        """The covariance with the samples' own errors in it taken apart, if they have label noise."""
         for q in self.theory.correlations():
             hits = [a for a in covariance.atoms(AppliedUndef) if a.func == q.symbol.func]
             if hits:
@@ -184,8 +186,10 @@ class _Decomposition:
         limits = [(r[0], 1, r[1]) for e, i in ((x, 1), (y, 2)) for r in self.channels(e, i).values()]
         times = [(self.time(1), 0, t), (self.time(2), 0, s)]
         weight = self.average.args[0] / (self.now * self.past)
-        value = Sum(weight * body, *limits, *times) if self.program.rule.discrete else self.flow(
-            weight * body, limits, times
+        value = (
+            Sum(weight * body, *limits, *times)
+            if self.program.rule.discrete
+            else self.flow(weight * body, limits, times)
         )
         return self.q.definition.xreplace({self.average: value})
 

@@ -76,7 +76,9 @@ class _Modes:
         )
         left = [e for e in (*new.equations, *new.scalars) if e.rhs.has(self.size)]
         if left or any(u.covariance.has(self.size) for u in new.sources):
-            raise NotApplicable(f"the number of modes {self.size} does not drop out of {left[0].lhs if left else 'a source'}")
+            raise NotApplicable(
+                f"the number of modes {self.size} does not drop out of {left[0].lhs if left else 'a source'}"
+            )
         return new
 
     # -- pieces ----------------------------------------------------------------------------------------------
@@ -124,5 +126,3 @@ class _Modes:
 def _population(program: Program, field: str) -> Population | None:
     x = program.field_of(field)
     return None if x is None else x.population
-
-

@@ -1,8 +1,8 @@
 """A change of variables: a constant in front of a Gaussian source becomes part of the source.
 
 The engine's sources have the covariances that their matrices give them; papers often scale them, so that
-``v = w - r0/(nu gamma0)`` with ``<r0 r0> = nu C_g`` reads ``v = w - r0`` with ``<r0 r0> = C_g/(nu gamma0^2)``.
-Responses to the source change by the same factor.
+``v = w - r0/(nu gamma0)`` with ``<r0 r0> = nu C_g`` reads ``v = w - r0`` with ``<r0 r0> = C_g/(nu
+gamma0^2)``.  Responses to the source change by the same factor.
 """
 
 from __future__ import annotations
@@ -110,7 +110,9 @@ def _split(theory: Theory, body: Expr) -> tuple[Expr, Expr]:
 
 def _moved(theory: Theory, body: Expr, random: bool) -> list[Expr]:
     names = {x.name for x in theory.program.fields}
-    return [x for x in Mul.make_args(body) if random == any(str(a.func) in names for a in x.atoms(AppliedUndef))]
+    return [
+        x for x in Mul.make_args(body) if random == any(str(a.func) in names for a in x.atoms(AppliedUndef))
+    ]
 
 
 def _split_unit(theory: Theory, e: Expr) -> tuple[Expr, Expr]:

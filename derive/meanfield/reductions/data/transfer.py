@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 from sympy import (
     Add,
@@ -44,9 +46,9 @@ START = operator("O")
 class Transfer:
     """Answers to a unit push of the equation of ``into`` at time s.
 
-    ``equations`` determine ``H_y_into(.., t, s)`` for every field y of the population, ``reduced`` the same
-    with fields that are given at equal time put in.  ``operators`` are the answers in closed form, words in
-    ``kernels`` whose inverses exist because memory is causal.
+    ``equations`` determine ``H_y_into(.., t, s)`` for every field y of the population, ``reduced`` are the
+    same with as many of them put into the others as need no further sum.  ``operators`` are the answers in
+    closed form, words in ``kernels`` whose inverses exist because memory is causal.
     """
 
     theory: Theory
@@ -65,14 +67,23 @@ class Transfer:
 
     @property
     def reduced(self) -> tuple[Eq, ...]:
-        """Only the answers that have a memory."""
+        """Without the answers that others need at equal time only, or that have no memory."""
         todo = {e.lhs: e.rhs for e in self.equations}
-        for lhs, rhs in list(todo.items()):
-            if rhs.has(Sum, Integral, KroneckerDelta, DiracDelta) or rhs.has(lhs.func):
-                continue
-            del todo[lhs]
-            todo = {x: _substituted(e, lhs, rhs) for x, e in todo.items()}
+        for instant in (True, False):
+            for lhs in list(todo):
+                if lhs != self.answer(self.into) and self._dispensable(lhs, todo, instant):
+                    rhs = todo.pop(lhs)
+                    todo = {x: _substituted(e, lhs, rhs) for x, e in todo.items()}
         return tuple(Eq(x, e, evaluate=False) for x, e in todo.items())
+
+    @staticmethod
+    def _dispensable(lhs: AppliedUndef, todo: dict[AppliedUndef, Expr], instant: bool) -> bool:
+        """Has it no memory (``instant``), or do the others need it at equal time only?"""
+        rhs, others = todo[lhs], [e for x, e in todo.items() if x != lhs]
+        met = [a for e in others for a in e.atoms(AppliedUndef) if a.func == lhs.func]
+        simple = not rhs.has(Sum, Integral, KroneckerDelta, DiracDelta)
+        fits = simple if instant else all(a.args[-2] in (t, S.Zero) for a in met)
+        return bool(met) and not rhs.has(lhs.func) and fits
 
 
 def transfer(theory: Theory, into: str) -> Transfer:
@@ -87,13 +98,13 @@ def transfer(theory: Theory, into: str) -> Transfer:
     >>> print(answers.reduced[0].rhs.args[0])
     KroneckerDelta(s, t)
     >>> print(transfer(mean_field(isotropic()), "v").operators["v"])
-    (K_v_h0*R_Delta + 1)**(-1)
+    (1 - K_v_h0*R_Delta)**(-1)
     """
     rows = tuple(population(theory, into))
     found = tuple(Eq(_answer(theory, e, into), _pushed(theory, rows, e, into), evaluate=False) for e in rows)
     system, kernels = _operators(theory, rows, into)
     solved = {e.name: solve_for(system, operator(e.name)) for e in rows}
-    answers = {x: _coefficient(word) for x, word in solved.items()}
+    answers = {x: _started(_coefficient(word), kernels) for x, word in solved.items()}
     return Transfer(theory, into, found, answers, tuple(kernels.values()))
 
 
@@ -165,9 +176,17 @@ def addends(e: Expr) -> tuple[Expr, ...]:
 
 def _substituted(e: Expr, lhs: AppliedUndef, rhs: Expr) -> Expr:
     def put(x: AppliedUndef) -> Expr:
-        return rhs.xreplace(dict(zip(lhs.args, x.args, strict=True)))
+        return _at_start(rhs.xreplace(dict(zip(lhs.args, x.args, strict=True))))
 
     return e.replace(lambda x: isinstance(x, AppliedUndef) and x.func == lhs.func, put)
+
+
+def _at_start(e: Expr) -> Expr:
+    """Memory is empty at time 0."""
+    return e.replace(
+        lambda x: isinstance(x, Sum | Integral) and (x.limits[-1][2] - x.limits[-1][1]) in (-1, 0),
+        lambda x: S.Zero if isinstance(x, Integral) or x.limits[-1][2] < x.limits[-1][1] else x,
+    )
 
 
 def _named(equations: tuple[Eq, ...], name: str) -> Eq:
@@ -189,7 +208,7 @@ def _operators(
     for e in rows:
         value = PUSH if e.name == into else S.Zero
         for a, kernel in _kernels(rows, e):
-            value += _word(theory, rows, e, a, kernel, kernels) * operator(str(a.func))
+            value += _word(theory, e, a, kernel, kernels) * operator(str(a.func))
         system[operator(e.name)] = value
     return system, kernels
 
@@ -200,7 +219,7 @@ PUSH = operator("push")
 def _kernels(rows: tuple[Equation, ...], e: Equation) -> list[tuple[AppliedUndef, Expr]]:
     """For each field and time span that an equation contains: the field, and the kernel in front of it."""
     names = {x.name for x in rows}
-    found: dict[tuple[AppliedUndef, tuple[object, ...]], Expr] = {}
+    found: dict[tuple[AppliedUndef, tuple[Any, ...]], Expr] = {}
     for x in e.terms:
         for part in addends(x.expr):
             for a in part.atoms(AppliedUndef):
@@ -211,8 +230,8 @@ def _kernels(rows: tuple[Equation, ...], e: Equation) -> list[tuple[AppliedUndef
     return [(a, Sum(kernel, *limits) if limits else kernel) for (a, limits), kernel in found.items()]
 
 
-def _inside(e: Expr) -> tuple[Expr, list[object]]:
-    limits: list[object] = []
+def _inside(e: Expr) -> tuple[Expr, list[Any]]:
+    limits: list[Any] = []
     while isinstance(e, Sum | Integral):
         limits += list(e.limits)
         e = e.function
@@ -221,25 +240,25 @@ def _inside(e: Expr) -> tuple[Expr, list[object]]:
 
 def _word(
     theory: Theory,
-    rows: tuple[Equation, ...],
     e: Equation,
     a: AppliedUndef,
     kernel: Expr,
     kernels: dict[Expr, Kernel],
 ) -> Expr:
-    time = a.args[-1]
-    if time == t and not isinstance(kernel, Sum):
-        return kernel
-    if time == 0:
-        return kernel * START
     body, limits = _inside(kernel)
-    plain = isinstance(body, AppliedUndef)
+    time = a.args[-1]
+    if time != s and not kernel.has(t, Sum):
+        return kernel if time == t else kernel * START
+    if time == 0:
+        raise NotApplicable(f"{e.lhs} uses {a} with a factor that changes in time")
+    plain = isinstance(body, AppliedUndef) and time == s
     letter = operator(str(body.func) if plain else f"K_{e.name}_{a.func}")
-    strict = any(lim[0] == s and lim[2] == t - 1 for lim in limits)  # type: ignore[index]
+    strict = any(lim[0] == s and lim[2] == t - 1 for lim in limits)
     entry = body if plain else Function(f"K_{e.name}_{a.func}")(*e.lhs.args[:-1], *a.args[:-1], t, s)
     row = tuple(r for r in e.ranges if e.lhs.has(r.index))
-    col = tuple(IndexRange(*lim) for lim in limits if lim[0] != s)  # type: ignore[index, misc]
-    kernels[letter] = Kernel(letter, entry, body, row, col, "strict" if strict else "past")
+    col = tuple(IndexRange(*lim) for lim in limits if lim[0] != s)
+    value = body if time == s else body * _delta(theory)
+    kernels[letter] = Kernel(letter, entry, value, row, col, "strict" if strict else "past")
     return letter
 
 
@@ -248,3 +267,12 @@ def _coefficient(word: Expr) -> Expr:
     return sympify(word).xreplace({PUSH: S.One})
 
 
+def _started(word: Expr, kernels: dict[Expr, Kernel]) -> Expr:
+    """A kernel of strictly earlier times is empty at time 0, so that START in front of it gives 0."""
+    strict = {x for x, k in kernels.items() if k.causal == "strict"}
+
+    def empty(e: Expr) -> bool:
+        letters = e.args_cnc()[1] if e.is_Mul else []
+        return any(a == START and b in strict for a, b in pairwise(letters))
+
+    return sympify(word).replace(empty, lambda _: S.Zero)
