@@ -1,6 +1,17 @@
 """What a user writes down: populations, fields, Gaussian matrices, training rules, data."""
 
-from derive.program.builders import mlp, training_rule
+from derive.program.builders import (
+    convolution,
+    depth_program,
+    feedback_alignment,
+    isotropic,
+    mlp,
+    network,
+    perceptron,
+    recurrent,
+    structured,
+    training_rule,
+)
 from derive.program.expressions import (
     Attribute,
     Field,
@@ -62,13 +73,21 @@ __all__ = [
     "TrainedVector",
     "TrainingRule",
     "alpha",
+    "convolution",
+    "depth_program",
     "ell",
     "entry_covariance",
     "eta",
+    "feedback_alignment",
     "gamma0",
+    "isotropic",
     "mlp",
     "mu",
+    "network",
+    "perceptron",
+    "recurrent",
     "s",
+    "structured",
     "t",
     "training_rule",
 ]

@@ -66,14 +66,20 @@ def _function(activation: str | Any) -> Callable[[Expr], Expr]:
     if isinstance(activation, str):
         if activation not in NAMED:
             raise ProgramError(
-                f"activation = {activation!r}: must be one of {', '.join(NAMED)}, or a SymPy function such as tanh"
+                f"activation = {activation!r}: must be one of {', '.join(NAMED)}, "
+                "or a SymPy function such as tanh"
             )
-        return Lambda(_x, NAMED[activation])
+        named: Callable[[Expr], Expr] = Lambda(_x, NAMED[activation])
+        return named
     if isinstance(activation, Expr) and not isinstance(activation, Lambda):
         free = sorted(activation.free_symbols, key=str)
         if len(free) != 1:
-            raise ProgramError(f"activation = {activation}: must contain one symbol, the field; it has {free}")
-        return Lambda(free[0], activation)
+            raise ProgramError(
+                f"activation = {activation}: must contain one symbol, the field; it has {free}"
+            )
+        written: Callable[[Expr], Expr] = Lambda(free[0], activation)
+        return written
     if callable(activation):
-        return activation  # type: ignore[no-any-return]
+        given: Callable[[Expr], Expr] = activation
+        return given
     raise ProgramError(f"activation = {activation!r}: must be a name or a SymPy function such as tanh")

@@ -35,9 +35,7 @@ def mlp(
     >>> mlp(L, "relu", branch=Symbol("beta"), bias=True).name
     'residual network with biases'
     """
-    return network(
-        depth, activation, rule, loss, backward="transposed" if tied else "independent", **options
-    )
+    return network(depth, activation, rule, loss, backward="transposed" if tied else "independent", **options)
 
 
 def convolution(
@@ -51,18 +49,19 @@ def convolution(
     tied: bool = True,
     **options: Unpack[Options],
 ) -> Program:
-    """A convolutional network with infinitely many channels in each hidden layer (selfconsistent2023 G.1-G.6).
+    """A convolutional network with infinitely many channels a hidden layer (selfconsistent2023 G.1-G.6).
 
-    Positions ``p`` = 1..``positions`` lie on a ring and are counted modulo its length; the filters ``W(ell, k)``
-    have the offsets ``k`` = -``receptive``..``receptive``, so |S| = 2 ``receptive`` + 1:
+    Positions ``p`` = 1..``positions`` lie on a ring and are counted modulo its length; the filters ``W(ell,
+    k)`` have the offsets ``k`` = -``receptive``..``receptive``, so |S| = 2 ``receptive`` + 1:
 
-        h(ell+1, mu, p) = sum_k W(ell, k) phi(h(ell, mu, p + k)),  z(ell, mu, p) = sum_k W(ell, k)^T g(ell+1, mu, p - k),
+        h(ell+1, mu, p) = sum_k W(ell, k) phi(h(ell, mu, p + k)),
+        z(ell, mu, p) = sum_k W(ell, k)^T g(ell+1, mu, p - k),
 
     and ``h(1, mu, p) = sum_k W0(k) x(mu, p + k)``, with inputs known through ``K_x(mu, p, alpha, q)``.  Each
-    position has its own readout ``w(p)``, and ``f = sum_p w(p) . phi(h(L, mu, p))/(gamma0 N)``, as the indices of
-    the paper say (its sum over positions is not written out); nothing divides by the number of positions or
-    of offsets.  ``positions=1`` or ``receptive=0`` leaves the index out.  Raises :class:`ProgramError` also
-    when a filter is wider than the ring.
+    position has its own readout ``w(p)``, and ``f = sum_p w(p) . phi(h(L, mu, p))/(gamma0 N)``, as the
+    indices of the paper say (its sum over positions is not written out); nothing divides by the number of
+    positions or of offsets.  ``positions=1`` or ``receptive=0`` leaves the index out.  Raises
+    :class:`ProgramError` also when a filter is wider than the ring.
 
     >>> X, S = (Symbol(n, integer=True, positive=True) for n in "XS")
     >>> convolution(positions=X, receptive=S).definitions[1].rhs
@@ -87,11 +86,12 @@ def feedback_alignment(
     loss: str = "sum",
     **options: Unpack[Options],
 ) -> Program:
-    """A network whose backward pass uses fixed random weights: ``z(ell) = V(ell)^T g(ell + 1)``, ``z(L) = v``.
+    """A network whose backward pass uses fixed random weights: feedback alignment.
 
-    The matrices ``V(ell)`` and the vector ``v`` (one for each output) are independent of ``W(ell)`` and ``w``,
-    have the same variances and are never trained.  The outputs read the last layer with ``omega(L) = w``.  With
-    one hidden layer ``v`` alone makes the difference to gradient descent.
+    Backwards, ``z(ell) = V(ell)^T g(ell + 1)`` and ``z(L) = v``. The matrices ``V(ell)`` and the vector ``v``
+    (one for each output) are independent of ``W(ell)`` and ``w``, have the same variances and are never
+    trained.  The outputs read the last layer with ``omega(L) = w``.  With one hidden layer ``v`` alone makes
+    the difference to gradient descent.
 
     >>> [x.name for x in feedback_alignment(3, "tanh").trained()]
     ['W0', 'W', 'w']

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from sympy import Expr, Integer, S, Sum, Symbol, sympify
 
@@ -12,7 +13,7 @@ from derive.program.program import ProgramError
 c, c_, p, p_ = (Symbol(n, integer=True, positive=True) for n in ("c", "c_", "p", "p_"))
 k = Symbol("k", integer=True)
 
-Count = int | Expr
+Count: TypeAlias = int | Expr
 Places = tuple[Expr, ...]
 
 
@@ -20,8 +21,8 @@ Places = tuple[Expr, ...]
 class Indices:
     """Which indices a network has; a range is empty where there is nothing to run over.
 
-    Definitions are written at the sample ``mu``, position ``p`` and channel ``c``; updates sum over ``alpha``,
-    ``p_`` and ``c_``.
+    Definitions are written at the sample ``mu``, position ``p`` and channel ``c``; updates sum over
+    ``alpha``, ``p_`` and ``c_``.
     """
 
     channels: tuple[IndexRange, ...] = ()
@@ -107,5 +108,3 @@ def indices(outputs: Count = 1, positions: Count = 1, receptive: Count = 0) -> I
 
 def _run(index: Symbol, first: Expr, last: Expr) -> tuple[IndexRange, ...]:
     return () if first == last else (IndexRange(index, first, last),)
-
-

@@ -20,6 +20,7 @@ from typing import Any
 from sympy import Expr, Integer, S, Symbol, sqrt, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.program.builders.rules import training_rule
 from derive.program.expressions import (
     Attribute,
     Field,
@@ -29,21 +30,11 @@ from derive.program.expressions import (
     L,
     Population,
     ell,
-    eta,
     gamma0,
     t,
 )
 from derive.program.program import Definition, Program, ProgramError
-from derive.program.training import (
-    Along,
-    GradientDescent,
-    GradientFlow,
-    Multistep,
-    Outer,
-    TrainedMatrix,
-    TrainedVector,
-    TrainingRule,
-)
+from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector, TrainingRule
 
 nu = Symbol("nu", positive=True)
 """Width over features, N/D."""
@@ -58,25 +49,6 @@ c = Symbol("c", integer=True, positive=True)
 
 DATA = {"full-batch": alpha, "online": alpha_B, "population": S.Infinity}
 """How the loss is averaged over data, and the number of samples at each step over that of features."""
-
-
-def linear_rule(rule: str | TrainingRule) -> TrainingRule:
-    """The rule with this name at learning rate eta (its mean over samples is in the fields).
-
-    >>> linear_rule("gd").rate
-    eta
-    """
-    named: dict[str, TrainingRule] = {
-        "gd": GradientDescent(eta),
-        "sgd": GradientDescent(eta),
-        "flow": GradientFlow(),
-        "multistep": Multistep(),
-    }
-    if not isinstance(rule, str):
-        return rule
-    if rule not in named:
-        raise ProgramError(f"rule = {rule!r}: must be one of {', '.join(named)}, or a training rule")
-    return named[rule]
 
 
 def isotropic(
@@ -98,7 +70,8 @@ def isotropic(
     (their limit, eq. 71).  ``noise`` is sigma, or True for a symbol.  ``center`` subtracts the initial
     function (eq. 69).  ``branch`` makes the network residual (eq. 16) with this multiplier.  ``widths`` is
     the ratio nu, or a function of the layer (eq. 118).  ``outputs`` counts channels (eq. 120).  With
-    ``parametrization="ntk"`` gamma0 becomes ``gamma0/sqrt(nu_L)`` (appendix B).
+    ``parametrization="ntk"`` gamma0 becomes ``gamma0/sqrt(nu_L)`` (appendix B).  ``rule`` is a training
+    rule or its name; the mean over samples is in the fields, so its rate is that of the summed loss.
 
     Fields: ``v``, ``h0`` (and ``xi``, the network's function, if centred) on features, ``Delta`` on samples,
     ``h(ell)`` and ``g(ell)``; with channels, their index ``c`` comes before the time.
@@ -111,7 +84,7 @@ def isotropic(
     """
     build = LinearNetwork(
         depth,
-        linear_rule(rule),
+        rule,
         widths=widths,
         outputs=outputs,
         branch=branch,
@@ -164,7 +137,7 @@ class LinearNetwork:
     def __init__(
         self,
         depth: int | Expr,
-        rule: TrainingRule,
+        rule: str | TrainingRule,
         *,
         widths: Expr | Callable[[Expr], Expr] = nu,
         outputs: int | Expr | None = None,
@@ -173,13 +146,14 @@ class LinearNetwork:
         inputs: Population | None = None,
         unit: Expr = S.One,
     ) -> None:
-        self.depth, self.rule, self.unit = sympify(depth), rule, unit
+        self.depth, self.unit = sympify(depth), unit
+        self.rule = training_rule(rule) if isinstance(rule, str) else rule
         if isinstance(self.depth, Integer) and self.depth < 1:
             raise ProgramError(f"depth = {depth}: a network has at least one hidden layer")
         uneven = callable(widths) and not isinstance(widths, Expr)
         if uneven and branch is not None:
             raise ProgramError("widths: the layers of a residual network are the same units, of one width")
-        self.width: Callable[[Expr], Expr] = widths if uneven else lambda _: sympify(widths)  # type: ignore[assignment]
+        self.width: Callable[[Expr], Expr] = widths if uneven else lambda _: sympify(widths)
         self.branch = None if branch is None else sympify(branch)
         self.layer = Population("layer", ratio=self.width(ell), shared=branch is not None)
         self.inputs = Population("features") if inputs is None else inputs

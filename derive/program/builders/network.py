@@ -1,9 +1,9 @@
 """The general network on P fixed samples: every option of a builder adds its lines to one program.
 
-Conventions (selfconsistent2023 D.1-D.8; contract): ``f = w . phi(h^L)/(gamma0 N)``, weights N(0, 1) at first, the
-update ``theta <- theta - eta gamma0^2 N grad(loss)`` and backward fields ``g^l = gamma0 sqrt(N N_l) df/dh^l``.  A
-field has only the indices that its network needs: ``g(ell, mu, p, c, t)`` is the layer, the sample, the position
-in an image, the output channel and the time.
+Conventions (selfconsistent2023 D.1-D.8; contract): ``f = w . phi(h^L)/(gamma0 N)``, weights N(0, 1) at first,
+the update ``theta <- theta - eta gamma0^2 N grad(loss)`` and backward fields ``g^l = gamma0 sqrt(N N_l)
+df/dh^l``.  A field has only the indices that its network needs: ``g(ell, mu, p, c, t)`` is the layer, the
+sample, the position in an image, the output channel and the time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sympy import Expr, Function, Integer, S, Symbol, sqrt, sympify
 
 from derive.program.builders.activations import Activation, activation_of
 from derive.program.builders.indices import Count, Indices, indices, over, symbols
-from derive.program.builders.rules import Number, training_rule
+from derive.program.builders.rules import Number, rule_of
 from derive.program.builders.sizes import PerLayer, per_layer
 from derive.program.expressions import (
     Field,
@@ -73,22 +73,22 @@ def network(
 
     - ``activation``: a name, a SymPy function or an expression in one symbol (:func:`.activation_of`).
     - ``rule``, ``loss``, ``weight_decay``, ``momentum``, ``temperature``: see :func:`.training_rule`.
-    - ``backward``: ``z^l = W^T g^{l+1}`` uses the ``"transposed"`` forward matrices, trained ``"independent"``
-      ones (gradient independence, O), or ``"fixed"`` random ones, with a fixed vector in place of the
-      readout too (feedback alignment).
+    - ``backward``: ``z^l = W^T g^{l+1}`` uses the ``"transposed"`` forward matrices, trained
+      ``"independent"`` ones (gradient independence, O), or ``"fixed"`` random ones, with a fixed vector in
+      place of the readout too (feedback alignment).
     - ``outputs``: C channels, each with its readout ``w(c)``, error ``Delta(mu, c, t)`` and backward fields;
       updates sum over channels (I).
-    - ``bias``: ``b(ell)`` is added to ``h(ell)``, ell = 1..L, the same at all positions; it starts as N(0, 1), or
-      with the variance given here, and is trained (H.1, H.2, where ``b(ell + 1)`` is called b^l).
-    - ``branch``: a residual network, ``h(ell+1) = h(ell) + branch W(ell) phi(h(ell))`` and ``g(ell) = g(ell+1)
-      + branch phi'(h(ell)) W(ell)^T g(ell+1)`` (linear2025 71).  All layers are then the same units.  A bias
-      adds to the stream itself, not to the branch.
+    - ``bias``: ``b(ell)`` is added to ``h(ell)``, ell = 1..L, the same at all positions; it starts as N(0,
+      1), or with the variance given here, and is trained (H.1, H.2, where ``b(ell + 1)`` is called b^l).
+    - ``branch``: a residual network, ``h(ell+1) = h(ell) + branch W(ell) phi(h(ell))`` and ``g(ell) =
+      g(ell+1) + branch phi'(h(ell)) W(ell)^T g(ell+1)`` (linear2025 71).  All layers are then the same units.
+      A bias adds to the stream itself, not to the branch.
     - ``relative_widths``: ``a_l = N_l/N`` as a name (a function of ell), one number, or a list for l = 1..L.
       Layers divide by the root of their fan-in, ``W/sqrt(N_l)``, so that ``h^{l+1}`` starts with variance
       ``sigma_l^2 Phi^l`` at any width; then ``z^l = W^T g^{l+1}/sqrt(N_{l+1})``, and ``h^l`` and ``z^l``
       move by ``gamma0/sqrt(a_l)`` (D.45-D.54; there N is the width of the last layer, a_L = 1).
-    - ``init_variance``: of the weights ``W^0 ... W^{L-1}, w``: a name for the standard deviation, ``"sigma"`` for
-      ``sigma(l)^2`` with l = 0..L (D.50), one number, or a list of L + 1.
+    - ``init_variance``: of the weights ``W^0 ... W^{L-1}, w``: a name for the standard deviation, ``"sigma"``
+      for ``sigma(l)^2`` with l = 0..L (D.50), one number, or a list of L + 1.
     - ``positions``, ``receptive``: see :func:`.convolution`.
 
     Raises :class:`ProgramError`, naming the option, for what does not describe a network.
@@ -101,14 +101,11 @@ def network(
         raise ProgramError(f"depth = {depth}: a network has at least one hidden layer")
     if branch is not None and relative_widths is not None:
         raise ProgramError("relative_widths with branch: the layers of a residual network are the same units")
-    if not isinstance(rule, str) and (weight_decay, momentum, temperature) != (0, 0, 0):
-        raise ProgramError("weight_decay, momentum and temperature belong to a rule given by its name")
-    heated = {"weight_decay": weight_decay, "momentum": momentum, "temperature": temperature}
     variance = per_layer("init_variance", init_variance, 0, last)
     return _Network(
         last,
         activation_of(activation),
-        training_rule(rule, loss, **heated) if isinstance(rule, str) else rule,
+        rule_of(rule, loss, weight_decay=weight_decay, momentum=momentum, temperature=temperature),
         backward,
         indices(outputs, positions, receptive),
         None if bias is False else S.One if bias is True else sympify(bias),
@@ -189,7 +186,9 @@ class _Network:
     @property
     def w(self) -> GaussianVector:
         family = (*self.index.positions, *self.index.channels)
-        return GaussianVector("w", self.layer.at(self.last), self.variance.subs(ell, self.last), indices=family)
+        return GaussianVector(
+            "w", self.layer.at(self.last), self.variance.subs(ell, self.last), indices=family
+        )
 
     @property
     def v(self) -> GaussianVector:

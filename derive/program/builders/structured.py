@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from sympy import Expr, S, Symbol, sqrt, sympify
 
-from derive.program.builders.isotropic import LinearNetwork, linear_rule, sigma
+from derive.program.builders.isotropic import LinearNetwork, sigma
 from derive.program.expressions import (
     Attribute,
     Field,
@@ -41,7 +41,7 @@ def structured(
     noise: bool | Expr = False,
     center: bool = True,
     parametrization: str = "mean-field",
-    rule: str | TrainingRule = "sgd",
+    rule: str | TrainingRule = "gd",
 ) -> Program:
     """Online descent on inputs with eigenvalues ``lamda(k)`` and target ``w_star(k)`` (eq. 106).
 
@@ -60,7 +60,7 @@ def structured(
     modes = Population("modes")
     build = LinearNetwork(
         depth,
-        linear_rule(rule),
+        rule,
         widths=N / M,
         scale=gamma0 if parametrization == "mean-field" else gamma0 / sqrt(N),
         inputs=modes,
