@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sympy import Expr, Function, KroneckerDelta, S, Sum, Symbol, sympify
+from sympy import Expr, Function, KroneckerDelta, Min, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.causality import Pair, Use, equal_time_pairs
@@ -301,6 +301,11 @@ def _at(p: Population, matrix: GaussianMatrix, i: Expr) -> Population:
     if p.site is None or matrix.index is None:
         return p
     return p.at(p.site.subs(matrix.index.index, i))
+
+
+def earlier(e: Expr) -> Expr:
+    """``e`` where s is not later than t."""
+    return e.xreplace({Min(s, t): s})
 
 
 def overlap(reading: Reading, a: Application) -> tuple[Expr, Expr, tuple[IndexRange, ...]]:

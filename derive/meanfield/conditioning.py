@@ -22,7 +22,7 @@ from itertools import combinations
 from sympy import Expr, Integral, S, Sum, sympify
 from sympy.core.function import AppliedUndef, Derivative
 
-from derive.meanfield.applications import Application, Parameter, overlap, read
+from derive.meanfield.applications import Application, Parameter, earlier, overlap, read
 from derive.meanfield.averages import Average
 from derive.meanfield.names import primed_apart
 from derive.meanfield.tangent import tangent_kernel
@@ -172,7 +172,7 @@ class _Derivation:
             now = each.xreplace({s: t})
             summed = Sum(now, *[r.limits for r in ranges]) if ranges else now
             return [Term(summed, "response", a.matrix.name, f"{rule}, at the step at which it is drawn")]
-        summed = _over(a.entries() * each, ranges, self.program.rule, instant)
+        summed = _over(earlier(a.entries()) * each, ranges, self.program.rule, instant)
         return [Term(summed, "response", a.matrix.name, rule + (", equal time included" if instant else ""))]
 
     def memory(self, a: Application, trained: TrainedMatrix) -> Term:

@@ -214,8 +214,13 @@ class _Term:
                 exponent += x.args[0]
             elif isinstance(x, erf | sign):
                 line = _poly(x.args[0], variables, 1)
-                a = tuple(line.coeff_monomial(v) for v in variables)
-                units.append(Unit(a, line.coeff_monomial(1), isinstance(x, erf)))
+                a, m = tuple(line.coeff_monomial(v) for v in variables), line.coeff_monomial(1)
+                if isinstance(x, sign):  # equal up to a factor is equal: see _without_squares
+                    k = next((k for k in a if k != 0), S.One)
+                    k = k if k.is_number else S.One
+                    polynomial *= sign(k)
+                    a, m = tuple(p / k for p in a), m / k
+                units.append(Unit(a, m, isinstance(x, erf)))
             else:
                 raise NoClosedForm(x)
         form = _poly(exponent, variables, 2)
@@ -263,11 +268,12 @@ def _poly(e: Expr, variables: tuple[Expr, ...], degree: int | None = None) -> Po
 
 def _moment(powers: tuple[int, ...], units: tuple[Unit, ...], C: MatrixBase) -> Expr:
     """``<x^powers prod units>``: Stein's lemma until no factor ``x`` is left."""
+    units = _without_squares(units)
     if all(u.m == 0 for u in units) and (sum(powers) + len(units)) % 2:
         return S.Zero
     i = next((i for i, k in enumerate(powers) if k), None)
     if i is None:
-        return _signs(_without_squares(units), C)
+        return _signs(units, C)
     rest = _lowered(powers, i)
     total = []
     for j, k in enumerate(rest):
@@ -323,7 +329,7 @@ def _dot(x: Any, y: Any) -> Expr:
 
 
 def _without_squares(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
-    """A sign times itself is one."""
+    """A sign times itself is one, to be used before any derivative: ``sign(0)`` means nothing."""
     left: list[Unit] = []
     for u in units:
         if not u.soft and u in left:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sympy import Expr, Function, KroneckerDelta, S, Sum
+from sympy import Expr, Function, KroneckerDelta, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.applications import Reading
@@ -71,7 +71,11 @@ def _gradient_squared(
     there = {x: primed(r.index) for x, r in zip(error.args[:-1], outputs, strict=True)}
     inner = [r for r in u.over if r.index not in here]  # indices within one output, such as positions
     there |= {r.index: primed(r.index) for r in inner}
-    factor = (u.coefficient / (program.scale * error)) ** 2
+    moved = u.coefficient / error
+    gradient = moved / program.scale**2
+    if isinstance(w, TrainedMatrix) and u.gradient is not None:  # type: ignore[union-attr]
+        gradient = u.gradient  # type: ignore[union-attr]
+    factor = moved * gradient * _units(reading, w)
     own = tuple(outputs) + tuple(inner)
     other = tuple(IndexRange(primed(r.index), r.lower, r.upper) for r in own)
     if isinstance(w, TrainedVector):  # one vector for each position: both outputs see the same one
@@ -89,6 +93,13 @@ def _gradient_squared(
     summed = [r.limits for r in family if r.index not in here]
     summed += [r.limits for r in inner] + [(primed(r.index), r.lower, r.upper) for r in inner]
     return Sum(value, *summed) if summed else value
+
+
+def _units(reading: Reading, w: TrainedMatrix | TrainedVector) -> Expr:
+    """Over how many units, in units of N, the inner products of two gradients run."""
+    if isinstance(w, TrainedMatrix):
+        return sympify(w.initial.rows.ratio) * sympify(w.initial.cols.ratio)
+    return sympify(reading.program.site_of(w.update.vector).ratio)
 
 
 def _others(w: TrainedMatrix | TrainedVector) -> tuple[IndexRange, ...]:

@@ -6,11 +6,12 @@ fine as long as it runs one way, because a family has ends.
 
 from __future__ import annotations
 
-from sympy import Dummy, Expr, Mul, S, Sum
+from sympy import Dummy, Expr, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.program.expressions import GaussianMatrix, Mean, Population, Product, t, terms
 from derive.program.program import Definition, Program, ProgramError, gaussian, parameter
+from derive.program.training import TrainedMatrix, TrainedVector
 
 
 def check(program: Program) -> None:
@@ -46,6 +47,8 @@ def check(program: Program) -> None:
             _check_product(program, d, product)
         _check_terms(program, d)
         _check_places(program, d)
+    for w in program.trained():
+        _check_update(program, w)
     for d in program.definitions:
         if d.evolves and program.rule.discrete:
             raise ProgramError(f"{d.lhs} evolves in continuous time, but the program's rule counts steps")
@@ -99,6 +102,23 @@ def _check_product(program: Program, d: Definition, product: Product) -> None:
             )
 
 
+def _check_update(program: Program, w: TrainedMatrix | TrainedVector) -> None:
+    """The vectors of an update live where the weight acts."""
+    if isinstance(w, TrainedVector):
+        pairs = [(w.update.vector, w.initial.population, "along")]
+    else:
+        pairs = [(w.update.left, w.initial.rows, "left"), (w.update.right, w.initial.cols, "right")]
+    for body, expected, side in pairs:
+        found = program.site_of(body)
+        apart = not found.shared and None not in (expected.site, found.site)
+        wrong = found.name != expected.name or (apart and (sympify(expected.site) - found.site) != 0)
+        if wrong and not (isinstance(w, TrainedVector) and found.name == expected.name):
+            raise ProgramError(
+                f"{w.name} is updated with {body} ({side}), which lives on {_place(found)}; "
+                f"it must live on {_place(expected)}"
+            )
+
+
 def _check_terms(program: Program, d: Definition) -> None:
     """A random weight enters linearly: one product or parameter a term, times entrywise factors."""
     parameters = [parameter(v) for v in program.vectors]
@@ -118,9 +138,10 @@ def _check_rules(program: Program) -> None:
     for w in program.trained():
         if not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
             raise ProgramError(
-                f"{w.name} is trained by {w.rule!r}, which says neither what is left of W(0) nor how an update "
-                "at s enters W(t). Only rules linear in the updates (descent, flow, momentum, decay, noise, linear multistep) "
-                "have a mean-field theory of this kind; adaptive optimisers such as Adam do not"
+                f"{w.name} is trained by {w.rule!r}, which says neither what is left of W(0) nor how an "
+                "update at s enters W(t). Only rules linear in the updates (descent, flow, momentum, decay, "
+                "noise, linear multistep) have a mean-field theory of this kind; adaptive optimisers such as "
+                "Adam do not"
             )
         if w.rule.discrete != program.rule.discrete:
             raise ProgramError(f"{w.name} and the program disagree on whether time counts steps")

@@ -95,8 +95,8 @@ class Population:
     populations (the input space) carry only fixed vectors, known by their inner products per unit.  With
     ``shared`` all layers are the same units (a residual stream), so fields of different layers add up.
 
-    >>> Population("layer", ratio=Function("a")(ell)).at(ell + 1)
-    Population(name='layer', ratio=a(ell + 1), given=False, site=ell + 1, shared=False)
+    >>> Population("layer", ratio=Function("a")(ell)).at(ell + 1).ratio
+    a(ell + 1)
     """
 
     name: str
@@ -104,13 +104,14 @@ class Population:
     given: bool = False
     site: Expr | None = None
     shared: bool = False
+    formula: Expr | None = None
 
     def at(self, site: Any) -> Population:
-        """The member of a family of populations with layer index ``site``."""
-        place = sympify(site)
-        old = ell if self.site is None else self.site
-        ratio = sympify(self.ratio)
-        return replace(self, ratio=ratio.xreplace({old: place}) if old != place else ratio, site=place)
+        """The member of a family of populations with layer index ``site``; ``formula`` keeps the family's
+        ratio.
+        """
+        place, formula = sympify(site), sympify(self.ratio if self.formula is None else self.formula)
+        return replace(self, ratio=formula.xreplace({ell: place}), site=place, formula=formula)
 
 
 @dataclass(frozen=True)

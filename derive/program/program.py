@@ -166,7 +166,8 @@ class Program:
         """Apply ``fun`` to every expression in the program."""
 
         def pop(p: Population) -> Population:
-            return replace(p, ratio=fun(sympify(p.ratio)), site=None if p.site is None else fun(p.site))
+            site, formula = (None if x is None else fun(sympify(x)) for x in (p.site, p.formula))
+            return replace(p, ratio=fun(sympify(p.ratio)), site=site, formula=formula)
 
         def ranges(rs: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
             return tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in rs)
@@ -182,7 +183,8 @@ class Program:
             if isinstance(m, GaussianMatrix):
                 return gauss(m)
             u = m.update
-            moved = Outer(fun(u.coefficient), fun(u.left), fun(u.right), ranges(u.over))
+            gradient = None if u.gradient is None else fun(u.gradient)
+            moved = Outer(fun(u.coefficient), fun(u.left), fun(u.right), ranges(u.over), gradient)
             return replace(m, initial=gauss(m.initial), update=moved)
 
         def start(v: GaussianVector) -> GaussianVector:

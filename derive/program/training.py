@@ -185,12 +185,16 @@ class Outer:
     The inner product over N is the ratio |C|/N of the columns times the mean ``<right v>``; on given
     populations it is the data's kernel.  ``left`` lives on the rows and ``right`` on the columns.  Written
     at the current time ``t``.
+
+    ``gradient`` is the coefficient with which the gradient of an output is ``left right^T / N``, where it is
+    not the update's own over its error and the square of the program's scale (layers of different widths).
     """
 
     coefficient: Expr
     left: Expr
     right: Expr
     over: tuple[IndexRange, ...] = ()
+    gradient: Expr | None = None
 
 
 @dataclass(frozen=True)

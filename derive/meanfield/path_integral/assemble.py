@@ -7,7 +7,7 @@ from dataclasses import replace
 from sympy import Add, Expr, Integral, KroneckerDelta, Mul, S, Sum
 from sympy.core.function import AppliedUndef, Derivative
 
-from derive.meanfield.applications import Application, Parameter, overlap
+from derive.meanfield.applications import Application, Parameter, earlier, overlap
 from derive.meanfield.averages import Average
 from derive.meanfield.path_integral.action import Response
 from derive.meanfield.path_integral.average import unfolded
@@ -113,6 +113,7 @@ class Assembly:
         found = []
         for x in self.saddle.single_site(leg):
             expr = self.action.called(unfolded(_at(self.cut(x.expr), leg, a), self.action.legs))
+            expr = earlier(expr) if x.kind == "response" else expr
             if expr != 0:
                 found.append(Term(expr, x.kind, x.matrix, x.rule))
         return [*found, *([self.memory(a, a.trained)] if a.trained else [])]

@@ -277,6 +277,8 @@ class _Network:
         first = self.step(self.g_there(S.One), self.x(*i.shifted(i.there)), 1 / sqrt(self.width_at(S.One)))
         share = residual / (self.width * sqrt(self.width_at(ell + 1)))
         later = self.step(self.g_there(ell + 1), phi, share)
+        if self.width != 1:  # raw weights learn at one rate, what is applied is W/sqrt(N_l)
+            later = replace(later, gradient=residual / (gamma0 * sqrt(self.width_at(ell + 1))))
         found: list[GaussianMatrix | TrainedMatrix] = [
             TrainedMatrix(self.W0, first, with_noise(self.rule, self.W0.variance, "W0")),
             TrainedMatrix(self.W, later, with_noise(self.rule, self.variance, "W")),

@@ -149,7 +149,7 @@ def test_channels_and_langevin_noise():
     assert same(covariance(theory, "r", 1), entries * G(2, mu, c, alpha, c_, t, s))
     assert same(covariance(theory, "r", 2), entries * KroneckerDelta(c, c_))
     aged = exp(-lam * (t - s)) * Delta(alpha, c_, s) * Phi(1, mu, alpha, t, s)
-    bracket = entries * A(1, mu, alpha, c_, t, s) + aged
+    bracket = entries.subs(Min(s, t), s) * A(1, mu, alpha, c_, t, s) + aged
     forward = u(2, mu, t) + Integral(Sum(gamma0 * bracket * g(2, alpha, c_, s), samples, channels), present)
     assert same(equation(theory, "h", 2), forward)
 

@@ -104,8 +104,7 @@ def _pushed(theory: Theory, q: OrderParameter, name: str, factor: Expr) -> tuple
 
 def _split(theory: Theory, body: Expr) -> tuple[Expr, Expr]:
     """Factors that no source moves, and the rest."""
-    parts = [Mul(*x) for x in (_moved(theory, body, False), _moved(theory, body, True))]
-    return parts[0], parts[1]
+    return Mul(*_moved(theory, body, False)), Mul(*_moved(theory, body, True))
 
 
 def _moved(theory: Theory, body: Expr, random: bool) -> list[Expr]:
@@ -118,7 +117,7 @@ def _moved(theory: Theory, body: Expr, random: bool) -> list[Expr]:
 def _split_unit(theory: Theory, e: Expr) -> tuple[Expr, Expr]:
     """Attributes of the unit, which stay in averages, and numbers, which come out."""
     own = {x.name for x in theory.program.attributes}
-    args = Mul.make_args(e.powsimp()) if hasattr(e, "powsimp") else Mul.make_args(e)
+    args = Mul.make_args(e)
     units = [x for x in args if any(str(a.func) in own for a in x.atoms(AppliedUndef))]
     return Mul(*units), Mul(*[x for x in args if x not in units])
 

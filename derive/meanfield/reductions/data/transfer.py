@@ -63,7 +63,10 @@ class Transfer:
 
     def equation(self, name: str) -> Eq:
         """The equation of the answer of ``name``.  Raises KeyError if there is none."""
-        return _named(self.equations, name)
+        for e in self.equations:
+            if str(e.lhs.func) == f"H_{name}_{self.into}":
+                return e
+        raise KeyError(f"no answer of {name}; there are {', '.join(str(e.lhs) for e in self.equations)}")
 
     @property
     def reduced(self) -> tuple[Eq, ...]:
@@ -187,13 +190,6 @@ def _at_start(e: Expr) -> Expr:
         lambda x: isinstance(x, Sum | Integral) and (x.limits[-1][2] - x.limits[-1][1]) in (-1, 0),
         lambda x: S.Zero if isinstance(x, Integral) or x.limits[-1][2] < x.limits[-1][1] else x,
     )
-
-
-def _named(equations: tuple[Eq, ...], name: str) -> Eq:
-    for e in equations:
-        if str(e.lhs.func).startswith(f"H_{name}_"):
-            return e
-    raise KeyError(f"no answer of {name}; there are {', '.join(str(e.lhs) for e in equations)}")
 
 
 # -- in closed form ------------------------------------------------------------------------------------------
