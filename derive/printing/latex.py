@@ -50,7 +50,10 @@ class PaperLatex(Arranged, LatexPrinter):
         if bare:
             samples, times = [], []
         above = ",".join(filter(None, (name.upper, *layers)))
-        under = ",".join(filter(None, (name.lower, "".join(_spaced(samples)))))
+        shifted = any(c in x for x in samples for c in "+-")  # p+k and q side by side would read p+kq
+        under = ",".join(
+            filter(None, (name.lower, ",".join(samples) if shifted else "".join(_spaced(samples))))
+        )
         base = name.base
         if (above and "^" in base) or (under and "_" in base):
             base = f"{{{base}}}"
@@ -66,8 +69,11 @@ class PaperLatex(Arranged, LatexPrinter):
         return rf"\frac{{d}}{{d{variable}}} {body}"
 
     def _print_Pow(self, expr: Pow) -> str:
-        if expr.exp.is_Integer and expr.exp.is_negative and expr.base.is_Symbol:
+        negative = expr.exp.is_Rational and expr.exp.is_negative
+        if negative and expr.exp.is_Integer and expr.base.is_Symbol:
             return f"{self._print(expr.base)}^{{{self._print(expr.exp)}}}"
+        if negative:  # SymPy would write a fraction as a product, and a product is arranged as powers
+            return rf"\frac{{1}}{{{self._print(expr.base**-expr.exp)}}}"
         return str(super()._print_Pow(expr))
 
     def front(self, p: Piece) -> str:

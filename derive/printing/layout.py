@@ -14,7 +14,7 @@ from sympy import Expr, Integral, Mul, Number, Pow, S, Sum, Symbol, oo, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.printing.notation import Notation
-from derive.program.expressions import ell, mu, s, t
+from derive.program.expressions import L, ell, mu, s, t
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,16 @@ def _constant(x: Expr, loops: list[Loop]) -> bool:
     """Free of functions of indices and of the loops' indices."""
     if isinstance(x, Number):
         return True
+    base = x.base if isinstance(x, Pow) else x
     plain = x.is_Symbol or (isinstance(x, Pow) and not x.atoms(AppliedUndef)) or not x.args
-    return plain and not any(x.has(y.index) for y in loops)
+    return (plain or of_a_layer(base)) and not any(x.has(y.index) for y in loops)
+
+
+def of_a_layer(x: Expr) -> bool:
+    """A number that each layer has, such as its relative width ``a(ell)``."""
+    if not isinstance(x, AppliedUndef) or len(x.args) != 1:
+        return False
+    return bool(x.args[0].is_Integer or x.args[0].has(ell, L)) and not x.args[0].has(t, s)
 
 
 def _place(x: Expr, notation: Notation) -> tuple[int, int, int, str]:

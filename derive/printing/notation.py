@@ -92,7 +92,12 @@ class Notation:
 
 
 def guess_roles(atom: AppliedUndef) -> tuple[str, ...]:
-    """Roles by what the arguments are: ``ell``, ``L`` make layers, other integers samples, the rest times."""
+    """Roles by what the arguments are: ``ell``, ``L`` make layers, other integers samples, the rest times.
+
+    A number that each layer has, such as ``a(ell)``, carries the layer as a lower index.
+    """
+    if len(atom.args) == 1 and (atom.args[0].is_Integer or atom.args[0].has(ell, L)):
+        return (SAMPLE,)
 
     def role(i: int, x: Expr) -> str:
         if x.has(ell, L):

@@ -75,7 +75,9 @@ class PaperText(Arranged, StrPrinter):
         if bare:
             samples, times = [], []
         above = ",".join(filter(None, (unicode_name(name.upper), *layers)))
-        under = ",".join(filter(None, (unicode_name(name.lower), "".join(samples))))
+        shifted = any(c in x for x in samples for c in "+-")
+        under = ",".join(filter(None, (unicode_name(name.lower), ("," if shifted else "").join(samples))))
+        under = f"{{{under}}}" if shifted else under
         above = f"{{{above}}}" if len(above) > 1 else above
         text = unicode_name(name.base) + (f"^{above}" if above else "") + (f"_{under}" if under else "")
         return text + (f"({','.join(times)})" if times else "")
