@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sympy import Expr, Function, KroneckerDelta, S, Sum, sympify
+from typing import Any
+
+from sympy import Expr, Function, KroneckerDelta, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.applications import Reading
@@ -67,10 +69,13 @@ def _gradient_squared(
     family = (*((w.initial.index,) if isinstance(w, TrainedMatrix) and w.initial.index else ()), *_others(w))
     if any((r.upper - r.lower).is_negative for r in family):
         return S.Zero
-    here = {x: r.index for x, r in zip(error.args[:-1], outputs, strict=True)}
-    there = {x: primed(r.index) for x, r in zip(error.args[:-1], outputs, strict=True)}
+    here: dict[Any, Any] = {x: r.index for x, r in zip(error.args[:-1], outputs, strict=True)}
+    there: dict[Any, Any] = {x: primed(r.index) for x, r in zip(error.args[:-1], outputs, strict=True)}
     inner = [r for r in u.over if r.index not in here]  # indices within one output, such as positions
-    there |= {r.index: primed(r.index) for r in inner}
+    plain = {r.index: Symbol(r.index.name.rstrip("_"), **r.index.assumptions0) for r in inner}
+    here |= plain
+    there |= {r.index: primed(plain[r.index]) for r in inner}
+    inner = [IndexRange(plain[r.index], r.lower, r.upper) for r in inner]
     moved = u.coefficient / error
     gradient = moved / program.scale**2
     if isinstance(w, TrainedMatrix) and u.gradient is not None:  # type: ignore[union-attr]

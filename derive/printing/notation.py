@@ -191,7 +191,7 @@ def latex_name(name: str) -> str:
     stem, digits = re.fullmatch(r"(.*?)(\d*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
     if not stem:
         return name
-    word = translate(stem)
+    word = r"\star" if stem == "star" else translate(stem)
     if len(stem) > 1 and "\\" not in word:
         word = rf"\mathrm{{{word}}}"
     return word if not digits else f"{word}_{digits}" if len(digits) == 1 else f"{word}_{{{digits}}}"
@@ -200,7 +200,16 @@ def latex_name(name: str) -> str:
 _MARKS = {"hat": "\u0302", "dot": "\u0307", "ddot": "\u0308", "bar": "\u0304", "tilde": "\u0303"}
 _UPPER = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻")
 _LOWER = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
-_NAMED = {"ell": "ℓ", "infty": "∞", "top": "T", "varepsilon": "ε", "partial": "∂", "phi": "φ", "epsilon": "ε"}
+_NAMED = {
+    "ell": "ℓ",
+    "infty": "∞",
+    "top": "T",
+    "varepsilon": "ε",
+    "partial": "∂",
+    "phi": "φ",
+    "epsilon": "ε",
+    "star": "⋆",
+}
 
 
 def unicode_name(latex: str) -> str:

@@ -191,6 +191,8 @@ def hatted_correlator() -> tuple[Expr, Expr]:
 
 def averaged(e: Expr, random: frozenset[str]) -> Expr:
     """The single-site average of an expression, taken inside cases and sums."""
+    if e == 0:
+        return e
     if isinstance(e, Add):
         return Add(*[averaged(x, random) for x in e.args])
     if isinstance(e, Piecewise):
