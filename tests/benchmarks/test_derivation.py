@@ -1,0 +1,66 @@
+"""How long a theorist waits: every program of the papers derived with its depth a symbol, by both routes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from sympy import Function, Symbol
+
+from derive.meanfield import mean_field
+from derive.meanfield.path_integral import path_integral
+from derive.program import mlp
+from derive.program.builders import (
+    convolution,
+    depth_program,
+    feedback_alignment,
+    isotropic,
+    perceptron,
+    recurrent,
+    structured,
+)
+
+TITLE = "Deriving a theory with the depth a symbol (seconds)"
+
+phi = Function("phi")
+beta, lam, T, m = (Symbol(n, positive=True) for n in ("beta", "lambda", "T", "m"))
+C, X, S = (Symbol(n, integer=True, positive=True) for n in "CXS")
+
+PROGRAMS = {
+    "linear": lambda: mlp(),
+    "any activation": lambda: mlp(activation=phi),
+    "any activation, flow": lambda: mlp(activation=phi, rule="flow"),
+    "bias": lambda: mlp(activation=phi, bias=True),
+    "channels": lambda: mlp(activation=phi, outputs=C),
+    "widths and variances": lambda: mlp(activation=phi, relative_widths="a", init_variance="sigma"),
+    "convolution": lambda: convolution(activation=phi, positions=X, receptive=S),
+    "weight decay": lambda: mlp(activation=phi, weight_decay=lam),
+    "Langevin": lambda: mlp(activation=phi, rule="flow", weight_decay=lam, temperature=T),
+    "momentum": lambda: mlp(activation=phi, momentum=m),
+    "residual": lambda: mlp(activation=phi, branch=beta),
+    "residual, bias, channels, decay": lambda: mlp(
+        activation=phi, branch=beta, bias=True, outputs=C, weight_decay=lam
+    ),
+    "feedback alignment": lambda: feedback_alignment(activation=phi),
+    "tied weights": lambda: recurrent(activation=phi, bias=True),
+    "perceptron": lambda: perceptron("teacher"),
+    "isotropic, full batch": lambda: isotropic(noise=True, center=True),
+    "isotropic, online, residual, channels": lambda: isotropic(data="online", branch=beta, outputs=C),
+    "structured": lambda: structured(),
+    "depth2023 Program 1": lambda: depth_program(),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_deriving_takes_under_ten_seconds(benchmark, timed, note, name):
+    program = PROGRAMS[name]()
+    benchmark.pedantic(mean_field, args=(program,), rounds=2 if timed else 1)
+    started = time.perf_counter()
+    mean_field(program)
+    conditioned = time.perf_counter() - started
+    started = time.perf_counter()
+    path_integral(program).theory()
+    integrated = time.perf_counter() - started
+    note(TITLE, program=name, conditioning_s=conditioned, path_integral_s=integrated)
+    if timed:
+        assert conditioned + integrated < 10
