@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sympy import Add, Expr, Integral, Mul, Pow, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.responses import Response, apart
+from derive.meanfield.responses import Response, apart, carried_out
 
 if TYPE_CHECKING:
     from derive.meanfield.gaussian import GaussianAverage
@@ -51,15 +51,28 @@ class Average(Expr):
         return self.args[0]
 
     def doit(self, **hints: Any) -> Expr:
-        """Apply the chain rule to the responses inside, then linearity: see :meth:`linear`.
+        """Carry out derivatives, and the chain rule of responses inside; then linearity: see :meth:`linear`.
 
         ``random`` names the fields; without it every applied undefined function is random, so that only
         numbers, plain symbols, sums, integrals and averages come out.  Other hints go to
-        :meth:`Response.doit`.
+        :meth:`Response.doit`.  With ``theory`` it is the theory's fields that are random, and its equations
+        are put in: :meth:`.Theory.unfold`, ``levels`` deep.
+
+        >>> from derive.meanfield import mean_field
+        >>> from derive.program import mlp
+        >>> from sympy import tanh
+        >>> theory = mean_field(mlp(1, tanh))
+        >>> output = theory.scalars[0].rhs
+        >>> output
+        <z(1, mu, t)*tanh(h(1, mu, t))>/gamma0
+        >>> output.doit(theory=theory).expand() == theory.unfold("f")
+        True
         """
-        responses = {x: x.doit(**hints) for x in self.body.atoms(Response)}
-        inside = {x: x.doit(**hints) for x in self.body.atoms(Average)}
-        return Average(self.body.xreplace({**responses, **inside})).linear(hints.get("random"))
+        if hints.get("theory") is not None:
+            from derive.meanfield.unfolding import unfold
+
+            return unfold(hints["theory"], self, hints.get("levels", 1))
+        return Average(carried_out(self.body, **hints)).linear(hints.get("random"))
 
     def linear(self, random: Names = None) -> Expr:
         """Expand by linearity; functions not named in ``random`` are deterministic and come out.

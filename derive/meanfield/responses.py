@@ -64,12 +64,17 @@ class Response(Expr):
         ``fields`` names what can respond (default: every applied undefined function), ``sources`` the
         Gaussian fields, which respond to themselves only.  With ``discrete`` (the default) a source's
         response to itself is a Kronecker delta in every argument, else a Dirac delta in its last one, time.
+        Derivatives, responses and averages inside are carried out, sums are not.  With ``theory`` all of
+        this is the theory's, and its equations are put in: :meth:`.Theory.unfold`, ``levels`` deep.
         """
+        if hints.get("theory") is not None:
+            from derive.meanfield.unfolding import unfold
+
+            return unfold(hints["theory"], self, hints.get("levels", 1))
         fields, discrete = hints.get("fields"), bool(hints.get("discrete", True))
         moved = None if fields is None else frozenset(map(str, fields))
-        return chain_rule(
-            self.body, self.source, moved, frozenset(map(str, hints.get("sources", ()))), discrete
-        )
+        sources = frozenset(map(str, hints.get("sources", ())))
+        return chain_rule(carried_out(self.body, **hints), self.source, moved, sources, discrete)
 
     def _eval_derivative(self, x: Expr) -> Expr | None:
         if x in self.source.free_symbols:
@@ -128,6 +133,23 @@ def chain_rule(
         return Response(x, source)
 
     return respond(body)
+
+
+def carried_out(e: Expr, **hints: Any) -> Expr:
+    """``e`` with the derivatives, responses and averages in it evaluated as far as they can be.
+
+    Sums and integrals are left as they are written.
+
+    >>> from sympy import Derivative, Function, sin
+    >>> from sympy.abc import s, t
+    >>> h, r = Function("h"), Function("r")
+    >>> carried_out(h(0) * Derivative(sin(h(t)), h(t)) * Response(h(t) ** 2, r(s)))
+    2*h(0)*h(t)*cos(h(t))*d h(t) / d r(s)
+    """
+    if isinstance(e, Derivative | Subs | Response) or getattr(e, "is_averaged", False):
+        return e.doit(**hints)
+    args = [carried_out(x, **hints) if isinstance(x, Expr) else x for x in e.args]
+    return e if args == list(e.args) else e.func(*args)
 
 
 def delta(x: Expr, y: Expr, discrete: bool = True) -> Expr:
@@ -226,4 +248,4 @@ def _apart_inside(e: Expr, taken: Iterable[Expr]) -> Expr:
     return e if list(e.args) == args else e.func(*args)
 
 
-__all__ = ["Response", "apart", "chain_rule", "delta", "is_field", "leaves", "unused"]
+__all__ = ["Response", "apart", "carried_out", "chain_rule", "delta", "is_field", "leaves", "unused"]

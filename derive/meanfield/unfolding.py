@@ -54,7 +54,7 @@ def unfold(theory: Theory, what: Any, levels: int = 1) -> Expr:
     unfolder = _Unfolder(theory)
     e, strict = unfolder.read(what)
     for _ in range(levels):
-        e = unfolder.once(e).expand()
+        e = _each_its_own(unfolder.once(e).expand())
     return _off_diagonal(e) if strict else e
 
 
@@ -233,22 +233,22 @@ class _Unfolder:
         """One addend, its constants in front: the sum over where it does not vanish."""
         limits = [tuple(lim) for lim in x.limits]
         factor, term = term.as_independent(AppliedUndef, KroneckerDelta, DiracDelta, *[v for v, *_ in limits])
-        for v, *bounds in list(limits):
-            place = limits.index((v, *bounds))
+        for v in [lim[0] for lim in limits]:
+            place = [lim[0] for lim in limits].index(v)
+            lower, upper = limits[place][1:]
             pinned = _pinned(term, v)
-            if pinned is not None:
+            weight = _inside(pinned[1], lower, upper, v) if pinned is not None else None
+            if pinned is not None and weight is not None:
                 delta, value = pinned
                 others = limits[:place] + limits[place + 1 :]
-                term = (term / delta).xreplace({v: value})
-                limits = [(w, *[b.xreplace({v: value}) for b in bs]) for w, *bs in others]
-                if isinstance(x, Sum) and not v.is_integer and (bounds[1] + 1).is_Symbol:
-                    factor *= 1 - KroneckerDelta(bounds[1] + 1, value)  # the present is left out of the past
+                term, factor = (term / delta).xreplace({v: value}), factor * weight
+                limits = [(w, *[b.xreplace({v: value}) for b in bounds]) for w, *bounds in others]
                 continue
             begin = self.begins(term, v, isinstance(x, Integral))
-            if begin is not None and bounds[0] == 0:
-                limits[place] = (v, begin, bounds[1])
-        if term == 0:
-            return S.Zero
+            if begin is not None and lower == 0:
+                limits[place] = (v, begin, upper)
+            if (upper - limits[place][1]).is_negative:
+                return S.Zero
         return factor * (x.func(term, *limits) if limits else term)
 
     def begins(self, term: Expr, v: Symbol, flows: bool) -> Expr | None:
@@ -301,12 +301,39 @@ def _pinned(term: Expr, v: Symbol) -> tuple[Expr, Expr] | None:
     return None
 
 
+def _inside(value: Expr, lower: Expr, upper: Expr, v: Symbol) -> Expr | None:
+    """1 when ``value`` is in the range of ``v``, 0 when not; None when that cannot be told.
+
+    Indices of samples are in range; a sum of indices, such as a position and an offset, need not be.  Times
+    are at least the lower bound and not after the present, which a sum up to ``t`` includes and one up to
+    ``t - 1`` leaves out.
+    """
+    if (upper - value).is_negative or (value - lower).is_negative:
+        return S.Zero
+    if v.is_integer and not (value.is_Symbol or value.is_number):
+        return None
+    if v.is_integer or (upper - value).is_nonnegative or upper.is_Symbol:
+        return S.One
+    return 1 - KroneckerDelta(upper + 1, value) if (upper + 1).is_Symbol else None
+
+
 def _apart_everywhere(e: Expr, taken: set[Symbol]) -> Expr:
     if not e.args:
         return e
     if isinstance(e, Sum | Integral):
         e = renamed_apart(e, taken)
     args = [_apart_everywhere(x, taken) for x in e.args] if e.has(Sum, Integral) else list(e.args)
+    return e if args == list(e.args) else e.func(*args)
+
+
+def _each_its_own(e: Expr, outer: frozenset[Expr] = frozenset()) -> Expr:
+    """``e`` with no sum's variable named like that of a sum around it, or like one in its own bounds."""
+    if not e.has(Sum, Integral):
+        return e
+    if isinstance(e, Sum | Integral):
+        e = renamed_apart(e, outer | e.free_symbols)
+        outer |= {v for v, *_ in e.limits}
+    args = [_each_its_own(x, outer) if isinstance(x, Expr) else x for x in e.args]
     return e if args == list(e.args) else e.func(*args)
 
 

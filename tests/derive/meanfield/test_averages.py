@@ -149,6 +149,34 @@ def test_responses_inside_averages_unfold() -> None:
     assert found == gamma0 * Average(slope(h(t)) * Response(h(t), r(s))) + KroneckerDelta(s, t)
 
 
+def test_derivatives_inside_are_carried_out() -> None:
+    folded = Average(slope(h(t)) * z(t)).subs(phi, sin)
+    assert folded.has(Derivative)
+    assert folded.doit() == Average(cos(h(t)) * z(t))
+    second = Response(slope(h(t)), r(s)).subs(phi, sin).doit()
+    assert second == -sin(h(t)) * Response(h(t), r(s))
+    twice = Response(Response(phi(h(t)), r(s)), r(0))
+    assert (twice.doit() - Response(twice.body.doit(), r(0)).doit()).expand() == 0
+    assert twice.doit().has(Derivative(phi(h(t)), (h(t), 2)))
+
+
+def test_a_theory_says_what_is_random_and_how_it_moves() -> None:
+    """Without it anything may respond; with it kernels do not, and fields by their equations."""
+    theory = mean_field(mlp(activation=phi))
+    memory = theory.equation("h", 1).rhs
+    loose = Response(memory, r(1, alpha, s)).doit()
+    assert "K_x" in {str(x.body.func) for x in loose.atoms(Response)}
+    known = Response(memory, r(1, alpha, s)).doit(theory=theory)
+    assert {str(x.body.func) for x in known.atoms(Response)} == {"h", "z"}  # g is made of both
+    folded = theory.order_parameter("A").definition
+    for levels in (1, 2):
+        found = folded.doit(theory=theory, levels=levels)
+        assert (found - theory.unfold(folded, levels)).expand() == 0
+    flow = mean_field(mlp(activation=phi, rule="flow"))
+    found = Response(r(1, mu, t), r(1, alpha, s)).doit(theory=flow)
+    assert found == KroneckerDelta(mu, alpha) * DiracDelta(s - t)
+
+
 def test_bound_variables_are_renamed_only_where_they_collide() -> None:
     memory = Sum(h(s), (s, 0, t))
     assert apart(memory, [t]) is memory
