@@ -3,7 +3,9 @@
     experiment = Experiment.load("digits.toml")
     experiment.kernel, experiment.targets, experiment.network.gamma0, experiment.times
 
-Everything that can be wrong with it is refused here, as a `SpecError`, before anything runs.
+Everything that can be wrong with it is refused here, as a `SpecError`, before anything runs.  What is merely
+left out is not wrong: the equations can be derived without arrays, rates and times (`numerics.served` says
+what computing needs).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from numerics.errors import SpecError
-from numerics.samples import Array, Samples, make_samples, read_samples
+from numerics.samples import Array, Samples, check_outputs, make_samples, read_samples
 from numerics.spec import Data, Network, Solver, Spec, Training, parse
 from numerics.toml import tables_to_toml
 
@@ -31,8 +33,8 @@ LOG_GRID_DECADES = 4
 class Experiment:
     """A validated spec with its samples; immutable. Make one with `load`, `from_dict` or `replace`.
 
-    Attributes: `spec`, the pydantic model of the file; `samples`, None only if the depth is a symbol and the
-    file has no [data]; `path` of the file, None if there is none; `text`, the TOML that results keep.
+    Attributes: `spec`, the pydantic model of the file; `samples`, None if [data] names no arrays or the data
+    are random; `path` of the file, None if there is none; `text`, the TOML that results keep.
     """
 
     spec: Spec
@@ -54,11 +56,10 @@ class Experiment:
             raise SpecError("file", str(path), f"cannot be read: {error.strerror}", accepted) from None
         except UnicodeDecodeError as error:
             raise SpecError("file", str(path), f"is not UTF-8 text: {error.reason}", accepted) from None
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # of tomllib, and of numbers or nesting without end
             raise SpecError("file", str(path), f"is not valid TOML: {error}", accepted) from None
         spec = parse(tables)
-        samples = None if spec.data is None else read_samples(spec.data, path.parent)
-        return cls(spec, samples, path, text)
+        return cls(spec, _samples_of(spec, path.parent), path, text)
 
     @classmethod
     def from_dict(
@@ -80,15 +81,17 @@ class Experiment:
         """
         if targets is None:
             spec = parse(tables)
-            samples = None if spec.data is None else read_samples(spec.data, Path(folder))
-            return cls(spec, samples, None, _text(spec))
+            return cls(spec, _samples_of(spec, Path(folder)), None, _text(spec))
         if (inputs is None) == (kernel is None):
             raise SpecError("data.inputs", None, "give inputs or kernel, not both or neither", "one array")
         spec = parse({"data": {}, **tables})
+        if spec.kind != "fixed":
+            raise SpecError("data.kind", spec.kind, "has random samples, but arrays are given", '"fixed"')
         samples = make_samples(
             targets=np.asarray(targets),
             inputs=None if inputs is None else np.asarray(inputs),
             kernel=None if kernel is None else np.asarray(kernel),
+            outputs=spec.network.outputs,
         )
         return cls(spec, samples, None, _text(spec))
 
@@ -109,6 +112,8 @@ class Experiment:
             if value is not None:
                 table[key] = value
         spec = parse(tables)
+        if self.samples is not None:
+            check_outputs(self.samples, spec.network.outputs)
         return type(self)(spec, self.samples, self.path, _text(spec))
 
     @property
@@ -151,7 +156,7 @@ class Experiment:
 
     @property
     def targets(self) -> Array:
-        """y, read-only, shape (P,)."""
+        """y, read-only, shape (P,), or (P, C) with C > 1 outputs."""
         return self._known_samples.targets
 
     @property
@@ -162,19 +167,19 @@ class Experiment:
     @property
     def effective_rate(self) -> float:
         """What multiplies the sum over samples in an update: eta, or eta/P (mean); flow has eta = 1."""
-        rate = self.training.learning_rate if self.training.rule == "gd" else 1.0
-        if rate is None:  # only a symbolic spec may leave it out
+        rate = 1.0 if self.training.rule == "flow" else self.training.learning_rate
+        if rate is None:
             raise SpecError("training.learning_rate", None, "is missing", "a positive number")
         return rate / len(self.targets) if self.training.loss == "mean" else rate
 
     @property
     def times(self) -> Array:
-        """The output times: 0, 1, ..., steps for gd; `points` times from 0 to `time` for flow.
+        """The output times: 0, 1, ..., steps for gd and sgd; `points` times from 0 to `time` for flow.
 
         The log grid is 0 and then a geometric progression over the last four decades up to `time`.
         """
         training = self.training
-        if training.rule == "gd":
+        if training.rule != "flow":
             if training.steps is None:
                 raise SpecError("training.steps", None, "is missing", "an integer >= 1")
             return np.arange(training.steps + 1, dtype=np.float64)
@@ -187,9 +192,22 @@ class Experiment:
 
     @property
     def _known_samples(self) -> Samples:
-        if self.samples is None:
-            raise SpecError("data", None, "is missing", "a table [data]")
-        return self.samples
+        if self.samples is not None:
+            return self.samples
+        accepted = "a table [data] with data.inputs or data.kernel, and data.targets"
+        if self.data is None:
+            raise SpecError("data", None, "is missing", accepted)
+        if self.data.kind != "fixed":
+            raise SpecError("data.kind", self.data.kind, "has random samples, not given ones", '"fixed"')
+        raise SpecError("data.inputs", None, "is missing", accepted)
+
+
+def _samples_of(spec: Spec, folder: Path) -> Samples | None:
+    """The samples that the spec names, if it names any."""
+    data = spec.data
+    if data is None or (data.inputs, data.kernel, data.targets) == (None, None, None):
+        return None
+    return read_samples(data, folder, outputs=spec.network.outputs)
 
 
 def _text(spec: Spec) -> str:

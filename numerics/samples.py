@@ -17,9 +17,9 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """P samples: `kernel` K^x = x.x/D of shape (P, P), `targets` (P,), and `inputs` (P, D) if they are known.
+    """P samples: `kernel` K^x = x.x/D of shape (P, P), `targets`, and `inputs` (P, D) if they are known.
 
-    All arrays are read-only.
+    `targets` has shape (P,), or (P, C) for C > 1 outputs.  All arrays are read-only.
     """
 
     kernel: Array
@@ -27,8 +27,8 @@ class Samples:
     inputs: Array | None = None
 
 
-def read_samples(data: Data, folder: Path) -> Samples:
-    """The samples that [data] names, with paths relative to `folder`.
+def read_samples(data: Data, folder: Path, outputs: int = 1) -> Samples:
+    """The samples that [data] names, with paths relative to `folder`, for a network with so many outputs.
 
     Raises SpecError for a missing or unreadable file, a wrong shape, numbers that are not finite, and a
     kernel that is not symmetric positive semidefinite.
@@ -37,12 +37,15 @@ def read_samples(data: Data, folder: Path) -> Samples:
         given = "neither is given" if data.inputs is None else f'data.kernel = "{data.kernel}" is given too'
         raise SpecError("data.inputs", data.inputs, given, "one of data.inputs and data.kernel")
     if data.targets is None:
-        raise SpecError("data.targets", None, "is missing", "the name of a .npy file of shape (P,)")
+        raise SpecError(
+            "data.targets", None, "is missing", f"the name of a .npy file of {_shape('P', outputs)}"
+        )
     return make_samples(
         inputs=None if data.inputs is None else read_array("data.inputs", data.inputs, folder),
         kernel=None if data.kernel is None else read_array("data.kernel", data.kernel, folder),
         targets=read_array("data.targets", data.targets, folder),
         names={"inputs": data.inputs, "kernel": data.kernel, "targets": data.targets},
+        outputs=outputs,
     )
 
 
@@ -52,8 +55,11 @@ def make_samples(
     inputs: NDArray[Any] | None = None,
     kernel: NDArray[Any] | None = None,
     names: dict[str, str | None] | None = None,
+    outputs: int = 1,
 ) -> Samples:
-    """Checked samples from arrays, `inputs` (P, D) or `kernel` (P, P); `names` are what refusals call them.
+    """Checked samples from arrays, `inputs` (P, D) or `kernel` (P, P), for a network with so many outputs.
+
+    `names` are what refusals call the arrays.
 
     >>> make_samples(inputs=np.eye(2), targets=np.ones(2)).kernel
     array([[0.5, 0. ],
@@ -63,8 +69,9 @@ def make_samples(
     y = _numbers("data.targets", names.get("targets"), targets)
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
-    if y.ndim != 1 or y.size == 0:
-        raise SpecError("data.targets", names.get("targets"), f"has shape {y.shape}", "shape (P,)")
+    if y.ndim not in (1, 2) or y.size == 0:
+        raise SpecError("data.targets", names.get("targets"), f"has shape {y.shape}", _shape("P", outputs))
+    _check_columns(y, outputs, names.get("targets"))
     x = None
     if inputs is not None:
         x = _numbers("data.inputs", names.get("inputs"), inputs)
@@ -74,9 +81,28 @@ def make_samples(
         k = _checked_kernel(np.asarray(kernel), names.get("kernel"))
     if len(k) != len(y):
         source = "data.inputs" if x is not None else "data.kernel"
-        problem = f"has {len(y)} entries, but {source} has {len(k)} samples"
-        raise SpecError("data.targets", names.get("targets"), problem, f"shape ({len(k)},)")
+        problem = f"is for {len(y)} samples, but {source} has {len(k)} samples"
+        raise SpecError("data.targets", names.get("targets"), problem, _shape(len(k), outputs))
     return Samples(kernel=_frozen(k), targets=_frozen(y), inputs=None if x is None else _frozen(x))
+
+
+def check_outputs(samples: Samples, outputs: int) -> None:
+    """Raises SpecError if the targets are not those of a network with so many outputs.
+
+    >>> check_outputs(make_samples(kernel=np.eye(2), targets=np.ones(2)), 1)
+    """
+    _check_columns(samples.targets, outputs, None)
+
+
+def _check_columns(y: Array, outputs: int, name: str | None) -> None:
+    columns = y.shape[1] if y.ndim == 2 else 1
+    if columns != outputs:
+        problem = f"has shape {y.shape}, but network.outputs = {outputs}"
+        raise SpecError("data.targets", name, problem, _shape(len(y), outputs))
+
+
+def _shape(count: int | str, outputs: int) -> str:
+    return f"shape ({count},)" if outputs == 1 else f"shape ({count}, {outputs})"
 
 
 def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:

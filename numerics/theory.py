@@ -2,22 +2,173 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
+from typing import TypedDict
 
-from sympy import Integer, Symbol
+from sympy import Expr, Function, Integer, Integral, Mul, Sum, Symbol, oo
 
 from derive.meanfield import Theory, mean_field
+from derive.meanfield.reductions.data import instant_responses, mode_sums, theory_limit
 from derive.meanfield.reductions.projection import error_projected
-from derive.program import L, P, eta, gamma0, mlp
+from derive.program import L, P, Program, TrainingRule, eta, gamma0, isotropic, mlp, structured, training_rule
+from derive.program.builders.isotropic import nu
+from numerics.activation import parse_activation
 from numerics.experiment import Experiment
+from numerics.served import require_served
+from numerics.spec import Spec
+
+sigma = Symbol("sigma", positive=True)
+"""Standard deviation of the initial weights; a list of variances is ``sigma(ell)**2``."""
+beta = Symbol("beta", positive=True)
+"""Multiplier of a residual branch."""
+C = Symbol("C", integer=True, positive=True)
+"""The number of outputs."""
+decay = Symbol("lambda", positive=True)
+temperature = Symbol("T", positive=True)
+kept, tau = Symbol("m", positive=True), Symbol("tau", positive=True)
+"""Momentum: the share of the velocity that a step keeps, or the time constant of a flow."""
+
+WIDE = "infinitely wide layers"
+
+
+class _Rule(TypedDict):
+    weight_decay: Symbol | int
+    momentum: Symbol | int
+    temperature: Symbol | int
 
 
 def theory_of(experiment: Experiment) -> Theory:
-    """The theory of the experiment's network, as `dmft derive` shows it; the depth may be a symbol."""
-    depth = L if experiment.symbolic else Integer(experiment.depth)
-    return mean_field(
-        mlp(depth, experiment.network.activation, experiment.training.rule, experiment.training.loss)
+    """The theory of the experiment, as `dmft derive` shows it; the depth may be a symbol.
+
+    Isotropic data without a width ratio: the limit of wide layers.  Power-law data: averages over modes are
+    written as sums.  Responses that are there at equal time only are put in where batches are fresh.
+
+    >>> from numerics.experiment import Experiment
+    >>> online = {"network": {"depth": "L"}, "data": {"kind": "isotropic", "batch_ratio": 2.0}}
+    >>> print(theory_of(Experiment.from_dict(online | {"training": {"rule": "sgd"}})).equation("h0").rhs)
+    v(t) + u0(t)/alpha_B
+    """
+    spec = experiment.spec
+    theory = mean_field(program_of(experiment))
+    if spec.training.rule == "sgd":
+        theory = instant_responses(theory)
+    if spec.kind == "power-law":
+        return mode_sums(theory)
+    if _wide(spec):
+        return replace(theory_limit(theory.map(_inward), {nu: oo}), reduction=WIDE)
+    return theory
+
+
+def path_integral_of(experiment: Experiment) -> Theory:
+    """The theory whose action and saddle point `dmft derive` shows: that of the program itself.
+
+    What `theory_of` does after the derivation has not been done.
+    """
+    spec = experiment.spec
+    theory = mean_field(program_of(experiment))
+    if spec.kind == "power-law":
+        return replace(theory, reduction="averages over M modes")
+    return replace(theory, reduction="layers of any width") if _wide(spec) else theory
+
+
+def program_of(experiment: Experiment) -> Program:
+    """The program that the experiment trains.
+
+    Numbers of the file are symbols in it (eta, gamma0, lambda, beta, ...), lists are functions of the layer
+    (sigma(ell), a(ell), nu(ell)); only what is left out, or zero, or one, is not there.
+
+    >>> from numerics.experiment import Experiment
+    >>> spec = {"network": {"depth": 2, "bias": True}, "training": {"weight_decay": 0.1}}
+    >>> program = program_of(Experiment.from_dict(spec))
+    >>> program.name, program.rule.rate, program.rule.decay
+    ('deep linear network with biases', eta/P, eta*lambda)
+    """
+    spec = experiment.spec
+    build = {"fixed": _fixed, "isotropic": _isotropic, "power-law": _structured}[spec.kind]
+    return build(spec, L if experiment.symbolic else Integer(experiment.depth))
+
+
+def _fixed(spec: Spec, depth: Integer | Symbol) -> Program:
+    """Centred or not: the initial function of infinitely wide layers is zero on given samples."""
+    network, training = spec.network, spec.training
+    variance = network.init_variance
+    return mlp(
+        depth,
+        parse_activation(network.activation),
+        training.rule,
+        training.loss,
+        outputs=1 if network.outputs == 1 else C,
+        bias=network.bias,
+        branch=None if network.branch is None else beta,
+        relative_widths=None if network.relative_widths is None else "a",
+        init_variance="sigma" if isinstance(variance, list) else None if variance == 1 else sigma**2,
+        **_numbers(spec),
     )
+
+
+def _isotropic(spec: Spec, depth: Integer | Symbol) -> Program:
+    network, data = spec.network, spec.data
+    assert data is not None
+    seen = "full-batch" if data.sample_ratio else "online" if data.batch_ratio else "population"
+    unequal = isinstance(network.width_ratio, list)
+    return isotropic(
+        depth,
+        data=seen,
+        noise=bool(data.noise) and seen != "population",
+        center=spec.centered,
+        branch=None if network.branch is None else beta,
+        widths=(lambda layer: Function("nu")(layer)) if unequal else nu,
+        outputs=None if network.outputs == 1 else C,
+        parametrization=network.parametrization,
+        rule=_rule(spec),
+    )
+
+
+def _structured(spec: Spec, depth: Integer | Symbol) -> Program:
+    assert spec.data is not None
+    return structured(
+        depth,
+        noise=bool(spec.data.noise),
+        center=spec.centered,
+        parametrization=spec.network.parametrization,
+        rule=_rule(spec),
+    )
+
+
+def _wide(spec: Spec) -> bool:
+    return spec.kind == "isotropic" and spec.network.width_ratio is None
+
+
+def _inward(e: Expr) -> Expr:
+    """What stands in front of a sum goes inside, where a limit sees that powers of a width cancel.
+
+    >>> from sympy.abc import k, x, y
+    >>> _inward(Sum(x * y, (k, 0, 2)) / x)
+    Sum(y, (k, 0, 2))
+    """
+
+    def moved(product: Expr) -> Expr:
+        inner = next(x for x in product.args if isinstance(x, Sum | Integral))
+        return inner.func(product / inner * inner.function, *inner.limits)
+
+    return e.replace(
+        lambda x: isinstance(x, Mul) and any(isinstance(y, Sum | Integral) for y in x.args), moved
+    )
+
+
+def _rule(spec: Spec) -> TrainingRule:
+    """The rule for programs whose fields have the mean over samples, and fresh samples, in them."""
+    return training_rule("flow" if spec.training.rule == "flow" else "gd", "sum", **_numbers(spec))
+
+
+def _numbers(spec: Spec) -> _Rule:
+    training = spec.training
+    return {
+        "weight_decay": decay if training.weight_decay else 0,
+        "momentum": (tau if training.rule == "flow" else kept) if training.momentum else 0,
+        "temperature": temperature if training.temperature else 0,
+    }
 
 
 @lru_cache(maxsize=64)
@@ -30,7 +181,8 @@ def solvable(depth: int, rule: str, loss: str, projected: bool = True) -> Theory
 
 
 def constants_of(experiment: Experiment) -> dict[Symbol, float]:
-    """Numbers for the symbols of the theory."""
+    """Numbers for the symbols of `solvable`; raises SpecError for an experiment with another theory."""
+    require_served(experiment, "dmft solve")
     rate = experiment.training.learning_rate if experiment.training.rule == "gd" else None
     known: dict[Symbol, float] = {gamma0: float(experiment.network.gamma0), P: float(len(experiment.targets))}
     if rate is not None:

@@ -14,6 +14,7 @@ import typer
 
 from numerics.errors import Diverged, NumericsError, SpecError
 from numerics.experiment import Experiment
+from numerics.served import require_numbers, require_served
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -28,10 +29,17 @@ PlotOut = Annotated[Path | None, typer.Option("--plot", metavar="OUT.png", help=
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-def load_numeric(path: Path) -> Experiment:
-    """The experiment, refused if its depth is a symbol: these commands compute."""
+def load_numeric(path: Path, command: str) -> Experiment:
+    """The experiment, refused if ``command`` does not serve it yet or a number that it needs is left out."""
+    experiment = load_served(path, command)
+    require_numbers(experiment)
+    return experiment
+
+
+def load_served(path: Path, command: str) -> Experiment:
+    """The experiment, refused if ``command`` (such as "dmft solve") does not serve it yet."""
     experiment = Experiment.load(path)
-    _ = experiment.depth
+    require_served(experiment, command)
     return experiment
 
 
@@ -84,9 +92,9 @@ def naming_the_key(experiment: Experiment) -> Iterator[None]:
     except NumericsError as error:
         key, value = "solver.rtol", experiment.solver.rtol
         if isinstance(error, Diverged):
-            gd = experiment.training.rule == "gd"
-            key = "training.learning_rate" if gd else "training.time"
-            value = (experiment.training.learning_rate if gd else experiment.training.time) or 0.0
+            flow = experiment.training.rule == "flow"
+            key = "training.time" if flow else "training.learning_rate"
+            value = (experiment.training.time if flow else experiment.training.learning_rate) or 0.0
         if key in str(error):
             raise
         raise type(error)(f"{key} = {value}: {error}") from error

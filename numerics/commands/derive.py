@@ -36,8 +36,14 @@ def derive(
     show: Annotated[Show, typer.Option(help="The part of the theory to print.")] = Show.ALL,
     form: Annotated[Format, typer.Option("--format", help="The form to print it in.")] = Format.TEXT,
 ) -> None:
-    """Print the derived mean-field equations; network.depth may be "L"."""
-    experiment = Experiment.load(file)
-    from numerics.theory import theory_of
+    """Print the derived mean-field equations of any experiment file; network.depth may be "L".
 
-    typer.echo(theory_of(experiment).render(show.value, form.value))
+    Neither arrays nor rates and times are needed: the numbers of the file are symbols here. After a limit
+    (wide layers) or a rewriting (sums over modes), "all" leaves out the action; ask for it by name.
+    """
+    experiment = Experiment.load(file)
+    from numerics.theory import path_integral_of, theory_of
+
+    exact = show in (Show.ACTION, Show.SADDLE_POINT)
+    theory = (path_integral_of if exact else theory_of)(experiment)
+    typer.echo(theory.render(show.value, form.value))

@@ -13,11 +13,11 @@ from numerics.commands.common import (
     SpecFile,
     check_netcdf,
     load_numeric,
+    load_served,
     naming_the_key,
     print_json,
     report,
 )
-from numerics.experiment import Experiment
 
 
 class Form(StrEnum):
@@ -39,7 +39,8 @@ def expand(
     To print the series network.depth may be "L".
     """
     symbols_only = show is not None and output is None
-    experiment = Experiment.load(file) if symbols_only else load_numeric(file)
+    load = load_served if symbols_only else load_numeric
+    experiment = load(file, "dmft expand")
     check_netcdf(output)
     import numerics.expand
 

@@ -25,7 +25,7 @@ def simulate(
     as_json: AsJson = False,
 ) -> None:
     """Train finite networks and average; the randomness starts from solver.seed."""
-    experiment = load_numeric(file)
+    experiment = load_numeric(file, "dmft simulate")
     check_netcdf(output)
     import numerics.simulate
 

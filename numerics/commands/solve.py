@@ -41,7 +41,7 @@ def solve(
     ] = Kernels.AUTO,
 ) -> None:
     """Solve the mean-field theory."""
-    experiment = load_numeric(file)
+    experiment = load_numeric(file, "dmft solve")
     check_netcdf(output)
     check_plot(plot)
     import numerics.solve

@@ -19,7 +19,7 @@ def verify(
     ] = None,
 ) -> None:
     """Print the equations and a table of checks with error bars; exit 1 if a check fails."""
-    experiment = load_numeric(file)
+    experiment = load_numeric(file, "dmft verify")
     check_folder(output)
     import numerics.expand
     import numerics.verify

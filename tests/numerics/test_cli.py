@@ -115,7 +115,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     install("numerics.solve", solve=computing("solve"))
     install("numerics.simulate", simulate=computing("simulate"))
     install("numerics.expand", expand=computing("expand"), series=rendering("series"))
-    install("numerics.theory", theory_of=rendering("theory"))
+    install("numerics.theory", theory_of=rendering("theory"), path_integral_of=rendering("path integral of"))
     install("numerics.verify", verify=verify)
     install(
         "numerics.verify.evidence", check=lambda rows: [Evidence(row.number, fake.passed) for row in rows]
@@ -206,6 +206,66 @@ def test_a_symbolic_depth_gives_no_numbers(
     assert run(command(words, "symbolic.toml")) == 2
     assert 'network.depth = "L"' in capsys.readouterr().err
     assert fakes.calls == []
+
+
+@pytest.mark.parametrize("words", [*COMPUTING, ["expand", "FILE", "--order", "2", "--show", "text"]])
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("depth = 2", 'depth = 2\nactivation = "tanh"', 'network.activation = "tanh"'),
+        ("depth = 2", "depth = 2\nbias = true", "network.bias = true"),
+        ("steps = 3", "steps = 3\nweight_decay = 0.5", "training.weight_decay = 0.5"),
+    ],
+)
+def test_what_is_only_derived_so_far_ends_with_2_where_it_would_be_computed(
+    spec: Path,
+    fakes: Fakes,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    old: str,
+    new: str,
+    named: str,
+) -> None:
+    spec.write_text(GOOD.replace(old, new))
+    assert run(command(words, spec)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"dmft: {named}: is not served by `dmft {words[0]}` yet (accepted: ")
+    assert err.count("\n") == 1
+    assert fakes.calls == []
+    assert run(["derive", str(spec)]) == 0
+
+
+@pytest.mark.parametrize("words", COMPUTING)
+@pytest.mark.parametrize(
+    ("left_out", "named"),
+    [
+        ("learning_rate = 0.25\n", "training.learning_rate: is missing"),
+        ("steps = 3\n", "training.steps: is missing"),
+        ('[data]\ninputs = "x.npy"\ntargets = "y.npy"\n', "data: is missing"),
+    ],
+)
+def test_what_is_left_out_is_missed_by_what_computes_and_not_by_derive(
+    spec: Path,
+    fakes: Fakes,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    left_out: str,
+    named: str,
+) -> None:
+    spec.write_text(GOOD.replace(left_out, ""))
+    assert run(command(words, spec)) == 2
+    assert named in capsys.readouterr().err
+    assert fakes.calls == []
+    assert run(["derive", str(spec)]) == 0
+
+
+def test_derive_shows_the_action_of_the_program_itself(
+    spec: Path, fakes: Fakes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for show in ("action", "saddle-point"):
+        assert run(["derive", str(spec), "--show", show]) == 0
+        assert capsys.readouterr().out == f"path integral of {show} text\n"
 
 
 def test_a_symbolic_depth_derives_and_expands_as_symbols(

@@ -1,0 +1,103 @@
+"""What the numeric commands compute so far.  `dmft derive` serves every experiment file; these do not yet.
+
+They serve deep linear networks on fixed data: one output, no biases, no branch, unit variance, equal widths,
+trained by exact steps or flow with neither decay, momentum, temperature nor centring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from numerics.activation import is_linear
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.spec import SECTIONS, Spec
+from numerics.toml import value_to_toml
+
+SERVED: dict[str, tuple[object, ...]] = {
+    "data.kind": ("fixed",),
+    "network.bias": (False,),
+    "network.outputs": (1,),
+    "network.branch": (None,),
+    "network.init_variance": (1.0,),
+    "network.width_ratio": (None,),
+    "network.relative_widths": (None,),
+    "network.width": (None,),
+    "network.parametrization": ("mean-field",),
+    "training.rule": ("gd", "flow"),
+    "training.center": (False, None),
+    "training.weight_decay": (0.0,),
+    "training.momentum": (0.0,),
+    "training.temperature": (0.0,),
+}
+"""The values that are served, for each key that has others."""
+
+NEEDED = {
+    "gd": ("learning_rate", "steps"),
+    "sgd": ("learning_rate", "steps"),
+    "flow": ("time",),
+    "power-law": ("capacity", "source", "modes", "batch"),
+}
+"""The numbers without which a rule or a kind of data cannot be computed."""
+
+
+def require_served(experiment: Experiment, command: str) -> None:
+    """Raises SpecError naming the first key whose value ``command`` (such as "dmft solve") does not serve.
+
+    >>> from numerics.experiment import Experiment
+    >>> require_served(Experiment.from_dict({"network": {"depth": 2, "bias": True}}), "dmft solve")
+    Traceback (most recent call last):
+    numerics.errors.SpecError: network.bias = true: is not served by `dmft solve` yet (accepted: false; ...)
+    """
+    for key, value, accepted in _unserved(experiment.spec):
+        raise SpecError(
+            key, value, f"is not served by `{command}` yet", f"{accepted}; `dmft derive` derives it as it is"
+        )
+
+
+def require_numbers(experiment: Experiment) -> None:
+    """Raises SpecError naming the first number or array that computing needs and deriving does not.
+
+    >>> from numerics.experiment import Experiment
+    >>> require_numbers(Experiment.from_dict({"network": {"depth": 2}}))
+    Traceback (most recent call last):
+    numerics.errors.SpecError: training.learning_rate: is missing; rule "gd" needs it (accepted: ...
+    """
+    spec = experiment.spec
+    _ = experiment.depth
+    for key in NEEDED[spec.training.rule]:
+        _require(spec, f"training.{key}", f'rule "{spec.training.rule}"')
+    if spec.kind == "fixed":
+        _ = experiment.kernel
+    if spec.kind == "power-law":
+        for key in NEEDED["power-law"]:
+            _require(spec, f"data.{key}", 'data.kind = "power-law"')
+        _require(spec, "network.width", 'data.kind = "power-law"')
+
+
+def _unserved(spec: Spec) -> Iterator[tuple[str, object, str]]:
+    """Key, value and what would do, of everything that is not served."""
+    for key, values in SERVED.items():
+        value = _value(spec, key)
+        if value not in values:
+            yield key, value, " or ".join(_words(x) for x in values if x is not None or len(values) == 1)
+    if not is_linear(spec.network.activation):
+        yield "network.activation", spec.network.activation, '"linear"'
+
+
+def _value(spec: Spec, path: str) -> object:
+    section, _, key = path.partition(".")
+    if path == "data.kind":
+        return spec.kind
+    return getattr(getattr(spec, section), key)
+
+
+def _words(value: object) -> str:
+    return "leaving it out" if value is None else value_to_toml(value)
+
+
+def _require(spec: Spec, path: str, what: str) -> None:
+    if _value(spec, path) is None:
+        section, _, key = path.partition(".")
+        accepted = SECTIONS[section].model_fields[key].description or ""
+        raise SpecError(path, None, f"is missing; {what} needs it", accepted)
