@@ -1,7 +1,7 @@
 """The Gamma and C recursions of depth2023, for any multiplier and learning rate of the branches.
 
-Gamma is a cross-layer response in units of ``1/sqrt(L)``, its source labelled by the matrix W^k it belongs to;
-C of label k is the covariance of that matrix's source, forward or backward (Def. before Lemma 4.3).
+Gamma is a cross-layer response in units of ``1/sqrt(L)``, its source labelled by the matrix W^k it belongs
+to; C of label k is the covariance of that matrix's source, forward or backward (Def. before Lemma 4.3).
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from sympy import Eq, Expr, Function, S, sqrt
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.reductions.depth.cross_layer import CrossLayer, cross_layer
+from derive.meanfield.reductions.depth.cross_layer import cross_layer
 from derive.meanfield.reductions.depth.rescale import relabelled, renamed, rescale
+from derive.meanfield.reductions.depth.system import CrossLayer
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.meanfield.theory import Equation, Theory
 from derive.program.expressions import L, ell

@@ -27,7 +27,6 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.averages import Average
-from derive.meanfield.reductions.depth.cross_layer import CrossLayer, binding, k, same_place
 from derive.meanfield.reductions.depth.powers import (
     LeadingTerm,
     at_layer_time,
@@ -36,9 +35,10 @@ from derive.meanfield.reductions.depth.powers import (
     tau,
     tau_,
 )
+from derive.meanfield.reductions.depth.system import CrossLayer, binding, k, same_place
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.meanfield.theory import Equation
-from derive.program.expressions import L, ell, s, t
+from derive.program.expressions import L, ell
 
 between = Symbol("tau_1", nonnegative=True)
 """A layer time between the ends of an integral."""
@@ -171,7 +171,7 @@ class _LayerTime:
             vanishing=tuple(sorted(zero)),
         )
 
-    # -- orders ------------------------------------------------------------------------------------------------
+    # -- orders ----------------------------------------------------------------------------------------------
 
     def at(self, e: Expr) -> Expr:
         return at_layer_time(e, self.slots)
@@ -204,7 +204,7 @@ class _LayerTime:
             rhs += self.kept(e.lhs, x, L * _direction(e))
         return Eq(Derivative(self.at(e.lhs), tau), rhs, evaluate=False)
 
-    # -- single site -------------------------------------------------------------------------------------------
+    # -- single site -----------------------------------------------------------------------------------------
 
     def single_site(self) -> list[Eq]:
         theory = self.cross.theory
@@ -318,7 +318,7 @@ def _direction(e: Equation) -> Expr:
 
 
 def _sources_named(e: Expr, families: set[str], singles: dict[str, list[Expr]]) -> Expr:
-    """``u(1, t)`` by a name of its own; others as white noise in layer time, ``u(ell, t) = u(tau, t)/sqrt(L)``."""
+    """``u(1, t)`` by a name of its own; others as white noise, ``u(ell, t) = u(tau, t)/sqrt(L)``."""
 
     def put(x: AppliedUndef) -> Expr:
         if x.args[0] in singles[str(x.func)]:

@@ -22,7 +22,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.reductions.depth.cross_layer import k
+from derive.meanfield.reductions.depth.system import k
 from derive.program.expressions import L, ell
 
 tau = Symbol("tau", nonnegative=True)
@@ -47,7 +47,7 @@ def at_layer_time(e: Expr, slots: Mapping[str, int]) -> Expr:
     >>> from sympy import Function
     >>> f = Function("f")
     >>> at_layer_time(Sum(f(ell + 1, k) * KroneckerDelta(k, ell), (k, 1, L)), {"f": 2})
-    L*Integral(DiracDelta(tau - tau_)*f(tau, tau_)/L, (tau_, 0, 1))
+    L*Integral(f(tau, tau_)*DiracDelta(tau - tau_)/L, (tau_, 0, 1))
     """
     if isinstance(e, Sum):
         inner = at_layer_time(e.function, slots)

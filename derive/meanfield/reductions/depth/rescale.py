@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sympy import Add, Expr, Function, KroneckerDelta, Mul, S, Sum, sympify
+from sympy import Add, Eq, Expr, Function, KroneckerDelta, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.reductions.depth.cross_layer import CrossLayer, Push, cross_layer, k
+from derive.meanfield.reductions.depth.system import CrossLayer, Push, k
 from derive.meanfield.theory import Equation, Theory
 from derive.program.expressions import IndexRange, ell
 
@@ -24,8 +24,10 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
     >>> from sympy import Symbol
     >>> from derive.meanfield import mean_field
     >>> from derive.program.builders.isotropic import isotropic
+    >>> from derive.program.expressions import L
     >>> theory = mean_field(isotropic(data="population", branch=Symbol("beta")))
-    >>> print(ends_apart(cross_layer(theory)).response("R_gr_L", "L").rhs)
+    >>> from derive.meanfield.reductions.depth.cross_layer import cross_layer
+    >>> print(ends_apart(cross_layer(theory)).response("R_gr_L", L).rhs)
     KroneckerDelta(s, t) + Sum(eta*gamma0*R_hr_L(L, s_, s), (s_, s, t - 1))
     """
     cross = cross.closed()
@@ -71,9 +73,10 @@ def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
     >>> from derive.meanfield import mean_field
     >>> from derive.program.builders.isotropic import isotropic
     >>> beta = Symbol("beta", positive=True)
+    >>> from derive.meanfield.reductions.depth.cross_layer import cross_layer
     >>> found = rescale(cross_layer(mean_field(isotropic(data="population", branch=beta))), beta)
     >>> for x in found.response("R_hu", ell + 1).terms: print(x.expr)
-    KroneckerDelta(s, t)*KroneckerDelta(k, ell + 1)
+    KroneckerDelta(k, ell + 1)*KroneckerDelta(s, t)
     Sum(beta**2*R_gu(ell + 1, k, s_, s)*R_hr(ell, ell, t, s_), (s_, s + 1, t))
     Sum(beta**2*eta*gamma0*C_h(ell, t, s_)*R_gu(ell + 1, k, s_, s), (s_, s + 1, t - 1))
     R_hu(ell, k, t, s)
@@ -107,7 +110,7 @@ def divided(e: Expr, unit: Expr) -> Expr:
 
 
 def relabelled(cross: CrossLayer, shifts: dict[str, Expr]) -> CrossLayer:
-    """Sources of these names counted by other labels: what stands at k is called ``k + shift`` from now on."""
+    """Sources of these names counted by other labels: what stands at k is called ``k + shift``."""
     fields = {e.name for e in cross.theory.equations}
     of = {f"R_{f}{n}": x for n, x in shifts.items() for f in fields}
 
@@ -153,11 +156,17 @@ def renamed(cross: CrossLayer, names: dict[str, str]) -> CrossLayer:
         )
 
     whole = cross.map(put)
-    lhs = {
-        part: tuple(type(e)(put(e.lhs), e.rhs, evaluate=False) for e in getattr(whole, part))
-        for part in ("fields", "correlations", "scalars")
-    }
-    return replace(whole, responses=tuple(_each(e, put) for e in cross.responses), **lhs)
+
+    def left(items: tuple[Eq, ...]) -> tuple[Eq, ...]:
+        return tuple(Eq(put(e.lhs), e.rhs, evaluate=False) for e in items)
+
+    return replace(
+        whole,
+        responses=tuple(_each(e, put) for e in cross.responses),
+        fields=left(whole.fields),
+        correlations=left(whole.correlations),
+        scalars=left(whole.scalars),
+    )
 
 
 def _each(e: Equation, fun: object, lhs: bool = True) -> Equation:
@@ -219,4 +228,4 @@ def _tidy(e: Expr) -> Expr:
     return e.replace(lambda x: isinstance(x, KroneckerDelta), put)
 
 
-__all__ = ["cross_layer", "ends_apart", "relabelled", "renamed", "rescale"]
+__all__ = ["ends_apart", "relabelled", "renamed", "rescale"]

@@ -1,0 +1,1 @@
+"""The printed right-hand sides as SymPy expressions."""
