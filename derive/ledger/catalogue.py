@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from derive.ledger import selfconsistent2023
+from derive.ledger import depth2023, linear2025, selfconsistent2023
 from derive.ledger.entry import Entry
 
-_PAPERS: dict[str, tuple[Entry, ...]] = {"selfconsistent2023": selfconsistent2023.ENTRIES}
+_PAPERS: dict[str, tuple[Entry, ...]] = {
+    "selfconsistent2023": selfconsistent2023.ENTRIES,
+    "linear2025": linear2025.ENTRIES,
+    "depth2023": depth2023.ENTRIES,
+}
 
 
 def entries(source: str | None = None) -> tuple[Entry, ...]:

@@ -17,7 +17,10 @@ wrong: the statement is false and meant as printed.  definition, convention: not
 
 _NEED_EVIDENCE = ("misprint", "wrong")
 _SOURCE = re.compile(r"[a-z]+\d{4}")
-_NUMBER = re.compile(r"(\d+|[A-Z]\.\d+|Table \d+)( text)?")
+_NUMBER = re.compile(
+    r"(\d+|[A-Z]\.\d+|Table [A-Z]?\d+|Program \d+|(Def|Prop|Thm)\. [A-Z\d]\.\d+|(Lemma|Claim) "
+    r"[A-Z\d]\.\d+)( text)?"
+)
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
@@ -56,7 +59,9 @@ class Entry:
     def __post_init__(self) -> None:
         self._require(_SOURCE.fullmatch(self.source) is not None, "source", "must be a name and a year")
         self._require(
-            _NUMBER.fullmatch(self.number) is not None, "number", "must be like 16, F.2, Table 1 or F.12 text"
+            _NUMBER.fullmatch(self.number) is not None,
+            "number",
+            "must be like 16, F.2, Table 1, Lemma 4.3 or F.12 text",
         )
         for name in ("title", "printed", "why"):
             self._require(bool(getattr(self, name).strip()), name, "must not be empty")

@@ -1,8 +1,9 @@
 """Single-site exponents, action and saddle point (appendix A.1.2) at zero source, times 0..T-1.
 
-``site_*`` give the exponent of each single-site function and, under the field's name, what its delta functions
-set the fields to.  Hats: ``Dhat``, ``h0hat``, ``xi0hat`` belong to Delta, h0 and xi^0.  ``average(a, b)`` is the
-average over the site that a and b live on; sums over identical sites have become sizes over D.
+``site_*`` give the exponent of each single-site function and, under the field's name, what its delta
+functions set the fields to.  Hats: ``Dhat``, ``h0hat``, ``xi0hat`` belong to Delta, h0 and xi^0.
+``average(a, b)`` is the average over the site that a and b live on; sums over identical sites have become
+sizes over D.
 """
 
 from __future__ import annotations
@@ -128,9 +129,7 @@ def site_last() -> dict[str, Basic]:
 
 def f57() -> dict[str, Basic]:
     """The action; ``Z_0`` stands without its logarithm."""
-    layers = Sum(
-        _both(C_h(ell, t, s) * Chat_h(ell, t, s) + C_g(ell, t, s) * Chat_g(ell, t, s)), (ell, 1, L)
-    )
+    layers = Sum(_both(C_h(ell, t, s) * Chat_h(ell, t, s) + C_g(ell, t, s) * Chat_g(ell, t, s)), (ell, 1, L))
     return {
         "S": -_both(C_v(t, s) * Chat_v(t, s) + alpha * C_Delta(t, s) * Chat_Delta(t, s)) / 2
         - nu / 2 * layers
@@ -168,3 +167,8 @@ def f59() -> dict[str, Basic]:
         "R_hr": nu * (R_gu(ell + 1, t, s) + I * average(g(ell + 1, t), xihat(ell + 1, s))),
         "R_gu": nu * (R_hr(ell, t, s) + I * average(h(ell, t), chihat(ell, s))),
     }
+
+
+def f60() -> dict[str, Basic]:
+    """Conjugates at the saddle point."""
+    return {x: S.Zero for x in ("Chat_Delta", "Chat_v", "Chat_h", "Chat_g")}

@@ -2,8 +2,8 @@
 infinite-depth limit (17), (83)-(95).
 
 Functions are called as the engine calls them: ``C_h(ell, t, s)``, cross-layer ``R_hu(ell, k, t, s)``, and in
-layer time ``R_hu(tau, tau_, t, s)``; h^0, C_h^0, R_hr^0, r^0 are ``h0``, ``C_h0``, ``R_h0r0``, ``r0`` with the
-paper's own normalisation of r^0.
+layer time ``R_hu(tau, tau_, t, s)``; h^0, C_h^0, R_hr^0, r^0 are ``h0``, ``C_h0``, ``R_h0r0``, ``r0`` with
+the paper's own normalisation of r^0.
 """
 
 from __future__ import annotations
@@ -71,9 +71,7 @@ def eq73() -> dict[str, Basic]:
 def eq74() -> dict[str, Basic]:
     """The single-site equations."""
     return {
-        "h0": w_star(t)
-        - r0(t)
-        - _past((R_gu(1, t, s) / gamma0 + eta * C_g(1, t, s)) * h0(s)),
+        "h0": w_star(t) - r0(t) - _past((R_gu(1, t, s) / gamma0 + eta * C_g(1, t, s)) * h0(s)),
         "h_1": u(1, t) + _past((R_h0r0(t, s) / (nu * gamma0) + eta * gamma0 * C_h0(t, s)) * g(1, s)),
         "h": h(ell, t)
         + beta * u(ell + 1, t)

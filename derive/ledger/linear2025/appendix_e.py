@@ -1,0 +1,131 @@
+"""Appendix E: structured data, (106)-(111)."""
+
+from __future__ import annotations
+
+from derive.ledger.entry import Entry
+from derive.ledger.linear2025.claims import structured
+from derive.ledger.selfconsistent2023.names import shown_by
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry(
+        source="linear2025",
+        number="106",
+        title="fields for structured data",
+        printed=(
+            r"\boldsymbol{h}^{0}(t) = \frac{1}{B} \boldsymbol{X}(t)^{\top} \boldsymbol{\Delta}(t) , \ "
+            r"\boldsymbol{\Delta}(t) = \boldsymbol{X}(t) \boldsymbol{v}(t) + \sigma "
+            r"\boldsymbol{\epsilon}(t) \\ \boldsymbol{h}^{1}(t) = \boldsymbol{W}^{0}(t) "
+            r"\boldsymbol{h}^{0}(t) , \ \boldsymbol{v}(t) = \boldsymbol{w}^{\star} - \frac{1}{N \gamma_{0}} "
+            r"\boldsymbol{W}^{0}(t)^{\top} \boldsymbol{g}^{1}(t) + \frac{1}{N \gamma_{0}} "
+            r"\boldsymbol{W}^{0}(0)^{\top} \boldsymbol{g}^{1}(0)"
+        ),
+        verdict="definition",
+        why="Definition, centred.",
+    ),
+    Entry(
+        source="linear2025",
+        number="107",
+        title="single-site equations of a mode",
+        printed=(
+            r"h_k^0(t) = u_k^0(t) + \lambda_k v_k(t) , \ \Delta(t) = u_\Delta(t) + \sigma \epsilon(t) , \ "
+            r"u_k^0(t) \sim \mathcal{N}\left(0, \frac{\lambda_k}{B}C_\Delta \delta(t - t')\right) , \ "
+            r"u_\Delta(t) \sim \mathcal{N}(0, C_v) \\ v_k(t) = w_k^* - r_k^0(t) + r_k^0(0) - \sum_{t' < t} "
+            r"\left[\frac{1}{\gamma_0} R_{gu}^1(t, t') + \eta C_g^1(t, t')\right] h_k^0(t') , \ r_k^0(t) "
+            r"\sim \mathcal{N}\left(0, \frac{1}{N\gamma_0^2} C_g^1\right)"
+        ),
+        claim=structured.f107,
+        derived="structured theory, equations of v, h0, Delta",
+        verdict="misprint",
+        why=(
+            "u_Delta needs delta(t - t') like u_k^0. All else is as derived, with eta C_g^1 where (65) and "
+            "(100) have eta gamma0."
+        ),
+        evidence=shown_by("structured:modes"),
+    ),
+    Entry(
+        source="linear2025",
+        number="108",
+        title="correlations as sums over modes",
+        printed=(
+            r"C_v(t,t') = \sum_{k=1}^{\infty} \lambda_k \langle v_k(t)v_k(t') \rangle , C_h^0(t,t') = "
+            r"\sum_{k=1}^{\infty} \langle h_k^0(t)h_k^0(t') \rangle"
+        ),
+        claim=structured.f108,
+        derived="structured theory with sums over modes",
+        verdict="agrees",
+        why="Averages over modes, summed.",
+        evidence=shown_by("structured:modes"),
+    ),
+    Entry(
+        source="linear2025",
+        number="109",
+        title="responses as sums over modes",
+        printed=(
+            r"R_{hr}^{0}(t,t') = \sum_{k=1}^{\infty} \left\langle \frac{\partial h_{k}^{0}(t)}{\partial "
+            r"r_{k}^{0}(t')} \right\rangle , R_{vu}(t,t') = \sum_{k=1}^{\infty} \lambda_{k} \left\langle "
+            r"\frac{\partial v_{k}(t)}{\partial u_{k}^{0}(t')} \right\rangle"
+        ),
+        claim=structured.f109,
+        derived="structured theory with sums over modes",
+        verdict="agrees",
+        why=(
+            "R^0_hr as derived. R_vu, which enters for repeated batches only, is the sum that the theory "
+            "of a fixed batch has."
+        ),
+        evidence=shown_by("isotropic_responses:modes"),
+    ),
+    Entry(
+        source="linear2025",
+        number="110",
+        title="error through the transfer function",
+        printed=(
+            r"v_k(t) = \sum_{t' < t} \mathcal{H}_k(t, t') \left[w_k^{\star} - r_k^0(t') - \sum_{t'' < t'} "
+            r"\left[\gamma_0^{-1} R_{gu}^1(t', t'') + C_g^1(t', t'') \right] u_k^0(t'') \right]"
+        ),
+        claim=structured.f110,
+        derived="transfer function of v in the structured theory",
+        verdict="misprint",
+        why=(
+            "The outer sum must include t' = t, C_g^1 needs its eta as in (111), and centring puts "
+            "r_k^0(t') - r_k^0(0). With the three repaired the derived loss follows exactly; each of them "
+            "matters."
+        ),
+        evidence=shown_by("structured:transfer_functions"),
+    ),
+    Entry(
+        source="linear2025",
+        number="111",
+        title="transfer function of a mode",
+        printed=(
+            r"\mathcal{H}_k(t,t') \equiv \delta(t-t') - \lambda_k \sum_{t'' < t} \left[\gamma_0^{-1} "
+            r"R_{gu}^1(t,t'') + \eta C_g^1(t,t'') \right] \mathcal{H}_k(t'',t')"
+        ),
+        claim=structured.f111,
+        derived="transfer function of v in the structured theory",
+        verdict="agrees",
+        why="The derivative of the equations of v and h^0.",
+        evidence=shown_by("structured:transfer_functions"),
+    ),
+    Entry(
+        source="linear2025",
+        number="111 text",
+        title="equations of the layers, structured data",
+        printed=(
+            r"h^{1}(t) = u^{1}(t) + \sum_{t' < t} \left[\frac{1}{N\gamma_{0}} R_{hr}^{0}(t, t') + \eta "
+            r"\gamma_{0} C_{h}^{0}(t, t') \right] g^{1}(t') , \ u^{1}(t) \sim \mathcal{N}(0, C_{h}^{0}) \\ "
+            r"h^{\ell}(t) = u^{\ell}(t) + \sum_{t' < t} \left[R_{hr}^{\ell-1}(t, t') + \eta \gamma_{0} "
+            r"C_{h}^{\ell-1}(t, t') \right] g^{\ell}(t') , \ u^{\ell}(t) \sim \mathcal{N}(0, "
+            r"C_{h}^{\ell-1}) \\ g^{L}(t) = r^{L}(t) + \eta \gamma_{0} \sum_{t' < t} h^{L}(t') \\ "
+            r"g^{\ell}(t) = r^{\ell}(t) + \sum_{t' < t} \left[R_{gu}^{\ell+1}(t, t') + \eta \gamma_{0} "
+            r"C_{g}^{\ell+1}(t, t') \right] h^{\ell}(t') , \ u^{\ell}(t) \sim \mathcal{N}(0, C_{g}^{\ell+1})"
+        ),
+        claim=structured.f111_text,
+        derived="structured theory, equations of h and g",
+        verdict="wrong",
+        why=(
+            "As (65): sums of R_hr must run over t' <= t. In the last line the noise with covariance "
+            "C_g^{l+1} is r^l, not u^l. R^0_hr(t,t) is minus the sum of the eigenvalues."
+        ),
+        evidence=shown_by("structured:modes"),
+    ),
+)
