@@ -13,6 +13,7 @@ from numerics.commands.common import AsJson, print_json
 
 
 def ledger(
+    source: Annotated[str | None, typer.Argument(help="Of one paper only, such as linear2025.")] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Run the evidence again; exit 1 if any fails.")
     ] = False,
@@ -21,7 +22,10 @@ def ledger(
     """List the ledger of equations."""
     from derive.ledger import entries, render
 
-    rows = list(entries())
+    try:
+        rows = list(entries(source))
+    except LookupError as e:
+        raise typer.BadParameter(str(e.args[0]), param_hint="SOURCE") from e
     results: list[Any] = []
     if check:
         import numerics.verify.evidence

@@ -120,7 +120,11 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     install(
         "numerics.verify.evidence", check=lambda rows: [Evidence(row.number, fake.passed) for row in rows]
     )
-    install("derive.ledger", entries=lambda: (Entry("13", "agrees"), Entry("14", "misprint")), render=listing)
+    install(
+        "derive.ledger",
+        entries=lambda source: (Entry("13", "agrees"), Entry("14", "misprint")),
+        render=listing,
+    )
     return fake
 
 
@@ -408,6 +412,14 @@ def test_the_ledger_is_listed_and_checked(
     fakes.passed = False
     assert run(["ledger", "--check"]) == 1
     assert "0 of 2 pieces of evidence hold" in capsys.readouterr().out
+
+
+def test_one_paper_of_the_ledger(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["ledger", "depth2023", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["entries"]
+    assert {row["source"] for row in listed} == {"depth2023"}
+    assert run(["ledger", "depth2022"]) == 2
+    assert "no such paper" in capsys.readouterr().err
 
 
 def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
