@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from derive.ledger.entry import Entry
+from derive.ledger.selfconsistent2023.claims import nonlinear
 from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
@@ -38,6 +39,7 @@ ENTRIES = (
         derived="path-integral route, sources",
         verdict="agrees",
         why="Right. The labels of the xi factors repeat those of chi; they are meant to be independent.",
+        evidence=shown_by("path_integral:source_convention"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -71,7 +73,28 @@ ENTRIES = (
             "t = 0 the residual xi^ell - W^T g^{ell+1}/sqrt(N) of a finite network vanishes, that with "
             "g^ell does not."
         ),
-        evidence=shown_by("network:initial_fields"),
+        evidence=shown_by("network:initial_fields", "nonlinear_network:initial_fields"),
+    ),
+    Entry(
+        source="selfconsistent2023",
+        number="D.24 text",
+        title="what the fields depend on, and when",
+        printed=(
+            r"\boldsymbol{h}^{\ell}(t) \text{ only depends on } \boldsymbol{\chi}^{\ell}(s) "
+            r"\text{ for } s < t ; \quad "
+            r"\boldsymbol{g}_{\mu}^{\ell}(t) \text{ does not causally depend on } \boldsymbol{\xi}^{\ell}(t)"
+        ),
+        claim=nonlinear.d24_text,
+        derived="response B of the theory at equal times",
+        verdict="wrong",
+        why=(
+            "h^l(t) contains chi^l(t) itself, and g^l(t) = phi'(h^l(t)) z^l(t) both chi^l(t) and xi^l(t). "
+            "What the unit Jacobian needs is that phi(h^l(t)) does not depend on chi^{l+1}(t) (said above "
+            "D.24), nor g^{l+1}(t) on xi^l(t); both hold. But g^{l+1}(t) depends on chi^{l+1}(t) of the "
+            "same instant, hence a response B(t,t) = <phi''(h) z> in steps, a delta function in time under "
+            "flow, unless phi is linear. Networks reject the theory with B for s < t only."
+        ),
+        evidence=shown_by("nonlinear:equal_time_response"),
     ),
     Entry(
         source="selfconsistent2023",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from derive.ledger.entry import Entry
+from derive.ledger.selfconsistent2023.claims import nonlinear
 from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
@@ -285,7 +286,7 @@ ENTRIES = (
             "Stein identity, right where the kernels can be inverted (a transpose is missing on u); the "
             "derivative form holds always."
         ),
-        evidence=shown_by("saddle_point:stein_identity"),
+        evidence=shown_by("saddle_point:stein_identity", "nonlinear:responses_by_parts"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -310,12 +311,13 @@ ENTRIES = (
             r"\left\langle \frac{\delta g_{\mu}^{\ell+1}(t)}{\delta u_{\alpha}^{\ell+1}(s)} "
             r"\right\rangle"
         ),
+        claim=nonlinear.d44,
         derived="single-site equations, order parameters and responses of the theory",
         verdict="agrees",
         why=(
-            "Agrees for linear networks; in the first line z lacks its layer index and in the fourth "
-            "the integral its ds."
+            "Agrees for any activation, with the part of B at equal times kept (see 14); in the first line z "
+            "lacks its layer index and in the fourth the integral its ds."
         ),
-        evidence=shown_by("linear:closure_against_networks"),
+        evidence=shown_by("linear:closure_against_networks", "nonlinear:closure_against_networks"),
     ),
 )

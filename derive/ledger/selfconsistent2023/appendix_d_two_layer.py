@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from derive.ledger.entry import Entry
+from derive.ledger.selfconsistent2023.claims import nonlinear
 from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
@@ -195,12 +196,13 @@ ENTRIES = (
             r"f_{\mu}}{\partial t} = \sum_{\alpha} \left[\Phi_{\mu\alpha}(t, t) + G_{\mu\alpha}(t, t) "
             r"K_{\mu\alpha}^{x} \right] \Delta_{\alpha}(t)"
         ),
+        claim=nonlinear.d21,
         derived="theory of mlp(1)",
         verdict="agrees",
         why=(
-            "The conditioning rule gives the same for L = 1, with G independent of the samples for "
-            "linear networks."
+            "Both routes give the same for L = 1 and any activation (z carries no sample index here, r "
+            "being one number); for linear networks G does not depend on the samples."
         ),
-        evidence=shown_by("two_layer:kernel_equations"),
+        evidence=shown_by("two_layer:kernel_equations", "nonlinear:two_layers"),
     ),
 )

@@ -1,4 +1,4 @@
-"""Appendices O and P: gradient independence (O.1) and the linear expansion (P.1)-(P.5)."""
+"""Appendix P: the linear expansion (P.1)-(P.5)."""
 
 from __future__ import annotations
 
@@ -7,51 +7,6 @@ from derive.ledger.selfconsistent2023.claims import expansion
 from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
-    Entry(
-        source="selfconsistent2023",
-        number="O.1",
-        title="average with an independent backward matrix",
-        printed=(
-            r"\left\langle \exp\left(\frac{i}{\sqrt{N}} \int_{0}^{\infty} dt \left[\sum_{\mu} "
-            r"\hat{\boldsymbol{\chi}}^{\ell+1}(t) \boldsymbol{W}^{\ell}(0) "
-            r"\phi\left(\boldsymbol{h}_{\mu}^{\ell}(t)\right) + \boldsymbol{g}_{\mu}^{\ell+1}(t)^{\top} "
-            r"\tilde{\boldsymbol{W}}^{\ell}(0) \boldsymbol{\xi}_{\mu}^{\ell}(t) \right] \right) "
-            r"\right\rangle \\ = \exp\left(-\frac{1}{2} \sum_{\mu\alpha} \int_{0}^{\infty} dt' "
-            r"\int_{0}^{\infty} ds' \left[\hat{\boldsymbol{\chi}}_{\mu}^{\ell+1}(t) \cdot "
-            r"\hat{\boldsymbol{\chi}}_{\alpha}^{\ell+1}(s) \boldsymbol{\Phi}_{\mu\alpha}^{\ell}(t,s) + "
-            r"\hat{\boldsymbol{\xi}}_{\mu}^{\ell}(t) \cdot \hat{\boldsymbol{\xi}}_{\alpha}^{\ell}(s) "
-            r"G_{\mu\alpha}^{\ell+1}(t,s) \right] \right)"
-        ),
-        derived="gradient independence: mlp(L, tied=False)",
-        verdict="misprint",
-        why=(
-            "The content is right: no cross term, hence A = B = 0. On the left xi must be xi_hat and "
-            "chi_hat lacks its sample index, and on the right the integration variables t', s' do not "
-            "occur in the integrand. Averaging over two matrices for given small vectors shows that "
-            "only xi_hat fits."
-        ),
-        evidence=shown_by("path_integral:independent_backward_average"),
-    ),
-    Entry(
-        source="selfconsistent2023",
-        number="O.1 text",
-        title="independent backward matrices and the ansatz A = B = 0",
-        printed=(
-            r"\boldsymbol{A}^{\ell} = \boldsymbol{B}^{\ell} = 0 \iff \boldsymbol{W}^{\ell}(0), "
-            r"\boldsymbol{W}^{\ell}(0)^{\top} \text{ in the forward and backward pass independent}"
-        ),
-        derived="mlp(L, tied=False): fields with A = B = 0, output f = <g h> / gamma0",
-        verdict="wrong",
-        why=(
-            "Section 5.1 and appendix O call the two equivalent. For the distribution of the fields, given "
-            "the error, they are. For the output they are not: (4) takes every update for a gradient of the "
-            "output, and with independent backward matrices only those of the readout and of the last "
-            "hidden matrix are. At small gamma0 the output then learns at 2 K^x at every depth, where A = "
-            "B = 0 with (4), which is what the paper's curves use, has (L + 1) K^x. Networks trained with "
-            "independent backward matrices decide it for two and three hidden layers."
-        ),
-        evidence=shown_by("independence:output_with_independent_backward"),
-    ),
     Entry(
         source="selfconsistent2023",
         number="P.1",

@@ -1,9 +1,9 @@
-"""Equations (1)-(16) of the main text, as far as they concern linear networks."""
+"""Equations (1)-(16) of the main text."""
 
 from __future__ import annotations
 
 from derive.ledger.entry import Entry
-from derive.ledger.selfconsistent2023.claims import closure, expansion
+from derive.ledger.selfconsistent2023.claims import closure, expansion, nonlinear
 from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
@@ -38,7 +38,7 @@ ENTRIES = (
         derived="backward definitions of the program mlp(L)",
         verdict="agrees",
         why="The chain rule gives it; at the top, z^L = w^L takes the place of the recursion.",
-        evidence=shown_by("network:backward_fields"),
+        evidence=shown_by("network:backward_fields", "nonlinear_network:backward_fields"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -67,9 +67,9 @@ ENTRIES = (
         verdict="agrees",
         why=(
             "Right under flow with K the sum over layers of G^{l+1} Phi^l. It does not survive discrete "
-            "steps, where f = <w h^L>/gamma0 is needed."
+            "steps, where f = <w phi(h^L)>/gamma0 is needed."
         ),
-        evidence=shown_by("network:prediction_velocity"),
+        evidence=shown_by("network:prediction_velocity", "nonlinear_network:tangent_kernel"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -87,7 +87,7 @@ ENTRIES = (
             "= h^{L+1}/gamma. (D.2) and (D.49) carry the factor; without it the velocity in (4) would "
             "be too small by gamma^2. Compare the two on one finite network at several gamma."
         ),
-        evidence=shown_by("network:tangent_kernel_normalisation"),
+        evidence=shown_by("network:tangent_kernel_normalisation", "nonlinear_network:tangent_kernel"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -221,10 +221,14 @@ ENTRIES = (
             r"G^{\ell}_{\mu\alpha}(t,s) - \left\langle g^{\ell}_{\mu}(t) g^{\ell}_{\alpha}(s) "
             r"\right\rangle = 0"
         ),
+        claim=nonlinear.eq12,
         derived="order parameters of the theory",
         verdict="agrees",
-        why="Follows from (9) and (D.32). The second line varies G_hat, as it must; compare (D.33).",
-        evidence=shown_by("saddle_point:action_is_stationary"),
+        why=(
+            "Follows from (9) and (D.32), for any activation. The second line varies G_hat, as it must; "
+            "compare (D.33)."
+        ),
+        evidence=shown_by("saddle_point:action_is_stationary", "nonlinear:closure_against_networks"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -241,13 +245,16 @@ ENTRIES = (
             r"\left[B_{\mu\alpha}^{\ell}(t, s) + \Delta_{\alpha}(s) G_{\mu\alpha}^{\ell+1}(t, s) \right] "
             r"\phi \left(h_{\alpha}^{\ell}(s) \right)"
         ),
+        claim=nonlinear.eq13,
         derived="single-site equations of the theory",
         verdict="agrees",
         why=(
-            "For linear networks the conditioning rule gives the same: the error multiplies the kernels "
-            "only, never A or B. Ends A^0 = B^L = 0. Kernels and loss agree with finite networks."
+            "Both routes give the same for any activation: the error multiplies the kernels only, never A or "
+            "B. Ends A^0 = B^L = 0. If phi is not linear, B has a part at equal times (14), so the integral "
+            "over B goes up to s = t and includes it: in steps B acts for s <= t, A for s < t. Kernels and "
+            "outputs agree with linear and with tanh networks."
         ),
-        evidence=shown_by("linear:closure_against_networks"),
+        evidence=shown_by("linear:closure_against_networks", "nonlinear:closure_against_networks"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -259,13 +266,22 @@ ENTRIES = (
             r", \ B_{\mu\alpha}^{\ell}(t,s) = \gamma_0^{-1} \left\langle \frac{\delta "
             r"g_{\mu}^{\ell+1}(t)}{\delta u_{\alpha}^{\ell+1}(s)} \right\rangle"
         ),
+        claim=nonlinear.eq14,
         derived="responses of the theory",
         verdict="agrees",
         why=(
-            "Right; for linear networks g and r carry no sample index, and the response to r already "
-            "contains the sum over alpha."
+            "Right as functional derivatives, for any activation. B is then no ordinary function: g "
+            "depends on u at the same time through phi'(h), so that gamma0 B contains <phi''(h) z> "
+            "delta(t - s) for equal samples, of order gamma0, which must be kept in (13) in full; the "
+            "text below (D.24) denies it. For linear networks it is absent, g and r carry no sample "
+            "index, and the response to r already contains the sum over alpha."
         ),
-        evidence=shown_by("saddle_point:stein_identity", "linear:closure_against_networks"),
+        evidence=shown_by(
+            "saddle_point:stein_identity",
+            "linear:closure_against_networks",
+            "nonlinear:equal_time_response",
+            "nonlinear:responses_by_parts",
+        ),
     ),
     Entry(
         source="selfconsistent2023",
