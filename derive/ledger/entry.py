@@ -12,7 +12,7 @@ from sympy import Basic
 Claim = Callable[[], Mapping[str, Basic]]
 
 VERDICTS = ("agrees", "misprint", "wrong", "definition", "convention")
-"""agrees: correct as printed, for linear networks.  misprint: the surrounding equations use the right thing.
+"""agrees: correct as printed.  misprint: the surrounding equations use the right thing.
 wrong: the statement is false and meant as printed.  definition, convention: nothing to derive."""
 
 _NEED_EVIDENCE = ("misprint", "wrong")

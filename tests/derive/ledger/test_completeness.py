@@ -10,13 +10,15 @@ import pytest
 from derive.ledger import VERDICTS, Entry, entries, find
 
 SOURCE = "selfconsistent2023"
+LAST = {"G": 6, "H": 3, "I": 5, "J": 2, "K": 23, "L": 3, "M": 8, "N": 10, "O": 1}
 REQUIRED = (
     [str(k) for k in range(1, 17)]
-    + [f"D.{k}" for k in range(1, 45)]
+    + [f"D.{k}" for k in range(1, 56)]
+    + ["E.1", "E.2"]
     + [f"F.{k}" for k in range(1, 17)]
-    + ["O.1"]
+    + [f"{appendix}.{k}" for appendix, last in LAST.items() for k in range(1, last + 1)]
     + [f"P.{k}" for k in range(1, 6)]
-    + ["Table 1"]
+    + ["Table 1", "Table N1"]
 )
 ALL = entries(SOURCE)
 
