@@ -39,8 +39,8 @@ class Arranged:
         """A derivative of an activation at its argument."""
         raise NotImplementedError
 
-    def rate(self, variable: str, body: str) -> str:
-        """A derivative in time."""
+    def rate(self, variable: str, body: str, partial: bool = False) -> str:
+        """A derivative in time, or in one of several variables."""
         raise NotImplementedError
 
     # -- equations and terms ---------------------------------------------------------------------------
@@ -105,9 +105,11 @@ class Arranged:
     def _print_Derivative(self, expr: Derivative) -> str:
         if (slope := self.activation_slope(expr)) is not None:
             return self.dotted(*slope)
-        if len(expr.variables) == 1 and isinstance(expr.variables[0], Symbol):
+        several = isinstance(expr.expr, AppliedUndef) and len(expr.expr.args) > 1
+        several = several and self.names.is_activation(expr.expr)
+        if len(expr.variables) == 1 and (several or isinstance(expr.variables[0], Symbol)):
             body = self.parenthesize(expr.expr, PRECEDENCE["Mul"], strict=True)  # type: ignore[attr-defined]
-            return self.rate(self._print(expr.variables[0]), body)  # type: ignore[attr-defined]
+            return self.rate(self._print(expr.variables[0]), body, several)  # type: ignore[attr-defined]
         return str(super()._print_Derivative(expr))  # type: ignore[misc]
 
     def _print_Subs(self, expr: Subs) -> str:

@@ -27,7 +27,7 @@ class PaperLatex(Arranged, LatexPrinter):
     open_average, close_average = r"\left\langle ", r" \right\rangle"
 
     def __init__(self, names: Notation) -> None:
-        super().__init__()
+        super().__init__({"inv_trig_style": "full"})
         self.names = names
 
     def _print_Symbol(self, expr: Symbol, style: str = "plain") -> str:
@@ -65,8 +65,9 @@ class PaperLatex(Arranged, LatexPrinter):
         mark = f"{DOTS[order]}{{{base}}}" if order in DOTS else f"{base}^{{({order})}}"
         return f"{mark}({self._print(atom.args[0])})"
 
-    def rate(self, variable: str, body: str) -> str:
-        return rf"\frac{{d}}{{d{variable}}} {body}"
+    def rate(self, variable: str, body: str, partial: bool = False) -> str:
+        d = r"\partial " if partial else "d"
+        return rf"\frac{{{d.strip()}}}{{{d}{variable}}} {body}"
 
     def _print_Pow(self, expr: Pow) -> str:
         negative = expr.exp.is_Rational and expr.exp.is_negative

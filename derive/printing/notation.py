@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from derive.meanfield.theory import Equation, OrderParameter, Source, Theory
     from derive.program.expressions import IndexRange
 
-PAPERS: Mapping[str, str] = {"K": r"K^{\mathrm{NTK}}"}
+PAPERS: Mapping[str, str] = {"K": r"K^{\mathrm{NTK}}", "eps": r"\epsilon"}
 """The notation of selfconsistent2023, where it is not the name itself: name -> LaTeX."""
 
 NOTATIONS: Mapping[str, Mapping[str, str]] = {"papers": PAPERS, "plain": {}}
@@ -79,7 +79,11 @@ class Notation:
         return Name(base, upper=mark) if name in self.kernels else Name(base, lower=mark)
 
     def _mark(self, tail: str) -> str:
-        """A mark such as ``phiu``, split into the names that the theory knows, or else one word."""
+        """A mark such as ``phi_r_W``, word by word: TeX refuses several underscores in a row."""
+        return " ".join(map(self._word, filter(None, tail.split("_"))))
+
+    def _word(self, tail: str) -> str:
+        """A word such as ``phiu``, split into the names that the theory knows, or else as it is."""
         known = sorted({*self.random, *self.activations, *self.roles}, key=len, reverse=True)
         pieces, rest = [], tail
         while rest:

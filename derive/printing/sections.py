@@ -11,7 +11,7 @@ from sympy import Eq, Expr, S, Symbol, sympify
 
 from derive.meanfield.families import Families, families
 from derive.meanfield.theory import Equation, OrderParameter, Source, Theory
-from derive.printing.layout import ordered
+from derive.printing.layout import ordered as in_order
 from derive.program.expressions import IndexRange, ell
 
 Show = Literal["single-site", "order-parameters", "responses", "action", "saddle-point", "all"]
@@ -53,6 +53,13 @@ class View:
         return families(self.theory)
 
     @cached_property
+    def ordered(self) -> frozenset[Symbol]:
+        """The indices that ordered fields are run through."""
+        fields = {x.name for x in self.theory.program.fields if x.ordered}
+        own = [d for d in self.theory.program.definitions if str(d.lhs.func) in fields]
+        return frozenset(r.index for d in own for r in d.ranges if d.lhs.args[0].has(r.index))
+
+    @cached_property
     def route(self) -> Any:
         """The path-integral derivation of the same program."""
         from derive.meanfield.path_integral import path_integral
@@ -76,11 +83,13 @@ class View:
 
     def sources(self) -> Section:
         """The Gaussian sources with their covariances."""
-        return Section("Gaussian sources", tuple(map(_source, self.families.sources)))
+        return Section("Gaussian sources", tuple(_source(u, self.ordered) for u in self.families.sources))
 
     def process(self) -> Section:
         """The single-site equations."""
-        return Section("Single-site process", tuple(map(_equation, self.families.equations)))
+        return Section(
+            "Single-site process", tuple(_equation(e, self.ordered) for e in self.families.equations)
+        )
 
     def outputs(self) -> Section:
         """The deterministic numbers that a step recomputes."""
@@ -88,11 +97,15 @@ class View:
 
     def correlations(self) -> Section:
         """Correlation functions."""
-        return Section("Order parameters", tuple(map(_parameter, self.theory.correlations())))
+        return Section(
+            "Order parameters", tuple(_parameter(q, self.ordered) for q in self.theory.correlations())
+        )
 
     def responses(self) -> Section:
         """Response functions."""
-        return Section("Response functions", tuple(map(_parameter, self.theory.responses())))
+        return Section(
+            "Response functions", tuple(_parameter(q, self.ordered) for q in self.theory.responses())
+        )
 
     def observables(self) -> Section:
         """What else follows, such as the tangent kernel."""
@@ -115,8 +128,9 @@ class View:
         return Section("Saddle point", tuple(_anything(self.route.saddle_point, "0")))
 
 
-def _layers(ranges: Iterable[IndexRange]) -> IndexRange | None:
-    return next((r for r in ranges if r.index == ell), None)
+def _layers(ranges: Iterable[IndexRange], ordered: frozenset[Symbol] = frozenset()) -> IndexRange | None:
+    """The range of layers, or of what takes their place in a network that is tied over depth."""
+    return next((r for r in ranges if r.index == ell or r.index in ordered), None)
 
 
 def _at_single(entry: Entry) -> Entry:
@@ -124,30 +138,30 @@ def _at_single(entry: Entry) -> Entry:
     r = entry.layers
     if r is None or r.lower != r.upper:
         return entry
-    lhs = tuple(x if isinstance(x, str) else x.subs(ell, r.lower) for x in entry.lhs)
-    return Entry(lhs, tuple(x.subs(ell, r.lower) for x in entry.terms), None, entry.process, entry.causal)
+    lhs = tuple(x if isinstance(x, str) else x.subs(r.index, r.lower) for x in entry.lhs)
+    return Entry(lhs, tuple(x.subs(r.index, r.lower) for x in entry.terms), None, entry.process, entry.causal)
 
 
-def _equation(e: Equation) -> Entry:
+def _equation(e: Equation, ordered: frozenset[Symbol] = frozenset()) -> Entry:
     terms = [x.expr for x in e.terms]
     if len(terms) == 1:
         terms = list(terms[0].as_ordered_terms()) if terms[0].is_Add else terms
     if all(x.kind == "definition" for x in e.terms):
-        terms = ordered(terms)
-    return _at_single(Entry((e.lhs,), tuple(terms), _layers(e.ranges)))
+        terms = in_order(terms)
+    return _at_single(Entry((e.lhs,), tuple(terms), _layers(e.ranges, ordered)))
 
 
-def _parameter(q: OrderParameter) -> Entry:
-    return _at_single(Entry((q.symbol,), (q.definition,), _layers(q.ranges), causal=q.causal))
+def _parameter(q: OrderParameter, ordered: frozenset[Symbol] = frozenset()) -> Entry:
+    return _at_single(Entry((q.symbol,), (q.definition,), _layers(q.ranges, ordered), causal=q.causal))
 
 
-def _source(u: Source) -> Entry:
+def _source(u: Source, ordered: frozenset[Symbol] = frozenset()) -> Entry:
     terms = (sympify(u.covariance),)
     if u.symbol.func == u.partner.func:
-        return _at_single(Entry((u.symbol,), terms, _layers(u.ranges), process=True))
+        return _at_single(Entry((u.symbol,), terms, _layers(u.ranges, ordered), process=True))
     from derive.meanfield.averages import Average
 
-    return _at_single(Entry((Average(u.symbol * u.partner),), terms, _layers(u.ranges)))
+    return _at_single(Entry((Average(u.symbol * u.partner),), terms, _layers(u.ranges, ordered)))
 
 
 def _anything(x: Any, name: Expr | str) -> Iterator[Entry]:
@@ -169,7 +183,7 @@ def _anything(x: Any, name: Expr | str) -> Iterator[Entry]:
 
 
 def _addends(e: Expr) -> tuple[Expr, ...]:
-    return tuple(ordered(list(e.as_ordered_terms()))) if e.is_Add else (e,)
+    return tuple(in_order(list(e.as_ordered_terms()))) if e.is_Add else (e,)
 
 
 __all__ = ["SHOW", "Entry", "Section", "Show", "View"]

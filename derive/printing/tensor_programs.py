@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from unicodedata import normalize
 
-from sympy import Add, Eq, Expr, Function, Integral, Mul, Sum, sympify
+from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Integral, Mul, Pow, Sum, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.applications import Application, Parameter, Reading, read
@@ -244,7 +244,11 @@ class _Translation:
                 whole = pattern.subs(values, simultaneous=True)
                 return name.subs(values, simultaneous=True) if x == whole else x
 
-            e = e.replace(lambda x, p=pattern: isinstance(x, Expr) and x.func == p.func, called)
+            slopes = {d: Dummy() for d in e.atoms(Derivative) if d.expr.func == pattern.func}
+            e = e.xreplace(slopes).replace(
+                lambda x, p=pattern: isinstance(x, Expr) and x.func == p.func, called
+            )
+            e = e.xreplace({slot: d for d, slot in slopes.items()})  # the slope of phi is not that of x
         return e
 
 
@@ -272,6 +276,16 @@ def _divided(e: Expr, by: Expr) -> Expr:
 
 class _Latex(PaperLatex):
     style = "Z"
+
+    def parenthesize(self, item: Expr, level: int, *args: Any, **kwargs: Any) -> str:
+        if isinstance(item, Z | Hat | Dot):  # SymPy goes by class names, and takes Dot for a scalar product
+            return str(self._print(item))
+        return str(super().parenthesize(item, level, *args, **kwargs))
+
+    def _print_Pow(self, expr: Pow) -> str:
+        if isinstance(expr.base, Z | Hat | Dot):  # two exponents side by side are an error in TeX
+            return rf"\left({self._print(expr.base)}\right)^{{{self._print(expr.exp)}}}"
+        return super()._print_Pow(expr)
 
     def _print_Z(self, e: Z) -> str:
         return self._of("", self._print(e.args[0]))

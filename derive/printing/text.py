@@ -86,8 +86,9 @@ class PaperText(Arranged, StrPrinter):
         mark = DOTS.get(order, f"^({order})")
         return f"{self.base(str(atom.func))}{mark}({self._print(atom.args[0])})"
 
-    def rate(self, variable: str, body: str) -> str:
-        return f"d/d{variable} {body}"
+    def rate(self, variable: str, body: str, partial: bool = False) -> str:
+        d = "∂" if partial else "d"
+        return f"{d}/{d}{variable} {body}"
 
     def _print_Response(self, expr: Any) -> str:
         return f"δ{self._print(expr.args[0])}/δ{self._print(expr.args[1])}"

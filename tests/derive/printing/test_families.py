@@ -8,7 +8,8 @@ from sympy import Function, Integer
 from derive.meanfield import mean_field
 from derive.meanfield.families import families, merge_families
 from derive.meanfield.reductions.projection import error_projected
-from derive.program import L, Outer, Program, ell, mlp
+from derive.printing import render
+from derive.program import L, Outer, Program, ell, mlp, recurrent
 from derive.program.training import TrainedMatrix
 
 
@@ -106,3 +107,11 @@ def _nonzero(e):
 def test_theory_without_layers_is_left_alone():
     theory = mean_field(mlp(1))
     assert merge_families(theory) == (theory.equations, ())
+
+
+def test_weights_tied_over_depth_say_where_their_equations_hold():
+    text = render(mean_field(recurrent(L, Function("phi"))), "single-site", "latex")
+    rows = [row for row in text.splitlines() if "&=" in row and "k" in row.split("&=")[0]]
+    assert rows
+    assert all(r"k = 1,\dots,L-1" in row for row in rows)
+    assert "_r_" not in text

@@ -155,3 +155,14 @@ def test_a_theory_without_responses_has_no_dots_and_none_is_lost(program):
 def test_what_cannot_be_printed_is_refused(wrong):
     with pytest.raises(ValueError, match="must be"):
         tensor_program(mean_field(mlp(1))).render(**wrong)
+
+
+def test_no_exponent_stands_on_an_exponent():
+    """TeX refuses ``Z^{w}^{2}``, and SymPy takes a class called Dot for a scalar product to be bracketed."""
+    text = tensor_program(mean_field(one_pass()), NAMES).render("latex")
+    assert r"\left(Z^{w}\right)^{2}" in text
+    assert r"\left(\dot" not in text
+
+
+def test_a_slope_is_not_that_of_the_renamed_vector():
+    assert r"\dot{\phi}(h^{\ell}(t))" in tensor_program(mean_field(one_pass()), NAMES).render("latex")
