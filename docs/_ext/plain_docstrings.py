@@ -1,6 +1,6 @@
 """Docstrings of this project are plain text: what reStructuredText would read as markup is escaped.
 
-Doctests, and code in double or single backticks, stay what they are.
+Doctests, lists and code in double or single backticks, also across lines, stay what they are.
 """
 
 from __future__ import annotations
@@ -15,27 +15,37 @@ MARKUP = re.compile(r"([*|]|(?<=\w)_(?=\W|$))")
 def process(_app: Any, _what: str, _name: str, _obj: object, _options: object, lines: list[str]) -> None:
     """Escapes in place; indented paragraphs become literal blocks; every doctest gets its blank lines."""
     done: list[str] = []
+    plain: list[str] = []  # lines of a paragraph or list, escaped together
     doctest = False
+
+    def finish() -> None:
+        done.extend(escaped("\n".join(plain)).split("\n") if plain else [])
+        plain.clear()
+
     for line in lines:
         begins = line.lstrip().startswith(">>>")
+        item = bool(plain) and any(x.startswith("- ") for x in plain)
+        if doctest or begins or not line.strip() or (line.startswith(" ") and not item):
+            finish()
         if begins and not doctest and done and done[-1].strip():
             done.append("")
         doctest = begins or (doctest and bool(line.strip()))
-        if doctest:
+        if doctest or not line.strip():
             done.append(line)
-        elif line.startswith(" ") and line.strip():
+        elif line.startswith(" ") and not item:
             done.append("| " + escaped(line.strip()))  # a line block keeps the lines
         else:
-            if done and done[-1].startswith("| ") and line.strip():
+            if done and done[-1].startswith("| ") and not plain:
                 done.append("")
-            done.append(escaped(line))
+            plain.append(line)
+    finish()
     lines[:] = _separated(done)
 
 
-def escaped(line: str) -> str:
-    """The line with markup escaped outside code."""
+def escaped(text: str) -> str:
+    """The text with markup escaped outside code."""
     return "".join(
-        part if index % 2 else MARKUP.sub(r"\\\1", part) for index, part in enumerate(CODE.split(line))
+        part if index % 2 else MARKUP.sub(r"\\\1", part) for index, part in enumerate(CODE.split(text))
     )
 
 
