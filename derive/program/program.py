@@ -118,6 +118,8 @@ class Program:
         Raises :class:`ProgramError` when its fields live on different ones.
         """
         found: dict[tuple[str, Expr | None], Population] = {}
+        for own in (v for v in map(parameter, self.vectors) if v.uses(vector)):
+            found[(own.population.name, own.population.site)] = own.population
         for atom in sorted(vector.atoms(AppliedUndef), key=str):
             name = str(atom.func)
             if (x := self.field_of(name)) is not None:
