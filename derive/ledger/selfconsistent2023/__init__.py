@@ -1,4 +1,4 @@
-"""Bordelon & Pehlevan, J. Stat. Mech. (2023) 114009: main text and appendices D, F, O, P.1.
+"""Bordelon & Pehlevan, J. Stat. Mech. (2023) 114009: main text and appendices.
 
 ``printed`` follows the text of the paper with its slips.  Three marks of the text extraction are repaired:
 displays over several lines are joined by ``\\\\`` without alignment marks, (D.29) ends without an unmatched
@@ -15,9 +15,21 @@ from derive.ledger.selfconsistent2023 import (
     appendix_d_saddle,
     appendix_d_setup,
     appendix_d_two_layer,
+    appendix_d_widths,
+    appendix_e2,
     appendix_f_closure,
     appendix_f_two_layer,
     appendix_f_whitened,
+    appendix_g,
+    appendix_h,
+    appendix_i,
+    appendix_j,
+    appendix_k,
+    appendix_k_equilibrium,
+    appendix_l,
+    appendix_m,
+    appendix_n,
+    appendix_o,
     appendix_op,
     main_text,
     table_1,
@@ -30,9 +42,21 @@ ENTRIES: tuple[Entry, ...] = (
     + appendix_d_two_layer.ENTRIES
     + appendix_d_average.ENTRIES
     + appendix_d_saddle.ENTRIES
+    + appendix_d_widths.ENTRIES
+    + appendix_e2.ENTRIES
     + appendix_f_closure.ENTRIES
     + appendix_f_two_layer.ENTRIES
     + appendix_f_whitened.ENTRIES
+    + appendix_g.ENTRIES
+    + appendix_h.ENTRIES
+    + appendix_i.ENTRIES
+    + appendix_j.ENTRIES
+    + appendix_k.ENTRIES
+    + appendix_k_equilibrium.ENTRIES
+    + appendix_l.ENTRIES
+    + appendix_m.ENTRIES
+    + appendix_n.ENTRIES
+    + appendix_o.ENTRIES
     + appendix_op.ENTRIES
 )
 

@@ -1,15 +1,16 @@
 """One hidden layer as a Markov process at each unit, and the equation of its joint density (eq. E.2, K.3).
 
 When the inputs are fixed and weights forget exponentially, the integral equations of a unit are stochastic
-differential equations: memory kernels and source covariances say at which rate a field relaxes, which noise it
-meets and which drift the updates give it.  The density of all units then obeys a continuity equation, or with
-noise a Fokker-Planck equation, and averages obey Ito's rule.
+differential equations: memory kernels and source covariances say at which rate a field relaxes, which noise
+it meets and which drift the updates give it.  The density of all units then obeys a continuity equation, or
+with noise a Fokker-Planck equation, and averages obey Ito's rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import product
 
 from sympy import (
     Add,
@@ -34,15 +35,15 @@ from derive.meanfield.path_integral.functional import functional_derivative
 from derive.meanfield.reductions.contraction import primed_free, tidy_sums
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.meanfield.theory import Equation, Source, Theory
-from derive.program.expressions import IndexRange, P, mu, s, t
+from derive.program.expressions import IndexRange, P, s, t
 
 
 @dataclass(frozen=True)
 class Flow:
     """``dx = velocity dt + noise``, with ``<noise noise> = diffusion dt``, for one kind of field.
 
-    ``field`` is written at the time t, without an index on which nothing depends; ``diffusion`` is the covariance
-    rate with ``partner``, ``start`` the covariance at time 0 with it.
+    ``field`` is written at the time t, without an index on which nothing depends; ``diffusion`` is the
+    covariance rate with ``partner``, ``start`` the covariance at time 0 with it.
     """
 
     field: AppliedUndef
@@ -80,7 +81,7 @@ class SingleSite:
         """``d<body>/dt`` by Ito's rule, for a ``body`` made of fields at the time t.
 
         >>> from derive.meanfield import mean_field
-        >>> from derive.program import alpha, mlp
+        >>> from derive.program import alpha, mlp, mu
         >>> h = Function("h")
         >>> site = single_site(mean_field(mlp(1, rule="flow")))
         >>> print(site.moment_rate(h(1, mu, t) * h(1, alpha, t)))
@@ -128,7 +129,8 @@ class SingleSite:
         >>> from derive.meanfield import mean_field
         >>> from derive.program import mlp
         >>> print(single_site(mean_field(mlp(1, rule="flow"))).drift_pde(1).rhs)
-        -g*gamma0*Delta(1, t)*K_x(1, 1)*Derivative(p(h1, g, t), h1) - gamma0*h1*Delta(1, t)*Derivative(p(h1, g, t), g)
+        -g*gamma0*Delta(1, t)*K_x(1, 1)*Derivative(p(h1, g, t), h1) - gamma0*h1*Delta(1, t)*Derivative(p(h1,
+        g, t), g)
         """
         return _density(self, samples)
 
@@ -336,28 +338,29 @@ def _density(site: SingleSite, samples: int | None) -> Eq:
 
 def _explicit(site: SingleSite, samples: int) -> Eq:
     """The same for a number of samples, as a continuity equation that SymPy's ``diff`` expands."""
-
-    def spelled(e: Expr, at: int | None = None) -> Expr:
-        e = e.subs(P, samples).doit()
-        e = e if at is None else e.xreplace({mu: sympify(at)})
-        here = {a: _spelled(a) for a in e.atoms(AppliedUndef) if str(a.func) in kinds}
-        return e.xreplace(here)
-
     kinds = {str(x.field.func) for x in site.flows}
-    coordinates: list[tuple[Flow, int | None, Symbol]] = []
+
+    def spelled(e: Expr, at: Mapping[Expr, Expr]) -> Expr:
+        e = e.subs(P, samples).doit().xreplace(dict(at))
+        return e.xreplace({a: _spelled(a) for a in e.atoms(AppliedUndef) if str(a.func) in kinds})
+
+    coordinates: list[tuple[Flow, dict[Expr, Expr], Symbol]] = []
     for x in site.flows:
-        point = _coordinate(x.field)
-        runs = range(1, samples + 1) if isinstance(point, AppliedUndef) else [None]
-        coordinates += [(x, k, _spelled(x.field.xreplace({mu: sympify(k)}) if k else x.field)) for k in runs]
+        uppers = [r.upper.subs(P, samples) for r in x.ranges]
+        if not all(n.is_Integer for n in uppers):
+            raise NotApplicable(f"the indices of {x.field} run to {uppers}: give the program numbers")
+        for at in product(*[range(int(r.lower), int(n) + 1) for r, n in zip(x.ranges, uppers, strict=True)]):
+            names = {r.index: sympify(k) for r, k in zip(x.ranges, at, strict=True)}
+            coordinates.append((x, names, _spelled(x.field.xreplace(names))))
     p = Function("p")(*[q for *_, q in coordinates], t)
     total = S.Zero
-    for x, k, q in coordinates:
-        total -= (spelled(site.unfolded(x.velocity), k) * p).diff(q)
-        for y, j, r in coordinates:
-            if y is not x or x.diffusion == 0:
-                continue
-            names = {mu: sympify(k), primed(mu): sympify(j)} if k else {}
-            total += (x.diffusion.xreplace(names) / 2 * p).diff(q, r)
+    for x, here, q in coordinates:
+        total -= (spelled(site.unfolded(x.velocity), here) * p).diff(q)
+        other = _names(x.field, x.partner)
+        for y, there, r in coordinates:
+            if y is x and x.diffusion != 0:
+                names = {**here, **{other[k]: v for k, v in there.items()}}
+                total += (x.diffusion.xreplace(names) / 2 * p).diff(q, r)
     return Eq(Derivative(p, t), total.expand(), evaluate=False)
 
 

@@ -1,10 +1,10 @@
 """Networks at equilibrium: weights drawn from the Gibbs distribution of Langevin dynamics (selfconsistent2023
 K.17-K.23).
 
-The weights have density ``exp(-b (gamma^2 loss + decay |theta|^2 / 2))``, a Gaussian prior times a likelihood.
-Integrating them out layer by layer leaves an action of kernels, outputs and their conjugates, N times a number of
-order one, whose saddle point is found by differentiation.  Time plays no part, so nothing here uses a dynamical
-theory; that long Langevin dynamics ends here is a statement to be checked.
+The weights have density ``exp(-b (gamma^2 loss + decay |theta|^2 / 2))``, a Gaussian prior times a
+likelihood. Integrating them out layer by layer leaves an action of kernels, outputs and their conjugates, N
+times a number of order one, whose saddle point is found by differentiation.  Time plays no part, so nothing
+here uses a dynamical theory; that long Langevin dynamics ends here is a statement to be checked.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Equilibrium:
     """The action per unit of width, and its stationary point, for a chain of ``depth`` hidden layers.
 
     ``inverse_temperature`` is b and ``prior`` the variance of a weight without data (in units of that at
-    initialisation).  ``algebra`` and ``exponent``, at layer ell, make up the action; ``fhat``, ``Phihat`` and ``hhat``
-    are conjugate variables, on the imaginary axis.
+    initialisation).  ``algebra`` and ``exponent``, at layer ell, make up the action; ``fhat``, ``Phihat`` and
+    ``hhat`` are conjugate variables, on the imaginary axis.
     """
 
     depth: Expr
@@ -78,8 +78,8 @@ class Equilibrium:
         """The exponent of one unit of layer ell: constraint, averaged weights, conjugate of the kernel.
 
         ``Phi(0, mu, alpha)`` is the kernel of the inputs.  The weights come in as half the second cumulant of
-        ``-i hhat . W phi``: W_ij multiplies ``-i sum_mu hhat_i phi_j`` and has variance prior/N, and the sum over j
-        is N times the kernel below.
+        ``-i hhat . W phi``: W_ij multiplies ``-i sum_mu hhat_i phi_j`` and has variance prior/N, and the sum
+        over j is N times the kernel below.
         """
         hats, features = ([x(ell, i) for i in (mu, alpha)] for x in (hhat, self.feature))
         averaged = self.prior * _HALF * (-I) ** 2 * Sum(hats[0] * hats[1] * Phi(ell - 1, mu, alpha), *_PAIR)
@@ -90,7 +90,7 @@ class Equilibrium:
     def algebra(self) -> Expr:
         """The action without the single-site integrals."""
         heated = -self.inverse_temperature * self.strength * self.scale**2 * Sum(loss(f(mu), y(mu)), _PAIR[0])
-        # delta(f - w . phi/(scale N)) with conjugate N scale fhat; the readout averaged like the other weights
+        # delta(f - w . phi/(scale N)) with conjugate N scale fhat; the readout averaged like other weights
         outputs = -self.scale * Sum(fhat(mu) * f(mu), _PAIR[0])
         readout = self.prior * _HALF * Sum(fhat(mu) * fhat(alpha) * Phi(self.depth, mu, alpha), *_PAIR)
         kernels = Sum(_HALF * Phi(ell, mu, alpha) * Phihat(ell, mu, alpha), *_PAIR, (ell, 1, self.depth))
@@ -129,8 +129,8 @@ class Equilibrium:
 
     @cached_property
     def solved(self) -> dict[str, Eq]:
-        """The same, solved: conjugate output, output, kernels and their conjugates (K.20-K.22), with ``Delta =
-        -loss'``."""
+        """The same, solved: conjugate output, output, kernels and their conjugates (K.20-K.22), with ``Delta
+        = -loss'``."""
         c = {k: self._with_errors(v) for k, v in self.conditions.items()}
         hat = _isolate(c["f"], fhat(mu))
         put = {fhat(mu): hat, fhat(alpha): hat.xreplace({mu: alpha})}
@@ -138,7 +138,9 @@ class Equilibrium:
             fhat(mu): hat,
             f(mu): tidy_sums(_isolate(c["fhat"], f(mu)).xreplace(put)),
             Phi(ell, mu, alpha): _isolate(c["Phihat"], Phi(ell, mu, alpha)),
-            Phihat(self.depth, mu, alpha): _isolate(c["Phi_last"], Phihat(self.depth, mu, alpha)).xreplace(put),
+            Phihat(self.depth, mu, alpha): _isolate(c["Phi_last"], Phihat(self.depth, mu, alpha)).xreplace(
+                put
+            ),
         }
         if not (self.depth - 2).is_negative:
             found[Phihat(ell, mu, alpha)] = _isolate(c["Phi"], Phihat(ell, mu, alpha))
@@ -190,21 +192,25 @@ class Equilibrium:
                 numbers[Phi(ell - 1, i, j)] = Symbol(f"Phi{low}{high}", real=True)
                 numbers[Phihat(ell, i, j)] = Symbol(f"Phihat{low}{high}", real=True)
         e = self.exponent.subs(P, samples).doit().subs(numbers)
-        top = solve([e.diff(x) for x in hats], hats, dict=True)[0]  # a Gaussian integral is its exponent's extremum
+        top = solve([e.diff(x) for x in hats], hats, dict=True)[
+            0
+        ]  # a Gaussian integral is its exponent's extremum
         return simplify(e.subs(top))
-
 
     def linear_saddle(self) -> tuple[Eq, ...]:
         """Closed equations for a linear network of integer depth, one sample and the square loss.
 
-        Unknowns are ``f`` and ``Phi1 .. PhiL``; the kernel of the input is ``K``, the target ``y``.  Each layer is
-        Gaussian, with the inverse of minus the second derivative of its log density as variance.
+        Unknowns are ``f`` and ``Phi1 .. PhiL``; the kernel of the input is ``K``, the target ``y``.  Each
+        layer is Gaussian, with the inverse of minus the second derivative of its log density as variance.
         """
         if self.phi != self.field or not isinstance(self.depth, Integer):
             raise NotApplicable("closed equations need a linear network with a number of layers")
         depth = int(self.depth)
         out, target = Symbol("f", real=True), Symbol("y", real=True)
-        kernels = [Symbol("K", positive=True), *(Symbol(f"Phi{n}", positive=True) for n in range(1, depth + 1))]
+        kernels = [
+            Symbol("K", positive=True),
+            *(Symbol(f"Phi{n}", positive=True) for n in range(1, depth + 1)),
+        ]
         error = {Delta(mu): target - out, Delta(alpha): target - out}
         log_density, h1 = self.density(1), Symbol("h1", real=True)
         value = self.solved["f"].rhs.subs(P, 1).doit().subs({mu: 1, Delta(1): target - out})
@@ -230,7 +236,8 @@ def equilibrium(program: Program) -> Equilibrium:
 
     >>> from derive.program import mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
-    >>> rest = equilibrium(mlp(activation=Function("phi"), rule="flow", weight_decay=lam/beta, temperature=1/beta))
+    >>> rule = {"rule": "flow", "weight_decay": lam / beta, "temperature": 1 / beta}
+    >>> rest = equilibrium(mlp(activation=Function("phi"), **rule))
     >>> print(rest.prior, rest.inverse_temperature, "|", rest.solved["f"].rhs)
     1/lam beta | beta*Sum(Delta(alpha)*Phi(L, mu, alpha), (alpha, 1, P))/lam
     >>> print(rest.solved["Phihat_last"].rhs, "|", rest.conjugate_kernel)
@@ -241,7 +248,9 @@ def equilibrium(program: Program) -> Equilibrium:
         raise NotApplicable("weights have an equilibrium when they both decay and diffuse")
     if any(w.rule != program.rule for w in program.trained()):
         raise NotApplicable("weights of different variances have different priors")
-    if any(parameter(v).variance != 1 for v in program.vectors) or any(gaussian(m).variance != 1 for m in program.matrices):
+    if any(parameter(v).variance != 1 for v in program.vectors) or any(
+        gaussian(m).variance != 1 for m in program.matrices
+    ):
         raise NotApplicable("weights must start with unit variance")
     chain = Chain(program)
     return Equilibrium(
@@ -271,7 +280,9 @@ def _symmetric(e: Expr) -> Expr:
         site, a, b = x.args
         return x.func(site, b, a) if b == mu else x
 
-    return tidy_sums(e.replace(lambda x: isinstance(x, AppliedUndef) and x.func in (Phi, Phihat), turned).expand())
+    return tidy_sums(
+        e.replace(lambda x: isinstance(x, AppliedUndef) and x.func in (Phi, Phihat), turned).expand()
+    )
 
 
 __all__ = ["Equilibrium", "equilibrium"]

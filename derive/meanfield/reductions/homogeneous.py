@@ -1,9 +1,9 @@
 """Networks that are homogeneous in their weights, trained with weight decay (selfconsistent2023 J.1).
 
 If ``f(c theta) = c^kappa f(theta)`` then decay takes ``lambda kappa f`` away from the output, whatever the
-features do, and the output comes to rest at kernel ridge regression with the final tangent kernel.  The degree
-kappa is found from a program by sending every weight to ``c`` times itself and following the powers of c
-through its definitions.
+features do, and the output comes to rest at kernel ridge regression with the final tangent kernel.  The
+degree kappa is found from a program by sending every weight to ``c`` times itself and following the powers of
+c through its definitions.
 """
 
 from __future__ import annotations
@@ -15,15 +15,9 @@ from typing import Any
 
 from sympy import (
     Add,
-    Derivative,
     Dummy,
-    Eq,
     Expr,
     Function,
-    Identity,
-    KroneckerDelta,
-    MatrixSymbol,
-    Mul,
     S,
     Sum,
     factor,
@@ -32,17 +26,12 @@ from sympy import (
     simplify,
     sympify,
 )
-from sympy.core.function import AppliedUndef, UndefinedFunction
+from sympy.core.function import AppliedUndef
 
-from derive.meanfield.conditioning import mean_field
-from derive.meanfield.path_integral.functional import functional_derivative
-from derive.meanfield.reductions.contraction import tidy_sums
-from derive.meanfield.reductions.drift import placed
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.program.builders.activations import activation_of
-from derive.program.expressions import IndexRange, Mean, Product, alpha, mu, s, t
+from derive.program.expressions import Mean, Product, alpha, mu
 from derive.program.program import Definition, Program, gaussian, parameter
-from derive.program.training import TrainedMatrix, TrainingRule
 
 
 class NotHomogeneous(NotApplicable):
@@ -65,7 +54,7 @@ def degree(activation: str | Any) -> Expr:
     >>> degree("tanh")
     Traceback (most recent call last):
     ...
-    derive.meanfield.reductions.homogeneous.NotHomogeneous: tanh(x) is not homogeneous: at c*x it is no power of c times itself
+    derive.meanfield.reductions.homogeneous.NotHomogeneous: tanh(x) is not homogeneous: at c*x it is ...
     """
     x = Dummy("x", real=True)
     return exponent(activation_of(activation).phi(x), {x: S.One})
@@ -144,11 +133,11 @@ def network_degree(program: Program) -> Homogeneity:
     >>> network_degree(mlp(activation="relu", bias=True))
     Traceback (most recent call last):
     ...
-    derive.meanfield.reductions.homogeneous.NotHomogeneous: h(ell + 1, mu, t) adds terms of degrees ell + 1 and 1
+    derive.meanfield.reductions.homogeneous.NotHomogeneous: h(ell + 1, mu, t) adds terms of degrees ...
     """
     found = _Degrees(program)
     kappa = found.of(output(program).lhs)
-    return Homogeneity(kappa, dict(found.known))
+    return Homogeneity(neat(kappa), dict(found.known))
 
 
 def output(program: Program) -> Definition:
@@ -206,7 +195,7 @@ class _Degrees:
         solved = rsolve(d(n + 1) - step.xreplace({here: d(n)}), d(n), {d(first): start})
         if solved is None:
             raise NotApplicable(f"the recursion {step} for the degree of {name} has no closed form")
-        value = _neat(solved).xreplace({n: index})
+        value = neat(solved).xreplace({n: index})
         self.consistent(inside[0], name, value, index)
         return value
 
@@ -281,5 +270,6 @@ def _index(ds: list[Definition]) -> Expr:
     return Dummy("none")
 
 
-def _neat(e: Expr) -> Expr:
-    return factor(powsimp(simplify(e)))
+def neat(e: Expr) -> Expr:
+    """Factored, powers of one base put together: ``2**(L + 1) - 1``."""
+    return powsimp(factor(simplify(e)))

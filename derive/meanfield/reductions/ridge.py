@@ -8,7 +8,6 @@ that does not move any more is linear in the targets.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 
 from sympy import (
     Derivative,
@@ -31,18 +30,18 @@ from sympy import (
     solve,
     summation,
 )
-from sympy.core.function import AppliedUndef, UndefinedFunction
+from sympy.core.function import UndefinedFunction
 
 from derive.meanfield.averages import Average
 from derive.meanfield.path_integral.functional import functional_derivative
 from derive.meanfield.reductions.chain import Chain
 from derive.meanfield.reductions.drift import single_site
-from derive.meanfield.reductions.homogeneous import NotHomogeneous, network_degree, output
+from derive.meanfield.reductions.homogeneous import neat, network_degree
 from derive.meanfield.reductions.langevin.output import OutputRate, exponential, output_rate
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.meanfield.theory import Theory
-from derive.program.expressions import IndexRange, Mean, P, alpha, mu, t
-from derive.program.program import Definition, Program, parameter
+from derive.program.expressions import IndexRange, P, alpha, mu, t
+from derive.program.program import Program
 
 # -- Euler's identity ----------------------------------------------------------------------------------------
 
@@ -58,9 +57,9 @@ class Euler:
 def euler(program: Program) -> Euler:
     """Euler's identity, found without the degree of the network: from local homogeneity and transposition.
 
-    In each layer ``g h = p phi(h) z`` for an activation of degree p, and ``phi(h) . W^T g' = (W phi(h)) . g'``,
-    where ``W phi(h)`` is the next layer's field: the overlaps of g and h grow by p a layer, from the output
-    down.  Raises :class:`NotApplicable` (or NotHomogeneous) for a network that is no such chain.
+    In each layer ``g h = p phi(h) z`` for an activation of degree p, and ``phi(h) . W^T g' = (W phi(h)) .
+    g'``, where ``W phi(h)`` is the next layer's field: the overlaps of g and h grow by p a layer, from the
+    output down.  Raises :class:`NotApplicable` (or NotHomogeneous) for a network that is no such chain.
 
     >>> from derive.program import mlp
     >>> found = euler(mlp(activation="quadratic", rule="flow"))
@@ -78,7 +77,7 @@ def euler(program: Program) -> Euler:
         for r in share.layers:
             value = S.Zero if (r.upper - r.lower).is_negative else _geometric(value, *r.limits)
         total += value
-    return Euler(tuple(shares), factor(simplify(total)))
+    return Euler(tuple(shares), neat(total))
 
 
 def _geometric(value: Expr, index: Expr, lower: Expr, upper: Expr) -> Expr:
@@ -96,9 +95,9 @@ def _geometric(value: Expr, index: Expr, lower: Expr, upper: Expr) -> Expr:
 class Representer:
     """The output at rest of a homogeneous network with weight decay.
 
-    ``rate`` is the equation of the output on the samples; ``trained`` the output there and ``anywhere`` at another
-    input, whose tangent kernel with the samples is the column ``k``, as matrix expressions in the final
-    tangent kernel ``K`` and the targets ``y``; ``ridge`` is what is added to K.
+    ``rate`` is the equation of the output on the samples; ``trained`` the output there and ``anywhere`` at
+    another input, whose tangent kernel with the samples is the column ``k``, as matrix expressions in the
+    final tangent kernel ``K`` and the targets ``y``; ``ridge`` is what is added to K.
     """
 
     rate: Eq
@@ -129,23 +128,23 @@ def _symbols(x: MatrixSymbol) -> Matrix:
 def representer(program: Program) -> Representer:
     """Kernel ridge regression as the rest point of the output of a homogeneous network.
 
-    Raises NotHomogeneous for other networks, :class:`NotApplicable` for a rule that is no gradient flow with decay
-    alone, and if Euler's identity and the degree of the network disagree.
+    Raises NotHomogeneous for other networks, :class:`NotApplicable` for a rule that is no gradient flow with
+    decay alone, and if Euler's identity and the degree of the network disagree.
 
     >>> from sympy import Symbol
     >>> from derive.program import mlp
     >>> lam = Symbol("lam", positive=True)
     >>> found = representer(mlp(activation="relu", rule="flow", weight_decay=lam))
     >>> print(found.rate.rhs)
-    -lam*(L + 1)*f(mu, t) + Sum(K(mu, alpha, t, t)*Delta(alpha, t), (alpha, 1, P))
+    -lam*(L + 1)*f(mu, t) + Sum(Delta(alpha, t)*K(mu, alpha, t, t), (alpha, 1, P))
     >>> print(found.ridge, "|", found.anywhere)
-    lam*(L + 1) | k.T*(lam*(L + 1)*I + K)**(-1)*y
+    lam*(L + 1) | k.T*((lam*(L + 1))*I + K)**(-1)*y
     """
     strength, decay, noise = exponential(program.rule)
     if decay == 0 or noise != 0:
         raise NotApplicable("a rest point of the output needs decay, and no noise")
-    rate, total = output_rate(program), euler(program).total
     kappa = network_degree(program).kappa
+    rate, total = output_rate(program), euler(program).total
     if simplify(kappa - total) != 0:
         raise NotApplicable(f"Euler's identity gives {total}, the degree of the network is {kappa}")
     lost = decay * kappa
@@ -155,8 +154,8 @@ def representer(program: Program) -> Representer:
 
 
 def _at_rest(rate: OutputRate, ridge: Expr, program: Program) -> tuple[Expr, Expr]:
-    """Solve ``gain = ridge f`` for the outputs on the samples, and for the errors; elsewhere ridge f = k . error."""
-    f, error, y = (Function(n) for n in ("f", "error", "y"))
+    """Solve ``gain = ridge f`` for outputs on the samples, and for errors; elsewhere ridge f = k . error."""
+    f, error = Function("f"), Function("error")
     given = next(d for d in program.definitions if d.rhs.has(rate.output)).rhs.xreplace({rate.output: f(mu)})
     if given.diff(f(mu)).has(f):
         raise NotApplicable("the error is not linear in the output: another loss")
@@ -196,14 +195,17 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     >>> lam = Symbol("lam", positive=True)
     >>> for x in rest_points(mean_field(mlp(1, rule="flow", weight_decay=lam))): print(x[2])
     0
-    -lam/(sqrt(K)*gamma0) + y
-    lam/(sqrt(K)*gamma0) + y
+    y + lam/(sqrt(K)*gamma0)
+    y - lam/(sqrt(K)*gamma0)
     """
     site = single_site(theory)
     f, delta = next((e.lhs, e.rhs) for e in theory.scalars if e.rhs.has(Average))
     h, z = (x.field for x in site.flows)
     names = [Dummy(n, real=True) for n in ("H", "G", "X")]
     moments = dict(zip((h**2, z**2, h * z), names, strict=True))
+    needed = {site.unfolded(x.body) for x in delta.atoms(Average)} - set(moments)
+    if needed:
+        raise NotApplicable(f"the output needs <{min(needed, key=str)}>, no moment of h and z: not linear")
     out = delta.replace(lambda x: isinstance(x, Average), lambda x: moments[site.unfolded(x.body)])
     error = next(e.rhs for e in theory.scalars if e.rhs.has(f)).xreplace({f: out})
     values = {Function("K_x")(1, 1): Symbol("K", positive=True), Function("y")(1): Symbol("y", positive=True)}

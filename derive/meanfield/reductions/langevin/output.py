@@ -1,9 +1,9 @@
 """How the output of a network moves when its weights follow noisy, decaying gradient flow (K.3, J.1).
 
-By Ito's rule the output gains the tangent kernel times the errors, loses the decay rate times ``theta . grad f``,
-and gains half the noise strength times the trace of the Hessian.  Both contractions are read off the program:
-the gradient with respect to a weight is what its update multiplies the error with, and a unit's field is linear
-in the weights that enter it.
+By Ito's rule the output gains the tangent kernel times the errors, loses the decay rate times ``theta . grad
+f``, and gains half the noise strength times the trace of the Hessian.  Both contractions are read off the
+program: the gradient with respect to a weight is what its update multiplies the error with, and a unit's
+field is linear in the weights that enter it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from derive.meanfield.applications import Application, read
 from derive.meanfield.averages import Average
 from derive.meanfield.conditioning import mean_field
 from derive.meanfield.names import vector
+from derive.meanfield.reductions.homogeneous import output
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.program.expressions import IndexRange, s, t
 from derive.program.program import Definition, Program, parameter
@@ -29,8 +30,9 @@ Weight = TrainedMatrix | TrainedVector
 class Share:
     """What one weight (or a family, ``layers``) contributes to the change of the output.
 
-    ``site`` is the layer of the field that the weight gives, None for a readout.  ``contraction`` is ``W . df/dW``, a typed average; ``curvature`` the sum of ``d^2 f/dW_ij^2`` over its entries,
-    each in units in which noise of strength D adds ``D dt`` to its variance.
+    ``site`` is the layer of the field that the weight gives, None for a readout.  ``contraction`` is ``W .
+    df/dW``, a typed average; ``curvature`` the sum of ``d^2 f/dW_ij^2`` over its entries, each in units in
+    which noise of strength D adds ``D dt`` to its variance.
     """
 
     weight: str
@@ -48,8 +50,8 @@ class Share:
 class OutputRate:
     """``df/dt = gain - decay sum contraction + diffusion/2 sum curvature``.
 
-    ``slope(ell, mu, t)`` is the average of ``d g_i/d h_i``, how a backward field answers within the same moment to
-    its own forward field; ``slopes`` are its equations, from the last layer down.
+    ``slope(ell, mu, t)`` is the average of ``d g_i/d h_i``, how a backward field answers within the same
+    moment to its own forward field; ``slopes`` are its equations, from the last layer down.
     """
 
     output: AppliedUndef
@@ -74,8 +76,8 @@ class OutputRate:
 def output_rate(program: Program) -> OutputRate:
     """The rate of the output of ``program`` under gradient flow with decay and noise, at any depth.
 
-    Raises :class:`NotApplicable` for counted steps, for memory that is not exponential, for updates that are no
-    gradients, for unequal widths, and for weights shared between positions.
+    Raises :class:`NotApplicable` for counted steps, for memory that is not exponential, for updates that are
+    no gradients, for unequal widths, for weights shared by positions, and for noise with skip connections.
 
     >>> from derive.program import mlp
     >>> lam, T = Symbol("lam", positive=True), Symbol("T", positive=True)
@@ -84,7 +86,7 @@ def output_rate(program: Program) -> OutputRate:
     W0 <g(1, mu, t)*h(1, mu, t)>/gamma0 K_x(mu, mu)*slope(1, mu, t)/gamma0
     w <phi(h(1, mu, t))*z(1, mu, t)>/gamma0 0
     >>> print(rate.slopes[0].rhs)
-    <z(1, mu, t)*Derivative(phi(h(1, mu, t)), (h(1, mu, t), 2))>
+    <z(ell, mu, t)*Derivative(phi(h(ell, mu, t)), (h(ell, mu, t), 2))>
     """
     return _Rate(program).rate()
 
@@ -124,6 +126,10 @@ class _Rate:
     def rate(self) -> OutputRate:
         strength, decay, diffusion = exponential(self.program.rule)
         names = {x.matrix for x in self.kernel.terms}
+        if diffusion != 0 and self.skips():
+            raise NotApplicable(
+                "backward fields pass layers by: their answer to their own layer is not read off"
+            )
         shares = tuple(self.share(w) for w in self.program.trained() if w.name in names)
         error = self.error(next(iter(self.program.trained())))
         there = [r for r in self.kernel.ranges if r.index not in self.output.args]
@@ -136,8 +142,6 @@ class _Rate:
 
     @property
     def output(self) -> AppliedUndef:
-        from derive.meanfield.reductions.homogeneous import output
-
         return output(self.program).lhs
 
     def error(self, w: Weight) -> AppliedUndef:
@@ -192,6 +196,11 @@ class _Rate:
                 if a.matrix == w.initial and not a.transposed and a.product.vector == right and not a.summed:
                     return d, a
         raise NotApplicable(f"no definition applies {w.name} to {right}")
+
+    def skips(self) -> bool:
+        """Does a backward field hold that of another layer, other than by a product?"""
+        own = [d for d in self.reading.definitions if d.name == "g"]
+        return any(a.func == d.lhs.func and a != d.lhs for d in own for a in d.rhs.atoms(AppliedUndef))
 
     # -- the answer of a backward field to its own forward field ---------------------------------------------
 

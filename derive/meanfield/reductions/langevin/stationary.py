@@ -1,8 +1,8 @@
 """Langevin dynamics long after its start, at weak feature learning (selfconsistent2023 K.15, K.16).
 
-As gamma0 goes to zero the fields are their Gaussian sources: memory carries a factor gamma0, and the responses
-vanish on the sources.  The random part of a weight forgets its start, so that the covariance of an entry at two
-times tends to a function of their difference; with it go all kernels, layer by layer.
+As gamma0 goes to zero the fields are their Gaussian sources: memory carries a factor gamma0, and the
+responses vanish on the sources.  The random part of a weight forgets its start, so that the covariance of an
+entry at two times tends to a function of their difference; with it go all kernels, layer by layer.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from sympy import Derivative, Dummy, Eq, Expr, Function, Mul, S, Symbol, limit, oo, simplify, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.averages import Average
 from derive.meanfield.gaussian import GaussianAverage
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.meanfield.responses import Response
 from derive.meanfield.theory import OrderParameter, Source, Theory
-from derive.program.expressions import IndexRange, gamma0, s, t
+from derive.program.expressions import gamma0, s, t
 
 tau = Symbol("tau", nonnegative=True)
 """The difference of two times."""
@@ -26,7 +25,8 @@ tau = Symbol("tau", nonnegative=True)
 
 @dataclass(frozen=True)
 class Stationary:
-    """The kernels of a theory at ``gamma0 -> 0`` and then at long times, as functions of the time lag ``tau``.
+    """The kernels of a theory at ``gamma0 -> 0`` and then at long times, as functions of the time lag
+    ``tau``.
 
     ``entry`` is the covariance of a weight's entry; ``fields`` are the covariances of the fields (``H`` of h,
     ``Z`` of z) by the kernels, ``kernels`` those by the covariances of the fields, as Gaussian averages.
@@ -45,10 +45,13 @@ class Stationary:
         >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
         >>> network = mlp(activation="erf", rule="flow", weight_decay=lam/beta, temperature=1/beta)
         >>> print(stationary(mean_field(network)).closed()[0].rhs)
-        2*asin(2*H(ell, mu, alpha, tau)/(sqrt(2*H(ell, alpha, alpha, 0) + 1)*sqrt(2*H(ell, mu, mu, 0) + 1)))/pi
+        2*asin(2*H(ell, mu, alpha, tau)/(sqrt(2*H(ell, alpha, alpha, 0) + 1)*sqrt(2*H(ell, mu, mu, 0) +
+        1)))/pi
         """
         folded = lambda x: isinstance(x, GaussianAverage)  # noqa: E731
-        return tuple(Eq(e.lhs, e.rhs.replace(folded, lambda x: x.doit()), evaluate=False) for e in self.kernels)
+        return tuple(
+            Eq(e.lhs, e.rhs.replace(folded, lambda x: x.doit()), evaluate=False) for e in self.kernels
+        )
 
 
 def stationary(theory: Theory) -> Stationary:
@@ -63,7 +66,7 @@ def stationary(theory: Theory) -> Stationary:
     >>> network = mlp(activation=Function("phi"), rule="flow", weight_decay=lam/beta, temperature=1/beta)
     >>> rest = stationary(mean_field(network))
     >>> print(rest.entry, "|", rest.fields[1])
-    exp(-lam*tau/beta)/lam | Eq(H(ell + 1, mu, alpha, tau), exp(-lam*tau/beta)*Phi(ell, mu, alpha, tau)/lam)
+    exp(-lam*tau/beta)/lam | Eq(H(ell + 1, mu, alpha, tau), Phi(ell, mu, alpha, tau)*exp(-lam*tau/beta)/lam)
     >>> print(rest.kernels[1].rhs)
     Z(ell, mu, alpha, tau)*<Derivative(phi(x), x)*Derivative(phi(y), y)>_{x,y}
     """
@@ -132,11 +135,13 @@ class _Stationary:
     def kernel(self, q: OrderParameter) -> Eq:
         """A kernel as a product of Gaussian averages over the independent fields that it is made of."""
         body = self.unfolded(q.definition.body)
-        value: Expr = S.One
+        value: Expr = Mul(*[x for x in Mul.make_args(body) if not x.atoms(AppliedUndef)])
         for name in sorted({str(a.func) for a in body.atoms(AppliedUndef) if str(a.func) in self.moving}):
             fields = {a for a in body.atoms(AppliedUndef) if str(a.func) == name}
             own = [x for x in Mul.make_args(body) if x.atoms(AppliedUndef) & fields]
-            if any(str(a.func) in self.moving and str(a.func) != name for x in own for a in x.atoms(AppliedUndef)):
+            if any(
+                str(a.func) in self.moving and str(a.func) != name for x in own for a in x.atoms(AppliedUndef)
+            ):
                 raise NotApplicable(f"<{body}> does not factorise over independent fields")
             value *= self.pair(name, Mul(*own), fields)
         return Eq(self.lagged(q.symbol), value, evaluate=False)
@@ -171,7 +176,8 @@ class _Stationary:
         names = {field: Function(source) for source, field in self.of_source.items()}
         body = self.unfolded(response.body)
         body = body.replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func) in names, lambda x: names[str(x.func)](*x.args)
+            lambda x: isinstance(x, AppliedUndef) and str(x.func) in names,
+            lambda x: names[str(x.func)](*x.args),
         )
         left = Response(body, response.source).doit(
             sources=tuple(self.of_source), fields=tuple(self.of_source), discrete=False
@@ -192,4 +198,4 @@ def _placed(e: Expr, lhs: Expr, atom: Expr) -> Expr:
     return sympify(e).xreplace(dict(names))
 
 
-__all__ = ["Average", "IndexRange", "Stationary", "stationary", "tau"]
+__all__ = ["Stationary", "stationary", "tau"]

@@ -1,0 +1,160 @@
+"""One hidden layer as a process at each unit: drift, noise, the density's equation, moments (E.2, K.3)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+from sympy import (
+    Add,
+    Derivative,
+    Expr,
+    Function,
+    Rational,
+    Symbol,
+    exp,
+    integrate,
+    oo,
+    pi,
+    simplify,
+    symbols,
+)
+
+from derive.meanfield import mean_field
+from derive.meanfield.averages import Average
+from derive.meanfield.reductions.drift import SingleSite, single_site
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.program import P, alpha, gamma0, mlp, mu, t
+
+phi, Delta, K_x, p = (Function(n) for n in ("phi", "Delta", "K_x", "p"))
+lam, T = symbols("lam T", positive=True)
+h1, h2, z, g = symbols("h1 h2 z g", real=True)
+
+
+@lru_cache(maxsize=8)
+def process(activation: str = "phi", **rule: Expr) -> SingleSite:
+    return single_site(mean_field(mlp(1, phi if activation == "phi" else activation, "flow", **rule)))
+
+
+def test_flow_of_one_hidden_layer() -> None:
+    """(E.1), any activation: no noise, sources that stand still."""
+    site = process()
+    h = Function("h")
+    at = lambda k: phi(h(1, k, t))  # noqa: E731
+    rise = site.flow("z")
+    assert (rise.velocity.subs(P, 2).doit() - gamma0 * sum(Delta(k, t) * at(k) for k in (1, 2))).expand() == 0
+    push = site.unfolded(site.flow("h").velocity).subs(P, 2).doit()
+    slope = lambda k: at(k).diff(h(1, k, t))  # noqa: E731
+    z_ = Function("z")(1, t)
+    told = gamma0 * sum(Delta(k, t) * K_x(mu, k) * slope(k) * z_ for k in (1, 2))
+    assert (push - told).expand() == 0
+    assert (site.flow("h").start, site.flow("z").start) == (K_x(mu, alpha), 1)
+    assert site.flow("h").diffusion == site.flow("z").diffusion == 0
+
+
+def test_density_of_two_samples_by_hand() -> None:
+    """A continuity equation: minus the divergence of velocity times density."""
+    density = p(h1, h2, z, t)
+    points = {1: h1, 2: h2}
+    velocity = {
+        i: gamma0 * z * sum(K_x(i, k) * Delta(k, t) * phi(x).diff(x) for k, x in points.items())
+        for i in points
+    }
+    rise = gamma0 * sum(Delta(k, t) * phi(x) for k, x in points.items())
+    told = -sum((velocity[i] * density).diff(points[i]) for i in points) - (rise * density).diff(z)
+    equation = process().drift_pde(2)
+    assert equation.lhs == Derivative(density, t)
+    assert (equation.rhs - told).expand() == 0
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_symbolic_number_of_samples_gives_each_number(samples: int) -> None:
+    h = Function("h")
+    general = process().drift_pde().rhs.subs(P, samples).doit()
+    points = {h(k): Symbol(f"h{k}", real=True) for k in range(1, samples + 1)}
+    density = p(*points, z, t)
+    opened = general.replace(p, lambda *_: density).xreplace(points)
+    assert (opened - process().drift_pde(samples).rhs).expand() == 0
+
+
+def test_density_of_several_outputs_has_a_coordinate_for_each() -> None:
+    """By hand, one sample: z1 and z2 are pushed by their own errors, h by both."""
+    found = single_site(mean_field(mlp(1, phi, "flow", outputs=2))).drift_pde(1)
+    z1, z2 = symbols("z1 z2", real=True)
+    density = p(h1, z1, z2, t)
+    push = gamma0 * K_x(1, 1) * phi(h1).diff(h1) * (z1 * Delta(1, 1, t) + z2 * Delta(1, 2, t))
+    told = -(push * density).diff(h1)
+    told -= sum((gamma0 * Delta(1, c, t) * phi(h1) * density).diff(x) for c, x in ((1, z1), (2, z2)))
+    assert (found.rhs - told).expand() == 0
+
+
+def test_compression_is_minus_the_divergence() -> None:
+    h = Function("h")
+    told = -gamma0 * z * Delta(1, t) * K_x(1, 1) * phi(h(1)).diff(h(1), 2)
+    assert (process().compression().subs(P, 1).doit() - told).expand() == 0
+    assert process("linear").compression() == 0
+
+
+def _mass(rate: Expr, density: Expr) -> Expr:
+    """The integral of a velocity of the density over h and z."""
+    put = rate.replace(p, lambda *_: density).doit().expand()
+    return simplify(integrate(integrate(put, (h1, -oo, oo)), (z, -oo, oo)))
+
+
+def test_mass_is_conserved_and_the_printed_equation_loses_it() -> None:
+    """phi = h^2: the printed first term, without gamma0, changes the mass where the average of z is not 0."""
+    density = exp(-(h1**2 + z**2) / 2) / (2 * pi) * (1 + z)
+    rate = process("quadratic").drift_pde(1).rhs
+    stretched = Add(*[x for x in rate.expand().args if not x.has(Derivative)])
+    assert stretched != 0
+    assert _mass(rate, density) == 0
+    assert _mass(rate + (1 / gamma0 - 1) * stretched, density) != 0
+
+
+def test_noise_and_decay_have_their_gaussian_at_rest() -> None:
+    """Without errors: Ornstein-Uhlenbeck, variances K T/lam and T/lam."""
+    rate = process("phi", weight_decay=lam, temperature=T).drift_pde(1).rhs.replace(Delta, lambda *_: 0)
+    K = Symbol("K", positive=True)
+    rate = rate.replace(K_x, lambda *_: K)
+    rest = exp(-lam * (h1**2 / K + z**2) / (2 * T))
+    assert simplify(rate.replace(p, lambda *_: rest).doit()) == 0
+    warmer = exp(-lam * (h1**2 / K + z**2) / (3 * T))
+    assert simplify(rate.replace(p, lambda *_: warmer).doit()) != 0
+
+
+def test_moments_by_ito() -> None:
+    """d<h h>/dt of a linear layer with noise: drift on either factor, and 2 T K."""
+    h = Function("h")
+    site = process("linear", weight_decay=lam, temperature=T)
+    rate = site.moment_rate(h(1, mu, t) ** 2).subs(P, 1).doit().subs(mu, 1)
+    moved = 2 * gamma0 * K_x(1, 1) * Delta(1, t) * Average(Function("g")(1, t) * h(1, 1, t))
+    told = moved - 2 * lam * Average(h(1, 1, t) ** 2) + 2 * T * K_x(1, 1)
+    assert simplify(rate - told) == 0
+
+
+def test_average_over_the_density_is_itos_rule() -> None:
+    """int F dp/dt for F = h^2 z and a Gaussian density equals the moment's rate averaged over it."""
+    rate = process("linear").drift_pde(1).rhs.replace(K_x, lambda *_: Rational(3, 2))
+    rate = rate.replace(Delta, lambda *_: 1)
+    density = exp(-(h1**2 + g**2) / 2) * (1 + g + h1) / (2 * pi)
+    put = (h1**2 * g * rate.replace(p, lambda *_: density).doit()).expand()
+    left = integrate(integrate(put, (h1, -oo, oo)), (g, -oo, oo))
+    drifted = (2 * h1 * g * Rational(3, 2) * g + h1**3) * gamma0 * density
+    right = integrate(integrate(drifted.expand(), (h1, -oo, oo)), (g, -oo, oo))
+    assert simplify(left - right) == 0
+    assert right != 0
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (lambda: mlp(1, phi, "gd"), "counts steps"),
+        (lambda: mlp(2, phi, "flow"), "not Markov"),
+        (lambda: mlp(1, phi, "flow", momentum=T), "forgets updates otherwise"),
+        (lambda: mlp(1, phi, "flow", bias=True), "no single source"),
+    ],
+    ids=["steps", "deep", "momentum", "bias"],
+)
+def test_other_processes_are_refused(program: object, reason: str) -> None:
+    with pytest.raises(NotApplicable, match=reason):
+        single_site(mean_field(program()))  # type: ignore[operator]

@@ -1,0 +1,196 @@
+"""Homogeneous networks: degrees of functions and networks, Euler's identity, ridge regression at rest (J)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from sympy import Expr, Function, Lambda, Matrix, Max, Rational, Symbol, eye, simplify, sqrt, symbols
+
+from derive.meanfield import mean_field
+from derive.meanfield.reductions.homogeneous import NotHomogeneous, degree, exponent, network_degree
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.meanfield.reductions.ridge import euler, representer, rest_points
+from derive.program import L, gamma0, mlp
+from derive.program.builders import convolution, feedback_alignment, perceptron, recurrent
+
+lam, q = symbols("lam q", positive=True)
+x = Symbol("x")
+POWER = Lambda(x, Max(0, x) ** q)
+
+
+# -- functions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("activation", "power"),
+    [
+        ("linear", 1),
+        ("relu", 1),
+        ("abs", 1),
+        ("quadratic", 2),
+        ("cubic", 3),
+        (POWER, q),
+        (Lambda(x, Max(0, x) + x / 10), 1),
+        (Lambda(x, sqrt(abs(x))), Rational(1, 2)),
+    ],
+    ids=str,
+)
+def test_degree_of_a_function(activation: object, power: Expr) -> None:
+    found = degree(activation)
+    assert simplify(found - power) == 0
+    phi = activation if isinstance(activation, Lambda) else None
+    if phi is not None and not found.has(q):
+        for at in (Rational(-3, 2), Rational(7, 3)):
+            assert simplify(phi(4 * at) - 4**found * phi(at)) == 0
+
+
+@pytest.mark.parametrize(
+    ("activation", "reason"),
+    [
+        ("tanh", "not homogeneous"),
+        ("erf", "not homogeneous"),
+        ("gelu", "not homogeneous"),
+        (Lambda(x, x + 1), "not homogeneous"),
+        (Lambda(x, Max(0, x) ** 2 - Max(0, -x)), "other powers on either side of zero"),
+        (Function("phi"), "nothing is known of phi"),
+    ],
+    ids=str,
+)
+def test_other_functions_are_refused(activation: object, reason: str) -> None:
+    with pytest.raises(NotHomogeneous, match=reason):
+        degree(activation)
+
+
+def test_exponents_of_products_add() -> None:
+    a, b = symbols("a b", real=True)
+    assert exponent(a**2 * b, {a: q, b: 1}) == 2 * q + 1
+    with pytest.raises(NotHomogeneous):
+        exponent(a**2 + b, {a: 1, b: 1})
+
+
+# -- networks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_degree_of_a_network_counts_weights(depth: int) -> None:
+    assert network_degree(mlp(depth, "relu")).kappa == depth + 1
+    assert network_degree(mlp(depth, "quadratic")).kappa == 2 ** (depth + 1) - 1
+    total = sum(q**k for k in range(depth + 1))
+    assert simplify(network_degree(mlp(depth, POWER)).kappa - total) == 0
+
+
+def test_degree_for_symbolic_depth_agrees_with_each_depth() -> None:
+    kappa = network_degree(mlp(L, POWER)).kappa
+    assert simplify(kappa - (q ** (L + 1) - 1) / (q - 1)) == 0
+    for depth in (1, 2, 3):
+        assert simplify(kappa.subs(L, depth) - network_degree(mlp(depth, POWER)).kappa) == 0
+
+
+def test_degrees_of_other_architectures() -> None:
+    """Every layer's weights count once, wherever they are used."""
+    assert network_degree(convolution(L, "relu", "flow", positions=4, receptive=1)).kappa == L + 1
+    assert network_degree(mlp(L, "relu", outputs=3)).kappa == L + 1
+    assert network_degree(recurrent(3, "relu", "flow")).kappa == 4
+    assert network_degree(feedback_alignment(L, "relu")).kappa == L + 1
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (lambda: mlp(L, "relu", bias=True), "adds terms of degrees"),
+        (lambda: mlp(L, "relu", branch=Symbol("b", positive=True)), "adds terms of degrees"),
+        (lambda: mlp(2, "tanh"), "not homogeneous"),
+        (lambda: mlp(2, Function("phi")), "nothing is known of phi"),
+        (lambda: perceptron(), "outputs that are means"),
+    ],
+    ids=["bias", "residual", "tanh", "phi", "perceptron"],
+)
+def test_other_networks_are_refused(program: object, reason: str) -> None:
+    with pytest.raises(NotApplicable, match=reason):
+        network_degree(program())  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("activation", "power"), [("relu", 1), ("quadratic", 2), ("cubic", 3)])
+def test_the_degree_is_that_of_a_network_of_numbers(activation: str, power: int) -> None:
+    """f(c theta) = c^kappa f(theta) for three units and exact numbers."""
+    rng = random.Random(7)
+    n, inputs = 3, Matrix([2, -1])
+    first = Matrix(n, 2, lambda *_: rng.randint(-4, 4))
+    inner = Matrix(n, n, lambda *_: rng.randint(-4, 4))
+    readout = Matrix(1, n, lambda *_: rng.randint(1, 4))
+
+    def output(c: int) -> Expr:
+        h = (c * first * inputs).applyfunc(lambda a: _phi(a, power))
+        return (c * readout * (c * inner * h).applyfunc(lambda a: _phi(a, power)))[0, 0]
+
+    kappa = network_degree(mlp(2, activation)).kappa
+    assert output(1) != 0
+    assert output(3) == 3**kappa * output(1)
+
+
+def _phi(a: Expr, power: int) -> Expr:
+    return Max(0, a) if power == 1 else a**power
+
+
+# -- Euler's identity and ridge regression -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("activation", "power"), [("linear", 1), ("relu", 1), ("quadratic", 2)])
+def test_eulers_identity_weight_by_weight(activation: str, power: int) -> None:
+    """The share of a layer is the power that the layers above raise it to."""
+    found = euler(mlp(3, activation, "flow"))
+    shares = dict(found.shares)
+    index = Symbol("ell", integer=True)
+    assert shares["w"] == 1
+    assert shares["W0"] == power**3
+    inner = shares["W"].subs({s: 2 for s in shares["W"].free_symbols if s.name == index.name})
+    assert inner == power  # W(2) is below one activation, that of layer 3
+    assert found.total == network_degree(mlp(3, activation)).kappa
+
+
+def test_output_at_rest_solves_the_rate() -> None:
+    """Two samples, by hand: K (y - f) = lambda kappa f; elsewhere k (y - f) = lambda kappa f(x)."""
+    found = representer(mlp(2, "relu", "flow", weight_decay=lam))
+    trained, anywhere = found.explicit(2)
+    K = Matrix(2, 2, symbols("K11 K12 K12 K22", real=True))
+    y, k = Matrix(symbols("y1 y2", real=True)), Matrix(symbols("k1 k2", real=True))
+    assert found.ridge == 3 * lam
+    assert (K * (y - trained) - 3 * lam * trained).applyfunc(simplify) == Matrix([0, 0])
+    assert simplify((k.T * (y - trained))[0] - 3 * lam * anywhere) == 0
+    assert simplify(anywhere - (k.T * (K + 3 * lam * eye(2)).inv() * y)[0]) == 0
+    assert trained.subs(lam, 0).applyfunc(simplify) == y
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (lambda: mlp(2, "relu", "flow"), "needs decay"),
+        (lambda: mlp(2, "relu", "flow", weight_decay=lam, temperature=1), "no noise"),
+        (lambda: mlp(2, "relu", "gd", weight_decay=lam), "counts steps"),
+        (lambda: mlp(2, "relu", "flow", momentum=lam), "does not forget"),
+        (lambda: mlp(2, "tanh", "flow", weight_decay=lam), "not homogeneous"),
+    ],
+    ids=["no decay", "noise", "steps", "momentum", "tanh"],
+)
+def test_ridge_regression_has_conditions(program: object, reason: str) -> None:
+    with pytest.raises(NotApplicable, match=reason):
+        representer(program())  # type: ignore[operator]
+
+
+def test_rest_points_of_one_linear_layer() -> None:
+    """By hand: gamma0 D X K = lam H, gamma0 D X = lam G and gamma0 D (H + K G) = 2 lam X, with X = <h z>."""
+    K, y = symbols("K y", positive=True)
+    found = rest_points(mean_field(mlp(1, "linear", "flow", weight_decay=lam)))
+    outputs = {simplify(f) for *_, f in found}
+    assert outputs == {0, simplify(y - lam / (gamma0 * sqrt(K))), simplify(y + lam / (gamma0 * sqrt(K)))}
+    for H, G, f in found:
+        error, product = y - f, gamma0 * f
+        assert simplify(gamma0 * error * product * K - lam * H) == 0
+        assert simplify(gamma0 * error * product - lam * G) == 0
+        assert simplify(gamma0 * error * (H + K * G) - 2 * lam * product) == 0
+
+
+def test_rest_points_need_closed_moments() -> None:
+    with pytest.raises(NotApplicable, match="not linear"):
+        rest_points(mean_field(mlp(1, "relu", "flow", weight_decay=lam)))

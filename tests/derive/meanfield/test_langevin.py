@@ -1,0 +1,278 @@
+"""Langevin dynamics: two sources, the output's rate, long times, and equilibrium (K)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+from sympy import (
+    Add,
+    Derivative,
+    Eq,
+    Expr,
+    Function,
+    Integral,
+    Matrix,
+    MatrixSymbol,
+    Min,
+    Mul,
+    S,
+    Sum,
+    Symbol,
+    exp,
+    simplify,
+    symbols,
+)
+
+from derive.meanfield import mean_field
+from derive.meanfield.averages import Average
+from derive.meanfield.reductions.drift import single_site
+from derive.meanfield.reductions.equilibrium import Equilibrium, equilibrium
+from derive.meanfield.reductions.langevin import TwoSources, output_rate, stationary, two_sources
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.meanfield.routes import check_routes
+from derive.meanfield.theory import Theory
+from derive.program import L, P, Program, alpha, ell, gamma0, mlp, mu, s, t
+from derive.program.builders import convolution, feedback_alignment
+
+phi = Function("phi")
+lam, beta, T = symbols("lam beta T", positive=True)
+
+
+@lru_cache(maxsize=8)
+def network(depth: Expr = L, activation: str = "phi") -> Program:
+    name = phi if activation == "phi" else activation
+    return mlp(depth, name, "flow", weight_decay=lam / beta, temperature=1 / beta)
+
+
+@lru_cache(maxsize=8)
+def rest(depth: Expr = L, activation: str = "phi") -> Equilibrium:
+    return equilibrium(network(depth, activation))
+
+
+@lru_cache(maxsize=1)
+def theory() -> Theory:
+    """At symbolic depth, for any activation."""
+    return mean_field(network())
+
+
+@lru_cache(maxsize=1)
+def split() -> TwoSources:
+    return two_sources(theory())
+
+
+# -- dynamics ------------------------------------------------------------------------------------------------
+
+
+def test_both_routes_agree() -> None:
+    assert check_routes(network()) == []
+
+
+def test_without_noise_and_decay_it_is_plain_flow() -> None:
+    plain = mean_field(mlp(L, phi, "flow"))
+    assert mean_field(mlp(L, phi, "flow", weight_decay=0, temperature=0)).equivalent(plain)
+    assert not theory().equivalent(plain)
+
+
+def test_sources_of_start_and_noise_make_up_the_whole() -> None:
+    """m(t) m(s) + noise(t, s) is the covariance of an entry; so for sources and responses."""
+    whole_theory, parts = theory(), split()
+    entry = parts.kept * parts.kept.subs(t, s) + parts.noise
+    for whole in whole_theory.sources:
+        name = str(whole.symbol.func)
+        there = {
+            str(x.symbol.func): x for x in parts.theory.sources if x.symbol.args[0] == whole.symbol.args[0]
+        }
+        both = parts.kept * parts.kept.subs(t, s) * there[name].covariance + there[f"{name}_eps"].covariance
+        assert simplify(both - whole.covariance) == 0
+        assert simplify(whole.covariance - entry * there[name].covariance) == 0
+
+
+@pytest.mark.parametrize("name", ["h", "z"])
+def test_responses_of_two_sources_merge_into_one(name: str) -> None:
+    """With A of the start written as m(s) A and A_eps as noise A, the derived response terms return."""
+    whole_theory, parts = theory(), split()
+    site = {"h": ell + 1, "z": ell}[name]
+
+    def responses(of: Theory) -> Expr:
+        return sum(x.expr for x in of.equation(name, site).terms if x.kind == "response")
+
+    before = {Min(s, t): s}  # in a sum over the past
+    merged, whole = (
+        x.xreplace(before) for x in (parts.merged(responses(parts.theory)), responses(whole_theory))
+    )
+    assert simplify(_integrand(merged) - _integrand(whole)) == 0
+    assert simplify(_integrand(responses(parts.theory)) - _integrand(whole)) != 0
+
+
+def _integrand(e: Expr) -> Expr:
+    """Terms of integrals over s of sums over alpha, both taken off."""
+    total = S.Zero
+    for x in Add.make_args(e.expand()):
+        (outer,) = [y for y in Mul.make_args(x) if isinstance(y, Integral)]
+        inside = outer.function
+        (inner,) = [y for y in Mul.make_args(inside) if isinstance(y, Sum)]
+        total += x / outer * inside / inner * inner.function
+    return total
+
+
+def test_two_sources_need_decay_or_noise() -> None:
+    with pytest.raises(NotApplicable, match="nothing to split"):
+        two_sources(mean_field(mlp(2, phi, "flow")))
+
+
+# -- the output ----------------------------------------------------------------------------------------------
+
+
+def test_output_rate_of_one_hidden_layer_by_hand() -> None:
+    """Ito's rule on f = <phi(h) z>/gamma0 for the flow of a unit gives the same rate."""
+    program = mlp(1, phi, "flow", weight_decay=lam, temperature=T)
+    rate, site = output_rate(program), single_site(mean_field(program))
+    h, z = Function("h")(1, mu, t), Function("z")(1, t)
+    by_moments = site.moment_rate(phi(h) * z) / gamma0
+    slope = rate.slopes[0].rhs.subs(ell, 1)
+    told = (rate.eq.rhs - rate.gain).doit().replace(Function("slope"), lambda *_: slope)
+    told = site_form(told, program)
+    decays = by_moments.expand().coeff(lam)
+    heats = by_moments.expand().coeff(T)
+    assert simplify(told.doit().expand().coeff(lam) - decays) == 0
+    assert simplify(told.expand().coeff(T) - heats) == 0
+    assert decays != 0 != heats
+
+
+def site_form(e: Expr, program: Program) -> Expr:
+    """Averages in terms of h and z without the sample that z of one hidden layer does not need."""
+    h, z, g = (Function(n) for n in "hzg")
+
+    def put(x: Average) -> Expr:
+        body = x.body.replace(g, lambda *i: z(*i) * phi(h(*i)).diff(h(*i)))
+        return Average(body.replace(z, lambda *i: z(i[0], i[-1]))).linear()
+
+    return e.replace(lambda x: isinstance(x, Average), put)
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (lambda: mlp(2, phi, "gd"), "counts steps"),
+        (lambda: feedback_alignment(2, phi, "flow"), "no gradients"),
+        (lambda: convolution(2, phi, "flow", positions=3, receptive=1), "shared between positions"),
+        (lambda: mlp(2, phi, "flow", bias=True), "adds a vector parameter"),
+        (lambda: mlp(2, phi, "flow", branch=T, weight_decay=lam, temperature=1), "pass layers by"),
+        (lambda: mlp(2, phi, "flow", momentum=T), "does not forget"),
+    ],
+    ids=["steps", "feedback", "convolution", "bias", "residual", "momentum"],
+)
+def test_other_outputs_are_refused(program: object, reason: str) -> None:
+    with pytest.raises(NotApplicable, match=reason):
+        output_rate(program())  # type: ignore[operator]
+
+
+# -- long times ----------------------------------------------------------------------------------------------
+
+
+def test_stationary_kernels_at_zero_lag_are_the_prior_s() -> None:
+    """At gamma0 = 0 and tau = 0, weights have the variance 1/lambda of the equilibrium's prior."""
+    late = stationary(theory())
+    tau = Symbol("tau", nonnegative=True)
+    assert late.entry.subs(tau, 0) == rest().prior == 1 / lam
+    assert simplify(late.entry.diff(tau) + lam / beta * late.entry) == 0
+
+
+def test_linear_stationary_kernels_by_hand() -> None:
+    """Two linear layers: a matrix multiplies by exp(-lam tau/beta)/lam, Phi is <h h> and G is <z z>."""
+    late, tau = stationary(mean_field(network(2, "linear"))), Symbol("tau", nonnegative=True)
+    step, K_x = exp(-lam * tau / beta) / lam, Function("K_x")
+    found = {(str(e.lhs.func), e.lhs.args[0]): e.rhs for e in late.fields}
+    assert found["H", 1] == step * K_x(mu, alpha)
+    assert found["H", ell + 1] == step * Function("H")(ell, mu, alpha, tau)
+    assert found["G", 2] == step  # z = g here, one number for all samples
+    assert found["G", ell] == step * Function("G")(ell + 1, tau)
+    assert late.kernels == ()
+
+
+@pytest.mark.parametrize("rule", [{"temperature": T}, {"weight_decay": lam}], ids=["no decay", "no noise"])
+def test_stationary_kernels_need_a_stationary_state(rule: dict[str, Expr]) -> None:
+    with pytest.raises(NotApplicable, match="no stationary state"):
+        stationary(mean_field(mlp(2, phi, "flow", **rule)))
+
+
+# -- equilibrium ---------------------------------------------------------------------------------------------
+
+
+def test_without_feature_learning_layers_are_gaussian() -> None:
+    """gamma0 -> 0: conjugate kernels vanish with <h h> = Phi/lambda, from the last layer down."""
+    assert rest().solved["Phihat_last"].rhs.subs(gamma0, 0) == 0
+    kernel, above = MatrixSymbol("Phi", P, P), MatrixSymbol("C", P, P)
+    prior = rest().conjugate_kernel.subs(above, kernel / lam)
+    k = Symbol("k", positive=True)
+    sized = prior.subs(P, 1)
+    number = Matrix(sized.subs({x: Matrix([[k]]) for x in sized.atoms(MatrixSymbol)}).doit())[0, 0]
+    assert simplify(number) == 0
+
+
+def test_equilibrium_of_one_hidden_layer_is_the_stationary_density() -> None:
+    """Both orders of limits: the marginal of h of a unit's stationary density is (K.21), any activation."""
+    h, z, density = Symbol("h1", real=True), Symbol("z", real=True), Function("p")
+    K, error = Symbol("K", positive=True), Symbol("D", real=True)
+    rate = single_site(mean_field(network(1))).drift_pde(1).rhs
+    rate = rate.replace(Function("K_x"), lambda *_: K).replace(Function("Delta"), lambda *_: error)
+    joint = exp(-lam * h**2 / (2 * K) - lam * z**2 / 2 + beta * gamma0 * error * z * phi(h))
+    assert simplify(rate.replace(density, lambda *_: joint).doit() / joint) == 0
+    # the integral over z completes the square
+    marginal = -lam * h**2 / (2 * K) + (beta * gamma0 * error * phi(h)) ** 2 / (2 * lam)
+    kernels = {Symbol("Phi11", real=True): K}
+    last = rest(1).solved["Phihat_last"].rhs.replace(Function("Delta"), lambda *_: error)
+    log_density = rest(1).density(1).subs({**kernels, Symbol("Phihat11", real=True): last})
+    assert simplify(log_density - marginal) == 0
+
+
+def test_output_at_equilibrium_is_that_of_the_stationary_process() -> None:
+    """f = <phi z>/gamma0 with <z | h> = beta gamma0 D phi/lam is (K.20)."""
+    found = rest(1).solved["f"]
+    told = found.rhs.subs(P, 1).doit()
+    Delta, Phi = Function("Delta"), Function("Phi")
+    assert simplify(told - beta * Delta(1) * Phi(1, mu, 1) / lam) == 0
+
+
+def test_linear_saddle_point_by_hand() -> None:
+    """One layer: Phi = 1/(lam/K - (beta gamma0 D)^2/lam), f = beta Phi D/lam."""
+    f, y = Symbol("f", real=True), Symbol("y", positive=True)
+    K, kernel = symbols("K Phi1", positive=True)
+    output, layer = rest(1, "linear").linear_saddle()
+    targets = {x: y for e in (output, layer) for x in e.free_symbols if x.name == "y"}
+    told = 1 / (lam / K - (beta * gamma0 * (y - f)) ** 2 / lam)
+    assert isinstance(output, Eq)
+    assert simplify(output.rhs.subs(targets) - beta * kernel * (y - f) / lam) == 0
+    assert simplify(layer.rhs.subs(targets) - told) == 0
+
+
+def test_conditions_are_derivatives_of_the_action() -> None:
+    """For two samples and depth 2, by ordinary differentiation of the opened algebra."""
+    found = rest(2)
+    algebra = found.algebra.subs(P, 2).doit()
+    f, fhat, Phi = (Function(n) for n in ("f", "fhat", "Phi"))
+    symmetric = lambda e: e.replace(Phi, lambda n, a, b: Phi(n, *sorted((a, b))))  # noqa: E731
+    opened = found.conditions["fhat"].subs(P, 2).doit().subs(mu, 1)
+    assert simplify(symmetric(opened) - symmetric(algebra.diff(fhat(1)))) == 0
+    heat = found.conditions["f"].subs(mu, 1)
+    assert simplify(heat - algebra.diff(f(1))) == 0
+    assert heat.has(Derivative)
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (lambda: mlp(2, phi, "flow", weight_decay=lam), "both decay and diffuse"),
+        (lambda: mlp(2, phi, "flow", temperature=T), "both decay and diffuse"),
+        (lambda: mlp(2, phi, "gd", weight_decay=lam, temperature=T), "counts steps"),
+        (
+            lambda: mlp(2, phi, "flow", weight_decay=lam, temperature=T, bias=True),
+            "more than a matrix product",
+        ),
+    ],
+    ids=["no noise", "no decay", "steps", "bias"],
+)
+def test_other_equilibria_are_refused(program: object, reason: str) -> None:
+    with pytest.raises(NotApplicable, match=reason):
+        equilibrium(program())  # type: ignore[operator]
