@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TypedDict
 
-from sympy import Expr, Function, Integer, Integral, Mul, Sum, Symbol, oo
+from sympy import Function, Integer, Symbol, oo
 
 from derive.meanfield import Theory, mean_field
 from derive.meanfield.reductions.data import instant_responses, mode_sums, theory_limit
@@ -56,7 +56,7 @@ def theory_of(experiment: Experiment) -> Theory:
     if spec.kind == "power-law":
         return mode_sums(theory)
     if _wide(spec):
-        return replace(theory_limit(theory.map(_inward), {nu: oo}), reduction=WIDE)
+        return replace(theory_limit(theory, {nu: oo}), reduction=WIDE)
     return theory
 
 
@@ -138,23 +138,6 @@ def _structured(spec: Spec, depth: Integer | Symbol) -> Program:
 
 def _wide(spec: Spec) -> bool:
     return spec.kind == "isotropic" and spec.network.width_ratio is None
-
-
-def _inward(e: Expr) -> Expr:
-    """What stands in front of a sum goes inside, where a limit sees that powers of a width cancel.
-
-    >>> from sympy.abc import k, x, y
-    >>> _inward(Sum(x * y, (k, 0, 2)) / x)
-    Sum(y, (k, 0, 2))
-    """
-
-    def moved(product: Expr) -> Expr:
-        inner = next(x for x in product.args if isinstance(x, Sum | Integral))
-        return inner.func(product / inner * inner.function, *inner.limits)
-
-    return e.replace(
-        lambda x: isinstance(x, Mul) and any(isinstance(y, Sum | Integral) for y in x.args), moved
-    )
 
 
 def _rule(spec: Spec) -> TrainingRule:

@@ -8,10 +8,12 @@ from typing import Any
 
 from sympy import Add, Derivative, Expr, Integral, Subs, Sum, Symbol
 from sympy.core.function import AppliedUndef
-from sympy.printing.precedence import PRECEDENCE
+from sympy.printing.precedence import PRECEDENCE, precedence
 
 from derive.printing.layout import Loop, Piece, join, ordered, piece
 from derive.printing.notation import LAYER, SAMPLE, TIME, Notation
+from derive.program.expressions import s as past
+from derive.program.expressions import t as present
 
 
 class Arranged:
@@ -47,6 +49,8 @@ class Arranged:
 
     def equation(self, terms: Sequence[Expr]) -> str:
         """The right-hand side of an equation: terms in their order, common factors taken out."""
+        if len(terms) == 1 and isinstance(terms[0], Add):
+            terms = ordered(list(self._as_ordered_terms(terms[0])))  # type: ignore[attr-defined]
         return self.added(join(list(terms), self.names))
 
     def added(self, pieces: Sequence[Piece]) -> str:
@@ -121,6 +125,12 @@ class Arranged:
         body: str = self._print(expr.args[0])  # type: ignore[attr-defined]
         return self.open_average + body + self.close_average
 
+    def varied(self, body: Expr) -> str:
+        """What stands behind the sign of a functional derivative: products and sums in brackets."""
+        text = str(self._print(body))  # type: ignore[attr-defined]
+        whole = precedence(body) >= PRECEDENCE["Func"] and not isinstance(body, Sum | Integral)
+        return text if whole else f"{self.left}{text}{self.right}"
+
     # -- indices ---------------------------------------------------------------------------------------
 
     def indices(self, atom: AppliedUndef) -> tuple[list[str], list[str], list[str]]:
@@ -149,3 +159,17 @@ def past_time(x: Loop) -> str:
     if x.integral or x.lower != 0 or x.index.is_integer:
         return ""
     return "<" if (x.upper + 1).is_Symbol and x.upper.is_Add else "<=" if x.upper.is_Symbol else ""
+
+
+def present_first(times: Sequence[Expr]) -> list[Expr]:
+    """The arguments of a symmetric function of two times as ``(t, s)``."""
+    return sorted(times, key=lambda x: (x.has(past), not x.has(present)))
+
+
+def solved(relation: Any) -> Any:
+    """``L - ell >= 1`` as ``ell <= L - 1``: a condition on an index as its bound."""
+    found = [x for x in Add.make_args(relation.lhs) if (-x).is_Symbol]
+    if len(found) != 1:
+        return relation
+    rest = relation.lhs - found[0] - relation.rhs
+    return type(relation.reversed)(-found[0], rest, evaluate=False)

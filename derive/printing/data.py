@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sympy
-from sympy import Add, Expr, srepr, sympify
+from sympy import Add, Expr, Symbol, sympify
 from sympy.functions.elementary.piecewise import ExprCondPair
+from sympy.printing.repr import ReprPrinter
 
 from derive.meanfield.averages import Average, Response
 from derive.meanfield.theory import Equation, OrderParameter, Source
@@ -26,18 +28,26 @@ PARTS: dict[str, tuple[str, ...]] = {
     "single-site": ("sources", "equations", "families", "base_cases"),
     "order-parameters": ("scalars", "order_parameters", "observables"),
     "responses": ("responses",),
-    "action": ("action",),
-    "saddle-point": ("saddle_point",),
+    "action": ("action", "weights"),
+    "saddle-point": ("saddle_point", "weights"),
     "all": (
         "sources", "equations", "families", "base_cases", "scalars", "order_parameters", "responses",
         "observables", ), }  # fmt: skip
 
 
+ASSUMED = (
+    (), ("positive",), ("nonnegative",), ("real",), ("integer",), ("integer", "nonnegative"),
+    ("integer", "positive"),
+)  # fmt: skip
+"""Assumptions that symbols are made with; SymPy's ``assumptions0`` adds all that follow from them."""
+
+
 def namespace() -> dict[str, Any]:
     """The names that srepr text is written in: SymPy's, and this package's expression classes."""
     from derive.meanfield.path_integral.action import Partition
+    from derive.meanfield.path_integral.average import Entries
 
-    ours = {x.__name__: x for x in (Average, Response, Mean, Partition, Product, ExprCondPair)}
+    ours = {x.__name__: x for x in (Average, Entries, Response, Mean, Partition, Product, ExprCondPair)}
     return {k: v for k, v in vars(sympy).items() if not k.startswith("_")} | ours
 
 
@@ -55,10 +65,11 @@ def parts(view: View, show: str) -> dict[str, Sequence[Any]]:
         "observables": lambda: view.families.observables,
         "action": lambda: view.action().entries,
         "saddle_point": lambda: view.saddle_point().entries,
+        "weights": lambda: [replace(x, lhs=(y,)) for x in view.weights().entries for y in x.lhs],
     }
     keys = PARTS[show]
     if show == "all" and not theory.reduction:
-        keys += ("action", "saddle_point")
+        keys += ("action", "saddle_point", "weights")
     return {k: made[k]() for k in keys}
 
 
@@ -71,8 +82,20 @@ def as_srepr(view: View, show: str) -> str:
     return "{\n" + "".join(blocks) + "}"
 
 
+class _Repr(ReprPrinter):
+    """SymPy's srepr, in which a symbol has the assumptions that make it, not all that follow from them."""
+
+    def _print_Symbol(self, expr: Symbol) -> str:
+        if type(expr) is not Symbol:
+            return str(super()._print_Symbol(expr))
+        for assumed in ASSUMED:
+            if Symbol(expr.name, **dict.fromkeys(assumed, True)) == expr:
+                return f"Symbol({', '.join([repr(expr.name), *(f'{x}=True' for x in assumed)])})"
+        return str(super()._print_Symbol(expr))
+
+
 def _srepr(e: Expr | str) -> str:
-    return repr(e) if isinstance(e, str) else str(srepr(e))
+    return repr(e) if isinstance(e, str) else str(_Repr().doprint(e))
 
 
 def _sides(item: Any) -> tuple[Expr | str, Expr]:
@@ -111,14 +134,14 @@ class _Json:
         if isinstance(e, str):
             return {"text": e, "latex": e, "srepr": repr(e)}
         e = sympify(e)
-        return {"text": self.text.doprint(e), "latex": self.latex.doprint(e), "srepr": srepr(e)}
+        return {"text": self.text.doprint(e), "latex": self.latex.doprint(e), "srepr": _srepr(e)}
 
     def sum(self, terms: Sequence[Expr]) -> dict[str, str]:
         """A right-hand side: printed with common factors taken out, its srepr the plain sum."""
         return {
             "text": self.text.equation(terms),
             "latex": self.latex.equation(terms),
-            "srepr": srepr(Add(*terms)),
+            "srepr": _srepr(Add(*terms)),
         }
 
     @staticmethod

@@ -10,7 +10,7 @@ from sympy import Expr, Pow, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 from sympy.printing.latex import LatexPrinter
 
-from derive.printing.arranged import Arranged, past_time, tight
+from derive.printing.arranged import Arranged, past_time, present_first, solved, tight
 from derive.printing.layout import Loop, Piece, fraction, join
 from derive.printing.notation import Notation, notation
 
@@ -29,6 +29,25 @@ class PaperLatex(Arranged, LatexPrinter):
     def __init__(self, names: Notation) -> None:
         super().__init__({"inv_trig_style": "full"})
         self.names = names
+
+    def _print(self, expr: Any, **kwargs: Any) -> str:
+        """Classes that write themselves in LaTeX do so, but for those that need the notation."""
+        own = getattr(self, f"_paper_{type(expr).__name__}", None)
+        return str(own(expr) if own is not None else super()._print(expr, **kwargs))
+
+    def _paper_Entries(self, expr: Any) -> str:
+        matrix, *times = expr.args
+        return f"c_{{{self._print(matrix)}}}({','.join(map(self._print, present_first(times)))})"
+
+    def _paper_Response(self, expr: Any) -> str:
+        return rf"\frac{{\delta {self.varied(expr.args[0])}}}{{\delta {self._print(expr.args[1])}}}"
+
+    def _print_Relational(self, expr: Any) -> str:
+        return str(super()._print_Relational(solved(expr)))
+
+    def _print_Heaviside(self, expr: Any, exp: str | None = None) -> str:
+        text = rf"\Theta\left({self._print(expr.args[0])}\right)"
+        return text if exp is None else f"{text}^{{{exp}}}"
 
     def _print_Symbol(self, expr: Symbol, style: str = "plain") -> str:
         name = self.names.name(expr.name)

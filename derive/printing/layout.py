@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from sympy import Expr, Integral, Mul, Number, Pow, S, Sum, Symbol, oo, sympify
+from sympy import Expr, I, Integral, Mul, Number, Pow, S, Sum, Symbol, oo, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.printing.notation import Notation
@@ -131,7 +131,7 @@ def fraction(front: Expr) -> tuple[list[Expr], list[Expr]]:
         below += [] if number.q == 1 else [sympify(number.q)]
     elif number != 1:
         above.append(number)
-    for x in sorted(Mul.make_args(symbols), key=str):
+    for x in sorted(Mul.make_args(symbols), key=_rank):
         if x == 1:
             continue
         if isinstance(x, Pow) and x.exp.as_coeff_Mul()[0].is_negative:
@@ -139,6 +139,12 @@ def fraction(front: Expr) -> tuple[list[Expr], list[Expr]]:
         else:
             above.append(x)
     return above, below
+
+
+def _rank(x: Expr) -> tuple[bool, bool, bool, str]:
+    """Where a constant stands: the imaginary unit, symbols, powers of sums; the present, the past."""
+    base = x.base if isinstance(x, Pow) else x
+    return x != I, base.is_Add, x.has(s), str(x)
 
 
 def _constant(x: Expr, loops: list[Loop]) -> bool:

@@ -18,12 +18,14 @@ from sympy.core.function import AppliedUndef
 from sympy.printing.latex import translate
 
 from derive.program.expressions import L, alpha, ell, mu, s, t
+from derive.program.training import TrainedMatrix
 
 if TYPE_CHECKING:
     from derive.meanfield.theory import Equation, OrderParameter, Source, Theory
     from derive.program.expressions import IndexRange
+    from derive.program.program import Program
 
-PAPERS: Mapping[str, str] = {"K": r"K^{\mathrm{NTK}}", "eps": r"\epsilon"}
+PAPERS: Mapping[str, str] = {"K": r"K^{\mathrm{NTK}}"}
 """The notation of selfconsistent2023, where it is not the name itself: name -> LaTeX."""
 
 NOTATIONS: Mapping[str, Mapping[str, str]] = {"papers": PAPERS, "plain": {}}
@@ -51,6 +53,7 @@ class Notation:
     scalars: frozenset[str] = frozenset()
     kernels: frozenset[str] = frozenset()
     activations: frozenset[str] = frozenset()
+    matrices: frozenset[str] = frozenset()
     ranges: tuple[tuple[Symbol, Expr, Expr], ...] = ()
 
     def roles_of(self, atom: AppliedUndef) -> tuple[str, ...]:
@@ -64,8 +67,12 @@ class Notation:
 
     def is_random(self, x: Expr) -> bool:
         """Does ``x`` contain a field of the single-site process?"""
-        names = {str(a.func) for a in x.atoms(AppliedUndef)}
-        return any(n in self.random or (n.endswith("hat") and n[:-3] not in self.roles) for n in names)
+        return any(n in self.random or self._is_hatted(n) for n in map(_called, x.atoms(AppliedUndef)))
+
+    def _is_hatted(self, name: str) -> bool:
+        """An integration variable (``xihat_w_star``), not the conjugate of an order parameter."""
+        head, *rest = name.split("_", 1)
+        return head.endswith("hat") and "_".join([head[:-3], *rest]) not in self.roles
 
     def name(self, name: str) -> Name:
         """How ``name`` is written."""
@@ -79,20 +86,34 @@ class Notation:
         return Name(base, upper=mark) if name in self.kernels else Name(base, lower=mark)
 
     def _mark(self, tail: str) -> str:
-        """A mark such as ``phi_r_W``, word by word: TeX refuses several underscores in a row."""
-        return " ".join(map(self._word, filter(None, tail.split("_"))))
+        """A mark such as ``phiu`` or ``phi_r_W``, split into names that the theory knows, or into words."""
+        known = {*self.random, *self.activations, *self.roles, *self.matrices}
+        return " ".join(self._pieces(tail, sorted(known, key=len, reverse=True)) or ())
 
-    def _word(self, tail: str) -> str:
-        """A word such as ``phiu``, split into the names that the theory knows, or else as it is."""
-        known = sorted({*self.random, *self.activations, *self.roles}, key=len, reverse=True)
-        pieces, rest = [], tail
-        while rest:
-            head = next((x for x in known if rest.startswith(x)), None)
-            if head is None:
-                return latex_name(tail)
-            pieces.append(latex_name(head))
-            rest = rest[len(head) :]
-        return " ".join(pieces)
+    def _pieces(self, tail: str, known: list[str], start: bool = True) -> list[str] | None:
+        """``tail`` cut before and after known names; None where the rest of a word would be left over."""
+        for head in known:
+            rest = tail[len(head) :]
+            if not tail.startswith(head):
+                continue
+            more = self._pieces(rest.removeprefix("_"), known, rest.startswith("_")) if rest else []
+            if more is not None:
+                return [self._marked(head), *more]
+        if not start:
+            return None
+        word, _, rest = tail.partition("_")
+        return [latex_name(word), *((self._pieces(rest, known) or []) if rest else [])]
+
+    def _marked(self, name: str) -> str:
+        """A known name inside a mark, with its own mark."""
+        if "_" not in name:
+            return latex_name(name)
+        inner = self.name(name)
+        return inner.base + (f"_{{{inner.lower}}}" if inner.lower else "")
+
+
+def _called(atom: AppliedUndef) -> str:
+    return str(atom.func)
 
 
 def guess_roles(atom: AppliedUndef) -> tuple[str, ...]:
@@ -140,6 +161,7 @@ def notation(theory: Theory | None = None, names: str | Mapping[str, str] | None
     bodies += [q.definition for q in theory.order_parameters]
     applied = {a for b in bodies for a in b.atoms(AppliedUndef)}
     ranges = {(r.index, r.lower, r.upper): None for r in _ranges(theory) if r.index != ell}
+    several = {r[0] for r in ranges if sum(r[0] == other[0] for other in ranges) > 1}
     return Notation(
         table,
         _declarations(theory),
@@ -147,8 +169,15 @@ def notation(theory: Theory | None = None, names: str | Mapping[str, str] | None
         scalars=frozenset((*program.scalars, *program.constants)),
         kernels=frozenset(x.kernel for x in program.given),
         activations=frozenset(str(a.func) for a in applied if any(x.atoms(AppliedUndef) for x in a.args)),
-        ranges=tuple(ranges),
+        matrices=frozenset(_matrices(program)),
+        ranges=tuple(r for r in ranges if r[0] not in several),
     )
+
+
+def _matrices(program: Program) -> Iterable[str]:
+    """The matrices' names, which stand in marks of the sources that they bring."""
+    for m in program.matrices:
+        yield (m.initial if isinstance(m, TrainedMatrix) else m).name
 
 
 def _declarations(theory: Theory) -> dict[str, tuple[str, ...]]:
@@ -195,12 +224,13 @@ def latex_name(name: str) -> str:
     stem, digits = re.fullmatch(r"(.*?)(\d*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
     if not stem:
         return name
-    word = r"\star" if stem == "star" else translate(stem)
+    word = _WORDS.get(stem) or translate(stem)
     if len(stem) > 1 and "\\" not in word:
         word = rf"\mathrm{{{word}}}"
     return word if not digits else f"{word}_{digits}" if len(digits) == 1 else f"{word}_{{{digits}}}"
 
 
+_WORDS = {"star": r"\star", "eps": r"\epsilon"}
 _MARKS = {"hat": "\u0302", "dot": "\u0307", "ddot": "\u0308", "bar": "\u0304", "tilde": "\u0303"}
 _UPPER = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻")
 _LOWER = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
@@ -221,13 +251,25 @@ def unicode_name(latex: str) -> str:
 
     >>> unicode_name(r"\\gamma_0"), unicode_name(r"\\hat{\\chi}"), unicode_name(r"K^{\\mathrm{NTK}}")
     ('γ₀', 'χ̂', 'K^NTK')
+    >>> unicode_name(r"w_{\\star}"), unicode_name(r"u_{Z v_{\\star}}")
+    ('w_⋆', 'u_{Z v_⋆}')
     """
     text = latex.replace(r"\mathcal{H}", "ℋ")
     text = re.sub(r"\\(?:mathrm|mathbf|boldsymbol|mathcal|operatorname|text)\s*\{([^{}]*)\}", r"\1", text)
     text = re.sub(r"\\(\w+)\s*\{(\\?\w+)\}", lambda m: m[2] + _MARKS[m[1]] if m[1] in _MARKS else m[0], text)
     text = re.sub(r"\\([A-Za-z]+)", lambda m: _letter(m[1]), text)
     text = re.sub(r"_\{?(\d+)\}?", lambda m: m[1].translate(_LOWER), text)
-    return re.sub(r"[{}\\ ]", "", text)
+    while nested := re.search(r"_\{([^{}]*)\}", text):  # from the inside: only long marks keep their braces
+        mark = _together(nested[1])
+        text = text.replace(nested[0], f"_{mark}" if len(mark) == 1 else f"_\0{mark}\1")
+    text = _together(re.sub(r"[{}\\]", "", text))
+    return text.translate({0: "{", 1: "}", 2: " "})
+
+
+def _together(text: str) -> str:
+    """Letters side by side, longer names apart (by a character that stands for the space)."""
+    words = text.split(" ")
+    return ("\2" if any("_" in x or x[1:2].isalpha() for x in words) else "").join(filter(None, words))
 
 
 def _letter(name: str) -> str:

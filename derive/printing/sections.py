@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from sympy import Eq, Expr, S, Symbol, sympify
+from sympy import Eq, Expr, S, Sum, Symbol, sympify
 
 from derive.meanfield.families import Families, families
 from derive.meanfield.theory import Equation, OrderParameter, Source, Theory
 from derive.printing.layout import ordered as in_order
-from derive.program.expressions import IndexRange, ell
+from derive.program.expressions import IndexRange, ell, s, t
 
 Show = Literal["single-site", "order-parameters", "responses", "action", "saddle-point", "all"]
 SHOW: tuple[str, ...] = get_args(Show)
@@ -72,11 +72,12 @@ class View:
             "single-site": (self.sources, self.process, self.base_cases),
             "order-parameters": (self.outputs, self.correlations, self.observables),
             "responses": (self.responses,),
-            "action": (self.action,),
-            "saddle-point": (self.saddle_point,),
+            "action": (self.action, self.weights),
+            "saddle-point": (self.saddle_point, self.weights),
             "all": (
                 self.sources, self.process, self.outputs, self.correlations, self.responses, self.base_cases,
-                self.observables, *(() if self.theory.reduction else (self.action, self.saddle_point)),
+                self.observables,
+                *(() if self.theory.reduction else (self.action, self.saddle_point, self.weights)),
             ),
         }  # fmt: skip
         return [x for x in (part() for part in parts[show]) if x.entries]
@@ -120,12 +121,30 @@ class View:
 
     def action(self) -> Section:
         """The exponent of the path integral, per unit, and that of a single site (minus its Hamiltonian)."""
-        exponents = {-Symbol(f"Hcal_{name}"): e for name, e in self.route.single_site.items()}
-        return Section("Action", tuple(_anything({Symbol("S"): self.route.action, **exponents}, "")))
+        exponents = {-Symbol(f"Hcal_{name}"): _settled(e) for name, e in self.route.single_site.items()}
+        return Section(
+            "Action", tuple(_anything({Symbol("S"): _settled(self.route.action), **exponents}, ""))
+        )
 
     def saddle_point(self) -> Section:
         """Its stationarity conditions."""
-        return Section("Saddle point", tuple(_anything(self.route.saddle_point, "0")))
+        entries = _anything(self.route.saddle_point, "0")
+        return Section("Saddle point", tuple(replace(e, terms=tuple(map(_drawn, e.terms))) for e in entries))
+
+    def weights(self) -> Section:
+        """What the action keeps folded: how an entry of a random matrix, unlearned, covaries with itself in
+        time, in units of its initial variance."""
+        from derive.meanfield.applications import read
+        from derive.meanfield.path_integral.average import Entries
+
+        exponents = (self.route.action, *self.route.single_site.values())
+        folded = {x.args[0] for e in exponents for x in e.atoms(Entries)}
+        found = {str(x.matrix.name): x.entries(t, s) for x in read(self.theory.program).uses}
+        alike: dict[Expr, list[Expr]] = {}
+        for m in sorted(folded, key=str):
+            alike.setdefault(found[str(m)], []).append(Entries(m, t, s))
+        entries = (Entry(tuple(lhs), _addends(rhs)) for rhs, lhs in alike.items())
+        return Section("Covariance of weights, in units of the initial variance", tuple(entries))
 
 
 def _layers(ranges: Iterable[IndexRange], ordered: frozenset[Symbol] = frozenset()) -> IndexRange | None:
@@ -180,6 +199,29 @@ def _anything(x: Any, name: Expr | str) -> Iterator[Entry]:
         yield _parameter(x)
     else:
         yield Entry((name,), _addends(sympify(x)))
+
+
+def _settled(e: Expr) -> Expr:
+    """Sums over one member as that member."""
+
+    def member(x: Sum) -> Expr:
+        values = {i: a for i, a, b in x.limits if a == b}
+        rest = [limits for limits in x.limits if limits[0] not in values]
+        inner = Sum(x.function, *rest) if rest else x.function
+        return inner.subs(values)
+
+    return e.replace(lambda x: isinstance(x, Sum) and any(a == b for _, a, b in x.limits), member)
+
+
+def _drawn(e: Expr) -> Expr:
+    """Numbers drawn out of averages."""
+    from derive.meanfield.averages import Average
+
+    def average(x: Expr) -> Expr:
+        number, body = x.args[0].as_coeff_Mul()
+        return number if body == 1 or number == 0 else number * Average(body)
+
+    return e.replace(lambda x: isinstance(x, Average), average)
 
 
 def _addends(e: Expr) -> tuple[Expr, ...]:

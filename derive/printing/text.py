@@ -6,12 +6,12 @@ import unicodedata
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sympy import Expr, Pow, Sum, Symbol, sympify
+from sympy import Expr, Pow, Sum, Symbol, default_sort_key, sympify
 from sympy.core.function import AppliedUndef
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
 
-from derive.printing.arranged import Arranged, past_time, tight
+from derive.printing.arranged import Arranged, past_time, present_first, solved, tight
 from derive.printing.layout import Loop, Piece, fraction
 from derive.printing.notation import Notation, notation, raised, unicode_name
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from derive.meanfield.theory import Theory
 
 DOTS = {1: "\u0307", 2: "\u0308"}
+OPEN, CLOSE = "([{⟨", ")]}⟩"
 
 
 class PaperText(Arranged, StrPrinter):
@@ -35,14 +36,22 @@ class PaperText(Arranged, StrPrinter):
         own = getattr(expr, "_sympystr", None)
         return str(own(self)) if own is not None else str(super().emptyPrinter(expr))
 
-    _print_Partition = emptyPrinter  # the path integral's, not SymPy's set partition
+    _print_Basic = _print_Partition = emptyPrinter  # the path integral's, not SymPy's set partition
+
+    def _print_Entries(self, expr: Any) -> str:
+        matrix, *times = expr.args
+        return f"c_{self.base(matrix.name)}({','.join(map(self._print, present_first(times)))})"
+
+    def _print_Pi(self, expr: Any) -> str:
+        return "π"
 
     def _print_ImaginaryUnit(self, expr: Any) -> str:
         return "i"
 
     def _print_Relational(self, expr: Any) -> str:
+        expr = solved(expr)
         sign = {"<=": "≤", ">=": "≥", "!=": "≠", "==": "="}.get(expr.rel_op, expr.rel_op)
-        return f"{self._print(expr.lhs)} {sign} {self._print(expr.rhs)}"
+        return f"{tight(self._print(expr.lhs))} {sign} {tight(self._print(expr.rhs))}"
 
     def _print_Piecewise(self, expr: Any) -> str:
         cases = [
@@ -54,7 +63,8 @@ class PaperText(Arranged, StrPrinter):
     def base(self, name: str) -> str:
         """A name and its lower mark."""
         found = self.names.name(name)
-        return unicode_name(found.base) + (f"_{unicode_name(found.lower)}" if found.lower else "")
+        lower = unicode_name(found.lower)
+        return unicode_name(found.base) + (f"_{braced(lower)}" if lower else "")
 
     def _print_Symbol(self, expr: Symbol) -> str:
         return self.base(expr.name)
@@ -77,7 +87,7 @@ class PaperText(Arranged, StrPrinter):
         above = ",".join(filter(None, (unicode_name(name.upper), *layers)))
         shifted = any(c in x for x in samples for c in "+-")
         under = ",".join(filter(None, (unicode_name(name.lower), ("," if shifted else "").join(samples))))
-        under = f"{{{under}}}" if shifted else under
+        under = f"{{{under}}}" if shifted else braced(under)
         above = f"{{{above}}}" if len(above) > 1 else above
         text = unicode_name(name.base) + (f"^{above}" if above else "") + (f"_{under}" if under else "")
         return text + (f"({','.join(times)})" if times else "")
@@ -91,7 +101,7 @@ class PaperText(Arranged, StrPrinter):
         return f"{d}/{d}{variable} {body}"
 
     def _print_Response(self, expr: Any) -> str:
-        return f"δ{self._print(expr.args[0])}/δ{self._print(expr.args[1])}"
+        return f"δ{self.varied(expr.args[0])}/δ{self._print(expr.args[1])}"
 
     def _print_Pow(self, expr: Pow, rational: bool = False) -> str:
         if expr.exp.is_Integer:
@@ -118,6 +128,15 @@ class PaperText(Arranged, StrPrinter):
 
     def _print_Min(self, expr: Any) -> str:
         return f"min({','.join(map(self._print, sorted(expr.args, key=str)))})"
+
+    def _print_Max(self, expr: Any) -> str:
+        return f"max({', '.join(map(self._print, sorted(expr.args, key=default_sort_key)))})"
+
+    def _print_Heaviside(self, expr: Any) -> str:
+        return f"Θ({self._print(expr.args[0])})"
+
+    def _print_DiracDelta(self, expr: Any) -> str:
+        return f"δ({self._print(expr.args[0])})"
 
     def front(self, p: Piece) -> str:
         """A fraction, or an inverse when nothing stands above the line."""
@@ -153,38 +172,81 @@ def width(text: str) -> int:
     return sum(1 for c in text if not unicodedata.combining(c))
 
 
+def braced(mark: str) -> str:
+    """A lower mark, in braces if it has a mark of its own."""
+    return f"{{{mark}}}" if "_" in mark and not mark.startswith("{") else mark
+
+
 def wrap(text: str, columns: int, indent: int) -> str:
-    """``text`` broken before signs, as far outside all brackets as possible; later lines start at ``indent``.
+    """``text`` in lines of at most ``columns``, broken as far outside all brackets as possible.
+
+    A break before a sign is better than one between factors, and that is better than one inside round
+    brackets.  Later lines start at ``indent``, two further for each bracket that is still open and for a
+    break inside a product; the term after a broken one starts a line.
 
     >>> print(wrap("a = b + [c + d] e", 12, 4))
     a = b
         + [c + d] e
+    >>> print(wrap("a = b [(1 - c) d + (1 - c) e] f + g", 20, 4))
+    a = b [(1 - c) d
+          + (1 - c) e] f
+        + g
     """
     lines: list[str] = []
-    while width(text) > columns:
-        at = _break(text, columns, indent)
-        if at is None:
+    head, still_open, inside = "", "", False
+    while True:
+        room = columns - len(head)
+        end = _term_ends(text, still_open) if still_open or inside else None
+        if end is not None and width(text[:end]) <= room:
+            found: tuple[int, str, bool] | None = end, "", False
+        elif width(text) <= room:
             break
-        lines.append(text[:at])
-        text = " " * indent + text[at + 1 :]
-    return "\n".join([*lines, text])
+        else:
+            found = _break(text, room, still_open, 0 if lines else indent)
+        if found is None:
+            break
+        at, still_open, inside = found
+        lines.append(head + text[:at])
+        head = " " * (indent + 2 * (len(still_open) + inside))
+        text = text[at + 1 :]
+    return "\n".join([*lines, head + text])
 
 
-def _break(text: str, columns: int, indent: int) -> int | None:
-    """The last place to break: before a sign, else at a space, as far outside brackets as possible."""
-    depth, column = 0, 0
-    best: tuple[int, int] | None = None
+def _break(text: str, columns: int, still_open: str, start: int) -> tuple[int, str, bool] | None:
+    """The best place to break (the last of equals), the brackets open there, and is it in a product?"""
+    column = 0
+    best: tuple[int, tuple[int, str, bool]] | None = None
     for i, c in enumerate(text):
-        depth += (c in "([{⟨") - (c in ")]}⟩")
+        still_open = _opened(still_open, c)
         column += not unicodedata.combining(c)
         if column > columns:
             break
-        sign = text[i : i + 3] in (" + ", " - ")
-        cost = depth if sign else depth + 10
-        allowed = c == " " and i > indent and text[:i].strip() != "" and text[i - 1] not in "+-="
-        if allowed and (best is None or cost <= best[0]):
-            best = (cost, i)
+        if c != " " or i <= start or not text[:i].strip() or text[i - 1] in "+-=≤≥&" or text[i + 1] in "=≤≥":
+            continue
+        new_part = _signed(text, i) or text[i - 1] == ";" or (text[i - 1] == "," and not still_open)
+        cost = 3 * len(still_open) + 3 * sum(x in "(⟨" for x in still_open) + (0 if new_part else 4)
+        cost -= text[i - 1] == ";"
+        if best is None or cost <= best[0]:
+            best = (cost, (i, still_open, not new_part))
     return None if best is None else best[1]
+
+
+def _term_ends(text: str, still_open: str) -> int | None:
+    """Where the next term starts, outside all brackets."""
+    for i, c in enumerate(text):
+        still_open = _opened(still_open, c)
+        if i > 0 and not still_open and _signed(text, i):
+            return i
+    return None
+
+
+def _signed(text: str, i: int) -> bool:
+    return text[i : i + 3] in (" + ", " - ", " & ")
+
+
+def _opened(still_open: str, c: str) -> str:
+    """The open brackets after one more character."""
+    return still_open + c if c in OPEN else still_open[:-1] if c in CLOSE else still_open
 
 
 def text(expr: Any, theory: Theory | None = None, names: str | Mapping[str, str] | None = None) -> str:

@@ -61,23 +61,32 @@ def _one(theory: Theory, x: Symbol, value: Expr) -> Theory:
 def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
     """The limit of an expression whose only parts that depend on ``x`` are factors.
 
+    Where a factor stands, before a sum or in it, makes no difference: what depends on ``x`` is taken inside.
+    Raises :class:`NotApplicable` for any other dependence, and where there is no finite limit.
+
     >>> from sympy import Function, oo
-    >>> from sympy.abc import t, x
+    >>> from sympy.abc import k, t, x
     >>> f = Function("f")
     >>> at_limit(Sum((1 + 1 / x) * f(t), (t, 0, 3)) + f(1) / x, x, oo)
     Sum(f(t), (t, 0, 3))
+    >>> at_limit(Sum(x * f(k), (k, 0, 2)) / x, x, oo)
+    Sum(f(k), (k, 0, 2))
     """
     e = sympify(e)
     if not e.has(x):
         return e
     if isinstance(e, Sum | Integral):
+        if any(end.has(x) for limits in e.limits for end in limits[1:]):
+            raise NotApplicable(f"the bounds of {e} depend on {x}")
         inside = at_limit(e.function, x, value)
         return S.Zero if inside == 0 else e.func(inside, *e.limits)
     total = S.Zero
     for part in Add.make_args(e.expand()):
         fixed, moving = part.as_independent(x, as_Add=False)
-        for inner in [y for y in Mul.make_args(moving) if isinstance(y, Sum | Integral)]:
-            moving, fixed = moving / inner, fixed * at_limit(inner, x, value)
+        inner = next((y for y in Mul.make_args(moving) if isinstance(y, Sum | Integral)), None)
+        if inner is not None:
+            total += fixed * at_limit(_into(moving / inner, inner), x, value)
+            continue
         if moving.has(AppliedUndef, Sum, Integral):
             raise NotApplicable(f"{part} does not depend on {x} by a factor only")
         end = limit(moving, x, value)
@@ -85,6 +94,13 @@ def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
             raise NotApplicable(f"{part} has no finite limit as {x} goes to {value}")
         total += end * fixed
     return total
+
+
+def _into(factor: Expr, inner: Sum | Integral) -> Expr:
+    """``factor * inner`` as one sum or integral, its indices renamed if the factor has such symbols."""
+    if factor.free_symbols & set(inner.variables):
+        inner = inner.as_dummy()
+    return inner.func(factor * inner.function, *inner.limits)
 
 
 def _scaled(theory: Theory, x: Symbol) -> list[str]:
