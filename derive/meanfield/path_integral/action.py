@@ -21,16 +21,19 @@ from derive.meanfield.applications import Application, Reading, overlap
 from derive.meanfield.path_integral.average import Pairing, pairings, parameter_pairings
 from derive.meanfield.path_integral.fields import Entry, Leg, hatted, over
 from derive.meanfield.tangent import tangent_kernel
-from derive.program.expressions import IndexRange, s, t
+from derive.program.expressions import IndexRange, ell, s, t
 
 
 class Partition(Expr):
-    """``Partition(name, exponent)``: the integral of ``exp(exponent)`` over the fields of one unit."""
+    """``Partition(name, exponent)``: the integral of ``exp(exponent)`` over the fields of one unit.
+
+    Layers do not meet in the exponent; ``Partition(name, exponent, ell)`` is the factor of layer ell.
+    """
 
     is_commutative = True
 
-    def __new__(cls, name: Any, exponent: Expr) -> Partition:
-        return cast(Partition, Expr.__new__(cls, Symbol(str(name)), exponent))
+    def __new__(cls, name: Any, exponent: Expr, *layer: Expr) -> Partition:
+        return cast(Partition, Expr.__new__(cls, Symbol(str(name)), exponent, *layer))
 
     @property
     def exponent(self) -> Expr:
@@ -38,10 +41,11 @@ class Partition(Expr):
         return self.args[1]
 
     def _latex(self, printer: Any, *_: Any) -> str:
-        return rf"\mathcal{{Z}}_{{\mathrm{{{self.args[0]}}}}}"
+        layer = f"^{{{printer._print(self.args[2])}}}" if len(self.args) > 2 else ""
+        return rf"\mathcal{{Z}}{layer}_{{\mathrm{{{self.args[0]}}}}}"
 
     def _sympystr(self, printer: Any, *_: Any) -> str:
-        return f"Z_{self.args[0]}"
+        return f"Z{f'^{printer._print(self.args[2])}' if len(self.args) > 2 else ''}_{self.args[0]}"
 
 
 @dataclass(frozen=True)
@@ -130,8 +134,14 @@ class Action:
 
     def expr(self) -> Expr:
         """The action per N."""
-        logs = [self.ratios[p] * log(Partition(p, self.exponent(p))) for p in self.sites]
-        return Add(self.algebraic, *logs)
+        return Add(self.algebraic, *[self.free_energy(p) for p in self.sites])
+
+    def free_energy(self, population: str) -> Expr:
+        """The units of a population: each layer counts its own where they are not equally many."""
+        ratio, exponent = self.ratios[population], self.exponent(population)
+        if ell not in ratio.free_symbols:
+            return ratio * log(Partition(population, exponent))
+        return Sum(ratio * log(Partition(population, exponent, ell)), (ell, 1, self.reading.program.depth))
 
     # -- building it -----------------------------------------------------------------------------------------
 
@@ -158,7 +168,8 @@ class Action:
         """Units of the population over N."""
         fields = (x.population for x in self.reading.program.fields)
         ends = (p for x in self.legs for p in (x.use.matrix.rows, x.use.matrix.cols))
-        return next(p.ratio for p in (*ends, *fields) if p.name == population)
+        found = next(p for p in (*ends, *fields) if p.name == population)
+        return found.ratio if found.site is None else found.at(ell).ratio
 
     def covariance(self, p: Pairing) -> None:
         """``(hat.hat)(a.b)``: the inner product of the vectors becomes a correlation."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from sympy import (
+    Add,
     Eq,
     Expr,
     Function,
@@ -199,3 +200,15 @@ def test_everything_is_plain_sympy(route: PathIntegral) -> None:
     assert r"\hat{\chi}" in latex(route.average_exponent)
     assert r"\hat{\Phi}" in latex(route.action)
     assert [hatted(x) for x in ("Phi", "C_phi")] == ["Phihat", "Chat_phi"]
+
+
+def test_layers_of_unequal_width_count_their_own_units():
+    a = Function("a")
+    action = path_integral(mlp(2, relative_widths="a")).action
+    parts = [x for x in Add.make_args(action) if x.has(Partition)]
+    (total,) = parts
+    assert isinstance(total, Sum)
+    assert total.limits == ((ell, 1, 2),)
+    assert total.function.as_independent(log)[0] == a(ell)
+    assert [str(x) for x in total.atoms(Partition)] == ["Z^ell_layer"]
+    assert latex(next(iter(total.atoms(Partition)))) == r"\mathcal{Z}^{\ell}_{\mathrm{layer}}"
