@@ -7,14 +7,17 @@ are, how order parameters are defined.  Raises :class:`NotLinear` when a term is
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from sympy import Add, Expr, Mul, Pow, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
+from sympy.functions.special.tensor_functions import KroneckerDelta
 
 from derive.meanfield.averages import Average, Response
 from derive.meanfield.theory import Equation, OrderParameter, Theory
-from derive.program.expressions import ell, mu, s, t
+from derive.program.expressions import ell, s, t
 from numerics.compile.table import (
+    DELTA,
     Coupling,
     Factor,
     FieldRow,
@@ -22,6 +25,7 @@ from numerics.compile.table import (
     Kernel,
     Monomial,
     Node,
+    Reach,
     Request,
     ScalarRow,
     Table,
@@ -51,8 +55,14 @@ def node(atom: AppliedUndef) -> Node:
     return str(atom.func), int(first) if len(atom.args) > 1 and first.is_Integer else None
 
 
-def _indices(atom: AppliedUndef) -> tuple[Symbol, ...]:
+def _indices(atom: Expr) -> tuple[Symbol, ...]:
+    """The indices of an applied function other than layers."""
     return tuple(x for x in atom.args if isinstance(x, Symbol))
+
+
+def _axes(atom: Expr) -> tuple[Symbol, ...]:
+    """The indices of a field other than layer and time."""
+    return tuple(x for x in _indices(atom) if x not in (t, s))
 
 
 class _Lowering:
@@ -61,79 +71,130 @@ class _Lowering:
         self.field_names = {e.name for e in theory.equations}
         self.source_names = {str(u.symbol.func) for u in theory.sources}
         self.hoisted: dict[str, Hoisted] = {}
+        self.extents: dict[Symbol, Expr] = {}
 
     def table(self) -> Table:
         families = [e.lhs for e in self.theory.equations if ell in {r.index for r in e.ranges}]
         if families:
             raise ValueError(f"{families[0]} is a family of layers: lower theory.at_depth(n) instead")
+        theory = self.theory
+        for e in (*theory.equations, *theory.scalars):
+            self.extents |= {r.index: r.upper for r in e.ranges}
+        for u in theory.sources:
+            self.extents |= {r.index: r.upper for r in u.ranges}
+        for q in theory.order_parameters:
+            self.extents |= {r.index: r.upper for r in q.ranges}
         tensors = {node(q.symbol): self.request(q) for q in self.theory.order_parameters}
         fields = tuple(self.field(e) for e in self.theory.equations)
         covariances: dict[tuple[Node, Node], Kernel] = {}
-        source_index: dict[Node, Symbol | None] = {}
+        source_indices: dict[Node, tuple[Symbol, ...]] = {}
         for u in self.theory.sources:
-            row, col = _sample(u.symbol), _sample(u.partner)
-            covariances[node(u.symbol), node(u.partner)] = self.kernel(u.covariance, row, col)
-            source_index.setdefault(node(u.symbol), row)
+            rows, cols = _axes(u.symbol), _axes(u.partner)
+            covariances[node(u.symbol), node(u.partner)] = self.kernel(u.covariance, rows, cols)
+            source_indices.setdefault(node(u.symbol), rows)
         scalars = tuple(self.scalar(e) for e in self.theory.scalars)
-        return Table(fields, covariances, source_index, tensors, scalars, tuple(self.hoisted.values()))
+        hoisted = tuple(self.hoisted.values())
+        return Table(fields, covariances, source_indices, tensors, scalars, hoisted, self.extents)
 
     # -- fields ----------------------------------------------------------------------------------------
 
     def field(self, e: Equation) -> FieldRow:
-        source: Node | None = None
-        gain: Expr = S.Zero
+        drives: dict[Node, Expr] = {}
         couplings: list[Coupling] = []
         for x in e.terms:
-            if x.kind == "source":
-                atom = next(a for a in x.expr.atoms(AppliedUndef) if str(a.func) in self.source_names)
-                source, gain = node(atom), x.expr / atom
-            else:
-                couplings += [self.coupling(e, part) for part in addends(x.expr)]
-        return FieldRow(node(e.lhs), _sample(e.lhs), source, gain, _joined(couplings))
+            for part in addends(x.expr):
+                atom = self.random(e, part)
+                if str(atom.func) in self.source_names:
+                    if _indices(atom) != _indices(e.lhs):
+                        raise NotLinear(f"{e.lhs} is driven by {atom}, which has other indices")
+                    gain = self.ratio(part, atom)
+                    drives[node(atom)] = drives.get(node(atom), S.Zero) + gain
+                else:
+                    couplings.append(self.coupling(e, part, atom))
+        return FieldRow(node(e.lhs), _axes(e.lhs), tuple(drives.items()), _joined(couplings))
 
-    def coupling(self, e: Equation, expr: Expr) -> Coupling:
-        if not isinstance(expr, Sum):
-            raise NotLinear(f"{e.lhs} has the term {expr}; the march takes sums over past steps")
-        time = next((lim for lim in expr.limits if lim[0] == s), None)
-        if time is None or time[1] != 0 or time[2] not in (t - 1, t):
-            raise NotLinear(f"{e.lhs} has the term {expr}, which is no sum over the steps 0..t-1 or 0..t")
-        past = [a for a in expr.function.atoms(AppliedUndef) if str(a.func) in self.field_names]
-        if len(past) != 1:
-            raise NotLinear(f"{expr.function} must contain one field at time s; it contains {past or 'none'}")
-        atom = past[0]
-        rest = expr.function / atom
+    def random(self, e: Equation, part: Expr) -> AppliedUndef:
+        """The one field or source in a term."""
+        names = self.field_names | self.source_names
+        found = sorted((a for a in part.atoms(AppliedUndef) if str(a.func) in names), key=str)
+        if len(found) != 1:
+            raise NotLinear(
+                f"{e.lhs} has the term {part}, which must contain one field; it has {found or 'none'}"
+            )
+        return found[0]
+
+    def ratio(self, part: Expr, atom: AppliedUndef) -> Expr:
+        rest = part / atom
         if rest.has(atom):
-            raise NotLinear(f"{expr.function} is not linear in {atom}")
-        col = _sample(atom)
-        inner = [lim for lim in expr.limits if lim[0] not in (s, col)]
+            raise NotLinear(f"{part} is not linear in {atom}")
+        return rest
+
+    def coupling(self, e: Equation, expr: Expr, atom: AppliedUndef) -> Coupling:
+        limits = expr.limits if isinstance(expr, Sum) else ()
+        self.extents |= {lim[0]: lim[2] for lim in limits if lim[0] != s}
+        time = next((lim for lim in limits if lim[0] == s), None)
+        reach: Reach
+        if time is None:
+            if atom.args[-1] not in (t, 0):
+                raise NotLinear(f"{e.lhs} has the term {expr}; the march takes sums over past steps")
+            reach = "now" if atom.args[-1] == t else "start"
+        elif time[1] == 0 and time[2] in (t - 1, t):
+            reach = "past" if time[2] == t - 1 else "through"
+        else:
+            raise NotLinear(f"{e.lhs} has the term {expr}, which is no sum over the steps 0..t-1 or 0..t")
+        if time is not None and atom.args[-1] != s:
+            raise NotLinear(f"{expr} must contain a field at time s; it contains {atom}")
+        rest = self.ratio(expr.function if isinstance(expr, Sum) else expr, atom)
+        cols = _axes(atom)
+        inner = [lim for lim in limits if lim[0] != s and lim[0] not in cols]
         body = Sum(rest, *inner) if inner else rest
-        return Coupling(node(atom), self.kernel(body, _sample(e.lhs), col, inclusive=time[2] == t))
+        return Coupling(node(atom), self.kernel(body, _axes(e.lhs), cols, reach))
 
     # -- kernels ---------------------------------------------------------------------------------------
 
-    def kernel(self, expr: Expr, row: Symbol | None, col: Symbol | None, inclusive: bool = False) -> Kernel:
-        open_axes = {x for x in (row, col, s, t) if x is not None}
-        monomials = tuple(self.monomial(c, fs, open_axes) for c, fs in products(expr))
-        return Kernel(row, col, monomials, inclusive)
+    def kernel(
+        self, expr: Expr, rows: tuple[Symbol, ...], cols: tuple[Symbol, ...], reach: Reach = "past"
+    ) -> Kernel:
+        shared = {x: Symbol(f"{x}_col", integer=True) for x in cols if x in rows}
+        if shared:  # the same unit on both sides: a delta in the index
+            self.extents |= {new: self.extents[old] for old, new in shared.items()}
+            for old, new in shared.items():
+                expr = expr * KroneckerDelta(old, new)
+            cols = tuple(shared.get(x, x) for x in cols)
+        axes = {*rows, *cols, s, t}
+        monomials = tuple(self.monomial(c, fs, axes) for c, fs in products(self.flattened(expr)))
+        return Kernel(rows, cols, monomials, reach)
 
-    def monomial(self, coefficient: Expr, factors: tuple[AppliedUndef, ...], axes: set[Symbol]) -> Monomial:
+    def flattened(self, expr: Expr) -> Expr:
+        self.extents |= {lim[0]: lim[2] for x in expr.atoms(Sum) for lim in x.limits}
+        return expr
+
+    def monomial(self, coefficient: Expr, factors: tuple[Expr, ...], axes: set[Symbol]) -> Monomial:
+        parts, instant = [], False
         for a in factors:
+            if isinstance(a, KroneckerDelta):
+                pair = tuple(x for x in a.args if isinstance(x, Symbol))
+                if set(pair) == {s, t}:
+                    instant = True
+                    continue
+                parts.append(Factor(DELTA, pair))
+                continue
             if {t, s} <= set(a.args) and a.args[-2:] != (t, s):
                 raise NotLinear(f"{a} is read with its times exchanged; a row at time t is all that is known")
-        parts = [Factor(node(a), _indices(a)) for a in factors]
+            parts.append(Factor(node(a), _indices(a)))
         summed = sorted({i for f in parts for i in f.indices} - axes, key=str)
         for index in summed:
             group = [f for f in parts if index in f.indices]
             others = {i for f in group for i in f.indices} - {index}
-            if t in others or s not in others or len(others) != 2:
+            rows = tuple(x for x in sorted(others, key=str) if x != s)
+            if t in others or s not in others or not rows or set(rows) - axes:
                 continue  # depends on the present: a row operation of its own step
-            row = next(i for i in others if i != s)
             name = " ".join(sorted(f"{f.tensor[0]}{f.tensor[1] or ''}{f.indices}" for f in group))
             key = self.hoisted.setdefault(
-                name, Hoisted((f"hoisted{len(self.hoisted)}", None), row, tuple(group))
+                name, Hoisted((f"hoisted{len(self.hoisted)}", None), rows, tuple(group))
             )
-            parts = [f for f in parts if f not in group] + [Factor(key.tensor, (s, row))]
-        return Monomial(coefficient, tuple(parts))
+            parts = [f for f in parts if f not in group] + [Factor(key.tensor, (s, *rows))]
+        return Monomial(coefficient, tuple(parts), instant)
 
     # -- what tensors and scalars mean -----------------------------------------------------------------
 
@@ -144,38 +205,46 @@ class _Lowering:
         if isinstance(average.body, Response):
             return Request("response", node(average.body.body), node(average.body.source), factor)
         pair = _pair(average.body)
+        rows = _axes(q.symbol)
         now = [a for a in pair if a.args[-1] == t]
-        first = now[0] if len(now) == 1 else next((a for a in now if mu in a.args), now[0])
+        first = now[0] if len(now) == 1 else next((a for a in now if set(_axes(a)) & set(rows[:1])), now[0])
         second = next((a for a in pair if a is not first), first)
         return Request("correlation", node(first), node(second), factor)
 
     def scalar(self, e: Equation) -> ScalarRow:
         expr, averages, inputs = e.rhs, [], []
         for k, average in enumerate(sorted(expr.atoms(Average), key=str)):
-            pair = _pair(average.body)
+            first, second = _pair(average.body)
             stand_in = Symbol(f"average{k}")
             expr = expr.xreplace({average: stand_in})
-            averages.append((stand_in, node(pair[0]), node(pair[-1])))
+            averages.append(
+                (stand_in, Factor(node(first), _axes(first)), Factor(node(second), _axes(second)))
+            )
         for atom in sorted(expr.atoms(AppliedUndef), key=str):
             stand_in = Symbol(f"in_{atom.func}")
             expr = expr.xreplace({atom: stand_in})
-            inputs.append((stand_in, str(atom.func)))
-        return ScalarRow(e.name, _sample(e.lhs), expr, tuple(averages), tuple(inputs))
+            inputs.append((stand_in, Factor(node(atom), _axes(atom))))
+        return ScalarRow(e.name, _axes(e.lhs), expr, tuple(averages), tuple(inputs))
 
 
 def addends(expr: Expr) -> Iterable[Expr]:
     """``sum (a + b)`` as ``sum a`` and ``sum b``."""
     if not isinstance(expr, Sum):
-        return (expr,)
+        return tuple(Add.make_args(expr.expand(deep=False)))
     return tuple(Sum(x, *expr.limits) for x in Add.make_args(expr.function.expand(deep=False)))
 
 
-def _sample(atom: Expr) -> Symbol | None:
-    """The sample-like index of a field."""
-    found = [x for x in atom.args if isinstance(x, Symbol) and x not in (t, s, ell)]
-    if len(found) > 1:
-        raise NotLinear(f"{atom} has several indices; the march takes at most one")
-    return found[0] if found else None
+def _reaching(kernel: Kernel, reach: Reach) -> tuple[Monomial, ...]:
+    """The monomials of a kernel as part of one that may reach further."""
+    strict = kernel.reach == "past" and reach == "through"
+    return tuple(replace(m, strict=m.strict or strict) for m in kernel.monomials)
+
+
+def _renamed(kernel: Kernel, names: dict[Symbol, Symbol]) -> tuple[Monomial, ...]:
+    def factor(f: Factor) -> Factor:
+        return Factor(f.tensor, tuple(names.get(x, x) for x in f.indices))
+
+    return tuple(replace(m, factors=tuple(factor(f) for f in m.factors)) for m in kernel.monomials)
 
 
 def _pair(body: Expr) -> list[AppliedUndef]:
@@ -191,7 +260,7 @@ def _pair(body: Expr) -> list[AppliedUndef]:
     return atoms
 
 
-def products(expr: Expr) -> Iterable[tuple[Expr, tuple[AppliedUndef, ...]]]:
+def products(expr: Expr) -> Iterable[tuple[Expr, tuple[Expr, ...]]]:
     """``expr`` as a sum of coefficient times tensors, with inner sums flattened into the index names."""
     expr = expr.expand()
     if isinstance(expr, Add):
@@ -199,10 +268,10 @@ def products(expr: Expr) -> Iterable[tuple[Expr, tuple[AppliedUndef, ...]]]:
             yield from products(x)
         return
     coefficient: Expr = S.One
-    factors: list[AppliedUndef] = []
+    factors: list[Expr] = []
     sums: list[Sum] = []
     for x in Mul.make_args(expr):
-        if isinstance(x, AppliedUndef):
+        if isinstance(x, AppliedUndef | KroneckerDelta):
             factors.append(x)
         elif isinstance(x, Sum):
             sums.append(x)
@@ -220,14 +289,22 @@ def products(expr: Expr) -> Iterable[tuple[Expr, tuple[AppliedUndef, ...]]]:
 
 
 def _joined(couplings: list[Coupling]) -> tuple[Coupling, ...]:
-    """Couplings to the same field with the same reach are one kernel."""
-    found: dict[tuple[Node, bool], Coupling] = {}
+    """Couplings to the same field over the same times are one kernel, that of the past with that of the past
+    and the present: one row, one product.
+    """
+    found: dict[tuple[Node, bool | Reach], Coupling] = {}
     for c in couplings:
-        key = (c.field, c.kernel.inclusive)
-        if key in found:
-            old = found[key].kernel
-            k = Kernel(old.row, old.col, old.monomials + c.kernel.monomials, old.inclusive)
-            found[key] = Coupling(c.field, k)
-        else:
+        summed = c.kernel.reach in ("past", "through")
+        key = (c.field, summed or c.kernel.reach)
+        old = found.get(key)
+        if old is None:
             found[key] = c
+            continue
+        names = dict(zip(c.kernel.cols, old.kernel.cols, strict=True))
+        new = replace(c.kernel, cols=old.kernel.cols, monomials=_renamed(c.kernel, names))
+        reach: Reach = (
+            "past" if old.kernel.reach == new.reach == "past" else "through" if summed else new.reach
+        )
+        both = tuple(x for k in (old.kernel, new) for x in _reaching(k, reach))
+        found[key] = Coupling(c.field, replace(new, monomials=both, reach=reach))
     return tuple(found.values())

@@ -1,19 +1,26 @@
 """The rows that a linear theory compiles to: plain data that a small evaluator walks.
 
-For each field at time t: its Gaussian source, and for each earlier field the kernel row that multiplies
-it.  Kernels and source covariances are sums of products of tensors (order parameters, errors, constants of
-the data), with the sample indices that are summed named explicitly.
+For each field at time t: the Gaussian sources that drive it, and for each other field the kernel row that
+multiplies it.  Kernels and source covariances are sums of products of tensors (order parameters, errors,
+constants of the data), with the indices that are summed named explicitly.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sympy import Expr, Symbol
 
 Node = tuple[str, int | None]
 """A field, source or tensor: its name and, if it has one, its layer."""
+
+
+Reach = Literal["past", "through", "now", "start"]
+"""The times s at which a coupling reads a field: 0..t-1, 0..t, t alone, 0 alone."""
+
+DELTA: Node = ("delta", None)
+"""The tensor of a Kronecker delta in two indices."""
 
 
 @dataclass(frozen=True)
@@ -26,20 +33,26 @@ class Factor:
 
 @dataclass(frozen=True)
 class Monomial:
-    """``coefficient * product of factors``, summed over every index that is not an axis of the kernel."""
+    """``coefficient * product of factors``, summed over every index that is not an axis of the kernel.
+
+    The coefficient may be a function of t and s.  ``instant``: it is there at s = t only; ``strict``: not at
+    s = t, though the kernel reaches there.
+    """
 
     coefficient: Expr
     factors: tuple[Factor, ...]
+    instant: bool = False
+    strict: bool = False
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A row ``k[row, s, col]`` at time t; ``inclusive`` rows run to ``s = t``."""
+    """A row ``k[rows, s, cols]`` at time t, read at the times of its ``reach``."""
 
-    row: Symbol | None
-    col: Symbol | None
+    rows: tuple[Symbol, ...]
+    cols: tuple[Symbol, ...]
     monomials: tuple[Monomial, ...]
-    inclusive: bool = False
+    reach: Reach = "past"
 
 
 @dataclass(frozen=True)
@@ -52,12 +65,11 @@ class Coupling:
 
 @dataclass(frozen=True)
 class FieldRow:
-    """The single-site equation of one field: ``gain * source(t) + couplings``."""
+    """The single-site equation of one field: ``sum gain * source(t) + couplings``."""
 
     field: Node
-    index: Symbol | None
-    source: Node | None
-    gain: Expr
+    indices: tuple[Symbol, ...]
+    drives: tuple[tuple[Node, Expr], ...]
     couplings: tuple[Coupling, ...]
 
 
@@ -73,22 +85,25 @@ class Request:
 
 @dataclass(frozen=True)
 class Hoisted:
-    """A product that does not depend on t, computed once a step: ``tensor[s, row]``."""
+    """A product that does not depend on t, computed once a step: ``tensor[s, rows]``."""
 
     tensor: Node
-    row: Symbol
+    rows: tuple[Symbol, ...]
     factors: tuple[Factor, ...]
 
 
 @dataclass(frozen=True)
 class ScalarRow:
-    """A number, or one for each sample: ``expression`` in the symbols that stand for its inputs."""
+    """A number for each of its indices: ``expression`` in the symbols that stand for its inputs.
+
+    An average is that of two fields at equal time.
+    """
 
     name: str
-    index: Symbol | None
+    indices: tuple[Symbol, ...]
     expression: Expr
-    averages: tuple[tuple[Symbol, Node, Node], ...]
-    inputs: tuple[tuple[Symbol, str], ...]
+    averages: tuple[tuple[Symbol, Factor, Factor], ...]
+    inputs: tuple[tuple[Symbol, Factor], ...]
 
 
 @dataclass(frozen=True)
@@ -97,12 +112,14 @@ class Table:
 
     fields: tuple[FieldRow, ...]
     covariances: dict[tuple[Node, Node], Kernel]
-    source_index: dict[Node, Symbol | None]
+    source_indices: dict[Node, tuple[Symbol, ...]]
     tensors: dict[Node, Request]
     scalars: tuple[ScalarRow, ...]
     hoisted: tuple[Hoisted, ...]
+    extents: dict[Symbol, Expr] = field(default_factory=dict)
+    """How far each index runs: a number, or a symbol such as P."""
 
-    def field(self, node: Node) -> FieldRow:
+    def row(self, node: Node) -> FieldRow:
         """The row of one field.  Raises KeyError if the table has none."""
         for row in self.fields:
             if row.field == node:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Symbol
+from sympy import Expr, Symbol, lambdify
 
 from derive.program.expressions import s, t
-from numerics.compile.table import Factor, Kernel, Node
+from numerics.compile.table import DELTA, Coupling, Factor, Kernel, Monomial, Node
 from numerics.solve.march import March
 
 Array = NDArray[np.float64]
@@ -38,7 +39,6 @@ class Afterwards:
         self.plan, self.T = result.plan, result.steps
         everywhere = len(at) == self.T
         self.pick = slice(None) if everywhere else at  # a slice copies nothing
-        self.past = np.arange(self.T)[None, :] < at[:, None]
         self.blocks: dict[tuple[Node, Node], Array] = {}
         self.finished: dict[tuple[Node, Node], Array] = {}
         self.traces: dict[Node, Array] = {}
@@ -69,36 +69,44 @@ class Afterwards:
         """Pairs of blocks whose products make up ``C_ij`` beyond the overlap of the sources themselves."""
         row = self.plan.rows_of[i]
         for c in row.couplings:
-            yield self.kernel(i, c.field), self.correlation(j, c.field)
-        for k in self.plan.partners(row.source):
-            if self.plan.depends(j, k):
-                yield self.covariance(row.source, k), self.response(j, k)
+            yield self.kernel(i, c), self.correlation(j, c.field)
+        for own, gain in self.result.gains[i].items():
+            for k in self.plan.partners(own):
+                if self.plan.depends(j, k):
+                    yield gain * self.covariance(own, k), self.response(j, k)
 
     def start_trace(self, i: Node) -> Array:
         """The trace of ``start(i, i)``, without pairs of samples where the covariance is a known kernel."""
-        own = self.plan.rows_of[i].source
-        if own is None or (own, own) not in self.plan.table.covariances:
-            return np.zeros((len(self.at), len(self.at)))
-        kernel = self.plan.table.covariances[own, own]
         total = np.zeros((len(self.at), len(self.at)))
-        for m in kernel.monomials:
-            q = self.plan.table.tensors.get(m.factors[0].tensor) if len(m.factors) == 1 else None
-            if q is not None and q.kind == "correlation" and q.first == q.second and kernel.row is not None:
-                total += self.number(m.coefficient) * self.trace(q.first)
-            else:
-                part = self.evaluate(replace(kernel, monomials=(m,)), columns=self.at)
-                total += np.einsum("tasa->ts", part)
+        for a, b, gain in self.overlaps(i, i):
+            kernel = self.plan.table.covariances[a, b]
+            for m in kernel.monomials:
+                q = self.plan.table.tensors.get(m.factors[0].tensor) if len(m.factors) == 1 else None
+                known = q is not None and q.kind == "correlation" and q.first == q.second and kernel.rows
+                if known and q is not None and not m.coefficient.has(t, s):
+                    total += gain * self.number(m.coefficient) * self.trace(q.first)
+                else:
+                    part = self.evaluate(replace(kernel, monomials=(m,)), columns=self.at)
+                    total += gain * np.einsum("tasa->ts", self.full(part, kernel, len(self.at)))
         return total
+
+    def overlaps(self, i: Node, j: Node) -> Iterator[tuple[Node, Node, float]]:
+        """Pairs of correlated sources that stand in the two fields' equations, and the product of their
+        gains.
+        """
+        for a, one in self.result.gains[i].items():
+            for b, two in self.result.gains[j].items():
+                if (a, b) in self.plan.table.covariances:
+                    yield a, b, one * two
 
     def start(self, i: Node, j: Node) -> Array:
         """The overlap of the two fields' own sources at output times: (out, out, n_i, n_j)."""
-        a, b = self.plan.rows_of[i].source, self.plan.rows_of[j].source
         n, m, out = self.result.sizes[i], self.result.sizes[j], len(self.at)
-        if a is None or b is None or (a, b) not in self.plan.table.covariances:
-            return np.zeros((out, out, n, m))
-        kernel = self.plan.table.covariances[a, b]
-        value = self.evaluate(kernel, columns=self.at)
-        return np.broadcast_to(value, (out, n, out, m)).transpose(0, 2, 1, 3)
+        total = np.zeros((out, out, n, m))
+        for a, b, gain in self.overlaps(i, j):
+            value = self.evaluate(self.plan.table.covariances[a, b], columns=self.at)
+            total += gain * np.broadcast_to(value, (out, n, out, m)).transpose(0, 2, 1, 3)
+        return total
 
     def correlation(self, i: Node, j: Node) -> Array:
         """``<x_i(t) x_j(s)>``: t an output time, s any node."""
@@ -112,17 +120,18 @@ class Afterwards:
 
     def assembled(self, i: Node, j: Node) -> Array:
         """``C_ij`` from the equation of ``i`` and the complete correlations and responses of ``j``."""
-        row, other = self.plan.rows_of[i], self.plan.rows_of[j]
         value = np.zeros((len(self.at) * self.result.sizes[i], self.T * self.result.sizes[j]))
-        for c in row.couplings:
+        for c in self.plan.rows_of[i].couplings:
             full = self.result.correlation(c.field, j)
-            value += self.kernel(i, c.field) @ full.reshape(full.shape[0] * full.shape[1], -1)
-        for k in self.plan.partners(row.source):
-            if self.plan.depends(j, k):
-                full = self.result.response(j, k)
-                value += self.covariance(row.source, k) @ full.reshape(full.shape[0] * full.shape[1], -1).T
-            if other.source == k:
-                value += self.covariance(row.source, k)
+            value += self.kernel(i, c) @ full.reshape(full.shape[0] * full.shape[1], -1)
+        for own, gain in self.result.gains[i].items():
+            for k in self.plan.partners(own):
+                if self.plan.depends(j, k):
+                    full = self.result.response(j, k)
+                    flat = full.reshape(full.shape[0] * full.shape[1], -1)
+                    value += gain * self.covariance(own, k) @ flat.T
+                if (other := self.result.gains[j].get(k)) is not None:
+                    value += gain * other * self.covariance(own, k)
         return value
 
     def response(self, i: Node, k: Node) -> Array:
@@ -132,61 +141,93 @@ class Afterwards:
             return full[self.pick].reshape(len(self.at) * full.shape[1], -1)
         value: Array | None = None
         for c in self.plan.rows_of[i].couplings:
-            K = self.kernel(i, c.field)
+            K = self.kernel(i, c)
             if (c.field, k) in self.result.responses:
                 full = self.result.response(c.field, k)
                 part = K @ full.reshape(full.shape[0] * full.shape[1], -1)
                 value = part if value is None else value + part
-            if self.plan.rows_of[c.field].source == k:
-                value = K if value is None else value + K
+            if (gain := self.result.gains[c.field].get(k)) is not None:
+                value = gain * K if value is None else value + gain * K
         assert value is not None, f"{i} does not respond to {k}"
         return value
 
     # -- kernels and covariances as blocks -------------------------------------------------------------
 
-    def kernel(self, i: Node, j: Node) -> Array:
-        """``K_ij(t, s)``, zero for s >= t."""
-        kernel = next(c.kernel for c in self.plan.rows_of[i].couplings if c.field == j)
-        value = self.evaluate(kernel) * self.past[:, None, :, None]
-        n, m = self.result.sizes[i], self.result.sizes[j]
-        return np.broadcast_to(value, (len(self.at), n, self.T, m)).reshape(len(self.at) * n, self.T * m)
+    def kernel(self, i: Node, c: Coupling) -> Array:
+        """The kernel of a coupling for all times s, zero where it does not reach."""
+        nodes = np.arange(self.T)[None, :]
+        reached = {
+            "past": nodes < self.at[:, None],
+            "through": nodes <= self.at[:, None],
+            "now": nodes == self.at[:, None],
+            "start": np.broadcast_to(nodes == 0, (len(self.at), self.T)),
+        }[c.kernel.reach]
+        value: Array = self.full(self.evaluate(c.kernel), c.kernel) * reached[:, None, :, None]
+        return value.reshape(len(self.at) * self.result.sizes[i], -1)
 
-    def covariance(self, a: Node | None, b: Node) -> Array:
+    def covariance(self, a: Node, b: Node) -> Array:
         """``<u_a(t) u_b(s)>`` for all s."""
-        assert a is not None
         kernel = self.plan.table.covariances[a, b]
-        value = self.evaluate(kernel)
-        sizes = [self.samples if x is not None else 1 for x in (kernel.row, kernel.col)]
-        shape = (len(self.at), sizes[0], self.T, sizes[1])
-        return np.broadcast_to(value, shape).reshape(shape[0] * shape[1], -1)
+        value = self.full(self.evaluate(kernel), kernel)
+        return value.reshape(value.shape[0] * value.shape[1], -1)
 
-    @property
-    def samples(self) -> int:
-        return int(self.data["y"].shape[0])
+    def full(self, value: Array, kernel: Kernel, times: int | None = None) -> Array:
+        """A kernel on all of its axes (t, rows, s, cols)."""
+        rows, cols = (prod(self.result.extents[x] for x in side) for side in (kernel.rows, kernel.cols))
+        return np.broadcast_to(value, (len(self.at), rows, self.T if times is None else times, cols))
 
     def evaluate(self, kernel: Kernel, columns: NDArray[np.intp] | None = None) -> Array:
-        """The kernel with axes (t, row, s, col); axes on which it does not depend have length one.
+        """The kernel with axes (t, rows, s, cols); axes on which it does not depend have length one.
 
         ``columns`` picks the times s.
         """
-        axes: list[Symbol | None] = [t, kernel.row, s, kernel.col]
+        axes = [t, *kernel.rows, s, *kernel.cols]
         total: Array | None = None
         for m in kernel.monomials:
             letters: dict[Symbol, str] = {}
             arrays, inputs = [], []
-            for f in m.factors:
-                array, names = self.read(f, columns)
+            for array, names in [*(self.read(f, columns) for f in m.factors), *self.coefficient(m, columns)]:
                 arrays.append(array)
                 inputs.append("".join(letters.setdefault(x, chr(97 + len(letters))) for x in names))
             used = [x for x in axes if x in letters]
-            subscripts = f"{','.join(inputs)}->{''.join(letters[x] for x in used if x is not None)}"
+            subscripts = f"{','.join(inputs)}->{''.join(letters[x] for x in used)}"
             value = np.einsum(subscripts, *arrays, optimize=True) if arrays else np.ones(())
-            shape = iter(value.shape)
-            part = value.reshape([next(shape) if x in letters else 1 for x in axes])
-            coefficient = self.number(m.coefficient)
-            part = part if coefficient == 1 else coefficient * part
+            part = self.folded(value, used, axes, kernel)
+            if not m.coefficient.has(t, s):
+                coefficient = self.number(m.coefficient)
+                part = part if coefficient == 1 else coefficient * part
             total = part if total is None else total + part
         return np.zeros((1, 1, 1, 1)) if total is None else total
+
+    def folded(self, value: Array, used: list[Symbol], axes: list[Symbol], kernel: Kernel) -> Array:
+        """Axes (t, rows, s, cols) with the indices of a side as one; a side that is used is used in full."""
+        have = dict(zip(used, value.shape, strict=True))
+        shape = [have.get(x, 1) for x in axes]
+        value = value.reshape(shape)
+        for side in (kernel.rows, kernel.cols):
+            if any(x in have for x in side):
+                for x in side:
+                    k = axes.index(x)
+                    target = list(value.shape)
+                    target[k] = self.result.extents[x]
+                    value = np.broadcast_to(value, target)
+        r = len(kernel.rows)
+        full = value.shape
+        return value.reshape(full[0], prod(full[1 : 1 + r]), full[1 + r], prod(full[2 + r :]))
+
+    def coefficient(
+        self, m: Monomial, columns: NDArray[np.intp] | None
+    ) -> Iterator[tuple[Array, list[Symbol]]]:
+        """What depends on the times themselves, as a table over them."""
+        times = np.arange(self.T) if columns is None else columns
+        if m.coefficient.has(t, s):
+            function = lambdify((t, s), m.coefficient.subs(self.constants), "numpy")
+            grid = function(self.at[:, None].astype(float), times[None, :].astype(float))
+            yield np.broadcast_to(np.asarray(grid, dtype=float), (len(self.at), len(times))), [t, s]
+        if m.strict:
+            yield (self.at[:, None] != times[None, :]).astype(float), [t, s]
+        if m.instant:
+            yield (self.at[:, None] == times[None, :]).astype(float), [t, s]
 
     def read(self, f: Factor, columns: NDArray[np.intp] | None) -> tuple[Array, list[Symbol]]:
         """A factor with the names of its axes; times t at outputs, s at all nodes or at ``columns``."""
@@ -200,16 +241,15 @@ class Afterwards:
             return self.result.scalars[name][self.at if present else pick], [t if present else s, *rest]
         if f.tensor in self.plan.table.tensors:
             q = self.plan.table.tensors[f.tensor]
+            if f.indices[-2:] == (t, t):
+                raise NotImplementedError(f"{f} at one time is not read after a march")
+            count = len(self.plan.rows_of[q.first].indices)
+            shape = [self.result.extents[x] for x in rest]
             array = self.tensor(f.tensor, columns)
-            first = rest[: int(self.plan.rows_of[q.first].index is not None)]
-            squeezed = array.reshape(
-                [
-                    d
-                    for d, keep in zip(array.shape, (1, len(first), 1, len(rest) - len(first)), strict=True)
-                    if keep
-                ]
-            )
-            return squeezed, [t, *first, s, *rest[len(first) :]]
+            full = array.reshape(array.shape[0], *shape[:count], array.shape[2], *shape[count:])
+            return full, [t, *rest[:count], s, *rest[count:]]
+        if f.tensor == DELTA:
+            return np.eye(self.result.extents[f.indices[0]]), list(f.indices)
         if f.indices == (t, s):
             return self.data[name][self.at][:, pick], [t, s]
         return self.data[name], rest
@@ -218,12 +258,11 @@ class Afterwards:
         """An order parameter, (out, n_i, nodes or columns, n_j)."""
         q = self.plan.table.tensors[n]
         if q.kind == "response":
-            if (q.first, q.second) not in self.result.responses:
-                return np.zeros((len(self.at), self.result.sizes[q.first], self.T, 1))
-            return self.number(q.factor) * self.result.response(q.first, q.second)[self.at]
+            value = self.result.tensor(n)[self.at]
+            return value if columns is None else value[:, :, columns]
         if columns is not None:
-            return self.outputs(q.first, q.second)
-        return self.correlation(q.first, q.second).reshape(
+            return self.result.factors[n] * self.outputs(q.first, q.second)
+        return self.result.factors[n] * self.correlation(q.first, q.second).reshape(
             len(self.at), self.result.sizes[q.first], self.T, self.result.sizes[q.second]
         )
 

@@ -50,8 +50,7 @@ def densities(
         table,
         constants,
         ones,
-        len(data["y"]),
-        result.sizes,
+        result.extents,
         result.correlations,
         found,
         result.scalars,
@@ -60,13 +59,8 @@ def densities(
     for i, k in plan.responses:
         found[i, k] = np.zeros((T * result.sizes[i], T * rows.width(k)))
     order = [(kind, i, j) for kind, i, j in plan.order if kind in ("kernel", "response")]
-    gain = {r.field: rows.number(r.gain) for r in table.fields}
-    compiled = {
-        (r.field, c.field): rows.compile(c.kernel, result.sizes[c.field])
-        for r in table.fields
-        for c in r.couplings
-    }
-    K: dict[tuple[Node, Node], Array] = {}
+    compiled = {(r.field, n): rows.compile(c.kernel) for r in table.fields for n, c in enumerate(r.couplings)}
+    K: dict[tuple[Node, int], Array] = {}
 
     def now(i: Node, step: int) -> slice:
         return slice(step * result.sizes[i], (step + 1) * result.sizes[i])
@@ -84,15 +78,16 @@ def densities(
             change = 0.0
             for kind, i, j in order:
                 if kind == "kernel":
-                    K[i, j] = compiled[i, j](step, upto)
+                    at = j[1] or 0
+                    K[i, at] = compiled[i, at](step, upto)
                     continue
                 n, m = result.sizes[i], rows.width(j)
                 value = np.zeros((n, upto * m))
-                for c in plan.rows_of[i].couplings:
+                for at, c in enumerate(plan.rows_of[i].couplings):
                     if (c.field, j) in found:
-                        value += K[i, c.field] @ weighted[c.field, j]
-                    if plan.rows_of[c.field].source == j:
-                        value += gain[c.field] * K[i, c.field]
+                        value += K[i, at] @ weighted[c.field, j]
+                    if (gain := result.gains[c.field].get(j)) is not None:
+                        value += gain * K[i, at]
                 row = found[i, j][now(i, step), : upto * m]
                 moved = np.max(np.abs(value - row)) / max(1.0, np.max(np.abs(value)))
                 change = float(np.maximum(change, moved))  # nan if it is

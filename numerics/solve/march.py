@@ -14,19 +14,19 @@ the first term of the second line being Stein's lemma.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Symbol, lambdify
+from sympy import Expr, Symbol, lambdify
 
 from derive.program.expressions import s
-from numerics.compile.table import Factor, Node, Table
+from numerics.compile.table import Coupling, Factor, Node, Table
 from numerics.errors import Diverged
 from numerics.solve.plan import Plan
-from numerics.solve.rows import Rows, View
+from numerics.solve.rows import Row, Rows
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -45,6 +45,10 @@ class March:
     plan: Plan
     steps: int
     sizes: dict[Node, int]
+    widths: dict[Node, int]
+    gains: dict[Node, dict[Node, float]]
+    factors: dict[Node, float]
+    extents: dict[Symbol, int]
     correlations: dict[tuple[Node, Node], Array]
     responses: dict[tuple[Node, Node], Array]
     scalars: dict[str, Array]
@@ -64,33 +68,39 @@ class March:
         return a.reshape(self.steps, self.sizes[i], self.steps, -1)
 
     def tensor(self, n: Node) -> Array:
-        """An order parameter by its name and layer."""
+        """An order parameter by its name and layer; a response with its direct part, if it has one."""
         q = self.plan.table.tensors[n]
-        return (
-            self.correlation(q.first, q.second)
-            if q.kind == "correlation"
-            else self.response(q.first, q.second)
-        )
+        if q.kind == "correlation":
+            return self.factors[n] * self.correlation(q.first, q.second)
+        a, m = self.sizes[q.first], self.widths[q.second]
+        found = np.zeros((self.steps, a, self.steps, m))
+        if (q.first, q.second) in self.responses:
+            found += self.response(q.first, q.second)
+        gain = self.gains[q.first].get(q.second, 0.0)
+        np.einsum("taub->tuab", found)[np.arange(self.steps), np.arange(self.steps)] += gain * np.eye(a, m)
+        return self.factors[n] * found
 
 
 def march(
     table: Table,
     *,
     steps: int,
-    samples: int,
     constants: Mapping[Symbol, float],
-    data: Mapping[str, Array],
+    data: Mapping[str, Array] | None = None,
     wanted: tuple[Node, ...] = (),
+    watched: tuple[Node, ...] = (),
     progress: Progress | None = None,
 ) -> March:
     """Solve the theory in ``table`` for times 0..steps-1.
 
-    ``constants`` gives every symbol a number; ``data`` every constant tensor an array: kernels ``(P, P)``,
-    vectors ``(P,)``, memory weights ``w`` as a ``(steps, steps)`` strictly lower triangular
-    table.  ``wanted`` names order parameters to keep besides those that the dynamics needs.  Raises
-    :class:`~numerics.errors.Diverged` naming the step when a scalar runs away.
+    ``constants`` gives every symbol a number, the extents of indices (P, C) among them; ``data`` every
+    constant tensor an array with an axis for each index: kernels ``(P, P)``, targets ``(P,)`` or ``(P, C)``,
+    memory weights ``w`` as a ``(steps, steps)`` strictly lower triangular table.  ``wanted`` names order
+    parameters to keep besides those that the dynamics needs.  Raises :class:`~numerics.errors.Diverged`
+    naming the step when a scalar, or a correlation in ``watched`` at equal times, runs away, and ValueError
+    for a symbol without a number.
     """
-    return _Sweep(table, steps, samples, constants, data, wanted).run(progress)
+    return _Sweep(table, steps, constants, data or {}, wanted, watched).run(progress)
 
 
 class _Sweep:
@@ -98,38 +108,41 @@ class _Sweep:
         self,
         table: Table,
         steps: int,
-        samples: int,
         constants: Mapping[Symbol, float],
         data: Mapping[str, Array],
         wanted: tuple[Node, ...],
+        watched: tuple[Node, ...] = (),
     ) -> None:
         self.table, self.T = table, steps
-        self.plan = Plan(table, wanted)
+        self.plan = Plan(table, (*wanted, *watched))
+        self.watched = watched
         self.data = {k: np.asarray(v, dtype=float) for k, v in data.items()}
-        self.n = {r.field: (samples if r.index is not None else 1) for r in table.fields}
+        self.extents = {x: _whole(x, top, constants) for x, top in table.extents.items()}
         self.R: dict[tuple[Node, Node], Array] = {}
         self.C: dict[tuple[Node, Node], Array] = {}
         self.now: dict[tuple[Node, Node], Array] = {}
-        self.scalars = {x.name: np.zeros((steps, samples if x.index else 1)) for x in table.scalars}
-        self.hoisted = {h.tensor: np.zeros((steps, samples)) for h in table.hoisted}
+        self.scalars: dict[str, Array] = {}
+        self.hoisted: dict[Node, Array] = {}
         self.rows = Rows(
-            table, constants, self.data, samples, self.n, self.C, self.R, self.scalars, self.hoisted
+            table, constants, self.data, self.extents, self.C, self.R, self.scalars, self.hoisted
         )
-        self.m = {k: self.rows.width(k) for k in table.source_index}
-        self.gain = {r.field: self.rows.number(r.gain) for r in table.fields}
+        for x in table.scalars:
+            self.scalars[x.name] = np.zeros((steps, *self.rows.shape(x.indices)))
+        for h in table.hoisted:
+            self.hoisted[h.tensor] = np.zeros((steps, *self.rows.shape(h.rows)))
+        self.n = {r.field: self.rows.size(r.field) for r in table.fields}
+        self.m = {k: self.rows.width(k) for k in table.source_indices}
+        self.gains = {r.field: {k: self.rows.number(g) for k, g in r.drives} for r in table.fields}
         for i, k in self.plan.responses:
             self.R[i, k] = np.zeros((steps * self.n[i], steps * self.m[k]))
         for i, j in (*self.plan.rows, *self.plan.diagonals):
             if (i, j) not in self.C and (j, i) not in self.C and self.kept(i, j):
                 self.C[i, j] = np.zeros((steps * self.n[i], steps * self.n[j]))
-        self.K: dict[tuple[Node, Node], Array] = {}
-        self.inclusive = {(r.field, c.field): c.kernel.inclusive for r in table.fields for c in r.couplings}
+        self.K: dict[tuple[Node, int], Array] = {}
         self.compiled = {
-            (r.field, c.field): self.rows.compile(c.kernel, self.n[c.field])
-            for r in table.fields
-            for c in r.couplings
+            (r.field, n): self.rows.compile(c.kernel) for r in table.fields for n, c in enumerate(r.couplings)
         }
-        self.covariances: dict[tuple[Node, Node], View] = {}
+        self.covariances: dict[tuple[Node, Node], Row] = {}
         self.functions = {
             x.name: lambdify(
                 [*[a for a, *_ in x.averages], *[a for a, _ in x.inputs]],
@@ -159,28 +172,55 @@ class _Sweep:
                 self.check(step)
                 if progress is not None:
                     progress(step + 1, self.T)
-        return March(self.plan, self.T, self.n, self.C, self.R, self.scalars, self.hoisted)
+        factors = {n: self.rows.number(q.factor) for n, q in self.table.tensors.items()}
+        return March(
+            self.plan,
+            self.T,
+            self.n,
+            self.m,
+            self.gains,
+            factors,
+            self.extents,
+            self.C,
+            self.R,
+            self.scalars,
+            self.hoisted,
+        )
 
     def check(self, step: int) -> None:
         for name, a in self.scalars.items():
             if not np.all(np.abs(a[step]) < self.bound):
                 raise Diverged(f"{name} diverged at step {step}")
+        for x in self.watched:
+            q = self.table.tensors[x]
+            value = self.now[q.first, q.second]
+            if not np.all(np.abs(value) < self.bound):
+                raise Diverged(f"{x[0]} diverged at step {step}")
 
     # -- the operations of a step ----------------------------------------------------------------------
 
-    def kernel(self, step: int, i: Node, j: Node) -> None:
-        self.K[i, j] = self.compiled[i, j](step, step + self.inclusive[i, j])
+    def kernel(self, step: int, i: Node, at: Node) -> None:
+        n = at[1] or 0
+        reach = self.plan.rows_of[i].couplings[n].kernel.reach
+        self.K[i, n] = self.compiled[i, n](step, step + (reach == "through"))
+
+    def times(self, c: Coupling, step: int) -> tuple[int, int]:
+        """The first time and the one after the last at which a coupling reads its field."""
+        return {"past": (0, step), "through": (0, step + 1), "now": (step, step + 1), "start": (0, 1)}[
+            c.kernel.reach
+        ]
 
     def response(self, step: int, i: Node, k: Node) -> None:
         n, m = self.n[i], self.m[k]
         row = self.R[i, k][step * n : (step + 1) * n]
-        for c in self.plan.rows_of[i].couplings:
-            K = self.K[i, c.field]
-            before = K.shape[1] // self.n[c.field]
+        for at, c in enumerate(self.plan.rows_of[i].couplings):
+            K = self.K[i, at]
+            low, high = self.times(c, step)
             if (c.field, k) in self.R:
-                row[:, : before * m] += K @ self.R[c.field, k][: K.shape[1], : before * m]
-            if self.plan.rows_of[c.field].source == k:
-                row[:, : before * m] += self.gain[c.field] * K
+                p = self.n[c.field]
+                row[:, : high * m] += K @ self.R[c.field, k][low * p : high * p, : high * m]
+            if (gain := self.gains[c.field].get(k)) is not None:
+                row[:, low * m : high * m] += gain * K
 
     def past(self, step: int, i: Node, j: Node) -> None:
         """``C_ij(t, s)`` for s < t."""
@@ -188,36 +228,43 @@ class _Sweep:
             return
         n, m = self.n[i], self.n[j]
         value = np.zeros((n, step * m))
-        for c in self.plan.rows_of[i].couplings:
-            K = self.K[i, c.field]
-            value += K @ self.rows.correlation(c.field, j)[: K.shape[1], : step * m]
-        own = self.plan.rows_of[i].source
-        for k in self.plan.partners(own):
-            if not self.relevant(j, k):
-                continue
-            cov = self.gain[i] * self.covariance(own, k)(step, step)
+        for at, c in enumerate(self.plan.rows_of[i].couplings):
+            p = self.n[c.field]
+            low, high = self.times(c, step)
+            value += self.K[i, at] @ self.rows.correlation(c.field, j)[low * p : high * p, : step * m]
+        for own, k in self.pairs(i, j):
+            local, cov = self.covariance(own, k)
+            if local:
+                continue  # there is none between different times
+            row = self.gains[i][own] * cov(step, step)
             if (j, k) in self.R:
-                value += cov @ self.R[j, k][: step * m, : step * self.m[k]].T
-            if self.plan.rows_of[j].source == k:
-                value += self.gain[j] * cov
+                value += row @ self.R[j, k][: step * m, : step * self.m[k]].T
+            if (gain := self.gains[j].get(k)) is not None:
+                value += gain * row
         self.store(step, i, j, value)
 
     def now_value(self, step: int, i: Node, j: Node) -> Array:
         """``C_ij(t, t)``."""
         n, m = self.n[i], self.n[j]
         value = np.zeros((n, m))
-        for c in self.plan.rows_of[i].couplings:
-            K = self.K[i, c.field]
-            value += K @ self.rows.correlation(c.field, j)[: K.shape[1], step * m : (step + 1) * m]
-        own = self.plan.rows_of[i].source
-        for k in self.plan.partners(own):
-            if not self.relevant(j, k):
+        now = slice(step * m, (step + 1) * m)
+        for at, c in enumerate(self.plan.rows_of[i].couplings):
+            K = self.K[i, at]
+            if c.kernel.reach == "now":
+                value += K @ self.equal(c.field, j)
                 continue
-            cov = self.gain[i] * self.covariance(own, k)(step, step + 1)
+            p = self.n[c.field]
+            low, high = self.times(c, step)
+            value += K @ self.rows.correlation(c.field, j)[low * p : high * p, now]
+        for own, k in self.pairs(i, j):
+            local, cov = self.covariance(own, k)
+            low = step if local else 0
+            row = self.gains[i][own] * cov(step, step + 1)
+            q = self.m[k]
             if (j, k) in self.R:
-                value += cov @ self.R[j, k][step * m : (step + 1) * m, : (step + 1) * self.m[k]].T
-            if self.plan.rows_of[j].source == k:
-                value += self.gain[j] * cov[:, step * self.m[k] :]
+                value += row @ self.R[j, k][now, low * q : (step + 1) * q].T
+            if (gain := self.gains[j].get(k)) is not None:
+                value += gain * row[:, (step - low) * q :]
         return value
 
     def present_value(self, step: int, i: Node, j: Node) -> None:
@@ -233,9 +280,9 @@ class _Sweep:
         row = next(x for x in self.table.scalars if x.name == i[0])
         arguments: list[Any] = []
         for _stand_in, a, b in row.averages:
-            arguments.append(self.equal_time(a, b, row.index))
-        for _stand_in, name in row.inputs:
-            arguments.append(self.scalars[name][step] if name in self.scalars else self.data[name])
+            arguments.append(self.average(a, b, row.indices))
+        for _stand_in, f in row.inputs:
+            arguments.append(_arranged(self.present(f, step), f.indices, row.indices))
         self.scalars[row.name][step] = self.functions[row.name](*arguments)
 
     def hoist(self, step: int, i: Node, _: Node) -> None:
@@ -245,19 +292,24 @@ class _Sweep:
         for f in h.factors:
             a = self.present(f, step)
             operands += [a, [labels.setdefault(x, len(labels)) for x in f.indices if x != s]]
-        self.hoisted[i][step] = np.einsum(*operands, [labels[h.row]], optimize=True)
+        self.hoisted[i][step] = np.einsum(*operands, [labels[x] for x in h.rows], optimize=True)
 
     # -- looking things up -----------------------------------------------------------------------------
 
-    def relevant(self, j: Node, k: Node) -> bool:
-        return (j, k) in self.R or self.plan.rows_of[j].source == k
+    def pairs(self, i: Node, j: Node) -> Iterator[tuple[Node, Node]]:
+        """The sources of ``i`` with those that they are correlated with and that ``j`` feels."""
+        for own in self.gains[i]:
+            for k in self.plan.partners(own):
+                if (j, k) in self.R or k in self.gains[j]:
+                    yield own, k
 
-    def covariance(self, a: Node | None, b: Node) -> View:
-        """The row ``<u_a(t) u_b(s)>``, compiled when it is first read."""
-        assert a is not None
+    def covariance(self, a: Node, b: Node) -> tuple[bool, Row]:
+        """Is ``<u_a(t) u_b(s)>`` there at s = t only?  And its row, compiled when it is first read."""
+        kernel = self.table.covariances[a, b]
+        local = all(m.instant for m in kernel.monomials)
         if (a, b) not in self.covariances:
-            self.covariances[a, b] = self.rows.compile(self.table.covariances[a, b], self.m[b])
-        return self.covariances[a, b]
+            self.covariances[a, b] = self.rows.compile(kernel, "now" if local else "past")
+        return local, self.covariances[a, b]
 
     def store(self, step: int, i: Node, j: Node, value: Array) -> None:
         """Write a row, or its mirror image where the array holds the pair the other way round."""
@@ -270,13 +322,33 @@ class _Sweep:
         else:
             self.C[j, i][cols, rows] = value.T
 
-    def equal_time(self, a: Node, b: Node, index: Symbol | None) -> Array:
-        value = self.now[a, b] if (a, b) in self.now else self.now[b, a].T
-        if index is None:
-            return value.reshape(())
-        return np.diagonal(value) if value.shape[0] == value.shape[1] > 1 else value.reshape(-1)
+    def equal(self, a: Node, b: Node) -> Array:
+        """``C_ab(t, t)`` at this step."""
+        return self.now[a, b] if (a, b) in self.now else self.now[b, a].T
+
+    def average(self, a: Factor, b: Factor, indices: tuple[Symbol, ...]) -> Array:
+        """``<x_a x_b>`` at this step, with an axis for each of ``indices``."""
+        shape = (*self.rows.shape(a.indices), *self.rows.shape(b.indices))
+        return _arranged(self.equal(a.tensor, b.tensor).reshape(shape), (*a.indices, *b.indices), indices)
 
     def present(self, f: Factor, step: int) -> Array:
         """A tensor at the present time, or a constant one."""
         name = f.tensor[0]
         return self.scalars[name][step] if name in self.scalars else self.data[name]
+
+
+def _arranged(a: Array, labels: tuple[Symbol, ...], indices: tuple[Symbol, ...]) -> Array:
+    """``a``, whose axes are ``labels``, on the axes ``indices``; a label that comes twice is its diagonal."""
+    letters = {x: chr(97 + k) for k, x in enumerate(indices)}
+    kept = [x for x in indices if x in labels]
+    value: Array = np.einsum(f"{''.join(letters[x] for x in labels)}->{''.join(letters[x] for x in kept)}", a)
+    shape = iter(value.shape)
+    return value.reshape([next(shape) if x in kept else 1 for x in indices])
+
+
+def _whole(index: Symbol, top: Expr, constants: Mapping[Symbol, float]) -> int:
+    """How far an index runs."""
+    value = top.subs(dict(constants))
+    if not value.is_number:
+        raise ValueError(f"{index} runs to {top}, which needs a number")
+    return int(value)

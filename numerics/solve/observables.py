@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Symbol
+from sympy.core.function import AppliedUndef
+from sympy.functions.special.tensor_functions import KroneckerDelta
 
 from derive.meanfield.theory import Equation
 from derive.program.expressions import s, t
@@ -30,10 +32,16 @@ def evaluate(
     samples = [x for x in equation.lhs.args if x not in (t, s)]
     axes = [t, s, *samples]
     total: Array | None = None
+    sizes = _sizes(equation, tensors, data)
     for coefficient, factors in products(equation.rhs.doit()):
         letters: dict[Symbol, str] = {}
         arrays, inputs = [], []
         for f in factors:
+            if isinstance(f, KroneckerDelta):
+                x = next(x for x in f.args if x in sizes)
+                arrays.append(np.eye(sizes[x]))
+                inputs.append("".join(letters.setdefault(x, chr(97 + len(letters))) for x in f.args))
+                continue
             array = tensors[node(f)] if node(f) in tensors else data[str(f.func)]
             arrays.append(array)
             names = [x for x in f.args if isinstance(x, Symbol)]
@@ -50,6 +58,16 @@ def evaluate(
             total = value if total is None else total + value
     assert total is not None
     return total
+
+
+def _sizes(equation: Equation, tensors: Mapping[Node, Array], data: Mapping[str, Array]) -> dict[Expr, int]:
+    """How far each index runs, read off the arrays."""
+    found: dict[Expr, int] = {}
+    for f in equation.rhs.doit().atoms(AppliedUndef):
+        array = tensors[node(f)] if node(f) in tensors else data.get(str(f.func))
+        if array is not None:
+            found |= dict(zip([x for x in f.args if isinstance(x, Symbol)], array.shape, strict=True))
+    return found
 
 
 def _number(e: Expr, constants: Mapping[Symbol, float]) -> float:

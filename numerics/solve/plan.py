@@ -51,13 +51,21 @@ class Plan:
             if n not in seen:
                 seen.add(n)
                 todo += [c.field for c in self.rows_of[n].couplings]
-        return {src for n in seen if (src := self.rows_of[n].source) is not None}
+        return {source for n in seen for source, _ in self.rows_of[n].drives}
 
     def depends(self, i: Node, source: Node) -> bool:
         """Does field ``i`` respond to ``source`` beyond being driven by it directly?"""
         return source in self.reach[i]
 
-    def partners(self, source: Node | None) -> list[Node]:
+    def driven(self, i: Node, source: Node) -> bool:
+        """Does ``source`` stand in the equation of field ``i``?"""
+        return any(source == k for k, _ in self.rows_of[i].drives)
+
+    def feels(self, i: Node, source: Node) -> bool:
+        """Does field ``i`` depend on ``source`` in any way?"""
+        return self.depends(i, source) or self.driven(i, source)
+
+    def partners(self, source: Node) -> list[Node]:
         """Sources with which ``source`` is correlated."""
         return [b for (a, b) in self.table.covariances if a == source]
 
@@ -69,7 +77,7 @@ class Plan:
                 self._need_kernel(c.kernel)
         for x in self.table.scalars:
             for _, i, j in x.averages:
-                self._need_diagonal(i, j)
+                self._need_diagonal(i.tensor, j.tensor)
         for n in self.wanted:
             self._need_tensor(self.table.tensors[n])
 
@@ -93,18 +101,17 @@ class Plan:
             self._need_response(c.field, source)
 
     def _need_source_terms(self, i: Node, j: Node) -> None:
-        own = self.rows_of[i].source
-        if own is None:
-            return
-        for k in dict.fromkeys(x.source for x in self.table.fields if x.source is not None):
-            if k != self.rows_of[j].source and not self.depends(j, k):
-                continue
-            if (own, k) not in self.table.covariances:
-                if (k, own) in self.table.covariances:
-                    raise NotCausal(f"<{own} {k}> is needed but only <{k} {own}> is known")
-                continue
-            self._need_kernel(self.table.covariances[own, k])
-            self._need_response(j, k)
+        sources = dict.fromkeys(k for x in self.table.fields for k, _ in x.drives)
+        for own, _ in self.rows_of[i].drives:
+            for k in sources:
+                if not self.feels(j, k):
+                    continue
+                if (own, k) not in self.table.covariances:
+                    if (k, own) in self.table.covariances:
+                        raise NotCausal(f"<{own} {k}> is needed but only <{k} {own}> is known")
+                    continue
+                self._need_kernel(self.table.covariances[own, k])
+                self._need_response(j, k)
 
     def _need_row(self, i: Node, j: Node) -> None:
         if (i, j) in self.rows:
@@ -128,8 +135,8 @@ class Plan:
 
     def _operations(self) -> Iterator[Op]:
         for r in self.table.fields:
-            for c in r.couplings:
-                yield "kernel", r.field, c.field
+            for n in range(len(r.couplings)):
+                yield "kernel", r.field, ("coupling", n)
         for i, k in self.responses:
             yield "response", i, k
         for i, j in self.rows:
@@ -145,30 +152,30 @@ class Plan:
         """The operations of the same step that must come before ``op``."""
         kind, i, j = op
         if kind == "kernel":
-            yield from self._reads(next(c.kernel for c in self.rows_of[i].couplings if c.field == j))
+            yield from self._reads(self.rows_of[i].couplings[j[1] or 0].kernel)
         elif kind == "scalar":
             row = next(x for x in self.table.scalars if x.name == i[0])
             for _, a, b in row.averages:
-                yield self._diagonal(a, b)
-            for _, name in row.inputs:
-                if name in self.scalar_names:
-                    yield "scalar", (name, None), (name, None)
+                yield self._diagonal(a.tensor, b.tensor)
+            for _, f in row.inputs:
+                if f.tensor[0] in self.scalar_names:
+                    yield "scalar", f.tensor, f.tensor
         elif kind == "hoist":
             for f in next(h for h in self.table.hoisted if h.tensor == i).factors:
                 if f.tensor[0] in self.scalar_names:
                     yield "scalar", f.tensor, f.tensor
         else:
-            row_i = self.rows_of[i]
-            for c in row_i.couplings:
-                yield "kernel", i, c.field
-                if c.kernel.inclusive:
-                    yield from self._inclusive(kind, c.field, j)
+            for n, c in enumerate(self.rows_of[i].couplings):
+                yield "kernel", i, ("coupling", n)
+                if c.kernel.reach != "past":
+                    yield from self._present(kind, c.field, j)
                 if kind == "now":
                     yield "past", j, c.field
             if kind == "now" or kind == "past":
-                yield from self._source_reads(row_i.source, j, kind)
+                for own, _ in self.rows_of[i].drives:
+                    yield from self._source_reads(own, j, kind)
 
-    def _inclusive(self, kind: str, field_: Node, j: Node) -> Iterator[Op]:
+    def _present(self, kind: str, field_: Node, j: Node) -> Iterator[Op]:
         if kind == "response":
             if (field_, j) in self.responses:
                 yield "response", field_, j
@@ -177,20 +184,19 @@ class Plan:
         else:
             yield self._diagonal(field_, j)
 
-    def _source_reads(self, own: Node | None, j: Node, kind: str) -> Iterator[Op]:
-        if own is None:
-            return
+    def _source_reads(self, own: Node, j: Node, kind: str) -> Iterator[Op]:
         for k in self.partners(own):
-            if k != self.rows_of[j].source and not self.depends(j, k):
+            if not self.feels(j, k):
                 continue
-            yield from self._reads(self.table.covariances[own, k], inclusive=kind == "now")
+            yield from self._reads(self.table.covariances[own, k], present=kind == "now")
             if kind == "now" and (j, k) in self.responses:
                 yield "response", j, k
 
-    def _reads(self, kernel: Kernel, inclusive: bool | None = None) -> Iterator[Op]:
-        """What the row of a kernel reads; inclusive rows also read values at equal time."""
-        inclusive = kernel.inclusive if inclusive is None else inclusive
+    def _reads(self, kernel: Kernel, present: bool | None = None) -> Iterator[Op]:
+        """What the row of a kernel reads; if it reaches the present, also values at equal time."""
+        reaches = kernel.reach != "past" if present is None else present
         for m in kernel.monomials:
+            present = reaches and not m.strict
             for f in m.factors:
                 name = f.tensor[0]
                 if f.tensor in self.table.tensors:
@@ -199,12 +205,13 @@ class Plan:
                         if (q.first, q.second) in self.responses:
                             yield "response", q.first, q.second
                     else:
-                        yield "past", q.first, q.second
-                        if inclusive:
+                        if not (m.instant or kernel.reach == "now"):
+                            yield "past", q.first, q.second
+                        if present:
                             yield self._diagonal(q.first, q.second)
-                elif name in self.scalar_names and (t in f.indices or inclusive):
+                elif name in self.scalar_names and (t in f.indices or present):
                     yield "scalar", f.tensor, f.tensor
-                elif inclusive and any(h.tensor == f.tensor for h in self.table.hoisted):
+                elif present and any(h.tensor == f.tensor for h in self.table.hoisted):
                     yield "hoist", f.tensor, f.tensor
 
     def _diagonal(self, i: Node, j: Node) -> Op:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Symbol
+from sympy import Expr, S, Symbol, lambdify
 
 from derive.program.expressions import s, t
-from numerics.compile.table import Factor, Kernel, Node, Table
+from numerics.compile.table import DELTA, Factor, Kernel, Monomial, Node, Reach, Table
 
 Array = NDArray[np.float64]
-View = Callable[[int, int], Array]
+View = Callable[[int, int, int], Array]
+Row = Callable[[int, int], Array]
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,13 @@ class Rows:
     on.
 
     ``correlations`` and ``responses`` are ``(T n_i, T n_j)`` by pairs, ``scalars`` and ``hoisted`` ``(T,
-    n)``, ``sizes`` the n of each field.
+    ...)`` with an axis for each index.  ``extents`` is how far each index runs.
     """
 
     table: Table
     constants: Mapping[Symbol, float]
     data: Mapping[str, Array]
-    samples: int
-    sizes: Mapping[Node, int]
+    extents: Mapping[Symbol, int]
     correlations: Mapping[tuple[Node, Node], Array]
     responses: Mapping[tuple[Node, Node], Array]
     scalars: Mapping[str, Array]
@@ -46,30 +47,73 @@ class Rows:
             raise ValueError(f"{e} needs a number for {sorted(map(str, value.free_symbols))}")
         return float(value)
 
+    def shape(self, indices: tuple[Symbol, ...]) -> tuple[int, ...]:
+        """How far each of some indices runs."""
+        return tuple(self.extents[x] for x in indices)
+
+    def size(self, field: Node) -> int:
+        """How many members a field has: the product of the extents of its indices."""
+        return prod(self.shape(self.table.row(field).indices))
+
     def width(self, source: Node) -> int:
-        """How many samples a source has."""
-        return self.samples if self.table.source_index[source] is not None else 1
+        """How many members a source has."""
+        return prod(self.shape(self.table.source_indices[source]))
 
     def correlation(self, i: Node, j: Node) -> Array:
         """``(T n_i, T n_j)``, whichever way round the pair is held."""
         return self.correlations[i, j] if (i, j) in self.correlations else self.correlations[j, i].T
 
-    def compile(self, kernel: Kernel, cols: int) -> Callable[[int, int], Array]:
-        """A function ``(step, upto) -> (rows, upto * cols)``: the kernel at time ``step``, s < ``upto``."""
-        rows = self.samples if kernel.row is not None else 1
-        axes = [x for x in (kernel.row, s, kernel.col) if x is not None]
-        parts = [(self.number(m.coefficient), *self._contraction(m.factors, axes)) for m in kernel.monomials]
+    def compile(self, kernel: Kernel, reach: Reach | None = None) -> Row:
+        """A function ``(step, upto) -> (rows, times * cols)``: the kernel at time ``step``, s < ``upto``.
+
+        A kernel that reads the present or the start alone has that one time, whatever ``upto``.
+        """
+        reach = kernel.reach if reach is None else reach
+        axes = [*kernel.rows, s, *kernel.cols]
+        parts = [
+            (self._coefficient(x), self._contraction(x.factors, axes), x.instant, x.strict)
+            for x in kernel.monomials
+        ]
+        n, m = prod(self.shape(kernel.rows)), prod(self.shape(kernel.cols))
+        sizes = (self.shape(kernel.rows), self.shape(kernel.cols))
 
         def evaluate(step: int, upto: int) -> Array:
-            out = np.zeros((rows, upto, cols))
-            for coefficient, views, subscripts, used in parts:
-                arrays = [view(step, upto) for view in views]
+            low, high = {"now": (step, step + 1), "start": (0, 1)}.get(reach, (0, upto))
+            out = np.zeros((*sizes[0], high - low, *sizes[1]))
+            for coefficient, (views, subscripts, used), instant, strict in parts:
+                first, last = low, min(high, step) if strict else high
+                if instant:
+                    if not low <= step < high:
+                        continue
+                    first, last = step, step + 1
+                arrays = [view(step, first, last) for view in views]
                 value = np.einsum(subscripts, *arrays) if subscripts else arrays[0] if arrays else np.ones(())
-                shape = [n if on else 1 for n, on in zip((rows, upto, cols), used, strict=True)]
-                out += coefficient * value.reshape(shape)
-            return out.reshape(rows, upto * cols)
+                full = (*sizes[0], last - first, *sizes[1])
+                value = value.reshape([k if on else 1 for k, on in zip(full, used, strict=True)])
+                c = coefficient(step, first, last)
+                if isinstance(c, np.ndarray):
+                    c = c.reshape(-1, *(1 for _ in sizes[1]))
+                part = out[(*(slice(None) for _ in sizes[0]), slice(first - low, last - low))]
+                part += c * value
+            return out.reshape(n, (high - low) * m)
 
         return evaluate
+
+    def _coefficient(self, m: Monomial) -> Callable[[int, int, int], float | Array]:
+        """A number, or one for each time s."""
+        if not m.coefficient.has(t, s):
+            value = self.number(m.coefficient)
+            return lambda step, low, high: value
+        expr = m.coefficient.subs(dict(self.constants))
+        if expr.free_symbols - {t, s}:
+            self.number(expr.subs({t: 1, s: 0}))  # names what has no number
+        function = lambdify((t, s), expr, "numpy")
+
+        def at(step: int, low: int, high: int) -> Array:
+            times = np.arange(low, high, dtype=float)
+            return np.broadcast_to(np.asarray(function(float(step), times), dtype=float), times.shape)
+
+        return at
 
     def _contraction(
         self, factors: tuple[Factor, ...], axes: list[Symbol]
@@ -82,45 +126,62 @@ class Rows:
             views.append(view)
             inputs.append("".join(letters.setdefault(x, chr(ord("a") + len(letters))) for x in labels))
         result = "".join(letters[x] for x in axes if x in letters)
-        has_row, has_col = (axes[0] != s), (axes[-1] != s)
-        used = (has_row and axes[0] in letters, s in letters, has_col and axes[-1] in letters)
+        used = tuple(x in letters for x in axes)
         trivial = len(factors) <= 1 and "".join(inputs) == result
         return views, "" if trivial else f"{','.join(inputs)}->{result}", used
 
     def _view(self, f: Factor) -> tuple[View, list[Symbol]]:
-        """How to read a factor at ``(step, upto)``, and its axes."""
+        """How to read a factor at ``(step, low, high)``, and its axes."""
         name, _ = f.tensor
         samples = [x for x in f.indices if x not in (t, s)]
         if f.tensor in self.hoisted:
             table = self.hoisted[f.tensor]
-            return lambda step, upto: table[:upto], [s, *samples]
+            return lambda step, low, high: table[low:high], [s, *samples]
         if name in self.scalars:
             values = self.scalars[name]
             if t in f.indices:
-                return lambda step, upto: values[step], samples
-            return lambda step, upto: values[:upto], [s, *samples]
+                return lambda step, low, high: values[step], samples
+            return lambda step, low, high: values[low:high], [s, *samples]
         if f.tensor in self.table.tensors:
             return self._tensor(f, samples)
+        if f.tensor == DELTA:
+            identity = np.eye(self.extents[f.indices[0]])
+            return lambda step, low, high: identity, samples
         constant = self.data[name]
         if f.indices == (t, s):
-            return lambda step, upto: constant[step, :upto], [s]
-        return lambda step, upto: constant, samples
+            return lambda step, low, high: constant[step, low:high], [s]
+        return lambda step, low, high: constant, samples
 
     def _tensor(self, f: Factor, samples: list[Symbol]) -> tuple[View, list[Symbol]]:
-        """Row ``step`` of an order parameter, axes (first sample, s, second sample)."""
+        """Row ``step`` of an order parameter, axes (indices of the first, s, indices of the second)."""
         q = self.table.tensors[f.tensor]
         response = q.kind == "response"
-        if response and (q.first, q.second) not in self.responses:
-            return lambda step, upto: np.zeros(()), []  # no path leads from the source to the field
-        array = self.responses[q.first, q.second] if response else self.correlation(q.first, q.second)
-        n, m = self.sizes[q.first], self.width(q.second) if response else self.sizes[q.second]
         factor = self.number(q.factor)
-        first = samples[:1] if self.table.field(q.first).index is not None else []
-        second = samples[len(first) :]
+        count = len(self.table.row(q.first).indices)
+        first, second = samples[:count], samples[count:]
+        n, m = self.size(q.first), self.width(q.second) if response else self.size(q.second)
+        shapes = self.shape(tuple(first)), self.shape(tuple(second))
+        now = f.indices[-2:] == (t, t)
+        gain = self.number(dict(self.table.row(q.first).drives).get(q.second, S.Zero)) if response else 0.0
+        array: Array | None
+        if response:
+            array = self.responses.get((q.first, q.second))
+            if array is None and gain == 0:
+                return lambda step, low, high: np.zeros(()), []  # no path leads from the source to the field
+        else:
+            array = self.correlation(q.first, q.second)
 
-        def view(step: int, upto: int) -> Array:
-            shape = (*((n,) if first else ()), upto, *((m,) if second else ()))
-            a = array[step * n : (step + 1) * n, : upto * m].reshape(shape)
+        def view(step: int, low: int, high: int) -> Array:
+            if now:
+                low, high = step, step + 1
+            if array is None:
+                a = np.zeros((n, (high - low) * m))
+            else:
+                a = array[step * n : (step + 1) * n, low * m : high * m]
+            if gain and low <= step < high:  # the source in the field's own equation
+                a = a.copy()
+                a[:, (step - low) * m : (step - low + 1) * m] += gain * np.eye(n, m)
+            a = a.reshape((*shapes[0], *(() if now else (high - low,)), *shapes[1]))
             return a if factor == 1 else factor * a
 
-        return view, [*first, s, *second]
+        return view, [*first, *([] if now else [s]), *second]

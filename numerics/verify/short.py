@@ -6,7 +6,7 @@ included, so that the rate at which a sample teaches is the same).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from sympy import S
 
 from derive.meanfield.theory import Theory
 from numerics import theory as theories
-from numerics.compile import Table, lower
+from numerics.compile import lower
 from numerics.compile.table import Node, Request
 from numerics.experiment import Experiment
 from numerics.solve.grid import flow_grid
@@ -82,14 +82,7 @@ class Opening:
             pairs: dict[Node, Request] = {
                 ("gh", k): Request("correlation", ("g", k), ("h", k), S.One) for k in layers
             }
-            table = Table(
-                table.fields,
-                table.covariances,
-                table.source_index,
-                {**table.tensors, **pairs},
-                table.scalars,
-                table.hoisted,
-            )
+            table = replace(table, tensors={**table.tensors, **pairs})
             wanted += list(pairs)
         data = {"K_x": self.kernel, "y": self.targets}
         if self.weights is not None:
@@ -97,7 +90,6 @@ class Opening:
         return march(
             table,
             steps=self.steps,
-            samples=len(self.targets),
             constants=theories.constants_of(self.experiment),
             data=data,
             wanted=tuple(wanted),

@@ -30,7 +30,6 @@ def run(e: Experiment) -> March:
     return march(
         lower(solvable(e.depth, "gd", e.training.loss)),
         steps=len(e.times),
-        samples=len(e.targets),
         constants=constants_of(e),
         data={"K_x": e.kernel, "y": e.targets},
         wanted=tuple(("G", k) for k in range(1, e.depth + 1)),
@@ -50,8 +49,8 @@ def operations(samples: int, times: int, depth: int) -> float:
     """
     table = lower(solvable(depth, "gd", "mean"))
     plan = Plan(table, tuple(("G", k) for k in range(1, depth + 1)))
-    size = {r.field: samples if r.index is not None else 1 for r in table.fields}
-    width = {k: samples if i is not None else 1 for k, i in table.source_index.items()}
+    size = {r.field: samples if r.indices else 1 for r in table.fields}
+    width = {k: samples if i else 1 for k, i in table.source_indices.items()}
     squares = 0.0  # what multiplies t^2
     for kind, i, j in plan.order:
         if kind == "response":
@@ -61,7 +60,7 @@ def operations(samples: int, times: int, depth: int) -> float:
         elif kind == "past":
             row = plan.rows_of[i]
             squares += sum(2 * size[i] * size[c.field] * size[j] for c in row.couplings)
-            for k in plan.partners(row.source):
+            for k in (k for own, _ in row.drives for k in plan.partners(own)):
                 if (j, k) in plan.responses:
                     squares += 2 * size[i] * width[k] * size[j]
     return squares * times**3 / 3

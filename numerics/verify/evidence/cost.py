@@ -72,7 +72,6 @@ def march_cost(samples: int, steps: int) -> tuple[int, int]:
     sweep = _Sweep(
         lower(solvable(DEPTH, "flow", "sum")),
         steps,
-        samples,
         {gamma0: 0.5, P: float(samples)},
         {"K_x": x @ x.T / (samples + 2), "y": rng.normal(size=samples), "w": steps_of(1e-3, steps)},
         (),

@@ -101,7 +101,6 @@ def marched(
     return march(
         lower(theory_at(depth, tied)),
         steps=len(weights),
-        samples=len(targets),
         constants={gamma0: float(gamma), P: float(len(targets))},
         data={"K_x": kernel, "y": targets, "w": weights},
         wanted=tuple((name, k) for name in "HG" for k in layers),

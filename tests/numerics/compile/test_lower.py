@@ -26,15 +26,15 @@ def term(theory, name, expr):
 
 def test_the_rows_of_a_two_layer_network():
     table = lower(mean_field(mlp(1)).at_depth(1))
-    h, g = table.field(("h", 1)), table.field(("g", 1))
-    assert (h.index, h.source, h.gain) == (mu, ("u", 1), 1)
-    assert (g.index, g.source, g.gain) == (None, ("r", 1), 1)
+    h, g = table.row(("h", 1)), table.row(("g", 1))
+    assert (h.indices, h.drives) == ((mu,), ((("u", 1), 1),))
+    assert (g.indices, g.drives) == ((), ((("r", 1), 1),))
     (back,) = g.couplings
     assert back.field == ("h", 1)
     (m,) = back.kernel.monomials
     assert m.coefficient == eta * gamma0
     assert [f.tensor for f in m.factors] == [("Delta", None)]
-    assert not back.kernel.inclusive
+    assert back.kernel.reach == "past"
     assert (("u", 1), ("u", 1)) in table.covariances
 
 
@@ -43,25 +43,25 @@ def test_what_does_not_depend_on_the_present_is_hoisted():
     table = lower(solvable(3, "gd", "sum"))
     (h,) = table.hoisted
     assert {f.tensor[0] for f in h.factors} == {"K_x", "Delta"}
-    assert h.row == mu
+    assert h.rows == (mu,)
 
 
 def test_projection_leaves_one_sample_index_in_every_coupling():
     table = lower(solvable(3, "gd", "sum"))
-    assert all(c.kernel.col is None for row in table.fields for c in row.couplings)
+    assert all(c.kernel.cols == () for row in table.fields for c in row.couplings)
     plain = lower(solvable(3, "gd", "sum", False))
-    assert any(c.kernel.col is not None for row in plain.fields for c in row.couplings)
+    assert any(c.kernel.cols for row in plain.fields for c in row.couplings)
 
 
 def test_a_sum_of_fields_is_two_couplings():
     theory = mean_field(mlp(1)).at_depth(1)
     h, g = Function("h"), Function("g")
     both = Sum(eta * (g(1, s) - 3 * g(1, s) * Function("G")(1, t, s)), (s, 0, t - 1))
-    row = lower(term(theory, "h", both)).field(("h", 1))
+    row = lower(term(theory, "h", both)).row(("h", 1))
     (c,) = row.couplings  # the same field: one kernel of two monomials
     assert sorted(len(m.factors) for m in c.kernel.monomials) == [0, 1]
     mixed = Sum(g(1, s) + Sum(Function("Delta")(alpha, s) * h(1, alpha, s), (alpha, 1, P)), (s, 0, t - 1))
-    assert {c.field for c in lower(term(theory, "g", mixed)).field(("g", 1)).couplings} == {
+    assert {c.field for c in lower(term(theory, "g", mixed)).row(("g", 1)).couplings} == {
         ("g", 1),
         ("h", 1),
     }

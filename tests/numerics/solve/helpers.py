@@ -63,7 +63,6 @@ def marched(experiment: Experiment, weights: np.ndarray | None = None, *, projec
     return march(
         lower(solvable(depth, rule, experiment.training.loss, projected)),
         steps=len(experiment.times) if weights is None else len(weights),
-        samples=len(experiment.targets),
         constants=constants_of(experiment),
         data=data,
         wanted=tuple((n, k) for n in names for k in range(1, depth + 1)),

@@ -88,16 +88,16 @@ def table(*, cyclic: bool) -> Table:
     x, y, u, v, C, D = ((n, None) for n in "xyuvCD")
 
     def row(tensor):
-        return Kernel(None, None, (Monomial(S.One, (Factor(tensor, (now, s)),)),))
+        return Kernel((), (), (Monomial(S.One, (Factor(tensor, (now, s)),)),))
 
-    one = Kernel(None, None, (Monomial(S.One, ()),))
+    one = Kernel((), (), (Monomial(S.One, ()),))
     return Table(
         fields=(
-            FieldRow(x, None, u, S.One, (Coupling(y, row(D)),)),
-            FieldRow(y, None, v, S.One, (Coupling(x, row(C)),) if cyclic else ()),
+            FieldRow(x, (), ((u, S.One),), (Coupling(y, row(D)),)),
+            FieldRow(y, (), ((v, S.One),), (Coupling(x, row(C)),) if cyclic else ()),
         ),
         covariances={(u, u): row(D), (v, v): one},
-        source_index={u: None, v: None},
+        source_indices={u: (), v: ()},
         tensors={C: Request("correlation", x, x, S.One), D: Request("correlation", y, y, S.One)},
         scalars=(),
         hoisted=(),
@@ -112,20 +112,20 @@ def test_a_cycle_within_a_step_is_not_causal():
 def test_a_missing_covariance_of_two_sources_is_not_causal():
     fine = table(cyclic=False)
     u, v = ("u", None), ("v", None)
-    half = {**fine.covariances, (v, u): Kernel(None, None, ())}
-    one_way = Table(fine.fields, half, fine.source_index, fine.tensors, fine.scalars, fine.hoisted)
+    half = {**fine.covariances, (v, u): Kernel((), (), ())}
+    one_way = Table(fine.fields, half, fine.source_indices, fine.tensors, fine.scalars, fine.hoisted)
     with pytest.raises(NotCausal, match=r"only .* is known"):
         Plan(one_way, wanted=(("C", None),))
 
 
 def test_a_table_without_its_cycle_solves():
     """y = v is one number for all times, so x(t) = u + t v and C(t,s) = 1 + t s."""
-    C = march(table(cyclic=False), steps=4, samples=1, constants={}, data={}, wanted=(("C", None),))
+    C = march(table(cyclic=False), steps=4, constants={}, data={}, wanted=(("C", None),))
     times = np.arange(4.0)
     assert C.tensor(("C", None))[:, 0, :, 0] == pytest.approx(1 + np.outer(times, times))
 
 
 def test_an_unknown_field_has_no_row():
     with pytest.raises(KeyError):
-        table(cyclic=False).field(("z", None))
-    assert mu not in table(cyclic=False).source_index
+        table(cyclic=False).row(("z", None))
+    assert mu not in table(cyclic=False).source_indices

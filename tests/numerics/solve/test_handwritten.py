@@ -108,7 +108,6 @@ def solved(program: Program, names: str = "") -> object:
     return march(
         lower(mean_field(program)),
         steps=STEPS + 1,
-        samples=SAMPLES,
         constants={eta: ETA, gamma0: GAMMA0, P: float(SAMPLES)},
         data={"K_x": kernel(SAMPLES), "y": TARGETS[:SAMPLES]},
         wanted=tuple((n, None) for n in names),
@@ -140,7 +139,6 @@ def test_the_builders_untied_network_is_the_one_written_by_hand():
     built = march(
         lower(theory),
         steps=STEPS + 1,
-        samples=SAMPLES,
         constants={eta: ETA, gamma0: GAMMA0, P: float(SAMPLES)},
         data={"K_x": kernel(SAMPLES), "y": TARGETS[:SAMPLES]},
     )
@@ -177,7 +175,6 @@ def test_a_linear_recurrent_network(symmetric):
     m = march(
         lower(theory),
         steps=steps,
-        samples=1,
         constants={g: strength, eta: rate, tau: 1.0},
         data={},
         wanted=(("C", None),),
