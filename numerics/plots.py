@@ -23,28 +23,49 @@ if TYPE_CHECKING:
 MARKERS = "os^Dv"
 
 
+KERNELS = (
+    ("Phi", "-", r"tr $\Phi^{{{0}}}/P$"),
+    ("G", "--", "$G^{{{0}}}$"),
+    ("C_h", "-", "$C_h^{{{0}}}$"),
+    ("C_g", "--", "$C_g^{{{0}}}$"),
+)
+"""The kernels of a layer that are drawn, how, and what they are called."""
+
+
 def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
-    """Training loss against time on a logarithmic scale, with error bars if there are standard errors."""
+    """Training loss against time on a logarithmic scale, with error bars if there are standard errors.
+
+    The test loss beside it, dashed, if the result has one.
+    """
     ax = _axes(ax)
     artists = _curve(ax, result, "train_loss", **style)
-    ax.set(xlabel=_time_label(result), ylabel="training loss", yscale="log")
+    label = "training loss"
+    if "test_loss" in result:
+        named = {
+            "linestyle": "--",
+            **style,
+            "label": f"test {style['label']}" if "label" in style else "test",
+        }
+        artists += _curve(ax, result, "test_loss", **named)
+        label = "training loss; dashed: test loss"
+    ax.set(xlabel=_time_label(result), ylabel=label, yscale="log")
     return artists
 
 
 def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
-    """tr Phi^l(t,t)/P (full lines) and G^l(t,t) (dashed) against time, one colour a layer.
+    """tr Phi^l(t,t)/P (full lines) and G^l(t,t) (dashed) against time, one colour a layer; of random data
+    C_h^l and C_g^l.
 
     A kernel that the result does not hold is left out.
     """
     ax = _axes(ax)
     artists = []
-    for name, line in (("Phi", "-"), ("G", "--")):
+    for name, line, label in KERNELS:
         if not _holds(result, name):
             continue
         kernel = _equal_time(result, name)
         for layer in kernel.layer.values:
-            label = rf"tr $\Phi^{{{layer}}}/P$" if name == "Phi" else rf"$G^{{{layer}}}$"
-            row = {"color": _colour(layer), "linestyle": line, "label": label, **style}
+            row = {"color": _colour(layer), "linestyle": line, "label": label.format(layer), **style}
             artists += _curve(ax, kernel.sel(layer=layer), name, **row)
     ax.set(xlabel=_time_label(result), ylabel="kernels at equal times")
     if artists:
@@ -128,6 +149,9 @@ def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
     if name == "Phi":
         sample = xr.DataArray(np.arange(result.sizes["sample"]), dims="sample")
         chosen = chosen.isel(sample=sample, sample_=sample).mean("sample")
+    if "channel_" in chosen.dims:
+        channel = xr.DataArray(np.arange(result.sizes["channel"]), dims="channel")
+        chosen = chosen.isel(channel=channel, channel_=channel).mean("channel")
     return chosen.assign_coords(time=result.time.values)
 
 

@@ -28,26 +28,58 @@ class Variable:
 
     dims: tuple[str, ...]
     long_name: str
+    channels: tuple[str, ...] = ()
+    """The dimensions with several outputs, if they are others."""
 
+
+LAYERED = ("layer", "time", "time_")
+TWO_TIMES = ("time", "time_")
 
 VARIABLES: Mapping[str, Variable] = {
-    "train_loss": Variable(("time",), "training loss: mean over samples of Delta_mu(t)^2"),
-    "error": Variable(("time", "sample"), "error Delta_mu(t) = y_mu - f_mu(t)"),
+    "train_loss": Variable(
+        ("time",),
+        "training loss: mean over samples of Delta(t)^2, summed over outputs (of a fresh batch, online)",
+    ),
+    "test_loss": Variable(("time",), "test loss: <v(t)^2> + noise^2"),
+    "error": Variable(
+        ("time", "sample"), "error Delta_mu(t) = y_mu - f_mu(t)", ("time", "sample", "channel")
+    ),
     "Phi": Variable(
         ("layer", "time", "time_", "sample", "sample_"), "feature kernel Phi^l_{mu alpha}(t,s); H^l if linear"
     ),
-    "Phi_trace": Variable(("layer", "time", "time_"), "sum over samples of Phi^l_{mu mu}(t,s)"),
-    "G": Variable(("layer", "time", "time_"), "gradient kernel G^l(t,s)"),
+    "Phi_trace": Variable(LAYERED, "sum over samples of Phi^l_{mu mu}(t,s)"),
+    "G": Variable(LAYERED, "gradient kernel G^l(t,s)", (*LAYERED, "channel", "channel_")),
     "A": Variable(
-        ("layer", "time", "time_", "sample"), "response A^l_mu(t,s) of h^l_mu(t) to r^l(s), / gamma0"
+        (*LAYERED, "sample"),
+        "response A^l_mu(t,s) of h^l_mu(t) to r^l(s), / gamma0",
+        (*LAYERED, "sample", "channel"),
     ),
     "B": Variable(
-        ("layer", "time", "time_", "sample"), "response B^l_mu(t,s) of g^{l+1}(t) to u^{l+1}_mu(s), / gamma0"
+        (*LAYERED, "sample"),
+        "response B^l_mu(t,s) of g^{l+1}(t) to u^{l+1}_mu(s), / gamma0",
+        (*LAYERED, "channel", "sample"),
     ),
     "tangent_kernel": Variable(
-        ("time", "time_", "sample", "sample_"), "tangent kernel K_{mu alpha}(t,s), summed over layers"
+        ("time", "time_", "sample", "sample_"),
+        "tangent kernel K_{mu alpha}(t,s), summed over layers",
+        ("time", "time_", "sample", "channel", "sample_", "channel_"),
     ),
-    "tangent_kernel_trace": Variable(("time", "time_"), "sum over samples of K_{mu mu}(t,s)"),
+    "tangent_kernel_trace": Variable(TWO_TIMES, "sum over samples of K_{mu mu}(t,s)"),
+    **{
+        name: Variable(dims, long_name, (*dims, "channel", "channel_"))
+        for name, dims, long_name in (
+            ("C_v", TWO_TIMES, "correlation of v(t) and v(s)"),
+            ("C_Delta", TWO_TIMES, "correlation of the errors"),
+            ("C_h0", TWO_TIMES, "correlation of h^0(t) and h^0(s)"),
+            ("C_h", LAYERED, "correlation of h^l(t) and h^l(s)"),
+            ("C_g", LAYERED, "correlation of g^l(t) and g^l(s)"),
+            ("R_hr", LAYERED, "response of h^l(t) to r^l(s)"),
+            ("R_gu", LAYERED, "response of g^l(t) to u^l(s)"),
+            ("R_Delta", TWO_TIMES, "response of the error to its source, the population error"),
+            ("R_vu", TWO_TIMES, "response of v(t) to u^0(s)"),
+            ("R_h0r0", TWO_TIMES, "response of h^0(t) to r^0(s)"),
+        )
+    },
 }
 
 
@@ -77,6 +109,8 @@ def dataset(
     for name, value in values.items():
         variable = VARIABLES[name.removesuffix(STDERR)]
         array, dims = np.asarray(value), lead + variable.dims
+        if array.ndim == len(lead + variable.channels):
+            dims = lead + variable.channels
         if array.ndim != len(dims):
             raise ValueError(f"{name} has shape {array.shape}, but its dimensions are {dims}")
         long_name = variable.long_name
@@ -91,6 +125,8 @@ def dataset(
         "layer": np.arange(1, sizes.get("layer", 0) + 1),
         "sample": np.arange(sizes.get("sample", 0)),
         "sample_": np.arange(sizes.get("sample_", 0)),
+        "channel": np.arange(sizes.get("channel", 0)),
+        "channel_": np.arange(sizes.get("channel_", 0)),
     }
     coordinates = {name: label for name, label in labels.items() if name in sizes or name == "time"}
     if orders is not None:

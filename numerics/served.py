@@ -1,7 +1,8 @@
 """What the numeric commands compute so far.  `dmft derive` serves every experiment file; these do not yet.
 
-They serve deep linear networks on fixed data: one output, no biases, no branch, unit variance, equal widths,
-trained by exact steps or flow with neither decay, momentum, temperature nor centring.
+Solving and simulating serve every linear network trained in exact steps, on fixed or isotropic data.  Flow,
+and what the other commands do, is there for plain ones: fixed data, one output, no biases, no branch, unit
+variance, equal widths, neither decay, momentum, temperature nor centring.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from numerics.experiment import Experiment
 from numerics.spec import SECTIONS, Spec
 from numerics.toml import value_to_toml
 
-SERVED: dict[str, tuple[object, ...]] = {
+STEPWISE = ("dmft solve", "dmft simulate")
+"""The commands that serve every linear network trained in exact steps."""
+
+STEPS: dict[str, tuple[object, ...]] = {"data.kind": ("fixed", "isotropic")}
+"""The values that these serve, for keys where it is not all."""
+
+PLAIN: dict[str, tuple[object, ...]] = {
     "data.kind": ("fixed",),
     "network.bias": (False,),
     "network.outputs": (1,),
@@ -30,7 +37,7 @@ SERVED: dict[str, tuple[object, ...]] = {
     "training.momentum": (0.0,),
     "training.temperature": (0.0,),
 }
-"""The values that are served, for each key that has others."""
+"""The values of a plain network, for each key that has others."""
 
 NEEDED = {
     "gd": ("learning_rate", "steps"),
@@ -45,11 +52,13 @@ def require_served(experiment: Experiment, command: str) -> None:
     """Raises SpecError naming the first key whose value ``command`` (such as "dmft solve") does not serve.
 
     >>> from numerics.experiment import Experiment
-    >>> require_served(Experiment.from_dict({"network": {"depth": 2, "bias": True}}), "dmft solve")
+    >>> require_served(Experiment.from_dict({"network": {"depth": 2, "bias": True}}), "dmft expand")
     Traceback (most recent call last):
-    numerics.errors.SpecError: network.bias = true: is not served by `dmft solve` yet (accepted: false; ...)
+    numerics.errors.SpecError: network.bias = true: is not served by `dmft expand` yet (accepted: false; ...)
     """
-    for key, value, accepted in _unserved(experiment.spec):
+    spec = experiment.spec
+    served = STEPS if command in STEPWISE and spec.training.rule != "flow" else PLAIN
+    for key, value, accepted in _unserved(spec, served):
         raise SpecError(
             key, value, f"is not served by `{command}` yet", f"{accepted}; `dmft derive` derives it as it is"
         )
@@ -75,9 +84,19 @@ def require_numbers(experiment: Experiment) -> None:
         _require(spec, "network.width", 'data.kind = "power-law"')
 
 
-def _unserved(spec: Spec) -> Iterator[tuple[str, object, str]]:
+def is_plain(spec: Spec) -> bool:
+    """Is it a linear network on fixed data without anything added?
+
+    >>> from numerics.experiment import Experiment
+    >>> is_plain(Experiment.from_dict({"network": {"depth": 2, "outputs": 3}}).spec)
+    False
+    """
+    return next(_unserved(spec, PLAIN), None) is None
+
+
+def _unserved(spec: Spec, served: dict[str, tuple[object, ...]]) -> Iterator[tuple[str, object, str]]:
     """Key, value and what would do, of everything that is not served."""
-    for key, values in SERVED.items():
+    for key, values in served.items():
         value = _value(spec, key)
         if value not in values:
             yield key, value, " or ".join(_words(x) for x in values if x is not None or len(values) == 1)

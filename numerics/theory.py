@@ -165,7 +165,7 @@ def solvable(depth: int, rule: str, loss: str, projected: bool = True) -> Theory
 
 def constants_of(experiment: Experiment) -> dict[Symbol, float]:
     """Numbers for the symbols of `solvable`; raises SpecError for an experiment with another theory."""
-    require_served(experiment, "dmft solve")
+    require_served(experiment, "dmft expand")
     rate = experiment.training.learning_rate if experiment.training.rule == "gd" else None
     known: dict[Symbol, float] = {gamma0: float(experiment.network.gamma0), P: float(len(experiment.targets))}
     if rate is not None:

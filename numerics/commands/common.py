@@ -139,7 +139,7 @@ def report(
 
 
 def summary(result: xr.Dataset, rows: int = 9) -> str:
-    """The status and the training loss at a few times, evenly chosen, ends included."""
+    """The status and the losses at a few times, evenly chosen, ends included."""
     loss = result.train_loss
     if "order" in loss.dims:
         columns = {f"order {int(n)}": loss.sel(order=n).values for n in loss.order.values}
@@ -147,6 +147,10 @@ def summary(result: xr.Dataset, rows: int = 9) -> str:
         columns = {"train_loss": loss.values}
     if "train_loss_stderr" in result:
         columns["stderr"] = result.train_loss_stderr.values
+    if "test_loss" in result:
+        columns["test_loss"] = result.test_loss.values
+    if "test_loss_stderr" in result:
+        columns["stderr "] = result.test_loss_stderr.values
     count = result.sizes["time"]
     chosen = sorted({round(i * (count - 1) / max(rows - 1, 1)) for i in range(rows)})
     lines = ["".join(f"{name:>16}" for name in ["time", *columns])]

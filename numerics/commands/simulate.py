@@ -15,11 +15,12 @@ from numerics.commands.common import (
     naming_the_key,
     report,
 )
+from numerics.served import is_plain
 
 
 def simulate(
     file: SpecFile,
-    width: Annotated[int, typer.Option(min=1, metavar="N", help="Neurons in each hidden layer.")],
+    width: Annotated[int, typer.Option(min=1, metavar="N", help="Neurons in the widest hidden layer.")],
     seeds: Annotated[int, typer.Option(min=1, metavar="K", help="Networks to train and average over.")],
     output: NetcdfOut = None,
     as_json: AsJson = False,
@@ -30,5 +31,6 @@ def simulate(
     import numerics.simulate
 
     with naming_the_key(experiment):
-        result = numerics.simulate.simulate(experiment, width=width, seeds=seeds, rng=experiment.solver.seed)
+        train = numerics.simulate.simulate if is_plain(experiment.spec) else numerics.simulate.simulate_steps
+        result = train(experiment, width=width, seeds=seeds, rng=experiment.solver.seed)
     report(result, output, as_json)

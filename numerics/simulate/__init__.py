@@ -4,6 +4,7 @@ Explicit float64 weight matrices, explicit forward and backward passes. Shares n
 knows nothing of the mean-field equations.
 
     simulate(experiment, width=512, seeds=16)     means over networks and their standard errors
+    simulate_steps(experiment, width=..., ...)    the same for any program trained in exact steps
     extrapolate([at_256, at_512])                 the same at 1/N -> 0
     compare(theory, [at_256, at_512])             z-scores of preselected observables, one verdict
     response_probe(experiment, width=..., ...)    A and B, measured by kicking a field
@@ -17,6 +18,7 @@ from .network import inputs_from_kernel, train_network
 from .probe import response_probe
 from .record import History
 from .series import series_names, theory_series
+from .steps import simulate_steps
 
 __all__ = [
     "Comparison",
@@ -28,6 +30,7 @@ __all__ = [
     "response_probe",
     "series_names",
     "simulate",
+    "simulate_steps",
     "theory_series",
     "train_network",
 ]

@@ -18,8 +18,10 @@ from numerics.compile.table import Node
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.results import dataset
+from numerics.served import is_plain, require_served
 from numerics.solve.afterwards import Afterwards
 from numerics.solve.densities import densities
+from numerics.solve.exact import solve_steps
 from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
 from numerics.solve.observables import evaluate
@@ -42,21 +44,29 @@ ROOM_TRACE = 2.0**29
 def solve(
     experiment: Experiment, *, kernels: Kernels = "auto", progress: Progress | None = None
 ) -> xr.Dataset:
-    """The nonperturbative mean-field solution of ``experiment``.
+    """The nonperturbative mean-field solution of ``experiment``, whose network must be linear.
 
-    ``gd`` is solved exactly, step by step.  ``flow`` takes ever shorter steps until Delta at every output
-    time has settled to ``solver.rtol`` (relative to the largest Delta; the estimate presumes no more than
-    second order).  ``kernels``: ``full`` keeps Phi, A, B and the tangent kernel for all pairs of samples,
-    ``trace`` the sample traces of Phi and the tangent kernel, ``none`` neither; ``auto`` is the most of these
-    that is small (ROOM, ROOM_TRACE), and the attribute ``kernels`` of the result says which.  Raises
-    :class:`~numerics.errors.SpecError` when ``full`` fits in no memory, :class:`~numerics.errors.Diverged`
-    with the step, and :class:`~numerics.errors.NotConverged` when a flow needs more than MAX_NODES nodes.
+    ``gd`` and ``sgd`` are solved exactly, step by step.  ``flow`` takes ever shorter steps until Delta at
+    every output time has settled to ``solver.rtol`` (relative to the largest Delta; the estimate presumes no
+    more than second order).  ``kernels``, of fixed samples: ``full`` keeps Phi, A, B and the tangent kernel
+    for all pairs of samples, ``trace`` the sample traces of Phi and the tangent kernel, ``none`` neither;
+    ``auto`` is the most of these that is small (ROOM, ROOM_TRACE), and the attribute ``kernels`` of the
+    result says which.  On isotropic data every correlation and response of the theory is kept.  Raises
+    :class:`~numerics.errors.SpecError` when ``full`` fits in no memory and for what is not served,
+    :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged` when a flow
+    needs more than MAX_NODES nodes.
     """
-    kernels = _fitting(experiment) if kernels == "auto" else kernels
-    _refuse_too_large(experiment, kernels)
+    require_served(experiment, "dmft solve")
     started = clock.perf_counter()
     notes: dict[str, Any] = {}
-    if experiment.training.rule == "gd":
+    if experiment.spec.kind != "fixed":
+        kernels = "none"  # there are no samples
+    else:
+        kernels = _fitting(experiment) if kernels == "auto" else kernels
+        _refuse_too_large(experiment, kernels)
+    if not is_plain(experiment.spec):
+        values = solve_steps(experiment, kernels, progress)
+    elif experiment.training.rule == "gd":
         values = _steps(experiment, kernels, progress)
     else:
         values, notes = _flow(experiment, kernels, progress)
@@ -65,7 +75,7 @@ def solve(
         times=experiment.times,
         spec=experiment.text,
         method="linear causal march",
-        kernels=kernels,
+        kernels=kernels if experiment.spec.kind == "fixed" else None,
         seed=experiment.solver.seed,
         wall_time_s=clock.perf_counter() - started,
         **notes,
@@ -128,7 +138,6 @@ def _march(experiment: Experiment, steps: int, weights: Array | None, progress: 
     result = march(
         lower(theory),
         steps=steps,
-        samples=len(experiment.targets),
         constants=constants_of(experiment),
         data=data,
         wanted=wanted,

@@ -113,7 +113,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         monkeypatch.setattr(importlib.import_module(parent), child, module, raising=False)
 
     install("numerics.solve", solve=computing("solve"))
-    install("numerics.simulate", simulate=computing("simulate"))
+    install("numerics.simulate", simulate=computing("simulate"), simulate_steps=computing("simulate"))
     install("numerics.expand", expand=computing("expand"), series=rendering("series"))
     install("numerics.theory", theory_of=rendering("theory"), path_integral_of=rendering("path integral of"))
     install("numerics.verify", verify=verify)
@@ -217,8 +217,7 @@ def test_a_symbolic_depth_gives_no_numbers(
     ("old", "new", "named"),
     [
         ("depth = 2", 'depth = 2\nactivation = "tanh"', 'network.activation = "tanh"'),
-        ("depth = 2", "depth = 2\nbias = true", "network.bias = true"),
-        ("steps = 3", "steps = 3\nweight_decay = 0.5", "training.weight_decay = 0.5"),
+        ("depth = 2", 'depth = 2\nactivation = "h + h**2"', 'network.activation = "h + h**2"'),
     ],
 )
 def test_what_is_only_derived_so_far_ends_with_2_where_it_would_be_computed(
@@ -238,6 +237,25 @@ def test_what_is_only_derived_so_far_ends_with_2_where_it_would_be_computed(
     assert err.count("\n") == 1
     assert fakes.calls == []
     assert run(["derive", str(spec)]) == 0
+
+
+@pytest.mark.parametrize("words", [x for x in COMPUTING if x[0] in ("solve", "simulate")])
+def test_every_linear_network_is_solved_and_trained_in_exact_steps(
+    spec: Path, fakes: Fakes, words: list[str]
+) -> None:
+    spec.write_text(GOOD.replace("depth = 2", "depth = 2\nbias = true"))
+    assert run(command(words, spec)) == 0
+    assert [name for name, _ in fakes.calls] == [words[0]]
+
+
+@pytest.mark.parametrize("words", [x for x in COMPUTING if x[0] not in ("solve", "simulate")])
+def test_not_yet_by_the_other_commands(
+    spec: Path, fakes: Fakes, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    spec.write_text(GOOD.replace("depth = 2", "depth = 2\nbias = true"))
+    assert run(command(words, spec)) == 2
+    assert f"network.bias = true: is not served by `dmft {words[0]}` yet" in capsys.readouterr().err
+    assert fakes.calls == []
 
 
 @pytest.mark.parametrize("words", COMPUTING)

@@ -1,0 +1,96 @@
+"""The numbers of an experiment for the symbols of its theory.
+
+Where the file has a number for each layer, the theory has a function of the layer, and these are put in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Float, Symbol, sqrt
+from sympy.core.function import AppliedUndef
+
+from derive.meanfield import Theory
+from derive.meanfield.theory import Term
+from derive.program import P, eta, gamma0
+from derive.program.builders.isotropic import alpha, alpha_B, nu
+from derive.program.builders.isotropic import sigma as noise
+from numerics import theory as theories
+from numerics.experiment import Experiment
+from numerics.spec import Spec
+
+Array = NDArray[np.float64]
+
+
+def theory_at_depth(experiment: Experiment) -> Theory:
+    """What `dmft derive` shows, at the depth of the experiment; functions of the layer are numbers.
+
+    >>> from numerics.experiment import Experiment
+    >>> spec = {"network": {"depth": 2, "init_variance": [1.0, 4.0, 1.0]}}
+    >>> theory_at_depth(Experiment.from_dict(spec)).sources[1].covariance
+    4.0*H(1, mu, alpha, t, s)
+    """
+    theory = theories.theory_of(experiment).at_depth(experiment.depth)
+    layered = layered_numbers(experiment.spec)
+
+    def numbered(e: Expr) -> Expr:
+        atoms = [x for x in e.atoms(AppliedUndef) if str(x.func) in layered and x.args[0].is_Integer]
+        return e.xreplace({x: layered[str(x.func)][int(x.args[0])] for x in atoms})
+
+    if not layered:
+        return theory
+    sums = tuple(replace(e, terms=(Term(e.rhs.doit(), "definition"),)) for e in theory.observables)
+    return replace(theory, observables=sums).map(numbered)
+
+
+def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
+    """A number for every symbol of :func:`theory_at_depth`, those that stand for sizes among them.
+
+    Raises :class:`~numerics.errors.SpecError` for an experiment that lacks its learning rate or its arrays.
+
+    >>> from numerics.experiment import Experiment
+    >>> spec = {"network": {"depth": 1, "width_ratio": 2.0}, "data": {"kind": "isotropic", "noise": 0.3}}
+    >>> {str(k): v for k, v in numbers_of(Experiment.from_dict(spec)).items()}
+    {'gamma0': 1.0, 'nu': 2.0, 'sigma': 0.3}
+    """
+    spec = experiment.spec
+    network, training = spec.network, spec.training
+    found: dict[Symbol, float | None] = {gamma0: network.gamma0, eta: training.learning_rate}
+    found[theories.beta] = network.branch
+    found[theories.C] = None if network.outputs == 1 else network.outputs
+    found[theories.decay] = training.weight_decay or None
+    found[theories.temperature] = training.temperature or None
+    found[theories.kept] = training.momentum or None
+    if spec.kind == "fixed":
+        found[P] = len(experiment.targets)
+        if not isinstance(network.init_variance, list):
+            found[theories.sigma] = float(np.sqrt(network.init_variance))
+    elif spec.data is not None:
+        if not isinstance(network.width_ratio, list):
+            found[nu] = network.width_ratio
+        found[alpha] = spec.data.sample_ratio
+        found[alpha_B] = spec.data.batch_ratio
+        found[noise] = spec.data.noise or 0.0
+    return {k: float(v) for k, v in found.items() if v is not None}
+
+
+def arrays_of(experiment: Experiment) -> dict[str, Array]:
+    """The arrays that stand in the theory: ``K_x`` (P, P) and ``y`` (P,) or (P, C) of fixed samples."""
+    if experiment.spec.kind != "fixed":
+        return {}
+    return {"K_x": experiment.kernel, "y": experiment.targets}
+
+
+def layered_numbers(spec: Spec) -> dict[str, dict[int, Expr]]:
+    """Lists of the file as functions of the layer, by the names that these have in programs and theories."""
+    network = spec.network
+    found: dict[str, dict[int, Expr]] = {}
+    if spec.kind == "fixed" and isinstance(network.init_variance, list):
+        found["sigma"] = {k: sqrt(Float(v)) for k, v in enumerate(network.init_variance)}
+    if network.relative_widths is not None:
+        found["a"] = {k: Float(v) for k, v in enumerate(network.relative_widths, 1)}
+    if isinstance(network.width_ratio, list):
+        found["nu"] = {k: Float(v) for k, v in enumerate(network.width_ratio, 1)}
+    return found

@@ -1,0 +1,146 @@
+"""Finite networks of any experiment trained in exact steps: its program taken literally, network by network.
+
+The size that grows is that of the hidden layers (the widest of them); on isotropic data the number of
+features follows from ``width_ratio``, and samples or batches from theirs.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from sympy import Eq, Expr, Lambda, Piecewise, Symbol
+
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.numbers import arrays_of, layered_numbers, numbers_of
+from numerics.results import VARIABLES, dataset
+from numerics.simulate.programs import Measured, simulate_program
+from numerics.simulate.programs.measure import Moments
+from numerics.theory import program_of
+from numerics.threads import one_thread
+
+Array = NDArray[np.float64]
+
+NAMES = {"H": "Phi", "Delta": "error"}
+"""What numbers of a program are called in results, where that is something else."""
+
+
+@one_thread
+def simulate_steps(
+    experiment: Experiment, *, width: int, seeds: int, rng: int | np.random.Generator | None = None
+) -> xr.Dataset:
+    """Means over ``seeds`` networks and their standard errors (``*_stderr``), with the contract's variables.
+
+    ``width`` is the number of neurons of the widest hidden layer.  ``rng`` is an entropy, a generator that
+    draws one, or None; it is kept as ``seed``.  Raises :class:`~numerics.errors.SpecError` for fewer than two
+    seeds and for isotropic data without ``network.width_ratio``, :class:`~numerics.errors.Diverged` with the
+    step.
+    """
+    if seeds < 2:
+        raise SpecError("--seeds", seeds, "one network gives no standard error", "an integer >= 2")
+    if experiment.spec.kind == "fixed" and experiment.training.center:
+        raise SpecError(
+            "training.center",
+            True,
+            "is not served for finite networks on fixed data; in the theory it changes nothing",
+            "false",
+        )
+    entropy = _entropy(rng)
+    program, size = program_of(experiment), reference_size(experiment, width)
+    values: dict[str, Any] = {str(k): v for k, v in numbers_of(experiment).items()}
+    values |= {k: _by_layer(x) for k, x in layered_numbers(experiment.spec).items()}
+    moments: dict[str, Moments] = {}
+    started = time.perf_counter()
+    for child in np.random.SeedSequence(entropy).spawn(seeds):
+        run = simulate_program(
+            program,
+            width=size,
+            steps=len(experiment.times) - 1,
+            seeds=1,
+            values=values,
+            data=arrays_of(experiment),
+            seed=int(child.generate_state(1, np.uint64)[0]),
+        )
+        for name, value in _of_one_network(experiment, run):
+            moments.setdefault(name, Moments()).add(value)
+    results = {name: np.asarray(x.mean) for name, x in moments.items()}
+    results |= {f"{name}_stderr": x.stderr() for name, x in moments.items()}
+    return dataset(
+        results,
+        times=experiment.times,
+        spec=experiment.text,
+        method="finite networks",
+        width=width,
+        features=size if experiment.spec.kind == "isotropic" else None,
+        seeds=seeds,
+        seed=entropy,
+        wall_time_s=time.perf_counter() - started,
+    )
+
+
+def reference_size(experiment: Experiment, width: int) -> int:
+    """The size N that ratios of the program refer to, when the widest hidden layer has ``width`` neurons.
+
+    >>> spec = {"network": {"depth": 2, "width_ratio": [1.0, 4.0]}, "data": {"kind": "isotropic"}}
+    >>> reference_size(Experiment.from_dict(spec), 200)
+    50
+    """
+    network = experiment.network
+    if experiment.spec.kind == "isotropic":
+        if network.width_ratio is None:
+            raise SpecError(
+                "network.width_ratio",
+                None,
+                "is left out: the layers are infinitely wide",
+                "the ratio of neurons to features for finite networks",
+            )
+        ratios = network.width_ratio if isinstance(network.width_ratio, list) else [network.width_ratio]
+    else:
+        ratios = network.relative_widths or [1.0]
+    return max(1, round(width / max(ratios)))
+
+
+def _of_one_network(experiment: Experiment, run: dict[str, Measured]) -> Iterator[tuple[str, Array]]:
+    """The contract's variables of one network."""
+    found = {NAMES.get(name, name): _layers_first(x) for name, x in run.items()}
+    yield from ((name, value) for name, value in found.items() if name in VARIABLES)
+    if "error" in found:
+        squares = found["error"] ** 2
+        yield "train_loss", squares.reshape(*squares.shape[:2], -1).sum(2).mean(1)
+        return
+    data = experiment.spec.data
+    noise = 0.0 if data is None or data.noise is None else data.noise
+    test = _equal(found["C_v"]) + noise**2 * experiment.network.outputs
+    yield "test_loss", test
+    yield "train_loss", _equal(found["C_Delta"]) if "C_Delta" in found else test
+
+
+def _layers_first(x: Measured) -> Array:
+    """Where all layers have the same units, correlations of one layer with itself."""
+    names = [name for name, _ in x.axes]
+    if "ell'" not in names:
+        return x.mean
+    return np.moveaxis(np.diagonal(x.mean, axis1=names.index("ell"), axis2=names.index("ell'")), -1, 0)
+
+
+def _equal(a: Array) -> Array:
+    value: Array = np.einsum("tt->t" if a.ndim == 2 else "ttcc->t", a)
+    return value
+
+
+def _by_layer(numbers: Mapping[int, Expr]) -> Lambda:
+    """A number for each layer as a SymPy function of the layer."""
+    k = Symbol("k", integer=True)
+    return Lambda(k, Piecewise(*((value, Eq(k, layer)) for layer, value in numbers.items())))
+
+
+def _entropy(rng: int | np.random.Generator | None) -> int:
+    if rng is None:
+        return secrets.randbits(62)
+    return int(rng.integers(2**62)) if isinstance(rng, np.random.Generator) else int(rng)

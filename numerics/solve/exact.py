@@ -1,0 +1,147 @@
+"""Solve an experiment on any linear network trained in exact steps: derive its theory, march it, label it.
+
+What a theory holds decides what a result holds: errors and kernels of fixed samples, correlations and
+responses of random data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import S
+
+from derive.meanfield import Theory
+from derive.program import gamma0
+from numerics.compile.lower import lower
+from numerics.compile.table import Node, Request, Table
+from numerics.experiment import Experiment
+from numerics.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.solve.march import March, march
+from numerics.solve.observables import evaluate
+
+Array = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+RANDOM = ("C_v", "C_Delta", "C_h0", "C_h", "C_g", "R_hr", "R_gu", "R_Delta", "R_vu", "R_h0r0")
+"""What a result on random data holds of the theory's order parameters, those that the theory has."""
+
+
+def solve_steps(
+    experiment: Experiment, kernels: str = "full", progress: Progress | None = None
+) -> dict[str, Array]:
+    """The contract's variables, by name; ``kernels`` is ``full``, ``trace`` or ``none`` of fixed samples.
+
+    Raises :class:`~numerics.errors.Diverged` with the step.
+    """
+    theory = theory_at_depth(experiment)
+    table = lower(theory)
+    fixed = experiment.spec.kind == "fixed"
+    table = _with_ends(table, experiment.depth) if fixed else _with_last(table, experiment.depth)
+    wanted = tuple(table.tensors) if not fixed or kernels != "none" else tuple(_named(table, "G"))
+    result = march(
+        table,
+        steps=len(experiment.times),
+        constants=numbers_of(experiment),
+        data=arrays_of(experiment),
+        wanted=wanted,
+        watched=() if fixed else (("C_v", None),),
+        progress=progress,
+    )
+    return _of_samples(experiment, theory, result, kernels) if fixed else _of_random_data(experiment, result)
+
+
+# -- random data ---------------------------------------------------------------------------------------
+
+
+def _of_random_data(experiment: Experiment, result: March) -> dict[str, Array]:
+    table = result.plan.table
+    values: dict[str, Array] = {}
+    for name in RANDOM:
+        nodes = _named(table, name)
+        if nodes == [(name, None)]:
+            values[name] = _two_times(result, nodes[0])
+        elif nodes:
+            layers = range(1, experiment.depth + 1)
+            found = {k: _two_times(result, (name, k)) for _, k in nodes if k is not None}
+            shape = next(iter(found.values())).shape
+            values[name] = np.stack([found.get(k, np.zeros(shape)) for k in layers])
+    noise = 0.0 if experiment.spec.data is None else experiment.spec.data.noise or 0.0
+    square = noise**2 * experiment.network.outputs
+    test = _equal(values["C_v"]) + square
+    return {
+        "train_loss": _equal(values["C_Delta"]) if "C_Delta" in values else test,
+        "test_loss": test,
+    } | values
+
+
+def _with_last(table: Table, depth: int) -> Table:
+    """The response of the last layer too, which no layer above reads."""
+    known = next((q for (name, _), q in table.tensors.items() if name == "R_hr"), None)
+    if known is None:
+        return table
+    last = replace(known, first=("h", depth), second=("r", depth))
+    return replace(table, tensors={**table.tensors, ("R_hr", depth): last})
+
+
+def _two_times(result: March, n: Node) -> Array:
+    """An order parameter with axes t, s and, with several outputs, those of the outputs."""
+    a = result.tensor(n)
+    return a[:, 0, :, 0] if a.shape[1] == a.shape[3] == 1 else a.transpose(0, 2, 1, 3)
+
+
+def _equal(a: Array) -> Array:
+    """Its values at equal times, summed over outputs."""
+    value: Array = np.einsum("tt->t" if a.ndim == 2 else "ttcc->t", a)
+    return value
+
+
+# -- fixed samples -------------------------------------------------------------------------------------
+
+
+def _with_ends(table: Table, depth: int) -> Table:
+    """The theory's table, that of A and B completed: A^L, which no layer above reads, and all of H and G."""
+    scale = 1 / gamma0  # the papers' A and B
+    more: dict[Node, Request] = {}
+    for k in range(1, depth + 1):
+        more["A", k] = Request("response", ("h", k), ("r", k), scale)
+        if k < depth:
+            more["B", k] = Request("response", ("g", k + 1), ("u", k + 1), scale)
+        more["H", k] = Request("correlation", ("h", k), ("h", k), S.One)
+        more["G", k] = Request("correlation", ("g", k), ("g", k), S.One)
+    return replace(table, tensors={**more, **table.tensors})
+
+
+def _of_samples(experiment: Experiment, theory: Theory, result: March, kernels: str) -> dict[str, Array]:
+    error = result.scalars["Delta"]
+    values = {"error": error, "train_loss": (error**2).reshape(len(error), error.shape[1], -1).sum(2).mean(1)}
+    layers = range(1, experiment.depth + 1)
+    many = experiment.network.outputs > 1
+    values["G"] = np.stack([_two_times(result, ("G", k)) for k in layers])
+    if kernels == "none":
+        return values
+    H: dict[Node, Array] = {("H", k): result.tensor(("H", k)).transpose(1, 3, 0, 2) for k in layers}
+    if kernels == "trace":
+        values["Phi_trace"] = np.stack([np.einsum("mmts->ts", a) for a in H.values()])
+        return values
+    values["Phi"] = np.stack([a.transpose(2, 3, 0, 1) for a in H.values()])
+    G: dict[Node, Array] = {}
+    for k in layers:
+        full = result.tensor(("G", k)).transpose(1, 3, 0, 2)
+        G["G", k] = full if many else full[0, 0]
+    if theory.observables:
+        tensors: dict[Node, Array] = {**H, **G}
+        constants = numbers_of(experiment)
+        values["tangent_kernel"] = evaluate(theory.observables[0], tensors, arrays_of(experiment), constants)
+    A = [result.tensor(("A", k)).transpose(0, 2, 1, 3) for k in layers]
+    values["A"] = np.stack([a if many else a[..., 0] for a in A])
+    B = [result.tensor(("B", k)).transpose(0, 2, 1, 3) for k in layers[:-1]]
+    B.append(np.zeros_like(A[0].transpose(0, 1, 3, 2)))
+    values["B"] = np.stack([b if many else b[:, :, 0] for b in B])
+    return values
+
+
+def _named(table: Table, name: str) -> list[Node]:
+    return [n for n in table.tensors if n[0] == name]
