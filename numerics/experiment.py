@@ -96,7 +96,7 @@ class Experiment:
         return cls(spec, samples, None, _text(spec))
 
     def replace(self, changes: Mapping[str, object]) -> Self:
-        """A copy with keys changed by dotted path, checked again; None drops a key. The samples are kept.
+        """A copy with keys changed by dotted path, checked again; None drops a key. Given samples are kept.
 
         >>> e = Experiment.from_dict({"network": {"depth": "L"}})
         >>> e.replace({"network.gamma0": 0.5}).network.gamma0
@@ -105,7 +105,7 @@ class Experiment:
         tables = self.spec.model_dump(exclude_unset=True)
         for path, value in changes.items():
             section, _, key = path.partition(".")
-            if section == "data":
+            if section == "data" and self.samples is not None:
                 raise SpecError(path, value, "replace keeps the samples", "keys of the other tables")
             table = tables.setdefault(section, {})
             table.pop(key, None)

@@ -6,8 +6,10 @@ responses of random data.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,7 @@ from derive.program import gamma0
 from numerics.compile.lower import lower
 from numerics.compile.table import Node, Request, Table
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.numbers import arrays_of, numbers_of, structure, theory_at_depth
 from numerics.solve.march import March, march
 from numerics.solve.observables import evaluate
 
@@ -36,10 +38,8 @@ def solve_steps(
 
     Raises :class:`~numerics.errors.Diverged` with the step.
     """
-    theory = theory_at_depth(experiment)
-    table = lower(theory)
+    theory, table = _lowered(structure(experiment).text)
     fixed = experiment.spec.kind == "fixed"
-    table = _with_ends(table, experiment.depth) if fixed else _with_last(table, experiment.depth)
     wanted = tuple(table.tensors) if not fixed or kernels != "none" else tuple(_named(table, "G"))
     result = march(
         table,
@@ -51,6 +51,16 @@ def solve_steps(
         progress=progress,
     )
     return _of_samples(experiment, theory, result, kernels) if fixed else _of_random_data(experiment, result)
+
+
+@lru_cache(maxsize=64)
+def _lowered(text: str) -> tuple[Theory, Table]:
+    """The theory of a structure, and its rows with those of the ends."""
+    experiment = Experiment.from_dict(tomllib.loads(text))
+    theory = theory_at_depth(experiment)
+    table = lower(theory)
+    fixed = experiment.spec.kind == "fixed"
+    return theory, _with_ends(table, experiment.depth) if fixed else _with_last(table, experiment.depth)
 
 
 # -- random data ---------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from derive.program.builders.isotropic import alpha, alpha_B, nu, sigma
 from numerics.compile import lower
 from numerics.errors import Diverged, SpecError
 from numerics.experiment import Experiment
+from numerics.numbers import structure, theory_at_depth
 from numerics.solve import solve
 from numerics.solve.direct import evaluate
 from numerics.solve.exact import solve_steps
@@ -152,6 +153,38 @@ def test_fixed_samples_with_outputs_biases_and_decay() -> None:
     kept = solve(e, kernels="trace")
     assert np.allclose(kept.Phi_trace, np.einsum("ltsmm->lts", r.Phi.values), rtol=1e-14)
     assert "Phi" not in solve(e, kernels="none")
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {
+            "network": {"branch": 0.3},
+            "data": {"batch_ratio": 2.0, "sample_ratio": None},
+            "training": {"rule": "sgd"},
+        },
+        {"network": {"width_ratio": [1.0, 3.0], "outputs": 2}, "training": {"center": True, "momentum": 0.9}},
+        {"network": {"width_ratio": None}, "training": {"weight_decay": 0.3}},
+    ],
+)
+def test_experiments_of_one_structure_have_one_theory(tables: dict[str, dict[str, Any]]) -> None:
+    """What is derived once for all numbers is what is derived for these."""
+    experiment = changed(**tables)
+    one, two = (theory_at_depth(x) for x in (experiment, structure(experiment)))
+    assert one == two
+
+
+def test_numbers_that_are_symbols_do_not_change_the_structure() -> None:
+    e = changed()
+    others = {
+        "network.gamma0": 3.0,
+        "network.width_ratio": 9.0,
+        "data.noise": 1.0,
+        "training.learning_rate": 0.3,
+    }
+    assert structure(e.replace(others)).text == structure(e).text
+    for key, value in (("data.noise", 0.0), ("network.width_ratio", None), ("training.weight_decay", 0.1)):
+        assert structure(e.replace({key: value})).text != structure(e).text
 
 
 def test_divergence_on_isotropic_data_names_the_step() -> None:

@@ -1,0 +1,124 @@
+"""Sweeps are single solutions side by side; the largest rate is where theory says it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.solve import solve
+from numerics.sweep import largest_rate, sweep
+from tests.numerics.solve.helpers import flow, gd
+
+
+def isotropic(depth: int = 1, *, steps: int = 40, **network: Any) -> Experiment:
+    return Experiment.from_dict(
+        {
+            "network": {"depth": depth, **network},
+            "data": {"kind": "isotropic"},
+            "training": {"learning_rate": 0.1, "steps": steps, "center": True},
+        }
+    )
+
+
+def test_every_point_of_a_sweep_is_the_experiment_with_these_keys() -> None:
+    e = isotropic(2, steps=6, width_ratio=1.0)
+    rates, ratios = [0.05, 0.1], [0.5, 2.0, 8.0]
+    found = sweep(e, {"training.learning_rate": rates, "network.width_ratio": ratios})
+    assert found.test_loss.dims == ("learning_rate", "width_ratio", "time")
+    assert (found.status == "ok").all()
+    for rate in rates:
+        for ratio in ratios:
+            alone = solve(e.replace({"training.learning_rate": rate, "network.width_ratio": ratio}))
+            point = found.sel(learning_rate=rate, width_ratio=ratio)
+            assert np.array_equal(point.test_loss, alone.test_loss)
+            assert np.array_equal(point.train_loss, alone.train_loss)
+
+
+def test_data_of_random_samples_can_be_swept_and_given_samples_cannot() -> None:
+    found = sweep(isotropic(steps=3, width_ratio=2.0), {"data.sample_ratio": [0.5, 5.0]})
+    assert float(found.test_loss[0, -1]) > float(found.test_loss[1, -1])
+    with pytest.raises(SpecError, match=r"data\.noise"):
+        sweep(gd(1), {"data.noise": [0.1]})
+
+
+def test_fixed_samples_have_no_test_loss() -> None:
+    found = sweep(gd(1, steps=4), {"network.gamma0": [0.5, 1.0]})
+    assert "test_loss" not in found
+    assert found.train_loss.shape == (2, 5)
+
+
+def test_what_diverges_is_marked_and_not_a_number() -> None:
+    seen: list[tuple[int, int]] = []
+    found = sweep(
+        isotropic(),
+        {"training.learning_rate": [0.1, 50.0]},
+        progress=lambda n, total: seen.append((n, total)),
+    )
+    assert found.status.values[0] == "ok"
+    assert "diverged at step" in found.status.values[1]
+    assert np.isnan(found.test_loss[1]).all()
+    assert np.isfinite(found.test_loss[0]).all()
+    assert seen == [(1, 2), (2, 2)]
+
+
+def test_processes_change_nothing() -> None:
+    over = {"training.learning_rate": [0.05, 0.1]}
+    assert sweep(isotropic(steps=3), over).equals(sweep(isotropic(steps=3), over, jobs=2))
+
+
+@pytest.mark.parametrize(
+    ("over", "why"),
+    [
+        ({}, "nothing to run over"),
+        ({"training.learning_rate": []}, "nothing to run over"),
+        ({"training.steps": [2, 3]}, "number of times"),
+        ({"training.learning_rate": [0.1, -1.0]}, r"training\.learning_rate = -1"),
+        ({"training.speed": [1]}, r"training\.speed"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused_before_anything_runs(over, why, monkeypatch) -> None:
+    monkeypatch.setattr("numerics.solve.solve", lambda *_, **__: pytest.fail("something ran"))
+    with pytest.raises(SpecError, match=why):
+        sweep(isotropic(), over)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_lazy_network_learns_up_to_two_over_its_kernel(depth: int) -> None:
+    """v is multiplied by 1 - (L + 1) eta in the population of infinitely wide lazy layers (K = L + 1).
+
+    Just above 2/K the error must grow for all steps to end above its start, which it does.
+    """
+    found = largest_rate(isotropic(depth, gamma0=1e-4), rise=False, rtol=1e-3)
+    assert found.stable <= 2 / (depth + 1) <= found.unstable
+    assert found.unstable / found.stable <= 1 + 1e-3
+
+
+def test_above_it_comes_the_catapult() -> None:
+    """One hidden layer, between 2/K and 4/K: the error grows until the kernel has shrunk, then it learns."""
+    e = isotropic(gamma0=1e-3, steps=60)
+    assert 1.95 < largest_rate(e).value < 2.05
+    loss = solve(e.replace({"training.learning_rate": 1.5})).test_loss.values
+    assert loss.max() > 1e3 * loss[0]
+    assert loss[-1] < 1e-3 * loss[0]
+
+
+def test_wider_rich_networks_take_larger_rates_in_ntk_scaling_only() -> None:
+    """Appendix B of linear2025: at fixed gamma0, as long as gamma0/sqrt(nu) is rich."""
+    rates = {
+        scaling: [
+            largest_rate(isotropic(1, gamma0=4.0, width_ratio=nu, parametrization=scaling)).value
+            for nu in (8.0, 32.0)
+        ]
+        for scaling in ("mean-field", "ntk")
+    }
+    assert rates["mean-field"][1] < 1.1 * rates["mean-field"][0]
+    assert rates["ntk"][1] > 1.3 * rates["ntk"][0]
+
+
+def test_a_flow_has_no_largest_rate() -> None:
+    with pytest.raises(SpecError, match=r"training\.rule"):
+        largest_rate(flow(1))
