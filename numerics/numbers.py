@@ -27,12 +27,15 @@ Array = NDArray[np.float64]
 def theory_at_depth(experiment: Experiment) -> Theory:
     """What `dmft derive` shows, at the depth of the experiment; functions of the layer are numbers.
 
+    A flow is as an integrator has it, with weights ``w(t, s)``.
+
     >>> from numerics.experiment import Experiment
     >>> spec = {"network": {"depth": 2, "init_variance": [1.0, 4.0, 1.0]}}
     >>> theory_at_depth(Experiment.from_dict(spec)).sources[1].covariance
     4.0*H(1, mu, alpha, t, s)
     """
-    theory = theories.theory_of(experiment).at_depth(experiment.depth)
+    flow = experiment.training.rule == "flow"
+    theory = (theories.discretised if flow else theories.theory_of)(experiment).at_depth(experiment.depth)
     layered = layered_numbers(experiment.spec)
 
     def numbered(e: Expr) -> Expr:

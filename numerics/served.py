@@ -1,8 +1,9 @@
 """What the numeric commands compute so far.  `dmft derive` serves every experiment file; these do not yet.
 
-Solving and simulating serve every linear network trained in exact steps, on fixed or isotropic data.  Flow,
-and what the other commands do, is there for plain ones: fixed data, one output, no biases, no branch, unit
-variance, equal widths, neither decay, momentum, temperature nor centring.
+Solving and simulating serve every linear network trained in exact steps, on fixed or isotropic data; solving
+serves flows too, without decay, momentum and temperature.  What else the commands do is there for plain
+networks: fixed data, one output, no biases, no branch, unit variance, equal widths, neither decay, momentum,
+temperature nor centring.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ from numerics.experiment import Experiment
 from numerics.spec import SECTIONS, Spec
 from numerics.toml import value_to_toml
 
-STEPWISE = ("dmft solve", "dmft simulate")
-"""The commands that serve every linear network trained in exact steps."""
-
 STEPS: dict[str, tuple[object, ...]] = {"data.kind": ("fixed", "isotropic")}
-"""The values that these serve, for keys where it is not all."""
+"""The values of a linear network trained in exact steps that are served, for keys where it is not all."""
+
+FLOWS: dict[str, tuple[object, ...]] = {
+    **STEPS,
+    "training.weight_decay": (0.0,),
+    "training.momentum": (0.0,),
+    "training.temperature": (0.0,),
+}
+"""The same for a flow."""
 
 PLAIN: dict[str, tuple[object, ...]] = {
     "data.kind": ("fixed",),
@@ -39,6 +45,13 @@ PLAIN: dict[str, tuple[object, ...]] = {
 }
 """The values of a plain network, for each key that has others."""
 
+SERVED = {
+    ("dmft solve", False): STEPS,
+    ("dmft solve", True): FLOWS,
+    ("dmft simulate", False): STEPS,
+}
+"""What a command serves of steps and of flows; anything else is served for plain networks."""
+
 NEEDED = {
     "gd": ("learning_rate", "steps"),
     "sgd": ("learning_rate", "steps"),
@@ -57,8 +70,8 @@ def require_served(experiment: Experiment, command: str) -> None:
     numerics.errors.SpecError: network.bias = true: is not served by `dmft expand` yet (accepted: false; ...)
     """
     spec = experiment.spec
-    served = STEPS if command in STEPWISE and spec.training.rule != "flow" else PLAIN
-    for key, value, accepted in _unserved(spec, served):
+    flow = spec.training.rule == "flow"
+    for key, value, accepted in _unserved(spec, SERVED.get((command, flow), PLAIN)):
         raise SpecError(
             key, value, f"is not served by `{command}` yet", f"{accepted}; `dmft derive` derives it as it is"
         )

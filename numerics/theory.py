@@ -53,6 +53,26 @@ def theory_of(experiment: Experiment) -> Theory:
     theory = mean_field(program_of(experiment))
     if spec.training.rule == "sgd":
         theory = instant_responses(theory)
+    return _reduced(theory, spec)
+
+
+def discretised(experiment: Experiment) -> Theory:
+    """The theory of a flow as an integrator with weights ``w(t, s)`` has it.
+
+    Raises :class:`~derive.program.ProgramError` for decay, momentum and temperature, whose memory an
+    integrator does not have.
+
+    >>> from numerics.experiment import Experiment
+    >>> spec = {"network": {"depth": 1}, "training": {"rule": "flow"}}
+    >>> discretised(Experiment.from_dict(spec)).equation("g").terms[1].expr.function
+    gamma0*Delta(alpha, s)*h(1, alpha, s)*w(t, s)/P
+    """
+    spec = experiment.spec
+    return _reduced(mean_field(_built(experiment, "multistep")), spec)
+
+
+def _reduced(theory: Theory, spec: Spec) -> Theory:
+    """In the limit of wide layers, or with sums over modes, where the file has it so."""
     if spec.kind == "power-law":
         return mode_sums(theory)
     if _wide(spec):
@@ -84,19 +104,23 @@ def program_of(experiment: Experiment) -> Program:
     >>> program.name, program.rule.rate, program.rule.decay
     ('deep linear network with biases', eta/P, eta*lambda)
     """
+    return _built(experiment, experiment.training.rule)
+
+
+def _built(experiment: Experiment, rule: str) -> Program:
     spec = experiment.spec
     build = {"fixed": _fixed, "isotropic": _isotropic, "power-law": _structured}[spec.kind]
-    return build(spec, L if experiment.symbolic else Integer(experiment.depth))
+    return build(spec, L if experiment.symbolic else Integer(experiment.depth), rule)
 
 
-def _fixed(spec: Spec, depth: Integer | Symbol) -> Program:
+def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
     """Centred or not: the initial function of infinitely wide layers is zero on given samples."""
     network, training = spec.network, spec.training
     variance = network.init_variance
     return mlp(
         depth,
         parse_activation(network.activation),
-        training.rule,
+        rule,
         training.loss,
         outputs=1 if network.outputs == 1 else C,
         bias=network.bias,
@@ -107,7 +131,7 @@ def _fixed(spec: Spec, depth: Integer | Symbol) -> Program:
     )
 
 
-def _isotropic(spec: Spec, depth: Integer | Symbol) -> Program:
+def _isotropic(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
     network, data = spec.network, spec.data
     assert data is not None
     seen = "full-batch" if data.sample_ratio else "online" if data.batch_ratio else "population"
@@ -121,18 +145,18 @@ def _isotropic(spec: Spec, depth: Integer | Symbol) -> Program:
         widths=(lambda layer: Function("nu")(layer)) if unequal else nu,
         outputs=None if network.outputs == 1 else C,
         parametrization=network.parametrization,
-        rule=_rule(spec),
+        rule=_rule(spec, rule),
     )
 
 
-def _structured(spec: Spec, depth: Integer | Symbol) -> Program:
+def _structured(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
     assert spec.data is not None
     return structured(
         depth,
         noise=bool(spec.data.noise),
         center=spec.centered,
         parametrization=spec.network.parametrization,
-        rule=_rule(spec),
+        rule=_rule(spec, rule),
     )
 
 
@@ -140,9 +164,9 @@ def _wide(spec: Spec) -> bool:
     return spec.kind == "isotropic" and spec.network.width_ratio is None
 
 
-def _rule(spec: Spec) -> TrainingRule:
+def _rule(spec: Spec, rule: str) -> TrainingRule:
     """The rule for programs whose fields have the mean over samples, and fresh samples, in them."""
-    return training_rule("flow" if spec.training.rule == "flow" else "gd", "sum", **_numbers(spec))
+    return training_rule("gd" if rule == "sgd" else rule, "sum", **_numbers(spec))
 
 
 def _numbers(spec: Spec) -> _Rule:

@@ -1,7 +1,8 @@
-"""Solve an experiment on any linear network trained in exact steps: derive its theory, march it, label it.
+"""Solve an experiment on any linear network: derive its theory, march it, label it.
 
 What a theory holds decides what a result holds: errors and kernels of fixed samples, correlations and
-responses of random data.
+responses of random data.  A flow is marched as an explicit integrator sees it, on ever finer grids; it has no
+responses in its result, which are densities there.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +23,13 @@ from numerics.compile.lower import lower
 from numerics.compile.table import Node, Request, Table
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, numbers_of, structure, theory_at_depth
+from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
 from numerics.solve.observables import evaluate
+from numerics.solve.settle import settle
 
 Array = NDArray[np.float64]
+Outputs = NDArray[np.intp]
 Progress = Callable[[int, int], None]
 
 RANDOM = ("C_v", "C_Delta", "C_h0", "C_h", "C_g", "R_hr", "R_gu", "R_Delta", "R_vu", "R_h0r0")
@@ -38,19 +43,52 @@ def solve_steps(
 
     Raises :class:`~numerics.errors.Diverged` with the step.
     """
-    theory, table = _lowered(structure(experiment).text)
+    run = _run(experiment, kernels, len(experiment.times), None, progress)
+    return _values(experiment, run, kernels, None)
+
+
+def solve_flow(
+    experiment: Experiment, kernels: str = "full", progress: Progress | None = None
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The contract's variables at the output times, without responses, and what to report of the accuracy.
+
+    Grids are refined until the errors (of random data the equal-time ``C_v``) have settled to
+    ``solver.rtol``.  Raises :class:`~numerics.errors.NotConverged` when that takes too many nodes.
+    """
+
+    def attempt(grid: Grid) -> tuple[Array, March]:
+        run = _run(experiment, kernels, len(grid.nodes), grid.weights, progress)
+        if experiment.spec.kind == "fixed":
+            return run.scalars["Delta"][grid.outputs], run
+        return _equal(_two_times(run, ("C_v", None)))[grid.outputs], run
+
+    grid, run, notes = settle(experiment.times, experiment.solver.rtol, attempt)
+    return _values(experiment, run, kernels, grid.outputs), notes
+
+
+def _run(
+    experiment: Experiment, kernels: str, steps: int, weights: Array | None, progress: Progress | None
+) -> March:
+    _, table = _lowered(structure(experiment).text)
     fixed = experiment.spec.kind == "fixed"
     wanted = tuple(table.tensors) if not fixed or kernels != "none" else tuple(_named(table, "G"))
-    result = march(
+    if weights is not None:
+        wanted = tuple(n for n in wanted if table.tensors[n].kind == "correlation")
+    return march(
         table,
-        steps=len(experiment.times),
+        steps=steps,
         constants=numbers_of(experiment),
-        data=arrays_of(experiment),
+        data=arrays_of(experiment) | ({} if weights is None else {"w": weights}),
         wanted=wanted,
         watched=() if fixed else (("C_v", None),),
         progress=progress,
     )
-    return _of_samples(experiment, theory, result, kernels) if fixed else _of_random_data(experiment, result)
+
+
+def _values(experiment: Experiment, run: March, kernels: str, at: Outputs | None) -> dict[str, Array]:
+    if experiment.spec.kind == "fixed":
+        return _of_samples(experiment, run, kernels, at)
+    return _of_random_data(experiment, run, at)
 
 
 @lru_cache(maxsize=64)
@@ -66,16 +104,18 @@ def _lowered(text: str) -> tuple[Theory, Table]:
 # -- random data ---------------------------------------------------------------------------------------
 
 
-def _of_random_data(experiment: Experiment, result: March) -> dict[str, Array]:
+def _of_random_data(experiment: Experiment, result: March, at: Outputs | None) -> dict[str, Array]:
     table = result.plan.table
     values: dict[str, Array] = {}
     for name in RANDOM:
         nodes = _named(table, name)
+        if at is not None and name.startswith("R_"):
+            continue
         if nodes == [(name, None)]:
-            values[name] = _two_times(result, nodes[0])
+            values[name] = _two_times(result, nodes[0], at)
         elif nodes:
             layers = range(1, experiment.depth + 1)
-            found = {k: _two_times(result, (name, k)) for _, k in nodes if k is not None}
+            found = {k: _two_times(result, (name, k), at) for _, k in nodes if k is not None}
             shape = next(iter(found.values())).shape
             values[name] = np.stack([found.get(k, np.zeros(shape)) for k in layers])
     noise = 0.0 if experiment.spec.data is None else experiment.spec.data.noise or 0.0
@@ -96,10 +136,14 @@ def _with_last(table: Table, depth: int) -> Table:
     return replace(table, tensors={**table.tensors, ("R_hr", depth): last})
 
 
-def _two_times(result: March, n: Node) -> Array:
-    """An order parameter with axes t, s and, with several outputs, those of the outputs."""
-    a = result.tensor(n)
+def _two_times(result: March, n: Node, at: Outputs | None = None) -> Array:
+    """An order parameter with axes t, s (at some nodes) and, with several outputs, those of the outputs."""
+    a = _picked(result.tensor(n), at)
     return a[:, 0, :, 0] if a.shape[1] == a.shape[3] == 1 else a.transpose(0, 2, 1, 3)
+
+
+def _picked(a: Array, at: Outputs | None) -> Array:
+    return a if at is None else a[at][:, :, at]
 
 
 def _equal(a: Array) -> Array:
@@ -124,33 +168,42 @@ def _with_ends(table: Table, depth: int) -> Table:
     return replace(table, tensors={**more, **table.tensors})
 
 
-def _of_samples(experiment: Experiment, theory: Theory, result: March, kernels: str) -> dict[str, Array]:
-    error = result.scalars["Delta"]
+def _of_samples(experiment: Experiment, result: March, kernels: str, at: Outputs | None) -> dict[str, Array]:
+    theory, _ = _lowered(structure(experiment).text)
+    error = result.scalars["Delta"] if at is None else result.scalars["Delta"][at]
     values = {"error": error, "train_loss": (error**2).reshape(len(error), error.shape[1], -1).sum(2).mean(1)}
     layers = range(1, experiment.depth + 1)
     many = experiment.network.outputs > 1
-    values["G"] = np.stack([_two_times(result, ("G", k)) for k in layers])
+    values["G"] = np.stack([_two_times(result, ("G", k), at) for k in layers])
     if kernels == "none":
         return values
-    H: dict[Node, Array] = {("H", k): result.tensor(("H", k)).transpose(1, 3, 0, 2) for k in layers}
+    H: dict[Node, Array] = {
+        ("H", k): _picked(result.tensor(("H", k)), at).transpose(1, 3, 0, 2) for k in layers
+    }
     if kernels == "trace":
         values["Phi_trace"] = np.stack([np.einsum("mmts->ts", a) for a in H.values()])
         return values
     values["Phi"] = np.stack([a.transpose(2, 3, 0, 1) for a in H.values()])
     G: dict[Node, Array] = {}
     for k in layers:
-        full = result.tensor(("G", k)).transpose(1, 3, 0, 2)
+        full = _picked(result.tensor(("G", k)), at).transpose(1, 3, 0, 2)
         G["G", k] = full if many else full[0, 0]
     if theory.observables:
         tensors: dict[Node, Array] = {**H, **G}
         constants = numbers_of(experiment)
         values["tangent_kernel"] = evaluate(theory.observables[0], tensors, arrays_of(experiment), constants)
+    return values if at is not None else values | _responses(result, layers, many)
+
+
+def _responses(result: March, layers: range, many: bool) -> dict[str, Array]:
+    """A and B of all layers; B of the last one is zero."""
     A = [result.tensor(("A", k)).transpose(0, 2, 1, 3) for k in layers]
-    values["A"] = np.stack([a if many else a[..., 0] for a in A])
     B = [result.tensor(("B", k)).transpose(0, 2, 1, 3) for k in layers[:-1]]
     B.append(np.zeros_like(A[0].transpose(0, 1, 3, 2)))
-    values["B"] = np.stack([b if many else b[:, :, 0] for b in B])
-    return values
+    return {
+        "A": np.stack([a if many else a[..., 0] for a in A]),
+        "B": np.stack([b if many else b[:, :, 0] for b in B]),
+    }
 
 
 def _named(table: Table, name: str) -> list[Node]:

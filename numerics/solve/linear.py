@@ -21,7 +21,7 @@ from numerics.results import dataset
 from numerics.served import is_plain, require_served
 from numerics.solve.afterwards import Afterwards
 from numerics.solve.densities import densities
-from numerics.solve.exact import solve_steps
+from numerics.solve.exact import solve_flow, solve_steps
 from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
 from numerics.solve.observables import evaluate
@@ -64,7 +64,9 @@ def solve(
     else:
         kernels = _fitting(experiment) if kernels == "auto" else kernels
         _refuse_too_large(experiment, kernels)
-    if not is_plain(experiment.spec):
+    if not is_plain(experiment.spec) and experiment.training.rule == "flow":
+        values, notes = solve_flow(experiment, kernels, progress)
+    elif not is_plain(experiment.spec):
         values = solve_steps(experiment, kernels, progress)
     elif experiment.training.rule == "gd":
         values = _steps(experiment, kernels, progress)

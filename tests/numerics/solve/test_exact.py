@@ -18,9 +18,9 @@ from numerics.experiment import Experiment
 from numerics.numbers import structure, theory_at_depth
 from numerics.solve import solve
 from numerics.solve.direct import evaluate
-from numerics.solve.exact import solve_steps
+from numerics.solve.exact import solve_flow, solve_steps
 from numerics.solve.march import march
-from tests.numerics.solve.helpers import gd
+from tests.numerics.solve.helpers import flow, gd
 
 C = Symbol("C", integer=True, positive=True)
 lam, m, beta, T = (Symbol(n, positive=True) for n in ("lam", "m", "beta", "T"))
@@ -193,7 +193,70 @@ def test_divergence_on_isotropic_data_names_the_step() -> None:
 
 
 def test_what_is_not_served_is_refused_by_its_key() -> None:
-    with pytest.raises(SpecError, match=r"data\.kind = \"isotropic\".*dmft solve"):
-        solve(changed(training={"rule": "flow", "learning_rate": None, "steps": None, "time": 1.0}))
+    with pytest.raises(SpecError, match=r"training\.weight_decay = 0\.1: is not served by `dmft solve`"):
+        solve(flowing(time=1.0, points=3, weight_decay=0.1))
     with pytest.raises(SpecError, match=r"network\.activation"):
         solve(gd(2).replace({"network.activation": "tanh"}))
+
+
+# -- flows ---------------------------------------------------------------------------------------------
+
+
+def flowing(network: dict[str, Any] | None = None, rtol: float = 1e-4, **training: Any) -> Experiment:
+    tables = {
+        "network": {**SPEC["network"], **(network or {})},
+        "data": SPEC["data"],
+        "training": {"rule": "flow", **training},
+        "solver": {"rtol": rtol},
+    }
+    return Experiment.from_dict(tables)
+
+
+def test_the_flow_of_a_plain_network_is_that_of_the_projected_march() -> None:
+    experiment = flow(2, 3, rtol=1e-5)
+    (general, notes), projected = solve_flow(experiment), solve(experiment, kernels="full")
+    assert set(general) | {"A", "B"} == set(projected.data_vars)
+    assert notes["time_nodes"] == projected.attrs["time_nodes"]
+    for name, value in general.items():
+        assert np.abs(value - projected[name].values).max() < 1e-13, name
+
+
+@pytest.mark.parametrize("network", [{}, {"branch": 0.6}, {"outputs": 2}])
+def test_small_steps_on_isotropic_data_are_the_flow_at_first_order(network: dict[str, Any]) -> None:
+    """The difference of descent at rate 1/n from the flow halves as n doubles: its exponent is 1, and the
+    next order changes it by some 1/n.
+    """
+    limit = solve(flowing(network, rtol=1e-6, time=1.0, points=3)).test_loss.values[-1]
+    counts = np.array([40, 80, 160])
+    steps = [
+        solve(changed(network=network, training={"learning_rate": 1 / n, "steps": int(n)})) for n in counts
+    ]
+    differences = np.array([float(r.test_loss[-1]) - limit for r in steps])
+    exponents = np.log2(differences[:-1] / differences[1:])
+    assert np.abs(exponents - 1).max() < 4 / counts[0]
+
+
+def test_the_error_estimate_of_a_flow_on_isotropic_data_is_honest() -> None:
+    fine = solve(flowing(rtol=1e-6, time=2.0, points=5))
+    for rtol in (1e-3, 1e-4):
+        coarse = solve(flowing(rtol=rtol, time=2.0, points=5))
+        error = np.abs(coarse.test_loss - fine.test_loss).max() / (fine.test_loss.max() - 0.04)
+        assert float(error) <= coarse.attrs["error_estimate"] <= rtol
+    assert not any(str(name).startswith("R_") for name in coarse.data_vars)
+    assert coarse.C_h.shape == (2, 5, 5)
+
+
+def test_a_flow_with_outputs_and_biases() -> None:
+    tables = {
+        "network": {"depth": 2, "outputs": 2, "bias": True},
+        "training": {"rule": "flow", "time": 1.0, "points": 4},
+        "solver": {"rtol": 1e-4},
+    }
+    r = solve(Experiment.from_dict(tables, kernel=KERNEL, targets=TWO), kernels="full")
+    assert r.error.dims == ("time", "sample", "channel")
+    few = {**tables, "training": {"learning_rate": 0.005, "steps": 200}}
+    near = solve(Experiment.from_dict(few, kernel=KERNEL, targets=TWO), kernels="none")
+    far = {**tables, "training": {"learning_rate": 0.01, "steps": 100}}
+    wide = solve(Experiment.from_dict(far, kernel=KERNEL, targets=TWO), kernels="none")
+    first = np.abs(near.error[-1] - r.error[-1]).max()
+    assert 0.45 < float(first / np.abs(wide.error[-1] - r.error[-1]).max()) < 0.55  # first order in the step
