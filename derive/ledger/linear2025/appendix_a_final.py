@@ -127,8 +127,8 @@ ENTRIES: tuple[Entry, ...] = (
         why=(
             "With L hidden layers, as everywhere else, the sharpness at the end of rich training is (L + "
             "1) gamma0^{2L/(L+1)}, so the power of nu in NTK is 1 - 1/(L+1); the printed 1 - 1/L fits only "
-            "if L counts layers of weights. Measured: 0.500, 0.668, 0.757 for L = 1, 2, 3 in wide networks; in "
-            "the solved theory at nu = 4 to 64 the largest rate has 0.495(5), 0.669(8), 0.747(21) for "
+            "if L counts layers of weights. Measured: 0.500, 0.668, 0.757 for L = 1, 2, 3 in wide networks; "
+            "in the solved theory at nu = 4 to 64 the largest rate has 0.495(5), 0.669(8), 0.747(21) for "
             "L = 1, 2, 4. Mean field: no power of nu, as printed."
         ),
         evidence=shown_by("isotropic_rates:stable_rates", "solved_rates:largest_rates"),

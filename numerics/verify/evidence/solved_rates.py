@@ -63,8 +63,8 @@ def lazy_rates() -> Evidence:
         ]
     return conclude(
         "solved_rates:lazy_rates",
-        f"At gamma0 = {LAZY:g} the largest rate of the solved theory is the same in both scalings and tends to "
-        "2/(L + 1) as nu grows.",
+        f"At gamma0 = {LAZY:g} the largest rate of the solved theory is the same in both scalings and tends "
+        "to 2/(L + 1) as nu grows.",
         *findings,
     )
 
