@@ -187,7 +187,7 @@ class _Lowering:
             group = [f for f in parts if index in f.indices]
             others = {i for f in group for i in f.indices} - {index}
             rows = tuple(x for x in sorted(others, key=str) if x != s)
-            if t in others or s not in others or not rows or set(rows) - axes:
+            if t in others or s not in others or not rows:
                 continue  # depends on the present: a row operation of its own step
             name = " ".join(sorted(f"{f.tensor[0]}{f.tensor[1] or ''}{f.indices}" for f in group))
             key = self.hoisted.setdefault(
