@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from numerics.commands.common import SpecFile, check_folder, load_numeric, naming_the_key, progress
+from numerics.served import is_plain
 
 SHOWN_ORDER = 2
 
@@ -26,7 +27,8 @@ def verify(
     from numerics.theory import theory_of
 
     typer.echo(theory_of(experiment).render("all", "text"))
-    typer.echo(numerics.expand.series(experiment, SHOWN_ORDER).render("text"))
+    if is_plain(experiment.spec):
+        typer.echo(numerics.expand.series(experiment, SHOWN_ORDER).render("text"))
     with naming_the_key(experiment), progress("verify") as meter:
         report = numerics.verify.verify(experiment, out_dir=output, progress=meter)
     typer.echo(report.table())

@@ -1,15 +1,16 @@
 """Finite networks of any experiment trained in exact steps: its program taken literally, network by network.
 
 The size that grows is that of the hidden layers (the widest of them); on isotropic data the number of
-features follows from ``width_ratio``, and samples or batches from theirs.
+features follows from ``width_ratio``, and samples or batches from theirs.  On power-law data modes and batch
+are those of the file.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -18,7 +19,7 @@ from sympy import Eq, Expr, Lambda, Piecewise, Symbol
 
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, layered_numbers, numbers_of
+from numerics.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of
 from numerics.results import VARIABLES, dataset
 from numerics.simulate.programs import Measured, simulate_program
 from numerics.simulate.programs.measure import Moments
@@ -33,14 +34,21 @@ NAMES = {"H": "Phi", "Delta": "error"}
 
 @one_thread
 def simulate_steps(
-    experiment: Experiment, *, width: int, seeds: int, rng: int | np.random.Generator | None = None
+    experiment: Experiment,
+    *,
+    width: int,
+    seeds: int,
+    rng: int | np.random.Generator | None = None,
+    kernels: Literal["full", "none"] = "full",
+    progress: Callable[[int, int], None] | None = None,
 ) -> xr.Dataset:
     """Means over ``seeds`` networks and their standard errors (``*_stderr``), with the contract's variables.
 
     ``width`` is the number of neurons of the widest hidden layer.  ``rng`` is an entropy, a generator that
-    draws one, or None; it is kept as ``seed``.  Raises :class:`~numerics.errors.SpecError` for fewer than two
-    seeds and for isotropic data without ``network.width_ratio``, :class:`~numerics.errors.Diverged` with the
-    step.
+    draws one, or None; it is kept as ``seed``.  ``kernels = "none"`` leaves out Phi of fixed samples, which
+    may be large.  ``progress(done, seeds)`` counts networks.  Raises :class:`~numerics.errors.SpecError` for
+    fewer than two seeds and for isotropic data without ``network.width_ratio``,
+    :class:`~numerics.errors.Diverged` with the step.
     """
     if seeds < 2:
         raise SpecError("--seeds", seeds, "one network gives no standard error", "an integer >= 2")
@@ -55,20 +63,31 @@ def simulate_steps(
     program, size = program_of(experiment), reference_size(experiment, width)
     values: dict[str, Any] = {str(k): v for k, v in numbers_of(experiment).items()}
     values |= {k: _by_layer(x) for k, x in layered_numbers(experiment.spec).items()}
+    wanted = None
+    if experiment.spec.kind == "fixed" and kernels == "none":
+        wanted = {name: vector for vector, name in program.notation.items() if name != "H"}
+    data = arrays_of(experiment)
+    modes = spectrum_of(experiment, every=True)
+    if modes is not None:
+        values["N"] = width
+        data |= modes.attributes
     moments: dict[str, Moments] = {}
     started = time.perf_counter()
-    for child in np.random.SeedSequence(entropy).spawn(seeds):
+    for done, child in enumerate(np.random.SeedSequence(entropy).spawn(seeds), 1):
         run = simulate_program(
             program,
             width=size,
             steps=len(experiment.times) - 1,
             seeds=1,
             values=values,
-            data=arrays_of(experiment),
+            data=data,
+            wanted=wanted,
             seed=int(child.generate_state(1, np.uint64)[0]),
         )
         for name, value in _of_one_network(experiment, run):
             moments.setdefault(name, Moments()).add(value)
+        if progress is not None:
+            progress(done, seeds)
     results = {name: np.asarray(x.mean) for name, x in moments.items()}
     results |= {f"{name}_stderr": x.stderr() for name, x in moments.items()}
     return dataset(
@@ -85,13 +104,16 @@ def simulate_steps(
 
 
 def reference_size(experiment: Experiment, width: int) -> int:
-    """The size N that ratios of the program refer to, when the widest hidden layer has ``width`` neurons.
+    """The size N that ratios of the program refer to, when the widest hidden layer has ``width`` neurons: on
+    power-law data the number of modes.
 
     >>> spec = {"network": {"depth": 2, "width_ratio": [1.0, 4.0]}, "data": {"kind": "isotropic"}}
     >>> reference_size(Experiment.from_dict(spec), 200)
     50
     """
-    network = experiment.network
+    network, data = experiment.network, experiment.data
+    if data is not None and data.modes is not None:
+        return data.modes
     if experiment.spec.kind == "isotropic":
         if network.width_ratio is None:
             raise SpecError(
@@ -109,7 +131,13 @@ def reference_size(experiment: Experiment, width: int) -> int:
 def _of_one_network(experiment: Experiment, run: dict[str, Measured]) -> Iterator[tuple[str, Array]]:
     """The contract's variables of one network."""
     found = {NAMES.get(name, name): _layers_first(x) for name, x in run.items()}
+    modes = experiment.data and experiment.data.modes
+    for name in ("C_v", "C_h0"):
+        if modes and name in found:
+            found[name] = modes * found[name]  # sums over modes, of which programs take the mean
     yield from ((name, value) for name, value in found.items() if name in VARIABLES)
+    if "Phi" in found:
+        yield "Phi_trace", np.einsum("ltsmm->lts", found["Phi"])
     if "error" in found:
         squares = found["error"] ** 2
         yield "train_loss", squares.reshape(*squares.shape[:2], -1).sum(2).mean(1)

@@ -21,6 +21,13 @@ Array = NDArray[np.float64]
 POINTS = 15
 """Times at which networks are drawn, denser at the beginning, where most happens."""
 
+STYLE: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+
 LAZY, SECOND = "0.6", "#c2571a"
 
 
@@ -38,13 +45,7 @@ def draw(
     """
     from matplotlib import rc_context
 
-    style: Any = {
-        "font.size": 10,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "legend.frameon": False,
-    }
-    with rc_context(style):
+    with rc_context(STYLE):
         return _drawn(experiment, theory, networks, partial, lazy)
 
 
@@ -76,7 +77,7 @@ def _drawn(
         rf"$\gamma_0={network.gamma0:g}$.  Lines: theory.  Points: networks of width {widths}, at $1/N\to0$.",
         fontsize=10.5,
     )
-    _heat_maps(below, experiment, theory)
+    heat_maps(below, experiment, theory)
     return figure
 
 
@@ -106,7 +107,7 @@ def _loss(
 
 def _kernels(ax: Axes, theory: xr.Dataset, networks: Sequence[xr.Dataset], name: str, label: str) -> None:
     values = _equal_times(theory, name)
-    for layer, colour in zip(theory.layer.values, _colours(theory.sizes["layer"]), strict=True):
+    for layer, colour in zip(theory.layer.values, colours(theory.sizes["layer"]), strict=True):
         ax.plot(theory.time, values[layer - 1], color=colour, lw=1.8, label=rf"$\ell={layer}$")
         points = _points(networks, f"{name}[{layer}]")
         ax.errorbar(*points, fmt="o", ms=4, color=colour, mfc="white", lw=1)
@@ -115,16 +116,20 @@ def _kernels(ax: Axes, theory: xr.Dataset, networks: Sequence[xr.Dataset], name:
     ax.legend(fontsize=9, reverse=name == "Phi", ncols=1 + theory.sizes["layer"] // 6)
 
 
-def _heat_maps(figure: SubFigure, experiment: Experiment, theory: xr.Dataset) -> None:
-    """K_x, the final H^l of up to three layers and y y^T, each over the mean of its diagonal."""
-    y = experiment.targets
+def heat_maps(figure: SubFigure, experiment: Experiment, theory: xr.Dataset) -> None:
+    """K_x, the final H^l of up to three layers and y y^T, each over the mean of its diagonal.
+
+    Of several outputs, y y^T is summed over them, and the first sorts the samples.
+    """
+    y = experiment.targets.reshape(len(experiment.targets), -1)
+    goal = y @ y.T
     maps: list[tuple[str, Array]] = [(r"$K^x$", experiment.kernel)]
     if "Phi" in theory:
         layers = np.unique(np.linspace(1, theory.sizes["layer"], min(3, theory.sizes["layer"])).round())
         final = theory.Phi.isel(time=-1, time_=-1)
         maps += [(rf"$H^{int(k)}(T,T)$", final.sel(layer=int(k)).to_numpy()) for k in layers]
-    maps.append((r"$y\,y^{\top}$", np.outer(y, y)))
-    order = np.argsort(-y, kind="stable")
+    maps.append((r"$y\,y^{\top}$", goal))
+    order = np.argsort(-y[:, 0], kind="stable")
     panels = figure.subplots(1, len(maps))
     image: Any = None
     for ax, (title, matrix) in zip(panels, maps, strict=True):
@@ -133,7 +138,7 @@ def _heat_maps(figure: SubFigure, experiment: Experiment, theory: xr.Dataset) ->
         ax.set(xticks=[], yticks=[])
         for side in ax.spines.values():
             side.set(visible=True, linewidth=0.6)
-        overlap = y @ matrix @ y / (np.linalg.norm(matrix) * (y @ y))
+        overlap = np.sum(goal * matrix) / (np.linalg.norm(matrix) * np.linalg.norm(goal))
         ax.set_title(title)
         ax.set_xlabel(rf"alignment with $yy^\top$: {overlap:.2f}", fontsize=9)
     bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.015, aspect=15)
@@ -167,7 +172,7 @@ def _widths(networks: Sequence[xr.Dataset]) -> list[int]:
     return [int(d.attrs["width"]) for d in networks]
 
 
-def _colours(count: int) -> list[tuple[float, ...]]:
+def colours(count: int) -> list[tuple[float, ...]]:
     """From dark to light with the layer; the lightest part of the map does not print."""
     from matplotlib import colormaps
 

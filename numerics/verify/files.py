@@ -27,9 +27,12 @@ DOCUMENT = r"""\documentclass{article}
 
 
 def write(
-    folder: Path, report: Report, tex: str, theory: xr.Dataset, networks: xr.Dataset, figure: Figure
+    folder: Path, report: Report, tex: str, theory: xr.Dataset, networks: xr.Dataset | None, figure: Figure
 ) -> None:
-    """Writes all files into `folder`, which is made if it is not there (its parent must be)."""
+    """Writes all files into `folder`, which is made if it is not there (its parent must be).
+
+    Where there are no networks there is no networks.nc, nor one left of another run.
+    """
     folder.mkdir(exist_ok=True)
     checks = [check.as_dict() for check in report.checks]
     summary = {"title": report.title, "passed": report.passed, "notes": report.notes, "checks": checks}
@@ -38,7 +41,10 @@ def write(
     _text(folder / "table.txt", report.table())
     _text(folder / "checks.json", json.dumps(summary, indent=2, allow_nan=False))
     save(theory, folder / "theory.nc")
-    save(networks, folder / "networks.nc")
+    if networks is None:
+        (folder / "networks.nc").unlink(missing_ok=True)
+    else:
+        save(networks, folder / "networks.nc")
     save_figure(figure, folder / "figure.png")
 
 

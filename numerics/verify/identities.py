@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from sympy import Integer
 
 from derive.meanfield import mean_field
 from derive.meanfield.path_integral import path_integral
 from derive.meanfield.routes import compare
 from derive.meanfield.theory import Theory
-from derive.program import L, mlp
+from derive.program import L
 from derive.program.program import Program
 from numerics.compile.table import Node
 from numerics.experiment import Experiment
 from numerics.solve.march import March
 from numerics.solve.observables import evaluate
-from numerics.theory import constants_of
+from numerics.theory import constants_of, program_of
 from numerics.verify.report import Check
 from numerics.verify.short import EPS, Opening
 
@@ -28,11 +29,9 @@ LARGEST_MATRIX = 1300
 
 def derivation(experiment: Experiment) -> list[Check]:
     """The conditioning rule and the path integral give the same theory, term by term."""
-    network, training = experiment.network, experiment.training
     checks = []
-    for depth, label in ((experiment.depth, f"L = {experiment.depth}"), (L, "symbolic L")):
-        program = mlp(depth, network.activation, training.rule, training.loss)
-        terms, differences = _routes(program)
+    for depth, label in ((Integer(experiment.depth), f"L = {experiment.depth}"), (L, "symbolic L")):
+        terms, differences = _routes(program_of(experiment, depth))
         name = f"two routes, {label}: differences"
         checks.append(Check("derivation", name, differences, 0, 0, f"{terms} terms compared"))
     return checks
@@ -54,7 +53,7 @@ def reduction(opening: Opening) -> list[Check]:
     layers = range(1, opening.experiment.depth + 1)
     pairs = [(full.scalars["Delta"], projected.scalars["Delta"])]
     pairs += [(full.tensor((name, k)), projected.tensor((name, k))) for name in "HG" for k in layers]
-    worst = max(_relative(a - b, a) for a, b in pairs)
+    worst = max(relative(a - b, a) for a, b in pairs)
     name = "reduced theory = theory as derived"
     return [Check("solution", name, worst, 0, opening.rounding, "rounding")]
 
@@ -88,7 +87,7 @@ def _outputs(solution: March, opening: Opening) -> float:
     scale = opening.experiment.network.gamma0
     layers = range(1, opening.experiment.depth + 1)
     read = [solution.tensor(("gh", k))[node, 0, node] / scale for k in layers]
-    return max(_relative(value - f, f) for value in read)
+    return max(relative(value - f, f) for value in read)
 
 
 def _chain_rule(solution: March, opening: Opening) -> float:
@@ -104,36 +103,37 @@ def _chain_rule(solution: March, opening: Opening) -> float:
     kernel = evaluate(equation, tensors, {"K_x": opening.kernel}, constants_of(opening.experiment))
     error, f = solution.scalars["Delta"], solution.scalars["f"]
     predicted = np.einsum("nm,nmij,mj->ni", opening.increments, kernel, error)
-    return _relative(np.diff(f, axis=0) - predicted, f)
+    return relative(np.diff(f, axis=0) - predicted, f)
 
 
 def kernels(theory: xr.Dataset) -> list[Check]:
     """H^l as a (T P, T P) matrix and G^l as a (T, T) matrix are symmetric and positive semidefinite."""
-    times, samples = theory.sizes["time"], theory.sizes["sample"]
-    checks = []
-    for name, block in (("Phi", samples), ("G", 1)):
-        if name not in theory:
-            continue
-        keep = np.unique(np.linspace(0, times - 1, min(times, LARGEST_MATRIX // block or 1)).astype(int))
-        asymmetry, lowest, size = 0.0, np.inf, 1
-        for layer in range(theory.sizes["layer"]):
-            matrix = theory[name].to_numpy()[layer]
-            matrix = matrix if name == "G" else matrix.transpose(0, 2, 1, 3)
-            matrix = matrix.reshape(times, block, times, block)
-            size = times * block
-            flat = matrix.reshape(size, size)
-            asymmetry = max(asymmetry, _relative(flat - flat.T, flat))
-            size = len(keep) * block
-            chosen = matrix[keep][:, :, keep].reshape(size, size)
-            values = np.linalg.eigvalsh((chosen + chosen.T) / 2)
-            lowest = min(lowest, float(values[0] / values[-1]))
-        letter = "H^l" if name == "Phi" else "G^l"
-        allowed = EPS * size * times
-        checks.append(Check("solution", f"{letter} is symmetric", asymmetry, 0, allowed, "rounding"))
-        name = f"{letter}: -lowest/highest eigenvalue"
-        basis = f"rounding, {size} x {size}"
-        checks.append(Check("solution", name, -lowest, 0, allowed, basis, upper=True))
-    return checks
+    blocks = {}
+    if "Phi" in theory:
+        blocks["H^l"] = theory["Phi"].to_numpy().transpose(0, 1, 3, 2, 4)
+    if "G" in theory:
+        blocks["G^l"] = theory["G"].to_numpy()[:, :, None, :, None]
+    return [check for name, block in blocks.items() for check in covariance(name, block)]
+
+
+def covariance(name: str, values: Array) -> list[Check]:
+    """Each `values[layer]`, of shape (T, n, T, n), is symmetric and positive semidefinite to rounding."""
+    times, block = values.shape[1:3]
+    keep = np.unique(np.linspace(0, times - 1, min(times, LARGEST_MATRIX // block or 1)).astype(int))
+    asymmetry, lowest, size = 0.0, np.inf, times * block
+    for matrix in values:
+        flat = matrix.reshape(size, size)
+        asymmetry = max(asymmetry, relative(flat - flat.T, flat))
+        chosen = matrix[keep][:, :, keep].reshape(len(keep) * block, -1)
+        spectrum = np.linalg.eigvalsh((chosen + chosen.T) / 2)
+        lowest = min(lowest, float(spectrum[0] / spectrum[-1]))
+    size = len(keep) * block
+    allowed = EPS * size * times
+    basis = f"rounding, {size} x {size}"
+    return [
+        Check("solution", f"{name} is symmetric", asymmetry, 0, allowed, "rounding"),
+        Check("solution", f"{name}: -lowest/highest eigenvalue", -lowest, 0, allowed, basis, upper=True),
+    ]
 
 
 def discretisation(experiment: Experiment, theory: xr.Dataset) -> list[Check]:
@@ -145,6 +145,7 @@ def discretisation(experiment: Experiment, theory: xr.Dataset) -> list[Check]:
     return [Check("solution", "flow: error of Delta by refinement", estimate, 0, rtol, basis, upper=True)]
 
 
-def _relative(difference: Array, of: Array) -> float:
+def relative(difference: Array, of: Array) -> float:
+    """The largest difference over the largest entry; what is zero throughout is its own scale."""
     scale = float(np.max(np.abs(of)))
     return float(np.max(np.abs(difference))) / (scale or 1.0)

@@ -12,7 +12,7 @@ geometric: value + c/N + c^2/(value N^2).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,14 +106,14 @@ def train(
 
 def against_networks(theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> list[Check]:
     """One check per preselected number, one for all samples' errors, one for the straight line in 1/N."""
-    places = _places(theory)
+    places = compared_places(theory)
     last = theory.sizes["time"] - 1
     rows = compare(_traced(theory), networks, at=[place / last for place in places]).rows
-    samples = [_errors(theory, networks, place) for place in places[-2:]]
+    samples = [scores(theory, networks, "error", {"time": place}) for place in places[-2:]]
     tests = len(rows) + sum(len(z) for z, *_ in samples)
     each = -np.expm1(np.log1p(-LEVEL) / tests)
-    slopes = _slopes(networks, "series")
-    curvature = abs(float(_line(networks).intercept @ np.array([1.0 / n**2 for n in _widths(networks)])))
+    slopes = slopes_of(networks, "series")
+    curvature = curvature_of(networks)
     checks = []
     for row in rows:
         slope = float(slopes.sel(observable=row.name)[_place(theory, row.time)])
@@ -132,7 +132,7 @@ def against_networks(theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> list
         )
     for place, (z, stderr, dof) in zip(places[-2:], samples, strict=True):
         scale = float(np.sqrt(np.mean(theory["error"].to_numpy()[place] ** 2)))
-        slope_squared = _slopes(networks, "error").to_numpy()[place] ** 2
+        slope_squared = slopes_of(networks, "error").to_numpy()[place] ** 2
         limits = student.isf(each / 2, dof) + curvature * slope_squared / (scale * stderr)
         worst = int(np.argmax(np.abs(z) / limits))
         checks.append(
@@ -151,7 +151,7 @@ def against_networks(theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> list
 
 def describe(plan: Plan, checks: Sequence[Check], theory: xr.Dataset) -> str:
     """What the bounds mean, and what was not compared."""
-    end, last = _places(theory)[-1], theory.sizes["time"] - 1
+    end, last = compared_places(theory)[-1], theory.sizes["time"] - 1
     cut = (
         ""
         if end == last
@@ -173,7 +173,7 @@ def describe(plan: Plan, checks: Sequence[Check], theory: xr.Dataset) -> str:
     )
 
 
-def _places(theory: xr.Dataset) -> list[int]:
+def compared_places(theory: xr.Dataset) -> list[int]:
     """A quarter, half and all of the way to where the theory's loss is last above FLOOR of its start."""
     loss = theory["train_loss"].to_numpy()
     low = np.flatnonzero(loss < FLOOR * loss[0])
@@ -186,39 +186,52 @@ def _traced(theory: xr.Dataset) -> xr.Dataset:
     return theory.rename({k: v for k, v in {"tangent_kernel_trace": "tangent_trace"}.items() if k in theory})
 
 
-def _errors(theory: xr.Dataset, networks: Sequence[xr.Dataset], place: int) -> tuple[Array, Array, Array]:
-    """z-score, standard error and degrees of freedom of every sample's error at one output time."""
-    counts = np.array([int(d.attrs["seeds"]) for d in networks])
-    weights = _line(networks).intercept
-    values = np.stack([d["error"].to_numpy()[place] for d in networks])
-    parts = weights[:, None] ** 2 * np.stack([d["error_stderr"].to_numpy()[place] for d in networks]) ** 2
-    variance = parts.sum(axis=0)
-    dof = variance**2 / (parts**2 / (counts - 1)[:, None]).sum(axis=0)
+def scores(
+    theory: xr.Dataset, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, int]
+) -> tuple[Array, Array, Array]:
+    """z-score, standard error and degrees of freedom (Welch) of all entries of a variable `at` a place."""
+    counts = [int(d.attrs["seeds"]) for d in networks]
+    value, variance, spread = 0.0, 0.0, 0.0
+    for weight, count, d in zip(line_of(networks).intercept, counts, networks, strict=True):
+        part = weight**2 * d[f"{name}_stderr"].isel(at).to_numpy() ** 2
+        value = value + weight * d[name].isel(at).to_numpy()
+        variance = variance + part
+        spread = spread + part**2 / (count - 1)
     stderr = np.sqrt(variance)
-    return (weights @ values - theory["error"].to_numpy()[place]) / stderr, stderr, dof
+    difference = value - theory[name].isel(at).to_numpy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return difference / stderr, stderr, np.asarray(variance**2 / spread)
 
 
-def _slopes(networks: Sequence[xr.Dataset], name: str) -> xr.DataArray:
-    """c in value(N) = value + c/N, entry by entry, for the mean over networks of a variable."""
-    widths, line = _widths(networks), _line(networks)
-    means = [d[name].mean("network") if "network" in d[name].dims else d[name] for d in networks]
+def curvature_of(networks: Sequence[xr.Dataset]) -> float:
+    """What a term 1/N^2 adds to the value extrapolated to 1/N = 0, but for its sign."""
+    return abs(float(line_of(networks).intercept @ np.array([1.0 / n**2 for n in widths_of(networks)])))
+
+
+def slopes_of(networks: Sequence[xr.Dataset], name: str, at: Mapping[str, int] | None = None) -> xr.DataArray:
+    """c in value(N) = value + c/N, entry by entry, for the mean over networks of a variable `at` a place."""
+    widths, line = widths_of(networks), line_of(networks)
+    found = [d[name].isel(at or {}) for d in networks]
+    means = [x.mean("network") if "network" in x.dims else x for x in found]
     rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1])
     return (xr.concat(means, dim="width") * xr.DataArray(rise, dims="width")).sum("width")
 
 
-def _widths(networks: Sequence[xr.Dataset]) -> list[int]:
+def widths_of(networks: Sequence[xr.Dataset]) -> list[int]:
+    """Of each dataset, the width of its networks."""
     return [int(d.attrs["width"]) for d in networks]
 
 
-def _line(networks: Sequence[xr.Dataset]) -> Line:
-    return Line.through(_widths(networks), [int(d.attrs["seeds"]) for d in networks])
+def line_of(networks: Sequence[xr.Dataset]) -> Line:
+    """The straight line in 1/N through all widths."""
+    return Line.through(widths_of(networks), [int(d.attrs["seeds"]) for d in networks])
 
 
 def _straightness(networks: Sequence[xr.Dataset]) -> list[Check]:
     """With three widths or more: does a straight line in 1/N go through them, for every curve's end?"""
     if len(networks) < 3:
         return []
-    line = _line(networks)
+    line = line_of(networks)
     draws = [d["series"].isel(time=-1).to_numpy() for d in networks]  # (network, observable)
     mean = np.stack([x.mean(axis=0) for x in draws])
     covariance = [np.atleast_1d(x.var(axis=0, ddof=1)) / len(x) for x in draws]

@@ -11,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from numerics.experiment import Experiment
+from numerics.served import is_plain
 from numerics.threads import one_thread
 from numerics.verify.report import Report
 
@@ -31,7 +32,7 @@ SMALL_SAMPLES, SMALL_TIMES = 20, 61
 def verify(
     experiment: Experiment, out_dir: str | Path | None = None, progress: Progress | None = None
 ) -> Report:
-    """All checks of an experiment on a deep linear network; with `out_dir`, the files behind them.
+    """All checks of an experiment on a linear network; with `out_dir`, the files behind them.
 
     Written there, each complete or not at all: equations.txt, equations.tex, table.txt, checks.json,
     theory.nc, networks.nc (along `width`, the last of which is infinite) and figure.png. Nothing is written
@@ -40,6 +41,11 @@ def verify(
     Raises `SpecError` for a symbolic depth, `Diverged` and `NotConverged` as `solve` and `simulate` do. That
     a check failed is no exception: see `Report.passed`.
     """
+    if not is_plain(experiment.spec):
+        from numerics.verify.steps import verify_steps
+
+        return verify_steps(experiment, out_dir, progress)
+
     from numerics.expand import series
     from numerics.solve import solve
     from numerics.theory import theory_of

@@ -1,7 +1,8 @@
 """A derived theory beside finite networks: every correlation and number, extrapolated to infinite size.
 
-The theory is evaluated from its expressions (:mod:`numerics.solve.direct`), the networks are trained from the
-program (:mod:`numerics.simulate.programs`); the two share nothing but the program.
+The theory is solved by the march if it is linear and else evaluated from its expressions
+(:mod:`numerics.verify.theories.solved`), the networks are trained from the program
+(:mod:`numerics.simulate.programs`); the two share nothing but the program.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from numpy.typing import NDArray
 from derive.meanfield import Theory, mean_field
 from derive.program import Program
 from numerics.simulate.programs import Measured, simulate_program
-from numerics.solve.direct import Evaluated, evaluate
+from numerics.solve.direct import Evaluated
+from numerics.verify.theories.solved import solved as solution_of
 
 Array = NDArray[np.float64]
 
@@ -78,7 +80,7 @@ def compare_with_networks(
     seed: int = 0,
     change: Callable[[Theory], Theory] | None = None,
 ) -> Comparison:
-    """Evaluate the theory of ``program`` and train networks at two ``widths``; compare what both define.
+    """Solve the theory of ``program`` and train networks at two ``widths``; compare what both define.
 
     ``values`` and ``data`` as :func:`~numerics.solve.direct.evaluate` and
     :func:`~numerics.simulate.programs.simulate_program` take them.  Networks are extrapolated linearly in
@@ -92,7 +94,7 @@ def compare_with_networks(
     (True, 12)
     """
     theory = mean_field(program)
-    solved = evaluate(
+    solved = solution_of(
         theory if change is None else change(theory),
         steps=steps + 1,
         values=values,

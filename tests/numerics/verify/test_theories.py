@@ -4,9 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sympy import Symbol
 
+from derive.meanfield import mean_field
+from derive.program import mlp
+from numerics.solve.direct import evaluate
 from numerics.verify.theories import CASES, compare_with_networks
 from numerics.verify.theories.__main__ import line
+from numerics.verify.theories.solved import solved
 
 QUICK = {
     "linear",
@@ -24,6 +29,42 @@ BY_NAME = {c.name: c for c in CASES}
 def test_the_theory_is_that_of_the_networks(case):
     found = case.run()
     assert found.agrees, line(case, found)
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("linear", "march"),
+        ("isotropic, online", "march"),
+        ("linear residual, one sample a step", "direct"),
+        ("perceptron", "direct"),
+        ("two layers", "particles"),
+    ],
+)
+def test_what_is_linear_is_marched(name, method):
+    case = BY_NAME[name]
+    solution = solved(
+        mean_field(case.program()), steps=2, values=case.values, data=case.data, samples=2**6, seed=0
+    )
+    assert solution.method == method
+
+
+def test_the_march_and_the_expressions_give_the_same_numbers_in_the_same_places():
+    """Sums of a few dozen products of numbers of order one; unequal indices show a transposed axis."""
+    lam, beta = (Symbol(x, positive=True) for x in ("lam", "beta"))
+    program = mlp(2, outputs=2, bias=True, branch=beta, weight_decay=lam)
+    case = BY_NAME["linear"]
+    values = {**case.values, "lam": 0.3, "beta": 0.6}
+    data = {"K_x": case.data["K_x"], "y": np.array([[1.0, 0.5], [-0.6, 0.3]])}
+    theory = mean_field(program)
+    marched = solved(theory, steps=4, values=values, data=data, samples=2**6, seed=0)
+    read = evaluate(theory, steps=4, values=values, data=data)
+    assert marched.method == "march"
+    assert read.method == "linear"
+    assert set(marched.values) <= set(read.values)
+    for place, value in marched.values.items():
+        assert value.shape == read.values[place].shape
+        assert np.abs(value - read.values[place]).max() < 1e-13, place
 
 
 def without(kind: str):

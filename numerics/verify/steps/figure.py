@@ -1,0 +1,153 @@
+"""The picture of a verification: losses and kernels over time, theory as lines, networks as points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from numerics.experiment import Experiment
+from numerics.simulate import extrapolate
+from numerics.verify.figure import POINTS, STYLE, colours, heat_maps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Array = NDArray[np.float64]
+
+LOSSES = (("train_loss", "training", "black", "o"), ("test_loss", "test", "#c2571a", "s"))
+"""Name, label, colour and marker."""
+
+
+RANGE = 8.0
+"""A curve that falls by more than this factor is drawn on a logarithmic scale."""
+
+
+def draw(experiment: Experiment, theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> Figure:
+    """Lines are the theory, points networks extrapolated to 1/N = 0 with one standard error.
+
+    ``networks`` are results of ``simulate_steps`` at two or more widths, or none.  Of several outputs, the
+    kernels of the first are drawn.
+    """
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
+        return _drawn(experiment, theory, extrapolate(networks) if networks else None)
+
+
+def _drawn(experiment: Experiment, theory: xr.Dataset, networks: xr.Dataset | None) -> Figure:
+    from matplotlib.figure import Figure
+
+    fixed = experiment.spec.kind == "fixed"
+    figure = Figure(figsize=(11.5, 6.6 if fixed else 4.1), layout="constrained")
+    above: Any = figure
+    if fixed:
+        parts: Any = figure.subfigures(2, 1, height_ratios=[1.25, 1.0], hspace=0.04)
+        above = parts[0]
+        heat_maps(parts[1], experiment, theory)
+    left, middle, right = above.subplots(1, 3)
+    _losses(
+        left, theory, networks, both=not fixed and float(abs(theory.train_loss - _test(theory)).max()) > 0
+    )
+    first = "11" if experiment.network.outputs > 1 else ""
+    if fixed:
+        samples = len(experiment.targets)
+        _kernels(
+            middle, theory, networks, "Phi_trace", r"$\frac{1}{P}\sum_\mu H^\ell_{\mu\mu}(t,t)$", samples
+        )
+        _kernels(right, theory, networks, "G", rf"$G_{{{first}}}^\ell(t,t)$")
+    else:
+        _kernels(middle, theory, networks, "C_h", rf"$C_{{h{first}}}^\ell(t,t)$")
+        _kernels(right, theory, networks, "C_g", rf"$C_{{g{first}}}^\ell(t,t)$")
+    titles = ("loss", "feature kernels" if fixed else "features of an error", "gradient kernels")
+    for panel, words in zip((left, middle, right), titles, strict=True):
+        panel.set_xlabel("step")
+        panel.set_title(words, loc="left")
+    above.suptitle(_caption(experiment, networks), fontsize=10.5)
+    return figure
+
+
+def _caption(experiment: Experiment, networks: xr.Dataset | None) -> str:
+    depth, strength = experiment.depth, experiment.network.gamma0
+    words = rf"Linear network, $L={depth}$ hidden layers, $\gamma_0={strength:g}$"
+    data = experiment.data
+    if experiment.spec.kind == "fixed":
+        words += rf", $P={len(experiment.targets)}$ samples."
+    elif data is not None:
+        size = "the population" if data.sample_ratio is None else rf"$P/D={data.sample_ratio:g}$"
+        size = size if data.batch_ratio is None else rf"new batches, $B/D={data.batch_ratio:g}$"
+        words += f", isotropic data: {size}."
+    if networks is None:
+        return f"{words}  Lines: theory of infinitely wide layers."
+    *some, last = (str(n) for n in networks.attrs["widths"])
+    widths = f"{', '.join(some)} and {last}"
+    return rf"{words}  Lines: theory.  Points: networks of width {widths}, at $1/N\to0$."
+
+
+def _test(theory: xr.Dataset) -> xr.DataArray:
+    name = "test_loss" if "test_loss" in theory else "train_loss"
+    return theory[name]
+
+
+def _losses(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, both: bool) -> None:
+    for name, label, colour, marker in LOSSES if both else LOSSES[:1]:
+        words = f"{label}, " if both else ""
+        ax.plot(theory.time, theory[name], color=colour, lw=1.8, label=f"{words}theory")
+        if networks is not None:
+            label = rf"{words}networks, $1/N\to0$"
+            ax.errorbar(
+                *_points(networks, networks[name], networks[f"{name}_stderr"]),
+                **_dots(colour, marker),
+                label=label,
+            )
+    shown = [theory[name] for name, *_ in (LOSSES if both else LOSSES[:1])]
+    _limits(ax, np.concatenate([x.to_numpy() for x in shown]))
+    ax.set_ylabel("loss")
+    ax.legend(fontsize=9)
+
+
+def _kernels(
+    ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str, label: str, share: float = 1.0
+) -> None:
+    values = _equal_times(theory, name)
+    for k, colour in enumerate(colours(len(values))):
+        ax.plot(theory.time, values[k] / share, color=colour, lw=1.8, label=rf"$\ell={k + 1}$")
+        if networks is not None and name in networks:
+            drawn = (_equal_times(networks, n)[k] / share for n in (name, f"{name}_stderr"))
+            ax.errorbar(*_points(networks, *drawn), **_dots(colour, "o"))
+    _limits(ax, values / share)
+    ax.set_ylabel(label)
+    ax.legend(fontsize=9, ncols=min(len(values), 5), loc="upper center")
+
+
+def _limits(ax: Axes, values: Array) -> None:
+    """Logarithmic where much is lost otherwise; with room for a legend above."""
+    low, high = float(values.min()), float(values.max())
+    if low > 0 and high > RANGE * low:
+        ax.set(yscale="log", ylim=(low / 2, high * (high / low) ** 0.2))
+    else:
+        room = high - min(low, 0.8 * high) or 1.0
+        ax.set_ylim(high - 1.15 * room, high + 0.25 * room)
+
+
+def _equal_times(result: xr.Dataset, name: str) -> Array:
+    """(layer, time): a kernel at t = s, of the first output."""
+    if name == "Phi_trace" and name not in result:
+        return np.asarray(np.einsum("lttmm->lt", result.Phi.to_numpy()))
+    values = result[name].isel({d: 0 for d in ("channel", "channel_") if d in result[name].dims}).to_numpy()
+    return np.asarray(np.einsum("ltt->lt", values))
+
+
+def _points(networks: xr.Dataset, value: Any, stderr: Any) -> tuple[Array, Array, Array]:
+    """A few of the times, denser at the beginning, with values and standard errors."""
+    last = networks.sizes["time"] - 1
+    shown = np.unique((last * np.linspace(0, 1, POINTS) ** 2).round().astype(int))
+    return networks.time.to_numpy()[shown], np.asarray(value)[shown], np.asarray(stderr)[shown]
+
+
+def _dots(colour: Any, marker: str) -> dict[str, Any]:
+    return {"fmt": marker, "ms": 4, "color": colour, "mfc": "white", "lw": 1}
