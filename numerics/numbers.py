@@ -17,8 +17,10 @@ from derive.meanfield.theory import Term
 from derive.program import P, eta, gamma0
 from derive.program.builders.isotropic import alpha, alpha_B, nu
 from derive.program.builders.isotropic import sigma as noise
+from derive.program.builders.structured import B, M, N
 from numerics import theory as theories
 from numerics.experiment import Experiment
+from numerics.modes import Spectrum, power_law
 from numerics.spec import Spec
 
 Array = NDArray[np.float64]
@@ -72,12 +74,12 @@ def structure(experiment: Experiment) -> Experiment:
     return Experiment.from_dict(found)
 
 
-FREE = ("gamma0", "learning_rate", "steps", "time", "points", "grid", "inputs", "kernel", "targets", "width")
+FREE = ("gamma0", "learning_rate", "steps", "time", "points", "grid", "inputs", "kernel", "targets")
 """Keys that no theory depends on but by the value of a symbol."""
 
 STANDARD = (
     *("width_ratio", "branch", "sample_ratio", "batch_ratio", "noise"),
-    *("weight_decay", "momentum", "temperature", "capacity", "source", "modes", "batch"),
+    *("weight_decay", "momentum", "temperature", "capacity", "source", "modes", "batch", "width"),
 )
 """Keys of which a theory knows whether they are there, or zero."""
 
@@ -86,7 +88,7 @@ def _standard(key: str, value: object) -> object:
     if key in (*STANDARD, "temperature", "capacity", "source", "modes", "batch") and not isinstance(
         value, list
     ):
-        number = 1 if key in ("modes", "batch") else 0.5
+        number = 1 if key in ("modes", "batch", "width") else 0.5
         return number if value else value
     if key == "init_variance" and not isinstance(value, list):
         return value if value == 1 else 2.0
@@ -121,6 +123,7 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
         found[alpha] = spec.data.sample_ratio
         found[alpha_B] = spec.data.batch_ratio
         found[noise] = spec.data.noise or 0.0
+        found[M], found[N], found[B] = spec.data.modes, network.width, spec.data.batch
     return {k: float(v) for k, v in found.items() if v is not None}
 
 
@@ -129,6 +132,14 @@ def arrays_of(experiment: Experiment) -> dict[str, Array]:
     if experiment.spec.kind != "fixed":
         return {}
     return {"K_x": experiment.kernel, "y": experiment.targets}
+
+
+def spectrum_of(experiment: Experiment, *, every: bool = False) -> Spectrum | None:
+    """The modes of power-law data; ``every`` one, or as many as represent them to rounding."""
+    data = experiment.spec.data
+    if data is None or data.capacity is None or data.source is None or data.modes is None:
+        return None
+    return power_law(data.capacity, data.source, data.modes, every=every)
 
 
 def layered_numbers(spec: Spec) -> dict[str, dict[int, Expr]]:

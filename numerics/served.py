@@ -1,9 +1,9 @@
 """What the numeric commands compute so far.  `dmft derive` serves every experiment file; these do not yet.
 
-Solving and simulating serve every linear network trained in exact steps, on fixed or isotropic data; solving
-serves flows too, without decay, momentum and temperature.  What else the commands do is there for plain
-networks: fixed data, one output, no biases, no branch, unit variance, equal widths, neither decay, momentum,
-temperature nor centring.
+Solving and simulating serve every linear network trained in exact steps, verifying those on fixed or
+isotropic data; solving serves flows too, without decay, momentum and temperature.  What else the commands do
+is there for plain networks: fixed data, one output, no biases, no branch, unit variance, equal widths,
+neither decay, momentum, temperature nor centring.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from numerics.experiment import Experiment
 from numerics.spec import SECTIONS, Spec
 from numerics.toml import value_to_toml
 
-STEPS: dict[str, tuple[object, ...]] = {"data.kind": ("fixed", "isotropic")}
+STEPS: dict[str, tuple[object, ...]] = {}
 """The values of a linear network trained in exact steps that are served, for keys where it is not all."""
 
+VERIFIED: dict[str, tuple[object, ...]] = {"data.kind": ("fixed", "isotropic")}
+"""The same for the whole way."""
+
 FLOWS: dict[str, tuple[object, ...]] = {
-    **STEPS,
     "training.weight_decay": (0.0,),
     "training.momentum": (0.0,),
     "training.temperature": (0.0,),
@@ -49,6 +51,7 @@ SERVED = {
     ("dmft solve", False): STEPS,
     ("dmft solve", True): FLOWS,
     ("dmft simulate", False): STEPS,
+    ("dmft verify", False): VERIFIED,
 }
 """What a command serves of steps and of flows; anything else is served for plain networks."""
 
@@ -56,7 +59,7 @@ NEEDED = {
     "gd": ("learning_rate", "steps"),
     "sgd": ("learning_rate", "steps"),
     "flow": ("time",),
-    "power-law": ("capacity", "source", "modes", "batch"),
+    "power-law": ("capacity", "source", "modes"),
 }
 """The numbers without which a rule or a kind of data cannot be computed."""
 
@@ -94,7 +97,9 @@ def require_numbers(experiment: Experiment) -> None:
     if spec.kind == "power-law":
         for key in NEEDED["power-law"]:
             _require(spec, f"data.{key}", 'data.kind = "power-law"')
-        _require(spec, "network.width", 'data.kind = "power-law"')
+        if spec.training.rule == "sgd":
+            _require(spec, "data.batch", 'rule "sgd"')
+            _require(spec, "network.width", 'rule "sgd"')
 
 
 def is_plain(spec: Spec) -> bool:

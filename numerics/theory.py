@@ -13,6 +13,7 @@ from derive.meanfield.reductions.data import instant_responses, mode_sums, theor
 from derive.meanfield.reductions.projection import error_projected
 from derive.program import L, P, Program, TrainingRule, eta, gamma0, isotropic, mlp, structured, training_rule
 from derive.program.builders.isotropic import nu
+from derive.program.builders.structured import N
 from numerics.activation import parse_activation
 from numerics.experiment import Experiment
 from numerics.served import require_served
@@ -41,8 +42,9 @@ class _Rule(TypedDict):
 def theory_of(experiment: Experiment) -> Theory:
     """The theory of the experiment, as `dmft derive` shows it; the depth may be a symbol.
 
-    Isotropic data without a width ratio: the limit of wide layers.  Power-law data: averages over modes are
-    written as sums.  Responses that are there at equal time only are put in where batches are fresh.
+    Isotropic data without a width ratio, and power-law data without a width unless batches are drawn: the
+    limit of wide layers.  Power-law data: averages over modes are written as sums.  Responses that are there
+    at equal time only are put in where batches are fresh.
 
     >>> from numerics.experiment import Experiment
     >>> online = {"network": {"depth": "L"}, "data": {"kind": "isotropic", "batch_ratio": 2.0}}
@@ -72,11 +74,12 @@ def discretised(experiment: Experiment) -> Theory:
 
 
 def _reduced(theory: Theory, spec: Spec) -> Theory:
-    """In the limit of wide layers, or with sums over modes, where the file has it so."""
+    """In the limit of wide layers, and with sums over modes, where the file has it so."""
     if spec.kind == "power-law":
-        return mode_sums(theory)
+        theory = mode_sums(theory)
     if _wide(spec):
-        return replace(theory_limit(theory, {nu: oo}), reduction=WIDE)
+        size = N if spec.kind == "power-law" else nu
+        return replace(theory_limit(theory, {size: oo}), reduction=WIDE)
     return theory
 
 
@@ -88,12 +91,13 @@ def path_integral_of(experiment: Experiment) -> Theory:
     spec = experiment.spec
     theory = mean_field(program_of(experiment))
     if spec.kind == "power-law":
-        return replace(theory, reduction="averages over M modes")
+        wide = "; layers of any width" if _wide(spec) else ""
+        return replace(theory, reduction=f"averages over M modes{wide}")
     return replace(theory, reduction="layers of any width") if _wide(spec) else theory
 
 
-def program_of(experiment: Experiment) -> Program:
-    """The program that the experiment trains.
+def program_of(experiment: Experiment, depth: Integer | Symbol | None = None) -> Program:
+    """The program that the experiment trains, with as many layers as it has or at another ``depth``.
 
     Numbers of the file are symbols in it (eta, gamma0, lambda, beta, ...), lists are functions of the layer
     (sigma(ell), a(ell), nu(ell)); only what is left out, or zero, or one, is not there.
@@ -104,13 +108,14 @@ def program_of(experiment: Experiment) -> Program:
     >>> program.name, program.rule.rate, program.rule.decay
     ('deep linear network with biases', eta/P, eta*lambda)
     """
-    return _built(experiment, experiment.training.rule)
+    return _built(experiment, experiment.training.rule, depth)
 
 
-def _built(experiment: Experiment, rule: str) -> Program:
+def _built(experiment: Experiment, rule: str, depth: Integer | Symbol | None = None) -> Program:
     spec = experiment.spec
     build = {"fixed": _fixed, "isotropic": _isotropic, "power-law": _structured}[spec.kind]
-    return build(spec, L if experiment.symbolic else Integer(experiment.depth), rule)
+    own = L if experiment.symbolic else Integer(experiment.depth)
+    return build(spec, own if depth is None else depth, rule)
 
 
 def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
@@ -151,9 +156,11 @@ def _isotropic(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
 
 def _structured(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
     assert spec.data is not None
+    online = spec.training.rule == "sgd"
     return structured(
         depth,
-        noise=bool(spec.data.noise),
+        data="online" if online else "population",
+        noise=bool(spec.data.noise) and online,
         center=spec.centered,
         parametrization=spec.network.parametrization,
         rule=_rule(spec, rule),
@@ -161,6 +168,8 @@ def _structured(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
 
 
 def _wide(spec: Spec) -> bool:
+    if spec.kind == "power-law":
+        return spec.training.rule != "sgd" and spec.network.width is None
     return spec.kind == "isotropic" and spec.network.width_ratio is None
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from sympy import Add, Expr, Mul, Pow, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.functions.special.tensor_functions import KroneckerDelta
 
 from derive.meanfield.averages import Average, Response
+from derive.meanfield.reductions.data.transfer import units
 from derive.meanfield.theory import Equation, OrderParameter, Theory
 from derive.program.expressions import ell, s, t
 from numerics.compile.table import (
@@ -67,7 +69,10 @@ def _axes(atom: Expr) -> tuple[Symbol, ...]:
 
 class _Lowering:
     def __init__(self, theory: Theory) -> None:
-        self.theory = theory
+        self.attributes = {x.name for x in theory.program.attributes}
+        self.units = units(theory)
+        self.on_units = {e.name for e in theory.equations if self.units & set(e.lhs.args)}
+        self.theory = theory = self.unlabelled(theory) if self.units else theory
         self.field_names = {e.name for e in theory.equations}
         self.source_names = {str(u.symbol.func) for u in theory.sources}
         self.hoisted: dict[str, Hoisted] = {}
@@ -96,13 +101,61 @@ class _Lowering:
         hoisted = tuple(self.hoisted.values())
         return Table(fields, covariances, source_indices, tensors, scalars, hoisted, self.extents)
 
+    # -- units -----------------------------------------------------------------------------------------
+
+    def unlabelled(self, theory: Theory) -> Theory:
+        """Fields and sources without the index of their unit, which attributes and sums over units keep."""
+
+        def bare(e: Expr) -> Expr:
+            return e.replace(
+                lambda x: isinstance(x, AppliedUndef) and str(x.func) not in self.attributes,
+                lambda x: x.func(*[i for i in x.args if i not in self.units]),
+            )
+
+        def ranged(x: Any) -> Any:
+            return tuple(r for r in x.ranges if r.index not in self.units)
+
+        def equation(e: Equation) -> Equation:
+            terms = tuple(replace(x, expr=bare(x.expr)) for x in e.terms)
+            return replace(e, lhs=bare(e.lhs), terms=terms, ranges=ranged(e))
+
+        return replace(
+            theory,
+            equations=tuple(map(equation, theory.equations)),
+            scalars=tuple(map(equation, theory.scalars)),
+            sources=tuple(
+                replace(u, symbol=bare(u.symbol), partner=bare(u.partner), ranges=ranged(u))
+                for u in theory.sources
+            ),
+            order_parameters=tuple(
+                replace(q, definition=bare(q.definition)) for q in theory.order_parameters
+            ),
+        )
+
+    def known(self, e: Expr) -> bool:
+        """Does it hold attributes?"""
+        return any(str(a.func) in self.attributes for a in e.atoms(AppliedUndef))
+
+    def split(self, e: Expr) -> tuple[Expr, Expr]:
+        """The factors that are attributes, and the rest."""
+        if isinstance(e, Sum):
+            own, rest = self.split(e.function)
+            return own, Sum(rest, *e.limits)
+        own = Mul(*[x for x in Mul.make_args(e) if self.known(x)])
+        return own, e / own
+
     # -- fields ----------------------------------------------------------------------------------------
 
     def field(self, e: Equation) -> FieldRow:
         drives: dict[Node, Expr] = {}
         couplings: list[Coupling] = []
+        constant: Expr = S.Zero
+        on_units = e.name in self.on_units
         for x in e.terms:
             for part in addends(x.expr):
+                if on_units and self.constant(part):
+                    constant += part
+                    continue
                 atom = self.random(e, part)
                 if str(atom.func) in self.source_names:
                     if _indices(atom) != _indices(e.lhs):
@@ -110,8 +163,21 @@ class _Lowering:
                     gain = self.ratio(part, atom)
                     drives[node(atom)] = drives.get(node(atom), S.Zero) + gain
                 else:
-                    couplings.append(self.coupling(e, part, atom))
-        return FieldRow(node(e.lhs), _axes(e.lhs), tuple(drives.items()), _joined(couplings))
+                    if (str(atom.func) in self.on_units) != on_units:
+                        raise NotLinear(
+                            f"{e.lhs} has the term {part}, which leads from units to other places"
+                        )
+                    unit, rest = self.split(part)
+                    couplings.append(replace(self.coupling(e, rest, atom), unit=unit))
+        return FieldRow(
+            node(e.lhs), _axes(e.lhs), tuple(drives.items()), _joined(couplings), on_units, constant
+        )
+
+    def constant(self, part: Expr) -> bool:
+        """Is it made of attributes alone?"""
+        return not part.has(t, s, Sum) and all(
+            str(a.func) in self.attributes for a in part.atoms(AppliedUndef)
+        )
 
     def random(self, e: Equation, part: Expr) -> AppliedUndef:
         """The one field or source in a term."""
@@ -198,18 +264,27 @@ class _Lowering:
 
     # -- what tensors and scalars mean -----------------------------------------------------------------
 
-    @staticmethod
-    def request(q: OrderParameter) -> Request:
+    def request(self, q: OrderParameter) -> Request:
         average = next(iter(q.definition.atoms(Average)))
-        factor = q.definition / average
-        if isinstance(average.body, Response):
-            return Request("response", node(average.body.body), node(average.body.source), factor)
-        pair = _pair(average.body)
+        unit = None
+        body, definition = average.body, q.definition
+        if isinstance(definition, Sum) and {lim[0] for lim in definition.limits} <= self.units:
+            definition = definition.function
+            unit, body = self.split(body)
+        elif self.known(body) or {str(a.func) for a in body.atoms(AppliedUndef)} & self.on_units:
+            raise NotLinear(f"{q.symbol} is no sum over units: {q.definition}")
+        factor = definition / average
+        if isinstance(body, Response):
+            more, moved = self.split(body.body)
+            if unit is not None:
+                unit = unit * more
+            return Request("response", node(moved), node(body.source), factor, unit)
+        pair = _pair(body)
         rows = _axes(q.symbol)
         now = [a for a in pair if a.args[-1] == t]
         first = now[0] if len(now) == 1 else next((a for a in now if set(_axes(a)) & set(rows[:1])), now[0])
         second = next((a for a in pair if a is not first), first)
-        return Request("correlation", node(first), node(second), factor)
+        return Request("correlation", node(first), node(second), factor, unit)
 
     def scalar(self, e: Equation) -> ScalarRow:
         expr, averages, inputs = e.rhs, [], []
@@ -292,10 +367,10 @@ def _joined(couplings: list[Coupling]) -> tuple[Coupling, ...]:
     """Couplings to the same field over the same times are one kernel, that of the past with that of the past
     and the present: one row, one product.
     """
-    found: dict[tuple[Node, bool | Reach], Coupling] = {}
+    found: dict[tuple[Node, bool | Reach, Expr], Coupling] = {}
     for c in couplings:
         summed = c.kernel.reach in ("past", "through")
-        key = (c.field, summed or c.kernel.reach)
+        key = (c.field, summed or c.kernel.reach, c.unit)
         old = found.get(key)
         if old is None:
             found[key] = c
@@ -306,5 +381,5 @@ def _joined(couplings: list[Coupling]) -> tuple[Coupling, ...]:
             "past" if old.kernel.reach == new.reach == "past" else "through" if summed else new.reach
         )
         both = tuple(x for k in (old.kernel, new) for x in _reaching(k, reach))
-        found[key] = Coupling(c.field, replace(new, monomials=both, reach=reach))
+        found[key] = Coupling(c.field, replace(new, monomials=both, reach=reach), c.unit)
     return tuple(found.values())

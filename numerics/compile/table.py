@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from sympy import Expr, Symbol
+from sympy import Expr, S, Symbol
 
 Node = tuple[str, int | None]
 """A field, source or tensor: its name and, if it has one, its layer."""
@@ -57,30 +57,41 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Coupling:
-    """``sum_s kernel(t, s) field(s)``."""
+    """``unit * sum_s kernel(t, s) field(s)``; ``unit`` is a function of attributes, the same at all times."""
 
     field: Node
     kernel: Kernel
+    unit: Expr = S.One
 
 
 @dataclass(frozen=True)
 class FieldRow:
-    """The single-site equation of one field: ``sum gain * source(t) + couplings``."""
+    """The single-site equation of one field: ``sum gain * source(t) + couplings``.
+
+    ``unit``: the field lives on units that are told apart by attributes, of which gains, the couplings'
+    ``unit`` and the ``constant`` (what the field has without sources) are functions.
+    """
 
     field: Node
     indices: tuple[Symbol, ...]
     drives: tuple[tuple[Node, Expr], ...]
     couplings: tuple[Coupling, ...]
+    unit: bool = False
+    constant: Expr = S.Zero
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a tensor is in the march: a correlation of two fields, or a response of one to a source."""
+    """What a tensor is in the march: a correlation of two fields, or a response of one to a source.
+
+    Over units it is the sum of them weighted with ``unit``, a function of their attributes.
+    """
 
     kind: Literal["correlation", "response"]
     first: Node
     second: Node
     factor: Expr
+    unit: Expr | None = None
 
 
 @dataclass(frozen=True)

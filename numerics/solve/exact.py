@@ -22,7 +22,7 @@ from derive.program import gamma0
 from numerics.compile.lower import lower
 from numerics.compile.table import Node, Request, Table
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of, structure, theory_at_depth
+from numerics.numbers import arrays_of, numbers_of, spectrum_of, structure, theory_at_depth
 from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
 from numerics.solve.observables import evaluate
@@ -81,6 +81,7 @@ def _run(
         data=arrays_of(experiment) | ({} if weights is None else {"w": weights}),
         wanted=wanted,
         watched=() if fixed else (("C_v", None),),
+        units=spectrum_of(experiment),
         progress=progress,
     )
 

@@ -17,11 +17,13 @@ from numerics.compile.lower import lower
 from numerics.compile.table import Node
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
+from numerics.numbers import spectrum_of
 from numerics.results import dataset
 from numerics.served import is_plain, require_served
 from numerics.solve.afterwards import Afterwards
 from numerics.solve.densities import densities
 from numerics.solve.exact import solve_flow, solve_steps
+from numerics.solve.graded import solve_graded
 from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
 from numerics.solve.observables import evaluate
@@ -61,10 +63,13 @@ def solve(
     notes: dict[str, Any] = {}
     if experiment.spec.kind != "fixed":
         kernels = "none"  # there are no samples
+        _refuse_too_many_modes(experiment)
     else:
         kernels = _fitting(experiment) if kernels == "auto" else kernels
         _refuse_too_large(experiment, kernels)
-    if not is_plain(experiment.spec) and experiment.training.rule == "flow":
+    if experiment.spec.kind == "power-law" and experiment.training.rule == "flow":
+        values, notes = solve_graded(experiment, progress)
+    elif not is_plain(experiment.spec) and experiment.training.rule == "flow":
         values, notes = solve_flow(experiment, kernels, progress)
     elif not is_plain(experiment.spec):
         values = solve_steps(experiment, kernels, progress)
@@ -110,6 +115,20 @@ def _refuse_too_large(experiment: Experiment, kernels: Kernels) -> None:
     if 8 * entries > have:
         problem = f"needs {8 * entries / 2**30:.0f} GiB for the kernels of all pairs of samples and times"
         raise SpecError("--kernels", kernels, f"{problem}; there are {have / 2**30:.0f}", "trace or none")
+
+
+def _refuse_too_many_modes(experiment: Experiment) -> None:
+    """The same of responses of modes."""
+    spectrum, random = spectrum_of(experiment), experiment.network.width is not None
+    if spectrum is None or not random or experiment.training.rule == "flow":
+        return
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    steps = len(experiment.times)
+    sources = 2 if experiment.training.rule == "sgd" else 1
+    needed = 8 * 2 * sources * steps**2 * len(spectrum.counts)  # of v and h0 to each source
+    if needed > have:
+        problem = f"needs {needed / 2**30:.0f} GiB for the responses of modes; there are {have / 2**30:.0f}"
+        raise SpecError("training.steps", steps - 1, problem, "fewer steps, or fewer modes")
 
 
 # -- one march -----------------------------------------------------------------------------------------

@@ -15,18 +15,21 @@ the first term of the second line being Stein's lemma.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Symbol, lambdify
+from sympy import Symbol, lambdify
 
 from derive.program.expressions import s
 from numerics.compile.table import Coupling, Factor, Node, Table
 from numerics.errors import Diverged
+from numerics.modes import Spectrum
+from numerics.solve.implicit import settle_step
 from numerics.solve.plan import Plan
-from numerics.solve.rows import Row, Rows
+from numerics.solve.rows import Row, Rows, arranged, whole
+from numerics.solve.units import Units
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -53,6 +56,7 @@ class March:
     responses: dict[tuple[Node, Node], Array]
     scalars: dict[str, Array]
     hoisted: dict[Node, Array]
+    sums: dict[Node, Array] = field(default_factory=dict)
 
     def correlation(self, i: Node, j: Node) -> Array:
         """``<x_i(t) x_j(s)>``; symmetric completion where only one triangle was marched."""
@@ -70,6 +74,8 @@ class March:
     def tensor(self, n: Node) -> Array:
         """An order parameter by its name and layer; a response with its direct part, if it has one."""
         q = self.plan.table.tensors[n]
+        if n in self.sums:
+            return self.sums[n][:, None, :, None]
         if q.kind == "correlation":
             return self.factors[n] * self.correlation(q.first, q.second)
         a, m = self.sizes[q.first], self.widths[q.second]
@@ -89,6 +95,8 @@ def march(
     data: Mapping[str, Array] | None = None,
     wanted: tuple[Node, ...] = (),
     watched: tuple[Node, ...] = (),
+    units: Spectrum | None = None,
+    implicit: float | None = None,
     progress: Progress | None = None,
 ) -> March:
     """Solve the theory in ``table`` for times 0..steps-1.
@@ -96,11 +104,13 @@ def march(
     ``constants`` gives every symbol a number, the extents of indices (P, C) among them; ``data`` every
     constant tensor an array with an axis for each index: kernels ``(P, P)``, targets ``(P,)`` or ``(P, C)``,
     memory weights ``w`` as a ``(steps, steps)`` strictly lower triangular table.  ``wanted`` names order
-    parameters to keep besides those that the dynamics needs.  Raises :class:`~numerics.errors.Diverged`
-    naming the step when a scalar, or a correlation in ``watched`` at equal times, runs away, and ValueError
-    for a symbol without a number.
+    parameters to keep besides those that the dynamics needs.  ``units`` gives the attributes of fields that
+    live on units.  With ``implicit`` sums over the past hold the present too, and a step is repeated until it
+    changes by no more than this share (:class:`~numerics.errors.NotConverged` if it does not settle).  Raises
+    :class:`~numerics.errors.Diverged` naming the step when a scalar, or a correlation in ``watched`` at equal
+    times, runs away, and ValueError for a symbol without a number.
     """
-    return _Sweep(table, steps, constants, data or {}, wanted, watched).run(progress)
+    return _Sweep(table, steps, constants, data or {}, wanted, watched, units, implicit).run(progress)
 
 
 class _Sweep:
@@ -112,19 +122,25 @@ class _Sweep:
         data: Mapping[str, Array],
         wanted: tuple[Node, ...],
         watched: tuple[Node, ...] = (),
+        units: Spectrum | None = None,
+        implicit: float | None = None,
     ) -> None:
-        self.table, self.T = table, steps
+        self.table, self.T, self.implicit = table, steps, implicit
         self.plan = Plan(table, (*wanted, *watched))
+        if implicit is not None:
+            self.plan = self.plan.through()
+            self.table = table = self.plan.table
         self.watched = watched
         self.data = {k: np.asarray(v, dtype=float) for k, v in data.items()}
-        self.extents = {x: _whole(x, top, constants) for x, top in table.extents.items()}
+        self.extents = {x: whole(x, top, constants) for x, top in table.extents.items()}
         self.R: dict[tuple[Node, Node], Array] = {}
         self.C: dict[tuple[Node, Node], Array] = {}
         self.now: dict[tuple[Node, Node], Array] = {}
         self.scalars: dict[str, Array] = {}
         self.hoisted: dict[Node, Array] = {}
+        self.sums = {n: np.zeros((steps, steps)) for n in self.plan.sums}
         self.rows = Rows(
-            table, constants, self.data, self.extents, self.C, self.R, self.scalars, self.hoisted
+            table, constants, self.data, self.extents, self.C, self.R, self.scalars, self.hoisted, self.sums
         )
         for x in table.scalars:
             self.scalars[x.name] = np.zeros((steps, *self.rows.shape(x.indices)))
@@ -132,7 +148,9 @@ class _Sweep:
             self.hoisted[h.tensor] = np.zeros((steps, *self.rows.shape(h.rows)))
         self.n = {r.field: self.rows.size(r.field) for r in table.fields}
         self.m = {k: self.rows.width(k) for k in table.source_indices}
-        self.gains = {r.field: {k: self.rows.number(g) for k, g in r.drives} for r in table.fields}
+        self.gains = {
+            r.field: {k: self.rows.number(g) for k, g in r.drives} for r in table.fields if not r.unit
+        }
         for i, k in self.plan.responses:
             self.R[i, k] = np.zeros((steps * self.n[i], steps * self.m[k]))
         for i, j in (*self.plan.rows, *self.plan.diagonals):
@@ -143,6 +161,7 @@ class _Sweep:
             (r.field, n): self.rows.compile(c.kernel) for r in table.fields for n, c in enumerate(r.couplings)
         }
         self.covariances: dict[tuple[Node, Node], Row] = {}
+        self.units = Units(self.plan, self.rows, self.K, self.covariance, steps, units) if units else None
         self.functions = {
             x.name: lambdify(
                 [*[a for a, *_ in x.averages], *[a for a, _ in x.inputs]],
@@ -164,11 +183,21 @@ class _Sweep:
             "now": self.present_value,
             "scalar": self.scalar,
             "hoist": self.hoist,
+            "units": self.on_units,
+            "sum": self.sum,
         }
         with np.errstate(all="ignore"):  # runaway dynamics are reported below, with the step
             for step in range(self.T):
-                for kind, i, j in self.plan.order:
-                    operations[kind](step, i, j)
+
+                def sweep(step: int = step) -> None:
+                    for kind, i, j in self.plan.order:
+                        operations[kind](step, i, j)
+
+                if self.implicit is None:
+                    sweep()
+                else:
+                    self.predict(step)
+                    settle_step(list(self.blocks(step)), sweep, self.implicit)
                 self.check(step)
                 if progress is not None:
                     progress(step + 1, self.T)
@@ -185,7 +214,29 @@ class _Sweep:
             self.R,
             self.scalars,
             self.hoisted,
+            self.sums,
         )
+
+    def predict(self, step: int) -> None:
+        """What the last step found, as a first guess of this one."""
+        for x, row in self.compiled.items():
+            self.K[x] = np.zeros_like(row(step, step + 1))
+        if step > 0:
+            for now, last in zip(self.blocks(step), self.blocks(step - 1), strict=True):
+                now[..., : last.shape[-1]] = last
+                now[..., last.shape[-1] :] = last[..., last.shape[-1] - (now.shape[-1] - last.shape[-1]) :]
+
+    def blocks(self, step: int) -> Iterator[Array]:
+        """Views of all that a step finds out and a later operation may read."""
+        for (i, j), a in self.C.items():
+            n, m = self.n[i], self.n[j]
+            yield a[step * n : (step + 1) * n, : (step + 1) * m]
+            if i != j:
+                yield a[: (step + 1) * n, step * m : (step + 1) * m].T
+        for (i, k), a in self.R.items():
+            yield a[step * self.n[i] : (step + 1) * self.n[i], : (step + 1) * self.m[k]]
+        for a in self.sums.values():
+            yield a[step, : step + 1]
 
     def check(self, step: int) -> None:
         for name, a in self.scalars.items():
@@ -193,7 +244,7 @@ class _Sweep:
                 raise Diverged(f"{name} diverged at step {step}")
         for x in self.watched:
             q = self.table.tensors[x]
-            value = self.now[q.first, q.second]
+            value = self.sums[x][step, step] if x in self.sums else self.now[q.first, q.second]
             if not np.all(np.abs(value) < self.bound):
                 raise Diverged(f"{x[0]} diverged at step {step}")
 
@@ -213,6 +264,7 @@ class _Sweep:
     def response(self, step: int, i: Node, k: Node) -> None:
         n, m = self.n[i], self.m[k]
         row = self.R[i, k][step * n : (step + 1) * n]
+        row[:] = 0.0
         for at, c in enumerate(self.plan.rows_of[i].couplings):
             K = self.K[i, at]
             low, high = self.times(c, step)
@@ -282,7 +334,7 @@ class _Sweep:
         for _stand_in, a, b in row.averages:
             arguments.append(self.average(a, b, row.indices))
         for _stand_in, f in row.inputs:
-            arguments.append(_arranged(self.present(f, step), f.indices, row.indices))
+            arguments.append(arranged(self.present(f, step), f.indices, row.indices))
         self.scalars[row.name][step] = self.functions[row.name](*arguments)
 
     def hoist(self, step: int, i: Node, _: Node) -> None:
@@ -293,6 +345,16 @@ class _Sweep:
             a = self.present(f, step)
             operands += [a, [labels.setdefault(x, len(labels)) for x in f.indices if x != s]]
         self.hoisted[i][step] = np.einsum(*operands, [labels[x] for x in h.rows], optimize=True)
+
+    def on_units(self, step: int, i: Node, _: Node) -> None:
+        assert self.units is not None
+        self.units.step(step)
+
+    def sum(self, step: int, i: Node, _: Node) -> None:
+        assert self.units is not None
+        self.sums[i][step, : step + 1] = row = self.units.total(step, i)
+        self.sums[i][: step + 1, step] = row if self.table.tensors[i].kind == "correlation" else 0.0
+        self.sums[i][step, step] = row[step]
 
     # -- looking things up -----------------------------------------------------------------------------
 
@@ -329,26 +391,9 @@ class _Sweep:
     def average(self, a: Factor, b: Factor, indices: tuple[Symbol, ...]) -> Array:
         """``<x_a x_b>`` at this step, with an axis for each of ``indices``."""
         shape = (*self.rows.shape(a.indices), *self.rows.shape(b.indices))
-        return _arranged(self.equal(a.tensor, b.tensor).reshape(shape), (*a.indices, *b.indices), indices)
+        return arranged(self.equal(a.tensor, b.tensor).reshape(shape), (*a.indices, *b.indices), indices)
 
     def present(self, f: Factor, step: int) -> Array:
         """A tensor at the present time, or a constant one."""
         name = f.tensor[0]
         return self.scalars[name][step] if name in self.scalars else self.data[name]
-
-
-def _arranged(a: Array, labels: tuple[Symbol, ...], indices: tuple[Symbol, ...]) -> Array:
-    """``a``, whose axes are ``labels``, on the axes ``indices``; a label that comes twice is its diagonal."""
-    letters = {x: chr(97 + k) for k, x in enumerate(indices)}
-    kept = [x for x in indices if x in labels]
-    value: Array = np.einsum(f"{''.join(letters[x] for x in labels)}->{''.join(letters[x] for x in kept)}", a)
-    shape = iter(value.shape)
-    return value.reshape([next(shape) if x in kept else 1 for x in indices])
-
-
-def _whole(index: Symbol, top: Expr, constants: Mapping[Symbol, float]) -> int:
-    """How far an index runs."""
-    value = top.subs(dict(constants))
-    if not value.is_number:
-        raise ValueError(f"{index} runs to {top}, which needs a number")
-    return int(value)

@@ -8,14 +8,18 @@ topological sort; a cycle means that the theory is not causal and is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 
 from derive.program.expressions import t
-from numerics.compile.table import Kernel, Node, Request, Table
+from numerics.compile.table import Coupling, Kernel, Node, Request, Table
 
 Op = tuple[str, Node, Node]
 """``("kernel", i, l)``, ``("response", i, source)``, ``("past", i, j)``, ``("now", i, j)``, ``("scalar", x,
-x)``, ``("hoist", x, x)``: one operation of a step."""
+x)``, ``("hoist", x, x)``, ``("units", all, all)``, ``("sum", tensor, tensor)``: one operation of a step."""
+
+UNITS: Op = ("units", ("units", None), ("units", None))
+"""All fields on units at once."""
 
 
 class NotCausal(ValueError):
@@ -24,10 +28,14 @@ class NotCausal(ValueError):
 
 @dataclass
 class Plan:
-    """The operations of a step in order, and which arrays they fill."""
+    """The operations of a step in order, and which arrays they fill.
+
+    ``sums`` are the tensors that sum over units.
+    """
 
     table: Table
     wanted: tuple[Node, ...] = ()
+    sums: dict[Node, None] = field(default_factory=dict)
     responses: dict[tuple[Node, Node], None] = field(default_factory=dict)
     rows: dict[tuple[Node, Node], None] = field(default_factory=dict)
     diagonals: dict[tuple[Node, Node], None] = field(default_factory=dict)
@@ -39,6 +47,24 @@ class Plan:
         self.reach = {r.field: self._reach(r.field) for r in self.table.fields}
         self._need_everything()
         self._sort()
+
+    def through(self) -> Plan:
+        """The same operations in the same order, with the present in all sums over the past.
+
+        What needs itself then has to be settled by repetition.
+        """
+
+        def inclusive(c: Coupling) -> Coupling:
+            if c.kernel.reach != "past" and c.kernel.reach != "through":
+                return c
+            monomials = tuple(replace(m, strict=False) for m in c.kernel.monomials)
+            return replace(c, kernel=replace(c.kernel, reach="through", monomials=monomials))
+
+        fields = tuple(replace(r, couplings=tuple(map(inclusive, r.couplings))) for r in self.table.fields)
+        other = copy(self)
+        other.table = replace(self.table, fields=fields)
+        other.rows_of = {r.field: r for r in fields}
+        return other
 
     # -- structure -------------------------------------------------------------------------------------
 
@@ -56,6 +82,17 @@ class Plan:
     def depends(self, i: Node, source: Node) -> bool:
         """Does field ``i`` respond to ``source`` beyond being driven by it directly?"""
         return source in self.reach[i]
+
+    def at_once(self, i: Node, source: Node) -> bool:
+        """Does field ``i`` of units feel ``source`` at the same time?"""
+        todo, seen = [i], set()
+        while todo:
+            n = todo.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            todo += [c.field for c in self.rows_of[n].couplings if c.kernel.reach in ("now", "through")]
+        return any(self.driven(n, source) for n in seen)
 
     def driven(self, i: Node, source: Node) -> bool:
         """Does ``source`` stand in the equation of field ``i``?"""
@@ -79,19 +116,32 @@ class Plan:
             for _, i, j in x.averages:
                 self._need_diagonal(i.tensor, j.tensor)
         for n in self.wanted:
-            self._need_tensor(self.table.tensors[n])
+            self._need_tensor(n)
 
     def _need_kernel(self, kernel: Kernel) -> None:
         for m in kernel.monomials:
             for f in m.factors:
                 if f.tensor in self.table.tensors:
-                    self._need_tensor(self.table.tensors[f.tensor])
+                    self._need_tensor(f.tensor)
 
-    def _need_tensor(self, q: Request) -> None:
-        if q.kind == "response":
+    def _need_tensor(self, n: Node) -> None:
+        q = self.table.tensors[n]
+        if q.unit is not None:
+            if n not in self.sums:
+                self.sums[n] = None
+                for a, b in self.source_pairs(q):
+                    self._need_kernel(self.table.covariances[a, b])
+        elif q.kind == "response":
             self._need_response(q.first, q.second)
         else:
             self._need_row(q.first, q.second)
+
+    def source_pairs(self, q: Request) -> Iterator[tuple[Node, Node]]:
+        """The correlated sources that a sum over units of a correlation holds."""
+        if q.kind == "correlation":
+            for a, b in self.table.covariances:
+                if self.feels(q.first, a) and self.feels(q.second, b):
+                    yield a, b
 
     def _need_response(self, i: Node, source: Node) -> None:
         if (i, source) in self.responses or not self.depends(i, source):
@@ -147,6 +197,10 @@ class Plan:
             yield "scalar", (x.name, None), (x.name, None)
         for h in self.table.hoisted:
             yield "hoist", h.tensor, h.tensor
+        if any(r.unit for r in self.table.fields):
+            yield UNITS
+        for tensor in self.sums:
+            yield "sum", tensor, tensor
 
     def needs(self, op: Op) -> Iterator[Op]:
         """The operations of the same step that must come before ``op``."""
@@ -164,6 +218,17 @@ class Plan:
             for f in next(h for h in self.table.hoisted if h.tensor == i).factors:
                 if f.tensor[0] in self.scalar_names:
                     yield "scalar", f.tensor, f.tensor
+        elif kind == "units":
+            for r in self.table.fields:
+                for at in range(len(r.couplings) if r.unit else 0):
+                    yield "kernel", r.field, ("coupling", at)
+        elif kind == "sum":
+            yield UNITS
+            q = self.table.tensors[i]
+            for own, other in self.source_pairs(q):
+                if self.at_once(q.first, own):
+                    present = self.at_once(q.second, other)
+                    yield from self._reads(self.table.covariances[own, other], present=present)
         else:
             for n, c in enumerate(self.rows_of[i].couplings):
                 yield "kernel", i, ("coupling", n)
@@ -201,7 +266,10 @@ class Plan:
                 name = f.tensor[0]
                 if f.tensor in self.table.tensors:
                     q = self.table.tensors[f.tensor]
-                    if q.kind == "response":
+                    if q.unit is not None:
+                        if present or not m.instant:
+                            yield "sum", f.tensor, f.tensor
+                    elif q.kind == "response":
                         if (q.first, q.second) in self.responses:
                             yield "response", q.first, q.second
                     else:

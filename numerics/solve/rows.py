@@ -7,7 +7,7 @@ calling the result only multiplies.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
@@ -39,6 +39,7 @@ class Rows:
     responses: Mapping[tuple[Node, Node], Array]
     scalars: Mapping[str, Array]
     hoisted: Mapping[Node, Array]
+    sums: Mapping[Node, Array] = field(default_factory=dict)
 
     def number(self, e: Expr) -> float:
         """A coefficient as a number.  Raises ValueError when a symbol in it has no value."""
@@ -155,6 +156,11 @@ class Rows:
     def _tensor(self, f: Factor, samples: list[Symbol]) -> tuple[View, list[Symbol]]:
         """Row ``step`` of an order parameter, axes (indices of the first, s, indices of the second)."""
         q = self.table.tensors[f.tensor]
+        if f.tensor in self.sums:
+            total, present = self.sums[f.tensor], f.indices[-2:] == (t, t)
+            if present:
+                return lambda step, low, high: total[step, step], []
+            return lambda step, low, high: total[step, low:high], [s]
         response = q.kind == "response"
         factor = self.number(q.factor)
         count = len(self.table.row(q.first).indices)
@@ -185,3 +191,20 @@ class Rows:
             return a if factor == 1 else factor * a
 
         return view, [*first, *([] if now else [s]), *second]
+
+
+def arranged(a: Array, labels: tuple[Symbol, ...], indices: tuple[Symbol, ...]) -> Array:
+    """``a``, whose axes are ``labels``, on the axes ``indices``; a label that comes twice is its diagonal."""
+    letters = {x: chr(97 + k) for k, x in enumerate(indices)}
+    kept = [x for x in indices if x in labels]
+    value: Array = np.einsum(f"{''.join(letters[x] for x in labels)}->{''.join(letters[x] for x in kept)}", a)
+    shape = iter(value.shape)
+    return value.reshape([next(shape) if x in kept else 1 for x in indices])
+
+
+def whole(index: Symbol, top: Expr, constants: Mapping[Symbol, float]) -> int:
+    """How far an index runs."""
+    value = top.subs(dict(constants))
+    if not value.is_number:
+        raise ValueError(f"{index} runs to {top}, which needs a number")
+    return int(value)

@@ -139,11 +139,12 @@ def _check_activation(spec: Spec) -> None:
 
 def _check_parametrization(spec: Spec) -> None:
     network = spec.network
-    if network.parametrization == "mean-field" or spec.kind == "power-law":
+    size = network.width if spec.kind == "power-law" else network.width_ratio
+    if network.parametrization == "mean-field" or (spec.kind == "power-law" and spec.training.rule == "sgd"):
         return
-    if spec.kind == "fixed" or network.width_ratio is None:
+    if size is None:
         problem = "is lazy here: gamma0/sqrt(width) goes to zero, as the layers are infinitely wide"
-        finite = '"mean-field" with a small network.gamma0; data.kind = "isotropic" with network.width_ratio'
+        finite = '"mean-field" with a small network.gamma0; random data with network.width_ratio or width'
         raise SpecError("network.parametrization", network.parametrization, problem, finite)
 
 
@@ -160,16 +161,16 @@ def _check_rule(spec: Spec) -> None:
 
 def _check_batches(spec: Spec) -> None:
     """Rule "sgd" is a fresh batch at each step, and nothing else is."""
-    rule = spec.training.rule
-    fresh = spec.kind == "power-law" or (spec.data is not None and spec.data.batch_ratio is not None)
-    if rule == "sgd" and not fresh:
+    rule, data = spec.training.rule, spec.data
+    fresh = data is not None and (data.batch_ratio is not None or data.batch is not None)
+    if rule == "sgd" and not fresh and spec.kind != "power-law":
         problem = "takes new samples at each step, but [data] has no batches"
         instead = (
             '"gd" or "flow"; or data.kind = "isotropic" with data.batch_ratio, or data.kind = "power-law"'
         )
         raise SpecError("training.rule", rule, problem, instead)
     if rule != "sgd" and fresh:
-        why = 'data.kind = "power-law"' if spec.kind == "power-law" else "data.batch_ratio"
+        why = "data.batch" if spec.kind == "power-law" else "data.batch_ratio"
         raise SpecError("training.rule", rule, f"with {why}, which takes new samples at each step", '"sgd"')
     if spec.training.loss == "sum" and spec.kind != "fixed":
         problem = f'with data.kind = "{spec.kind}", whose loss is the mean'

@@ -37,6 +37,11 @@ POWER: Tables = {
     "data": {"kind": "power-law", "capacity": 1.5, "source": 1.0, "modes": 100, "batch": 8, "noise": 0.1},
     "training": {"rule": "sgd", **STEPS},
 }
+WIDE_POWER: Tables = {
+    "network": {"depth": 2},
+    "data": {"kind": "power-law", "capacity": 1.5, "source": 1.0, "modes": 100},
+    "training": {"rule": "flow", "time": 10.0},
+}
 BASES = {
     "fixed": FIXED,
     "flow": FLOW,
@@ -44,6 +49,7 @@ BASES = {
     "population": POPULATION,
     "online": ONLINE,
     "power": POWER,
+    "wide power": WIDE_POWER,
 }
 
 
@@ -137,6 +143,7 @@ NOT_TOGETHER: list[tuple[str, dict[str, Any], str, str]] = [
     ("population", {"training.rule": "sgd"}, "training.rule", "batch_ratio"),
     ("online", {"training.rule": "gd"}, "training.rule", '"sgd"'),
     ("power", {"training.rule": "gd"}, "training.rule", '"sgd"'),
+    ("wide power", {"network.parametrization": "ntk"}, "network.parametrization", "network.width"),
     (
         "online",
         {"training.rule": "flow", "training.learning_rate": None, "training.steps": None},
@@ -282,7 +289,7 @@ def test_arrays_do_not_go_with_random_data() -> None:
 
 def test_centring_is_the_default_of_power_law_data_only() -> None:
     for base in BASES:
-        assert parse(BASES[base]).centered is (base == "power")
+        assert parse(BASES[base]).centered is base.endswith("power")
         assert parse(changed(base, {"training.center": True})).centered
         assert not parse(changed(base, {"training.center": False})).centered
 

@@ -15,7 +15,7 @@ from derive.program import L, P, alpha, ell, eta, gamma0, isotropic, mlp, mu, s,
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.theory import path_integral_of, program_of, theory_of
+from numerics.theory import WIDE, path_integral_of, program_of, theory_of
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.toml"))
 SHOWN = ("single-site", "order-parameters", "responses", "action", "saddle-point", "all")
@@ -187,6 +187,20 @@ def test_power_law_data_is_centred_and_sums_over_modes() -> None:
     free = experiment({}, {"kind": "power-law"}, rule="sgd", center=False)
     assert program_of(free) == structured(2, center=False)
     assert mean_field(program_of(free)).equivalent(path_integral_of(free))
+
+
+def test_power_law_data_without_batches_are_a_population_and_without_a_width_wide() -> None:
+    N = Symbol("N", positive=True)
+    for rule in ("gd", "flow"):
+        finite = experiment({"width": 8}, {"kind": "power-law"}, rule=rule)
+        assert program_of(finite).name.endswith("(population)")
+        assert theory_of(finite).equation("xi").rhs.has(N)
+        wide = theory_of(experiment({}, {"kind": "power-law"}, rule=rule))
+        assert wide.reduction == WIDE
+        assert not any(e.rhs.has(N) for e in wide.equations)
+        assert {u.matrix for u in wide.sources} == {"W0", "W", "w"}
+    program = program_of(finite)
+    assert mean_field(program).equivalent(path_integral_of(finite))
 
 
 def test_there_is_an_example_of_each_kind() -> None:

@@ -1,5 +1,5 @@
-"""Online descent of a deep linear network on structured data: one mode for each eigenvalue (linear2025
-section 4, appendix E).
+"""Descent of a deep linear network on structured data, online or on the population: one mode for each
+eigenvalue (linear2025 section 4, appendix E).
 
 Inputs have covariance ``diag(lamda(k))``; the eigenvalues may be summable, so the number M of modes is no
 size that anything is proportional to: batch B and width N stay explicit.  In the language M is the
@@ -38,25 +38,31 @@ k = Symbol("k", integer=True, positive=True)
 def structured(
     depth: int | Expr = L,
     *,
+    data: str = "online",
     noise: bool | Expr = False,
     center: bool = True,
     parametrization: str = "mean-field",
     rule: str | TrainingRule = "gd",
 ) -> Program:
-    """Online descent on inputs with eigenvalues ``lamda(k)`` and target ``w_star(k)`` (eq. 106).
+    """Descent on inputs with eigenvalues ``lamda(k)`` and target ``w_star(k)`` (eq. 106).
 
-    ``noise`` is sigma, or True for a symbol; ``center`` subtracts the initial function, as eq. 106 does.
+    ``data`` is ``"online"`` (B new samples at each step) or ``"population"``, whose gradient is that of very
+    large batches, in steps or in continuous time (eq. 112).  ``noise`` is sigma, or True for a symbol;
+    ``center`` subtracts the initial function, as eq. 106 does.
     With ``parametrization="ntk"`` gamma0 becomes ``gamma0/sqrt(N)``, so that the features stand still as N
     grows.  Fields: ``v``, ``h0`` (and ``xi``) with one entry a mode, ``Delta`` on the batch, ``h(ell)``,
     ``g(ell)``.  ``C_v`` weighs each mode by its eigenvalue (eq. 108), so it is the loss.
 
-    Raises :class:`ProgramError` as :func:`derive.program.builders.isotropic.isotropic` does.
+    Raises :class:`ProgramError` as :func:`derive.program.builders.isotropic.isotropic` does.  The
+    population's loss has no samples: no ``Delta`` and no label noise.
 
     >>> structured().attribute_of("lamda").population.name
     'modes'
     """
     if parametrization not in ("mean-field", "ntk"):
         raise ProgramError(f"parametrization = {parametrization!r}: must be 'mean-field' or 'ntk'")
+    if data not in ("online", "population"):
+        raise ProgramError(f"data = {data!r}: must be 'online' or 'population'")
     modes = Population("modes")
     build = LinearNetwork(
         depth,
@@ -67,6 +73,8 @@ def structured(
         unit=M,
     )
     strength = sigma if noise is True else sympify(noise or 0)
+    if data == "population" and strength != 0:
+        raise ProgramError("noise: the population's loss has no samples, so its labels have no noise to fit")
     batch = Population("samples", ratio=B / M)
     Delta, lamda = Field("Delta", batch), Attribute("lamda", modes)
     target = Attribute("w_star", modes)
@@ -77,6 +85,16 @@ def structured(
     v, h0, at = build.v, build.h0, build.at
     seen = sqrt(lamda(k)) * at(v)
 
+    if data == "population":
+        return build.program(
+            "deep linear network, structured data (population)",
+            [*build.function(target(k), center), Definition(at(h0), lamda(k) * at(v))],
+            fields=(),
+            matrices=(),
+            vectors=(),
+            attributes=(lamda, target),
+            notation={seen: "C_v", at(h0): "C_h0"},
+        )
     definitions = [
         *build.function(target(k), center),
         Definition(at(Delta), Z @ seen + strength * eps.symbol),
