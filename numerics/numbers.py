@@ -112,7 +112,8 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
     found[theories.C] = None if network.outputs == 1 else network.outputs
     found[theories.decay] = training.weight_decay or None
     found[theories.temperature] = training.temperature or None
-    found[theories.kept] = training.momentum or None
+    flow = training.rule == "flow"
+    found[theories.tau if flow else theories.kept] = training.momentum or None
     if spec.kind == "fixed":
         found[P] = len(experiment.targets)
         if not isinstance(network.init_variance, list):

@@ -22,12 +22,6 @@ STEPS: dict[str, tuple[object, ...]] = {}
 VERIFIED: dict[str, tuple[object, ...]] = {"data.kind": ("fixed", "isotropic")}
 """The same for the whole way."""
 
-FLOWS: dict[str, tuple[object, ...]] = {
-    "training.weight_decay": (0.0,),
-    "training.momentum": (0.0,),
-    "training.temperature": (0.0,),
-}
-"""The same for a flow."""
 
 PLAIN: dict[str, tuple[object, ...]] = {
     "data.kind": ("fixed",),
@@ -49,8 +43,9 @@ PLAIN: dict[str, tuple[object, ...]] = {
 
 SERVED = {
     ("dmft solve", False): STEPS,
-    ("dmft solve", True): FLOWS,
+    ("dmft solve", True): STEPS,
     ("dmft simulate", False): STEPS,
+    ("dmft simulate", True): STEPS,
     ("dmft verify", False): VERIFIED,
 }
 """What a command serves of steps and of flows; anything else is served for plain networks."""

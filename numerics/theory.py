@@ -61,8 +61,8 @@ def theory_of(experiment: Experiment) -> Theory:
 def discretised(experiment: Experiment) -> Theory:
     """The theory of a flow as an integrator with weights ``w(t, s)`` has it.
 
-    Raises :class:`~derive.program.ProgramError` for decay, momentum and temperature, whose memory an
-    integrator does not have.
+    With decay ``m(t)`` is what is left of the start, with temperature ``n(t, s)`` the covariance of noise;
+    what a rule remembers of updates is in ``w(t, s)``.
 
     >>> from numerics.experiment import Experiment
     >>> spec = {"network": {"depth": 1}, "training": {"rule": "flow"}}
@@ -176,6 +176,17 @@ def _wide(spec: Spec) -> bool:
 def _rule(spec: Spec, rule: str) -> TrainingRule:
     """The rule for programs whose fields have the mean over samples, and fresh samples, in them."""
     return training_rule("gd" if rule == "sgd" else rule, "sum", **_numbers(spec))
+
+
+def flow_rule(experiment: Experiment) -> TrainingRule:
+    """The rule of a flow on the summed loss, its decay, momentum and temperature as symbols.
+
+    >>> from numerics.experiment import Experiment
+    >>> spec = {"network": {"depth": 1}, "training": {"rule": "flow", "weight_decay": 0.1}}
+    >>> flow_rule(Experiment.from_dict(spec)).decay
+    lambda
+    """
+    return training_rule("flow", "sum", **_numbers(experiment.spec))
 
 
 def _numbers(spec: Spec) -> _Rule:

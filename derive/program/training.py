@@ -143,20 +143,29 @@ class Multistep:
     """A linear multistep integrator of the flow: the update of step s enters W(t) with weight ``w(t, s)``.
 
     Every explicit linear multistep method (Euler, Adams-Bashforth of any order, on any time grid) is of
-    this form, so a discretised flow is itself a program with an exact mean-field theory.
+    this form, so a discretised flow is itself a program with an exact mean-field theory.  Of a flow that
+    forgets, ``w(t, s)`` holds its memory of updates too; ``left`` names what is left of W(0), a function of
+    t, and ``heat`` the covariance of its noise, a function of t and s.
+
+    >>> from sympy.abc import t, s
+    >>> Multistep(left="m", heat="n").memory(t, s), Multistep(left="m", heat="n").noise(t, s)
+    ((m(t), w(t, s)), n(t, s))
     """
 
     rate: Expr = S.One
     weight: str = "w"
+    left: str | None = None
+    heat: str | None = None
     discrete: bool = True
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """The weight stays a symbol ``w(t, s)``; numerics supplies its table."""
-        return S.One, self.rate * Function(self.weight)(time, past)
+        """Both stay symbols, ``m(t)`` and ``w(t, s)``; numerics supplies their tables."""
+        left = S.One if self.left is None else Function(self.left)(time)
+        return left, self.rate * Function(self.weight)(time, past)
 
     def noise(self, time: Expr, past: Expr) -> Expr:
-        """There is none."""
-        return S.Zero
+        """A symbol as well, where there is any."""
+        return S.Zero if self.heat is None else Function(self.heat)(time, past)
 
 
 def entry_covariance(rule: TrainingRule, time: Expr, past: Expr) -> Expr:

@@ -74,15 +74,22 @@ def make_streams(seeds: int, rng: int | np.random.Generator | None) -> tuple[int
     """
     if seeds < 2:
         raise SpecError("seeds", seeds, "one network gives no standard error", "an integer >= 2")
-    if rng is None:
-        entropy = secrets.randbits(62)
-    elif isinstance(rng, np.random.Generator):
-        entropy = int(rng.integers(2**62))
-    else:
-        entropy = int(rng)
-        if entropy < 0:
-            raise SpecError("rng", entropy, "must not be negative", "an integer >= 0")
+    entropy = entropy_of(rng)
     return entropy, [np.random.default_rng(s) for s in np.random.SeedSequence(entropy).spawn(seeds)]
+
+
+def entropy_of(rng: int | np.random.Generator | None) -> int:
+    """The entropy itself, one that a Generator draws, or one from the system.
+
+    Raises ``SpecError`` (a ``ValueError``) for a negative one.
+    """
+    if rng is None:
+        return secrets.randbits(62)
+    if isinstance(rng, np.random.Generator):
+        return int(rng.integers(2**62))
+    if int(rng) < 0:
+        raise SpecError("rng", int(rng), "must not be negative", "an integer >= 0")
+    return int(rng)
 
 
 @one_thread

@@ -1,15 +1,15 @@
-"""Finite networks of any experiment trained in exact steps: its program taken literally, network by network.
+"""Finite networks of any linear experiment: its program taken literally, network by network.
 
 The size that grows is that of the hidden layers (the widest of them); on isotropic data the number of
 features follows from ``width_ratio``, and samples or batches from theirs.  On power-law data modes and batch
-are those of the file.
+are those of the file.  A flow takes Runge-Kutta steps, halved on the first network until they do not matter.
 """
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,16 +17,23 @@ import xarray as xr
 from numpy.typing import NDArray
 from sympy import Eq, Expr, Lambda, Piecewise, Symbol
 
-from numerics.errors import SpecError
+from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of
 from numerics.results import VARIABLES, dataset
 from numerics.simulate.programs import Measured, simulate_program
 from numerics.simulate.programs.measure import Moments
+from numerics.simulate.ensemble import entropy_of
 from numerics.theory import program_of
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
+
+HALVINGS = 14
+"""How often the step of a flow is halved before it is given up."""
+
+NOISY = 3e-3
+"""What steps of a flow with noise may miss, far less than networks scatter."""
 
 NAMES = {"H": "Phi", "Delta": "error"}
 """What numbers of a program are called in results, where that is something else."""
@@ -40,18 +47,21 @@ def simulate_steps(
     seeds: int,
     rng: int | np.random.Generator | None = None,
     kernels: Literal["full", "none"] = "full",
+    tolerance: float = 1e-6,
     progress: Callable[[int, int], None] | None = None,
 ) -> xr.Dataset:
     """Means over ``seeds`` networks and their standard errors (``*_stderr``), with the contract's variables.
 
     ``width`` is the number of neurons of the widest hidden layer.  ``rng`` is an entropy, a generator that
     draws one, or None; it is kept as ``seed``.  ``kernels = "none"`` leaves out Phi of fixed samples, which
-    may be large.  ``progress(done, seeds)`` counts networks.  Raises :class:`~numerics.errors.SpecError` for
+    may be large.  ``tolerance`` bounds what the steps of a flow miss, relative to the size of each variable; the
+    attribute ``integration_error`` says what they do.  With noise it is at least NOISY.  ``progress(done, seeds)`` counts networks.  Raises :class:`~numerics.errors.SpecError` for
     fewer than two seeds and for isotropic data without ``network.width_ratio``,
-    :class:`~numerics.errors.Diverged` with the step.
+    :class:`~numerics.errors.Diverged` with the step, and
+    :class:`~numerics.errors.NotConverged` when no step of a flow is short enough.
     """
     if seeds < 2:
-        raise SpecError("--seeds", seeds, "one network gives no standard error", "an integer >= 2")
+        raise SpecError("seeds", seeds, "one network gives no standard error", "an integer >= 2")
     if experiment.spec.kind == "fixed" and experiment.training.center:
         raise SpecError(
             "training.center",
@@ -59,7 +69,7 @@ def simulate_steps(
             "is not served for finite networks on fixed data; in the theory it changes nothing",
             "false",
         )
-    entropy = _entropy(rng)
+    entropy = entropy_of(rng)
     program, size = program_of(experiment), reference_size(experiment, width)
     values: dict[str, Any] = {str(k): v for k, v in numbers_of(experiment).items()}
     values |= {k: _by_layer(x) for k, x in layered_numbers(experiment.spec).items()}
@@ -71,20 +81,27 @@ def simulate_steps(
     if modes is not None:
         values["N"] = width
         data |= modes.attributes
+    train = partial(
+        simulate_program,
+        program,
+        width=size,
+        steps=len(experiment.times) - 1,
+        seeds=1,
+        data=data,
+        wanted=wanted,
+    )
     moments: dict[str, Moments] = {}
     started = time.perf_counter()
-    for done, child in enumerate(np.random.SeedSequence(entropy).spawn(seeds), 1):
-        run = simulate_program(
-            program,
-            width=size,
-            steps=len(experiment.times) - 1,
-            seeds=1,
-            values=values,
-            data=data,
-            wanted=wanted,
-            seed=int(child.generate_state(1, np.uint64)[0]),
-        )
-        for name, value in _of_one_network(experiment, run):
+    streams = [int(x.generate_state(1, np.uint64)[0]) for x in np.random.SeedSequence(entropy).spawn(seeds)]
+    error: float | None = None
+    if experiment.training.rule == "flow":
+        train = partial(train, times=experiment.times)
+        noisy = bool(experiment.training.temperature)
+        first = partial(train, values=values, seed=streams[0])
+        dt, error = settled(first, experiment.times, max(tolerance, NOISY) if noisy else tolerance, noisy)
+        train = partial(train, dt=dt)
+    for done, stream in enumerate(streams, 1):
+        for name, value in _of_one_network(experiment, train(values=values, seed=stream)):
             moments.setdefault(name, Moments()).add(value)
         if progress is not None:
             progress(done, seeds)
@@ -99,8 +116,40 @@ def simulate_steps(
         features=size if experiment.spec.kind == "isotropic" else None,
         seeds=seeds,
         seed=entropy,
+        integration_error=error,
         wall_time_s=time.perf_counter() - started,
     )
+
+
+def settled(
+    train: Callable[..., dict[str, Measured]], times: Array, tolerance: float, noisy: bool
+) -> tuple[float, float]:
+    """The longest Runge-Kutta step ``dt`` (halvings of the longest interval) that is short enough, and what
+    it misses: what halving it changes, relative to the size of each variable, as the order of the method has
+    it (fourth, with noise second).
+
+    Raises :class:`~numerics.errors.NotConverged` after HALVINGS halvings.
+    """
+    dt, error = float(np.max(np.diff(times))), np.inf
+    fine: dict[str, Measured] | None = None
+    for _ in range(HALVINGS):
+        try:
+            coarse = train(dt=dt, kicks=2) if noisy or fine is None else fine
+            dt, fine = dt / 2, train(dt=dt / 2)
+        except Diverged:
+            dt, fine = dt / 2, None
+            continue
+        error = max(_change(coarse[name].mean, x.mean) for name, x in fine.items()) / (3 if noisy else 15)
+        if error <= tolerance:
+            return dt, error
+    raise NotConverged(
+        f"flow of a finite network: integration error {error:.2g} with steps of {dt:.2g}, "
+        f"wanted {tolerance:.2g}"
+    )
+
+
+def _change(old: Array, new: Array) -> float:
+    return float(np.max(np.abs(new - old)) / max(float(np.max(np.abs(new))), 1e-300))
 
 
 def reference_size(experiment: Experiment, width: int) -> int:
@@ -166,9 +215,3 @@ def _by_layer(numbers: Mapping[int, Expr]) -> Lambda:
     """A number for each layer as a SymPy function of the layer."""
     k = Symbol("k", integer=True)
     return Lambda(k, Piecewise(*((value, Eq(k, layer)) for layer, value in numbers.items())))
-
-
-def _entropy(rng: int | np.random.Generator | None) -> int:
-    if rng is None:
-        return secrets.randbits(62)
-    return int(rng.integers(2**62)) if isinstance(rng, np.random.Generator) else int(rng)

@@ -25,6 +25,7 @@ from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, numbers_of, spectrum_of, structure, theory_at_depth
 from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
+from numerics.solve.memory import memory_tables
 from numerics.solve.observables import evaluate
 from numerics.solve.settle import settle
 
@@ -43,7 +44,7 @@ def solve_steps(
 
     Raises :class:`~numerics.errors.Diverged` with the step.
     """
-    run = _run(experiment, kernels, len(experiment.times), None, progress)
+    run = _run(experiment, kernels, len(experiment.times), {}, progress)
     return _values(experiment, run, kernels, None)
 
 
@@ -57,7 +58,8 @@ def solve_flow(
     """
 
     def attempt(grid: Grid) -> tuple[Array, March]:
-        run = _run(experiment, kernels, len(grid.nodes), grid.weights, progress)
+        tables = memory_tables(experiment, grid.nodes, grid.weights)
+        run = _run(experiment, kernels, len(grid.nodes), tables, progress)
         if experiment.spec.kind == "fixed":
             return run.scalars["Delta"][grid.outputs], run
         return _equal(_two_times(run, ("C_v", None)))[grid.outputs], run
@@ -67,18 +69,18 @@ def solve_flow(
 
 
 def _run(
-    experiment: Experiment, kernels: str, steps: int, weights: Array | None, progress: Progress | None
+    experiment: Experiment, kernels: str, steps: int, tables: dict[str, Array], progress: Progress | None
 ) -> March:
     _, table = _lowered(structure(experiment).text)
     fixed = experiment.spec.kind == "fixed"
     wanted = tuple(table.tensors) if not fixed or kernels != "none" else tuple(_named(table, "G"))
-    if weights is not None:
+    if tables:
         wanted = tuple(n for n in wanted if table.tensors[n].kind == "correlation")
     return march(
         table,
         steps=steps,
         constants=numbers_of(experiment),
-        data=arrays_of(experiment) | ({} if weights is None else {"w": weights}),
+        data=arrays_of(experiment) | tables,
         wanted=wanted,
         watched=() if fixed else (("C_v", None),),
         units=spectrum_of(experiment),

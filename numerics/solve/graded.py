@@ -20,6 +20,7 @@ from numerics.errors import Diverged, NotConverged
 from numerics.experiment import Experiment
 from numerics.numbers import numbers_of, spectrum_of
 from numerics.solve.march import March, march
+from numerics.solve.memory import memory_tables
 from numerics.theory import discretised
 
 Array = NDArray[np.float64]
@@ -54,11 +55,12 @@ def solve_graded(
 
     def run(steps: int) -> dict[Node, Array]:
         x = np.linspace(0.0, at[-1], steps + 1)
+        nodes = tau * np.expm1(x)
         result = march(
             table,
             steps=steps + 1,
             constants=numbers_of(experiment),
-            data={"w": trapezoid(tau * np.expm1(x))},
+            data=memory_tables(experiment, nodes, trapezoid(nodes)),
             wanted=wanted,
             watched=(("C_v", None),),
             units=spectrum,

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from sympy import Expr, S, sympify
 
-from derive.program.expressions import P, eta
+from derive.program.expressions import P, eta, s, t
 from derive.program.program import ProgramError
 from derive.program.training import (
     GradientDescent,
@@ -38,7 +38,8 @@ def training_rule(
     - ``"flow"``: ``d theta = (U - lam theta) dt + sqrt(2 T) dB`` (selfconsistent2023 J; K.1 is this with
       ``lam = lam_K/beta_K`` and ``T = 1/beta_K``, so that its ridge is ``lam_K = lam/T``);
     - ``"gd"``: a step ``eta`` of it, ``theta += eta (U - lam theta) + sqrt(2 eta T) xi``;
-    - ``"multistep"``: the flow as an explicit multistep integrator sees it.
+    - ``"multistep"``: the flow as an explicit multistep integrator sees it, with tables ``w(t, s)`` for its
+      memory of updates, ``m(t)`` for that of the start, and ``n(t, s)`` for its noise.
 
     ``momentum`` is the share of the velocity that heavy-ball steps keep, ``Q <- momentum Q + U``, ``theta <-
     (1 - eta lam) theta + eta Q``; for the flow it is the time constant tau of L.1, ``tau dQ/dt = -Q + U``,
@@ -74,9 +75,9 @@ def training_rule(
             "no training rule here has both; use 'gd'"
         )
     if rule == "multistep":
-        if (decay, kept, heat) == (0, 0, 0):
-            return Multistep(share)
-        raise ProgramError("rule = 'multistep' integrates the plain flow: no decay, momentum or temperature")
+        flow = training_rule("flow", weight_decay=decay, momentum=kept, temperature=heat)
+        forgets, noisy = flow.memory(t, s)[0] != 1, flow.noise(t, s) != 0
+        return Multistep(share, left="m" if forgets else None, heat="n" if noisy else None)
     raise ProgramError(f"rule = {rule!r}: {_why_not(rule)}must be 'gd', 'flow' or 'multistep'")
 
 

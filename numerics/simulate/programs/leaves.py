@@ -19,7 +19,8 @@ class State:
     """One network at one time.
 
     ``fields`` are the vectors and scalars computed so far in this step, ``start`` those of step 0;
-    ``weights`` the matrices and vectors as they are now; ``velocities`` what momentum carries.
+    ``weights`` the matrices and vectors as they are now; ``velocities`` what momentum carries.  Where time
+    ``flows``, ``step`` counts the recorded times.
     """
 
     weights: dict[Key, Array]
@@ -29,6 +30,7 @@ class State:
     products: dict[Applied, Array] = field(default_factory=dict)
     step: int = 0
     time: float = 0.0
+    flows: bool = False
 
 
 class Leaf:

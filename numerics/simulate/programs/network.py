@@ -66,9 +66,11 @@ class Network:
                 value = x.value(state)
                 largest = float(np.max(np.abs(value)))
                 if not largest < LIMIT:
+                    when, remedy = f"step {state.step}", "lower the rate"
+                    if state.flows:
+                        when, remedy = f"time {state.time:.6g}", "a shorter step may do"
                     raise Diverged(
-                        f"{x.key[0]}{x.key[1]} diverged at step {state.step}: largest entry {largest:.3g}; "
-                        "lower the rate"
+                        f"{x.key[0]}{x.key[1]} diverged at {when}: largest entry {largest:.3g}; {remedy}"
                     )
                 state.fields[x.key] = value
         if state.step == 0:
@@ -76,7 +78,11 @@ class Network:
 
     def evolve(self, state: State, dt: float) -> dict[Key, Any]:
         """The evolving fields after an Euler step."""
-        return {x.key: state.fields[x.key] + dt * x.value(state) for x in self.slopes}
+        return {k: state.fields[k] + dt * x for k, x in self.slopes_at(state).items()}
+
+    def slopes_at(self, state: State) -> dict[Key, Any]:
+        """How fast the evolving fields move."""
+        return {x.key: x.value(state) for x in self.slopes}
 
 
 def unroll(binder: Binder, data: Mapping[str, Any]) -> Network:

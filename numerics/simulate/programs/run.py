@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from derive.program import Program
+from derive.program.program import gaussian
 from numerics.threads import one_thread
 
 from .extents import note_extents
+from .flow import advance
 from .formulas import Binder
 from .leaves import Key, State
 from .measure import Measured, Moments, Wanted, read_wanted
@@ -36,6 +38,8 @@ def simulate_program(
     seed: int = 0,
     dt: float | None = None,
     every: int = 1,
+    times: Sequence[float] | None = None,
+    kicks: int = 1,
     initial: Mapping[str, Any] | None = None,
 ) -> dict[str, Measured]:
     """Train ``seeds`` networks of width N = ``width`` for ``steps`` steps; averages over units, as means over
@@ -49,6 +53,8 @@ def simulate_program(
     ``wanted``: see :func:`.measure.read_wanted`; without it every vector named in the program's notation.
     Numbers of the program are always measured.  The layout of the results is that of :class:`Measured`.
     ``dt``: the Euler step, for a program in continuous time only; ``every``: record each such step.
+    ``times`` (steps + 1 of them, from 0): record at these instead, with Runge-Kutta steps no longer than dt;
+    noise of ``kicks`` = 2 parts is that which a run of half the dt has.
     ``initial``: weights chosen instead of drawn, as ``{"w": array, "W": {1: array, 2: array}}`` in the units
     in which they are applied (entries of variance ``variance/N``); fresh ones with a leading step axis.
 
@@ -67,6 +73,7 @@ def simulate_program(
     (2, 2)
     """
     _check(program, width, steps, seeds, dt, every)
+    _check_times(program, times, steps)
     data = dict(data or {})
     binder = prepare(program, values, data, width, steps)
     weights = laws(binder)
@@ -77,12 +84,19 @@ def simulate_program(
         chosen(weights, initial or {}, steps),
         read_wanted(binder, wanted),
     )
-    times = tuple(float(i) if dt is None else i * dt for i in range(0, steps + 1, every))
+    recorded = tuple(float(i) if dt is None else i * dt for i in range(0, steps + 1, every))
+    if times is not None:
+        recorded = tuple(map(float, times))
     moments: dict[str, Moments] = {}
     for child in np.random.SeedSequence(seed).spawn(seeds):
-        for name, x in plan.train(steps, dt or 1.0, every, np.random.default_rng(child)).items():
+        rng = np.random.default_rng(child)
+        if times is None:
+            network = plan.train(steps, dt or 1.0, every, rng)
+        else:
+            network = plan.flow(recorded, dt or 1.0, kicks, rng)
+        for name, x in network.items():
             moments.setdefault(name, Moments()).add(x)
-    axes = plan.wanted.axes(times)
+    axes = plan.wanted.axes(recorded)
     return {n: Measured(np.asarray(m.mean), m.stderr(), axes[n]) for n, m in moments.items()}
 
 
@@ -140,6 +154,38 @@ class _Plan:
                     move(self.moving, state, dt, rng)
                     state.fields.update(evolved)
         return self.wanted.values(record)
+
+    def flow(
+        self, times: tuple[float, ...], longest: float, kicks: int, rng: np.random.Generator
+    ) -> dict[str, Array]:
+        """One network's measurements at given times, with steps no longer than ``longest``."""
+        state = State(start(self.weights, rng, self.initial), flows=True)
+        record = []
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            for step, time in enumerate(times):
+                state.step, state.time = step, time
+                self.network.compute(state)
+                record.append(self.wanted.snapshot(state))
+                if step + 1 == len(times):
+                    break
+                state.step = step + 1  # the fields of the start are kept
+                count = 1
+                while (times[step + 1] - time) / count > longest * (1 + 1e-12):
+                    count *= 2  # so that halving ``longest`` halves each step
+                for _ in range(count):
+                    length = (times[step + 1] - time) / count
+                    advance(self.network, self.moving, state, length, rng, kicks)
+                    state.time += length
+        return self.wanted.values(record)
+
+
+def _check_times(program: Program, times: Sequence[float] | None, steps: int) -> None:
+    if times is None:
+        return
+    if len(times) != steps + 1 or times[0] != 0 or np.any(np.diff(times) <= 0):
+        raise ValueError(f"times: must be {steps + 1} increasing numbers, the first 0")
+    if any(m.fresh for m in map(gaussian, program.matrices)):
+        raise ValueError(f"times: {program.name} has matrices that are drawn in each step")
 
 
 def _check(program: Program, width: int, steps: int, seeds: int, dt: float | None, every: int) -> None:

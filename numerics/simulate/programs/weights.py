@@ -98,13 +98,26 @@ class Training:
         n = {name: _scalar(x, state) for name, x in self.numbers.items()}
         if isinstance(rule, GradientDescent):
             return (1 - n["decay"]) * w + n["rate"] * u + self.noise(n["diffusion"], rng), None
-        if isinstance(rule, GradientFlow):
-            return w + dt * (n["rate"] * u - n["decay"] * w) + self.noise(n["diffusion"] * dt, rng), None
         if isinstance(rule, Momentum):
             q = n["momentum"] * q + u
             return (1 - n["decay"]) * w + n["rate"] * q, q
-        assert isinstance(rule, MomentumFlow)
-        return w + dt * q, q + dt * (n["rate"] * u - q) / n["momentum"]
+        dw, dq = self.slope(state)
+        noise = self.noise(n["diffusion"] * dt, rng) if "diffusion" in n else 0.0
+        return w + dt * dw + noise, None if dq is None else q + dt * dq
+
+    def slope(self, state: State, *, decay: bool = True) -> tuple[Array, Array | None]:
+        """Where time flows: how fast the weight moves, and its velocity if it has one; without noise."""
+        key, u = self.law.key, self.update(state)
+        n = {name: _scalar(x, state) for name, x in self.numbers.items()}
+        if isinstance(self.rule, GradientFlow):
+            return n["rate"] * u - (n["decay"] * state.weights[key] if decay else 0.0), None
+        assert isinstance(self.rule, MomentumFlow)
+        q = state.velocities.get(key, np.zeros(self.law.shape))
+        return q, (n["rate"] * u - q) / n["momentum"]
+
+    def noisy(self, state: State) -> bool:
+        """Does noise enter the weight?"""
+        return "diffusion" in self.numbers and _scalar(self.numbers["diffusion"], state) != 0
 
     def noise(self, variance: float, rng: np.random.Generator) -> Array | float:
         """Noise with the law of the weight at initialisation, its variance multiplied by ``variance``."""
@@ -153,6 +166,16 @@ def move(every: Sequence[Training], state: State, dt: float, rng: np.random.Gene
     after = {x.law.key: x.moved(state, dt, rng) for x in every}
     state.weights.update({k: w for k, (w, _) in after.items()})
     state.velocities.update({k: q for k, (_, q) in after.items() if q is not None})
+
+
+def relax(every: Sequence[Training], state: State, time: float, rng: np.random.Generator) -> None:
+    """Decay and noise alone for some time, exactly: ``dW = -decay W dt + sqrt(diffusion) dB``."""
+    for x in every:
+        n = {name: _scalar(x.numbers[name], state) for name in ("decay", "diffusion")}
+        left = np.exp(-n["decay"] * time)
+        spread = time if n["decay"] == 0 else -np.expm1(-2 * n["decay"] * time) / (2 * n["decay"])
+        key = x.law.key
+        state.weights[key] = left * state.weights[key] + x.noise(n["diffusion"] * spread, rng)
 
 
 def start(every: Sequence[Law], rng: np.random.Generator, initial: Mapping[Key, Array]) -> dict[Key, Array]:

@@ -294,7 +294,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: mlp(rule="flow", momentum=tau, weight_decay=lam),
         "momentum = tau with weight_decay = lam in continuous time",
     ),
-    "multistep with decay": (lambda: mlp(rule="multistep", weight_decay=lam), "rule = 'multistep'"),
+    "multistep with momentum and decay": (
+        lambda: mlp(rule="multistep", momentum=tau, weight_decay=lam),
+        "momentum = tau with weight_decay = lam in continuous time",
+    ),
     "rule given twice": (lambda: mlp(rule=GradientFlow(), momentum=1), "belongs to a rule given by its name"),
     "rule given twice, tied": (
         lambda: recurrent(rule=GradientFlow(), weight_decay=1),

@@ -193,8 +193,6 @@ def test_divergence_on_isotropic_data_names_the_step() -> None:
 
 
 def test_what_is_not_served_is_refused_by_its_key() -> None:
-    with pytest.raises(SpecError, match=r"training\.weight_decay = 0\.1: is not served by `dmft solve`"):
-        solve(flowing(time=1.0, points=3, weight_decay=0.1))
     with pytest.raises(SpecError, match=r"network\.activation"):
         solve(gd(2).replace({"network.activation": "tanh"}))
 
