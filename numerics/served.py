@@ -1,8 +1,7 @@
 """What the numeric commands compute so far.  `dmft derive` serves every experiment file; these do not yet.
 
-Solving and simulating serve every linear network trained in exact steps, verifying those on fixed or
-isotropic data; solving serves flows too, without decay, momentum and temperature.  What else the commands do
-is there for plain networks: fixed data, one output, no biases, no branch, unit variance, equal widths,
+Solving, simulating and verifying serve every linear network.  What else the commands do is there for plain
+networks: fixed data, one output, no biases, no branch, unit variance, equal widths,
 neither decay, momentum, temperature nor centring.
 """
 
@@ -15,13 +14,6 @@ from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.spec import SECTIONS, Spec
 from numerics.toml import value_to_toml
-
-STEPS: dict[str, tuple[object, ...]] = {}
-"""The values of a linear network trained in exact steps that are served, for keys where it is not all."""
-
-VERIFIED: dict[str, tuple[object, ...]] = {"data.kind": ("fixed", "isotropic")}
-"""The same for the whole way."""
-
 
 PLAIN: dict[str, tuple[object, ...]] = {
     "data.kind": ("fixed",),
@@ -41,14 +33,8 @@ PLAIN: dict[str, tuple[object, ...]] = {
 }
 """The values of a plain network, for each key that has others."""
 
-SERVED = {
-    ("dmft solve", False): STEPS,
-    ("dmft solve", True): STEPS,
-    ("dmft simulate", False): STEPS,
-    ("dmft simulate", True): STEPS,
-    ("dmft verify", False): VERIFIED,
-}
-"""What a command serves of steps and of flows; anything else is served for plain networks."""
+LINEAR = ("dmft solve", "dmft simulate", "dmft verify")
+"""The commands that serve every linear network, not plain ones alone."""
 
 NEEDED = {
     "gd": ("learning_rate", "steps"),
@@ -67,9 +53,7 @@ def require_served(experiment: Experiment, command: str) -> None:
     Traceback (most recent call last):
     numerics.errors.SpecError: network.bias = true: is not served by `dmft expand` yet (accepted: false; ...)
     """
-    spec = experiment.spec
-    flow = spec.training.rule == "flow"
-    for key, value, accepted in _unserved(spec, SERVED.get((command, flow), PLAIN)):
+    for key, value, accepted in _unserved(experiment.spec, {} if command in LINEAR else PLAIN):
         raise SpecError(
             key, value, f"is not served by `{command}` yet", f"{accepted}; `dmft derive` derives it as it is"
         )

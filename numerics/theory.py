@@ -11,7 +11,20 @@ from sympy import Function, Integer, Symbol, oo
 from derive.meanfield import Theory, mean_field
 from derive.meanfield.reductions.data import instant_responses, mode_sums, theory_limit
 from derive.meanfield.reductions.projection import error_projected
-from derive.program import L, P, Program, TrainingRule, eta, gamma0, isotropic, mlp, structured, training_rule
+from derive.program import (
+    GradientFlow,
+    L,
+    MomentumFlow,
+    P,
+    Program,
+    TrainingRule,
+    eta,
+    gamma0,
+    isotropic,
+    mlp,
+    structured,
+    training_rule,
+)
 from derive.program.builders.isotropic import nu
 from derive.program.builders.structured import N
 from numerics.activation import parse_activation
@@ -178,7 +191,7 @@ def _rule(spec: Spec, rule: str) -> TrainingRule:
     return training_rule("gd" if rule == "sgd" else rule, "sum", **_numbers(spec))
 
 
-def flow_rule(experiment: Experiment) -> TrainingRule:
+def flow_rule(experiment: Experiment) -> GradientFlow | MomentumFlow:
     """The rule of a flow on the summed loss, its decay, momentum and temperature as symbols.
 
     >>> from numerics.experiment import Experiment
@@ -186,7 +199,9 @@ def flow_rule(experiment: Experiment) -> TrainingRule:
     >>> flow_rule(Experiment.from_dict(spec)).decay
     lambda
     """
-    return training_rule("flow", "sum", **_numbers(experiment.spec))
+    rule = training_rule("flow", "sum", **_numbers(experiment.spec))
+    assert isinstance(rule, GradientFlow | MomentumFlow)
+    return rule
 
 
 def _numbers(spec: Spec) -> _Rule:

@@ -21,9 +21,9 @@ from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of
 from numerics.results import VARIABLES, dataset
+from numerics.simulate.ensemble import entropy_of
 from numerics.simulate.programs import Measured, simulate_program
 from numerics.simulate.programs.measure import Moments
-from numerics.simulate.ensemble import entropy_of
 from numerics.theory import program_of
 from numerics.threads import one_thread
 
@@ -54,11 +54,11 @@ def simulate_steps(
 
     ``width`` is the number of neurons of the widest hidden layer.  ``rng`` is an entropy, a generator that
     draws one, or None; it is kept as ``seed``.  ``kernels = "none"`` leaves out Phi of fixed samples, which
-    may be large.  ``tolerance`` bounds what the steps of a flow miss, relative to the size of each variable; the
-    attribute ``integration_error`` says what they do.  With noise it is at least NOISY.  ``progress(done, seeds)`` counts networks.  Raises :class:`~numerics.errors.SpecError` for
-    fewer than two seeds and for isotropic data without ``network.width_ratio``,
-    :class:`~numerics.errors.Diverged` with the step, and
-    :class:`~numerics.errors.NotConverged` when no step of a flow is short enough.
+    may be large.  ``tolerance`` bounds what the steps of a flow miss, relative to the size of each variable
+    (with noise it is at least NOISY); the attribute ``integration_error`` says what they do.
+    ``progress(done, seeds)`` counts networks.  Raises :class:`~numerics.errors.SpecError` for fewer than two
+    seeds and for isotropic data without ``network.width_ratio``, :class:`~numerics.errors.Diverged` with the
+    step or the time, and :class:`~numerics.errors.NotConverged` when no step of a flow is short enough.
     """
     if seeds < 2:
         raise SpecError("seeds", seeds, "one network gives no standard error", "an integer >= 2")

@@ -1,7 +1,7 @@
 """The tables of a flow's memory on a grid: what an integrator of the flow needs besides its weights.
 
-A weight is ``W(t) = m(t) W(0) + int_0^t k(t, s) U(s) ds`` plus noise.  The rule of the flow knows ``m``, ``k``
-and the covariance ``n(t, s)`` of the noise; on a grid the integral is a sum with the grid's weights.
+A weight is ``W(t) = m(t) W(0) + int_0^t k(t, s) U(s) ds`` plus noise.  The rule of the flow knows ``m``,
+``k`` and the covariance ``n(t, s)`` of the noise; on a grid the integral is a sum with the grid's weights.
 """
 
 from __future__ import annotations

@@ -82,7 +82,21 @@ def train(
     experiment: Experiment, plan: Plan, progress: Callable[[int, int], None] | None = None
 ) -> list[xr.Dataset]:
     """The networks of a plan, a dataset a width; kernels as traces over samples. Randomness: solver.seed."""
-    streams = np.random.SeedSequence(experiment.solver.seed).spawn(len(plan.widths))
+
+    def one(width: int, seeds: int, rng: int, step: Callable[[int, int], None]) -> xr.Dataset:
+        return simulate(experiment, width=width, seeds=seeds, rng=rng, kernels="trace", progress=step)
+
+    return trained(plan, experiment.solver.seed, one, progress)
+
+
+def trained(
+    plan: Plan,
+    seed: int,
+    one: Callable[[int, int, int, Callable[[int, int], None]], xr.Dataset],
+    progress: Callable[[int, int], None] | None,
+) -> list[xr.Dataset]:
+    """``one(width, seeds, rng, progress)`` at each width of a plan, their randomness independent."""
+    streams = np.random.SeedSequence(seed).spawn(len(plan.widths))
     found, before = [], 0
     for width, seeds, stream in zip(plan.widths, plan.seeds, streams, strict=True):
 
@@ -90,16 +104,7 @@ def train(
             if progress is not None:
                 progress(before + done, plan.total)
 
-        found.append(
-            simulate(
-                experiment,
-                width=width,
-                seeds=seeds,
-                rng=int(stream.generate_state(1)[0]),
-                kernels="trace",
-                progress=step,
-            )
-        )
+        found.append(one(width, seeds, int(stream.generate_state(1)[0]), step))
         before += seeds
     return found
 

@@ -63,9 +63,12 @@ def _drawn(experiment: Experiment, theory: xr.Dataset, networks: xr.Dataset | No
     else:
         _kernels(middle, theory, networks, "C_h", rf"$C_{{h{first}}}^\ell(t,t)$")
         _kernels(right, theory, networks, "C_g", rf"$C_{{g{first}}}^\ell(t,t)$")
+    flow = experiment.training.rule == "flow"
     titles = ("loss", "feature kernels" if fixed else "features of an error", "gradient kernels")
     for panel, words in zip((left, middle, right), titles, strict=True):
-        panel.set_xlabel("step")
+        panel.set_xlabel("time" if flow else "step")
+        if flow and experiment.training.grid == "log":
+            panel.set_xscale("symlog", linthresh=float(theory.time[1]))
         panel.set_title(words, loc="left")
     above.suptitle(_caption(experiment, networks), fontsize=10.5)
     return figure
@@ -79,12 +82,17 @@ def _caption(experiment: Experiment, networks: xr.Dataset | None) -> str:
         words += rf", $P={len(experiment.targets)}$ samples."
     elif data is not None:
         size = "the population" if data.sample_ratio is None else rf"$P/D={data.sample_ratio:g}$"
+        size = size if data.batch is None else rf"batches of ${data.batch}$"
         size = size if data.batch_ratio is None else rf"new batches, $B/D={data.batch_ratio:g}$"
-        words += f", isotropic data: {size}."
+        words += f", {experiment.spec.kind} data: {size}."
     if networks is None:
         return f"{words}  Lines: theory of infinitely wide layers."
     *some, last = (str(n) for n in networks.attrs["widths"])
     widths = f"{', '.join(some)} and {last}"
+    if experiment.network.width is not None:
+        return (
+            rf"{words}  Lines: theory.  Points: it plus networks of width {widths} less theirs, at $1/N\to0$."
+        )
     return rf"{words}  Lines: theory.  Points: networks of width {widths}, at $1/N\to0$."
 
 
@@ -145,6 +153,8 @@ def _equal_times(result: xr.Dataset, name: str) -> Array:
 def _points(networks: xr.Dataset, value: Any, stderr: Any) -> tuple[Array, Array, Array]:
     """A few of the times, denser at the beginning, with values and standard errors."""
     last = networks.sizes["time"] - 1
+    if last < POINTS:
+        return networks.time.to_numpy(), np.asarray(value), np.asarray(stderr)
     shown = np.unique((last * np.linspace(0, 1, POINTS) ** 2).round().astype(int))
     return networks.time.to_numpy()[shown], np.asarray(value)[shown], np.asarray(stderr)[shown]
 

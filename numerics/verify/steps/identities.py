@@ -1,4 +1,4 @@
-"""What must hold of the solution of any linear network in exact steps, without any network."""
+"""What must hold of the solution of any linear network, without any network to compare it with."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from sympy import S
 from numerics.compile import lower
 from numerics.compile.table import Node, Request
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, layered_numbers, numbers_of, theory_at_depth
+from numerics.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of, theory_at_depth
 from numerics.solve import solve
 from numerics.solve.direct import evaluate
+from numerics.solve.grid import adams_weights
 from numerics.solve.march import march
+from numerics.solve.memory import memory_tables
 from numerics.verify.identities import covariance, relative
 from numerics.verify.report import Check
 from numerics.verify.short import EPS
@@ -23,7 +25,7 @@ from numerics.verify.theories.solved import solved
 
 Array = NDArray[np.float64]
 
-READ_SAMPLES, READ_STEPS = 2, 2
+READ_SAMPLES, READ_STEPS, READ_MODES = 2, 2, 4
 """The opening on which every expression of the theory is evaluated as it is written, which is slow."""
 
 SAMPLES, STEPS = 5, 10
@@ -35,24 +37,45 @@ LETTERS = {"Phi": "H^l", "G": "G^l", "C_h": "C_h^l", "C_g": "C_g^l"}
 
 
 def opening(experiment: Experiment, samples: int, steps: int) -> Experiment:
-    """The first steps of the experiment, on a few of its samples; each loss stays a mean, or a sum."""
+    """The first steps of the experiment, on a few of its samples or modes; each loss stays a mean, or a sum.
+
+    Of a flow it is the beginning, cut into as many intervals.
+    """
     steps = min(steps, len(experiment.times) - 1)
+    cut: dict[str, object] = {"training.steps": steps}
+    if experiment.training.rule == "flow":
+        end = float(experiment.times[steps])
+        cut = {"training.time": end, "training.points": steps + 1, "training.grid": "uniform"}
+    if experiment.spec.kind == "power-law":
+        modes = experiment.data.modes if experiment.data else None
+        cut |= {"data.modes": min(modes or 1, READ_MODES)}
     if experiment.spec.kind != "fixed":
-        return experiment.replace({"training.steps": steps})
+        return experiment.replace(cut)
     count = len(experiment.targets)
     pick = np.unique(np.linspace(0, count - 1, min(count, samples)).round().astype(int))
     tables = experiment.spec.model_dump(exclude_unset=True, exclude={"data"})
-    tables["training"]["steps"] = steps
+    tables["training"] |= {path.partition(".")[2]: value for path, value in cut.items()}
     kernel = experiment.kernel[np.ix_(pick, pick)]
     return Experiment.from_dict(tables, kernel=kernel, targets=experiment.targets[pick])
+
+
+def arrays(small: Experiment) -> dict[str, Array]:
+    """What the theory of an opening holds of arrays: those of its samples, modes, and integrator."""
+    spectrum = spectrum_of(small, every=True)
+    found = arrays_of(small) | ({} if spectrum is None else dict(spectrum.attributes))
+    if small.training.rule == "flow":
+        found |= memory_tables(small, small.times, adams_weights(small.times))
+    return found
 
 
 def reading(experiment: Experiment) -> list[Check]:
     """The march gives the numbers of the theory's expressions, each evaluated as it is written."""
     small = opening(experiment, READ_SAMPLES, READ_STEPS)
-    theory, data, steps = theory_at_depth(small), arrays_of(small), len(small.times)
+    theory, data, steps = theory_at_depth(small), arrays(small), len(small.times)
     values = {k: int(v) if k.is_integer else v for k, v in numbers_of(small).items()}
-    marched = solved(theory, steps=steps, values=values, data=data, samples=2, seed=0)
+    marched = solved(
+        theory, steps=steps, values=values, data=data, samples=2, seed=0, units=spectrum_of(small, every=True)
+    )
     read = evaluate(theory, steps=steps, values=values, data=data, method="linear")
     worst = max(relative(marched.values[x] - read.values[x], read.values[x]) for x in marched.values)
     terms = READ_SAMPLES * steps * (experiment.depth + 1)
@@ -81,8 +104,9 @@ def middle(experiment: Experiment) -> list[Check]:
         replace(table, tensors={**table.tensors, **pairs}),
         steps=steps,
         constants=numbers_of(small),
-        data=arrays_of(small),
+        data=arrays(small),
         wanted=tuple(pairs),
+        units=spectrum_of(small, every=True),
     )
     given = layered_numbers(small.spec)
     sizes = {k: float(x) for k, x in given.get("nu", {}).items()}
@@ -95,12 +119,15 @@ def middle(experiment: Experiment) -> list[Check]:
     return [Check("solution", name, worst, 0, EPS * terms * steps, f"rounding, {steps} times")]
 
 
-def correlations(theory: xr.Dataset) -> list[Check]:
-    """Every correlation of the solution is a covariance: symmetric and positive semidefinite."""
+def correlations(theory: xr.Dataset, off: float = 0.0) -> list[Check]:
+    """Every correlation of the solution is a covariance: symmetric and positive semidefinite.
+
+    The flow on power-law data is interpolated between nodes, and may be ``off`` by its accuracy.
+    """
     checks = []
     for name in CORRELATIONS:
         if name in theory:
-            checks += covariance(LETTERS.get(name, name), _blocks(theory[name]))
+            checks += covariance(LETTERS.get(name, name), _blocks(theory[name]), off)
     return checks
 
 
@@ -114,7 +141,12 @@ def _blocks(x: xr.DataArray) -> Array:
 
 
 def causality(experiment: Experiment, theory: xr.Dataset) -> list[Check]:
-    """Nothing answers what comes later, and a run of half the steps is the beginning of this one."""
+    """Nothing answers what comes later, and a run of half the steps is the beginning of this one.
+
+    Results of flows have no responses, and half a flow has another grid: see :mod:`.flows`.
+    """
+    if experiment.training.rule == "flow":
+        return []
     strict = {q.name for q in theory_at_depth(experiment).order_parameters if q.causal == "strict"}
     found, worst = [name for name in RESPONSES if name in theory], 0.0
     for name in found:
@@ -152,15 +184,23 @@ def start(experiment: Experiment, theory: xr.Dataset) -> list[Check]:
         allowed = EPS * squares.size * expected
         return [Check("solution", "loss at the start = mean of y^2", first, expected, allowed, "rounding")]
     noise = 0.0 if experiment.data is None else experiment.data.noise or 0.0
-    target = experiment.network.outputs * (1 + noise**2)
+    target, basis = experiment.network.outputs * (1 + noise**2), "1 + noise^2"
+    spectrum = spectrum_of(experiment, every=True)
+    if spectrum is not None:
+        of_modes = spectrum.attributes["lamda"] * spectrum.attributes["w_star"] ** 2
+        target, basis = float(np.sum(of_modes)) + noise**2, "sum over modes + noise^2"
     scale = 10 * (experiment.depth + 1) * EPS * max(first, target)
-    richer = {"training.steps": 1, "network.gamma0": 2 * experiment.network.gamma0}
+    flow = experiment.training.rule == "flow"
+    short = {"training.time": _shortest(experiment), "training.points": 2} if flow else {"training.steps": 1}
+    richer = {"network.gamma0": 2 * experiment.network.gamma0, "solver.rtol": 1e-2, **short}
     second = float(solve(experiment.replace(richer)).test_loss[0])
     test = float(theory.test_loss[0])
     without = (4 * second - test) / 3
     return [
         Check("solution", "train loss = test loss at the start", first, test, scale, "rounding"),
-        Check(
-            "solution", "loss at the start, without that of f(0)", without, target, 2 * scale, "1 + noise^2"
-        ),
+        Check("solution", "loss at the start, without that of f(0)", without, target, 2 * scale, basis),
     ]
+
+
+def _shortest(experiment: Experiment) -> float:
+    return 1e-3 * float(experiment.times[1])

@@ -1,4 +1,7 @@
-"""Theory against networks of three widths, extrapolated to 1/N = 0, for any experiment in exact steps.
+"""Theory against networks of three widths, extrapolated to 1/N = 0, for any linear network.
+
+On power-law data the theory may have a width and a batch of its own, for which it is an approximation: then
+networks and theory are taken at once, twice and four times both, and it is their difference that must vanish.
 
 What is compared is fixed beforehand, as for plain networks (:mod:`numerics.verify.networks`), and judged by
 the same bound.  Of several numbers of one kind, such as the errors of all samples, the worst is shown.
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import xarray as xr
@@ -26,8 +30,10 @@ from numerics.verify.networks import (
     line_of,
     scores,
     slopes_of,
+    trained,
 )
 from numerics.verify.report import Check
+from numerics.verify.steps.own_width import at_its_width, scaled
 
 Array = NDArray[np.float64]
 
@@ -48,6 +54,12 @@ PLAY = 0.25
 
 STRAIGHT = "straight in 1/N, worst of all"
 
+SUBSTEPS = 24
+"""Evaluations of a flow's velocity between two output times, a guess good enough for planning."""
+
+MODES = 1000
+"""Modes beyond which no networks are trained."""
+
 EXACT = 1e-9
 """How well a number is to be met that is the same in every network."""
 
@@ -57,7 +69,8 @@ EXACT = 1e-9
 
 def plan_of(experiment: Experiment) -> Plan:
     """Three widths, each twice the one before, with equal work at each."""
-    for smallest in SMALLEST:
+    own = experiment.network.width
+    for smallest in SMALLEST if own is None else (own,):
         widths = widths_near(experiment, smallest)
         share = BUDGET / len(widths)
         if FEWEST * work(experiment, widths[-1]) <= share:
@@ -77,6 +90,8 @@ def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:
     >>> widths_near(Experiment.from_dict(spec), 64)
     (130, 260, 520)
     """
+    if experiment.spec.kind == "power-law":
+        return (smallest, 2 * smallest, 4 * smallest)
     ratios = ratios_of(experiment)
     low = int(np.ceil(smallest / min(1.0, *ratios)))
     widest = max(_layers(experiment))
@@ -109,7 +124,8 @@ def _layers(experiment: Experiment) -> list[float]:
 def work(experiment: Experiment, width: int) -> float:
     """Of one network: its steps, and the correlations of its fields at all pairs of times."""
     size, depth, times = reference_size(experiment, width), experiment.depth, len(experiment.times)
-    layers = [r * size for r in _layers(experiment)]
+    power_law = experiment.spec.kind == "power-law"
+    layers = [r * (width if power_law else size) for r in _layers(experiment)]
     fixed = experiment.spec.kind == "fixed"
     samples = len(experiment.targets) * experiment.network.outputs if fixed else experiment.network.outputs
     features = min(len(experiment.targets), size) if fixed else size
@@ -117,12 +133,15 @@ def work(experiment: Experiment, width: int) -> float:
     fresh = 12 * entries if experiment.training.temperature else 0.0
     if not fixed and experiment.data is not None:
         batch = size * size * sum(ratios_of(experiment)[depth:])
+        if power_law:
+            batch = size * float(experiment.data.batch or 0) * width / (experiment.network.width or width)
         entries += batch
-        fresh += 11 * batch if experiment.data.batch_ratio else 0.0
+        fresh += 11 * batch if experiment.data.batch_ratio or experiment.data.batch else 0.0
     each = 1.6e5 * depth + (5e4 * depth * samples if fixed else 0.0) + fresh
     entries_kept = _kernel_entries(experiment) if _whole(experiment) else 0.0
     pairs = 0.1 * sum(layers) * times**2 * (samples**2 if entries_kept or not fixed else 1)
-    return 2e7 + times * (each + entries * (3 + 0.3 * samples)) + pairs + 40 * entries_kept
+    evaluations = times * (SUBSTEPS if experiment.training.rule == "flow" else 1)
+    return 2e7 + evaluations * (each + entries * (3 + 0.3 * samples)) + pairs + 40 * entries_kept
 
 
 def _whole(experiment: Experiment) -> bool:
@@ -145,26 +164,14 @@ def train(
     """
     if experiment.spec.kind == "fixed" and experiment.training.center:
         experiment = experiment.replace({"training.center": None})
-    streams = np.random.SeedSequence(experiment.solver.seed).spawn(len(plan.widths))
-    found, before = [], 0
-    for width, seeds, stream in zip(plan.widths, plan.seeds, streams, strict=True):
 
-        def step(done: int, _: int, before: int = before) -> None:
-            if progress is not None:
-                progress(before + done, plan.total)
-
-        found.append(
-            simulate_steps(
-                experiment,
-                width=width,
-                seeds=seeds,
-                rng=int(stream.generate_state(1)[0]),
-                kernels="full" if _whole(experiment) else "none",
-                progress=step,
-            )
+    def one(width: int, seeds: int, rng: int, step: Callable[[int, int], None]) -> xr.Dataset:
+        kernels: Literal["full", "none"] = "full" if _whole(experiment) else "none"
+        return simulate_steps(
+            scaled(experiment, width), width=width, seeds=seeds, rng=rng, kernels=kernels, progress=step
         )
-        before += seeds
-    return found
+
+    return trained(plan, experiment.solver.seed, one, progress)
 
 
 # -- what is compared ----------------------------------------------------------------------------------
@@ -185,11 +192,7 @@ def quantities(experiment: Experiment, theory: xr.Dataset, networks: Sequence[xr
     """Losses on the way; correlations of every layer at the end, with themselves and with the start."""
     places, last = compared_places(theory), theory.sizes["time"] - 1
     losses = {"train_loss": "train loss", "test_loss": "test loss"}
-    if (
-        experiment.data is not None
-        and experiment.spec.kind == "isotropic"
-        and not (experiment.data.sample_ratio)
-    ):
+    if experiment.data is not None and experiment.spec.kind != "fixed" and not experiment.data.sample_ratio:
         del losses["train_loss"]  # the same number as the test loss
     found = []
     for name, label in losses.items():
@@ -313,7 +316,13 @@ def _time(theory: xr.Dataset, place: int) -> str:
     return f"{float(theory.time[place]):.4g}"
 
 
-def describe(experiment: Experiment, plan: Plan, checks: Sequence[Check], theory: xr.Dataset) -> str:
+def describe(
+    experiment: Experiment,
+    plan: Plan,
+    checks: Sequence[Check],
+    theory: xr.Dataset,
+    networks: Sequence[xr.Dataset] = (),
+) -> str:
     """What the bounds mean, and what was not compared."""
     end = compared_places(theory)[-1]
     words = [
@@ -331,9 +340,11 @@ def describe(experiment: Experiment, plan: Plan, checks: Sequence[Check], theory
             "if the theory is right, the networks are too small. Near the edge of stability, where a few\n"
             "eigenvalues decide, they come to it more slowly than 1/N: try a smaller learning_rate."
         )
-    rounded = _rounding(experiment, plan)
+    rounded = 0.0 if experiment.spec.kind == "power-law" else _rounding(experiment, plan)
     if rounded > 1e-12:
         words.append(f"ratios of sizes are met to {rounded:.0e}.")
+    if experiment.network.width is not None:
+        words += at_its_width(theory, networks[0])
     if end < theory.sizes["time"] - 1:
         words.append(
             f"not compared: what is learned after t = {_time(theory, end)}, "

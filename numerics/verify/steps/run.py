@@ -1,4 +1,4 @@
-"""The whole way for any linear network in exact steps: derive, solve, check, simulate, compare, write."""
+"""The whole way for any linear network: derive, solve, check, simulate, compare, write."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ WIDE = (
     "networks: none. Layers without network.width_ratio are infinitely wide, which no network is;\n"
     "a large width_ratio brings networks to compare with."
 )
+MANY = "networks: none. They would have all {} modes; up to {} are trained."
 SERIES = "expansion: not checked; `dmft expand` does not serve this experiment."
 
 
@@ -33,28 +34,34 @@ def verify_steps(
     from numerics.solve import solve
     from numerics.theory import theory_of
     from numerics.verify.identities import derivation
-    from numerics.verify.steps import identities, networks
+    from numerics.verify.steps import flows, identities, networks
+    from numerics.verify.steps.own_width import less_their_theory
     from numerics.verify.steps.words import title
 
     began = clock.perf_counter()
     theory = theory_of(experiment)
     solution = solve(experiment, kernels="full" if _kernel_bytes(experiment) <= LARGEST_KERNEL else "trace")
+    graded = experiment.spec.kind == "power-law" and experiment.training.rule == "flow"
     checks = [
         *derivation(experiment),
         *identities.reading(experiment),
         *identities.middle(experiment),
         *identities.start(experiment, solution),
         *identities.causality(experiment, solution),
-        *identities.correlations(solution),
+        *identities.correlations(solution, experiment.solver.rtol if graded else 0.0),
+        *flows.settled(experiment, solution),
+        *flows.small_steps(experiment, solution),
     ]
     trained: list[xr.Dataset] = []
     compared: list[Check] = []
-    note = WIDE
-    if not is_wide(experiment):
+    modes = (experiment.data and experiment.data.modes) or 0
+    note = MANY.format(modes, networks.MODES) if modes > networks.MODES else WIDE
+    if not is_wide(experiment) and modes <= networks.MODES:
         plan = networks.plan_of(experiment)
         trained = networks.train(experiment, plan, progress)
+        trained = less_their_theory(experiment, solution, trained)
         compared = networks.against_networks(experiment, solution, trained)
-        note = networks.describe(experiment, plan, compared, solution)
+        note = networks.describe(experiment, plan, compared, solution, trained)
     report = Report(
         title(experiment),
         (*checks, *compared),

@@ -15,7 +15,8 @@ def title(experiment: Experiment) -> str:
     deep linear network: L = 2 hidden layers, gamma0 = 1, infinitely wide
     isotropic data: P/D = 2, noise 0.1; 5 steps of gradient descent at rate 0.1
     """
-    data = "; ".join([_data(experiment), _training(experiment)])
+    apart = "\n" if experiment.spec.kind == "power-law" else "; "
+    data = apart.join([_data(experiment), _training(experiment)])
     return f"deep linear network: {', '.join(_network(experiment))}\n{data}"
 
 
@@ -30,6 +31,8 @@ def _network(experiment: Experiment) -> list[str]:
     if experiment.spec.kind == "isotropic":
         wide = network.width_ratio is None
         words += ["infinitely wide"] if wide else [f"N/D = {_list(network.width_ratio)}"]
+    if experiment.spec.kind == "power-law":
+        words += ["infinitely wide"] if network.width is None else [f"N = {network.width}"]
     return words + (["NTK scaling"] if network.parametrization == "ntk" else [])
 
 
@@ -37,17 +40,24 @@ def _data(experiment: Experiment) -> str:
     data = experiment.data
     if experiment.spec.kind == "fixed" or data is None:
         return f"P = {len(experiment.targets)} samples"
+    noise = f", noise {data.noise:g}" if data.noise else ""
+    if experiment.spec.kind == "power-law":
+        size = "the population" if data.batch is None else f"batches of {data.batch}"
+        law = f"{data.modes} modes, capacity {data.capacity:g}, source {data.source:g}"
+        return f"power-law data: {law}; {size}{noise}"
     size = "the population"
     if data.sample_ratio is not None:
         size = f"P/D = {data.sample_ratio:g}"
     if data.batch_ratio is not None:
         size = f"new batches, B/D = {data.batch_ratio:g}"
-    return f"isotropic data: {size}" + (f", noise {data.noise:g}" if data.noise else "")
+    return f"isotropic data: {size}{noise}"
 
 
 def _training(experiment: Experiment) -> str:
     training = experiment.training
-    words = [f"{training.steps} steps of gradient descent at rate {training.learning_rate:g}"]
+    words = [f"{training.steps} steps of gradient descent at rate {training.learning_rate or 0:g}"]
+    if training.rule == "flow":
+        words = [f"gradient flow up to time {training.time:g}"]
     words += [f"decay {training.weight_decay:g}"] if training.weight_decay else []
     words += [f"momentum {training.momentum:g}"] if training.momentum else []
     words += [f"temperature {training.temperature:g}"] if training.temperature else []

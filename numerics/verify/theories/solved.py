@@ -14,6 +14,7 @@ from derive.meanfield import Theory
 from derive.program.expressions import s, t
 from numerics.compile.lower import NotLinear, lower
 from numerics.compile.table import Node
+from numerics.modes import Spectrum
 from numerics.solve.direct import Evaluated, evaluate
 from numerics.solve.march import March, march
 from numerics.solve.plan import NotCausal
@@ -32,18 +33,19 @@ def solved(
     data: Mapping[str, Any] | None = None,
     samples: int,
     seed: int,
+    units: Spectrum | None = None,
 ) -> Evaluated:
     """Order parameters and scalars at times 0..steps-1, by name and layer; ``method`` says how.
 
     ``march`` is the solver that experiments use; ``direct`` is exact too, and takes what the march does not
     (a loss that is a function of the prediction, correlations of two fields of which only one order is
-    known); ``particles`` takes whatever is not linear.  Raises what
-    :func:`~numerics.solve.direct.evaluate` and :func:`~numerics.solve.march.march` raise.
+    known); ``particles`` takes whatever is not linear.  ``units`` are those that attributes tell apart.
+    Raises what :func:`~numerics.solve.direct.evaluate` and :func:`~numerics.solve.march.march` raise.
     """
     given = data or {}
     if not any(callable(x) for x in given.values()):
         try:
-            return _marched(_at_its_depth(theory), steps, values, given)
+            return _marched(_at_its_depth(theory), steps, values, given, units)
         except (NotLinear, NotCausal):
             pass
     found = evaluate(theory, steps=steps, values=values, data=data, samples=samples, seed=seed)
@@ -57,12 +59,19 @@ def _at_its_depth(theory: Theory) -> Theory:
     return theory.at_depth(int(depth)) if isinstance(depth, int | Integer) else theory
 
 
-def _marched(theory: Theory, steps: int, values: Mapping[Any, Any], data: Mapping[str, Any]) -> Evaluated:
+def _marched(
+    theory: Theory,
+    steps: int,
+    values: Mapping[Any, Any],
+    data: Mapping[str, Any],
+    units: Spectrum | None,
+) -> Evaluated:
     table = lower(theory)
     named = {str(k): v for k, v in values.items()}
     constants = {x: float(named[str(x)]) for x in _symbols(theory) if str(x) in named}
     arrays = {k: np.asarray(v, dtype=float) for k, v in data.items()}
-    result = march(table, steps=steps, constants=constants, data=arrays, wanted=tuple(table.tensors))
+    wanted = tuple(table.tensors)
+    result = march(table, steps=steps, constants=constants, data=arrays, wanted=wanted, units=units)
     found: dict[tuple[str, tuple[int, ...]], Array] = {}
     for q in theory.order_parameters:
         layer = next((int(x) for x in q.symbol.args[:1] if x.is_Integer), None)

@@ -23,9 +23,10 @@ from numerics.experiment import Experiment
 from numerics.results import load
 from numerics.solve import solve
 from numerics.solve.exact import _lowered
+from numerics.solve.memory import memory_tables
 from numerics.verify import Report, verify
 from numerics.verify.report import Check
-from numerics.verify.steps import identities, networks
+from numerics.verify.steps import flows, identities, networks
 from numerics.verify.steps import run as running
 
 KERNEL = np.array([[1.0, 0.3, -0.2], [0.3, 1.2, 0.1], [-0.2, 0.1, 0.8]])
@@ -56,9 +57,10 @@ def isotropic(network: Any = None, data: Any = None, training: Any = None) -> Ex
 
 
 def fixed(network: Any = None, training: Any = None, targets: Any = TARGETS) -> Experiment:
+    steps = {} if training and "rule" in training else {"learning_rate": 0.1, "steps": 6}
     tables = {
         "network": {"depth": 2, "gamma0": 0.8, **(network or {})},
-        "training": {"learning_rate": 0.1, "steps": 6, **(training or {})},
+        "training": {**steps, **(training or {})},
     }
     return Experiment.from_dict(tables, kernel=KERNEL, targets=targets)
 
@@ -80,6 +82,31 @@ EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
         {"relative_widths": [1.0, 0.5], "init_variance": [1.0, 2.0, 0.5]}, {"center": True}
     ),
 }
+
+
+def power_law(network: Any = None, data: Any = None, training: Any = None, rtol: float = 1e-4) -> Experiment:
+    modes = {"kind": "power-law", "capacity": 1.5, "source": 0.6, "modes": 60}
+    return Experiment.from_dict(
+        {
+            "network": {"depth": 2, "gamma0": 0.8, **(network or {})},
+            "data": {**modes, **(data or {})},
+            "training": training or {"learning_rate": 0.1, "steps": 6},
+            "solver": {"rtol": rtol},
+        }
+    )
+
+
+FLOW_KEYS: dict[str, object] = {
+    **{f"training.{k}": v for k, v in (("rule", "flow"), ("time", 2.0), ("points", 5))},
+    **{"training.steps": None, "training.learning_rate": None, "solver.rtol": 1e-4},
+}
+FLOW = {"rule": "flow", "time": 2.0, "points": 5}
+EXPERIMENTS |= {
+    "flow with decay": lambda: fixed(training={**FLOW, "weight_decay": 0.2}).replace({"solver.rtol": 1e-4}),
+    "power law, batches": lambda: power_law(
+        {"width": 24}, {"batch": 32, "noise": 0.1}, {"rule": "sgd", "learning_rate": 0.1, "steps": 6}
+    ),
+}
 SLOW: dict[str, Callable[[], Experiment]] = {
     "full batch, noise": lambda: isotropic(data={"sample_ratio": 2.0, "noise": 0.3}),
     "biases and outputs": lambda: fixed({"outputs": 2, "bias": True}, targets=TWO),
@@ -90,6 +117,11 @@ SLOW: dict[str, Callable[[], Experiment]] = {
     "everything": lambda: fixed(
         {"depth": 3, "outputs": 2, "branch": 0.4, "bias": True}, {"weight_decay": 0.1}, TWO
     ),
+    "power law, population": lambda: power_law(),
+    "power law, flow": lambda: power_law({"depth": 1}, training={**FLOW, "time": 20.0, "grid": "log"}),
+    "power law, flow with momentum": lambda: power_law({"depth": 1}, training={**FLOW, "momentum": 0.4}),
+    "flow on isotropic data": lambda: isotropic().replace(FLOW_KEYS),
+    "flow with noise": lambda: fixed(training={**FLOW, "temperature": 0.1}).replace({"solver.rtol": 1e-3}),
     "branches and momentum": lambda: fixed({"branch": 0.5}, {"momentum": 0.5, "loss": "sum"}),
 }
 ALL = [*EXPERIMENTS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
@@ -235,6 +267,32 @@ def changed(x: xr.DataArray, at: tuple[int, ...], by: float) -> xr.DataArray:
     values = x.to_numpy().copy()
     values[at] += by
     return x.copy(data=values)
+
+
+def test_a_flow_that_forgets_too_little_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    e = fixed(training={**FLOW, "weight_decay": 0.2}).replace({"solver.rtol": 1e-4})
+    assert not failed(flows.small_steps(e, solve(e)))
+    right = memory_tables
+
+    def wrong(*given: Any) -> Any:
+        tables = right(*given)
+        return tables | {"m": tables["m"] ** 0.9}
+
+    monkeypatch.setattr("numerics.solve.exact.memory_tables", wrong)
+    assert failed(flows.small_steps(e, solve(e)))
+
+
+def test_a_flow_that_has_not_settled_is_found() -> None:
+    e = fixed({"bias": True}, training=FLOW).replace({"solver.rtol": 1e-4})
+    solution = solve(e)
+    assert not failed(flows.settled(e, solution))
+    assert failed(flows.settled(e, solution.assign_attrs(error_estimate=2e-4)))
+
+
+def test_more_modes_than_networks_have_are_said() -> None:
+    report = verify(power_law(data={"modes": 5000}))
+    assert report.passed, report.table()
+    assert "networks: none. They would have all 5000 modes" in report.table()
 
 
 def test_correlations_that_are_none_are_found(solution: xr.Dataset) -> None:
