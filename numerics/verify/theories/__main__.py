@@ -1,4 +1,7 @@
-"""``python -m numerics.verify.theories``: the table of all programs, theory against networks, in Markdown."""
+"""``python -m numerics.verify.theories``: all programs, and all solved experiments, against networks.
+
+Two tables in Markdown.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import sys
 
 from numerics.verify.theories.cases import CASES, Case
 from numerics.verify.theories.compare import Comparison
+from numerics.verify.theories.experiments import EXPERIMENTS, Solved, compare_experiment
 
 
 def main() -> int:
-    """Print the table; 1 if a theory and its networks disagree."""
+    """Print the tables; 1 if a theory and its networks disagree."""
     print("| program | from | solved by | numbers | worst | bound | |")
     print("| --- | --- | --- | ---: | ---: | ---: | --- |")
     failed = False
@@ -17,7 +21,22 @@ def main() -> int:
         found = case.run()
         failed |= not found.agrees
         print(line(case, found), flush=True)
+    print("\n| experiment | from | numbers | worst | bound | |")
+    print("| --- | --- | ---: | ---: | ---: | --- |")
+    for name in EXPERIMENTS:
+        solved = compare_experiment(name)
+        failed |= not solved.agrees
+        print(solved_line(solved), flush=True)
     return int(failed)
+
+
+def solved_line(found: Solved) -> str:
+    """One row of the second table."""
+    verdict = "agree" if found.agrees else "**disagree**"
+    return (
+        f"| {found.name} | {found.source} | {found.entries} | {found.worst:.1f} ({found.place}) "
+        f"| {found.bound:.1f} | {verdict} |"
+    )
 
 
 def line(case: Case, found: Comparison) -> str:
