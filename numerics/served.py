@@ -47,7 +47,16 @@ PLAIN: dict[str, tuple[object, ...]] = {
 }
 """The values of a plain network, for each key that has others."""
 
+FIRST_STEP: dict[str, tuple[object, ...]] = {
+    "data.kind": ("isotropic",),
+    "network.outputs": (1,),
+    "training.rule": ("gd", "sgd"),
+}
+"""The values of which the first step has a closed form."""
+
 SERVED = {
+    ("dmft limits early-time", False): FIRST_STEP,
+    ("dmft limits early-time", True): FIRST_STEP,
     ("dmft solve", False): STEPS,
     ("dmft solve", True): FLOWS,
     ("dmft simulate", False): STEPS,
