@@ -13,6 +13,7 @@ import typer
 from numerics.commands.derive import derive
 from numerics.commands.expand import expand
 from numerics.commands.ledger import ledger
+from numerics.commands.limits import limits
 from numerics.commands.simulate import simulate
 from numerics.commands.solve import solve
 from numerics.commands.verify import verify
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 for command in (derive, solve, simulate, expand, verify, ledger):
     app.command()(command)
+app.add_typer(limits, name="limits")
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -41,6 +41,15 @@ VARIABLES: Mapping[str, Variable] = {
         "training loss: mean over samples of Delta(t)^2, summed over outputs (of a fresh batch, online)",
     ),
     "test_loss": Variable(("time",), "test loss: <v(t)^2> + noise^2"),
+    **{
+        f"test_loss_{name}": Variable(("time",), f"part of the test loss that comes from {words}")
+        for name, words in (
+            ("bias", "the target: what is not learnt yet, in the mean over networks and data"),
+            ("width", "the initial weights: limited width"),
+            ("data", "the samples drawn: limited data"),
+            ("noise", "the noise of the labels: its square, and what has been fitted of it"),
+        )
+    },
     "error": Variable(
         ("time", "sample"), "error Delta_mu(t) = y_mu - f_mu(t)", ("time", "sample", "channel")
     ),

@@ -33,8 +33,20 @@ PLAIN: dict[str, tuple[object, ...]] = {
 }
 """The values of a plain network, for each key that has others."""
 
-LINEAR = ("dmft solve", "dmft simulate", "dmft verify")
-"""The commands that serve every linear network, not plain ones alone."""
+FIRST_STEP: dict[str, tuple[object, ...]] = {
+    "data.kind": ("isotropic",),
+    "network.outputs": (1,),
+    "training.rule": ("gd", "sgd"),
+}
+"""The values of which the first step has a closed form."""
+
+SERVED: dict[str, dict[str, tuple[object, ...]]] = {
+    "dmft limits early-time": FIRST_STEP,
+    "dmft solve": {},
+    "dmft simulate": {},
+    "dmft verify": {},
+}
+"""The values of keys that a command serves, where these are not all; other commands serve plain networks."""
 
 NEEDED = {
     "gd": ("learning_rate", "steps"),
@@ -53,7 +65,7 @@ def require_served(experiment: Experiment, command: str) -> None:
     Traceback (most recent call last):
     numerics.errors.SpecError: network.bias = true: is not served by `dmft expand` yet (accepted: false; ...)
     """
-    for key, value, accepted in _unserved(experiment.spec, {} if command in LINEAR else PLAIN):
+    for key, value, accepted in _unserved(experiment.spec, SERVED.get(command, PLAIN)):
         raise SpecError(
             key, value, f"is not served by `{command}` yet", f"{accepted}; `dmft derive` derives it as it is"
         )

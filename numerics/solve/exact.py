@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from sympy import S
 
 from derive.meanfield import Theory
+from derive.meanfield.reductions.data import LossDecomposition, loss_decomposition
+from derive.meanfield.reductions.data.loss import NOISE
 from derive.program import gamma0
 from numerics.compile.lower import lower
 from numerics.compile.table import Node, Request, Table
@@ -27,6 +29,7 @@ from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
 from numerics.solve.memory import memory_tables
 from numerics.solve.observables import evaluate
+from numerics.solve.parts import NAMES, loss_parts
 from numerics.solve.settle import settle
 
 Array = NDArray[np.float64]
@@ -40,7 +43,8 @@ RANDOM = ("C_v", "C_Delta", "C_h0", "C_h", "C_g", "R_hr", "R_gu", "R_Delta", "R_
 def solve_steps(
     experiment: Experiment, kernels: str = "full", progress: Progress | None = None
 ) -> dict[str, Array]:
-    """The contract's variables, by name; ``kernels`` is ``full``, ``trace`` or ``none`` of fixed samples.
+    """The contract's variables, by name; ``kernels`` is ``full``, ``trace`` or ``none`` of fixed samples; on
+    isotropic data ``none`` leaves out the parts of the loss.
 
     Raises :class:`~numerics.errors.Diverged` with the step.
     """
@@ -65,7 +69,7 @@ def solve_flow(
         return _equal(_two_times(run, ("C_v", None)))[grid.outputs], run
 
     grid, run, notes = settle(experiment.times, experiment.solver.rtol, attempt)
-    return _values(experiment, run, kernels, grid.outputs), notes
+    return _values(experiment, run, kernels, grid), notes
 
 
 def _run(
@@ -88,10 +92,14 @@ def _run(
     )
 
 
-def _values(experiment: Experiment, run: March, kernels: str, at: Outputs | None) -> dict[str, Array]:
+def _values(experiment: Experiment, run: March, kernels: str, grid: Grid | None) -> dict[str, Array]:
+    at = None if grid is None else grid.outputs
     if experiment.spec.kind == "fixed":
         return _of_samples(experiment, run, kernels, at)
-    return _of_random_data(experiment, run, at)
+    values = _of_random_data(experiment, run, at)
+    if kernels != "none" and experiment.spec.kind == "isotropic":
+        values |= _parts(experiment, run, grid)
+    return values
 
 
 @lru_cache(maxsize=64)
@@ -128,6 +136,28 @@ def _of_random_data(experiment: Experiment, result: March, at: Outputs | None) -
         "train_loss": _equal(values["C_Delta"]) if "C_Delta" in values else test,
         "test_loss": test,
     } | values
+
+
+def _parts(experiment: Experiment, result: March, grid: Grid | None) -> dict[str, Array]:
+    """The test loss by what causes it; label noise counts with its own square, which nothing can fit."""
+
+    def read(n: Node) -> Array:
+        return grid.weights[:, None, :, None] if grid is not None and n[0] == "w" else result.tensor(n)
+
+    outputs = experiment.network.outputs
+    split = _split(structure(experiment).text)
+    found = loss_parts(split, read, numbers_of(experiment), result.steps, outputs)
+    noise = experiment.spec.data.noise if experiment.spec.data is not None else None
+    if noise:
+        found[NOISE] = found.get(NOISE, np.zeros(result.steps)) + outputs * noise**2
+    return {NAMES[k]: x if grid is None else x[grid.outputs] for k, x in found.items()}
+
+
+@lru_cache(maxsize=64)
+def _split(text: str) -> LossDecomposition:
+    """Of the theory of a structure."""
+    theory, _ = _lowered(text)
+    return loss_decomposition(theory)
 
 
 def _with_last(table: Table, depth: int) -> Table:

@@ -53,7 +53,8 @@ def solve(
     more than second order).  ``kernels``, of fixed samples: ``full`` keeps Phi, A, B and the tangent kernel
     for all pairs of samples, ``trace`` the sample traces of Phi and the tangent kernel, ``none`` neither;
     ``auto`` is the most of these that is small (ROOM, ROOM_TRACE), and the attribute ``kernels`` of the
-    result says which.  On isotropic data every correlation and response of the theory is kept.  Raises
+    result says which.  On isotropic data every correlation and response of the theory is kept, and, unless
+    ``kernels`` is ``none``, the parts of the test loss.  Raises
     :class:`~numerics.errors.SpecError` when ``full`` fits in no memory and for what is not served,
     :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged` when a flow
     needs more than MAX_NODES nodes.
@@ -62,7 +63,7 @@ def solve(
     started = clock.perf_counter()
     notes: dict[str, Any] = {}
     if experiment.spec.kind != "fixed":
-        kernels = "none"  # there are no samples
+        kernels = "none" if kernels == "none" else "full"
         _refuse_too_many_modes(experiment)
     else:
         kernels = _fitting(experiment) if kernels == "auto" else kernels

@@ -1,4 +1,4 @@
-"""Appendix D: online descent, (96)-(102)."""
+"""Appendix D: online descent, (96)-(105) and the caption of figure 9."""
 
 from __future__ import annotations
 
@@ -125,5 +125,77 @@ ENTRIES: tuple[Entry, ...] = (
         verdict="agrees",
         why="The theory's correlations.",
         evidence=shown_by("isotropic:fresh_batches"),
+    ),
+    Entry(
+        source="linear2025",
+        number="103",
+        title="early responses and gradient correlations, online",
+        printed=(
+            r"R_{gu}^{1}(t,t') \approx \eta \gamma_{0} L\Theta(t-t') \\ G^{1}(t+1,t+1) - G^{1}(t,t) \approx "
+            r"[G^{2}(t+1,t+1) - G^{2}(t,t)] + 4\eta^{2} L^{2} \gamma_{0}^{2} C_{h}^{0}(t,t) \\ \approx "
+            r"\eta^{2} C_{h}^{0}(t,t) \sum_{k=1}^{L} k^{2} = \frac{\eta^{2} \gamma_{0}^{2} "
+            r"L(L+1)(2L+1)}{6} C_{h}^{0}(t,t)"
+        ),
+        claim=online.f103,
+        derived="first step of the online theory, centred: R_gu(1), C_g",
+        verdict="misprint",
+        why=(
+            "The response and the last form are what the first step gives. The second line has no factor 4, "
+            "as its own sum of squares shows, and the third has gamma0^2 in front of the sum."
+        ),
+        evidence=shown_by("first_step:gradients"),
+    ),
+    Entry(
+        source="linear2025",
+        number="104",
+        title="growth of the loss in an early step, online",
+        printed=(
+            r"C_v(t+1) \approx \left[(1 - L\eta)^2 + \frac{\eta^2 L^2}{\alpha_B} + \frac{\eta^2 "
+            r"L(L+1)(2L+1)}{6\nu} + \frac{\eta^2 L(L+1)(2L+1)}{6\nu \alpha_B} \right] C_v(t)"
+        ),
+        claim=online.f104,
+        derived="first step of the online theory, centred: C_v(1)/C_v(0)",
+        verdict="wrong",
+        why=(
+            "In the first two terms L should be L + 1: there are L + 1 layers of weights, and the update of "
+            "W^0, the term eta C_g^1 of (69), is left out. The terms with nu are right, for the centred "
+            "function without label noise."
+        ),
+        evidence=shown_by("first_step:growth"),
+    ),
+    Entry(
+        source="linear2025",
+        number="105",
+        title="rate above which the loss first rises, online",
+        printed=(
+            r"\eta L > \frac{2}{1 + \frac{1}{\alpha_B} + \frac{(L+1)(2L+1)}{6L\nu} + "
+            r"\frac{(L+1)(2L+1)}{6L\alpha_B\nu}}"
+        ),
+        claim=online.f105,
+        derived="first step of the online theory, centred: critical learning rate",
+        verdict="wrong",
+        why=(
+            "It follows from (104) as printed. Derived: eta > 12 alpha_B nu/((alpha_B + 1) (2 L^2 + L + "
+            "6 (L + 1) nu)). The printed rate is too large for nu > (2 L + 1)/6 and too small below."
+        ),
+        evidence=shown_by("first_step:critical_rate"),
+    ),
+    Entry(
+        source="linear2025",
+        number="105 text",
+        title="growth of the loss in the caption of figure 9",
+        printed=(
+            r"\mathcal{L}(t) \approx \left[(1 - \eta L)^2 + \eta^2 L^2 \left(\alpha_B^{-1} + \nu^{-1} + "
+            r"2\alpha_B^{-1} \nu^{-1} \right) \right]^t"
+        ),
+        claim=online.f105_text,
+        derived="first step of the online theory, centred: C_v(1)/C_v(0)",
+        verdict="wrong",
+        why=(
+            "It contradicts (104) at every L, and both are wrong. Besides L for L + 1, its terms with nu "
+            "should be those of (104): L (L + 1) (2 L + 1)/6 in place of L^2, and no 2. One factor for every "
+            "step is an approximation for small rates."
+        ),
+        evidence=shown_by("first_step:growth"),
     ),
 )

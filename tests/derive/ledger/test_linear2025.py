@@ -25,7 +25,7 @@ from derive.program.training import TrainedMatrix
 
 SOURCE = "linear2025"
 DEPTH, NOW = 3, 3
-MISSING = {*range(103, 106), *range(112, 117)}
+MISSING = set(range(112, 117))
 NUMBERS = [str(n) for n in range(1, 126) if n not in MISSING]
 MINE = [e for e in entries(SOURCE) if e.number != "Table 1"]
 N_c = Symbol("N_c", integer=True, positive=True)

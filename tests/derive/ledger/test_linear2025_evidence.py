@@ -6,6 +6,7 @@ from sympy import Function, Rational, Sum, sympify
 from derive.ledger import find
 from derive.program import ell, gamma0, s, t
 from numerics.verify.evidence import (
+    first_step,
     isotropic,
     isotropic_action,
     isotropic_average,
@@ -142,3 +143,20 @@ def test_with_the_layers_after_111_repaired(monkeypatch: pytest.MonkeyPatch) -> 
     found = structured.modes()
     assert not found.passed
     assert "h^l after (111)" in found.summary
+
+
+def test_with_the_growth_of_104_and_the_rate_of_105_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_step, "SIZES", {50: 100, 100: 50})
+    derived = first_step.closed_form()
+    repaired(monkeypatch, first_step, "104", growth=derived.growth_factor)
+    assert "networks minus (104)" in first_step.growth().summary.split("): ")[0]
+    repaired(monkeypatch, first_step, "105", rate=derived.critical_learning_rate)
+    assert not first_step.critical_rate().passed
+    first_step.networks.cache_clear()
+
+
+def test_with_the_gain_of_103_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = sympify(find("linear2025", "103").build()["gain of one layer"])
+    repaired(monkeypatch, first_step, "103", **{"gain of one layer": printed / 4})
+    assert "gain of one layer" in first_step.gradients().summary
+    assert not first_step.gradients().passed

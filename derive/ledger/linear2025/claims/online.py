@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from sympy import Basic, KroneckerDelta
+from sympy import Basic, Integer, KroneckerDelta
 
 from derive.ledger.linear2025.claims import full_batch
 from derive.ledger.linear2025.claims.notation import (
     C_Delta,
+    C_h0,
     C_v,
     Delta,
+    L,
     alpha_B,
     eps,
+    eta,
+    gamma0,
+    nu,
     s,
     sigma,
     t,
@@ -52,4 +57,34 @@ def f101() -> dict[str, Basic]:
     return {x: found[x] for x in ("R_vu", "R_h0r0", "R_hr", "R_gu")}
 
 
-__all__ = ["Delta", "f97", "f98", "f98_text", "f100", "f101"]
+def f103() -> dict[str, Basic]:
+    """The response at later times, and what C_g^1 gains in a step: beyond C_g^2, and in all (two forms)."""
+    squares = L * (L + 1) * (2 * L + 1) / 6
+    return {
+        "R_gu": eta * gamma0 * L,
+        "gain of one layer": 4 * eta**2 * L**2 * gamma0**2 * C_h0(t, t),
+        "gain": eta**2 * C_h0(t, t) * squares,
+        "gain in the end": eta**2 * gamma0**2 * squares * C_h0(t, t),
+    }
+
+
+def f104() -> dict[str, Basic]:
+    """The factor of the loss in a step."""
+    squares = L * (L + 1) * (2 * L + 1) / 6
+    by_width = eta**2 * squares / nu + eta**2 * squares / (nu * alpha_B)
+    return {"growth": (1 - L * eta) ** 2 + eta**2 * L**2 / alpha_B + by_width}
+
+
+def f105() -> dict[str, Basic]:
+    """The rate above which the loss rises."""
+    per_width = (L + 1) * (2 * L + 1) / (6 * L)
+    return {"rate": 2 / (1 + 1 / alpha_B + per_width / nu + per_width / (alpha_B * nu)) / L}
+
+
+def f105_text() -> dict[str, Basic]:
+    """The factor in the caption of figure 9."""
+    noise = 1 / alpha_B + 1 / nu + Integer(2) / (alpha_B * nu)
+    return {"growth": (1 - eta * L) ** 2 + eta**2 * L**2 * noise}
+
+
+__all__ = ["Delta", "f97", "f98", "f98_text", "f100", "f101", "f103", "f104", "f105", "f105_text"]

@@ -1,0 +1,97 @@
+"""The first step of an experiment on isotropic data: growth of the loss, and the rate above which it rises.
+
+The closed form is derived; numbers are put in exactly, so rounding comes last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sympy import Expr, Rational, nsimplify, sympify
+
+from derive.limits import FirstStep, first_step, smallest_rate
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.program import eta
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.numbers import numbers_of, theory_at_depth
+from numerics.theory import theory_of
+
+
+@dataclass(frozen=True)
+class EarlyTime:
+    """``growth_factor`` is ``C_v(1)/C_v(0)``, a number; ``formula`` the same in symbols.
+
+    ``critical_learning_rate`` is the smallest rate at which the first step leaves the loss where it is;
+    ``critical_formula`` the same in symbols, if it is a rational function.  Numbers are None if the depth is
+    a symbol, or if there is no such rate.
+    """
+
+    formula: Expr
+    critical_formula: Expr | None
+    growth_factor: float | None
+    critical_learning_rate: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        critical = None if self.critical_formula is None else str(self.critical_formula)
+        return {
+            "growth_factor": self.growth_factor,
+            "critical_learning_rate": self.critical_learning_rate,
+            "formula": str(self.formula),
+            "critical_formula": critical,
+        }
+
+
+def early_time(experiment: Experiment) -> EarlyTime:
+    """The first step of ``experiment``, which `dmft limits early-time` must serve.
+
+    The formula is one for every depth ``L`` where the function is centred and the layers are of one width; it
+    is that of the file's depth otherwise, and one for every depth again if that is ``"L"``.
+
+    >>> from numerics.experiment import Experiment
+    >>> found = early_time(Experiment.from_dict({
+    ...     "network": {"depth": 2, "width_ratio": 2.0}, "data": {"kind": "isotropic", "batch_ratio": 1.0},
+    ...     "training": {"rule": "sgd", "learning_rate": 0.1, "center": True}}))
+    >>> print(found.growth_factor, found.critical_learning_rate, found.critical_formula)
+    0.63 0.2608695652173913 12*alpha_B*nu/((alpha_B + 1)*(2*L**2 + 6*L*nu + L + 6*nu))
+    """
+    theory = None if experiment.symbolic else theory_at_depth(experiment)
+    step = _every_depth(experiment) if theory is None or _alike(experiment) else first_step(theory)
+    formula, critical = step.explicit(step.growth_factor), _critical(step)
+    if theory is None:
+        return EarlyTime(formula, critical, None, None)
+    numbers = {k: Rational(str(v)) for k, v in numbers_of(experiment).items()}
+    if eta not in numbers:
+        raise SpecError("training.learning_rate", None, "is missing; growth needs it", "a positive number")
+
+    def exact(e: Expr) -> Expr:
+        return nsimplify(sympify(e).subs({k: v for k, v in numbers.items() if k != eta}), rational=True)
+
+    growth = first_step(theory.map(exact)).growth_factor
+    return EarlyTime(formula, critical, float(growth.subs(eta, numbers[eta])), smallest_rate(growth, eta))
+
+
+def _alike(experiment: Experiment) -> bool:
+    """Do all depths have one formula that is short?"""
+    network = experiment.network
+    plain = not (network.branch or isinstance(network.width_ratio, list))
+    return experiment.spec.centered and plain and not experiment.training.weight_decay
+
+
+def _every_depth(experiment: Experiment) -> FirstStep:
+    try:
+        return first_step(theory_of(experiment.replace({"network.depth": "L"})))
+    except NotApplicable as reason:
+        raise SpecError("network.depth", "L", f"has no closed form: {reason}", "a number") from None
+
+
+def _critical(step: FirstStep) -> Expr | None:
+    try:
+        return step.critical_learning_rate
+    except NotApplicable:
+        return None
+
+
+__all__ = ["EarlyTime", "early_time"]

@@ -1,0 +1,145 @@
+"""`dmft limits early-time`: numbers and formulas of the first step, and what it refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sympy import Symbol, sympify
+
+from numerics.cli import run
+from numerics.early_time import early_time
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.solve import solve
+from numerics.sweep import largest_rate
+
+ONLINE = """
+[network]
+depth = 3
+width_ratio = 0.5
+[data]
+kind = "isotropic"
+batch_ratio = 0.75
+noise = 0.2
+[training]
+rule = "sgd"
+learning_rate = 0.1
+steps = 1
+center = true
+"""
+
+
+def tables(network: dict[str, Any], data: dict[str, Any], **training: Any) -> dict[str, Any]:
+    return {
+        "network": {"depth": 3, "gamma0": 0.8, **network},
+        "data": {"kind": "isotropic", **data},
+        "training": {"learning_rate": 0.23, "steps": 1, **training},
+    }
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        tables({"width_ratio": 0.5}, {"sample_ratio": 0.7, "noise": 0.3}),
+        tables({"width_ratio": 0.5}, {"batch_ratio": 0.7}, rule="sgd", center=True),
+        tables({"width_ratio": [0.5, 2.0, 1.2]}, {"batch_ratio": 0.7}, rule="sgd"),
+        tables({"width_ratio": 0.5, "parametrization": "ntk"}, {}, center=True),
+        tables({"width_ratio": 0.5, "branch": 0.6}, {"sample_ratio": 0.7}, center=True),
+        tables({}, {"sample_ratio": 0.7}),
+        tables({"width_ratio": 0.5}, {"sample_ratio": 0.7}, weight_decay=0.3),
+        tables({"width_ratio": 0.5}, {"sample_ratio": 0.7}, momentum=0.3),
+        tables({"width_ratio": 0.5}, {"sample_ratio": 0.7}, temperature=0.3),
+    ],
+)
+def test_the_growth_is_that_of_the_march(spec: dict[str, Any]) -> None:
+    experiment = Experiment.from_dict(spec)
+    solved = solve(experiment)
+    found = early_time(experiment)
+    assert found.growth_factor == pytest.approx(float(solved.C_v[1, 1] / solved.C_v[0, 0]), rel=1e-13)
+    assert found.critical_learning_rate is not None
+    there = solve(experiment.replace({"training.learning_rate": found.critical_learning_rate})).C_v
+    assert float(there[1, 1] / there[0, 0]) == pytest.approx(1, abs=1e-11)
+
+
+def test_below_the_critical_rate_the_loss_falls_and_above_it_rises() -> None:
+    experiment = Experiment.from_dict(tables({"width_ratio": 0.5}, {"batch_ratio": 0.7}, rule="sgd"))
+    critical = early_time(experiment).critical_learning_rate
+    assert critical is not None
+    found = largest_rate(experiment, rtol=1e-3, rise=False)
+    assert found.stable <= critical <= found.unstable
+    below = early_time(experiment.replace({"training.learning_rate": 0.5 * critical})).growth_factor
+    assert below is not None
+    assert below < 1
+
+
+def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "online.toml"
+    file.write_text(ONLINE)
+    assert run(["limits", "early-time", str(file), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    names = {x: Symbol(x) for x in ("L", "eta", "nu", "alpha_B", "sigma")}
+    numbers = {"L": 3, "eta": 0.1, "nu": 0.5, "alpha_B": 0.75, "sigma": 0.2}
+    growth = sympify(printed["formula"], locals=names)
+    assert {str(x) for x in growth.free_symbols} == set(names)
+    assert float(growth.subs(numbers)) == pytest.approx(printed["growth_factor"])
+    critical = sympify(printed["critical_formula"], locals=names)
+    assert float(critical.subs(numbers)) == pytest.approx(printed["critical_learning_rate"])
+
+
+def test_text_and_symbolic_depth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "online.toml"
+    file.write_text(ONLINE.replace("depth = 3", 'depth = "L"'))
+    assert run(["limits", "early-time", str(file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("C_v(1)/C_v(0) = ")
+    assert lines[1].startswith("critical learning rate: 12*alpha_B*nu/(")
+    assert run(["limits", "early-time", str(file), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["growth_factor"] is None
+    assert printed["critical_learning_rate"] is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            'kind = "isotropic"\nbatch_ratio = 0.75\nnoise = 0.2',
+            'kind = "fixed"',
+            ['data.kind = "fixed"', '"isotropic"'],
+        ),
+        ("depth = 3", "depth = 3\noutputs = 2", ["network.outputs = 2", "accepted: 1"]),
+        ("depth = 3", 'depth = 3\nactivation = "tanh"', ['network.activation = "tanh"', '"linear"']),
+        ("learning_rate = 0.1\n", "", ["training.learning_rate: is missing", "a positive number"]),
+        (
+            'rule = "sgd"\nlearning_rate = 0.1\nsteps = 1',
+            'rule = "flow"\ntime = 1.0',
+            ['training.rule = "flow"', '"gd" or "sgd"'],
+        ),
+        (
+            "depth = 3\nwidth_ratio = 0.5",
+            'depth = "L"\nwidth_ratio = 0.5\nbranch = 0.5',
+            ['network.depth = "L"', "a number"],
+        ),
+    ],
+)
+def test_refusals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, words: list[str]
+) -> None:
+    file = tmp_path / "online.toml"
+    text = ONLINE.replace(old, new)
+    if "flow" in new:
+        text = text.replace("batch_ratio = 0.75\nnoise = 0.2\n", "")
+    if "fixed" in new:
+        text = text.replace("width_ratio = 0.5\n", "").replace("center = true\n", "").replace("sgd", "gd")
+    file.write_text(text)
+    assert run(["limits", "early-time", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert all(x in said for x in words), said
+
+
+def test_a_number_is_needed_for_numbers() -> None:
+    spec = tables({"width_ratio": 0.5}, {})
+    del spec["training"]["learning_rate"]
+    with pytest.raises(SpecError, match="learning_rate"):
+        early_time(Experiment.from_dict(spec))
