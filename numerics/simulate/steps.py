@@ -23,7 +23,7 @@ from numerics.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of
 from numerics.results import VARIABLES, dataset
 from numerics.simulate.programs import Measured, simulate_program
 from numerics.simulate.programs.measure import Moments
-from numerics.theory import program_of
+from numerics.theory import Variant, program_of
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -40,13 +40,15 @@ def simulate_steps(
     seeds: int,
     rng: int | np.random.Generator | None = None,
     kernels: Literal["full", "none"] = "full",
+    variant: Variant | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> xr.Dataset:
     """Means over ``seeds`` networks and their standard errors (``*_stderr``), with the contract's variables.
 
     ``width`` is the number of neurons of the widest hidden layer.  ``rng`` is an entropy, a generator that
     draws one, or None; it is kept as ``seed``.  ``kernels = "none"`` leaves out Phi of fixed samples, which
-    may be large.  ``progress(done, seeds)`` counts networks.  Raises :class:`~numerics.errors.SpecError` for
+    may be large.  ``variant`` takes the experiment's program to another one, which is trained instead.
+    ``progress(done, seeds)`` counts networks.  Raises :class:`~numerics.errors.SpecError` for
     fewer than two seeds and for isotropic data without ``network.width_ratio``,
     :class:`~numerics.errors.Diverged` with the step.
     """
@@ -61,6 +63,7 @@ def simulate_steps(
         )
     entropy = _entropy(rng)
     program, size = program_of(experiment), reference_size(experiment, width)
+    program = program if variant is None else variant(program)
     values: dict[str, Any] = {str(k): v for k, v in numbers_of(experiment).items()}
     values |= {k: _by_layer(x) for k, x in layered_numbers(experiment.spec).items()}
     wanted = None

@@ -27,6 +27,7 @@ from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
 from numerics.solve.observables import evaluate
 from numerics.solve.settle import settle
+from numerics.theory import Variant
 
 Array = NDArray[np.float64]
 Outputs = NDArray[np.intp]
@@ -37,18 +38,25 @@ RANDOM = ("C_v", "C_Delta", "C_h0", "C_h", "C_g", "R_hr", "R_gu", "R_Delta", "R_
 
 
 def solve_steps(
-    experiment: Experiment, kernels: str = "full", progress: Progress | None = None
+    experiment: Experiment,
+    kernels: str = "full",
+    progress: Progress | None = None,
+    variant: Variant | None = None,
 ) -> dict[str, Array]:
     """The contract's variables, by name; ``kernels`` is ``full``, ``trace`` or ``none`` of fixed samples.
 
-    Raises :class:`~numerics.errors.Diverged` with the step.
+    With ``variant`` they are those of another program, made of the experiment's own.  Raises
+    :class:`~numerics.errors.Diverged` with the step.
     """
-    run = _run(experiment, kernels, len(experiment.times), None, progress)
-    return _values(experiment, run, kernels, None)
+    run = _run(experiment, variant, kernels, len(experiment.times), None, progress)
+    return _values(experiment, variant, run, kernels, None)
 
 
 def solve_flow(
-    experiment: Experiment, kernels: str = "full", progress: Progress | None = None
+    experiment: Experiment,
+    kernels: str = "full",
+    progress: Progress | None = None,
+    variant: Variant | None = None,
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """The contract's variables at the output times, without responses, and what to report of the accuracy.
 
@@ -57,19 +65,24 @@ def solve_flow(
     """
 
     def attempt(grid: Grid) -> tuple[Array, March]:
-        run = _run(experiment, kernels, len(grid.nodes), grid.weights, progress)
+        run = _run(experiment, variant, kernels, len(grid.nodes), grid.weights, progress)
         if experiment.spec.kind == "fixed":
             return run.scalars["Delta"][grid.outputs], run
         return _equal(_two_times(run, ("C_v", None)))[grid.outputs], run
 
     grid, run, notes = settle(experiment.times, experiment.solver.rtol, attempt)
-    return _values(experiment, run, kernels, grid.outputs), notes
+    return _values(experiment, variant, run, kernels, grid.outputs), notes
 
 
 def _run(
-    experiment: Experiment, kernels: str, steps: int, weights: Array | None, progress: Progress | None
+    experiment: Experiment,
+    variant: Variant | None,
+    kernels: str,
+    steps: int,
+    weights: Array | None,
+    progress: Progress | None,
 ) -> March:
-    _, table = _lowered(structure(experiment).text)
+    _, table = _lowered(structure(experiment).text, variant)
     fixed = experiment.spec.kind == "fixed"
     wanted = tuple(table.tensors) if not fixed or kernels != "none" else tuple(_named(table, "G"))
     if weights is not None:
@@ -86,17 +99,20 @@ def _run(
     )
 
 
-def _values(experiment: Experiment, run: March, kernels: str, at: Outputs | None) -> dict[str, Array]:
+def _values(
+    experiment: Experiment, variant: Variant | None, run: March, kernels: str, at: Outputs | None
+) -> dict[str, Array]:
     if experiment.spec.kind == "fixed":
-        return _of_samples(experiment, run, kernels, at)
+        theory, _ = _lowered(structure(experiment).text, variant)
+        return _of_samples(experiment, theory, run, kernels, at)
     return _of_random_data(experiment, run, at)
 
 
 @lru_cache(maxsize=64)
-def _lowered(text: str) -> tuple[Theory, Table]:
+def _lowered(text: str, variant: Variant | None) -> tuple[Theory, Table]:
     """The theory of a structure, and its rows with those of the ends."""
     experiment = Experiment.from_dict(tomllib.loads(text))
-    theory = theory_at_depth(experiment)
+    theory = theory_at_depth(experiment, variant)
     table = lower(theory)
     fixed = experiment.spec.kind == "fixed"
     return theory, _with_ends(table, experiment.depth) if fixed else _with_last(table, experiment.depth)
@@ -169,8 +185,9 @@ def _with_ends(table: Table, depth: int) -> Table:
     return replace(table, tensors={**more, **table.tensors})
 
 
-def _of_samples(experiment: Experiment, result: March, kernels: str, at: Outputs | None) -> dict[str, Array]:
-    theory, _ = _lowered(structure(experiment).text)
+def _of_samples(
+    experiment: Experiment, theory: Theory, result: March, kernels: str, at: Outputs | None
+) -> dict[str, Array]:
     error = result.scalars["Delta"] if at is None else result.scalars["Delta"][at]
     values = {"error": error, "train_loss": (error**2).reshape(len(error), error.shape[1], -1).sum(2).mean(1)}
     layers = range(1, experiment.depth + 1)
@@ -193,7 +210,9 @@ def _of_samples(experiment: Experiment, result: March, kernels: str, at: Outputs
         tensors: dict[Node, Array] = {**H, **G}
         constants = numbers_of(experiment)
         values["tangent_kernel"] = evaluate(theory.observables[0], tensors, arrays_of(experiment), constants)
-    return values if at is not None else values | _responses(result, layers, many)
+    if at is not None or not any(x.kind == "response" for x in theory.order_parameters):
+        return values  # no response enters, or they are densities
+    return values | _responses(result, layers, many)
 
 
 def _responses(result: March, layers: range, many: bool) -> dict[str, Array]:
