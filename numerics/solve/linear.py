@@ -76,7 +76,7 @@ def solve(
         kernels = _fitting(experiment) if kernels == "auto" else kernels
         _refuse_too_large(experiment, kernels)
     if experiment.spec.kind == "power-law" and experiment.training.rule == "flow":
-        values, notes = solve_graded(experiment, progress)
+        values, notes = solve_graded(experiment, progress, variant)
     elif not (is_plain(experiment.spec) and variant is None) and experiment.training.rule == "flow":
         values, notes = solve_flow(experiment, kernels, progress, variant)
     elif not (is_plain(experiment.spec) and variant is None):
