@@ -26,8 +26,10 @@ from numerics.spec import Spec
 Array = NDArray[np.float64]
 
 
-def theory_at_depth(experiment: Experiment) -> Theory:
+def theory_at_depth(experiment: Experiment, variant: theories.Variant | None = None) -> Theory:
     """What `dmft derive` shows, at the depth of the experiment; functions of the layer are numbers.
+
+    The theory is that of the experiment's program, or of the ``variant`` of it.
 
     A flow is as an integrator has it, with weights ``w(t, s)``.
 
@@ -37,7 +39,8 @@ def theory_at_depth(experiment: Experiment) -> Theory:
     4.0*H(1, mu, alpha, t, s)
     """
     flow = experiment.training.rule == "flow"
-    theory = (theories.discretised if flow else theories.theory_of)(experiment).at_depth(experiment.depth)
+    derive = theories.discretised if flow else theories.theory_of
+    theory = derive(experiment, variant).at_depth(experiment.depth)
     layered = layered_numbers(experiment.spec)
 
     def numbered(e: Expr) -> Expr:

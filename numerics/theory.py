@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import TypedDict
@@ -45,6 +46,9 @@ kept, tau = Symbol("m", positive=True), Symbol("tau", positive=True)
 
 WIDE = "infinitely wide layers"
 
+Variant = Callable[[Program], Program]
+"""Another program in place of an experiment's own, such as the one with an independent backward pass."""
+
 
 class _Rule(TypedDict):
     weight_decay: Symbol | int
@@ -52,8 +56,8 @@ class _Rule(TypedDict):
     temperature: Symbol | int
 
 
-def theory_of(experiment: Experiment) -> Theory:
-    """The theory of the experiment, as `dmft derive` shows it; the depth may be a symbol.
+def theory_of(experiment: Experiment, variant: Variant | None = None) -> Theory:
+    """The theory of the experiment, as `dmft derive` shows it, or of a variant; the depth may be a symbol.
 
     Isotropic data without a width ratio, and power-law data without a width unless batches are drawn: the
     limit of wide layers.  Power-law data: averages over modes are written as sums.  Responses that are there
@@ -65,14 +69,14 @@ def theory_of(experiment: Experiment) -> Theory:
     v(t) + u0(t)/alpha_B
     """
     spec = experiment.spec
-    theory = mean_field(program_of(experiment))
+    theory = mean_field(_varied(program_of(experiment), variant))
     if spec.training.rule == "sgd":
         theory = instant_responses(theory)
     return _reduced(theory, spec)
 
 
-def discretised(experiment: Experiment) -> Theory:
-    """The theory of a flow as an integrator with weights ``w(t, s)`` has it.
+def discretised(experiment: Experiment, variant: Variant | None = None) -> Theory:
+    """The theory of a flow, or of a variant of it, as an integrator with weights ``w(t, s)`` has it.
 
     With decay ``m(t)`` is what is left of the start, with temperature ``n(t, s)`` the covariance of noise;
     what a rule remembers of updates is in ``w(t, s)``.
@@ -83,7 +87,11 @@ def discretised(experiment: Experiment) -> Theory:
     gamma0*Delta(alpha, s)*h(1, alpha, s)*w(t, s)/P
     """
     spec = experiment.spec
-    return _reduced(mean_field(_built(experiment, "multistep")), spec)
+    return _reduced(mean_field(_varied(_built(experiment, "multistep"), variant)), spec)
+
+
+def _varied(program: Program, variant: Variant | None) -> Program:
+    return program if variant is None else variant(program)
 
 
 def _reduced(theory: Theory, spec: Spec) -> Theory:

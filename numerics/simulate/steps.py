@@ -24,7 +24,7 @@ from numerics.results import VARIABLES, dataset
 from numerics.simulate.ensemble import entropy_of
 from numerics.simulate.programs import Measured, simulate_program
 from numerics.simulate.programs.measure import Moments
-from numerics.theory import program_of
+from numerics.theory import Variant, program_of
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -48,6 +48,7 @@ def simulate_steps(
     rng: int | np.random.Generator | None = None,
     kernels: Literal["full", "none"] = "full",
     tolerance: float = 1e-6,
+    variant: Variant | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> xr.Dataset:
     """Means over ``seeds`` networks and their standard errors (``*_stderr``), with the contract's variables.
@@ -56,6 +57,7 @@ def simulate_steps(
     draws one, or None; it is kept as ``seed``.  ``kernels = "none"`` leaves out Phi of fixed samples, which
     may be large.  ``tolerance`` bounds what the steps of a flow miss, relative to the size of each variable
     (with noise it is at least NOISY); the attribute ``integration_error`` says what they do.
+    ``variant`` takes the experiment's program to another one, which is trained instead.
     ``progress(done, seeds)`` counts networks.  Raises :class:`~numerics.errors.SpecError` for fewer than two
     seeds and for isotropic data without ``network.width_ratio``, :class:`~numerics.errors.Diverged` with the
     step or the time, and :class:`~numerics.errors.NotConverged` when no step of a flow is short enough.
@@ -71,6 +73,7 @@ def simulate_steps(
         )
     entropy = entropy_of(rng)
     program, size = program_of(experiment), reference_size(experiment, width)
+    program = program if variant is None else variant(program)
     values: dict[str, Any] = {str(k): v for k, v in numbers_of(experiment).items()}
     values |= {k: _by_layer(x) for k, x in layered_numbers(experiment.spec).items()}
     wanted = None

@@ -31,6 +31,7 @@ from numerics.solve.memory import memory_tables
 from numerics.solve.observables import evaluate
 from numerics.solve.parts import NAMES, loss_parts
 from numerics.solve.settle import settle
+from numerics.theory import Variant
 
 Array = NDArray[np.float64]
 Outputs = NDArray[np.intp]
@@ -41,19 +42,26 @@ RANDOM = ("C_v", "C_Delta", "C_h0", "C_h", "C_g", "R_hr", "R_gu", "R_Delta", "R_
 
 
 def solve_steps(
-    experiment: Experiment, kernels: str = "full", progress: Progress | None = None
+    experiment: Experiment,
+    kernels: str = "full",
+    progress: Progress | None = None,
+    variant: Variant | None = None,
 ) -> dict[str, Array]:
     """The contract's variables, by name; ``kernels`` is ``full``, ``trace`` or ``none`` of fixed samples; on
     isotropic data ``none`` leaves out the parts of the loss.
 
-    Raises :class:`~numerics.errors.Diverged` with the step.
+    With ``variant`` they are those of another program, made of the experiment's own.  Raises
+    :class:`~numerics.errors.Diverged` with the step.
     """
-    run = _run(experiment, kernels, len(experiment.times), {}, progress)
-    return _values(experiment, run, kernels, None)
+    run = _run(experiment, variant, kernels, len(experiment.times), {}, progress)
+    return _values(experiment, variant, run, kernels, None)
 
 
 def solve_flow(
-    experiment: Experiment, kernels: str = "full", progress: Progress | None = None
+    experiment: Experiment,
+    kernels: str = "full",
+    progress: Progress | None = None,
+    variant: Variant | None = None,
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """The contract's variables at the output times, without responses, and what to report of the accuracy.
 
@@ -63,19 +71,24 @@ def solve_flow(
 
     def attempt(grid: Grid) -> tuple[Array, March]:
         tables = memory_tables(experiment, grid.nodes, grid.weights)
-        run = _run(experiment, kernels, len(grid.nodes), tables, progress)
+        run = _run(experiment, variant, kernels, len(grid.nodes), tables, progress)
         if experiment.spec.kind == "fixed":
             return run.scalars["Delta"][grid.outputs], run
         return _equal(_two_times(run, ("C_v", None)))[grid.outputs], run
 
     grid, run, notes = settle(experiment.times, experiment.solver.rtol, attempt)
-    return _values(experiment, run, kernels, grid), notes
+    return _values(experiment, variant, run, kernels, grid), notes
 
 
 def _run(
-    experiment: Experiment, kernels: str, steps: int, tables: dict[str, Array], progress: Progress | None
+    experiment: Experiment,
+    variant: Variant | None,
+    kernels: str,
+    steps: int,
+    tables: dict[str, Array],
+    progress: Progress | None,
 ) -> March:
-    _, table = _lowered(structure(experiment).text)
+    _, table = _lowered(structure(experiment).text, variant)
     fixed = experiment.spec.kind == "fixed"
     wanted = tuple(table.tensors) if not fixed or kernels != "none" else tuple(_named(table, "G"))
     if tables:
@@ -92,21 +105,24 @@ def _run(
     )
 
 
-def _values(experiment: Experiment, run: March, kernels: str, grid: Grid | None) -> dict[str, Array]:
+def _values(
+    experiment: Experiment, variant: Variant | None, run: March, kernels: str, grid: Grid | None
+) -> dict[str, Array]:
     at = None if grid is None else grid.outputs
     if experiment.spec.kind == "fixed":
-        return _of_samples(experiment, run, kernels, at)
+        theory, _ = _lowered(structure(experiment).text, variant)
+        return _of_samples(experiment, theory, run, kernels, at)
     values = _of_random_data(experiment, run, at)
     if kernels != "none" and experiment.spec.kind == "isotropic":
-        values |= _parts(experiment, run, grid)
+        values |= _parts(experiment, variant, run, grid)
     return values
 
 
 @lru_cache(maxsize=64)
-def _lowered(text: str) -> tuple[Theory, Table]:
+def _lowered(text: str, variant: Variant | None) -> tuple[Theory, Table]:
     """The theory of a structure, and its rows with those of the ends."""
     experiment = Experiment.from_dict(tomllib.loads(text))
-    theory = theory_at_depth(experiment)
+    theory = theory_at_depth(experiment, variant)
     table = lower(theory)
     fixed = experiment.spec.kind == "fixed"
     return theory, _with_ends(table, experiment.depth) if fixed else _with_last(table, experiment.depth)
@@ -138,14 +154,19 @@ def _of_random_data(experiment: Experiment, result: March, at: Outputs | None) -
     } | values
 
 
-def _parts(experiment: Experiment, result: March, grid: Grid | None) -> dict[str, Array]:
+def _parts(
+    experiment: Experiment, variant: Variant | None, result: March, grid: Grid | None
+) -> dict[str, Array]:
     """The test loss by what causes it; label noise counts with its own square, which nothing can fit."""
 
+    tables = {} if grid is None else memory_tables(experiment, grid.nodes, grid.weights)
+    tables = {k: x if x.ndim == 1 else x[:, None, :, None] for k, x in tables.items()}
+
     def read(n: Node) -> Array:
-        return grid.weights[:, None, :, None] if grid is not None and n[0] == "w" else result.tensor(n)
+        return tables[n[0]] if n[0] in tables else result.tensor(n)
 
     outputs = experiment.network.outputs
-    split = _split(structure(experiment).text)
+    split = _split(structure(experiment).text, variant)
     found = loss_parts(split, read, numbers_of(experiment), result.steps, outputs)
     noise = experiment.spec.data.noise if experiment.spec.data is not None else None
     if noise:
@@ -154,9 +175,9 @@ def _parts(experiment: Experiment, result: March, grid: Grid | None) -> dict[str
 
 
 @lru_cache(maxsize=64)
-def _split(text: str) -> LossDecomposition:
+def _split(text: str, variant: Variant | None) -> LossDecomposition:
     """Of the theory of a structure."""
-    theory, _ = _lowered(text)
+    theory, _ = _lowered(text, variant)
     return loss_decomposition(theory)
 
 
@@ -201,8 +222,9 @@ def _with_ends(table: Table, depth: int) -> Table:
     return replace(table, tensors={**more, **table.tensors})
 
 
-def _of_samples(experiment: Experiment, result: March, kernels: str, at: Outputs | None) -> dict[str, Array]:
-    theory, _ = _lowered(structure(experiment).text)
+def _of_samples(
+    experiment: Experiment, theory: Theory, result: March, kernels: str, at: Outputs | None
+) -> dict[str, Array]:
     error = result.scalars["Delta"] if at is None else result.scalars["Delta"][at]
     values = {"error": error, "train_loss": (error**2).reshape(len(error), error.shape[1], -1).sum(2).mean(1)}
     layers = range(1, experiment.depth + 1)
@@ -225,7 +247,9 @@ def _of_samples(experiment: Experiment, result: March, kernels: str, at: Outputs
         tensors: dict[Node, Array] = {**H, **G}
         constants = numbers_of(experiment)
         values["tangent_kernel"] = evaluate(theory.observables[0], tensors, arrays_of(experiment), constants)
-    return values if at is not None else values | _responses(result, layers, many)
+    if at is not None or not any(x.kind == "response" for x in theory.order_parameters):
+        return values  # no response enters, or they are densities
+    return values | _responses(result, layers, many)
 
 
 def _responses(result: March, layers: range, many: bool) -> dict[str, Array]:

@@ -19,33 +19,35 @@ from numerics.compile.table import Node
 from numerics.errors import Diverged, NotConverged
 from numerics.experiment import Experiment
 from numerics.numbers import numbers_of, spectrum_of
+from numerics.solve.implicit import RESOLVED
 from numerics.solve.march import March, march
 from numerics.solve.memory import memory_tables
-from numerics.theory import discretised
+from numerics.theory import Variant, discretised
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
+Values = dict[Node, Array]
 
 FIRST, MOST = 48, 1600
 """Steps of the coarsest grid, and the most that a grid may have."""
 
-RESOLVED = 1e-12
-"""Losses below this share of the first one are not resolved."""
-
+LOSS: Node = ("C_v", None)
 KEPT = ("C_v", "C_h0", "C_h", "C_g")
 """Order parameters that a result holds."""
 
 
 def solve_graded(
-    experiment: Experiment, progress: Progress | None = None
+    experiment: Experiment, progress: Progress | None = None, variant: Variant | None = None
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """The contract's variables by name, and notes: the estimated relative error of the loss, the steps taken.
 
-    Grids are halved until the loss, extrapolated from all of them, changes at no output time by more than the
-    share ``solver.rtol`` (as long as it is above RESOLVED of the first).  Raises
+    Grids are halved until the loss, extrapolated from the last few of them, changes at no output time by more
+    than the share ``solver.rtol`` (as long as it is above RESOLVED of the first); how many of them is chosen
+    so that it changes least, as the coarsest may be of no use.  The estimate is this change, which is larger
+    than the error that is left, and what the equations of a step were off by.  Raises
     :class:`~numerics.errors.NotConverged` if MOST steps do not do.
     """
-    theory = discretised(experiment).at_depth(experiment.depth)
+    theory = discretised(experiment, variant).at_depth(experiment.depth)
     table, spectrum = lower(theory), spectrum_of(experiment)
     assert spectrum is not None
     times, rtol = experiment.times, experiment.solver.rtol
@@ -53,7 +55,7 @@ def solve_graded(
     wanted = tuple(n for n in table.tensors if n[0] in KEPT)
     at = np.log1p(times / tau)
 
-    def run(steps: int) -> dict[Node, Array]:
+    def run(steps: int) -> tuple[Values, float]:
         x = np.linspace(0.0, at[-1], steps + 1)
         nodes = tau * np.expm1(x)
         result = march(
@@ -62,15 +64,15 @@ def solve_graded(
             constants=numbers_of(experiment),
             data=memory_tables(experiment, nodes, trapezoid(nodes)),
             wanted=wanted,
-            watched=(("C_v", None),),
+            watched=(LOSS,),
             units=spectrum,
             implicit=max(1e-3 * rtol, 1e-11),
             progress=progress,
         )
-        return {n: _read(result, n, x, at) for n in wanted}
+        return {n: _read(result, n, x, at) for n in wanted}, result.residual
 
-    row: list[dict[Node, Array]] = []
-    steps, estimate = FIRST // 2, np.inf
+    row: list[Values] = []
+    steps, estimate, best = FIRST // 2, np.inf, 0
     while estimate > rtol:
         steps *= 2
         if steps > MOST:
@@ -80,15 +82,17 @@ def solve_graded(
             )
         before = row
         try:
-            row = _extrapolated(run(steps), before)
+            found, residual = run(steps)
         except (Diverged, NotConverged):  # the grid is too coarse
             row = []
             continue
+        row = _extrapolated(found, before)
         if before:
-            old, new = (np.diagonal(x[-1]["C_v", None]) for x in (before, row))
-            estimate = float(np.max(np.abs(new - old) / (old + RESOLVED * old[0])))
+            changes = [_change(old[LOSS], new[LOSS]) for old, new in zip(before, row, strict=False)]
+            best = int(np.argmin(changes))
+            estimate = changes[best] + residual
     noise = (experiment.data and experiment.data.noise) or 0.0
-    values = _labelled(row[-1], experiment.depth)
+    values = _labelled(row[best], experiment.depth)
     loss = np.diagonal(values["C_v"]) + noise**2
     notes = {"error_estimate": estimate, "time_nodes": steps + 1, "integrator": "trapezoidal, extrapolated"}
     return {"train_loss": loss, "test_loss": loss} | values, notes
@@ -100,16 +104,34 @@ def _read(result: March, n: Node, x: Array, at: Array) -> Array:
     value: Array = full
     for _ in range(2):
         value = make_interp_spline(x, value, k=5)(at).T
-    np.fill_diagonal(value, np.exp(make_interp_spline(x, np.log(np.diagonal(full)), k=5)(at)))
+    np.fill_diagonal(value, np.exp(make_interp_spline(x, _log(np.diagonal(full)), k=5)(at)))
     return value
 
 
-def _extrapolated(found: dict[Node, Array], before: list[dict[Node, Array]]) -> list[dict[Node, Array]]:
-    """One more row of Romberg's table, whose k-th entry is free of the first k even powers of the step."""
+def _extrapolated(found: Values, before: list[Values]) -> list[Values]:
+    """One more row of Romberg's table, whose k-th entry is free of the first k even powers of the step.
+
+    On the diagonal it is the logarithm that is extrapolated.
+    """
     row = [found]
     for k, old in enumerate(before, 1):
-        row.append({n: a + (a - old[n]) / (4**k - 1) for n, a in row[-1].items()})
+        last, row = row[-1], [*row, {}]
+        for n, a in last.items():
+            row[-1][n] = a + (a - old[n]) / (4**k - 1)
+            new, coarse = _log(np.diagonal(a)), _log(np.diagonal(old[n]))
+            np.fill_diagonal(row[-1][n], np.exp(new + (new - coarse) / (4**k - 1)))
     return row
+
+
+def _log(diagonal: Array) -> Array:
+    """What is left of nothing is not resolved, and its logarithm is some number."""
+    return np.asarray(np.log(np.maximum(diagonal, RESOLVED**2 * diagonal[0])))
+
+
+def _change(old: Array, new: Array) -> float:
+    """The largest relative change of the loss."""
+    before, after = np.diagonal(old), np.diagonal(new)
+    return float(np.max(np.abs(after - before) / (before + RESOLVED * before[0])))
 
 
 def _labelled(found: dict[Node, Array], depth: int) -> dict[str, Array]:

@@ -6,11 +6,12 @@ however short the step.  Few directions do not, and mixing the last sweeps remov
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from numerics.compile.table import Node
 from numerics.errors import NotConverged
 
 Array = NDArray[np.float64]
@@ -21,20 +22,73 @@ SWEEPS, KEPT = 120, 10
 STALLED, ROUNDING = 12, 1e-7
 """After how many sweeps without progress a change below ROUNDING is put down to rounding."""
 
+RESOLVED = 1e-12
+"""Correlations at equal times that are below this share of the largest one so far count as zero."""
 
-def settle_step(blocks: list[Array], sweep: Callable[[], None], tolerance: float) -> None:
+Pair = tuple[Node, Node]
+
+
+class Settling:
+    """Steps settled one after another: how large each block has been, and by how much sweeps still changed
+    one when they were stopped.
+    """
+
+    def __init__(self, tolerance: float) -> None:
+        self.tolerance, self.residual = tolerance, 0.0
+        self.peaks: list[float] = []
+
+    def step(self, blocks: list[Array], sweep: Callable[[], None]) -> None:
+        """One more step, whose ``blocks`` are those of :func:`found_at`."""
+        self.peaks = self.peaks or [0.0] * len(blocks)
+        floors = [p * RESOLVED ** (0.5 if x.ndim else 1.0) for p, x in zip(self.peaks, blocks, strict=True)]
+        self.residual = max(self.residual, settle_step(blocks, sweep, self.tolerance, floors))
+        self.peaks = [max(p, _size(x)) for p, x in zip(self.peaks, blocks, strict=True)]
+
+
+def found_at(
+    step: int,
+    correlations: Mapping[Pair, Array],
+    responses: Mapping[Pair, Array],
+    sums: Mapping[Node, Array],
+    sizes: Mapping[Node, int],
+    widths: Mapping[Node, int],
+) -> list[Array]:
+    """Views of all that a step finds out and a later operation may read.
+
+    Sums at equal times, which may be much smaller than the rest of their row, are there once more, without
+    axes.
+    """
+    found: list[Array] = []
+    for (i, j), a in correlations.items():
+        n, m = sizes[i], sizes[j]
+        found.append(a[step * n : (step + 1) * n, : (step + 1) * m])
+        if i != j:
+            found.append(a[: (step + 1) * n, step * m : (step + 1) * m].T)
+    for (i, k), a in responses.items():
+        found.append(a[step * sizes[i] : (step + 1) * sizes[i], : (step + 1) * widths[k]])
+    for a in sums.values():
+        found += [a[step, : step + 1], a[step, step : step + 1].reshape(())]
+    return found
+
+
+def settle_step(
+    blocks: list[Array], sweep: Callable[[], None], tolerance: float, floors: list[float] | None = None
+) -> float:
     """Repeat ``sweep``, which rewrites ``blocks`` (views), until it changes no block by more than the share
-    ``tolerance`` of its largest entry, or until changes are rounding errors.
+    ``tolerance`` of its size, or until changes are rounding errors; returns the last change.
 
-    Raises :class:`~numerics.errors.NotConverged` after SWEEPS sweeps.
+    The size of a block is its largest entry, or its number in ``floors`` where that is larger: what is below
+    counts as zero.  Raises :class:`~numerics.errors.NotConverged` after SWEEPS sweeps.
 
     >>> x = np.array([0.0])
     >>> def sweep() -> None:
     ...     x[:] = 3 - 2 * x
-    >>> settle_step([x], sweep, 1e-12)
+    >>> settle_step([x], sweep, 1e-12) <= 1e-12
+    True
     >>> x.round(12).tolist()
     [1.0]
     """
+    floors = floors or [0.0] * len(blocks)
     sizes: list[float] = []
     points: list[Array] = []
     changes: list[Array] = []
@@ -43,27 +97,33 @@ def settle_step(blocks: list[Array], sweep: Callable[[], None], tolerance: float
         before = [x.copy() for x in blocks]
         sweep()
         gaps = [x - y for x, y in zip(blocks, before, strict=True)]
-        now = [float(np.abs(x).max(initial=0.0)) for x in blocks]
-        shares = [np.abs(x).max(initial=0.0) / (size or 1.0) for x, size in zip(gaps, now, strict=True)]
-        change = float(np.max(shares))
+        now = [max(_size(x), y) or 1.0 for x, y in zip(blocks, floors, strict=True)]
+        change = float(np.max([_size(x) / y for x, y in zip(gaps, now, strict=True)]))
         if not np.isfinite(change):
-            return  # runaway dynamics, which the march reports
+            return change  # runaway dynamics, which the march reports
         best, since = (change, 0) if change < best / 2 else (best, since + 1)
         if change <= tolerance or (best < ROUNDING and since > STALLED):
-            return
-        sizes = sizes or [size or 1.0 for size in now]
+            return change
+        sizes = sizes or now
         points = [*points, _joined(blocks, sizes)][-KEPT:]
         changes = [*changes, _joined(gaps, sizes)][-KEPT:]
         mixed = points[-1]
         if len(points) > 1:
             steps = np.diff(np.stack(changes), axis=0).T
-            parts = np.linalg.lstsq(steps, changes[-1], rcond=1e-14)[0]
+            try:
+                parts = np.linalg.lstsq(steps, changes[-1], rcond=1e-14)[0]
+            except np.linalg.LinAlgError:
+                break  # sweeps that overflow
             mixed = mixed - np.diff(np.stack(points), axis=0).T @ parts
         at = 0
         for x, size in zip(blocks, sizes, strict=True):
             x[...] = size * mixed[at : at + x.size].reshape(x.shape)
             at += x.size
     raise NotConverged(f"the equations of a step did not settle in {SWEEPS} sweeps")
+
+
+def _size(x: Array) -> float:
+    return float(np.abs(x).max(initial=0.0))
 
 
 def _joined(blocks: list[Array], sizes: list[float]) -> Array:

@@ -28,7 +28,7 @@ from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
 from numerics.solve.observables import evaluate
 from numerics.solve.settle import MAX_NODES, settle
-from numerics.theory import constants_of, solvable
+from numerics.theory import Variant, constants_of, solvable
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -44,7 +44,11 @@ ROOM_TRACE = 2.0**29
 
 @one_thread
 def solve(
-    experiment: Experiment, *, kernels: Kernels = "auto", progress: Progress | None = None
+    experiment: Experiment,
+    *,
+    kernels: Kernels = "auto",
+    variant: Variant | None = None,
+    progress: Progress | None = None,
 ) -> xr.Dataset:
     """The nonperturbative mean-field solution of ``experiment``, whose network must be linear.
 
@@ -54,7 +58,11 @@ def solve(
     for all pairs of samples, ``trace`` the sample traces of Phi and the tangent kernel, ``none`` neither;
     ``auto`` is the most of these that is small (ROOM, ROOM_TRACE), and the attribute ``kernels`` of the
     result says which.  On isotropic data every correlation and response of the theory is kept, and, unless
-    ``kernels`` is ``none``, the parts of the test loss.  Raises
+    ``kernels`` is ``none``, the parts of the test loss.
+
+    ``variant`` takes the experiment's program to another one with the same fields, whose theory is derived
+    and solved instead, with the numbers of the experiment: such as
+    :func:`~derive.meanfield.reductions.gradient_independence.independent_backward`.  Raises
     :class:`~numerics.errors.SpecError` when ``full`` fits in no memory and for what is not served,
     :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged` when a flow
     needs more than MAX_NODES nodes.
@@ -69,11 +77,11 @@ def solve(
         kernels = _fitting(experiment) if kernels == "auto" else kernels
         _refuse_too_large(experiment, kernels)
     if experiment.spec.kind == "power-law" and experiment.training.rule == "flow":
-        values, notes = solve_graded(experiment, progress)
-    elif not is_plain(experiment.spec) and experiment.training.rule == "flow":
-        values, notes = solve_flow(experiment, kernels, progress)
-    elif not is_plain(experiment.spec):
-        values = solve_steps(experiment, kernels, progress)
+        values, notes = solve_graded(experiment, progress, variant)
+    elif not (is_plain(experiment.spec) and variant is None) and experiment.training.rule == "flow":
+        values, notes = solve_flow(experiment, kernels, progress, variant)
+    elif not (is_plain(experiment.spec) and variant is None):
+        values = solve_steps(experiment, kernels, progress, variant)
     elif experiment.training.rule == "gd":
         values = _steps(experiment, kernels, progress)
     else:

@@ -26,7 +26,7 @@ from derive.program.expressions import s
 from numerics.compile.table import Coupling, Factor, Node, Table
 from numerics.errors import Diverged
 from numerics.modes import Spectrum
-from numerics.solve.implicit import settle_step
+from numerics.solve.implicit import Settling, found_at
 from numerics.solve.plan import Plan
 from numerics.solve.rows import Row, Rows, arranged, whole
 from numerics.solve.units import Units
@@ -43,6 +43,7 @@ class March:
     """The solution: full two-time arrays of what was needed or asked for.
 
     ``correlation(i, j)`` and ``response(i, k)`` have shape ``(T, n_i, T, n_j)``; scalars ``(T, n)``.
+    ``residual`` is the largest relative change that the last sweep of an implicit step made.
     """
 
     plan: Plan
@@ -57,6 +58,7 @@ class March:
     scalars: dict[str, Array]
     hoisted: dict[Node, Array]
     sums: dict[Node, Array] = field(default_factory=dict)
+    residual: float = 0.0
 
     def correlation(self, i: Node, j: Node) -> Array:
         """``<x_i(t) x_j(s)>``; symmetric completion where only one triangle was marched."""
@@ -130,7 +132,7 @@ class _Sweep:
         if implicit is not None:
             self.plan = self.plan.through()
             self.table = table = self.plan.table
-        self.watched = watched
+        self.watched, self.settled = watched, Settling(implicit or 0.0)
         self.data = {k: np.asarray(v, dtype=float) for k, v in data.items()}
         self.extents = {x: whole(x, top, constants) for x, top in table.extents.items()}
         self.R: dict[tuple[Node, Node], Array] = {}
@@ -197,7 +199,7 @@ class _Sweep:
                     sweep()
                 else:
                     self.predict(step)
-                    settle_step(list(self.blocks(step)), sweep, self.implicit)
+                    self.settled.step(self.blocks(step), sweep)
                 self.check(step)
                 if progress is not None:
                     progress(step + 1, self.T)
@@ -215,6 +217,7 @@ class _Sweep:
             self.scalars,
             self.hoisted,
             self.sums,
+            self.settled.residual,
         )
 
     def predict(self, step: int) -> None:
@@ -223,20 +226,13 @@ class _Sweep:
             self.K[x] = np.zeros_like(row(step, step + 1))
         if step > 0:
             for now, last in zip(self.blocks(step), self.blocks(step - 1), strict=True):
-                now[..., : last.shape[-1]] = last
-                now[..., last.shape[-1] :] = last[..., last.shape[-1] - (now.shape[-1] - last.shape[-1]) :]
+                if now.ndim:
+                    end = last.shape[-1]
+                    now[..., :end] = last
+                    now[..., end:] = last[..., 2 * end - now.shape[-1] :]
 
-    def blocks(self, step: int) -> Iterator[Array]:
-        """Views of all that a step finds out and a later operation may read."""
-        for (i, j), a in self.C.items():
-            n, m = self.n[i], self.n[j]
-            yield a[step * n : (step + 1) * n, : (step + 1) * m]
-            if i != j:
-                yield a[: (step + 1) * n, step * m : (step + 1) * m].T
-        for (i, k), a in self.R.items():
-            yield a[step * self.n[i] : (step + 1) * self.n[i], : (step + 1) * self.m[k]]
-        for a in self.sums.values():
-            yield a[step, : step + 1]
+    def blocks(self, step: int) -> list[Array]:
+        return found_at(step, self.C, self.R, self.sums, self.n, self.m)
 
     def check(self, step: int) -> None:
         for name, a in self.scalars.items():

@@ -21,7 +21,7 @@ from numerics.compile.table import Node
 
 Array = NDArray[np.float64]
 Read = Callable[[Node], Array]
-"""An order parameter or table with axes (T, n, T, n); n is the number of outputs."""
+"""An order parameter or table with axes (T, n, T, n), n the number of outputs; a table of one time (T,)."""
 
 NAMES = {BIAS: "test_loss_bias", WIDTH: "test_loss_width", DATA: "test_loss_data", NOISE: "test_loss_noise"}
 """What the parts are called in results."""
@@ -81,6 +81,12 @@ class _Forms:
             size, shape = (T, (T, 1, T, 1)) if set(x.args) == set(times) else (n, (1, n, 1, n))
             named = named.xreplace({x: self.named(np.eye(size).reshape(shape), arrays)})
         for x in sorted(named.atoms(AppliedUndef), key=str):
+            if len(x.args) == 1:  # a table of one time
+                shape = (T, 1, 1, 1) if x.args[0] == times[0] else (1, 1, T, 1)
+                value = self.read((str(x.func), None))
+                value = value[0] if x.args[0] == 0 else value.reshape(shape)
+                named = named.xreplace({x: self.named(value, arrays)})
+                continue
             layer = int(x.args[0]) if x.args[0].is_Integer else None
             value = self.read((str(x.func), layer))
             flipped = list(x.args[-2:]) == list(reversed(times))

@@ -52,6 +52,12 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], tuple[str, ...
         {"rule": "flow", "center": True, "time": 1.0, "points": 4},
         ALL,
     ),
+    (
+        {"width_ratio": 0.5},
+        {"sample_ratio": 0.7},
+        {"rule": "flow", "time": 1.0, "points": 4, "weight_decay": 0.2, "temperature": 0.1},
+        ("bias", "width", "data"),
+    ),
 ]
 
 
