@@ -41,8 +41,9 @@ class Read:
 class Span:
     """An index of a sum: from 1 for data; for times up to the present or one step before.
 
-    ``late``: the sum begins after s (or ends before it), so that the answers in it must vanish at equal time.
-    ``begins``: it runs from s on, or from after it.  ``within``: it runs from s to t - 1, so that s too is a past time wherever there is a term.
+    ``late``: the sum begins after s (or ends before it), so that answers in it must vanish at equal time.
+    ``begins``: it runs from s on, or from after it.  ``within``: it runs from there to t - 1, so that s too is
+    a past time wherever there is a term.
     """
 
     index: Symbol
@@ -55,8 +56,9 @@ class Span:
 
 @dataclass(frozen=True)
 class Product:
-    """``number * product of tensors`` (the number may depend on the times), summed over ``spans`` and integrated over ``layer``.
+    """``number * product of tensors``, summed over ``spans`` and integrated over ``layer``.
 
+    The number may depend on the times; ``calls`` are given functions of the time and of scalars.
     ``bound`` says where the integral over layer time runs: ``"below"`` from 0 to tau, ``"above"`` from tau to
     1, ``"all"`` from 0 to 1.  ``present``: the product is there at s = t only.  ``step``: it is there above
     (1) or below (-1) the diagonal tau = tau_.  ``equal`` are pairs of indices that must be the same.
@@ -114,7 +116,7 @@ def lower_layer_time(limit: LayerTime) -> LayerTable:
     >>> from derive.program.builders.infinite_depth import depth_program
     >>> table = lower_layer_time(layer_time(gamma_c_recursion(mean_field(depth_program())).cross))
     >>> [row.name for group in table.groups for row in group if row.jumps]
-    ['Gamma_11', 'Gamma_00']
+    ['Gamma_00', 'Gamma_11']
     """
     equations = (*limit.integrals, *limit.correlations, *limit.scalars)
     correlations = {str(e.lhs.func) for e in limit.correlations}
@@ -230,9 +232,11 @@ def _check(row: LayerRow, p: Product, jumping: set[str]) -> None:
         if x.name in jumping and (at[0] == at[1] or (p.layer is None and not (at[0].is_number))):
             raise NotLowered(f"{x.name} jumps at tau = tau_ and is read there by {row.name}")
     pairs = [x.args[-2:] for x in p.reads]
-    for x in p.spans:
-        if x.begins and (x.index, s) not in pairs or x.upper.has(s) and (s, x.index) not in pairs:
-            raise NotLowered(f"no answer in the equation of {row.name} keeps {x.index} on its side of s")
+    for span in p.spans:
+        begun = not span.begins or (span.index, s) in pairs
+        ended = not span.upper.has(s) or (s, span.index) in pairs
+        if not (begun and ended):
+            raise NotLowered(f"no answer in the equation of {row.name} keeps {span.index} on its side of s")
 
 
 def _grouped(rows: list[LayerRow]) -> tuple[tuple[LayerRow, ...], ...]:

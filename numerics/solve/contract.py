@@ -44,7 +44,9 @@ class Pair:
         second = [b.index(x) for x in (*both, *right[:-1], *summed, *right[-1:])]
         have = [*both, *left[:-1], *right[:-1], *left[-1:], *right[-1:]]
         back = [have.index(x) for x in result]
-        return cls(taken, own, result, ((first, second, back), [len(both), len(left), len(summed), len(right)]))
+        return cls(
+            taken, own, result, ((first, second, back), [len(both), len(left), len(summed), len(right)])
+        )
 
     def __call__(self, parts: list[Array]) -> Array:
         """The product of the operands that were taken."""
@@ -56,7 +58,11 @@ class Pair:
             return value
         (first, second, back), (n, p, q, r) = self.matrices
         a, b = parts[0].transpose(first), parts[1].transpose(second)
-        both, left, right = a.shape[:n], a.shape[n : n + p], (*b.shape[n : n + max(r - 1, 0)], *b.shape[n + max(r - 1, 0) + q :])
+        both, left, right = (
+            a.shape[:n],
+            a.shape[n : n + p],
+            (*b.shape[n : n + max(r - 1, 0)], *b.shape[n + max(r - 1, 0) + q :]),
+        )
         inner = prod(a.shape[n + p :])
         if q > 1:
             a = a.reshape((*both, *left, inner))
@@ -102,11 +108,11 @@ class Contraction:
         steps = []
         for k, chosen in enumerate(path):
             taken = tuple(sorted(chosen, reverse=True))
-            own = [names[c] for c in taken]
+            parts = [names[c] for c in taken]
             names = [x for c, x in enumerate(names) if c not in taken]
             kept = {x for o in names for x in o} | set(target)
-            result = target if k == len(path) - 1 else sorted({x for o in own for x in o} & kept)
-            steps.append(Pair.of(taken, tuple(own), result))
+            result = target if k == len(path) - 1 else sorted({x for o in parts for x in o} & kept)
+            steps.append(Pair.of(taken, tuple(parts), result))
             names.append(result)
         return cls(tuple(out), tuple(steps))
 

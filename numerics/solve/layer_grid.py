@@ -1,9 +1,9 @@
 """Equations in layer time solved on a grid of layers: one sweep forward in time.
 
-At each step the rows R(., ., t, s <= t) and C(., t, s <= t) follow from earlier ones and from each other; what
-a step needs of itself is a Volterra equation in layer time, settled by repetition.  Integrals over layer time
-are trapezoidal sums over cells.  Answers that jump at tau = tau_ have two values there, and each cell takes
-that of its own side, so that the error is a series in the squared spacing.
+At each step the rows R(., ., t, s <= t) and C(., t, s <= t) follow from earlier ones and from each other.
+What a step needs of itself is a Volterra equation in layer time, settled by repetition.  Integrals over layer
+time are trapezoidal sums over cells.  Answers that jump at tau = tau_ have two values there, and each cell
+takes that of its own side, so that the error is a series in the squared spacing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from sympy import Expr, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
 from derive.program.expressions import s, t
-from numerics.compile.layered import LAYER_TIMES, LayerRow, LayerTable, NotLowered, Product, Read, Span, present_names
+from numerics.compile.layered import (
+    LAYER_TIMES,
+    LayerRow,
+    LayerTable,
+    NotLowered,
+    Product,
+    Read,
+    Span,
+    present_names,
+)
 from numerics.errors import Diverged, NotConverged
 from numerics.solve.contract import Contraction, Operand
 
@@ -116,14 +125,20 @@ class _Grid:
         for _ in range(SWEEPS):
             change = [row() for row in rows]
             if not np.all(np.isfinite(change)):
-                raise Diverged(f"{group[int(np.argmin(np.isfinite(change)))].name} diverged at step {now}")
+                name = group[int(np.argmin(np.isfinite(change)))].name
+                raise Diverged(
+                    f"{name} diverged at step {now} on {self.n} cells of layer time: "
+                    "a smaller learning rate, or more cells, may do"
+                )
             if max(change) <= SETTLED or not any(row.moving for row in rows):
                 return
         raise NotConverged(f"{group[0].name} does not settle within {SWEEPS} sweeps at step {now}")
 
     # -- products --------------------------------------------------------------------------------------------
 
-    def contraction(self, p: Product, axes: list[Expr], now: int, x: Symbol | None, b: Symbol | None, jump: bool) -> tuple[Contraction, list[Operand]]:
+    def contraction(
+        self, p: Product, axes: list[Expr], now: int, x: Symbol | None, b: Symbol | None, jump: bool
+    ) -> tuple[Contraction, list[Operand]]:
         """How to multiply out a product at this step, with its axes: x and b (if there are such), then those
         of ``axes``.  ``jump``: at tau = tau_, that is b = x, with the values under the diagonal there.
         """
@@ -138,7 +153,8 @@ class _Grid:
             out = [*lead, *(y for y in axes if y in have and y not in lead)]
             whole = list(self.factors(p, self.T - 1, at_jump))
             sizes = {
-                y: size for a, names in (*whole, *pairs[len(whole) :])
+                y: size
+                for a, names in (*whole, *pairs[len(whole) :])
                 for y, size in zip(names, _array(a).shape, strict=True)
             }
             self.contractions[p, jump] = Contraction.of([names for _, names in pairs], out, sizes)
@@ -146,11 +162,12 @@ class _Grid:
 
     def factors(self, p: Product, now: int, at_jump: Symbol | None) -> Iterator[tuple[Operand, list[Expr]]]:
         """The tensors of a product with the names of their axes; what must be looked up again is a call."""
-        ends = {x.index: self.reach(x, now) for x in p.spans} | {s: now + 1}
+        ends = {s: now + 1} | {x.index: self.reach(x, now) for x in p.spans}  # s may be an index of a sum
         for r in p.reads:
             yield self.read(r, p, now, ends, at_jump)
         for a, b in p.equal:
-            yield np.eye(*(ends.get(y, 0) or self.extent(y) for y in (a, b))), [a, b]
+            rows, cols = (ends[y] if y in ends else self.extent(y) for y in (a, b))
+            yield np.eye(rows, cols), [a, b]
         if p not in self.numbers:
             names = [y for y in (s, *(z.index for z in p.spans)) if p.number.has(y)]
             function = lambdify([t, *names], p.number.subs(self.constants), "numpy")
@@ -165,7 +182,9 @@ class _Grid:
         if r.name not in self.values:
             return self.given(r, now)
         names = [p.layer if x == at_jump else x for x in r.args if isinstance(x, Symbol) and x != t]
-        times = tuple(now if x == t else int(x) if x.is_number else slice(ends.get(x)) for x in r.args[r.layers :])
+        times = tuple(
+            now if x == t else int(x) if x.is_number else slice(ends.get(x)) for x in r.args[r.layers :]
+        )
         whole = self.values[r.name]
         if r.name in self.under:
             under, (a, b) = self.under[r.name], r.args[:2]
@@ -235,8 +254,13 @@ class _Grid:
         for p in (p for g in self.table.groups for row in g for p in row.products):
             for x in (x for x in p.spans if x.late):
                 for r in p.reads:
-                    if set(r.args[-2:]) == {x.index, s} and np.einsum("...tt->...t", self.values[r.name]).any():
-                        raise ArithmeticError(f"{r.name} does not vanish at equal time, and a sum has it there")
+                    if (
+                        set(r.args[-2:]) == {x.index, s}
+                        and np.einsum("...tt->...t", self.values[r.name]).any()
+                    ):
+                        raise ArithmeticError(
+                            f"{r.name} does not vanish at equal time, and a sum has it there"
+                        )
 
 
 class _Assign:

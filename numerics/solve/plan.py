@@ -114,8 +114,8 @@ class Plan:
             for c in row.couplings:
                 self._need_kernel(c.kernel)
         for x in self.table.scalars:
-            for _, i, j in x.averages:
-                self._need_diagonal(i.tensor, j.tensor)
+            for _, a, b in x.averages:
+                self._need_diagonal(a.tensor, b.tensor)
         for n in self.wanted:
             self._need_tensor(n)
         while self.todo:  # a list of what is left, since deep networks nest deeply

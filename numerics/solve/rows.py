@@ -151,6 +151,10 @@ class Rows:
         constant = self.data[name]
         if f.indices == (t, s):
             return lambda step, low, high: constant[step, low:high], [s]
+        if f.indices == (t,):
+            return lambda step, low, high: constant[step], []
+        if f.indices == (s,):
+            return lambda step, low, high: constant[low:high], [s]
         return lambda step, low, high: constant, samples
 
     def _tensor(self, f: Factor, samples: list[Symbol]) -> tuple[View, list[Symbol]]:
