@@ -42,8 +42,8 @@ class Span:
     """An index of a sum: from 1 for data; for times up to the present or one step before.
 
     ``late``: the sum begins after s (or ends before it), so that answers in it must vanish at equal time.
-    ``begins``: it runs from s on, or from after it.  ``within``: it runs from there to t - 1, so that s too is
-    a past time wherever there is a term.
+    ``begins``: it runs from s on, or from after it.  ``within``: from there to t - 1, so that s too is a past
+    time wherever there is a term.
     """
 
     index: Symbol

@@ -6,12 +6,13 @@ In an experiment of symbolic depth, ``depth = "L"``, the branch is ``branch/sqrt
 
 from __future__ import annotations
 
-import itertools
 import time as clock
 import tomllib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
+from math import gcd
 
 import numpy as np
 import xarray as xr
@@ -42,8 +43,8 @@ beta0 = Symbol("beta0", positive=True)
 LAYERS = 16
 """Cells of layer time that a command takes."""
 
-GRIDS = (4, 2, 1)
-"""The grid that was asked for, and how much coarser those are that it is extrapolated from."""
+GRIDS = (Fraction(1, 2), Fraction(3, 4), Fraction(1))
+"""Cells of the grids that are extrapolated, as shares of those that were asked for."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ def solve_depth_limit(
 ) -> DepthLimit:
     """Solve ``experiment``, whose depth must be ``"L"``, in the limit of infinite depth.
 
-    Solves the equations in layer time that are derived for its theory on ``layers``, half and a quarter as
-    many cells, and extrapolates twice: the error of a grid is a series in the squared spacing.  Raises
+    Solves the equations in layer time that are derived for its theory on ``layers``, three quarters and half
+    as many cells, and extrapolates: the error of a grid is a series in the squared spacing.  Raises
     :class:`~numerics.errors.SpecError` for an experiment without such a limit (no branch, a flow,
     biases) and for ``layers`` that are no multiple of 4, :class:`~numerics.errors.Diverged` with the
     step.
@@ -87,7 +88,7 @@ def solve_depth_limit(
     """
     _require_limit(experiment)
     if layers < 4 or layers % 4:
-        raise SpecError("layers", layers, "the grid is coarsened twice", "a multiple of 4")
+        raise SpecError("layers", layers, "is the finest of three grids", "a multiple of 4")
     steps, runs = len(experiment.times), []
     table = _table(structure(experiment).text)
     constants = {beta0 if k == beta else k: v for k, v in numbers_of(experiment).items()}
@@ -99,7 +100,7 @@ def solve_depth_limit(
         runs.append(
             solve_layer_grid(
                 table,
-                layers=layers // part,
+                layers=int(layers * part),
                 steps=steps,
                 constants=constants,
                 extents=extents,
@@ -192,15 +193,23 @@ def _equal(a: Array) -> Array:
 
 
 def extrapolated(layers: int, runs: list[dict[str, Array]], layered: Collection[str]) -> DepthLimit:
-    """Richardson's extrapolation of errors in the second and fourth power of the spacing, from a quarter, a
-    half and all of ``layers`` cells; the first axis of names in ``layered`` is that of the nodes.
+    """Richardson's extrapolation of errors in the second and fourth power of the spacing, from solutions on
+    :data:`GRIDS`; the first axis of names in ``layered`` is that of the nodes, kept where all grids have one.
     """
+    squares = [float((layers * part) ** 2) for part in GRIDS]
+    common = gcd(*(int(layers * part) for part in GRIDS))
     values, errors = {}, {}
-    for name, coarse in runs[0].items():
+    for name in runs[0]:
         rows = [run[name] for run in runs]
-        if name in layered:  # at the nodes that all grids have
-            rows = [a[:: (len(a) - 1) // (len(coarse) - 1)] for a in rows]
-        once = [(4 * fine - wide) / 3 for wide, fine in itertools.pairwise(rows)]
-        values[name] = (16 * once[1] - once[0]) / 15
+        if name in layered:
+            rows = [a[:: (len(a) - 1) // common] for a in rows]
+        once = _removed(rows, squares)
+        (values[name],) = _removed(once, squares, 2)
         errors[name] = float(np.max(np.abs(values[name] - once[1])))
-    return DepthLimit(layers, np.linspace(0.0, 1.0, layers // GRIDS[0] + 1), values, errors)
+    return DepthLimit(layers, np.linspace(0.0, 1.0, common + 1), values, errors)
+
+
+def _removed(rows: list[Array], squares: list[float], apart: int = 1) -> list[Array]:
+    """The next power taken out: polynomials in the squared spacing, by Neville's scheme."""
+    pairs = zip(rows, rows[1:], squares, squares[apart:], strict=False)
+    return [(n * fine - m * wide) / (n - m) for wide, fine, m, n in pairs]

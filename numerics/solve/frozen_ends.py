@@ -92,13 +92,13 @@ def solve_frozen_ends_limit(
     """
     xi = _checked(inputs)
     if layers < 4 or layers % 4:
-        raise SpecError("layers", layers, "the grid is coarsened twice", "a multiple of 4")
+        raise SpecError("layers", layers, "is the finest of three grids", "a multiple of 4")
     table = _limit_table(_exact(alpha), _exact(gamma))
     runs = []
     for part in GRIDS:
         run = solve_layer_grid(
             table,
-            layers=layers // part,
+            layers=int(layers * part),
             steps=len(xi),
             constants={},
             known={"xi": lambda step: xi[step], "dloss": slope},

@@ -109,7 +109,7 @@ def march(
     live on units, ``functions`` what scalars contain of given functions of the time and of scalars; one of
     the time alone is an array in ``data``.  With ``implicit`` sums over the past hold the present too, and a
     step is repeated until it changes by no more than this share (or :class:`~numerics.errors.NotConverged`).
-    Raises :class:`~numerics.errors.Diverged` naming the step when a scalar, or a correlation in ``watched`` at
+    Raises :class:`~numerics.errors.Diverged` with the step when a scalar, or a correlation in ``watched`` at
     equal times, runs away, and ValueError for a symbol without a number.
     """
     sweep = _Sweep(table, steps, constants, data or {}, wanted, watched, units, implicit, functions)
@@ -166,10 +166,9 @@ class _Sweep:
         }
         self.covariances: dict[tuple[Node, Node], Row] = {}
         self.units = Units(self.plan, self.rows, self.K, self.covariance, steps, units) if units else None
-        given = [dict(functions or {}), "numpy"]
+        given, known = dict(constants), [dict(functions or {}), "numpy"]
         self.functions = {
-            x.name: lambdify([t, *x.arguments], x.expression.subs(dict(constants)), modules=given)
-            for x in table.scalars
+            x.name: lambdify([t, *x.arguments], x.expression.subs(given), known) for x in table.scalars
         }
         self.bound = RUNAWAY * max([1.0, *[float(np.abs(v).max()) for k, v in self.data.items() if k != "w"]])
 
