@@ -6,6 +6,7 @@ In an experiment of symbolic depth, ``depth = "L"``, the branch is ``branch/sqrt
 
 from __future__ import annotations
 
+import os
 import time as clock
 import tomllib
 from collections.abc import Callable, Collection, Iterator
@@ -31,7 +32,7 @@ from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, numbers_of, structure
 from numerics.results import VARIABLES, dataset
-from numerics.solve.layer_grid import LayerGrid, solve_layer_grid
+from numerics.solve.layer_grid import LayerGrid, needed_bytes, solve_layer_grid
 from numerics.theory import beta, program_of
 
 Array = NDArray[np.float64]
@@ -96,6 +97,13 @@ def solve_depth_limit(
     extents = {"c": experiment.network.outputs}
     if fixed:
         extents |= {"mu": len(experiment.targets), "alpha": len(experiment.targets)}
+    needed, have = (
+        needed_bytes(table, layers, steps, extents),
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    )
+    if needed > have:
+        problem = f"needs {needed / 2**30:.0f} GiB for responses between layers; there are {have / 2**30:.0f}"
+        raise SpecError("training.steps", steps - 1, problem, "fewer steps, samples, or cells of layer time")
     for done, part in enumerate(GRIDS):
         runs.append(
             solve_layer_grid(

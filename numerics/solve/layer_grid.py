@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,26 @@ def solve_layer_grid(
     return _Grid(table, layers, steps, constants, extents or {}, known or {}).run(progress)
 
 
-class _Grid:
+def needed_bytes(table: LayerTable, layers: int, steps: int, extents: Mapping[str, int]) -> int:
+    """What the tensors of a solution take in memory."""
+    grid = _Sizes(layers, steps, extents)
+    return sum(8 * prod(grid.extent(x) for x in row.axes) for group in table.groups for row in group)
+
+
+class _Sizes:
+    def __init__(self, layers: int, steps: int, extents: Mapping[str, int]) -> None:
+        self.n, self.T, self.extents = layers, steps, extents
+
+    def extent(self, x: Expr) -> int:
+        """How many values an axis has in all."""
+        if x in LAYER_TIMES:
+            return self.n + 1
+        if x in (t, s):
+            return self.T
+        return self.extents[str(x).partition("_")[0]]
+
+
+class _Grid(_Sizes):
     def __init__(
         self,
         table: LayerTable,
@@ -93,8 +113,8 @@ class _Grid:
         extents: Mapping[str, int],
         known: Known,
     ) -> None:
-        self.table, self.n, self.T = table, layers, steps
-        self.constants, self.extents, self.known = dict(constants), extents, known
+        super().__init__(layers, steps, extents)
+        self.table, self.constants, self.known = table, dict(constants), known
         self.values: dict[str, Array] = {}
         self.under: dict[str, Array] = {}
         for row in (r for g in table.groups for r in g):
@@ -233,14 +253,6 @@ class _Grid:
     def reach(self, x: Span, now: int) -> int:
         """How many values an index of a sum has at this step."""
         return now + int(x.present) if x.upper.has(t, s) else self.extent(x.index)
-
-    def extent(self, x: Expr) -> int:
-        """How many values an axis has in all."""
-        if x in LAYER_TIMES:
-            return self.n + 1
-        if x in (t, s):
-            return self.T
-        return self.extents[str(x).partition("_")[0]]
 
     def number(self, p: Product) -> float:
         value = p.number.subs(self.constants)

@@ -46,6 +46,9 @@ class Plan:
         self.rows_of = {r.field: r for r in self.table.fields}
         self.scalar_names = {x.name for x in self.table.scalars}
         self.reach = {r.field: self._reach(r.field) for r in self.table.fields}
+        self.correlated: dict[Node, list[Node]] = {}
+        for a, b in self.table.covariances:
+            self.correlated.setdefault(a, []).append(b)
         self._need_everything()
         self._sort()
 
@@ -105,7 +108,7 @@ class Plan:
 
     def partners(self, source: Node) -> list[Node]:
         """Sources with which ``source`` is correlated."""
-        return [b for (a, b) in self.table.covariances if a == source]
+        return self.correlated.get(source, [])
 
     # -- what is needed --------------------------------------------------------------------------------
 

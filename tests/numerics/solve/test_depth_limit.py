@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from derive.meanfield import mean_field
 from derive.meanfield.reductions.depth import LayerTime, Scaling, cross_layer, layer_time, rescale
 from derive.program import L, eta, gamma0, isotropic
 from derive.program.builders.isotropic import nu
+from numerics.cli import run
 from numerics.compile.layered import LayerTable, NotLowered, lower_layer_time
 from numerics.errors import Diverged, SpecError
 from numerics.experiment import Experiment
@@ -134,7 +137,7 @@ def converges(e: Experiment, depths: tuple[int, ...]) -> None:
     assert abs(fitted[-1] - 1) < 2 * spread, fitted
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ["population", "online", "fixed"])
 def test_finite_depth_converges_like_one_over_depth(name: str) -> None:
     converges(CASES[name], (4, 8, 16, 32))
 
@@ -159,7 +162,7 @@ def test_deep_networks_of_finite_depth_have_the_kernels_of_the_limit() -> None:
     e = CASES["fixed"]
     limit = solve_depth_limit(e, layers=8)
     ends = []
-    for depth in (8, 16, 32):
+    for depth in (4, 8, 16):
         finite = solve(e.replace({"network.depth": depth, "network.branch": 0.8 / np.sqrt(depth)}))
         ends.append(finite.Phi.values[-1])
     once = [2 * b - a for a, b in pairwise(ends)]
@@ -206,6 +209,22 @@ def test_what_has_no_limit_is_refused(change: dict[str, Any], key: str) -> None:
 def test_grids_that_cannot_be_coarsened_are_refused() -> None:
     with pytest.raises(SpecError, match="multiple of 4"):
         solve_depth_limit(CASES["fixed"], layers=6)
+
+
+def test_what_no_memory_holds_is_refused() -> None:
+    with pytest.raises(SpecError, match="GiB for responses between layers"):
+        solve_depth_limit(CASES["fixed"].replace({"training.steps": 30_000}))
+
+
+def test_the_command_solves_a_file_of_symbolic_depth(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    e = CASES["wide"].replace({"training.steps": 1})
+    (tmp_path / "deep.toml").write_text(e.text)
+    assert run(["solve", str(tmp_path / "deep.toml"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    np.testing.assert_array_equal(found["test_loss"], solve(e).test_loss)
+    assert run(["simulate", str(tmp_path / "deep.toml"), "--width", "8", "--seeds", "2"]) == 2
 
 
 def test_diverging_dynamics_name_the_step() -> None:
