@@ -64,8 +64,8 @@ def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
         if not _holds(result, name):
             continue
         kernel = _equal_time(result, name)
-        for layer in kernel.layer.values:
-            row = {"color": _colour(layer), "linestyle": line, "label": label.format(layer), **style}
+        for place, layer in enumerate(kernel.layer.values, 1):
+            row = {"color": _colour(place), "linestyle": line, "label": label.format(layer), **style}
             artists += _curve(ax, kernel.sel(layer=layer), name, **row)
     ax.set(xlabel=_time_label(result), ylabel="kernels at equal times")
     if artists:

@@ -71,8 +71,10 @@ def require_served(experiment: Experiment, command: str) -> None:
         )
 
 
-def require_numbers(experiment: Experiment) -> None:
+def require_numbers(experiment: Experiment, command: str = "") -> None:
     """Raises SpecError naming the first number or array that computing needs and deriving does not.
+
+    ``dmft solve`` takes a residual network of symbolic depth, which it solves in the limit of infinite depth.
 
     >>> from numerics.experiment import Experiment
     >>> require_numbers(Experiment.from_dict({"network": {"depth": 2}}))
@@ -80,7 +82,8 @@ def require_numbers(experiment: Experiment) -> None:
     numerics.errors.SpecError: training.learning_rate: is missing; rule "gd" needs it (accepted: ...
     """
     spec = experiment.spec
-    _ = experiment.depth
+    if command != "dmft solve" or spec.network.branch is None:
+        _ = experiment.depth
     for key in NEEDED[spec.training.rule]:
         _require(spec, f"training.{key}", f'rule "{spec.training.rule}"')
     if spec.kind == "fixed":

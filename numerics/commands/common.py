@@ -32,7 +32,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 def load_numeric(path: Path, command: str) -> Experiment:
     """The experiment, refused if ``command`` does not serve it yet or a number that it needs is left out."""
     experiment = load_served(path, command)
-    require_numbers(experiment)
+    require_numbers(experiment, command)
     return experiment
 
 

@@ -296,6 +296,8 @@ class _Lowering:
                 (stand_in, Factor(node(first), _axes(first)), Factor(node(second), _axes(second)))
             )
         for atom in sorted(expr.atoms(AppliedUndef), key=str):
+            if any(x.has(AppliedUndef) for x in atom.args):  # a given function of a scalar, such as a slope
+                continue
             stand_in = Symbol(f"in_{atom.func}")
             expr = expr.xreplace({atom: stand_in})
             inputs.append((stand_in, Factor(node(atom), _axes(atom))))

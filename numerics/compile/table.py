@@ -116,6 +116,11 @@ class ScalarRow:
     averages: tuple[tuple[Symbol, Factor, Factor], ...]
     inputs: tuple[tuple[Symbol, Factor], ...]
 
+    @property
+    def arguments(self) -> list[Symbol]:
+        """The symbols that stand for averages, and those for inputs."""
+        return [*[x for x, *_ in self.averages], *[x for x, _ in self.inputs]]
+
 
 @dataclass(frozen=True)
 class Table:

@@ -22,6 +22,7 @@ from numerics.results import dataset
 from numerics.served import is_plain, require_served
 from numerics.solve.afterwards import Afterwards
 from numerics.solve.densities import densities
+from numerics.solve.depth import solve_deep
 from numerics.solve.exact import solve_flow, solve_steps
 from numerics.solve.graded import solve_graded
 from numerics.solve.grid import Grid
@@ -65,9 +66,12 @@ def solve(
     :func:`~derive.meanfield.reductions.gradient_independence.independent_backward`.  Raises
     :class:`~numerics.errors.SpecError` when ``full`` fits in no memory and for what is not served,
     :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged` when a flow
-    needs more than MAX_NODES nodes.
+    needs more than MAX_NODES nodes.  A residual network of symbolic depth is solved in the limit of infinite
+    depth, by :func:`~numerics.solve.depth.solve_deep`.
     """
     require_served(experiment, "dmft solve")
+    if experiment.symbolic and experiment.network.branch is not None:
+        return solve_deep(experiment, progress)
     started = clock.perf_counter()
     notes: dict[str, Any] = {}
     if experiment.spec.kind != "fixed":

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Symbol, lambdify
 
-from derive.program.expressions import s
+from derive.program.expressions import s, t
 from numerics.compile.table import Coupling, Factor, Node, Table
 from numerics.errors import Diverged
 from numerics.modes import Spectrum
@@ -99,6 +99,7 @@ def march(
     watched: tuple[Node, ...] = (),
     units: Spectrum | None = None,
     implicit: float | None = None,
+    functions: Mapping[str, Callable[..., Any]] | None = None,
     progress: Progress | None = None,
 ) -> March:
     """Solve the theory in ``table`` for times 0..steps-1.
@@ -107,12 +108,14 @@ def march(
     constant tensor an array with an axis for each index: kernels ``(P, P)``, targets ``(P,)`` or ``(P, C)``,
     memory weights ``w`` as a ``(steps, steps)`` strictly lower triangular table.  ``wanted`` names order
     parameters to keep besides those that the dynamics needs.  ``units`` gives the attributes of fields that
-    live on units.  With ``implicit`` sums over the past hold the present too, and a step is repeated until it
-    changes by no more than this share (:class:`~numerics.errors.NotConverged` if it does not settle).  Raises
-    :class:`~numerics.errors.Diverged` naming the step when a scalar, or a correlation in ``watched`` at equal
-    times, runs away, and ValueError for a symbol without a number.
+    live on units, ``functions`` what scalars contain of given functions of the time and of scalars; one of
+    the time alone is an array in ``data``.  With ``implicit`` sums over the past hold the present too, and a
+    step is repeated until it changes by no more than this share (or :class:`~numerics.errors.NotConverged`).
+    Raises :class:`~numerics.errors.Diverged` with the step when a scalar, or a correlation in ``watched`` at
+    equal times, runs away, and ValueError for a symbol without a number.
     """
-    return _Sweep(table, steps, constants, data or {}, wanted, watched, units, implicit).run(progress)
+    sweep = _Sweep(table, steps, constants, data or {}, wanted, watched, units, implicit, functions)
+    return sweep.run(progress)
 
 
 class _Sweep:
@@ -126,6 +129,7 @@ class _Sweep:
         watched: tuple[Node, ...] = (),
         units: Spectrum | None = None,
         implicit: float | None = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self.table, self.T, self.implicit = table, steps, implicit
         self.plan = Plan(table, (*wanted, *watched))
@@ -164,12 +168,9 @@ class _Sweep:
         }
         self.covariances: dict[tuple[Node, Node], Row] = {}
         self.units = Units(self.plan, self.rows, self.K, self.covariance, steps, units) if units else None
+        given, known = dict(constants), [dict(functions or {}), "numpy"]
         self.functions = {
-            x.name: lambdify(
-                [*[a for a, *_ in x.averages], *[a for a, _ in x.inputs]],
-                x.expression.subs(dict(constants)),
-            )
-            for x in table.scalars
+            x.name: lambdify([t, *x.arguments], x.expression.subs(given), known) for x in table.scalars
         }
         self.bound = RUNAWAY * max([1.0, *[float(np.abs(v).max()) for k, v in self.data.items() if k != "w"]])
 
@@ -326,7 +327,7 @@ class _Sweep:
 
     def scalar(self, step: int, i: Node, _: Node) -> None:
         row = next(x for x in self.table.scalars if x.name == i[0])
-        arguments: list[Any] = []
+        arguments: list[Any] = [step]
         for _stand_in, a, b in row.averages:
             arguments.append(self.average(a, b, row.indices))
         for _stand_in, f in row.inputs:

@@ -7,7 +7,7 @@ topological sort; a cycle means that the theory is not causal and is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 
@@ -40,11 +40,15 @@ class Plan:
     rows: dict[tuple[Node, Node], None] = field(default_factory=dict)
     diagonals: dict[tuple[Node, Node], None] = field(default_factory=dict)
     order: list[Op] = field(default_factory=list)
+    todo: list[tuple[Callable[[Node, Node], None], Node, Node]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rows_of = {r.field: r for r in self.table.fields}
         self.scalar_names = {x.name for x in self.table.scalars}
         self.reach = {r.field: self._reach(r.field) for r in self.table.fields}
+        self.correlated: dict[Node, list[Node]] = {}
+        for a, b in self.table.covariances:
+            self.correlated.setdefault(a, []).append(b)
         self._need_everything()
         self._sort()
 
@@ -104,7 +108,7 @@ class Plan:
 
     def partners(self, source: Node) -> list[Node]:
         """Sources with which ``source`` is correlated."""
-        return [b for (a, b) in self.table.covariances if a == source]
+        return self.correlated.get(source, [])
 
     # -- what is needed --------------------------------------------------------------------------------
 
@@ -113,10 +117,13 @@ class Plan:
             for c in row.couplings:
                 self._need_kernel(c.kernel)
         for x in self.table.scalars:
-            for _, i, j in x.averages:
-                self._need_diagonal(i.tensor, j.tensor)
+            for _, a, b in x.averages:
+                self._need_diagonal(a.tensor, b.tensor)
         for n in self.wanted:
             self._need_tensor(n)
+        while self.todo:  # a list of what is left, since deep networks nest deeply
+            need, i, j = self.todo.pop()
+            need(i, j)
 
     def _need_kernel(self, kernel: Kernel) -> None:
         for m in kernel.monomials:
@@ -147,8 +154,7 @@ class Plan:
         if (i, source) in self.responses or not self.depends(i, source):
             return
         self.responses[i, source] = None
-        for c in self.rows_of[i].couplings:
-            self._need_response(c.field, source)
+        self.todo += [(self._need_response, c.field, source) for c in self.rows_of[i].couplings]
 
     def _need_source_terms(self, i: Node, j: Node) -> None:
         sources = dict.fromkeys(k for x in self.table.fields for k, _ in x.drives)
@@ -168,18 +174,15 @@ class Plan:
             return
         self.rows[i, j] = None
         for c in self.rows_of[i].couplings:
-            self._need_row(c.field, j)
-            self._need_row(j, c.field)
-        self._need_source_terms(i, j)
-        self._need_diagonal(i, j)
+            self.todo += [(self._need_row, c.field, j), (self._need_row, j, c.field)]
+        self.todo += [(self._need_source_terms, i, j), (self._need_diagonal, i, j)]
 
     def _need_diagonal(self, i: Node, j: Node) -> None:
         if (i, j) in self.diagonals or (j, i) in self.diagonals:
             return
         self.diagonals[i, j] = None
-        for c in self.rows_of[i].couplings:
-            self._need_row(j, c.field)
-        self._need_source_terms(i, j)
+        self.todo += [(self._need_row, j, c.field) for c in self.rows_of[i].couplings]
+        self.todo.append((self._need_source_terms, i, j))
 
     # -- order within a step ---------------------------------------------------------------------------
 
@@ -286,19 +289,21 @@ class Plan:
         return ("now", i, j) if (i, j) in self.diagonals else ("now", j, i)
 
     def _sort(self) -> None:
-        state: dict[Op, int] = {}
-
-        def visit(op: Op, path: tuple[Op, ...]) -> None:
-            if state.get(op) == 2:
-                return
-            if state.get(op) == 1:
-                names = " -> ".join(f"{k} {a}{b}" for k, a, b in (*path[path.index(op) :], op))
-                raise NotCausal(f"within a step these need each other: {names}")
-            state[op] = 1
-            for other in self.needs(op):
-                visit(other, (*path, op))
-            state[op] = 2
-            self.order.append(op)
-
-        for op in self._operations():
-            visit(op, ())
+        path: dict[Op, Iterator[Op]] = {}  # from the operation that is wanted to what it waits for
+        done: set[Op] = set()
+        for wanted in self._operations():
+            if wanted not in done:
+                path[wanted] = self.needs(wanted)
+            while path:
+                op, rest = next(reversed(path.items()))
+                other = next((x for x in rest if x not in done), None)
+                if other is None:
+                    path.popitem()
+                    done.add(op)
+                    self.order.append(op)
+                elif other in path:
+                    circle = list(path)
+                    names = " -> ".join(f"{k} {a}{b}" for k, a, b in (*circle[circle.index(other) :], other))
+                    raise NotCausal(f"within a step these need each other: {names}")
+                else:
+                    path[other] = self.needs(other)

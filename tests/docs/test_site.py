@@ -29,6 +29,8 @@ FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PAGES = sorted(
     path for path in DOCS.rglob("*.md") if "_build" not in path.parts and CELL.search(path.read_text())
 )
+HEAVY = {"infinite_depth.md", "residual_depth.md"}
+"""Pages of figures that take a minute."""
 EXAMPLES = sorted((DOCS / "examples").glob("*.toml"))
 SOLVED = {"digits.toml", "digits_flow.toml", "isotropic.toml", "online.toml"}
 
@@ -75,7 +77,11 @@ def test_an_example_loads_and_learns_or_says_why_not(path: Path):
 
 
 @pytest.mark.usefixtures("quiet_figures")
-@pytest.mark.parametrize("path", PAGES, ids=named)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(x, marks=pytest.mark.slow) if x.name in HEAVY else x for x in PAGES],
+    ids=named,
+)
 def test_the_cells_of_a_page_execute(path: Path, monkeypatch: pytest.MonkeyPatch):
     text = path.read_text()
     cells = CELL.findall(text)
