@@ -247,8 +247,9 @@ def _of_samples(
         tensors: dict[Node, Array] = {**H, **G}
         constants = numbers_of(experiment)
         values["tangent_kernel"] = evaluate(theory.observables[0], tensors, arrays_of(experiment), constants)
-    if at is not None or not any(x.kind == "response" for x in theory.order_parameters):
-        return values  # no response enters, or they are densities
+    enter = experiment.depth == 1 or any(x.kind == "response" for x in theory.order_parameters)
+    if at is not None or not enter:
+        return values  # layers know nothing of each other's responses, or these are densities
     return values | _responses(result, layers, many)
 
 
