@@ -30,6 +30,8 @@ PAGES = sorted(
     path for path in DOCS.rglob("*.md") if "_build" not in path.parts and CELL.search(path.read_text())
 )
 EXAMPLES = sorted((DOCS / "examples").glob("*.toml"))
+LONG = {"learning_rates.md"}
+"""Pages that take more than about twenty seconds; the site's build runs them too."""
 SOLVED = {"digits.toml", "digits_flow.toml", "isotropic.toml", "online.toml"}
 
 
@@ -75,7 +77,9 @@ def test_an_example_loads_and_learns_or_says_why_not(path: Path):
 
 
 @pytest.mark.usefixtures("quiet_figures")
-@pytest.mark.parametrize("path", PAGES, ids=named)
+@pytest.mark.parametrize(
+    "path", [pytest.param(x, marks=pytest.mark.slow if x.name in LONG else ()) for x in PAGES], ids=named
+)
 def test_the_cells_of_a_page_execute(path: Path, monkeypatch: pytest.MonkeyPatch):
     text = path.read_text()
     cells = CELL.findall(text)
