@@ -5,7 +5,9 @@ The closed form is derived; numbers are put in exactly, so rounding comes last.
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sympy import Expr, Rational, nsimplify, sympify
@@ -15,7 +17,7 @@ from derive.meanfield.reductions.projection import NotApplicable
 from derive.program import eta
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import numbers_of, theory_at_depth
+from numerics.numbers import numbers_of, structure, theory_at_depth
 from numerics.theory import theory_of
 
 
@@ -47,8 +49,8 @@ class EarlyTime:
 def early_time(experiment: Experiment) -> EarlyTime:
     """The first step of ``experiment``, which `dmft limits early-time` must serve.
 
-    The formula is one for every depth ``L`` where the function is centred and the layers are of one width; it
-    is that of the file's depth otherwise, and one for every depth again if that is ``"L"``.
+    The formula is one for every depth ``L`` where the layers are alike: one width, no branch, plain descent;
+    otherwise it is that of the file's depth.
 
     >>> from numerics.experiment import Experiment
     >>> found = early_time(Experiment.from_dict({
@@ -74,17 +76,23 @@ def early_time(experiment: Experiment) -> EarlyTime:
 
 
 def _alike(experiment: Experiment) -> bool:
-    """Do all depths have one formula that is short?"""
-    network = experiment.network
-    plain = not (network.branch or isinstance(network.width_ratio, list))
-    return experiment.spec.centered and plain and not experiment.training.weight_decay
+    """Are its layers alike, so that all depths have one formula?"""
+    network, training = experiment.network, experiment.training
+    if network.branch or isinstance(network.width_ratio, list):
+        return False
+    return not (training.weight_decay or training.momentum or training.temperature)
 
 
 def _every_depth(experiment: Experiment) -> FirstStep:
     try:
-        return first_step(theory_of(experiment.replace({"network.depth": "L"})))
+        return _of_structure(structure(experiment.replace({"network.depth": "L"})).text)
     except NotApplicable as reason:
         raise SpecError("network.depth", "L", f"has no closed form: {reason}", "a number") from None
+
+
+@lru_cache(maxsize=16)
+def _of_structure(text: str) -> FirstStep:
+    return first_step(theory_of(Experiment.from_dict(tomllib.loads(text))))
 
 
 def _critical(step: FirstStep) -> Expr | None:

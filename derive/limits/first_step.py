@@ -176,14 +176,15 @@ class _Step:
         return self.numbers[a]
 
     def put(self, e: Expr) -> Expr:
-        """``e`` with every order parameter in it in closed form; numbers that are sums keep their names."""
+        """``e`` with every order parameter in it in closed form; sums of symbols keep their names."""
         found = {}
         for a in e.atoms(AppliedUndef):
             if str(a.func) in self.read.layered:
                 found[a] = self.member(a)
             elif str(a.func) in self.read.names:
                 value = self.number(a)
-                found[a] = a if fraction(value)[0].is_Add else value
+                keep = fraction(value)[0].is_Add and len(value.free_symbols) > 1
+                found[a] = a if keep else value
         return self.recursions.settled(e.xreplace(found))
 
     # -- families --------------------------------------------------------------------------------------

@@ -29,9 +29,17 @@ FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PAGES = sorted(
     path for path in DOCS.rglob("*.md") if "_build" not in path.parts and CELL.search(path.read_text())
 )
-HEAVY = {"infinite_depth.md", "residual_depth.md"}
-"""Pages of figures that take a minute."""
 EXAMPLES = sorted((DOCS / "examples").glob("*.toml"))
+LONG = {
+    "approximations.md",
+    "infinite_depth.md",
+    "learning_rates.md",
+    "linear_networks.md",
+    "power_law.md",
+    "residual_depth.md",
+    "scaling_laws.md",
+}
+"""Pages that take more than about twenty seconds; the site's build runs them too."""
 SOLVED = {"digits.toml", "digits_flow.toml", "isotropic.toml", "online.toml"}
 
 
@@ -78,9 +86,7 @@ def test_an_example_loads_and_learns_or_says_why_not(path: Path):
 
 @pytest.mark.usefixtures("quiet_figures")
 @pytest.mark.parametrize(
-    "path",
-    [pytest.param(x, marks=pytest.mark.slow) if x.name in HEAVY else x for x in PAGES],
-    ids=named,
+    "path", [pytest.param(x, marks=pytest.mark.slow if x.name in LONG else ()) for x in PAGES], ids=named
 )
 def test_the_cells_of_a_page_execute(path: Path, monkeypatch: pytest.MonkeyPatch):
     text = path.read_text()

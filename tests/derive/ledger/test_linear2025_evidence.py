@@ -160,3 +160,9 @@ def test_with_the_gain_of_103_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     repaired(monkeypatch, first_step, "103", **{"gain of one layer": printed / 4})
     assert "gain of one layer" in first_step.gradients().summary
     assert not first_step.gradients().passed
+
+
+def test_networks_take_the_first_step_of_the_closed_form() -> None:
+    found = first_step.growth()
+    assert found.passed, found.summary
+    assert first_step.gradients().passed
