@@ -103,8 +103,7 @@ def _values(
     experiment: Experiment, variant: Variant | None, run: March, kernels: str, at: Outputs | None
 ) -> dict[str, Array]:
     if experiment.spec.kind == "fixed":
-        theory, _ = _lowered(structure(experiment).text, variant)
-        return _of_samples(experiment, theory, run, kernels, at)
+        return _of_samples(experiment, variant, run, kernels, at)
     return _of_random_data(experiment, run, at)
 
 
@@ -186,8 +185,9 @@ def _with_ends(table: Table, depth: int) -> Table:
 
 
 def _of_samples(
-    experiment: Experiment, theory: Theory, result: March, kernels: str, at: Outputs | None
+    experiment: Experiment, variant: Variant | None, result: March, kernels: str, at: Outputs | None
 ) -> dict[str, Array]:
+    theory, _ = _lowered(structure(experiment).text, variant)
     error = result.scalars["Delta"] if at is None else result.scalars["Delta"][at]
     values = {"error": error, "train_loss": (error**2).reshape(len(error), error.shape[1], -1).sum(2).mean(1)}
     layers = range(1, experiment.depth + 1)
@@ -210,8 +210,8 @@ def _of_samples(
         tensors: dict[Node, Array] = {**H, **G}
         constants = numbers_of(experiment)
         values["tangent_kernel"] = evaluate(theory.observables[0], tensors, arrays_of(experiment), constants)
-    if at is not None or not any(x.kind == "response" for x in theory.order_parameters):
-        return values  # no response enters, or they are densities
+    if at is not None or variant is not None:
+        return values  # responses are densities, or may be others than those of the experiment
     return values | _responses(result, layers, many)
 
 
