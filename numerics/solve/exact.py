@@ -110,8 +110,7 @@ def _values(
 ) -> dict[str, Array]:
     at = None if grid is None else grid.outputs
     if experiment.spec.kind == "fixed":
-        theory, _ = _lowered(structure(experiment).text, variant)
-        return _of_samples(experiment, theory, run, kernels, at)
+        return _of_samples(experiment, variant, run, kernels, at)
     values = _of_random_data(experiment, run, at)
     if kernels != "none" and experiment.spec.kind == "isotropic":
         values |= _parts(experiment, variant, run, grid)
@@ -223,8 +222,9 @@ def _with_ends(table: Table, depth: int) -> Table:
 
 
 def _of_samples(
-    experiment: Experiment, theory: Theory, result: March, kernels: str, at: Outputs | None
+    experiment: Experiment, variant: Variant | None, result: March, kernels: str, at: Outputs | None
 ) -> dict[str, Array]:
+    theory, _ = _lowered(structure(experiment).text, variant)
     error = result.scalars["Delta"] if at is None else result.scalars["Delta"][at]
     values = {"error": error, "train_loss": (error**2).reshape(len(error), error.shape[1], -1).sum(2).mean(1)}
     layers = range(1, experiment.depth + 1)
@@ -247,9 +247,8 @@ def _of_samples(
         tensors: dict[Node, Array] = {**H, **G}
         constants = numbers_of(experiment)
         values["tangent_kernel"] = evaluate(theory.observables[0], tensors, arrays_of(experiment), constants)
-    enter = experiment.depth == 1 or any(x.kind == "response" for x in theory.order_parameters)
-    if at is not None or not enter:
-        return values  # layers know nothing of each other's responses, or these are densities
+    if at is not None or variant is not None:
+        return values  # responses are densities, or may be others than those of the experiment
     return values | _responses(result, layers, many)
 
 

@@ -125,7 +125,8 @@ def _extrapolated(found: Values, before: list[Values]) -> list[Values]:
 
 def _log(diagonal: Array) -> Array:
     """What is left of nothing is not resolved, and its logarithm is some number."""
-    return np.asarray(np.log(np.maximum(diagonal, RESOLVED**2 * diagonal[0])))
+    value: Array = np.log(np.maximum(diagonal, RESOLVED**2 * diagonal[0]))
+    return value
 
 
 def _change(old: Array, new: Array) -> float:
