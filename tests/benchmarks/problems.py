@@ -6,6 +6,7 @@ import numpy as np
 
 from numerics.compile import lower
 from numerics.experiment import Experiment
+from numerics.numbers import arrays_of, numbers_of, theory_at_depth
 from numerics.solve.march import March, march
 from numerics.solve.plan import Plan
 from numerics.theory import constants_of, solvable
@@ -51,6 +52,11 @@ def operations(samples: int, times: int, depth: int) -> float:
     plan = Plan(table, tuple(("G", k) for k in range(1, depth + 1)))
     size = {r.field: samples if r.indices else 1 for r in table.fields}
     width = {k: samples if i else 1 for k, i in table.source_indices.items()}
+    return products(plan, size, width, times)
+
+
+def products(plan: Plan, size: dict, width: dict, times: int) -> float:
+    """The same of any plan: ``size`` members of each field, ``width`` of each source."""
     squares = 0.0  # what multiplies t^2
     for kind, i, j in plan.order:
         if kind == "response":
@@ -64,6 +70,36 @@ def operations(samples: int, times: int, depth: int) -> float:
                 if (j, k) in plan.responses:
                     squares += 2 * size[i] * width[k] * size[j]
     return squares * times**3 / 3
+
+
+def isotropic(depth: int, times: int, branch: float | None = None) -> Experiment:
+    """Full batch on random data, with rate x steps the same for all large numbers of times."""
+    network = {"depth": depth, "gamma0": 0.8, "width_ratio": 0.8}
+    rate = min(0.15, 9 / times) / (depth + 1)
+    return Experiment.from_dict(
+        {
+            "network": network | ({} if branch is None else {"branch": branch}),
+            "data": {"kind": "isotropic", "sample_ratio": 1.5},
+            "training": {
+                "rule": "gd",
+                "learning_rate": rate,
+                "steps": times - 1,
+            },
+        }
+    )
+
+
+def run_isotropic(e: Experiment) -> March:
+    """All order parameters of the theory, as a result holds them."""
+    table = lower(theory_at_depth(e))
+    return march(
+        table,
+        steps=len(e.times),
+        constants=numbers_of(e),
+        data=arrays_of(e),
+        wanted=tuple(table.tensors),
+        watched=(("C_v", None),),
+    )
 
 
 def exponent(sizes, costs) -> float:
