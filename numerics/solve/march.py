@@ -9,14 +9,14 @@ With x_i(t) = g_i u_i(t) + sum_l sum_s K_il(t, s) x_l(s), rows follow from earli
     response     R_ik(t, s) = g_i [i driven by k] delta_ts + sum_l K_il(t, .) R_lk(., s)
     correlation  C_ij(t, s) = g_i sum_k <u_i(t) u_k(.)> R_jk(s, .)^T + sum_l K_il(t, .) C_lj(., s)
 
-the first term of the second line being Stein's lemma.  Where rows are smooth in t,
-:mod:`~numerics.solve.span` multiplies them without reading all of the past.
+the first term of the second line being Stein's lemma.  Where fields are
+single and kernels no more than sums of order parameters, :mod:`~numerics.solve.folded` takes these steps much
+faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,69 +24,24 @@ from numpy.typing import NDArray
 from sympy import Symbol, lambdify
 
 from derive.program.expressions import s
-from numerics.compile.table import Factor, Node, Reach, Table
+from numerics.compile.table import Factor, Node, Table
 from numerics.errors import Diverged
 from numerics.modes import Spectrum
+from numerics.solve.folded import Folded
 from numerics.solve.implicit import settle_step
 from numerics.solve.plan import Plan
 from numerics.solve.rows import Row, Rows, Source, arranged, times_of, whole
-from numerics.solve.span import Products, Shape
+from numerics.solve.solution import March
+from numerics.solve.stacked import stackable
 from numerics.solve.units import Units
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
+__all__ = ["RUNAWAY", "March", "march"]
+
 RUNAWAY = 1e8
 """A scalar this many times larger than the largest constant of the data has left every basin we know of."""
-
-
-@dataclass(frozen=True)
-class March:
-    """The solution: full two-time arrays of what was needed or asked for.
-
-    ``correlation(i, j)`` and ``response(i, k)`` have shape ``(T, n_i, T, n_j)``; scalars ``(T, n)``.
-    """
-
-    plan: Plan
-    steps: int
-    sizes: dict[Node, int]
-    widths: dict[Node, int]
-    gains: dict[Node, dict[Node, float]]
-    factors: dict[Node, float]
-    extents: dict[Symbol, int]
-    correlations: dict[tuple[Node, Node], Array]
-    responses: dict[tuple[Node, Node], Array]
-    scalars: dict[str, Array]
-    hoisted: dict[Node, Array]
-    sums: dict[Node, Array] = field(default_factory=dict)
-
-    def correlation(self, i: Node, j: Node) -> Array:
-        """``<x_i(t) x_j(s)>``; symmetric completion where only one triangle was marched."""
-        if (i, j) in self.correlations:
-            a = self.correlations[i, j]
-            return a.reshape(self.steps, self.sizes[i], self.steps, self.sizes[j])
-        a = self.correlations[j, i]
-        return a.reshape(self.steps, self.sizes[j], self.steps, self.sizes[i]).transpose(2, 3, 0, 1)
-
-    def response(self, i: Node, k: Node) -> Array:
-        """``<d x_i(t) / d u_k(s)>``, without the part by which a source drives its own field."""
-        a = self.responses[i, k]
-        return a.reshape(self.steps, self.sizes[i], self.steps, -1)
-
-    def tensor(self, n: Node) -> Array:
-        """An order parameter by its name and layer; a response with its direct part, if it has one."""
-        q = self.plan.table.tensors[n]
-        if n in self.sums:
-            return self.sums[n][:, None, :, None]
-        if q.kind == "correlation":
-            return self.factors[n] * self.correlation(q.first, q.second)
-        a, m = self.sizes[q.first], self.widths[q.second]
-        found = np.zeros((self.steps, a, self.steps, m))
-        if (q.first, q.second) in self.responses:
-            found += self.response(q.first, q.second)
-        gain = self.gains[q.first].get(q.second, 0.0)
-        np.einsum("taub->tuab", found)[np.arange(self.steps), np.arange(self.steps)] += gain * np.eye(a, m)
-        return self.factors[n] * found
 
 
 def march(
@@ -159,7 +114,6 @@ class _Sweep:
             if (i, j) not in self.C and (j, i) not in self.C and self.kept(i, j):
                 self.C[i, j] = np.zeros((steps * self.n[i], steps * self.n[j]))
         self.K: dict[tuple[Node, int], Array] = {}
-        self.products = Products(steps, plain=implicit is not None)
         self.couplings = {
             r.field: [(at, c.field, c.kernel.reach) for at, c in enumerate(r.couplings)] for r in table.fields
         }
@@ -195,7 +149,7 @@ class _Sweep:
             "sum": self.sum,
         }
         with np.errstate(all="ignore"):  # runaway dynamics are reported below, with the step
-            for step in range(self.T):
+            for step in range(self.fast(progress), self.T):
 
                 def sweep(step: int = step) -> None:
                     self.recent.clear()
@@ -225,6 +179,22 @@ class _Sweep:
             self.hoisted,
             self.sums,
         )
+
+    def fast(self, progress: Progress | None) -> int:
+        """Take the steps that a folded march can take, and return how many."""
+        if self.implicit is not None or not stackable(self.table, self.plan, self.n, self.m):
+            return 0
+        folded = Folded(self.plan, self.rows.number, self.C, self.R, self.T)
+
+        def after(step: int) -> None:
+            for x in self.watched:
+                q = self.table.tensors[x]
+                if not abs(folded.stack.equal(q.first, q.second)) < self.bound:
+                    raise Diverged(f"{x[0]} diverged at step {step}")
+            if progress is not None:
+                progress(step + 1, self.T)
+
+        return folded.run(after)
 
     def predict(self, step: int) -> None:
         """What the last step found, as a first guess of this one."""
@@ -272,8 +242,8 @@ class _Sweep:
             K = self.K[i, at]
             low, high = times_of(reach, step)
             if (field, k) in self.R:
-                M = self.R[field, k]
-                row[:, : high * m] += self.product((i, at), K, ("R", field, k), M, step, reach, high, "lower")
+                p = self.n[field]
+                row[:, : high * m] += K @ self.R[field, k][low * p : high * p, : high * m]
             if (gain := self.gains[field].get(k)) is not None:
                 row[:, low * m : high * m] += gain * K
 
@@ -283,18 +253,16 @@ class _Sweep:
             return
         value = np.zeros((self.n[i], step * self.n[j]))
         for at, field, reach in self.couplings[i]:
-            C = self.rows.correlation(field, j)
-            shape: Shape = "symmetric" if field == j else "full"
-            value += self.product((i, at), self.K[i, at], ("C", field, j), C, step, reach, step, shape)
+            p = self.n[field]
+            low, high = times_of(reach, step)
+            C = self.rows.correlation(field, j)[low * p : high * p]
+            value += self.K[i, at] @ C[:, : step * self.n[j]]
         for x in self.sources(i, j):
             if x.local:
                 continue  # there is none between different times
             row = self.past_covariance(x, step)
             if x.response is not None:
-                name = ("RT", j, x.partner)
-                value += x.gain * self.products.times(
-                    (x.own, x.partner), row, name, x.response.T, step, step, "upper"
-                )
+                value += x.gain * (row @ x.response[: value.shape[1], : row.shape[1]].T)
             if x.direct is not None:
                 value += x.gain * x.direct * row
         self.store(step, i, j, value)
@@ -322,24 +290,6 @@ class _Sweep:
             if x.direct is not None:
                 value += x.direct * present
         return value
-
-    def product(
-        self,
-        kernel: Hashable,
-        K: Array,
-        of: Hashable,
-        M: Array,
-        step: int,
-        reach: Reach,
-        until: int,
-        shape: Shape,
-    ) -> Array:
-        """A kernel's row times an array, at columns before ``until``."""
-        if reach in ("past", "through"):
-            return self.products.times(kernel, K, of, M, step, until, shape)
-        low, high = times_of(reach, step)
-        p, m = M.shape[0] // self.T, M.shape[1] // self.T
-        return K @ M[low * p : high * p, : until * m]
 
     def present_value(self, step: int, i: Node, j: Node) -> None:
         value = self.now_value(step, i, j)
