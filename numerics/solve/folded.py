@@ -41,7 +41,7 @@ B = TypeVar("B")
 
 ROOM = 160
 """Positions: dimensions of the basis, times that are not folded, and steps of the block."""
-NEAR, SHORTEST = 32, 32
+NEAR, SHORTEST = 24, 32
 """Times before a block that are not folded, and the least steps of a block."""
 ROUNDING = 6e-14
 """Singular values of the last rows, relative to the size of arrays, up to which they are rounding errors."""
@@ -51,7 +51,7 @@ GUESSED = 1e-12
 """The same of random sums of all products, before the block."""
 GROWTH = 4.0
 """How much larger a coordinate of a kernel may be in the next block than it was in the last rows."""
-SKETCH, REST = 80, 32
+SKETCH, REST = 80, 24
 """Random combinations of rows, and of what is left of them, in which directions are looked for."""
 SAMPLES, REPEATS = 4, 3
 """Rows of each kernel that are looked at in a block, and how often its basis is enlarged."""
@@ -106,6 +106,7 @@ class Folded:
         self.folds = self.added = self.repeated = 0
         self.neglected = 0.0
         self.random, self.drawn = np.random.default_rng(0).normal(size=100_003), 0
+        self.threads = 1
         self.pool: ThreadPoolExecutor | None = None
 
     def run(self, after: Callable[[int], None]) -> int:
@@ -114,9 +115,9 @@ class Folded:
         Returns the number of steps marched: all, or those before one that would need too large a basis.
         """
         blas = _blas()
-        threads = max([x["num_threads"] for x in blas.info()], default=1)
-        with blas.limit(limits=1), ThreadPoolExecutor(threads) as pool:
-            self.pool = pool if threads > 1 else None
+        self.threads = max([x["num_threads"] for x in blas.info()], default=1)
+        with blas.limit(limits=1), ThreadPoolExecutor(self.threads) as pool:
+            self.pool = pool if self.threads > 1 else None
             while self._march(after):
                 if self.start == self.T or not self._fold(self.start):
                     break
@@ -147,8 +148,7 @@ class Folded:
             self._load()
             self.repeated += 1
         self.neglected = max(self.neglected, worst)
-        for _ in self._each(lambda key: self._unfold(key, stop), self.solution):
-            pass
+        self._each(lambda key: self._unfold(key, stop), self.solution)
         self.start = stop
         return True
 
@@ -162,8 +162,14 @@ class Folded:
         key = self._held(x.right)
         return key, key[1] != key[2] and x.transposed != (key != x.right)
 
-    def _each(self, what: Callable[[A], B], of: Iterable[A]) -> Iterable[B]:
-        return self.pool.map(what, of) if self.pool else map(what, of)
+    def _each(self, what: Callable[[A], B], of: Iterable[A]) -> list[B]:
+        """All results, of as many parts at a time as there are threads."""
+        every = list(of)
+        if self.pool is None:
+            return [what(x) for x in every]
+        parts = [every[k :: self.threads] for k in range(self.threads)]
+        found = list(self.pool.map(lambda part: [what(x) for x in part], parts))
+        return [found[k % self.threads][k // self.threads] for k in range(len(every))]
 
     # -- from the stack to the solution ----------------------------------------------------------------
 
@@ -224,7 +230,8 @@ class Folded:
         sketch = self._random(SKETCH, 1) * (self.stack.unit[:D] / np.sqrt(first))
         for key, a in self.stack.arrays.items():
             if size := self.size[self._held(key)]:
-                sketch += (self._random(SKETCH, NEAR) / (size * np.sqrt(first))) @ a[D:end, :D]
+                for rows in (a[D:end, :D], a[: self.kept, :D]):
+                    sketch += (self._random(SKETCH, len(rows)) / (size * np.sqrt(first))) @ rows
         if not np.isfinite(sketch).all():
             return np.eye(ROOM)  # there is no room: runaway dynamics are marched plainly
         U = np.zeros((self.kept, D))
@@ -234,13 +241,13 @@ class Folded:
         for x, scale in self._scaled(first):
             a = self.stack.arrays[x.right][:D, :D]
             rest += self._like(kernels[x.left] @ U.T, scale) @ U @ (a.T if x.transposed else a)
-        return _joined(U, _directions(_outside(U, rest), ROUNDING))
+        return _joined(U, _directions(_outside(U, rest), GUESSED))
 
     def _note(self, U: Array, D: int, stop: int) -> None:
         """What is neglected of the last rows."""
         for key, a in self.stack.arrays.items():
             if scale := self.size[self._held(key)] * float(np.sqrt(stop - NEAR)):
-                rest = _outside(U, a[D : self._position(stop), :D])
+                rest = _outside(U, np.concatenate([a[D : self._position(stop), :D], a[: self.kept, :D]]))
                 self.neglected = max(self.neglected, float(np.sqrt((rest**2).sum(axis=1).max())) / scale)
 
     def _random(self, rows: int, columns: int) -> Array:
@@ -251,7 +258,8 @@ class Folded:
 
     def _like(self, kernel: Array, scale: float) -> Array:
         """Random rows, of as large coordinates as some rows of a kernel have, and rather larger."""
-        return self._random(REST, kernel.shape[1]) * (np.abs(kernel).max(axis=0) * (GROWTH / scale))
+        size: Array = np.abs(kernel).max(axis=0) * (GROWTH / scale)
+        return self._random(REST, kernel.shape[1]) * size
 
     def _scaled(self, first: int) -> Iterator[tuple[Product, float]]:
         """Products with the size of a row of the result, over the times before ``first``."""
@@ -302,8 +310,7 @@ class Folded:
         r = len(self.basis)
         self.stack.unit[:r] = self.basis.sum(axis=1)
         self.stack.unit[r:] = 1.0
-        for _ in self._each(self._load_one, self.solution):
-            pass
+        self._each(self._load_one, self.solution)
 
     def _load_one(self, key: Key) -> None:
         Q, r, first, stop = self.basis, len(self.basis), self.first, self.start
@@ -313,7 +320,10 @@ class Folded:
         if (key, False) in self.images:
             a[:r, :r] = self.images[key, False] @ Q.T
         elif (key, True) in self.images:
-            a[:r, :r] = Q @ self.images[key, True].T  # else it stands left only
+            a[:r, :r] = Q @ self.images[key, True].T
+        else:  # only the rows of the present and of the start are read
+            a[: self.kept, :r] = X[: self.kept, :first] @ Q.T
+            a[:r, : self.kept] = Q @ X[:first, : self.kept]
         a[near, :r] = X[first:stop, :first] @ Q.T
         if key[0] == "C":
             a[:r, near] = a[near, :r].T if key[1] == key[2] else Q @ X[:first, first:stop]

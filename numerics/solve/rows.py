@@ -58,13 +58,16 @@ class Rows:
     scalars: Mapping[str, Array]
     hoisted: Mapping[Node, Array]
     sums: Mapping[Node, Array] = field(default_factory=dict)
+    numbers: dict[Expr, float] = field(default_factory=dict)
 
     def number(self, e: Expr) -> float:
         """A coefficient as a number.  Raises ValueError when a symbol in it has no value."""
-        value = e.subs(dict(self.constants))
-        if not value.is_number:
-            raise ValueError(f"{e} needs a number for {sorted(map(str, value.free_symbols))}")
-        return float(value)
+        if e not in self.numbers:
+            value = e.subs(dict(self.constants))
+            if not value.is_number:
+                raise ValueError(f"{e} needs a number for {sorted(map(str, value.free_symbols))}")
+            self.numbers[e] = float(value)
+        return self.numbers[e]
 
     def shape(self, indices: tuple[Symbol, ...]) -> tuple[int, ...]:
         """How far each of some indices runs."""

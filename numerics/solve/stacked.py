@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,7 @@ class Product:
     result: Key
 
 
-@dataclass(frozen=True)
-class _Term:
+class _Term(NamedTuple):
     """``left`` times an array, of which the image is what is past, and times its field's own source."""
 
     left: Left
@@ -62,9 +61,18 @@ class _Part:
     past: bool
     present: bool
 
-    def now(self, at: int) -> float:
-        """Its value at s = t, but for the number."""
-        return self.direct + (0.0 if self.rows is None else self.rows.item(at, at))
+
+def _present(parts: list[_Part]) -> Callable[[int], float]:
+    """The sum of some parts at s = t."""
+    terms = [(p.number, p.direct, p.rows) for p in parts if p.present]
+
+    def value(at: int) -> float:
+        total = 0.0
+        for number, direct, rows in terms:
+            total += number * (direct if rows is None else direct + rows.item(at, at))
+        return total
+
+    return value
 
 
 def stackable(table: Table, plan: Plan, sizes: Mapping[Node, int], widths: Mapping[Node, int]) -> bool:
@@ -143,7 +151,7 @@ class Stack:
         """Fill in ``left[key]`` and, if it is read, ``here[key]``."""
         parts, unit, left, here = self._parts(kernel), self.unit, self.left, self.here
         first, *more = [(p.number, p.rows) for p in parts if p.past] or [(0.0, None)]
-        near = [p for p in parts if p.present]
+        now = _present(parts)
 
         def step(at: int) -> None:
             number, a = first
@@ -154,20 +162,17 @@ class Stack:
                 value = value + (number * (unit[:at] if a is None else a[at, :at]))
             left[key] = value
             if present:
-                here[key] = sum(p.number * p.now(at) for p in near)
+                here[key] = now(at)
 
         return step
 
     def _first(self, key: Left, kernel: Kernel) -> Step:
         """``here[key]`` is the value at time 0, which stays at position 0."""
         parts, here = self._parts(kernel), self.here
+        past, now = [(p.number, p.rows) for p in parts if p.past], _present(parts)
 
         def step(at: int) -> None:
-            here[key] = sum(
-                p.number * ((1.0 if p.rows is None else p.rows.item(at, 0)) if at else p.now(0))
-                for p in parts
-                if (p.past if at else p.present)
-            )
+            here[key] = sum(c * (1.0 if a is None else a.item(at, 0)) for c, a in past) if at else now(0)
 
         return step
 
@@ -219,33 +224,40 @@ class Stack:
 
     def _response(self, i: Node, k: Node) -> Step:
         target, left, here = self.arrays["R", i, k], self.left, self.here
-        terms = [x for x in self._couplings(i, "R", k) if x.array is not None or x.gain]
+        terms, first = self._ordered(self._couplings(i, "R", k))
 
         def step(at: int) -> None:
             row, present = target[at, :at], 0.0
-            row[:] = 0.0
-            for x in terms:
-                if x.image is not None:
-                    row += x.image[:at]
-                if x.gain and x.reach in ("past", "through"):
-                    row += left[x.left] if x.gain == 1.0 else x.gain * left[x.left]
-                if x.reach == "past" or not (c := here[x.left]):
+            row[:] = 0.0 if first is None else first[:at]
+            for key, array, image, gain, reach in terms:
+                if image is not None:
+                    row += image[:at]
+                if gain and reach in ("past", "through"):
+                    row += left[key] if gain == 1.0 else gain * left[key]
+                if reach == "past" or not (c := here[key]):
                     continue
-                if x.reach == "start" and at:
-                    row[0] += c * (x.gain + (0.0 if x.array is None else x.array.item(0, 0)))
+                if reach == "start" and at:
+                    row[0] += c * (gain + (0.0 if array is None else array.item(0, 0)))
                     continue
-                present += c * x.gain
-                if x.array is not None:
-                    row += c * x.array[at, :at]
-                    present += c * x.array.item(at, at)
+                present += c * gain
+                if array is not None:
+                    row += c * array[at, :at]
+                    present += c * array.item(at, at)
             target[at, at] = present
 
         return step
 
+    def _ordered(self, terms: list[_Term]) -> tuple[list[_Term], Array | None]:
+        """Terms that are not zero, the image of one of them apart: a row begins with it."""
+        terms = sorted((x for x in terms if x.array is not None or x.gain), key=lambda x: x.image is None)
+        if not terms or terms[0].image is None:
+            return terms, None
+        return [terms[0]._replace(image=None), *terms[1:]], terms[0].image
+
     def _past(self, i: Node, j: Node) -> Step:
         target, left, here = self.arrays["C", i, j], self.left, self.here
         mirror, sources = self.arrays.get(("C", j, i)), []
-        terms = [(x.left, x.image, x.array, x.reach) for x in self._couplings(i, "C", j)]
+        terms, first = self._ordered(self._couplings(i, "C", j))
         for own, k in self._sources(i, j):
             if self._local(own, k):
                 continue  # there is none between different times
@@ -257,8 +269,8 @@ class Stack:
 
         def step(at: int) -> None:
             row = target[at, :at]
-            row[:] = 0.0
-            for key, image, array, reach in terms:
+            row[:] = 0.0 if first is None else first[:at]
+            for key, array, image, _, reach in terms:
                 if image is not None:
                     row += image[:at]
                 if reach != "past" and array is not None and (c := here[key]):
@@ -285,10 +297,10 @@ class Stack:
         sources = []
         for own, k in self._sources(i, j):
             key, row = self._covariance(own, k)
-            near = self._parts(self.table.covariances[own, k])
+            present = _present(self._parts(self.table.covariances[own, k]))
             gain, response = self.gains[i][own], self.arrays.get(("R", j, k))
             local, direct = self._local(own, k), self.gains[j].get(k, 0.0)
-            sources.append((key, None if local else row, near, response, gain, direct, local))
+            sources.append((key, None if local else row, present, response, gain, direct, local))
         pair, mirror = self.arrays.get(("C", i, j)), self.arrays.get(("C", j, i))
 
         def step(at: int) -> None:
@@ -299,10 +311,10 @@ class Stack:
                 if reach != "past" and (c := here[key]):
                     before = array if reach == "start" and at else None
                     value += c * (self.equal(field, j) if before is None else before.item(at, 0))
-            for key, covariance, near, response, gain, direct, local in sources:
+            for key, covariance, present, response, gain, direct, local in sources:
                 if covariance is not None:
                     covariance(at)
-                u = sum(p.number * p.now(at) for p in near)
+                u = present(at)
                 answer = direct * u
                 if response is not None:
                     answer += u * response.item(at, at)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from numerics.compile import lower
+from numerics.compile.table import Kernel
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, numbers_of, theory_at_depth
 from numerics.solve.march import March, march
@@ -46,7 +50,8 @@ def nbytes(m: March) -> int:
 def operations(samples: int, times: int, depth: int) -> float:
     """Floating-point operations of the matrix products of one march, counted from its plan.
 
-    A row (n, t n_l) times a block (t n_l, t m) takes 2 n n_l m t^2, summed over t a third of T^3.
+    A row (n, t n_l) times a block (t n_l, t m) takes 2 n n_l m t^2, summed over t a third of T^3; half of
+    that if the block is triangular.
     """
     table = lower(solvable(depth, "gd", "mean"))
     plan = Plan(table, tuple(("G", k) for k in range(1, depth + 1)))
@@ -56,20 +61,29 @@ def operations(samples: int, times: int, depth: int) -> float:
 
 
 def products(plan: Plan, size: dict, width: dict, times: int) -> float:
-    """The same of any plan: ``size`` members of each field, ``width`` of each source."""
+    """The same of any plan: ``size`` members of each field, ``width`` of each source.
+
+    Responses are triangular: products with them take half.  Not counted is what needs no product: rows of
+    kernels and covariances that are there at one time only, or the same number at all times (running sums).
+    """
     squares = 0.0  # what multiplies t^2
     for kind, i, j in plan.order:
+        row = plan.rows_of.get(i)
+        couplings = [] if row is None else [c for c in row.couplings if _needs_product(c.kernel)]
         if kind == "response":
-            for c in plan.rows_of[i].couplings:
+            for c in couplings:
                 if (c.field, j) in plan.responses:
-                    squares += 2 * size[i] * size[c.field] * width[j]
+                    squares += size[i] * size[c.field] * width[j]
         elif kind == "past":
-            row = plan.rows_of[i]
-            squares += sum(2 * size[i] * size[c.field] * size[j] for c in row.couplings)
-            for k in (k for own, _ in row.drives for k in plan.partners(own)):
-                if (j, k) in plan.responses:
-                    squares += 2 * size[i] * width[k] * size[j]
+            squares += sum(2 * size[i] * size[c.field] * size[j] for c in couplings)
+            for own, k in ((x, k) for x, _ in row.drives for k in plan.partners(x)):
+                if (j, k) in plan.responses and _needs_product(plan.table.covariances[own, k]):
+                    squares += size[i] * width[k] * size[j]
     return squares * times**3 / 3
+
+
+def _needs_product(kernel: Kernel) -> bool:
+    return kernel.reach in ("past", "through") and any(m.factors and not m.instant for m in kernel.monomials)
 
 
 def isotropic(depth: int, times: int, branch: float | None = None) -> Experiment:
@@ -89,10 +103,11 @@ def isotropic(depth: int, times: int, branch: float | None = None) -> Experiment
     )
 
 
-def run_isotropic(e: Experiment) -> March:
-    """All order parameters of the theory, as a result holds them."""
+def prepare(e: Experiment) -> Callable[[], March]:
+    """The march of an experiment with all order parameters of its theory, as a result holds them."""
     table = lower(theory_at_depth(e))
-    return march(
+    return partial(
+        march,
         table,
         steps=len(e.times),
         constants=numbers_of(e),

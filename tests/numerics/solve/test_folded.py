@@ -13,7 +13,7 @@ from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, numbers_of, theory_at_depth
 from numerics.solve import folded, march
-from numerics.solve.folded import NEGLECT, ROOM, Folded
+from numerics.solve.folded import NEAR, NEGLECT, ROOM, Folded
 from numerics.solve.march import March
 from numerics.solve.plan import Plan
 from numerics.solve.stacked import stackable
@@ -86,7 +86,8 @@ def test_steps_are_those_of_the_plain_march(kind: str, more: dict[str, Any], mar
     ("kind", "depth", "steps", "rate", "more"),
     [
         ("full", 2, 400, 0.05, {}),
-        ("online", 1, 450, 0.03, {"center": True}),
+        ("online", 1, 330, 0.01, {"center": True}),
+        ("full", 2, 300, 0.003, {"center": True}),
         pytest.param("population", 3, 400, 0.01, {}, marks=pytest.mark.slow),
         pytest.param("full", 3, 400, 0.006, {"branch": 0.5}, marks=pytest.mark.slow),
         pytest.param("full", 4, 600, 0.012, {}, marks=pytest.mark.slow),
@@ -97,13 +98,13 @@ def test_steps_are_those_of_the_plain_march(kind: str, more: dict[str, Any], mar
 def test_folding_loses_nothing(
     kind: str, depth: int, steps: int, rate: float, more: dict[str, Any], marches: list[Folded]
 ) -> None:
-    """3e-14 was seen."""
+    """4e-14 was seen, and 2e-13 where rates are large."""
     arguments = problem(kind, depth, steps, rate, **more)
     found, plain = march.march(**arguments), plainly(arguments)
     (used,) = marches
     assert used.start == steps
-    assert used.folds > 2
-    assert 3 < len(used.basis) < ROOM // 2
+    assert used.folds >= 2
+    assert 3 < len(used.basis) < ROOM - NEAR
     assert 0 < used.neglected < NEGLECT
     assert gap(found, plain) < 3e-13
 
