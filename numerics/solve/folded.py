@@ -102,7 +102,7 @@ class Folded:
         self.kept = int(self.stack.first)  # time 0 remains a time
         self.basis: Array = np.empty((0, 0))
         self.images: dict[Operand, Array] = {}
-        self.first = self.start = 0
+        self.first = self.start = self.told = 0
         self.folds = self.added = self.repeated = 0
         self.neglected = 0.0
         self.random, self.drawn = np.random.default_rng(0).normal(size=100_003), 0
@@ -131,8 +131,9 @@ class Folded:
                 rows.clear()
             for step in range(self.start, stop):
                 self.stack.step(self._position(step))
-                if not again:
+                if step >= self.told:
                     after(step)
+                    self.told = step + 1
                 if step >= stop - NEAR and (stop - 1 - step) % (NEAR // SAMPLES) == 0:
                     for x, rows in self.samples.items():
                         rows.append(self.stack.left[x].copy())
@@ -168,7 +169,12 @@ class Folded:
         if self.pool is None:
             return [what(x) for x in every]
         parts = [every[k :: self.threads] for k in range(self.threads)]
-        found = list(self.pool.map(lambda part: [what(x) for x in part], parts))
+
+        def work(part: list[A]) -> list[B]:
+            with np.errstate(all="ignore"):
+                return [what(x) for x in part]
+
+        found = list(self.pool.map(work, parts))
         return [found[k % self.threads][k // self.threads] for k in range(len(every))]
 
     # -- from the stack to the solution ----------------------------------------------------------------

@@ -9,9 +9,8 @@ With x_i(t) = g_i u_i(t) + sum_l sum_s K_il(t, s) x_l(s), rows follow from earli
     response     R_ik(t, s) = g_i [i driven by k] delta_ts + sum_l K_il(t, .) R_lk(., s)
     correlation  C_ij(t, s) = g_i sum_k <u_i(t) u_k(.)> R_jk(s, .)^T + sum_l K_il(t, .) C_lj(., s)
 
-the first term of the second line being Stein's lemma.  Where fields are
-single and kernels no more than sums of order parameters, :mod:`~numerics.solve.folded` takes these steps much
-faster.
+the first term of the second line being Stein's lemma.  Where fields are single and kernels no more than sums
+of order parameters, :mod:`~numerics.solve.folded` takes the same steps much faster.
 """
 
 from __future__ import annotations
