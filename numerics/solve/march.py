@@ -9,13 +9,13 @@ With x_i(t) = g_i u_i(t) + sum_l sum_s K_il(t, s) x_l(s), rows follow from earli
     response     R_ik(t, s) = g_i [i driven by k] delta_ts + sum_l K_il(t, .) R_lk(., s)
     correlation  C_ij(t, s) = g_i sum_k <u_i(t) u_k(.)> R_jk(s, .)^T + sum_l K_il(t, .) C_lj(., s)
 
-the first term of the second line being Stein's lemma.
+the first term of the second line being Stein's lemma.  Where fields are single and kernels no more than sums
+of order parameters, :mod:`~numerics.solve.folded` takes the same steps much faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,70 +23,24 @@ from numpy.typing import NDArray
 from sympy import Symbol, lambdify
 
 from derive.program.expressions import s, t
-from numerics.compile.table import Coupling, Factor, Node, Table
+from numerics.compile.table import Factor, Node, Table
 from numerics.errors import Diverged
 from numerics.modes import Spectrum
+from numerics.solve.folded import Folded
 from numerics.solve.implicit import Settling, found_at
 from numerics.solve.plan import Plan
-from numerics.solve.rows import Row, Rows, arranged, whole
+from numerics.solve.rows import Row, Rows, Source, arranged, times_of, whole
+from numerics.solve.solution import March
+from numerics.solve.stacked import stackable
 from numerics.solve.units import Units
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
+__all__ = ["RUNAWAY", "March", "march"]
+
 RUNAWAY = 1e8
 """A scalar this many times larger than the largest constant of the data has left every basin we know of."""
-
-
-@dataclass(frozen=True)
-class March:
-    """The solution: full two-time arrays of what was needed or asked for.
-
-    ``correlation(i, j)`` and ``response(i, k)`` have shape ``(T, n_i, T, n_j)``; scalars ``(T, n)``.
-    ``residual`` is the largest relative change that the last sweep of an implicit step made.
-    """
-
-    plan: Plan
-    steps: int
-    sizes: dict[Node, int]
-    widths: dict[Node, int]
-    gains: dict[Node, dict[Node, float]]
-    factors: dict[Node, float]
-    extents: dict[Symbol, int]
-    correlations: dict[tuple[Node, Node], Array]
-    responses: dict[tuple[Node, Node], Array]
-    scalars: dict[str, Array]
-    hoisted: dict[Node, Array]
-    sums: dict[Node, Array] = field(default_factory=dict)
-    residual: float = 0.0
-
-    def correlation(self, i: Node, j: Node) -> Array:
-        """``<x_i(t) x_j(s)>``; symmetric completion where only one triangle was marched."""
-        if (i, j) in self.correlations:
-            a = self.correlations[i, j]
-            return a.reshape(self.steps, self.sizes[i], self.steps, self.sizes[j])
-        a = self.correlations[j, i]
-        return a.reshape(self.steps, self.sizes[j], self.steps, self.sizes[i]).transpose(2, 3, 0, 1)
-
-    def response(self, i: Node, k: Node) -> Array:
-        """``<d x_i(t) / d u_k(s)>``, without the part by which a source drives its own field."""
-        a = self.responses[i, k]
-        return a.reshape(self.steps, self.sizes[i], self.steps, -1)
-
-    def tensor(self, n: Node) -> Array:
-        """An order parameter by its name and layer; a response with its direct part, if it has one."""
-        q = self.plan.table.tensors[n]
-        if n in self.sums:
-            return self.sums[n][:, None, :, None]
-        if q.kind == "correlation":
-            return self.factors[n] * self.correlation(q.first, q.second)
-        a, m = self.sizes[q.first], self.widths[q.second]
-        found = np.zeros((self.steps, a, self.steps, m))
-        if (q.first, q.second) in self.responses:
-            found += self.response(q.first, q.second)
-        gain = self.gains[q.first].get(q.second, 0.0)
-        np.einsum("taub->tuab", found)[np.arange(self.steps), np.arange(self.steps)] += gain * np.eye(a, m)
-        return self.factors[n] * found
 
 
 def march(
@@ -163,10 +117,15 @@ class _Sweep:
             if (i, j) not in self.C and (j, i) not in self.C and self.kept(i, j):
                 self.C[i, j] = np.zeros((steps * self.n[i], steps * self.n[j]))
         self.K: dict[tuple[Node, int], Array] = {}
+        self.couplings = {
+            r.field: [(at, c.field, c.kernel.reach) for at, c in enumerate(r.couplings)] for r in table.fields
+        }
         self.compiled = {
             (r.field, n): self.rows.compile(c.kernel) for r in table.fields for n, c in enumerate(r.couplings)
         }
-        self.covariances: dict[tuple[Node, Node], Row] = {}
+        self.covariances: dict[tuple[Node, Node], tuple[Row, Row]] = {}
+        self.recent: dict[tuple[Node, Node], tuple[int, Array]] = {}
+        self.found: dict[tuple[Node, Node], list[Source]] = {}
         self.units = Units(self.plan, self.rows, self.K, self.covariance, steps, units) if units else None
         given, known = dict(constants), [dict(functions or {}), "numpy"]
         self.functions = {
@@ -190,9 +149,10 @@ class _Sweep:
             "sum": self.sum,
         }
         with np.errstate(all="ignore"):  # runaway dynamics are reported below, with the step
-            for step in range(self.T):
+            for step in range(self.fast(progress), self.T):
 
                 def sweep(step: int = step) -> None:
+                    self.recent.clear()
                     for kind, i, j in self.plan.order:
                         operations[kind](step, i, j)
 
@@ -220,6 +180,22 @@ class _Sweep:
             self.sums,
             self.settled.residual,
         )
+
+    def fast(self, progress: Progress | None) -> int:
+        """Take the steps that a folded march can take, and return how many."""
+        if self.implicit is not None or not stackable(self.table, self.plan, self.n, self.m):
+            return 0
+        folded = Folded(self.plan, self.rows.number, self.C, self.R, self.T)
+
+        def after(step: int) -> None:
+            for x in self.watched:
+                q = self.table.tensors[x]
+                if not abs(folded.stack.equal(q.first, q.second)) < self.bound:
+                    raise Diverged(f"{x[0]} diverged at step {step}")
+            if progress is not None:
+                progress(step + 1, self.T)
+
+        return folded.run(after)
 
     def predict(self, step: int) -> None:
         """What the last step found, as a first guess of this one."""
@@ -252,44 +228,37 @@ class _Sweep:
         reach = self.plan.rows_of[i].couplings[n].kernel.reach
         self.K[i, n] = self.compiled[i, n](step, step + (reach == "through"))
 
-    def times(self, c: Coupling, step: int) -> tuple[int, int]:
-        """The first time and the one after the last at which a coupling reads its field."""
-        return {"past": (0, step), "through": (0, step + 1), "now": (step, step + 1), "start": (0, 1)}[
-            c.kernel.reach
-        ]
-
     def response(self, step: int, i: Node, k: Node) -> None:
         n, m = self.n[i], self.m[k]
         row = self.R[i, k][step * n : (step + 1) * n]
         row[:] = 0.0
-        for at, c in enumerate(self.plan.rows_of[i].couplings):
+        for at, field, reach in self.couplings[i]:
             K = self.K[i, at]
-            low, high = self.times(c, step)
-            if (c.field, k) in self.R:
-                p = self.n[c.field]
-                row[:, : high * m] += K @ self.R[c.field, k][low * p : high * p, : high * m]
-            if (gain := self.gains[c.field].get(k)) is not None:
+            low, high = times_of(reach, step)
+            if (field, k) in self.R:
+                p = self.n[field]
+                row[:, : high * m] += K @ self.R[field, k][low * p : high * p, : high * m]
+            if (gain := self.gains[field].get(k)) is not None:
                 row[:, low * m : high * m] += gain * K
 
     def past(self, step: int, i: Node, j: Node) -> None:
         """``C_ij(t, s)`` for s < t."""
         if step == 0:
             return
-        n, m = self.n[i], self.n[j]
-        value = np.zeros((n, step * m))
-        for at, c in enumerate(self.plan.rows_of[i].couplings):
-            p = self.n[c.field]
-            low, high = self.times(c, step)
-            value += self.K[i, at] @ self.rows.correlation(c.field, j)[low * p : high * p, : step * m]
-        for own, k in self.pairs(i, j):
-            local, cov = self.covariance(own, k)
-            if local:
+        value = np.zeros((self.n[i], step * self.n[j]))
+        for at, field, reach in self.couplings[i]:
+            p = self.n[field]
+            low, high = times_of(reach, step)
+            C = self.rows.correlation(field, j)[low * p : high * p]
+            value += self.K[i, at] @ C[:, : step * self.n[j]]
+        for x in self.sources(i, j):
+            if x.local:
                 continue  # there is none between different times
-            row = self.gains[i][own] * cov(step, step)
-            if (j, k) in self.R:
-                value += row @ self.R[j, k][: step * m, : step * self.m[k]].T
-            if (gain := self.gains[j].get(k)) is not None:
-                value += gain * row
+            row = self.past_covariance(x, step)
+            if x.response is not None:
+                value += x.gain * (row @ x.response[: value.shape[1], : row.shape[1]].T)
+            if x.direct is not None:
+                value += x.gain * x.direct * row
         self.store(step, i, j, value)
 
     def now_value(self, step: int, i: Node, j: Node) -> Array:
@@ -297,23 +266,23 @@ class _Sweep:
         n, m = self.n[i], self.n[j]
         value = np.zeros((n, m))
         now = slice(step * m, (step + 1) * m)
-        for at, c in enumerate(self.plan.rows_of[i].couplings):
+        for at, field, reach in self.couplings[i]:
             K = self.K[i, at]
-            if c.kernel.reach == "now":
-                value += K @ self.equal(c.field, j)
+            if reach == "now":
+                value += K @ self.equal(field, j)
                 continue
-            p = self.n[c.field]
-            low, high = self.times(c, step)
-            value += K @ self.rows.correlation(c.field, j)[low * p : high * p, now]
-        for own, k in self.pairs(i, j):
-            local, cov = self.covariance(own, k)
-            low = step if local else 0
-            row = self.gains[i][own] * cov(step, step + 1)
-            q = self.m[k]
-            if (j, k) in self.R:
-                value += row @ self.R[j, k][now, low * q : (step + 1) * q].T
-            if (gain := self.gains[j].get(k)) is not None:
-                value += gain * row[:, (step - low) * q :]
+            p = self.n[field]
+            low, high = times_of(reach, step)
+            value += K @ self.rows.correlation(j, field)[now, low * p : high * p].T
+        for x in self.sources(i, j):
+            present, q = x.gain * x.present(step, step + 1), self.m[x.partner]
+            if x.response is not None:
+                R = x.response[now, : (step + 1) * q]
+                value += present @ R[:, step * q :].T
+                if step and not x.local:
+                    value += x.gain * (self.past_covariance(x, step) @ R[:, : step * q].T)
+            if x.direct is not None:
+                value += x.direct * present
         return value
 
     def present_value(self, step: int, i: Node, j: Node) -> None:
@@ -355,20 +324,39 @@ class _Sweep:
 
     # -- looking things up -----------------------------------------------------------------------------
 
-    def pairs(self, i: Node, j: Node) -> Iterator[tuple[Node, Node]]:
+    def sources(self, i: Node, j: Node) -> list[Source]:
         """The sources of ``i`` with those that they are correlated with and that ``j`` feels."""
-        for own in self.gains[i]:
-            for k in self.plan.partners(own):
-                if (j, k) in self.R or k in self.gains[j]:
-                    yield own, k
+        if (i, j) not in self.found:
+            self.found[i, j] = [
+                self.source(i, j, own, k)
+                for own in self.gains[i]
+                for k in self.plan.partners(own)
+                if (j, k) in self.R or k in self.gains[j]
+            ]
+        return self.found[i, j]
+
+    def source(self, i: Node, j: Node, own: Node, k: Node) -> Source:
+        local, before, present = self.covariance_rows(own, k)
+        gain, direct = self.gains[i][own], self.gains[j].get(k)
+        return Source(own, k, local, before, present, gain, self.R.get((j, k)), direct)
+
+    def covariance_rows(self, a: Node, b: Node) -> tuple[bool, Row, Row]:
+        """Is ``<u_a(t) u_b(s)>`` there at s = t only?  And its rows, of the past and of the present."""
+        kernel = self.table.covariances[a, b]
+        if (a, b) not in self.covariances:
+            self.covariances[a, b] = self.rows.compile(kernel, "past"), self.rows.compile(kernel, "now")
+        return all(m.instant for m in kernel.monomials), *self.covariances[a, b]
 
     def covariance(self, a: Node, b: Node) -> tuple[bool, Row]:
-        """Is ``<u_a(t) u_b(s)>`` there at s = t only?  And its row, compiled when it is first read."""
-        kernel = self.table.covariances[a, b]
-        local = all(m.instant for m in kernel.monomials)
-        if (a, b) not in self.covariances:
-            self.covariances[a, b] = self.rows.compile(kernel, "now" if local else "past")
-        return local, self.covariances[a, b]
+        """Is ``<u_a(t) u_b(s)>`` there at s = t only?  And its row."""
+        local, before, present = self.covariance_rows(a, b)
+        return local, present if local else before
+
+    def past_covariance(self, x: Source, step: int) -> Array:
+        """``<u_own(t) u_partner(s)>`` for s < t, evaluated once a step."""
+        if self.recent.get((x.own, x.partner), (0,))[0] != step:
+            self.recent[x.own, x.partner] = step, x.before(step, step)
+        return self.recent[x.own, x.partner][1]
 
     def store(self, step: int, i: Node, j: Node, value: Array) -> None:
         """Write a row, or its mirror image where the array holds the pair the other way round."""

@@ -23,6 +23,24 @@ Row = Callable[[int, int], Array]
 
 
 @dataclass(frozen=True)
+class Source:
+    """What a field gets from one of its sources: that is correlated with ``partner``, which another feels.
+
+    ``before`` and ``present`` are rows of their covariance; ``response`` and ``direct`` how the other field
+    answers the partner, by way of others and at once.
+    """
+
+    own: Node
+    partner: Node
+    local: bool
+    before: Row
+    present: Row
+    gain: float
+    response: Array | None
+    direct: float | None
+
+
+@dataclass(frozen=True)
 class Rows:
     """Where the values of a table's tensors are: every array has its time first, and is filled as time goes
     on.
@@ -40,13 +58,16 @@ class Rows:
     scalars: Mapping[str, Array]
     hoisted: Mapping[Node, Array]
     sums: Mapping[Node, Array] = field(default_factory=dict)
+    numbers: dict[Expr, float] = field(default_factory=dict)
 
     def number(self, e: Expr) -> float:
         """A coefficient as a number.  Raises ValueError when a symbol in it has no value."""
-        value = e.subs(dict(self.constants))
-        if not value.is_number:
-            raise ValueError(f"{e} needs a number for {sorted(map(str, value.free_symbols))}")
-        return float(value)
+        if e not in self.numbers:
+            value = e.subs(dict(self.constants))
+            if not value.is_number:
+                raise ValueError(f"{e} needs a number for {sorted(map(str, value.free_symbols))}")
+            self.numbers[e] = float(value)
+        return self.numbers[e]
 
     def shape(self, indices: tuple[Symbol, ...]) -> tuple[int, ...]:
         """How far each of some indices runs."""
@@ -78,9 +99,11 @@ class Rows:
         n, m = prod(self.shape(kernel.rows)), prod(self.shape(kernel.cols))
         sizes = (self.shape(kernel.rows), self.shape(kernel.cols))
 
+        leading = (slice(None),) * len(sizes[0])
+
         def evaluate(step: int, upto: int) -> Array:
             low, high = {"now": (step, step + 1), "start": (0, 1)}.get(reach, (0, upto))
-            out = np.zeros((*sizes[0], high - low, *sizes[1]))
+            out: Array | None = None
             for coefficient, (views, subscripts, used), instant, strict in parts:
                 first, last = low, min(high, step) if strict else high
                 if instant:
@@ -89,22 +112,29 @@ class Rows:
                     first, last = step, step + 1
                 arrays = [view(step, first, last) for view in views]
                 value = np.einsum(subscripts, *arrays) if subscripts else arrays[0] if arrays else np.ones(())
-                full = (*sizes[0], last - first, *sizes[1])
-                value = value.reshape([k if on else 1 for k, on in zip(full, used, strict=True)])
-                c = coefficient(step, first, last)
+                if not all(used):
+                    full = (*sizes[0], last - first, *sizes[1])
+                    value = value.reshape([k if on else 1 for k, on in zip(full, used, strict=True)])
+                c = coefficient if isinstance(coefficient, float) else coefficient(step, first, last)
                 if isinstance(c, np.ndarray):
                     c = c.reshape(-1, *(1 for _ in sizes[1]))
-                part = out[(*(slice(None) for _ in sizes[0]), slice(first - low, last - low))]
+                if out is None and (first, last) == (low, high) and all(used):
+                    out = c * value
+                    continue
+                if out is None:
+                    out = np.zeros((*sizes[0], high - low, *sizes[1]))
+                part = out if (first, last) == (low, high) else out[*leading, first - low : last - low]
                 part += c * value
+            if out is None:
+                return np.zeros((n, (high - low) * m))
             return out.reshape(n, (high - low) * m)
 
         return evaluate
 
-    def _coefficient(self, m: Monomial) -> Callable[[int, int, int], float | Array]:
+    def _coefficient(self, m: Monomial) -> float | Callable[[int, int, int], Array]:
         """A number, or one for each time s."""
         if not m.coefficient.has(t, s):
-            value = self.number(m.coefficient)
-            return lambda step, low, high: value
+            return self.number(m.coefficient)
         expr = m.coefficient.subs(dict(self.constants))
         if expr.free_symbols - {t, s}:
             self.number(expr.subs({t: 1, s: 0}))  # names what has no number
@@ -212,3 +242,15 @@ def whole(index: Symbol, top: Expr, constants: Mapping[Symbol, float]) -> int:
     if not value.is_number:
         raise ValueError(f"{index} runs to {top}, which needs a number")
     return int(value)
+
+
+def times_of(reach: Reach, step: int) -> tuple[int, int]:
+    """The first time and the one after the last at which a coupling reads its field."""
+    match reach:
+        case "past":
+            return 0, step
+        case "through":
+            return 0, step + 1
+        case "now":
+            return step, step + 1
+    return 0, 1

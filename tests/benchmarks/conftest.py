@@ -25,9 +25,18 @@ orphan: true
 Written by `python -m pytest tests/benchmarks --benchmark-enable --page docs/benchmarks.md`; ordinary test
 runs time nothing.  P samples, T times (steps + 1), L hidden layers.
 
-Gflop counts the matrix products of the march's plan: their number grows as L P T^3.  Seconds grow a little
-more slowly, because larger blocks run at a larger share of the rate of one big matrix product (last column),
-and small problems spend their time in the interpreter.
+Gflop counts the matrix products of the march's plan: their number grows as L P T^3.  Products with responses,
+which are triangular, count half; rows of kernels that are the same number at all times count nothing, because
+running sums do for them.  On fixed data seconds grow a little more slowly, because larger blocks run at a
+larger share of the rate of one big matrix product, and small problems spend their time in the interpreter.
+
+On random data every field is single: a row is a matrix-vector product, which is bound by the reading of the
+matrix, some ten times slower than a matrix product.  The march folds the distant past into few coordinates
+instead (`numerics.solve.folded`), and keeps what it neglects below 1e-13.  `over_matrix_products` is its
+time over that which the counted operations take at the rate of one large matrix product, measured in the
+same run on the same threads.  Folding takes fewer operations than are counted, so that the number falls
+with T. Threads fold the arrays between them; the steps of a block follow each other on one.  A time is the
+best of several runs, after one that uses the memory for the first time.
 
 """
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from numerics.compile import lower
+from numerics.compile.table import Kernel
 from numerics.experiment import Experiment
+from numerics.numbers import arrays_of, numbers_of, theory_at_depth
 from numerics.solve.march import March, march
 from numerics.solve.plan import Plan
 from numerics.theory import constants_of, solvable
@@ -45,25 +50,71 @@ def nbytes(m: March) -> int:
 def operations(samples: int, times: int, depth: int) -> float:
     """Floating-point operations of the matrix products of one march, counted from its plan.
 
-    A row (n, t n_l) times a block (t n_l, t m) takes 2 n n_l m t^2, summed over t a third of T^3.
+    A row (n, t n_l) times a block (t n_l, t m) takes 2 n n_l m t^2, summed over t a third of T^3; half of
+    that if the block is triangular.
     """
     table = lower(solvable(depth, "gd", "mean"))
     plan = Plan(table, tuple(("G", k) for k in range(1, depth + 1)))
     size = {r.field: samples if r.indices else 1 for r in table.fields}
     width = {k: samples if i else 1 for k, i in table.source_indices.items()}
+    return products(plan, size, width, times)
+
+
+def products(plan: Plan, size: dict, width: dict, times: int) -> float:
+    """The same of any plan: ``size`` members of each field, ``width`` of each source.
+
+    Responses are triangular: products with them take half.  Not counted is what needs no product: rows of
+    kernels and covariances that are there at one time only, or the same number at all times (running sums).
+    """
     squares = 0.0  # what multiplies t^2
     for kind, i, j in plan.order:
+        row = plan.rows_of.get(i)
+        couplings = [] if row is None else [c for c in row.couplings if _needs_product(c.kernel)]
         if kind == "response":
-            for c in plan.rows_of[i].couplings:
+            for c in couplings:
                 if (c.field, j) in plan.responses:
-                    squares += 2 * size[i] * size[c.field] * width[j]
+                    squares += size[i] * size[c.field] * width[j]
         elif kind == "past":
-            row = plan.rows_of[i]
-            squares += sum(2 * size[i] * size[c.field] * size[j] for c in row.couplings)
-            for k in (k for own, _ in row.drives for k in plan.partners(own)):
-                if (j, k) in plan.responses:
-                    squares += 2 * size[i] * width[k] * size[j]
+            squares += sum(2 * size[i] * size[c.field] * size[j] for c in couplings)
+            for own, k in ((x, k) for x, _ in row.drives for k in plan.partners(x)):
+                if (j, k) in plan.responses and _needs_product(plan.table.covariances[own, k]):
+                    squares += size[i] * width[k] * size[j]
     return squares * times**3 / 3
+
+
+def _needs_product(kernel: Kernel) -> bool:
+    return kernel.reach in ("past", "through") and any(m.factors and not m.instant for m in kernel.monomials)
+
+
+def isotropic(depth: int, times: int, branch: float | None = None) -> Experiment:
+    """Full batch on random data, with rate x steps the same for all large numbers of times."""
+    network = {"depth": depth, "gamma0": 0.8, "width_ratio": 0.8}
+    rate = min(0.15, 9 / times) / (depth + 1)
+    return Experiment.from_dict(
+        {
+            "network": network | ({} if branch is None else {"branch": branch}),
+            "data": {"kind": "isotropic", "sample_ratio": 1.5},
+            "training": {
+                "rule": "gd",
+                "learning_rate": rate,
+                "steps": times - 1,
+            },
+        }
+    )
+
+
+def prepare(e: Experiment) -> Callable[[], March]:
+    """The march of an experiment with all order parameters of its theory, as a result holds them."""
+    table = lower(theory_at_depth(e))
+    return partial(
+        march,
+        table,
+        steps=len(e.times),
+        constants=numbers_of(e),
+        data=arrays_of(e),
+        wanted=tuple(table.tensors),
+        watched=(("C_v", None),),
+    )
 
 
 def exponent(sizes, costs) -> float:

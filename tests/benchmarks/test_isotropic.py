@@ -1,0 +1,103 @@
+"""Random data: time against the rate of matrix products in the same run, how time and memory grow, residual.
+
+The march reads nothing of the distant past but what it was folded into (numerics.solve.folded), so that its
+time grows less than the count of operations: that of the plain recursion, with a product for each row.
+"""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+
+from tests.benchmarks.problems import exponent, isotropic, nbytes, prepare, products
+
+TITLE = "Random data, full batch"
+ROUNDS = 5
+
+
+def rate() -> float:
+    """Operations a second of one large matrix product, on as many threads as BLAS has."""
+    a = np.random.default_rng(0).normal(size=(2000, 2000))
+    return 2 * 2000**3 / _best(lambda: a @ a)
+
+
+def test_time_and_memory_over_steps(timed, note):
+    """L = 4, T = 1000: within 3 times the matrix products' time; T^3.1 and T^2.05 at most."""
+    sizes = (250, 500, 1000, 2000) if timed else (20, 40, 80)
+    depth = 4 if timed else 2
+    prepare(isotropic(depth, 1000 if timed else 20))()  # memory is slow when it is used for the first time
+    seconds, held, peaks, over = [], [], [], {}
+    for times in sizes:
+        run = prepare(isotropic(depth, times))
+        fastest = rate()
+        seconds.append(_best(run))
+        fastest = max(fastest, rate())
+        tracemalloc.start()
+        m = run()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        held.append(nbytes(m))
+        counted = products(m.plan, m.sizes, m.widths, times)
+        over[times] = seconds[-1] * fastest / counted
+        note(
+            TITLE,
+            T=times,
+            L=depth,
+            seconds=seconds[-1],
+            Gflop=counted / 1e9,
+            Gflops_of_a_matrix_product=fastest / 1e9,
+            over_matrix_products=over[times],
+            MiB_held=held[-1] / 2**20,
+            MiB_peak=peaks[-1] / 2**20,
+        )
+        del m
+    for name, costs in {"seconds": seconds, "bytes held": held, "bytes at the peak": peaks}.items():
+        note(
+            TITLE + ": exponents in T",
+            of=name,
+            all=exponent(sizes, costs),
+            last=exponent(sizes[-2:], costs[-2:]),
+        )
+    assert exponent(sizes, held) <= 2.05
+    if timed:
+        assert exponent(sizes[-2:], peaks[-2:]) <= 2.05
+        assert exponent(sizes[-2:], seconds[-2:]) <= 3.1
+        assert over[1000] <= 3
+
+
+def test_time_over_depth(timed, note):
+    """Layers have the same equations, and time grows as their number."""
+    layers, times = ((1, 2, 4, 8), 500) if timed else ((1, 2), 20)
+    seconds = []
+    for depth in layers:
+        run = prepare(isotropic(depth, times))
+        run()
+        seconds.append(_best(run, 3))
+        note(TITLE + ", over L", T=times, L=depth, seconds=seconds[-1])
+    if timed:
+        assert exponent(layers, seconds) < 1.3
+
+
+def test_residual_network(timed, note):
+    """L = 8, T = 200 within 30 s, with all responses across layers."""
+    depth, times = (8, 200) if timed else (2, 10)
+    run = prepare(isotropic(depth, times, branch=depth**-0.5))
+    started = time.perf_counter()
+    m = run()
+    seconds = time.perf_counter() - started
+    note("Residual network on random data", L=depth, T=times, seconds=seconds, responses=len(m.responses))
+    assert len(m.responses) > depth**2 / 2
+    if timed:
+        assert seconds < 30
+
+
+def _best(what: Callable[[], object], rounds: int = ROUNDS) -> float:
+    def once() -> float:
+        started = time.perf_counter()
+        what()
+        return time.perf_counter() - started
+
+    return min(once() for _ in range(rounds))
