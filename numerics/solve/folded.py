@@ -46,7 +46,7 @@ NEAR, SHORTEST = 24, 32
 ROUNDING = 6e-14
 """Singular values of the last rows, relative to the size of arrays, up to which they are rounding errors."""
 NEGLECT = 2e-13
-"""The most that may be neglected of a row, relative to the size of its array; rounding comes to half of it."""
+"""The most that may be neglected of a row, relative to the size of its array; half of it is rounding."""
 GUESSED = 1e-12
 """The same of random sums of all products, before the block."""
 GROWTH = 4.0
