@@ -13,6 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from numerics.errors import SpecError
+from numerics.served import is_plain
 from numerics.threads import one_thread
 
 from .moments import Moments
@@ -125,6 +126,7 @@ def simulate(
         raise SpecError("kernels", kernels, "no such choice", "full, trace or none")
     if width < 1:
         raise SpecError("width", width, "must be positive", "an integer >= 1")
+    _refuse_what_is_not_plain(experiment)
     began = time.perf_counter()
     setup = Setup.of(experiment)
     entropy, streams = make_streams(seeds, rng)
@@ -166,6 +168,15 @@ def simulate(
         "integration_error": integration_error,
     }
     return dataset
+
+
+def _refuse_what_is_not_plain(experiment: Any) -> None:
+    """Nothing of an experiment is left out silently."""
+    spec = getattr(experiment, "spec", None)
+    if spec is not None and not is_plain(spec):
+        raise SpecError(
+            "experiment", spec.kind, "is no plain network on fixed data", "simulate_steps instead"
+        )
 
 
 def _measure(history: History, kernels: str) -> dict[str, Array]:

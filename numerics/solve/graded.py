@@ -51,6 +51,7 @@ def solve_graded(
     table, spectrum = lower(theory), spectrum_of(experiment)
     assert spectrum is not None
     times, rtol = experiment.times, experiment.solver.rtol
+    # where steps begin to grow: some early time, on which no result depends
     tau = 1 / ((experiment.depth + 1) * float(spectrum.attributes["lamda"].max()))
     wanted = tuple(n for n in table.tensors if n[0] in KEPT)
     at = np.log1p(times / tau)

@@ -25,7 +25,8 @@ def memory_tables(experiment: Experiment, nodes: Array, weights: Array) -> dict[
 
     ``weights`` (T, T) are those of the integrator, with which a flow without memory of its own would do.
 
-    >>> e = Experiment.from_dict({"training": {"rule": "flow", "weight_decay": 2.0}, "network": {"depth": 1}})
+    >>> e = Experiment.from_dict({"network": {"depth": 1}, "data": {"kind": "isotropic"},
+    ...                           "training": {"rule": "flow", "weight_decay": 2.0}})
     >>> tables = memory_tables(e, np.array([0.0, 1.0]), np.array([[0.0, 0.0], [1.0, 0.0]]))
     >>> tables["m"].round(3), tables["w"][1].round(3)
     (array([1.   , 0.135]), array([0.135, 0.   ]))

@@ -6,6 +6,7 @@ import numpy as np
 
 from derive.ledger import find
 from derive.program.expressions import L
+from numerics.early_time import early_time
 from numerics.experiment import Experiment
 from numerics.sweep import largest_rate
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
@@ -19,19 +20,21 @@ MANY = 4.0
 
 
 def largest_rates() -> Evidence:
-    """(70): in the theory the power of nu is 0 in mean-field scaling and 1 - 1/(L + 1) in NTK scaling."""
+    """(70): in the theory the power of nu is 0 in mean-field scaling; in NTK scaling it is the printed one if
+    L counts layers of weights, of which there is one more than hidden layers.
+    """
     printed = find("linear2025", "70").build()
     findings: list[Finding] = []
     words = []
     for depth in DEPTHS:
         flat, flat_error = power(depth, RICH, "mean-field", RATIOS)
         rises, error = power(depth, RICH, "ntk", RATIOS)
-        as_printed = float(printed["ntk"].subs(L, depth))
+        as_printed, of_weights = (float(printed["ntk"].subs(L, n)) for n in (depth, depth + 1))
         findings += [
             agrees(f"L = {depth}, mean field: power of nu", flat, MANY * flat_error),
             agrees(
-                f"L = {depth}, ntk: power of nu minus 1 - 1/(L + 1)",
-                rises - depth / (depth + 1),
+                f"L = {depth}, ntk: power of nu minus the printed one at L + 1",
+                rises - of_weights,
                 MANY * error,
             ),
         ]
@@ -43,28 +46,36 @@ def largest_rates() -> Evidence:
         "solved_rates:largest_rates",
         f"Powers of nu in the largest rate of the solved theory at gamma0 = {RICH:g}, NTK, L = 1, 2, 4: "
         + ", ".join(words)
-        + "; 1 - 1/(L + 1) is right.",
+        + "; the printed power with L + 1 for L is right.",
         *findings,
     )
 
 
 def lazy_rates() -> Evidence:
-    """Text after (70): at gamma0 << 1 the largest rate tends to 2/(L + 1) from below, in both scalings."""
+    """Text after (70): at gamma0 << 1 the largest rate tends from below to that at which the first step of
+    infinitely wide layers raises the loss, in both scalings.
+    """
     findings = []
     for depth in DEPTHS:
         mean_field, ntk = (
             [_largest(depth, LAZY, scaling, nu, rise=False) for nu in (256.0, 1024.0)]
             for scaling in ("mean-field", "ntk")
         )
-        gaps = [1 - (depth + 1) * rate / 2 for rate in mean_field]
+        wide = early_time(_experiment(depth, LAZY, "mean-field", None)).critical_learning_rate
+        assert wide is not None
+        gaps = [1 - rate / wide for rate in mean_field]
         findings += [
             agrees(f"L = {depth}: ntk over mean field, minus 1", ntk[1] / mean_field[1] - 1, 2 * RTOL),
-            agrees(f"L = {depth}: how far it is from 2/(L + 1) at nu = 1024", gaps[1], 0.75 * gaps[0]),
+            agrees(
+                f"L = {depth}: how far it is from the critical rate {wide:.3g} at nu = 1024",
+                gaps[1],
+                0.75 * gaps[0],
+            ),
         ]
     return conclude(
         "solved_rates:lazy_rates",
         f"At gamma0 = {LAZY:g} the largest rate of the solved theory is the same in both scalings and tends "
-        "to 2/(L + 1) as nu grows.",
+        "to the critical rate of the first step of wide layers as nu grows.",
         *findings,
     )
 
@@ -80,9 +91,16 @@ def power(depth: int, gamma0: float, scaling: str, ratios: tuple[float, ...]) ->
 
 
 def _largest(depth: int, gamma0: float, scaling: str, nu: float, *, rise: bool = True) -> float:
+    return largest_rate(_experiment(depth, gamma0, scaling, nu), rtol=RTOL, rise=rise).value
+
+
+def _experiment(depth: int, gamma0: float, scaling: str, nu: float | None) -> Experiment:
+    network: dict[str, object] = {"depth": depth, "gamma0": gamma0, "width_ratio": nu}
+    if nu is not None:
+        network["parametrization"] = scaling
     tables = {
-        "network": {"depth": depth, "gamma0": gamma0, "width_ratio": nu, "parametrization": scaling},
+        "network": {k: v for k, v in network.items() if v is not None},
         "data": {"kind": "isotropic"},
         "training": {"learning_rate": 1e-2, "steps": STEPS, "center": True},
     }
-    return largest_rate(Experiment.from_dict(tables), rtol=RTOL, rise=rise).value
+    return Experiment.from_dict(tables)
