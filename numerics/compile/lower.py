@@ -305,7 +305,11 @@ class _Lowering:
 
 
 def addends(expr: Expr) -> Iterable[Expr]:
-    """``sum (a + b)`` as ``sum a`` and ``sum b``."""
+    """``sum (a + b)`` as ``sum a`` and ``sum b``, ``c sum a`` as ``sum c a``."""
+    if isinstance(expr, Mul):
+        sums = [x for x in expr.args if isinstance(x, Sum)]
+        if len(sums) == 1:
+            return addends(Sum(expr / sums[0] * sums[0].function, *sums[0].limits))
     if not isinstance(expr, Sum):
         return tuple(Add.make_args(expr.expand(deep=False)))
     return tuple(Sum(x, *expr.limits) for x in Add.make_args(expr.function.expand(deep=False)))

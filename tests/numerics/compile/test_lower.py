@@ -53,6 +53,17 @@ def test_projection_leaves_one_sample_index_in_every_coupling():
     assert any(c.kernel.cols for row in plain.fields for c in row.couplings)
 
 
+def test_a_factor_in_front_of_a_sum_is_one_inside_it():
+    theory = mean_field(mlp(1)).at_depth(1)
+    g = Function("g")
+    tables = [
+        lower(term(theory, "h", e))
+        for e in (Sum(g(1, s), (s, 0, t - 1)) * eta / 2, Sum(eta * g(1, s) / 2, (s, 0, t - 1)))
+    ]
+    first, second = (x.row(("h", 1)).couplings for x in tables)
+    assert first == second
+
+
 def test_a_sum_of_fields_is_two_couplings():
     theory = mean_field(mlp(1)).at_depth(1)
     h, g = Function("h"), Function("g")
