@@ -1,9 +1,9 @@
-"""Appendix E: structured data, (106)-(111)."""
+"""Appendix E: structured data, (106)-(116)."""
 
 from __future__ import annotations
 
 from derive.ledger.entry import Entry
-from derive.ledger.linear2025.claims import structured
+from derive.ledger.linear2025.claims import scaling, structured
 from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES: tuple[Entry, ...] = (
@@ -127,5 +127,102 @@ ENTRIES: tuple[Entry, ...] = (
             "C_g^{l+1} is r^l, not u^l. R^0_hr(t,t) is minus the sum of the eigenvalues."
         ),
         evidence=shown_by("structured:modes"),
+    ),
+    Entry(
+        source="linear2025",
+        number="112",
+        title="gradient flow of a mode",
+        printed=(
+            r"\partial_t v_k(t) \approx -\lambda_k K(t) v_k(t) , \ K(t) \approx C_g^1(t,t) + \gamma_0^{-1} "
+            r"R_{gu}^1(t,t)"
+        ),
+        claim=scaling.f112,
+        derived="structured theory, equation of v in gradient flow",
+        verdict="agrees",
+        why=(
+            "As the approximation that it is: it drops the memory of (107). Shown for one hidden layer: with "
+            "the K of the solved theory its loss on a hard task tends to a constant times the solved loss "
+            "(1.08 at beta = 1/2), so that exponents are right."
+        ),
+        evidence=shown_by("scaling_exponents:single_modes"),
+    ),
+    Entry(
+        source="linear2025",
+        number="113",
+        title="ansatz for the growth of the kernel",
+        printed=r"K(t) \sim 1 + \gamma_0^2 t^{\chi - 1} , \ \gamma_0 \to 0",
+        claim=scaling.f113,
+        derived="solved structured theory: C_g^1 as a power of gamma0 and t",
+        verdict="wrong",
+        why=(
+            "Its two powers do not hold together on hard tasks. With one hidden layer, beta = 1/2, a small "
+            "growth has gamma0^2, but t^0.50; a large one has t^0.33, as (115) says, but gamma0^1.32. As a "
+            "power of t alone, which defines chi, the ansatz may stand."
+        ),
+        evidence=shown_by("scaling_exponents:kernels"),
+    ),
+    Entry(
+        source="linear2025",
+        number="114",
+        title="error along a mode under the ansatz",
+        printed=(
+            r"\partial_t v_k(t) = -\lambda_k [1 + \gamma_0^2 t^{\chi - 1}] v_k(t) \implies v_k(t) = "
+            r"\exp\left(-\lambda_k [t + \gamma_0^2 t^{\chi}]\right) w_k^{\star}"
+        ),
+        claim=scaling.f114,
+        derived="integral of (112) with (113)",
+        verdict="agrees",
+        why=(
+            "It follows from (112) and (113) with the constant 1/chi left out, as the text says. With the "
+            "chi that the solved kernel has, with one hidden layer or two, its loss has the solved power: "
+            "depth is lost in chi alone."
+        ),
+        evidence=shown_by("scaling_exponents:from_kernel_to_loss"),
+    ),
+    Entry(
+        source="linear2025",
+        number="114 text",
+        title="self-consistent growth of the kernel",
+        printed=r"K(t) \sim t^{1-\beta\chi}",
+        claim=scaling.f114_text,
+        derived="solved structured theory: C_g^1 and the loss as powers of t",
+        verdict="wrong",
+        why=(
+            "Right for one hidden layer, where K grows as t times the loss. With two it grows faster: at "
+            "beta = 1/4 the power of C_g^1 is 1.00 where that of t times the loss is 0.50. Here the "
+            "paper's argument loses the depth."
+        ),
+        evidence=shown_by("scaling_exponents:exponents"),
+    ),
+    Entry(
+        source="linear2025",
+        number="115",
+        title="exponent of the kernel on hard tasks",
+        printed=r"\chi = \frac{2}{1+\beta} , \forall \beta < 1",
+        claim=scaling.f115,
+        derived="solved structured theory: C_g^1 as a power of t",
+        verdict="wrong",
+        why=(
+            "Right for one hidden layer. It depends on depth: with two, chi is 2.00 at beta = 1/4 and 1.50 "
+            "at beta = 1/2, printed 1.60 and 1.33."
+        ),
+        evidence=shown_by("scaling_exponents:exponents", "scaling_networks:two_layers"),
+    ),
+    Entry(
+        source="linear2025",
+        number="116",
+        title="decay of the loss on hard and easy tasks",
+        printed=(
+            r"\mathcal{L}(t) \sim \begin{cases} t^{-\beta} & \beta > 1\\ t^{-\frac{2\beta}{1+\beta}} & "
+            r"\beta < 1 \end{cases}"
+        ),
+        claim=scaling.f116,
+        derived="solved structured theory: the loss as a power of t",
+        verdict="wrong",
+        why=(
+            "As (21). Easy tasks are right. On hard ones the printed power is that of one hidden layer; with "
+            "two it is 0.50 at beta = 1/4 and 0.75 at beta = 1/2, printed 0.40 and 0.67."
+        ),
+        evidence=shown_by("scaling_exponents:exponents", "scaling_networks:two_layers"),
     ),
 )

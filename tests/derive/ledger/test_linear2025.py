@@ -25,8 +25,7 @@ from derive.program.training import TrainedMatrix
 
 SOURCE = "linear2025"
 DEPTH, NOW = 3, 3
-MISSING = set(range(112, 117))
-NUMBERS = [str(n) for n in range(1, 126) if n not in MISSING]
+NUMBERS = [str(n) for n in range(1, 126)]
 MINE = [e for e in entries(SOURCE) if e.number != "Table 1"]
 N_c = Symbol("N_c", integer=True, positive=True)
 h, g, v, h0, Delta = (Function(x) for x in ("h", "g", "v", "h0", "Delta"))
