@@ -1,10 +1,12 @@
-"""The table of theories against finite networks in the documentation is that of the cases there are."""
+"""The tables of theories against finite networks in the documentation are those of the cases there are."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from numerics.verify.theories import CASES
+from numerics.verify.theories.experiments import EXPERIMENTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "theory" / "networks.md"
 
@@ -15,18 +17,28 @@ EXACT = {
 """How the theories that are linear in the fields are solved; all others are sampled."""
 
 
-def rows() -> list[list[str]]:
-    """The cells of the page's one table, without its head."""
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
+def rows(table: int) -> list[list[str]]:
+    """The cells of one of the page's tables, without its head."""
+    blocks = re.findall(r"(?:^\|.*\n)+", PAGE.read_text(), re.MULTILINE)
+    lines = blocks[table].splitlines()
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
+def agrees(worst: str, bound: str) -> str:
+    return "agree" if float(worst.split()[0]) <= float(bound) else "**disagree**"
+
+
 def test_every_case_has_its_row_in_order():
-    assert [tuple(row[:2]) for row in rows()] == [(case.name, case.source) for case in CASES]
+    assert [tuple(row[:2]) for row in rows(0)] == [(case.name, case.source) for case in CASES]
+    experiments = [(name, source) for name, (source, _) in EXPERIMENTS.items()]
+    assert [tuple(row[:2]) for row in rows(1)] == experiments
 
 
 def test_every_row_says_what_its_numbers_say():
-    for name, _, method, entries, worst, bound, verdict in rows():
+    for name, _, method, entries, worst, bound, verdict in rows(0):
         assert method == EXACT.get(name, "particles"), name
         assert int(entries) > 0, name
-        assert verdict == ("agree" if float(worst.split()[0]) <= float(bound) else "**disagree**"), name
+        assert verdict == agrees(worst, bound), name
+    for name, _, entries, worst, bound, verdict in rows(1):
+        assert int(entries) > 0, name
+        assert verdict == agrees(worst, bound), name
