@@ -58,15 +58,20 @@ class Latents:
 
 
 class Growing:
-    """The entries of a group so far: their pivots, the Cholesky factor of these, their normal numbers."""
+    """The entries of a group so far: their Cholesky factor, and the normal numbers that they are made of.
 
-    def __init__(self, latents: Latents, size: int, flipped: bool, floor: float) -> None:
-        self.latents, self.size, self.flipped, self.floor = latents, size, flipped, floor
-        self.factor = np.zeros((0, 0))
-        self.pivots = np.zeros(0, dtype=int)
-        self.strong = np.zeros(0, dtype=int)
-        self.ranks: list[int] = []
-        self.normals = np.zeros((0, 2 * latents.half))
+    ``rows`` holds ``L`` of ``x = L z`` for all entries x, ``factor`` its rows at the pivots, which are a
+    triangle.  ``damped`` is the Cholesky factor of the covariance with ``ridge`` of each variance added.
+    """
+
+    def __init__(self, latents: Latents, size: int, steps: int, flipped: bool, ridge: float) -> None:
+        self.latents, self.size, self.flipped, self.ridge = latents, size, flipped, ridge
+        most = size * steps
+        self.count = self.rank = 0
+        self.pivots = np.zeros(most, dtype=int)
+        self.rows, self.factor = np.zeros((most, most)), np.zeros((most, most))
+        self.damped = np.zeros((most, most) if ridge else (0, 0))
+        self.normals = np.zeros((most, 2 * latents.half))
 
     def extend(self, past: Array, now: Array) -> Array:
         """Values of the next ``size`` entries on every path.
@@ -74,50 +79,65 @@ class Growing:
         ``past`` is their covariance with all entries before, ``now`` with each other.
         Raises ValueError if the covariance is not positive.
         """
-        k = len(self.pivots)
-        rows = np.zeros((self.size, k))
-        if k:
-            rows = solve_triangular(self.factor, past[:, self.pivots].T, lower=True).T
-        columns, chosen, left = _pivoted(now - rows @ rows.T, np.diag(now))
-        values: Array = rows @ self.normals
-        self.ranks.append(k + len(chosen))
+        k, n, m = self.rank, self.count, self.size
+        rows = _solved(self.factor[:k, :k], past[:, self.pivots[:k]])
+        columns, chosen = _pivoted(now - rows @ rows.T, np.diag(now))
+        self.rows[n : n + m, :k] = rows
         if chosen:
-            z = self.latents.draw(len(chosen), self.flipped)
-            values = values + columns @ z
-            grown = np.zeros((k + len(chosen), k + len(chosen)))
-            grown[:k, :k] = self.factor
-            grown[k:, :k] = rows[chosen]
-            grown[k:, k:] = columns[chosen]
-            self.factor = grown
-            self.normals = np.concatenate([self.normals, z])
-            self.pivots = np.concatenate([self.pivots, past.shape[1] + np.array(chosen)])
-            strong = [k + i for i, x in enumerate(left) if x > self.floor]
-            self.strong = np.concatenate([self.strong, np.array(strong, dtype=int)])
+            new = slice(k, k + len(chosen))
+            self.rows[n : n + m, new] = columns
+            self.normals[new] = self.latents.draw(len(chosen), self.flipped)
+            self.pivots[new] = n + np.array(chosen)
+            self.factor[new] = self.rows[self.pivots[new]]
+            self.rank += len(chosen)
+        if self.ridge:
+            self._damp(past, now)
+        self.count += m
+        values: Array = self.rows[n : n + m, : self.rank] @ self.normals[: self.rank]
         return values
+
+    def _damp(self, past: Array, now: Array) -> None:
+        n, m = self.count, self.size
+        variance = np.diag(now)
+        rows = _solved(self.damped[:n, :n], past)
+        left = now + np.diag(self.ridge * np.where(variance > 0, variance, 1.0)) - rows @ rows.T
+        self.damped[n : n + m, :n] = rows
+        self.damped[n : n + m, n : n + m] = np.linalg.cholesky(left)
 
     def responses(self, v: Array, entries: int) -> Array:
         """``<d v / d x>`` for the first ``entries`` entries ``x``; ``v`` has shape ``(count, samples)``.
 
-        Stein's lemma for the normal numbers z that the entries are made of: ``<v z_j> = sum_i L_ij <d v / d
-        x_i>``.  Only entries whose innovation is more than ``floor`` of their variance count: the others, up
-        to that, are combinations of these, and their response is booked under these.
+        Stein's lemma, ``<v x^T> = <d v / d x> C``, with the covariance C of the entries damped by the ridge:
+        directions in which the sources hardly vary, of which the paths say nothing, count less.  Without a
+        ridge the lemma is taken in the range of C, as ``<v z^T> = <d v / d x> L``, and booked under pivots.
         """
-        use = self.strong[self.pivots[self.strong] < entries]
+        k = int(np.searchsorted(self.pivots[: self.rank] // self.size, entries // self.size))
+        moments = v @ self.normals[:k].T / v.shape[1]
         found = np.zeros((len(v), entries))
-        if len(use):
-            moments = v @ self.normals[use].T / v.shape[1]
-            root = self.factor[np.ix_(use, use)]
-            found[:, self.pivots[use]] = solve_triangular(root, moments.T, lower=True, trans="T").T
+        if self.ridge:
+            root = self.damped[:entries, :entries]
+            half = solve_triangular(root, self.rows[:entries, :k] @ moments.T, lower=True)
+            found = solve_triangular(root, half, lower=True, trans="T").T
+        elif k:
+            root = self.factor[:k, :k]
+            found[:, self.pivots[:k]] = solve_triangular(root, moments.T, lower=True, trans="T").T
         return found
 
 
-def _pivoted(left: Array, variance: Array) -> tuple[Array, list[int], list[float]]:
-    """A Cholesky factor of ``left`` with the largest relative pivots first; columns, pivots, their sizes."""
+def _solved(root: Array, right: Array) -> Array:
+    """``right`` times the inverse of the transpose of a triangle."""
+    if not len(root):
+        return np.zeros((len(right), 0))
+    found: Array = solve_triangular(root, right.T, lower=True).T
+    return found
+
+
+def _pivoted(left: Array, variance: Array) -> tuple[Array, list[int]]:
+    """A Cholesky factor of ``left``, the largest relative pivots first: its columns and the pivots."""
     left = left.copy()
     scale = np.where(variance > 0, variance, 1.0)
     columns: list[Array] = []
     chosen: list[int] = []
-    sizes: list[float] = []
     while len(chosen) < len(left):
         relative = np.diag(left) / scale
         i = int(np.argmax(relative))
@@ -129,11 +149,10 @@ def _pivoted(left: Array, variance: Array) -> tuple[Array, list[int], list[float
         left[i, :] = left[:, i] = 0.0
         columns.append(column)
         chosen.append(i)
-        sizes.append(float(relative[i]))
-    if len(left) and (np.diag(left) / scale).min() < -1e3 * PIVOT:
-        worst = float((np.diag(left) / scale).min())
+    worst = float((np.diag(left) / scale).min()) if len(left) else 0.0
+    if worst < -1e3 * PIVOT:
         raise ValueError(
             f"a covariance is not positive: given the past, {worst:.3g} of a variance is left; the kernels "
             "are not those of a theory, or numbers have lost their accuracy"
         )
-    return (np.array(columns).T if columns else np.zeros((len(left), 0))), chosen, sizes
+    return np.array(columns).T if columns else np.zeros((len(left), 0)), chosen

@@ -38,8 +38,9 @@ class March:
         seed: np.random.SeedSequence,
         *,
         matched: bool,
-        floor: float,
+        ridge: float,
         jacobian: frozenset[Node],
+        carriers: int,
     ) -> None:
         self.model, self.order, self.known = model, order, known
         self.steps, self.samples = steps, samples
@@ -56,8 +57,8 @@ class March:
             counts = {i: sum(prod(model.sources[n][1]) for n in model.groups[i]) for i in members}
             latents = Latents(samples, steps * sum(counts.values()), children, matched)
             for i in members:
-                self.groups[i] = Growing(latents, counts[i], i == members[-1], floor)
-        self.tangents = Tangents(self, jacobian) if jacobian else None
+                self.groups[i] = Growing(latents, counts[i], steps, i == members[-1], ridge)
+        self.tangents = Tangents(self, jacobian, carriers) if jacobian else None
 
     def run(self) -> None:
         """All steps.  Raises FloatingPointError at the first average that is not finite."""

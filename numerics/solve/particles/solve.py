@@ -19,13 +19,13 @@ from numerics.solve.particles.formulas import Known, Node
 from numerics.solve.particles.march import March
 from numerics.solve.particles.order import order_of
 from numerics.solve.particles.reading import Model, Responding
-from numerics.solve.particles.tangents import group_of, involved, smooth
+from numerics.solve.particles.tangents import group_of, kind_of
 
 Array = NDArray[np.float64]
 Responses = Literal["auto", "stein", "jacobian"]
 
-MEMORY = 4 * 2**30
-"""Bytes that derivatives along paths may take before ``auto`` leaves them to Stein's lemma."""
+FEW = 24
+"""Entries of a source up to which derivatives along paths cost no more than Stein's lemma for their error."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ def solve_particles(
     seed: int = 0,
     responses: Responses = "auto",
     matched: bool = True,
-    floor: float = 1e-6,
+    ridge: float | None = None,
+    carriers: int | None = None,
 ) -> Solved:
     """Order parameters and scalars of ``theory`` at times ``0..steps-1``, from sampled paths.
 
@@ -64,11 +65,13 @@ def solve_particles(
     ``replicas`` solutions has its own paths and its own kernels; their spread gives the standard errors,
     their common bias is of order 1/samples.
 
-    ``responses`` are found from derivatives carried along the paths (``jacobian``), or from Stein's lemma in
-    the numerical range of the covariance of the source (``stein``), which needs no derivative and serves
-    functions that jump; entries with less than ``floor`` of their variance left, given those before, are no
-    directions of their own there.  ``auto`` takes derivatives where no function jumps and
-    where they fit into memory.  ``matched`` makes second moments of the sources exact.
+    ``responses`` are found from derivatives carried along ``carriers`` of the paths (``jacobian``), or from
+    Stein's lemma (``stein``), which needs no derivative and serves functions that jump.  The lemma divides by
+    the covariance of a source, to which ``ridge`` (1/samples) of each variance is added: single entries of
+    responses are then smoothed, and what they do to the fields changes by less than the noise; ``ridge=0``
+    divides in the numerical range of the covariance.  ``auto`` takes derivatives where no function on the way
+    jumps and where the way is linear or the source has no more than 24 entries; there the error for the same
+    cost is no larger than Stein's.  ``matched`` makes second moments of the sources exact.
 
     The axes of the result are those of :class:`~numerics.solve.direct.evaluate.Evaluated`.
 
@@ -91,7 +94,8 @@ def solve_particles(
     layout = Layout(theory, {str(k): v for k, v in (values or {}).items()})
     model = Model(layout)
     order = order_of(model)
-    chosen = _responses(model, responses, steps, samples)
+    carriers = min(samples, carriers or 256)
+    chosen = _responses(model, responses, steps)
     known = Known(layout.values, data or {})
     runs: list[dict[Node, Array]] = []
     for spawned in np.random.SeedSequence(seed).spawn(replicas):
@@ -104,7 +108,8 @@ def solve_particles(
             samples,
             spawned,
             matched=matched,
-            floor=floor,
+            ridge=1 / samples if ridge is None else ridge,
+            carriers=carriers,
             jacobian=frozenset(n for n, how in chosen.items() if how == "jacobian"),
         )
         with np.errstate(over="ignore", invalid="ignore"):
@@ -130,7 +135,7 @@ def solve_particles(
         replicas,
         {_name(n): how for n, how in chosen.items()},
         {
-            _name(n): (len(march.groups[i].pivots), steps * march.groups[i].size)
+            _name(n): (march.groups[i].rank, steps * march.groups[i].size)
             for i, g in enumerate(model.groups)
             for n in g
         },
@@ -152,25 +157,20 @@ def _time_axes(model: Model, node: Node) -> set[int]:
     return {k for k, x in enumerate(args) if x in (t, s)}
 
 
-def _responses(model: Model, asked: Responses, steps: int, samples: int) -> dict[Node, str]:
+def _responses(model: Model, asked: Responses, steps: int) -> dict[Node, str]:
     """How each response is found."""
     chosen: dict[Node, str] = {}
-    total = 0
     for n, e in model.entries.items():
-        if not e.is_response:
-            continue
         ways = [c for c in e.averages.values() if isinstance(c, Responding)]
-        jumps = not all(smooth(model, c) for c in ways)
-        if asked == "jacobian" and jumps:
+        if not ways:
+            continue
+        kinds = {kind_of(model, c) for c in ways}
+        if asked == "jacobian" and "jumps" in kinds:
             raise ValueError(f"{_name(n)}: a function on the way jumps, take responses = 'stein' or 'auto'")
-        for c in ways:
-            group = group_of(model, c.source)
-            size = sum(prod(model.sources[x][1]) for x in model.groups[group])
-            for x in involved(model, c.what, group):
-                total += prod(model.quantities[x].sizes) * size * steps**2 * samples * 4
-        chosen[n] = "stein" if jumps or asked == "stein" else "jacobian"
-    if asked == "auto" and total > MEMORY:
-        chosen = dict.fromkeys(chosen, "stein")
+        groups = [model.groups[group_of(model, c.source)] for c in ways]
+        entries = steps * max(sum(prod(model.sources[x][1]) for x in g) for g in groups)
+        along = kinds == {"linear"} or ("jumps" not in kinds and entries <= FEW)
+        chosen[n] = "jacobian" if asked == "jacobian" or (asked == "auto" and along) else "stein"
     return chosen
 
 

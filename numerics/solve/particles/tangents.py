@@ -40,23 +40,28 @@ def involved(model: Model, what: Node, group: int) -> dict[Node, None]:
         feels |= more
 
 
-def smooth(model: Model, c: Responding) -> bool:
-    """Can the response be carried along paths: does no function on the way jump?"""
+def kind_of(model: Model, c: Responding) -> str:
+    """``linear``, ``smooth`` or ``jumps``: the functions on the way from a source to what responds."""
     group = group_of(model, c.source)
     way = involved(model, c.what, group)
     feels = {*way, *model.groups[group]}
+    linear = True
     for n in way:
         q = model.quantities[n]
         for i, x in enumerate(q.function.leaves):
-            moving = x in q.memories or (
+            if x not in q.memories and not (
                 isinstance(x, AppliedUndef) and model.is_random(x) and node_of(x) in feels
-            )
-            if moving:
-                try:
-                    q.function.derivative(i)
-                except Jump:
-                    return False
-    return True
+            ):
+                continue
+            try:
+                slope = q.function.derivative(i)
+            except Jump:
+                return "jumps"
+            moving = {
+                s for s, y in zip(q.function.slots, q.function.leaves, strict=True) if model.is_random(y)
+            }
+            linear = linear and not slope.free_symbols & moving
+    return "linear" if linear else "smooth"
 
 
 class Tangents:
@@ -64,10 +69,14 @@ class Tangents:
 
     For a quantity and a group, ``blocks[s]`` holds the derivatives by the sources at time ``s``, shape
     ``(steps - s, entries, size of the group, samples)``; kept for quantities that sums over the past read.
+    Derivatives vary less from path to path than what they are derivatives of: ``samples`` of the paths, the
+    first ones of the sequence, carry them.
     """
 
-    def __init__(self, march: March, wanted: frozenset[Node]) -> None:
-        self.march, self.wanted = march, wanted
+    def __init__(self, march: March, wanted: frozenset[Node], samples: int) -> None:
+        self.march, self.wanted, self.samples = march, wanted, samples
+        half = np.arange(samples // 2)
+        self.paths = np.concatenate([half, march.samples // 2 + half])  # the mirrored ones with them
         model = march.model
         self.ways: dict[Node, dict[int, None]] = {}
         for n in wanted:
@@ -113,16 +122,21 @@ class Tangents:
         """Store the derivatives of this step for later sums over the past."""
         march = self.march
         blocks = self.blocks.setdefault((node, group), [])
-        size = (march.random[node].shape[1], march.groups[group].size, march.samples)
+        size = (march.random[node].shape[1], march.groups[group].size, self.samples)
         blocks.append(np.zeros((march.steps - now, *size)))
         for k, x in enumerate(found):
             if x is not None:
                 blocks[k][now - k] = x
 
+    def chosen(self, x: Any) -> Any:
+        """The values on the paths that carry derivatives."""
+        full = np.ndim(x) > 0 and np.shape(x)[-1] == self.march.samples
+        return x[..., self.paths] if full else x
+
     def step(self, q: Quantity, group: int, now: int) -> list[Any]:
         """The chain rule at this step."""
         march = self.march
-        leaves = march.leaves(q, now)
+        leaves = [self.chosen(x) for x in march.leaves(q, now)]
         total: list[Any] = [None] * (now + 1)
         for i, x in enumerate(q.function.leaves):
             if x in q.memories:
@@ -174,5 +188,5 @@ class Tangents:
         found = np.zeros((self.march.random[what].shape[1], count, size))
         for k, x in enumerate((self.of(what, group, now) or [])[:count]):
             if x is not None:
-                found[:, k] = np.broadcast_to(x, (*x.shape[:2], self.march.samples)).mean(axis=2)
+                found[:, k] = np.broadcast_to(x, (*x.shape[:2], self.samples)).mean(axis=2)
         return found.reshape(len(found), -1)

@@ -33,7 +33,7 @@ def solved(depth: int, activation: Any, **options: Any) -> Solved:
 def test_linear_networks_are_exact(depth: int, responses: str) -> None:
     """With matched second moments every average of a linear theory is exact."""
     exact = evaluate(mean_field(mlp(depth)), steps=6, values=VALUES, data=DATA)
-    ours = solved(depth, "linear", steps=6, responses=responses, floor=0.0, replicas=2, samples=512)
+    ours = solved(depth, "linear", steps=6, responses=responses, ridge=0.0, replicas=2, samples=512)
     for name, layer in exact.values:
         if name in "AB" and responses == "stein":  # found up to what the sources cannot tell apart
             continue
@@ -121,7 +121,7 @@ def test_stein_and_derivatives_along_paths_agree(activation: str, depth: int) ->
     """Responses entry by entry where the sources tell all entries apart; errors and kernels always."""
     options: dict[str, Any] = {"steps": 3, "samples": 1024, "replicas": 16}
     paths = solved(depth, activation, responses="jacobian", **options)
-    stein = solved(depth, activation, responses="stein", seed=1, **options)
+    stein = solved(depth, activation, responses="stein", ridge=0.0, seed=1, **options)
     assert set(stein.responses.values()) == {"stein"}
     for name, layer in (("Delta", None), ("Phi", depth), ("G", 1), ("A", 1), ("B", depth - 1)):
         error = np.hypot(paths.stderr(name, layer), stein.stderr(name, layer))
