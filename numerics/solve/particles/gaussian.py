@@ -17,7 +17,7 @@ from scipy.stats import qmc
 
 Array = NDArray[np.float64]
 
-PIVOT = 1e-10
+PIVOT = 1e-8
 """Relative innovation variance below which an entry follows from those before it."""
 
 
