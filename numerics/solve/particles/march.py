@@ -15,6 +15,7 @@ from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.program.expressions import s, t
+from numerics.errors import Diverged
 from numerics.solve.particles.formulas import Known, Node, indices_of, node_of
 from numerics.solve.particles.gaussian import Growing, Latents
 from numerics.solve.particles.order import Op
@@ -61,7 +62,7 @@ class March:
         self.tangents = Tangents(self, jacobian, carriers) if jacobian else None
 
     def run(self) -> None:
-        """All steps.  Raises FloatingPointError at the first average that is not finite."""
+        """All steps.  Raises Diverged at the first average that is not finite."""
         for now in range(self.steps):
             for kind, node in self.order:
                 if kind == "draw":
@@ -218,7 +219,9 @@ class March:
         value = self.known(e.expr, at, averages)
         full = np.broadcast_to(value, (*self.model.size(own), len(late), len(early)))
         if not np.isfinite(full).all():
-            raise FloatingPointError(f"{e.node[0]} is not finite at step {late.max()}")
+            raise Diverged(
+                f"{e.node[0]} is not finite at step {late.max()}: a smaller learning rate is needed"
+            )
         array = self.known.found[e.node]
         if s in e.args:
             array[..., late[0] : late[-1] + 1, early[0] : early[-1] + 1] = full

@@ -20,6 +20,7 @@ from numerics.solve.particles.march import March
 from numerics.solve.particles.order import order_of
 from numerics.solve.particles.reading import Model, Responding
 from numerics.solve.particles.tangents import group_of, kind_of
+from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
 Responses = Literal["auto", "stein", "jacobian"]
@@ -43,6 +44,7 @@ class Solved(Evaluated):
     runs: Mapping[Place, Array]
 
 
+@one_thread
 def solve_particles(
     theory: Theory,
     *,
@@ -77,7 +79,7 @@ def solve_particles(
 
     Raises :class:`~numerics.solve.direct.layout.Unserved` for what particles do not serve (flows, attributes,
     shifted indices) and for ``jacobian`` where a function jumps; ValueError for missing values and data;
-    FloatingPointError when an average is not finite.
+    :class:`~numerics.errors.Diverged` when an average is not finite.
 
     >>> from derive.meanfield import mean_field
     >>> from derive.program import P, eta, gamma0, mlp

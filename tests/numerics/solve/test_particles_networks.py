@@ -35,14 +35,14 @@ def distances(ours: Evaluated, other: Evaluated, names: str | None = None) -> np
 
 @pytest.mark.parametrize(
     ("activation", "depth"),
-    [("tanh", 1), ("tanh", 2), ("tanh", 3), ("erf", 2), ("relu", 1), ("relu", 2), ("relu", 3), ("abs", 2)],
+    [("tanh", 1), ("tanh", 3), ("erf", 2), ("relu", 1), ("relu", 2), ("abs", 2)],
 )
 def test_activations_against_the_direct_evaluation(activation: str, depth: int) -> None:
     """Every order parameter, responses too, at three steps."""
     theory = mean_field(mlp(depth, activation))
     given: dict[str, Any] = {"steps": 3, "values": VALUES, "data": DATA}
-    other = evaluate(theory, samples=2**11, replicas=16, seed=1, **given)
-    ours = solve_particles(theory, samples=2**10, replicas=24, seed=2, ridge=0.0, **given)
+    other = evaluate(theory, samples=2**10, replicas=16, seed=1, **given)
+    ours = solve_particles(theory, samples=2**10, replicas=16, seed=2, ridge=0.0, **given)
     z = distances(ours, other)
     assert z.max() < 5
     assert np.sqrt((z**2).mean()) < 1.5
@@ -65,7 +65,7 @@ PROGRAMS: dict[str, Program] = {
 def test_programs_against_the_direct_evaluation(name: str) -> None:
     data = DATA | ({"y": np.stack([TARGETS[:2], -TARGETS[1:3]], axis=1)} if name == "channels" else {})
     theory = mean_field(PROGRAMS[name])
-    given: dict[str, Any] = {"steps": 3, "values": VALUES, "data": data}
+    given: dict[str, Any] = {"steps": 2, "values": VALUES, "data": data}
     other = evaluate(theory, samples=2**9, replicas=16, seed=5, **given)
     ours = solve_particles(theory, samples=2**9, replicas=16, seed=4, **given)
     z = distances(ours, other)
@@ -115,6 +115,6 @@ def test_networks() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_networks_of_larger_width(case: tuple[str, int, float]) -> None:
-    z = against_networks(case, steps=11, widths=(200, 400), seeds=100)
+    z = against_networks(case, steps=11, widths=(200, 400), seeds=400)
     assert z.max() < 4.8
     assert np.sqrt((z**2).mean()) < 1.6
