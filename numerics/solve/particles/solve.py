@@ -65,10 +65,12 @@ def solve_particles(
     :func:`numerics.solve.direct.evaluate`.  All populations are marched together in one sweep: sources are
     drawn conditionally on their past, correlations and scalars are averages over ``samples`` paths.  Each of
     ``replicas`` solutions has its own paths and its own kernels; their spread gives the standard errors,
-    their common bias is of order 1/samples.
+    their common bias is of order 1/samples: take more samples than sources have entries (samples of the
+    data times steps).
 
-    ``responses`` are found from derivatives carried along ``carriers`` of the paths (``jacobian``), or from
-    Stein's lemma (``stein``), which needs no derivative and serves functions that jump.  The lemma divides by
+    ``responses`` are found from derivatives carried along the paths (``jacobian``; along the first
+    ``carriers`` of them, if given), or from Stein's lemma (``stein``), which needs no derivative and serves
+    functions that jump.  The lemma divides by
     the covariance of a source, to which ``ridge`` (1/samples) of each variance is added: single entries of
     responses are then smoothed, and what they do to the fields changes by less than the noise; ``ridge=0``
     divides in the numerical range of the covariance.  ``auto`` takes derivatives where no function on the way
@@ -96,7 +98,7 @@ def solve_particles(
     layout = Layout(theory, {str(k): v for k, v in (values or {}).items()})
     model = Model(layout)
     order = order_of(model)
-    carriers = min(samples, carriers or 256)
+    carriers = min(samples, carriers or samples)
     chosen = _responses(model, responses, steps)
     known = Known(layout.values, data or {})
     runs: list[dict[Node, Array]] = []
