@@ -1,0 +1,5 @@
+"""Nonlinear theories in discrete steps: sampled paths of all populations, marched together in one sweep."""
+
+from numerics.solve.particles.solve import Solved, solve_particles
+
+__all__ = ["Solved", "solve_particles"]

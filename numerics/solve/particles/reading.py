@@ -1,0 +1,310 @@
+"""A nonlinear Theory read into quantities on paths, groups of sources, and averages over paths.
+
+Nothing is known about networks here: what multiplies what, over which past, is what the engine derived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from sympy import Add, Expr, Mul, Sum, Symbol, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.meanfield.averages import Average, Response
+from derive.meanfield.theory import OrderParameter
+from derive.program.expressions import s, t
+from numerics.solve.direct.layout import TIMES, Layout, Unserved
+from numerics.solve.particles.formulas import Function, Node, indices_of, node_of, open_args
+
+
+@dataclass(frozen=True)
+class Memory:
+    """``Sum(kernel * what, over, times)``: a known kernel on a quantity at past times.
+
+    ``symbols`` are the indices of ``what`` as the kernel writes them; ``over`` are all indices summed over;
+    ``through`` says that the present belongs to the sum.
+    """
+
+    leaf: Expr
+    kernel: Expr
+    what: Node
+    symbols: tuple[Symbol, ...]
+    over: tuple[Symbol, ...]
+    time: Symbol
+    through: bool
+
+
+@dataclass
+class Quantity:
+    """Something that differs between paths, at time t: a field or a function of fields."""
+
+    node: Node
+    indices: tuple[Symbol, ...]
+    sizes: tuple[int, ...]
+    expr: Expr
+    memories: dict[Expr, list[Memory]] = field(default_factory=dict)
+
+    @cached_property
+    def function(self) -> Function:
+        """``expr`` as a function of its leaves."""
+        return Function(self.expr)
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """``<X(t) Y(s)>`` (or, with one quantity, ``<X(t)>``): quantities and the indices that they carry."""
+
+    first: Node
+    first_symbols: tuple[Symbol, ...]
+    second: Node | None = None
+    second_symbols: tuple[Symbol, ...] = ()
+
+
+@dataclass(frozen=True)
+class Responding:
+    """``<d X(t) / d source(s)>``."""
+
+    what: Node
+    symbols: tuple[Symbol, ...]
+    source: Node
+    source_symbols: tuple[Symbol, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An order parameter or scalar: its indices, its expression, and the averages in it."""
+
+    node: Node
+    args: tuple[Symbol, ...]
+    expr: Expr
+    averages: Mapping[Expr, Correlation | Responding]
+    causal: str = ""
+
+    @property
+    def indices(self) -> tuple[Symbol, ...]:
+        """Its indices, without times."""
+        return tuple(x for x in self.args if x not in TIMES)
+
+    @property
+    def is_response(self) -> bool:
+        """Does it hold a response?"""
+        return any(isinstance(x, Responding) for x in self.averages.values())
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """``<a(t) b(s)>`` with the indices of ``a`` and those of ``b``."""
+
+    expr: Expr
+    first: tuple[Symbol, ...]
+    second: tuple[Symbol, ...]
+
+
+class Model:
+    """The tables of a theory for given numbers."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        theory = layout.theory
+        if layout.attributes:
+            raise Unserved("particles do not serve attributes of units: use numerics.solve.direct.evaluate")
+        self.sizes: dict[Symbol, int] = {}
+        self.sources: dict[Node, tuple[tuple[Symbol, ...], tuple[int, ...]]] = {}
+        self.covariances: dict[tuple[Node, Node], Covariance] = {}
+        self.quantities: dict[Node, Quantity] = {}
+        self.pieces: dict[tuple[Expr, tuple[Symbol, ...]], Node] = {}
+        for u in theory.sources:
+            self._source(u.symbol, u.partner, sympify(u.covariance), u.ranges)
+        self.field_names = {node_of(e.lhs) for e in theory.equations if not e.lhs.is_Derivative}
+        for e in theory.equations:
+            self._field(e.lhs, e.rhs, e.ranges)
+        self.entries: dict[Node, Entry] = {}
+        for q in theory.order_parameters:
+            self._entry(q.symbol, q.definition, q.ranges, q)
+        self.scalars: dict[Node, Entry] = {}
+        for x in theory.scalars:
+            self.scalars[node_of(x.lhs)] = self._read(x.lhs, x.rhs, x.ranges)
+        self.observables = [(node_of(x.lhs), x.lhs, x.rhs) for x in theory.observables]
+        for x in theory.observables:
+            self._remember(x.ranges)
+        self.groups = self._groups()
+        self.populations = self._populations()
+
+    # -- sizes -----------------------------------------------------------------------------------------
+
+    def _remember(self, ranges: Iterable[Any]) -> None:
+        for r in ranges:
+            self._size(r.index, r.lower, r.upper)
+
+    def _size(self, index: Symbol, lower: Any, upper: Any) -> None:
+        low, high = self.layout.integer(lower), self.layout.integer(upper)
+        if low != 1:
+            raise Unserved(f"index {index} starts at {low}: particles serve indices from 1")
+        if self.sizes.setdefault(index, high) != high:
+            raise Unserved(f"index {index} has two ranges")
+
+    def size(self, symbols: Iterable[Symbol]) -> tuple[int, ...]:
+        """How far these indices run."""
+        return tuple(self.sizes[x] for x in symbols)
+
+    # -- sources and fields ----------------------------------------------------------------------------
+
+    def _source(self, symbol: AppliedUndef, partner: AppliedUndef, covariance: Expr, ranges: Any) -> None:
+        self._remember(ranges)
+        for x in (symbol, partner):
+            if len(open_args(x)) - len(indices_of(x)) != 1:
+                raise Unserved(f"the source {x} does not carry one time")
+            self.sources.setdefault(node_of(x), (indices_of(x), self.size(indices_of(x))))
+        self.covariances[node_of(symbol), node_of(partner)] = Covariance(
+            covariance, indices_of(symbol), indices_of(partner)
+        )
+
+    def _field(self, lhs: Expr, rhs: Expr, ranges: Any) -> None:
+        if lhs.is_Derivative:
+            raise Unserved(f"{lhs} is given by a flow; particles count steps: use a rule in steps")
+        if open_args(lhs) != (*indices_of(lhs), t):
+            raise Unserved(f"the equation of {lhs} does not end with one time t")
+        self._remember(ranges)
+        node = node_of(lhs)
+        if node in self.quantities:
+            raise Unserved(f"{lhs} is given by cases")
+        self.quantities[node] = self._quantity(node, indices_of(lhs), rhs)
+
+    def _quantity(self, node: Node, indices: tuple[Symbol, ...], expr: Expr) -> Quantity:
+        q = Quantity(node, indices, self.size(indices), expr)
+        for x in q.function.leaves:
+            if isinstance(x, Sum) and self.is_random(x):
+                q.memories[x] = [self._memory(x, term, indices) for term in _terms(x)]
+            elif isinstance(x, AppliedUndef) and self.is_random(x):
+                if x.args[-1] != t:
+                    raise Unserved(f"{x} stands in an equation at time t")
+                if set(indices_of(x)) - set(indices):
+                    raise Unserved(f"{x} carries an index that {node[0]} does not have")
+        return q
+
+    def is_random(self, e: Expr) -> bool:
+        """Does ``e`` differ between paths?"""
+        if isinstance(e, Average | Response):
+            return False
+        if isinstance(e, AppliedUndef) and str(e.func) in self.layout.random:
+            return True
+        return any(self.is_random(x) for x in e.args if isinstance(x, Expr))
+
+    def _memory(self, leaf: Sum, body: Expr, own: tuple[Symbol, ...]) -> Memory:
+        times = [x for x in leaf.limits if x[0] in TIMES]
+        over = tuple(x[0] for x in leaf.limits if x[0] not in TIMES)
+        for index, low, high in leaf.limits:
+            if index not in TIMES:
+                self._size(index, low, high)
+        if len(times) > 1 or (times and (times[0][0] != s or times[0][1] != 0)):
+            raise Unserved(f"{leaf}: sums over time must run over s from 0")
+        if times and times[0][2] not in (t, t - 1):
+            raise Unserved(f"{leaf}: sums over time must end at t or t - 1")
+        time = times[0][0] if times else t
+        factors = Mul.make_args(body)
+        moving = [x for x in factors if self.is_random(x)]
+        what = Mul(*moving)
+        if what.free_symbols & (set(TIMES) - {time}):
+            raise Unserved(f"{leaf}: {what} is read at two times")
+        node, symbols = self.piece(what, time)
+        if set(symbols) - set(over) - set(own):
+            raise Unserved(f"{leaf}: {what} carries an index that is not summed")
+        through = not times or times[0][2] == t
+        return Memory(
+            leaf, Mul(*[x for x in factors if not self.is_random(x)]), node, symbols, over, time, through
+        )
+
+    def piece(self, e: Expr, time: Symbol) -> tuple[Node, tuple[Symbol, ...]]:
+        """The quantity that ``e``, read at ``time``, is, and the indices that it carries."""
+        if isinstance(e, AppliedUndef) and node_of(e) in self.field_names | set(self.sources):
+            return node_of(e), indices_of(e)
+        symbols = tuple(
+            dict.fromkeys(i for x in sorted(e.atoms(AppliedUndef), key=str) for i in indices_of(x))
+        )
+        slots = tuple(Symbol(f"_{n}", integer=True) for n in range(len(symbols)))
+        for x in symbols:
+            if x not in self.sizes:
+                raise Unserved(f"{e}: the range of {x} is not known")
+        bare = e.xreplace(dict(zip(symbols, slots, strict=True)) | {time: t})
+        key = (bare, tuple(Symbol(str(self.sizes[x])) for x in symbols))
+        if key not in self.pieces:
+            for slot, x in zip(slots, symbols, strict=True):
+                self.sizes[slot] = self.sizes[x]
+            node = (f"piece{len(self.pieces)}", ())
+            self.pieces[key] = node
+            self.quantities[node] = self._quantity(node, slots, bare)
+        return self.pieces[key], symbols
+
+    # -- averages --------------------------------------------------------------------------------------
+
+    def _entry(self, symbol: AppliedUndef, body: Expr, ranges: Any, item: OrderParameter) -> None:
+        if tuple(x for x in open_args(symbol) if x in TIMES) not in ((t, s), (t,)):
+            raise Unserved(f"{symbol} does not end with t, s")
+        self.entries[node_of(symbol)] = self._read(symbol, body, ranges, item.causal)
+
+    def _read(self, symbol: AppliedUndef, body: Expr, ranges: Any, causal: str = "") -> Entry:
+        self._remember(ranges)
+        averages = {a: self._average(a) for a in body.atoms(Average)}
+        return Entry(node_of(symbol), open_args(symbol), body, averages, causal)
+
+    def _average(self, a: Average) -> Correlation | Responding:
+        body = a.body
+        if isinstance(body, Response):
+            what, symbols = self.piece(body.body, t)
+            return Responding(what, symbols, node_of(body.source), indices_of(body.source))
+        if s not in body.free_symbols:
+            return Correlation(*self.piece(body, t))
+        factors = Mul.make_args(body)
+        early, late = (Mul(*[x for x in factors if y in x.free_symbols]) for y in (s, t))
+        rest = Mul(*[x for x in factors if not x.free_symbols & {s, t}])
+        if rest != 1 or t in early.free_symbols or s in late.free_symbols:
+            raise Unserved(f"{a} is no product of something at t and something at s")
+        return Correlation(*self.piece(late, t), *self.piece(early, s))
+
+    # -- groups and populations ------------------------------------------------------------------------
+
+    def _groups(self) -> list[tuple[Node, ...]]:
+        parent = {n: n for n in self.sources}
+        for a, b in self.covariances:
+            _join(parent, a, b)
+        found: dict[Node, list[Node]] = {}
+        for n in self.sources:
+            found.setdefault(_root(parent, n), []).append(n)
+        return [tuple(x) for x in found.values()]
+
+    def _populations(self) -> list[list[int]]:
+        """The groups that meet in a field, by their numbers: averages over these are taken together."""
+        parent: dict[Node, Node] = {n: n for n in (*self.sources, *self.quantities)}
+        for q in self.quantities.values():
+            for n in self.feeds(q):
+                _join(parent, q.node, n)
+        for group in self.groups:
+            for n in group:
+                _join(parent, group[0], n)
+        found: dict[Node, list[int]] = {}
+        for i, group in enumerate(self.groups):
+            found.setdefault(_root(parent, group[0]), []).append(i)
+        return list(found.values())
+
+    def feeds(self, q: Quantity) -> list[Node]:
+        """The random nodes in the expression of ``q``."""
+        own = [node_of(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
+        return own + [m.what for ms in q.memories.values() for m in ms]
+
+
+def _terms(x: Sum) -> tuple[Expr, ...]:
+    body = x.function.expand() if isinstance(x.function, Add) else x.function
+    return tuple(Add.make_args(body))
+
+
+def _root(parent: dict[Node, Node], n: Node) -> Node:
+    while parent[n] != n:
+        n = parent[n]
+    return n
+
+
+def _join(parent: dict[Node, Node], a: Node, b: Node) -> None:
+    parent[_root(parent, a)] = _root(parent, b)
