@@ -1,7 +1,7 @@
 """The opening of an experiment, small enough to be solved twice and kept at every time node.
 
-A few of the samples, the first few steps, everything else as in the experiment (the constant P of a mean loss
-included, so that the rate at which a sample teaches is the same).
+A few of the samples, the first few steps, everything else as in the experiment, the rate at which a sample
+teaches included.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sympy import S
 
 from derive.meanfield.theory import Theory
+from derive.program import P, eta
 from numerics import theory as theories
 from numerics.compile import lower
 from numerics.compile.table import Node, Request
@@ -52,6 +53,12 @@ class Opening:
         return Opening(experiment, kernel, targets, len(grid.nodes), grid.weights)
 
     @property
+    def share(self) -> float:
+        """Of the samples that a mean is taken over, those that are here: each teaches at the rate it did."""
+        mean = self.experiment.training.loss == "mean"
+        return len(self.targets) / len(self.experiment.targets) if mean else 1.0
+
+    @property
     def increments(self) -> Array:
         """[n, m]: the weight with which the update made at node m entered between the nodes n and n + 1."""
         rate = self.experiment.effective_rate
@@ -84,13 +91,17 @@ class Opening:
             }
             table = replace(table, tensors={**table.tensors, **pairs})
             wanted += list(pairs)
+        share = self.share
+        constants = theories.constants_of(self.experiment) | {P: float(len(self.targets))}
+        if eta in constants:
+            constants[eta] *= share
         data = {"K_x": self.kernel, "y": self.targets}
         if self.weights is not None:
-            data["w"] = self.weights
+            data["w"] = share * self.weights
         return march(
             table,
             steps=self.steps,
-            constants=theories.constants_of(self.experiment),
+            constants=constants,
             data=data,
             wanted=tuple(wanted),
         )

@@ -20,10 +20,11 @@ from numerics.cli import run
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.results import load
-from numerics.verify import networks, verify
+from numerics.verify import identities, networks, verify
 from numerics.verify import run as running
 from numerics.verify.networks import Plan
 from numerics.verify.series import comparable
+from numerics.verify.short import Opening
 
 FILES = {
     "equations.txt",
@@ -34,6 +35,7 @@ FILES = {
     "networks.nc",
     "figure.png",
 }
+ROOT = Path(__file__).parents[3]
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
 TARGETS = np.array([1.0, -0.7])
 GD = {"rule": "gd", "learning_rate": 0.4, "steps": 6}
@@ -239,3 +241,16 @@ def test_a_flow_is_expanded_at_its_opening():
     assert opening.times[-1] < 500.0
     assert len(opening.times) == 61
     assert comparable(experiment()).times[-1] == 6
+
+
+@pytest.mark.parametrize("name", ["digits.toml", "digits_flow.toml"])
+@pytest.mark.parametrize("loss", ["mean", "sum"])
+def test_the_opening_of_many_samples_is_checked_on_a_few(name: str, loss: str):
+    """Each of the few teaches at the rate at which it did: their share of the mean, all of the sum."""
+    e = Experiment.load(ROOT / "docs" / "examples" / name).replace({"training.loss": loss})
+    if loss == "sum" and e.training.rule == "gd":
+        e = e.replace({"training.learning_rate": 0.01})
+    opening = Opening.of(e)
+    assert len(opening.targets) < len(e.targets)
+    checks = [*identities.reduction(opening), *identities.training_identities(opening)]
+    assert all(check.passed for check in checks), [check.name for check in checks if not check.passed]
