@@ -86,14 +86,13 @@ def _caption(experiment: Experiment, networks: xr.Dataset | None) -> str:
         size = size if data.batch_ratio is None else rf"new batches, $B/D={data.batch_ratio:g}$"
         words += f", {experiment.spec.kind} data: {size}."
     if networks is None:
-        return f"{words}  Lines: theory of infinitely wide layers."
+        wide = experiment.network.width_ratio is None and experiment.network.width is None
+        return f"{words}  Lines: theory" + (" of infinitely wide layers." if wide else ".")
     *some, last = (str(n) for n in networks.attrs["widths"])
-    widths = f"{', '.join(some)} and {last}"
+    which = f"networks of width {', '.join(some)} and {last}"
     if experiment.network.width is not None:
-        return (
-            rf"{words}  Lines: theory.  Points: it plus networks of width {widths} less theirs, at $1/N\to0$."
-        )
-    return rf"{words}  Lines: theory.  Points: networks of width {widths}, at $1/N\to0$."
+        which = f"theory, plus {which} less theirs"
+    return rf"{words}" "\n" rf"Lines: theory.  Points: {which}, at $1/N\to0$."
 
 
 def _test(theory: xr.Dataset) -> xr.DataArray:

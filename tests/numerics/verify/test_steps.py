@@ -28,6 +28,7 @@ from numerics.verify import Report, verify
 from numerics.verify.report import Check
 from numerics.verify.steps import flows, identities, networks
 from numerics.verify.steps import run as running
+from numerics.verify.steps.figure import draw
 
 KERNEL = np.array([[1.0, 0.3, -0.2], [0.3, 1.2, 0.1], [-0.2, 0.1, 0.8]])
 TARGETS = np.array([1.0, -0.5, 0.3])
@@ -134,6 +135,20 @@ def test_a_right_theory_passes(name: str, tmp_path: Path) -> None:
     assert {check.group for check in report.checks} == {"derivation", "solution", "networks"}
     assert max(map(len, report.table().splitlines())) <= 115
     assert imread(tmp_path / "out" / "figure.png").shape[1] > 1000
+
+
+def test_the_caption_fits_the_figure() -> None:
+    """With the longest words there are."""
+    e = power_law({"width": 1024}, {"batch": 1024}, {"rule": "sgd", "learning_rate": 0.1, "steps": 2})
+    theory = solve(e)
+    names = [x for x in theory.data_vars if str(x) in ("train_loss", "test_loss", "C_h", "C_g")]
+    network = theory[names].assign({f"{x}_stderr": 0 * theory[x] for x in names})
+    trained = [network.assign_attrs(theory.attrs, width=n, seeds=2) for n in (1024, 2048, 4096)]
+    picture = draw(e, theory, trained)
+    picture.canvas.draw()
+    caption = picture.texts[0].get_window_extent()
+    assert caption.x0 >= 0
+    assert caption.x1 <= picture.bbox.width
 
 
 # -- files and words -----------------------------------------------------------------------------------
