@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from derive.program.expressions import t
 from numerics.compile.table import Coupling, Kernel, Node, Request, Table
+from numerics.solve.causal import NotCausal, in_order
 
 Op = tuple[str, Node, Node]
 """``("kernel", i, l)``, ``("response", i, source)``, ``("past", i, j)``, ``("now", i, j)``, ``("scalar", x,
@@ -20,10 +21,6 @@ x)``, ``("hoist", x, x)``, ``("units", all, all)``, ``("sum", tensor, tensor)``:
 
 UNITS: Op = ("units", ("units", None), ("units", None))
 """All fields on units at once."""
-
-
-class NotCausal(ValueError):
-    """A quantity of a step needs itself."""
 
 
 @dataclass
@@ -289,21 +286,4 @@ class Plan:
         return ("now", i, j) if (i, j) in self.diagonals else ("now", j, i)
 
     def _sort(self) -> None:
-        path: dict[Op, Iterator[Op]] = {}  # from the operation that is wanted to what it waits for
-        done: set[Op] = set()
-        for wanted in self._operations():
-            if wanted not in done:
-                path[wanted] = self.needs(wanted)
-            while path:
-                op, rest = next(reversed(path.items()))
-                other = next((x for x in rest if x not in done), None)
-                if other is None:
-                    path.popitem()
-                    done.add(op)
-                    self.order.append(op)
-                elif other in path:
-                    circle = list(path)
-                    names = " -> ".join(f"{k} {a}{b}" for k, a, b in (*circle[circle.index(other) :], other))
-                    raise NotCausal(f"within a step these need each other: {names}")
-                else:
-                    path[other] = self.needs(other)
+        self.order += in_order(self._operations(), self.needs, lambda op: f"{op[0]} {op[1]}{op[2]}")

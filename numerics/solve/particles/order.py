@@ -8,9 +8,9 @@ from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.program.expressions import s, t
+from numerics.solve.causal import in_order
 from numerics.solve.particles.formulas import Node, node_of
 from numerics.solve.particles.reading import Model, Responding
-from numerics.solve.plan import NotCausal
 
 Op = tuple[str, Node]
 """``("draw", ("", (group,)))``, ``("quantity", node)``, ``("row" | "now" | "column" | "response", entry)`` or
@@ -19,26 +19,9 @@ Op = tuple[str, Node]
 
 def order_of(model: Model) -> list[Op]:
     """The operations of a step.  Raises NotCausal if some of them need each other."""
-    order: list[Op] = []
-    done: set[Op] = set()
-    for wanted in _operations(model):
-        if wanted in done:
-            continue
-        path: dict[Op, Iterator[Op]] = {wanted: _needs(model, wanted)}
-        while path:
-            op, rest = next(reversed(path.items()))
-            other = next((x for x in rest if x not in done), None)
-            if other is None:
-                path.popitem()
-                done.add(op)
-                order.append(op)
-            elif other in path:
-                circle = list(path)
-                names = " -> ".join(f"{k} {n[0]}{n[1]}" for k, n in (*circle[circle.index(other) :], other))
-                raise NotCausal(f"within a step these need each other: {names}")
-            else:
-                path[other] = _needs(model, other)
-    return order
+    return in_order(
+        _operations(model), lambda op: _needs(model, op), lambda op: f"{op[0]} {op[1][0]}{op[1][1]}"
+    )
 
 
 def _operations(model: Model) -> Iterator[Op]:

@@ -15,9 +15,9 @@ from derive.program.expressions import s, t
 from numerics.compile.lower import NotLinear, lower
 from numerics.compile.table import Node
 from numerics.modes import Spectrum
+from numerics.solve.causal import NotCausal
 from numerics.solve.direct import Evaluated, evaluate
 from numerics.solve.march import March, march
-from numerics.solve.plan import NotCausal
 
 Array = NDArray[np.float64]
 

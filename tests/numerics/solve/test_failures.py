@@ -14,8 +14,9 @@ from numerics.cli import run
 from numerics.compile.table import Coupling, Factor, FieldRow, Kernel, Monomial, Request, Table
 from numerics.errors import Diverged, SpecError
 from numerics.solve import solve
+from numerics.solve.causal import NotCausal
 from numerics.solve.march import march
-from numerics.solve.plan import NotCausal, Plan
+from numerics.solve.plan import Plan
 from tests.numerics.solve.helpers import flow, gd
 
 
