@@ -40,6 +40,7 @@ from derive.meanfield.reductions.homogeneous import neat, network_degree
 from derive.meanfield.reductions.langevin.output import OutputRate, exponential, output_rate
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.meanfield.theory import Theory
+from derive.program.builders.sample_weights import has_sample_weights
 from derive.program.expressions import IndexRange, P, alpha, mu, t
 from derive.program.program import Program
 
@@ -129,7 +130,7 @@ def representer(program: Program) -> Representer:
     """Kernel ridge regression as the rest point of the output of a homogeneous network.
 
     Raises NotHomogeneous for other networks, :class:`NotApplicable` for a rule that is no gradient flow with
-    decay alone, and if Euler's identity and the degree of the network disagree.
+    decay alone, for samples with weights, and if Euler's identity and the degree of the network disagree.
 
     >>> from sympy import Symbol
     >>> from derive.program import mlp
@@ -143,6 +144,10 @@ def representer(program: Program) -> Representer:
     strength, decay, noise = exponential(program.rule)
     if decay == 0 or noise != 0:
         raise NotApplicable("a rest point of the output needs decay, and no noise")
+    if has_sample_weights(program):
+        raise NotApplicable(
+            "samples with weights: leave sample_weights out, `anywhere` is the output at other inputs"
+        )
     kappa = network_degree(program).kappa
     rate, total = output_rate(program), euler(program).total
     if simplify(kappa - total) != 0:
