@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sympy import Derivative, Eq, Function, Rational, Symbol
+from sympy import Derivative, Eq, Function, Rational, Symbol, simplify
 
 from derive.meanfield import mean_field
 from derive.meanfield.reductions import equilibrium, ridge
@@ -111,7 +111,7 @@ def test_the_representer_theorem_with_weights() -> None:
     quiet = weighted(depth=2, activation="relu", rule="flow", weight_decay=lam)
     outputs, _ = ridge.representer(quiet).explicit(2)
     single, elsewhere = ridge.representer(mlp(2, "relu", "flow", weight_decay=lam)).explicit(1)
-    first, second = outputs.subs({Symbol("rho1", real=True): 1, Symbol("rho2", real=True): 0})
+    first, second = outputs.subs({Symbol("rho1", real=True): 1, Symbol("rho2", real=True): 0, P_train: 1})
     assert simplify(first - single[0]) == 0
     k1 = {Symbol("k1", real=True): Symbol("K12", real=True)}
     assert simplify(second - elsewhere.subs(k1)) == 0
