@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sympy import Derivative, Eq, Function, Rational, Symbol
+from sympy import Derivative, Eq, Function, Rational, Symbol, simplify
 
 from derive.meanfield import mean_field
 from derive.meanfield.reductions import equilibrium, ridge
@@ -104,9 +104,17 @@ def test_reductions_that_know_no_weights_refuse_them() -> None:
     noisy = weighted(depth=2, activation="relu", rule="flow", weight_decay=lam, temperature=T)
     with pytest.raises(NotApplicable, match="sample_weights"):
         equilibrium.equilibrium(noisy)
+
+
+def test_the_representer_theorem_with_weights() -> None:
+    """Two samples, the second a test point: its output is that of another input."""
     quiet = weighted(depth=2, activation="relu", rule="flow", weight_decay=lam)
-    with pytest.raises(NotApplicable, match="sample_weights"):
-        ridge.representer(quiet)
+    outputs, _ = ridge.representer(quiet).explicit(2)
+    single, elsewhere = ridge.representer(mlp(2, "relu", "flow", weight_decay=lam)).explicit(1)
+    first, second = outputs.subs({Symbol("rho1", real=True): 1, Symbol("rho2", real=True): 0, P_train: 1})
+    assert simplify(first - single[0]) == 0
+    k1 = {Symbol("k1", real=True): Symbol("K12", real=True)}
+    assert simplify(second - elsewhere.subs(k1)) == 0
 
 
 def test_gamma0_is_no_part_of_the_weight() -> None:
