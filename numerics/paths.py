@@ -88,7 +88,7 @@ class Block:
 
 def dimension(index: Symbol | str) -> str:
     """What the axis of an index is called."""
-    return "sample" if str(index) == mu.name else str(index)
+    return {mu.name: "sample", ell.name: "layer"}.get(str(index), str(index))
 
 
 def gathered(runs: Sequence[Mapping[str, Block]], times: Sequence[float], **attrs: str) -> xr.Dataset:
