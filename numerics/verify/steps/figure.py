@@ -50,9 +50,7 @@ def _drawn(experiment: Experiment, theory: xr.Dataset, networks: xr.Dataset | No
         above = parts[0]
         heat_maps(parts[1], experiment, theory)
     left, middle, right = above.subplots(1, 3)
-    _losses(
-        left, theory, networks, both=not fixed and float(abs(theory.train_loss - _test(theory)).max()) > 0
-    )
+    _losses(left, theory, networks, both=float(abs(theory.train_loss - _test(theory)).max()) > 0)
     first = "11" if experiment.network.outputs > 1 else ""
     if fixed:
         samples = len(experiment.targets)
