@@ -5,7 +5,7 @@ Arrays of quantities have shape ``(steps, entries, samples)``, their indices fla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -62,8 +62,8 @@ class March:
                 self.groups[i] = Growing(latents, counts[i], steps, i == members[-1], ridge)
         self.tangents = Tangents(self, jacobian, carriers) if jacobian else None
 
-    def run(self) -> None:
-        """All steps.  Raises Diverged at the first average that is not finite."""
+    def run(self, progress: Callable[[int], None] | None = None) -> None:
+        """All steps, counted by ``progress``.  Raises Diverged at the first average that is not finite."""
         for now in range(self.steps):
             for kind, node in self.order:
                 if kind == "draw":
@@ -78,6 +78,8 @@ class March:
                     self.average(self.model.entries[node], kind, now)
             if self.tangents is not None:
                 self.tangents.finish(now)
+            if progress is not None:
+                progress(now + 1)
 
     # -- sources ---------------------------------------------------------------------------------------
 
