@@ -19,11 +19,12 @@ def split(
 ) -> dict[str, Array]:
     """What a result holds, from variables over all P + P* samples of one network, replica or exact solution.
 
-    ``values`` has the contract's names and dimensions (those of a ``nonlinear`` network or not), and the outputs as ``f`` (time, sample[, channel]).
-    Variables of samples are cut to the training samples, which come first.  Of test points there are the
-    predictions ``test_f`` and, where their targets are known, ``test_error`` and ``test_loss``, the mean of
-    its square over test points (summed over outputs).  Losses are those of what is given: split first, then
-    average over networks or replicas.  Without test points only ``f`` is left out.
+    ``values`` has the contract's names and dimensions (those of a ``nonlinear`` network or not), and the
+    outputs as ``f`` (time, sample[, channel]).  Variables of samples are cut to the training samples, which
+    come first.  Of test points there are the predictions ``test_f`` and, where their targets are known,
+    ``test_error`` and ``test_loss``, the mean of its square over test points (summed over outputs).  Losses
+    are those of what is given: split first, then average over networks or replicas.  Without test points only
+    ``f`` is left out.
 
     >>> e = Experiment.from_dict({"network": {"depth": 2}}, inputs=[[1.0]], targets=[3.0],
     ...     test_inputs=[[2.0]], test_targets=[5.0])

@@ -135,7 +135,7 @@ def apart(first: Sequence[Watched], second: Sequence[Watched]) -> tuple[float, f
 
     >>> noisy, other = [{"x": np.array([1.0, 2.0])}, {"x": np.array([1.2, 1.8])}], [{"x": np.ones(2)}] * 2
     >>> [round(x, 3) for x in apart(noisy, other)], apart(noisy, noisy)
-    ([0.335, 0.342], (0.0, 0.0))
+    ([0.333, 0.337], (0.0, 0.0))
     """
     gaps = spread_of({k: x[k] - y[k] for k in x} for x, y in zip(first, second, strict=False))
     scales, errors = spread_of(first).mean, gaps.stderr()
