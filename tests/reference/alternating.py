@@ -15,14 +15,14 @@ towards its average (15-22).  Implicit differentiation of (13) gives the Jacobia
     M dh/du = I,   dh/dr = gamma_0 (dh/du) C [phi'(h)]
     A^l = <[phi'] dh/dr> / gamma_0,   B^{l-1} = <([phi'' z] + gamma_0 [phi'] D [phi']) dh/du> / gamma_0
 
-The last line has 1/gamma_0, as (14) has and lines 11 and 12 of the print have not.  ``predictions="tangent"``
-is line 3, df/dt = K(t,t) Delta by Euler steps of eta, and right to first order in eta; ``"output"`` is the
-output of the network after exact steps, M.1: f(t) = A^L(t) 1 + eta sum_s Phi^L(t,s) Delta(s), with A^L averaged
-like the other responses.
+The last line has 1/gamma_0, as (14) has and lines 11 and 12 of the print have not.
+``predictions="tangent"`` is line 3, df/dt = K(t,t) Delta by Euler steps of eta, and right to first order in
+eta; ``"output"`` is the output of the network after exact steps, M.1: f(t) = A^L(t) 1 + eta sum_s Phi^L(t,s)
+Delta(s), with A^L averaged like the other responses.
 
-``jacobians="solve"`` solves the n x n systems of all paths by LU (batched LAPACK).  ``"causal"`` uses that M is
-triangular in time, which the paper does not mention: forward substitution for all paths at once, each step one
-matrix product.  Both give the same numbers; which is faster depends on n.
+``jacobians="solve"`` solves the n x n systems of all paths by LU (batched LAPACK), as the paper says.
+``"causal"`` uses that M is triangular in time, which the paper does not mention: forward substitution for all
+paths at once, each step one matrix product.  Both give the same numbers.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ class Activation:
     bend: Scalar
 
 
-TANH = Activation(
-    np.tanh, lambda h: 1 - np.tanh(h) ** 2, lambda h: -2 * np.tanh(h) * (1 - np.tanh(h) ** 2)
-)
+TANH = Activation(np.tanh, lambda h: 1 - np.tanh(h) ** 2, lambda h: -2 * np.tanh(h) * (1 - np.tanh(h) ** 2))
 LINEAR = Activation(lambda h: h, np.ones_like, np.zeros_like)
 
 
@@ -160,7 +158,7 @@ def _predictions(now: Kernels, kernel: Array, targets: Array, rate: float, times
             f[t] = f[t - 1] + rate * tangent[t - 1] @ (targets - f[t - 1])
         return f
     last = now.Phi[-1].reshape(grid)
-    pushed = now.A[-1].reshape(grid)[..., 0].sum(axis=2)  # r^L is one number: all its columns are in the first
+    pushed = now.A[-1].reshape(grid)[..., 0].sum(axis=2)
     error = np.zeros((times, count))
     for t in range(times):
         error[t] = targets - pushed[t] - rate * np.einsum("asb,sb->a", last[t, :, :t], error[:t])
@@ -245,7 +243,7 @@ def _by_solving(
 def _by_substitution(
     c: Array, d: Array, slope: Array, bend: Array, gamma0: float, count: int, want_a: bool, want_b: bool
 ) -> tuple[Array, Array]:
-    """Jacobians by forward substitution: all paths at once, derivatives by the sources of one time together."""
+    """Jacobians by forward substitution, for all paths and the sources of one time together."""
     n, samples = slope.shape
     a, b = np.zeros((n, n)), np.zeros((n, n))
     for first in range(0, n, count):

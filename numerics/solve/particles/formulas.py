@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ Places = Mapping[Symbol, Any]
 """Where an expression is read: for each index or time its position (from 0), an integer or an array."""
 
 
+@lru_cache(maxsize=4096)
 def node_of(symbol: AppliedUndef) -> Node:
     """The node that ``symbol`` belongs to."""
     return str(symbol.func), tuple(int(x) for x in symbol.args if x.is_Integer)
@@ -54,6 +55,7 @@ def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
     return found
 
 
+@lru_cache(maxsize=4096)
 def indices_of(symbol: AppliedUndef) -> tuple[Symbol, ...]:
     """Its indices without times."""
     return tuple(x for x in open_args(symbol) if x not in TIMES)
@@ -109,11 +111,17 @@ class Function:
         return self._compiled[i]
 
 
+@lru_cache(maxsize=1024)
+def function(e: Expr) -> Function:
+    """``e`` as a function, compiled once."""
+    return Function(e)
+
+
 @dataclass
 class Known:
     """What is the same for every path: numbers, data, order parameters and scalars found so far.
 
-    Arrays have the axes of the symbol's indices and times in order.
+    Arrays of ``found`` have the axes of the symbol's indices and times in order, and the replicas last.
     """
 
     values: Mapping[str, float]
@@ -127,12 +135,13 @@ class Known:
         return {k: np.asarray(v, dtype=float) for k, v in self.data.items() if not callable(v)}
 
     def __call__(self, e: Expr, at: Places, given: Mapping[Expr, Any] | None = None) -> Any:
-        """The value of ``e``, broadcast over the arrays in ``at``; ``given`` holds leaves found otherwise."""
-        if e.is_number:
-            return float(e)
-        if e not in self.functions:
-            self.functions[e] = Function(e)
-        f = self.functions[e]
+        """The value of ``e``, broadcast over the arrays in ``at``, with the replicas as its last axis.
+
+        ``given`` holds leaves found otherwise, with that axis.
+        """
+        f = self.functions.get(e)
+        if f is None:
+            f = self.functions[e] = function(e)
         return f(*[self.leaf(x, at, given or {}) for x in f.leaves])
 
     def leaf(self, x: Expr, at: Places, given: Mapping[Expr, Any]) -> Any:
@@ -141,7 +150,7 @@ class Known:
             return given[x]
         if isinstance(x, Symbol):
             if x in at:  # positions of indices count from 0, the indices themselves from 1
-                return np.asarray(at[x], dtype=float) + (x not in TIMES)
+                return np.asarray(at[x], dtype=float)[..., None] + (x not in TIMES)
             if str(x) not in self.values:
                 raise ValueError(f"values has no {x}")
             return float(self.values[str(x)])
@@ -159,12 +168,13 @@ class Known:
                 "a generic activation cannot be evaluated"
             )
         if callable(self.data[name]):
-            return np.vectorize(self.data[name], otypes=[float])(*[self.place(a, at) for a in x.args])
+            places = [self.place(a, at) for a in x.args]
+            return np.vectorize(self.data[name], otypes=[float])(*places)[..., None]
         if self.arrays[name].ndim != len(x.args):
             raise ValueError(
                 f"data[{name!r}] has shape {self.arrays[name].shape}; {name} has {len(x.args)} indices"
             )
-        return self.arrays[name][tuple(self.place(a, at) for a in x.args)]
+        return self.arrays[name][tuple(self.place(a, at) for a in x.args)][..., None]
 
     def place(self, a: Expr, at: Places) -> Any:
         """The position of an argument."""

@@ -11,7 +11,7 @@ import warnings
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import lapack
 from scipy.special import ndtri
 from scipy.stats import qmc
 
@@ -51,8 +51,8 @@ class Latents:
                 q = np.concatenate(basis)
                 for _ in range(2):  # twice, for orthogonality to rounding
                     z = z - (z @ q.T / self.half) @ q
-            root = np.linalg.cholesky(z @ z.T / self.half)
-            z = solve_triangular(root, z, lower=True)
+            root = np.asarray(np.linalg.cholesky(z @ z.T / self.half), dtype=np.float64)
+            z = _triangular(root, z)
             basis.append(z)
         return np.concatenate([z, -z if flipped else z], axis=1)
 
@@ -116,43 +116,48 @@ class Growing:
         found = np.zeros((len(v), entries))
         if self.ridge:
             root = self.damped[:entries, :entries]
-            half = solve_triangular(root, self.rows[:entries, :k] @ moments.T, lower=True)
-            found = solve_triangular(root, half, lower=True, trans="T").T
+            half = _triangular(root, self.rows[:entries, :k] @ moments.T)
+            found = _triangular(root, half, transposed=True).T
         elif k:
             root = self.factor[:k, :k]
-            found[:, self.pivots[:k]] = solve_triangular(root, moments.T, lower=True, trans="T").T
+            found[:, self.pivots[:k]] = _triangular(root, moments.T, transposed=True).T
         return found
+
+
+def _triangular(root: Array, right: Array, *, transposed: bool = False) -> Array:
+    """The solution x of ``root x = right`` for a lower triangle, or of ``root^T x = right``."""
+    if not root.size:
+        return np.zeros_like(right)
+    # the transpose of an array in C order is an upper triangle in LAPACK's order, without a copy
+    found, _ = lapack.dtrtrs(root.T, right, lower=0, trans=0 if transposed else 1)
+    return np.asarray(found, dtype=np.float64)
 
 
 def _solved(root: Array, right: Array) -> Array:
     """``right`` times the inverse of the transpose of a triangle."""
-    if not len(root):
-        return np.zeros((len(right), 0))
-    found: Array = solve_triangular(root, right.T, lower=True).T
-    return found
+    return _triangular(root, right.T).T
 
 
 def _pivoted(left: Array, variance: Array) -> tuple[Array, list[int]]:
     """A Cholesky factor of ``left``, the largest relative pivots first: its columns and the pivots."""
-    left = left.copy()
-    scale = np.where(variance > 0, variance, 1.0)
-    columns: list[Array] = []
-    chosen: list[int] = []
-    while len(chosen) < len(left):
-        relative = np.diag(left) / scale
-        i = int(np.argmax(relative))
-        if relative[i] <= PIVOT:
-            break
-        column = left[:, i] / np.sqrt(left[i, i])
-        column[chosen] = 0.0
-        left = left - np.outer(column, column)
-        left[i, :] = left[:, i] = 0.0
-        columns.append(column)
-        chosen.append(i)
-    worst = float((np.diag(left) / scale).min()) if len(left) else 0.0
+    variance = np.where(variance > 0, variance, 1.0)
+    scale = np.sqrt(variance)
+    relative = left / np.outer(scale, scale)
+    np.fill_diagonal(relative, np.diag(left) / variance)  # equal variances stay equal: the first one is taken
+    if np.diag(relative).max(initial=0.0) <= PIVOT:
+        columns, chosen, rest = np.zeros((len(left), 0)), [], np.diag(relative)
+    else:
+        factor, order, rank, _ = lapack.dpstrf(relative, tol=PIVOT, lower=1)
+        chosen = [int(i) for i in order[:rank] - 1]
+        columns = np.zeros((len(left), rank))
+        columns[order - 1] = np.tril(factor)[:, :rank]
+        rest = np.diag(relative) - (columns**2).sum(axis=1)
+        rest[chosen] = 0.0
+        columns *= scale[:, None]
+    worst = float(rest.min(initial=0.0))
     if worst < -1e3 * PIVOT:
         raise ValueError(
             f"a covariance is not positive: given the past, {worst:.3g} of a variance is left; the kernels "
             "are not those of a theory, or numbers have lost their accuracy"
         )
-    return np.array(columns).T if columns else np.zeros((len(left), 0)), chosen
+    return columns, chosen

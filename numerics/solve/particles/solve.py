@@ -28,6 +28,9 @@ Responses = Literal["auto", "stein", "jacobian"]
 FEW = 24
 """Entries of a source up to which derivatives along paths cost no more than Stein's lemma for their error."""
 
+MEMORY = 2**29
+"""Bytes up to which replicas are marched side by side."""
+
 
 @dataclass(frozen=True)
 class Solved(Evaluated):
@@ -100,17 +103,18 @@ def solve_particles(
     order = order_of(model)
     carriers = min(samples, carriers or samples)
     chosen = _responses(model, responses, steps)
-    known = Known(layout.values, data or {})
     runs: list[dict[Node, Array]] = []
-    for spawned in np.random.SeedSequence(seed).spawn(replicas):
-        known.found = {}
+    seeds = np.random.SeedSequence(seed).spawn(replicas)
+    together = _together(model, steps, samples, carriers if "jacobian" in chosen.values() else 0)
+    for start in range(0, replicas, together):
+        known = Known(layout.values, data or {})
         march = March(
             model,
             order,
             known,
             steps,
             samples,
-            spawned,
+            seeds[start : start + together],
             matched=matched,
             ridge=1 / samples if ridge is None else ridge,
             carriers=carriers,
@@ -118,7 +122,8 @@ def solve_particles(
         )
         with np.errstate(over="ignore", invalid="ignore"):
             march.run()
-        runs.append(known.found | _observables(model, known, steps))
+        side = known.found | _observables(model, known, steps, march.replicas)
+        runs += [{n: x[..., i] for n, x in side.items()} for i in range(march.replicas)]
     found: dict[Place, Array] = {}
     axes: dict[Place, tuple[tuple[int, ...], ...]] = {}
     for node in runs[0]:
@@ -139,12 +144,22 @@ def solve_particles(
         replicas,
         {_name(n): how for n, how in chosen.items()},
         {
-            _name(n): (march.groups[i].rank, steps * march.groups[i].size)
+            _name(n): (march.groups[i][-1].rank, steps * march.groups[i][-1].size)
             for i, g in enumerate(model.groups)
             for n in g
         },
         found,
     )
+
+
+def _together(model: Model, steps: int, samples: int, carriers: int) -> int:
+    """How many replicas are marched side by side: what MEMORY holds."""
+    counts = [prod(q.sizes) for q in model.quantities.values()]
+    groups = [sum(prod(model.sources[n][1]) for n in g) for g in model.groups]
+    paths = steps * samples * (sum(counts) + 3 * sum(groups))
+    squares = 3 * sum((steps * g) ** 2 for g in groups)
+    derivatives = carriers * steps**2 * sum(counts) * max(groups)
+    return max(1, MEMORY // (8 * (paths + squares + derivatives)))
 
 
 def _name(n: Node) -> str:
@@ -178,7 +193,7 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[Node, str]:
     return chosen
 
 
-def _observables(model: Model, known: Known, steps: int) -> dict[Node, Array]:
+def _observables(model: Model, known: Known, steps: int, replicas: int) -> dict[Node, Array]:
     """Observables (tangent kernels) from the order parameters, at all times."""
     found: dict[Node, Array] = {}
     for node, symbol, expr in model.observables:
@@ -188,5 +203,5 @@ def _observables(model: Model, known: Known, steps: int) -> dict[Node, Array]:
             x: np.arange(n).reshape([-1 if j == k else 1 for j in range(len(args))])
             for k, (x, n) in enumerate(zip(args, sizes, strict=True))
         }
-        found[node] = np.broadcast_to(known(expr, at), sizes).copy()
+        found[node] = np.broadcast_to(known(expr, at), (*sizes, replicas)).copy()
     return found
