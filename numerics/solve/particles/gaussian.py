@@ -8,6 +8,8 @@ step, and with it a Cholesky factor.  A new entry whose variance, given all entr
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +19,36 @@ from scipy.stats import qmc
 
 Array = NDArray[np.float64]
 
+BITS = 30
+"""Digits of the points of a sequence."""
+
 PIVOT = 1e-8
 """Relative innovation variance below which an entry follows from those before it."""
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """A Sobol sequence with scrambled bits, shape ``(dimensions, points)``, that replicas share.
+
+    Each shifts its digits at random, which alone makes every point of it uniform and replicas independent of
+    each other; the scrambling sees to it that no two dimensions are filled alike.
+    """
+
+    digits: NDArray[np.uint32]
+
+    @staticmethod
+    def of(dimensions: int, points: int, seed: np.random.SeedSequence) -> Sequence:
+        """The first ``points`` points."""
+        with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
+            warnings.simplefilter("ignore", UserWarning)
+            found = qmc.Sobol(max(dimensions, 1), bits=BITS, seed=np.random.default_rng(seed)).random(points)
+        return Sequence((found.T * 2.0**BITS).astype(np.uint32))
+
+    def normals(self, seed: np.random.SeedSequence) -> Array:
+        """Normal numbers of a replica."""
+        shifts = np.random.default_rng(seed).integers(2**BITS, size=(len(self.digits), 1), dtype=np.uint32)
+        found: Array = ndtri(((self.digits ^ shifts) + 0.5) / 2.0**BITS)
+        return found
 
 
 class Latents:
@@ -30,12 +60,8 @@ class Latents:
     of the sources is exact.
     """
 
-    def __init__(self, samples: int, dimensions: int, seed: np.random.SeedSequence, matched: bool) -> None:
-        self.half = samples // 2
-        with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
-            warnings.simplefilter("ignore", UserWarning)
-            points = qmc.Sobol(max(dimensions, 1), seed=np.random.default_rng(seed)).random(self.half)
-        self.points = ndtri(points.T.clip(1e-12, 1 - 1e-12))
+    def __init__(self, points: Array, matched: bool) -> None:
+        self.points, self.half = points, points.shape[1]
         self.used = 0
         self.matched = matched
         self.basis: dict[bool, list[Array]] = {False: [np.ones((1, self.half))], True: []}
@@ -138,23 +164,29 @@ def _solved(root: Array, right: Array) -> Array:
     return _triangular(root, right.T).T
 
 
+@cache
+def _lower(m: int) -> NDArray[np.bool_]:
+    return np.tri(m, dtype=bool)
+
+
 def _pivoted(left: Array, variance: Array) -> tuple[Array, list[int]]:
     """A Cholesky factor of ``left``, the largest relative pivots first: its columns and the pivots."""
+    m = len(left)
     variance = np.where(variance > 0, variance, 1.0)
     scale = np.sqrt(variance)
-    relative = left / np.outer(scale, scale)
-    np.fill_diagonal(relative, np.diag(left) / variance)  # equal variances stay equal: the first one is taken
-    if np.diag(relative).max(initial=0.0) <= PIVOT:
-        columns, chosen, rest = np.zeros((len(left), 0)), [], np.diag(relative)
+    relative = left / scale[:, None] / scale
+    relative.flat[:: m + 1] = left.diagonal() / variance  # equal ones stay equal: the first of them is taken
+    if relative.diagonal().max() <= PIVOT:
+        columns, chosen, rest = np.zeros((m, 0)), [], relative.diagonal()
     else:
         factor, order, rank, _ = lapack.dpstrf(relative, tol=PIVOT, lower=1)
         chosen = [int(i) for i in order[:rank] - 1]
-        columns = np.zeros((len(left), rank))
-        columns[order - 1] = np.tril(factor)[:, :rank]
-        rest = np.diag(relative) - (columns**2).sum(axis=1)
+        columns = np.zeros((m, rank))
+        columns[order - 1] = np.where(_lower(m), factor, 0.0)[:, :rank]
+        rest = relative.diagonal() - (columns**2).sum(axis=1)
         rest[chosen] = 0.0
         columns *= scale[:, None]
-    worst = float(rest.min(initial=0.0))
+    worst = float(rest.min())
     if worst < -1e3 * PIVOT:
         raise ValueError(
             f"a covariance is not positive: given the past, {worst:.3g} of a variance is left; the kernels "

@@ -7,7 +7,7 @@ entries, samples)``, their indices flattened into ``entries``; arrays of average
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -19,10 +19,10 @@ from sympy.core.function import AppliedUndef
 from derive.program.expressions import s, t
 from numerics.errors import Diverged
 from numerics.solve.particles.formulas import Known, Node, indices_of, node_of
-from numerics.solve.particles.gaussian import Growing, Latents
+from numerics.solve.particles.gaussian import Growing, Latents, Sequence
 from numerics.solve.particles.order import Op
 from numerics.solve.particles.reading import Correlation, Entry, Memory, Model, Quantity, Responding
-from numerics.solve.particles.tangents import Tangents, group_of
+from numerics.solve.particles.tangents import Tangents, group_of, size_of
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int_]
@@ -40,7 +40,8 @@ class March:
         known: Known,
         steps: int,
         samples: int,
-        seeds: Sequence[np.random.SeedSequence],
+        seeds: list[np.random.SeedSequence],
+        sequences: list[Sequence],
         *,
         matched: bool,
         ridge: float,
@@ -66,13 +67,13 @@ class March:
         }
         self.groups: dict[int, list[Growing]] = {i: [] for i in range(len(model.groups))}
         for seed in seeds:
-            for children, members in zip(seed.spawn(len(model.populations)), model.populations, strict=True):
-                counts = {i: sum(prod(model.sources[n][1]) for n in model.groups[i]) for i in members}
-                latents = Latents(samples, steps * sum(counts.values()), children, matched)
+            children = seed.spawn(len(model.populations))
+            for child, sequence, members in zip(children, sequences, model.populations, strict=True):
+                latents = Latents(sequence.normals(child), matched)
                 for i in members:
                     flipped = i == members[-1]
-                    grown = Growing(latents, counts[i], steps, flipped, ridge if i in asked else 0.0)
-                    self.groups[i].append(grown)
+                    count, damping = size_of(model, i), ridge if i in asked else 0.0
+                    self.groups[i].append(Growing(latents, count, steps, flipped, damping))
         self.symmetric = {n: pairs for n, e in model.entries.items() if (pairs := _pairs(e))}
         self.done: dict[Node, int] = {}
         self.kernels: dict[tuple[Node, Expr], tuple[int, dict[Past, Array]]] = {}

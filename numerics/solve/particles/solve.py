@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -16,10 +17,11 @@ from derive.program.expressions import s, t
 from numerics.solve.direct.evaluate import Evaluated, Place
 from numerics.solve.direct.layout import Layout, Number
 from numerics.solve.particles.formulas import Known, Node
+from numerics.solve.particles.gaussian import Sequence
 from numerics.solve.particles.march import March
-from numerics.solve.particles.order import order_of
+from numerics.solve.particles.order import Op, order_of
 from numerics.solve.particles.reading import Model, Responding
-from numerics.solve.particles.tangents import group_of, kind_of
+from numerics.solve.particles.tangents import group_of, kind_of, size_of
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -30,6 +32,9 @@ FEW = 24
 
 MEMORY = 2**29
 """Bytes up to which replicas are marched side by side."""
+
+LAST: deque[tuple[Theory, dict[str, Number], Model, list[Op]]] = deque(maxlen=8)
+"""Theories read last."""
 
 
 @dataclass(frozen=True)
@@ -98,16 +103,18 @@ def solve_particles(
         raise ValueError(
             f"steps = {steps}, samples = {samples}, replicas = {replicas}: at least 1, 8 (and even), 2"
         )
-    layout = Layout(theory, {str(k): v for k, v in (values or {}).items()})
-    model = Model(layout)
-    order = order_of(model)
+    model, order = _read(theory, {str(k): v for k, v in (values or {}).items()})
     carriers = min(samples, carriers or samples)
     chosen = _responses(model, responses, steps)
     runs: list[dict[Node, Array]] = []
-    seeds = np.random.SeedSequence(seed).spawn(replicas)
+    shared, *seeds = np.random.SeedSequence(seed).spawn(1 + replicas)
+    sequences = [
+        Sequence.of(steps * sum(size_of(model, i) for i in members), samples // 2, child)
+        for members, child in zip(model.populations, shared.spawn(len(model.populations)), strict=True)
+    ]
     together = _together(model, steps, samples, carriers if "jacobian" in chosen.values() else 0)
     for start in range(0, replicas, together):
-        known = Known(layout.values, data or {})
+        known = Known(model.layout.values, data or {})
         march = March(
             model,
             order,
@@ -115,6 +122,7 @@ def solve_particles(
             steps,
             samples,
             seeds[start : start + together],
+            sequences,
             matched=matched,
             ridge=1 / samples if ridge is None else ridge,
             carriers=carriers,
@@ -152,10 +160,20 @@ def solve_particles(
     )
 
 
+def _read(theory: Theory, values: Mapping[str, Number]) -> tuple[Model, list[Op]]:
+    """The tables of a theory and the order of a step; those of the last few theories are kept."""
+    for known, numbers, model, order in LAST:
+        if known is theory and numbers == values:
+            return model, order
+    model = Model(Layout(theory, values))
+    LAST.appendleft((theory, dict(values), model, order_of(model)))
+    return model, LAST[0][-1]
+
+
 def _together(model: Model, steps: int, samples: int, carriers: int) -> int:
     """How many replicas are marched side by side: what MEMORY holds."""
     counts = [prod(q.sizes) for q in model.quantities.values()]
-    groups = [sum(prod(model.sources[n][1]) for n in g) for g in model.groups]
+    groups = [size_of(model, i) for i in range(len(model.groups))]
     paths = steps * samples * (sum(counts) + 3 * sum(groups))
     squares = 3 * sum((steps * g) ** 2 for g in groups)
     derivatives = carriers * steps**2 * sum(counts) * max(groups)

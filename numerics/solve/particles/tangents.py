@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,11 @@ PANEL = 4
 def group_of(model: Model, source: Node) -> int:
     """The group that a source belongs to."""
     return next(i for i, g in enumerate(model.groups) if source in g)
+
+
+def size_of(model: Model, group: int) -> int:
+    """How many entries a group has at one time."""
+    return sum(prod(model.sources[n][1]) for n in model.groups[group])
 
 
 def involved(model: Model, what: Node, group: int) -> dict[Node, None]:
