@@ -16,8 +16,8 @@ towards its average (15-22).  Implicit differentiation of (13) gives the Jacobia
     A^l = <[phi'] dh/dr> / gamma_0,   B^{l-1} = <([phi'' z] + gamma_0 [phi'] D [phi']) dh/du> / gamma_0
 
 The last line has 1/gamma_0, as (14) has and lines 11 and 12 of the print have not.
-``predictions="tangent"`` is line 3, df/dt = K(t,t) Delta by Euler steps of eta, and right to first order in
-eta; ``"output"`` is the output of the network after exact steps, M.1: f(t) = A^L(t) 1 + eta sum_s Phi^L(t,s)
+``predictions="tangent"`` is line 3, df/dt = K(t,t) Delta by Euler steps of eta, and right for small eta;
+``"output"`` is the output of the network after exact steps, M.1: f(t) = A^L(t) 1 + eta sum_s Phi^L(t,s)
 Delta(s), with A^L averaged like the other responses.
 
 ``jacobians="solve"`` solves the n x n systems of all paths by LU (batched LAPACK), as the paper says.
@@ -142,7 +142,8 @@ def _lazy(kernel: Array, phi: Activation, depth: int, times: int, samples: int, 
 def _gaussian(covariance: Array, samples: int, rng) -> Array:
     """Independent draws, one a column; the covariance may be singular."""
     values, vectors = np.linalg.eigh(covariance)
-    root = (vectors * np.sqrt(values.clip(0))) @ vectors.T
+    used = np.where(values > 1e-13 * values[-1], values, 0.0)
+    root = (vectors * np.sqrt(used)) @ vectors.T
     return root @ rng.standard_normal((len(root), samples))
 
 

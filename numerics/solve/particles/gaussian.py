@@ -8,8 +8,7 @@ step, and with it a Cholesky factor.  A new entry whose variance, given all entr
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,29 +25,29 @@ PIVOT = 1e-8
 """Relative innovation variance below which an entry follows from those before it."""
 
 
-@dataclass(frozen=True)
-class Sequence:
-    """A Sobol sequence with scrambled bits, shape ``(dimensions, points)``, that replicas share.
+@lru_cache(maxsize=8)
+def _sobol(dimensions: int, points: int) -> NDArray[np.uint32]:
+    """The first points of the Sobol sequence, as integers of BITS bits, shape ``(dimensions, points)``."""
+    with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
+        warnings.simplefilter("ignore", UserWarning)
+        found = qmc.Sobol(dimensions, scramble=False, bits=BITS).random(points)
+    return np.asarray(found.T * 2.0**BITS, dtype=np.uint32)
 
-    Each shifts its digits at random, which alone makes every point of it uniform and replicas independent of
-    each other; the scrambling sees to it that no two dimensions are filled alike.
+
+def scrambled_normals(dimensions: int, points: int, seed: np.random.SeedSequence) -> Array:
+    """Normal numbers from a Sobol sequence with scrambled bits, shape ``(dimensions, points)``.
+
+    Matousek's linear scrambling with a random shift, as in scipy.stats.qmc, which draws all of every matrix;
+    here only its columns for bits that the points have, some tens of times fewer numbers.
     """
-
-    digits: NDArray[np.uint32]
-
-    @staticmethod
-    def of(dimensions: int, points: int, seed: np.random.SeedSequence) -> Sequence:
-        """The first ``points`` points."""
-        with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
-            warnings.simplefilter("ignore", UserWarning)
-            found = qmc.Sobol(max(dimensions, 1), bits=BITS, seed=np.random.default_rng(seed)).random(points)
-        return Sequence((found.T * 2.0**BITS).astype(np.uint32))
-
-    def normals(self, seed: np.random.SeedSequence) -> Array:
-        """Normal numbers of a replica."""
-        shifts = np.random.default_rng(seed).integers(2**BITS, size=(len(self.digits), 1), dtype=np.uint32)
-        found: Array = ndtri(((self.digits ^ shifts) + 0.5) / 2.0**BITS)
-        return found
+    rng = np.random.default_rng(seed)
+    x = _sobol(max(dimensions, 1), points)
+    y = rng.integers(2**BITS, size=(len(x), 1), dtype=np.uint32)
+    for low in range(BITS - 1, BITS - 1 - (points - 1).bit_length(), -1):
+        column = rng.integers(2**low, 2 ** (low + 1), size=(len(x), 1), dtype=np.uint32)
+        y = np.bitwise_xor(y, ((x >> low) & 1) * column, dtype=np.uint32)
+    found: Array = ndtri((y + 0.5) / 2.0**BITS)
+    return found
 
 
 class Latents:

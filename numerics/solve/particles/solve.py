@@ -17,7 +17,6 @@ from derive.program.expressions import s, t
 from numerics.solve.direct.evaluate import Evaluated, Place
 from numerics.solve.direct.layout import Layout, Number
 from numerics.solve.particles.formulas import Known, Node
-from numerics.solve.particles.gaussian import Sequence
 from numerics.solve.particles.march import March
 from numerics.solve.particles.order import Op, order_of
 from numerics.solve.particles.reading import Model, Responding
@@ -107,11 +106,7 @@ def solve_particles(
     carriers = min(samples, carriers or samples)
     chosen = _responses(model, responses, steps)
     runs: list[dict[Node, Array]] = []
-    shared, *seeds = np.random.SeedSequence(seed).spawn(1 + replicas)
-    sequences = [
-        Sequence.of(steps * sum(size_of(model, i) for i in members), samples // 2, child)
-        for members, child in zip(model.populations, shared.spawn(len(model.populations)), strict=True)
-    ]
+    seeds = np.random.SeedSequence(seed).spawn(replicas)
     together = _together(model, steps, samples, carriers if "jacobian" in chosen.values() else 0)
     for start in range(0, replicas, together):
         known = Known(model.layout.values, data or {})
@@ -122,7 +117,6 @@ def solve_particles(
             steps,
             samples,
             seeds[start : start + together],
-            sequences,
             matched=matched,
             ridge=1 / samples if ridge is None else ridge,
             carriers=carriers,
