@@ -2,7 +2,7 @@
 
 Solving, simulating and verifying serve every linear network.  What else the commands do is there for plain
 networks: fixed data, one output, no biases, no branch, unit variance, equal widths,
-neither decay, momentum, temperature nor centring.
+neither decay, momentum, temperature nor centring, and no test points.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from numerics.toml import value_to_toml
 
 PLAIN: dict[str, tuple[object, ...]] = {
     "data.kind": ("fixed",),
+    "data.test_inputs": (None,),
+    "data.test_kernel": (None,),
     "network.bias": (False,),
     "network.outputs": (1,),
     "network.branch": (None,),
@@ -106,6 +108,11 @@ def is_plain(spec: Spec) -> bool:
     return next(_unserved(spec, PLAIN), None) is None
 
 
+def is_plain_network(spec: Spec) -> bool:
+    """Is it one, whether or not there are test points?"""
+    return all(key.startswith("data.test_") for key, *_ in _unserved(spec, PLAIN))
+
+
 def _unserved(spec: Spec, served: dict[str, tuple[object, ...]]) -> Iterator[tuple[str, object, str]]:
     """Key, value and what would do, of everything that is not served."""
     for key, values in served.items():
@@ -120,6 +127,8 @@ def _value(spec: Spec, path: str) -> object:
     section, _, key = path.partition(".")
     if path == "data.kind":
         return spec.kind
+    if section == "data" and spec.data is None:
+        return None
     return getattr(getattr(spec, section), key)
 
 

@@ -20,6 +20,7 @@ from sympy import Eq, Expr, Lambda, Piecewise, Symbol
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of
+from numerics.predictions import OUTPUT, mean_square, split
 from numerics.results import VARIABLES, dataset
 from numerics.simulate.ensemble import entropy_of
 from numerics.simulate.programs import Measured, simulate_program
@@ -187,12 +188,13 @@ def _of_one_network(experiment: Experiment, run: dict[str, Measured]) -> Iterato
     for name in ("C_v", "C_h0"):
         if modes and name in found:
             found[name] = modes * found[name]  # sums over modes, of which programs take the mean
+    if experiment.held_out is not None:
+        found = split(experiment, {k: x for k, x in found.items() if k in VARIABLES or k == OUTPUT})
     yield from ((name, value) for name, value in found.items() if name in VARIABLES)
     if "Phi" in found:
         yield "Phi_trace", np.einsum("ltsmm->lts", found["Phi"])
     if "error" in found:
-        squares = found["error"] ** 2
-        yield "train_loss", squares.reshape(*squares.shape[:2], -1).sum(2).mean(1)
+        yield "train_loss", mean_square(found["error"])
         return
     data = experiment.spec.data
     noise = 0.0 if data is None or data.noise is None else data.noise
