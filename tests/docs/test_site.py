@@ -35,6 +35,7 @@ LONG = {
     "infinite_depth.md",
     "learning_rates.md",
     "linear_networks.md",
+    "nonlinear_networks.md",
     "power_law.md",
     "residual_depth.md",
     "scaling_laws.md",

@@ -49,6 +49,7 @@ class March:
     ) -> None:
         self.model, self.order, self.known = model, order, known
         self.steps, self.samples, self.replicas = steps, samples, len(seeds)
+        known.first |= model.first
         self.random: dict[Node, Array] = {
             n: np.full((self.replicas, steps, prod(q.sizes), samples), np.nan)
             for n, q in model.quantities.items()
@@ -259,7 +260,17 @@ class March:
         )
         if kind == "now":
             late = early = np.array([now])
-        self.store(e, late, early, {a: self.correlate(e, c, late, early) for a, c in e.averages.items()})
+        self.store(e, late, early, self.averages(e, late, early))
+
+    def averages(self, e: Entry, late: Integers, early: Integers) -> dict[Expr, Any]:
+        """The averages in ``e``, and sums over indices of averages, axes (indices of ``e``, late, early,
+        replicas)."""
+        found: dict[Expr, Any] = {a: self.correlate(e, c, late, early) for a, c in e.averages.items()}
+        for x, inner in e.sums.items():
+            extra = len(inner.indices) - len(e.indices)
+            value = self.evaluated(inner, late, early, self.averages(inner, late, early))
+            found[x] = value.sum(axis=tuple(range(extra)))
+        return found
 
     def mirrored(self, e: Entry, now: int) -> None:
         """``<X(t) X(s)>`` at this step: row, column and diagonal from one product."""
@@ -275,14 +286,7 @@ class March:
 
     def store(self, e: Entry, late: Integers, early: Integers, averages: Mapping[Expr, Any]) -> None:
         """Put ``e``, computed from its averages, at times ``late`` x ``early``."""
-        own = e.indices
-        ndim = len(own) + 2
-        at: dict[Symbol, Any] = {
-            x: _along(np.arange(self.model.sizes[x]), k, ndim) for k, x in enumerate(own)
-        }
-        at[t], at[s] = _along(late, len(own), ndim), _along(early, len(own) + 1, ndim)
-        value = self.known(e.expr, at, averages)
-        full = np.broadcast_to(value, (*self.model.size(own), len(late), len(early), self.replicas))
+        full = self.evaluated(e, late, early, averages)
         if not np.isfinite(full).all():
             raise Diverged(
                 f"{e.node[0]} is not finite at step {late.max()}: a smaller learning rate is needed"
@@ -292,6 +296,17 @@ class March:
             array[..., late[0] : late[-1] + 1, early[0] : early[-1] + 1, :] = full
         else:
             array[..., late[0], :] = full[..., 0, 0, :]
+
+    def evaluated(self, e: Entry, late: Integers, early: Integers, averages: Mapping[Expr, Any]) -> Array:
+        """The expression of ``e``, axes (indices of ``e``, late, early, replicas)."""
+        own = e.indices
+        ndim = len(own) + 2
+        at: dict[Symbol, Any] = {
+            x: _along(np.arange(self.model.sizes[x]), k, ndim) for k, x in enumerate(own)
+        }
+        at[t], at[s] = _along(late, len(own), ndim), _along(early, len(own) + 1, ndim)
+        value = self.known(e.expr, at, averages)
+        return np.broadcast_to(value, (*self.model.size(own), len(late), len(early), self.replicas))
 
     def correlate(self, e: Entry, c: Correlation | Responding, late: Integers, early: Integers) -> Array:
         """An average with axes (indices of ``e``, late, early, replicas)."""
