@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, Literal
@@ -16,15 +17,21 @@ from derive.program.expressions import s, t
 from numerics.solve.direct.layout import Layout, Number
 from numerics.solve.particles.formulas import Jump, Known, Node
 from numerics.solve.particles.march import March
-from numerics.solve.particles.order import order_of
+from numerics.solve.particles.order import Op, order_of
 from numerics.solve.particles.reading import Model, Responding
-from numerics.solve.particles.tangents import group_of, kind_of
+from numerics.solve.particles.tangents import group_of, kind_of, size_of
 
 Array = NDArray[np.float64]
 Responses = Literal["auto", "stein", "jacobian"]
 
 FEWEST = 256
 """Samples that a search for the right number begins with, or twice the entries of the sources."""
+
+MEMORY = 2**29
+"""Bytes up to which replicas are marched side by side."""
+
+LAST: deque[tuple[Theory, dict[str, Number], Model, list[Op]]] = deque(maxlen=8)
+"""Theories read last."""
 
 FEW = 24
 """Entries of a source up to which derivatives along paths cost no more than Stein's lemma for their error."""
@@ -47,10 +54,8 @@ class Prepared:
         responses: Responses = "auto",
     ) -> None:
         self.steps, self.data = steps, data or {}
-        self.layout = Layout(theory, {str(k): v for k, v in (values or {}).items()})
-        self.model = model = Model(self.layout)
-        self.order = order_of(model)
-        self.chosen = _responses(model, responses, steps)
+        self.model, self.order = _read(theory, {str(k): v for k, v in (values or {}).items()})
+        self.chosen = _responses(self.model, responses, steps)
         self.methods = {name_of(n): how for n, how in self.chosen.items()}
         self.ranks: dict[str, tuple[int, int]] = {}
 
@@ -65,8 +70,7 @@ class Prepared:
             for c in model.entries[n].averages.values()
             if isinstance(c, Responding)
         }
-        sizes = [sum(prod(model.sources[n][1]) for n in model.groups[i]) for i in asked]
-        return self.steps * max(sizes, default=0)
+        return self.steps * max((size_of(model, i) for i in asked), default=0)
 
     @property
     def enough(self) -> int:
@@ -86,17 +90,22 @@ class Prepared:
                         return False
         return True
 
-    def bytes(self, samples: int) -> int:
-        """About how much memory a replica takes."""
-        model = self.model
+    def bytes(self, samples: int, carriers: int = 0) -> int:
+        """About how much memory a replica takes, ``carriers`` of whose paths carry derivatives."""
+        model, steps = self.model, self.steps
         counts = [prod(q.sizes) for q in model.quantities.values()]
-        groups = [self.steps * sum(prod(model.sources[n][1]) for n in g) for g in model.groups]
+        groups = [size_of(model, i) for i in range(len(model.groups))]
         tables = [
-            prod(self.steps if x in (t, s) else model.sizes[x] for x in e.args)
-            for e in model.entries.values()
+            prod(steps if x in (t, s) else model.sizes[x] for x in e.args) for e in model.entries.values()
         ]
-        paths = samples * (self.steps * sum(counts) + 3 * sum(groups))
-        return 8 * (paths + 3 * sum(n**2 for n in groups) + sum(tables))
+        paths = steps * samples * (sum(counts) + 3 * sum(groups))
+        squares = 3 * sum((steps * g) ** 2 for g in groups)
+        derivatives = carriers * steps**2 * sum(counts) * max(groups)
+        return 8 * (paths + squares + sum(tables) + derivatives)
+
+    def together(self, samples: int, carriers: int) -> int:
+        """How many replicas are marched side by side: what MEMORY holds."""
+        return max(1, MEMORY // self.bytes(samples, carriers))
 
     def runs(
         self,
@@ -107,42 +116,62 @@ class Prepared:
         ridge: float | None = None,
         carriers: int | None = None,
         progress: Callable[[int], None] | None = None,
-        finished: Callable[[March], None] | None = None,
+        finished: Callable[[March, int], None] | None = None,
     ) -> Iterator[dict[Node, Array]]:
         """One solution for each seed, by names and layers; a scalar has its time first.
 
-        ``progress`` is called with the steps done so far, ``finished`` with the march of each replica.
+        ``progress`` is called with the steps done so far, ``finished`` with the march of each replica and its
+        number among those that were marched together.
         """
-        for number, seed in enumerate(seeds):
-            known = Known(self.layout.values, self.data)
+        carried = min(samples, carriers or samples)
+        jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
+        together = self.together(samples, carried if jacobian else 0)
+        for start in range(0, len(seeds), together):
+            known = Known(self.model.layout.values, self.data)
             march = March(
                 self.model,
                 self.order,
                 known,
                 self.steps,
                 samples,
-                seed,
+                list(seeds[start : start + together]),
                 matched=matched,
                 ridge=1 / samples if ridge is None else ridge,
-                carriers=min(samples, carriers or samples),
-                jacobian=frozenset(n for n, how in self.chosen.items() if how == "jacobian"),
+                carriers=carried,
+                jacobian=jacobian,
             )
             with np.errstate(over="ignore", invalid="ignore"):
-                march.run(None if progress is None else _counted(progress, number * self.steps))
+                march.run(
+                    None if progress is None else _counted(progress, start * self.steps, march.replicas)
+                )
             self.ranks = {
-                name_of(n): (march.groups[i].rank, self.steps * march.groups[i].size)
+                name_of(n): (march.groups[i][-1].rank, self.steps * march.groups[i][-1].size)
                 for i, g in enumerate(self.model.groups)
                 for n in g
             }
-            if finished is not None:
-                finished(march)
-            del march  # the paths of one replica at a time
-            found = known.found | _observables(self.model, known, self.steps)
-            yield {n: np.moveaxis(x, -1, 0) if n in self.model.scalars else x for n, x in found.items()}
+            side = known.found | _observables(self.model, known, self.steps, march.replicas)
+            for i in range(march.replicas):
+                if finished is not None:
+                    finished(march, i)
+            count = march.replicas
+            del march, known  # their paths before the next ones
+            for i in range(count):
+                one = {n: x[..., i] for n, x in side.items()}
+                yield {n: np.moveaxis(x, -1, 0) if n in self.model.scalars else x for n, x in one.items()}
 
 
-def _counted(progress: Callable[[int], None], before: int) -> Callable[[int], None]:
-    return lambda step: progress(before + step)
+def _counted(progress: Callable[[int], None], before: int, replicas: int) -> Callable[[int], None]:
+    return lambda step: progress(before + step * replicas)
+
+
+def _read(theory: Theory, values: Mapping[str, Number]) -> tuple[Model, list[Op]]:
+    """The tables of a theory and the order of a step; those of the last few theories are kept."""
+    for known, numbers, model, order in LAST:
+        if known is theory and numbers == values:
+            return model, order
+    model = Model(Layout(theory, values))
+    LAST.appendleft((theory, dict(values), model, order_of(model)))
+    return model, LAST[0][-1]
 
 
 def name_of(n: Node) -> str:
@@ -167,7 +196,7 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[Node, str]:
     return chosen
 
 
-def _observables(model: Model, known: Known, steps: int) -> dict[Node, Array]:
+def _observables(model: Model, known: Known, steps: int, replicas: int) -> dict[Node, Array]:
     """Observables (tangent kernels) from the order parameters, at all times."""
     found: dict[Node, Array] = {}
     for node, symbol, expr in model.observables:
@@ -177,5 +206,5 @@ def _observables(model: Model, known: Known, steps: int) -> dict[Node, Array]:
             x: np.arange(n).reshape([-1 if j == k else 1 for j in range(len(args))])
             for k, (x, n) in enumerate(zip(args, sizes, strict=True))
         }
-        found[node] = np.broadcast_to(known(expr, at), sizes).copy()
+        found[node] = np.broadcast_to(known(expr, at), (*sizes, replicas)).copy()
     return found

@@ -229,19 +229,19 @@ def test_another_program_in_its_place() -> None:
 def test_samples_are_chosen_for_an_accuracy() -> None:
     network = {"depth": 1, "gamma0": 2.0}
     coarse = solve(experiment(network, accuracy=0.02), kernels="none")
-    fine = solve(experiment(network, accuracy=0.001), kernels="none")
+    fine = solve(experiment(network, accuracy=0.0005), kernels="none")
     assert coarse.attrs["samples"] == 256
     assert fine.attrs["samples"] > 512
-    assert fine.attrs["accuracy"] <= 0.001
+    assert fine.attrs["accuracy"] <= 0.0005
     assert 0.4 < fine.attrs["error_power"] < 1.5
     assert np.abs(fine.error - coarse.error).max() < 4 * coarse.error_stderr.max()
 
 
 def test_given_samples_are_taken_and_replicas_added_for_an_accuracy() -> None:
-    found = solve(experiment({"depth": 1}, samples=256, accuracy=0.0015), kernels="none")
+    found = solve(experiment({"depth": 1}, samples=256, accuracy=0.0008), kernels="none")
     assert found.attrs["samples"] == 256
     assert 8 < found.attrs["replicas"] <= 64
-    assert found.attrs["accuracy"] <= 0.0015
+    assert found.attrs["accuracy"] <= 0.0008
     with pytest.raises(NotConverged, match=r"solver.accuracy = 1.0e-06: .* at most 64 are tried"):
         solve(experiment({"depth": 1}, GD | {"steps": 1}, samples=256, accuracy=1e-6), kernels="none")
 
