@@ -1,4 +1,5 @@
 """Langevin dynamics long after its start: the recursion at gamma0 -> 0, and networks at any gamma0."""
+
 from __future__ import annotations
 
 from typing import Any
