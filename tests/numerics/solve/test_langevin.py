@@ -169,6 +169,7 @@ def against_networks(depth: int, activation: str, steps: int, burn: int, size: A
     Networks come in independent batches, whose scatter gives the error; widths N and 2N give the limit.
     """
     program, gamma = network(depth, activation), 1.0
+    kernels = ("H" if activation == "linear" else "Phi", "G")
     width, batches, each = size
     ends: dict[int, list[Array]] = {}
     for n in (width, 2 * width):
@@ -184,9 +185,9 @@ def against_networks(depth: int, activation: str, steps: int, burn: int, size: A
             )
             f = run["f"].mean[burn:]
             parts = [f.mean(axis=0)]
-            for name in ("Phi", "G"):
+            for name in kernels:
                 for layer in range(1, depth + 1):
-                    kernel = run[name][layer].mean.transpose(2, 3, 0, 1)
+                    kernel = np.moveaxis(run[name][layer].mean, (0, 1), (-2, -1))
                     parts += [late(kernel, lag, burn).ravel() for lag in LAGS]
             ends.setdefault(n, []).append(np.concatenate(parts))
     narrow, wide = (np.array(ends[n]) for n in (width, 2 * width))
@@ -194,7 +195,7 @@ def against_networks(depth: int, activation: str, steps: int, burn: int, size: A
     spread = np.hypot(2 * wide.std(axis=0, ddof=1), narrow.std(axis=0, ddof=1)) / np.sqrt(batches)
     ours = particles(mean_field(program), gamma, steps, **options)
     own = [ours.runs["f", ()][:, burn:].mean(axis=1)]
-    for name in ("Phi", "G"):
+    for name in kernels:
         for layer in range(1, depth + 1):
             own += [late(ours.runs[name, (layer,)], lag, burn).reshape(ours.replicas, -1) for lag in LAGS]
     x = np.concatenate(own, axis=1)
@@ -212,6 +213,6 @@ def test_networks() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("activation", "depth"), [("linear", 1), ("tanh", 2), ("erf", 2), ("relu", 2)])
 def test_long_runs_of_networks(activation: str, depth: int) -> None:
-    z = against_networks(depth, activation, 60, 20, (60, 16, 15), replicas=16, samples=2048)
+    z = against_networks(depth, activation, 60, 20, (100, 16, 12), replicas=16, samples=2048)
     assert np.abs(z).max() < 4.5
     assert np.sqrt((z**2).mean()) < 1.8
