@@ -1,6 +1,7 @@
 """What the numeric commands compute so far.  `dmft derive` serves every experiment file; these do not yet.
 
-Solving, simulating and verifying serve every linear network.  What else the commands do is there for plain
+Solving serves every network on fixed data and every linear one on random data, simulating and verifying
+every linear network.  What else the commands do is there for plain
 networks: fixed data, one output, no biases, no branch, unit variance, equal widths,
 neither decay, momentum, temperature nor centring, and no test points.
 """
@@ -50,6 +51,9 @@ SERVED: dict[str, dict[str, tuple[object, ...]]] = {
 }
 """The values of keys that a command serves, where these are not all; other commands serve plain networks."""
 
+NONLINEAR = ("dmft solve",)
+"""The commands that take any activation; others serve linear networks."""
+
 NEEDED = {
     "gd": ("learning_rate", "steps"),
     "sgd": ("learning_rate", "steps"),
@@ -67,7 +71,7 @@ def require_served(experiment: Experiment, command: str) -> None:
     Traceback (most recent call last):
     numerics.errors.SpecError: network.bias = true: is not served by `dmft expand` yet (accepted: false; ...)
     """
-    for key, value, accepted in _unserved(experiment.spec, SERVED.get(command, PLAIN)):
+    for key, value, accepted in _unserved(experiment.spec, SERVED.get(command, PLAIN), command):
         raise SpecError(
             key, value, f"is not served by `{command}` yet", f"{accepted}; `dmft derive` derives it as it is"
         )
@@ -113,13 +117,15 @@ def is_plain_network(spec: Spec) -> bool:
     return all(key.startswith("data.test_") for key, *_ in _unserved(spec, PLAIN))
 
 
-def _unserved(spec: Spec, served: dict[str, tuple[object, ...]]) -> Iterator[tuple[str, object, str]]:
+def _unserved(
+    spec: Spec, served: dict[str, tuple[object, ...]], command: str = ""
+) -> Iterator[tuple[str, object, str]]:
     """Key, value and what would do, of everything that is not served."""
     for key, values in served.items():
         value = _value(spec, key)
         if value not in values:
             yield key, value, " or ".join(_words(x) for x in values if x is not None or len(values) == 1)
-    if not is_linear(spec.network.activation):
+    if command not in NONLINEAR and not is_linear(spec.network.activation):
         yield "network.activation", spec.network.activation, '"linear"'
 
 

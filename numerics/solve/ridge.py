@@ -23,7 +23,7 @@ from derive.program import P, Program
 from derive.program.builders.sample_weights import SAMPLE_WEIGHT, has_sample_weights
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import numbers_of
+from numerics.numbers import arrays_of, numbers_of
 from numerics.solve.direct.layout import Number
 from numerics.solve.particles import Solved, solve_particles
 from numerics.theory import program_of
@@ -242,9 +242,8 @@ def _read(experiment: Experiment) -> tuple[Program, dict[Symbol | str, Number], 
             "has the rest points of its steps, which are taken here",
             "gd",
         )
-    data = {"K_x": experiment.kernel, "y": experiment.targets}
-    numbers = dict(numbers_of(experiment)) | {P: len(experiment.targets)}
-    return program_of(experiment), numbers, data
+    data = arrays_of(experiment)
+    return program_of(experiment), dict(numbers_of(experiment)) | {P: len(data["y"])}, data
 
 
 __all__ = ["AtRest", "NotApplicable", "at_rest", "compare", "regression"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from numerics.solve.particles import Solved
-from numerics.solve.particles.solve import FEW
+from numerics.solve.particles.prepared import FEW
 from tests.benchmarks.nonlinear import (
     NAMES,
     Get,

@@ -212,7 +212,10 @@ def test_a_symbolic_depth_gives_no_numbers(
     assert fakes.calls == []
 
 
-@pytest.mark.parametrize("words", [*COMPUTING, ["expand", "FILE", "--order", "2", "--show", "text"]])
+@pytest.mark.parametrize(
+    "words",
+    [*[x for x in COMPUTING if x[0] != "solve"], ["expand", "FILE", "--order", "2", "--show", "text"]],
+)
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [

@@ -15,6 +15,7 @@ from numerics.experiment import Experiment
 from numerics.predictions import split
 from numerics.simulate import extrapolate, simulate_steps
 from numerics.solve import solve
+from numerics.sweep import largest_rate
 
 Array = NDArray[np.float64]
 
@@ -190,6 +191,30 @@ def test_a_linear_network_predicts_linearly() -> None:
     data["test_inputs"][2] = 0.4 * data["test_inputs"][0] - 1.3 * data["test_inputs"][1]
     f = with_tests("plain", data, kernels="none").test_f.values
     np.testing.assert_allclose(f[:, 2], 0.4 * f[:, 0] - 1.3 * f[:, 1], rtol=0, atol=1e-13)
+
+
+@pytest.mark.slow
+def test_infinite_depth_predicts_copies_alike_and_leaves_the_training_set() -> None:
+    data = arrays()
+    data["test_inputs"][1] = data["inputs"][2]
+    spec = {"network": {"depth": "L", "branch": 1.0}, "training": {"learning_rate": 0.1, "steps": 2}}
+    both = solve(Experiment.from_dict(spec, **data))
+    alone = solve(Experiment.from_dict(spec, inputs=data["inputs"], targets=data["targets"]))
+    for variable, array in alone.data_vars.items():
+        np.testing.assert_allclose(both[variable], array, rtol=0, atol=1e-11 * float(np.abs(array).max()))
+    fitted = data["targets"][2] - both.error[:, 2]
+    np.testing.assert_allclose(both.test_f[:, 1], fitted, rtol=0, atol=1e-12)
+
+
+def test_the_largest_rate_is_that_of_training() -> None:
+    """Targets of test points that nothing predicts do not make a rate unstable."""
+    data = arrays()
+    data["test_targets"] = 5 * np.sign(-with_tests("plain", data).test_f.values[-1])
+    experiment = Experiment.from_dict(NETWORKS["plain"], **data)
+    own = Experiment.from_dict(NETWORKS["plain"], inputs=data["inputs"], targets=data["targets"])
+    found = solve(experiment, kernels="none")
+    assert found.test_loss[-1] > found.test_loss[0]
+    assert largest_rate(experiment, rtol=0.2) == largest_rate(own, rtol=0.2)
 
 
 # -- finite networks -----------------------------------------------------------------------------------------

@@ -293,8 +293,8 @@ class Model:
             return Correlation(*self.piece(body, t))
         factors = Mul.make_args(body)
         early, late = (Mul(*[x for x in factors if y in x.free_symbols]) for y in (s, t))
-        rest = Mul(*[x for x in factors if not x.free_symbols & {s, t}])
-        if rest != 1 or t in early.free_symbols or s in late.free_symbols:
+        late *= Mul(*[x for x in factors if not x.free_symbols & {s, t}])  # numbers, such as 1/2
+        if t in early.free_symbols or s in late.free_symbols:
             raise Unserved(f"{a} is no product of something at t and something at s")
         return Correlation(*self.piece(late, t), *self.piece(early, s))
 

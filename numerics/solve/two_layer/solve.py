@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
-from sympy import Abs, Expr, Heaviside, Max, Min, Mul, Piecewise, Sum, Symbol, sign
+from sympy import Abs, Expr, Heaviside, Max, Min, Mul, Piecewise, Symbol, sign
 
 from derive.meanfield.averages import Average
 from derive.meanfield.reductions.markov import markov
@@ -21,7 +21,7 @@ from numerics.solve.direct.evaluate import Evaluated, Place
 from numerics.solve.direct.layout import Number, Unserved
 from numerics.solve.particles.formulas import Node, node_of
 from numerics.solve.two_layer.nodes import Nodes, Rule, scattered, tensor
-from numerics.solve.two_layer.system import Axes, Present, System, axes_of
+from numerics.solve.two_layer.system import Axes, Present, System, axes_of, layers_written_out
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -323,8 +323,7 @@ class _Solver:
         axes = (*axes_of(e.lhs), t, s)
         known = Present(system, {}, np.ones(1), np.zeros((0, 1)), 0.0)
         known.found = {k: v[..., None] for k, v in found.items()}
-        whole = e.rhs.replace(lambda x: isinstance(x, Sum) and x.limits[0][0] == ell, lambda x: x.doit())
-        value = np.asarray(known.value(whole, axes))[..., 0]
+        value = np.asarray(known.value(layers_written_out(e.rhs), axes))[..., 0]
         return np.broadcast_to(value, system.shape(axes)).copy()
 
     def paths(self) -> dict[Place, Array]:

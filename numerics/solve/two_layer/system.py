@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Integer, Mul, Sum, Symbol, sympify
+from sympy import Add, Expr, Integer, Mul, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.averages import Average, Response, is_random
 from derive.meanfield.reductions.markov import Markov, State
 from derive.meanfield.theory import Equation
-from derive.program.expressions import t
+from derive.program.expressions import ell, t
 from numerics.solve.direct.layout import TIMES, Unserved
 from numerics.solve.particles.formulas import Function, Node, node_of
 
@@ -241,6 +241,19 @@ class Present:
         flat = kernel.reshape(prod(own), -1) @ what.reshape(-1, what.shape[-1])
         result: Array = flat.reshape(*own, -1)
         return result
+
+
+def layers_written_out(e: Expr) -> Expr:
+    """``e`` with sums over layers as sums of their terms."""
+
+    def terms(x: Sum) -> Expr:
+        index, low, high = next(lim for lim in x.limits if lim[0] == ell)
+        rest = [lim for lim in x.limits if lim[0] != ell]
+        layers = [x.function.subs(index, i) for i in range(int(low), int(high) + 1)]
+        return Add(*[Sum(y, *rest) if rest else y for y in layers])
+
+    found: Expr = e.replace(lambda x: isinstance(x, Sum) and any(lim[0] == ell for lim in x.limits), terms)
+    return found
 
 
 def axes_of(symbol: AppliedUndef) -> Axes:

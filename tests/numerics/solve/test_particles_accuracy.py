@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-import numerics.solve.particles.solve as module
+import numerics.solve.particles.prepared as module
 from derive.meanfield import mean_field
 from derive.program import P, eta, gamma0, mlp
 from numerics.solve import solve as solve_linear
@@ -51,7 +51,7 @@ def test_errors_fall_faster_than_those_of_independent_paths(activation: str, dep
 
 def test_scrambled_points_fill_every_dimension_evenly() -> None:
     """Each interval of length 1/64 holds one of 64 points; over scrambles no two dimensions agree."""
-    points = [norm.cdf(scrambled_normals(40, 64, np.random.SeedSequence(n))) for n in range(50)]
+    points = [norm.cdf(scrambled_normals(40, 64, np.random.default_rng(n))) for n in range(50)]
     for x in points[0]:
         assert sorted((x * 64).astype(int)) == list(range(64))
     first = np.array([x[:, 3] for x in points])  # one point in all dimensions, over scrambles

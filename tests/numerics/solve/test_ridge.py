@@ -91,10 +91,12 @@ def test_the_exact_march_of_linear_networks_agrees() -> None:
         },
         kernel=K[:2, :2],
         targets=OPPOSITE[:2],
+        test_kernel=K[2:],
     )
     rest = at_rest(experiment, samples=256, replicas=2)
     solution = solve_steps(experiment)
-    f = OPPOSITE[:2] - np.asarray(solution["error"])[-1]
+    seen, unseen = OPPOSITE[:2] - np.asarray(solution["error"])[-1], np.asarray(solution["test_f"])[-1]
+    f = np.concatenate([seen, unseen])
     np.testing.assert_allclose(rest.outputs, f, atol=1e-8)
     np.testing.assert_allclose(rest.predicted, f, atol=1e-8)
 
