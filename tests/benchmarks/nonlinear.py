@@ -71,7 +71,7 @@ def of_published(a: Alternated) -> Get:
 
 def off(get: Get, exact: Get, name: str, depth: int) -> float:
     """Root mean square difference over all entries of all layers."""
-    layers = [None] if name == "Delta" else list(range(1, depth + 1))
+    layers = [None] if name == "Delta" else list(range(1, depth + (name not in "AB")))
     return float(np.sqrt(np.mean([np.mean((get(name, k) - exact(name, k)) ** 2) for k in layers])))
 
 

@@ -24,6 +24,9 @@ BITS = 30
 PIVOT = 1e-8
 """Relative innovation variance below which an entry follows from those before it."""
 
+BLOCK = 256
+"""Dimensions of one Sobol sequence."""
+
 
 @lru_cache(maxsize=8)
 def _sobol(dimensions: int, points: int) -> NDArray[np.uint32]:
@@ -34,18 +37,16 @@ def _sobol(dimensions: int, points: int) -> NDArray[np.uint32]:
     return np.asarray(found.T * 2.0**BITS, dtype=np.uint32)
 
 
-def scrambled_normals(dimensions: int, points: int, seed: np.random.SeedSequence) -> Array:
+def scrambled_normals(dimensions: int, points: int, rng: np.random.Generator) -> Array:
     """Normal numbers from a Sobol sequence with scrambled bits, shape ``(dimensions, points)``.
 
     Matousek's linear scrambling with a random shift, as in scipy.stats.qmc, which draws all of every matrix;
-    here only its columns for bits that the points have, some tens of times fewer numbers.  Dimensions are
-    scrambled one after another: with more of them, and with more points, the first ones stay as they are.
+    here only its columns for bits that the points have, some tens of times fewer numbers.
     """
-    x = _sobol(max(dimensions, 1), points)
-    bits = np.random.default_rng(seed).integers(2**BITS, size=(len(x), BITS + 1), dtype=np.uint32)
-    y = bits[:, BITS:]
+    x = _sobol(dimensions, points)
+    y = rng.integers(2**BITS, size=(len(x), 1), dtype=np.uint32)
     for low in range(BITS - 1, BITS - 1 - (points - 1).bit_length(), -1):
-        column = bits[:, low : low + 1] & (2**low - 1) | 2**low
+        column = rng.integers(2**low, 2 ** (low + 1), size=(len(x), 1), dtype=np.uint32)
         y = np.bitwise_xor(y, ((x >> low) & 1) * column, dtype=np.uint32)
     found: Array = ndtri((y + 0.5) / 2.0**BITS)
     return found
@@ -60,14 +61,31 @@ class Latents:
     of the sources is exact.
     """
 
-    def __init__(self, points: Array, matched: bool) -> None:
-        self.points, self.half = points, points.shape[1]
-        self.used = 0
+    def __init__(self, samples: int, dimensions: int, seed: np.random.SeedSequence, matched: bool) -> None:
+        self.half = samples // 2
+        self.points = np.empty((dimensions, self.half))
+        self.seed = seed
+        self.made = self.used = 0
         self.matched = matched
         self.basis: dict[bool, list[Array]] = {False: [np.ones((1, self.half))], True: []}
 
+    def more(self) -> None:
+        """The next BLOCK dimensions, whatever the number of them all: finer grids begin with the same ones.
+
+        A block beyond the first is another scrambled sequence whose points are met in random order.
+        """
+        rng = np.random.default_rng(self.seed.spawn(1)[0])
+        block = scrambled_normals(BLOCK, self.half, rng)
+        if self.made:
+            block = block[:, rng.permutation(self.half)]
+        new = min(BLOCK, len(self.points) - self.made)
+        self.points[self.made : self.made + new] = block[:new]
+        self.made += new
+
     def draw(self, count: int, flipped: bool) -> Array:
         """The next ``count`` normal numbers of every path, shape ``(count, samples)``."""
+        while self.made < self.used + count:
+            self.more()
         z: Array = self.points[self.used : self.used + count]
         self.used += count
         basis = self.basis[flipped]

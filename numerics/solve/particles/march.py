@@ -19,7 +19,7 @@ from sympy.core.function import AppliedUndef
 from derive.program.expressions import s, t
 from numerics.errors import Diverged
 from numerics.solve.particles.formulas import Known, Node, indices_of, node_of
-from numerics.solve.particles.gaussian import Growing, Latents, scrambled_normals
+from numerics.solve.particles.gaussian import Growing, Latents
 from numerics.solve.particles.order import Op
 from numerics.solve.particles.reading import Correlation, Entry, Memory, Model, Quantity, Responding
 from numerics.solve.particles.tangents import Tangents, group_of, size_of
@@ -70,7 +70,7 @@ class March:
             children = seed.spawn(len(model.populations))
             for child, members in zip(children, model.populations, strict=True):
                 dimensions = steps * sum(size_of(model, i) for i in members)
-                latents = Latents(scrambled_normals(dimensions, samples // 2, child), matched)
+                latents = Latents(samples, dimensions, child, matched)
                 for i in members:
                     flipped = i == members[-1]
                     count, damping = size_of(model, i), ridge if i in asked else 0.0

@@ -1,4 +1,4 @@
-"""A theory read for given numbers and marched by one replica after another."""
+"""A theory read for given numbers and marched by replicas, some of them side by side."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ FEWEST = 256
 MEMORY = 2**29
 """Bytes up to which replicas are marched side by side."""
 
-LAST: deque[tuple[Theory, dict[str, Number], Model, list[Op]]] = deque(maxlen=8)
-"""Theories read last."""
-
 FEW = 24
 """Entries of a source up to which derivatives along paths cost no more than Stein's lemma for their error."""
 
+LAST: deque[tuple[Theory, dict[str, Number], Model, list[Op]]] = deque(maxlen=8)
+"""Theories read last."""
+
 
 class Prepared:
-    """A theory read for given numbers, ready to be solved by one replica after another.
+    """A theory read for given numbers, ready to be solved by replicas.
 
     ``methods`` says how each response is found, ``entries`` how many entries a source has at most to which
     Stein's lemma is applied; ``ranks`` is that of the last replica.
@@ -70,7 +70,8 @@ class Prepared:
             for c in model.entries[n].averages.values()
             if isinstance(c, Responding)
         }
-        return self.steps * max((size_of(model, i) for i in asked), default=0)
+        sizes = [sum(prod(model.sources[n][1]) for n in model.groups[i]) for i in asked]
+        return self.steps * max(sizes, default=0)
 
     @property
     def enough(self) -> int:
@@ -90,22 +91,25 @@ class Prepared:
                         return False
         return True
 
-    def bytes(self, samples: int, carriers: int = 0) -> int:
-        """About how much memory a replica takes, ``carriers`` of whose paths carry derivatives."""
-        model, steps = self.model, self.steps
+    def bytes(self, samples: int) -> int:
+        """About how much memory a replica takes."""
+        model = self.model
         counts = [prod(q.sizes) for q in model.quantities.values()]
-        groups = [size_of(model, i) for i in range(len(model.groups))]
+        groups = [self.steps * sum(prod(model.sources[n][1]) for n in g) for g in model.groups]
         tables = [
-            prod(steps if x in (t, s) else model.sizes[x] for x in e.args) for e in model.entries.values()
+            prod(self.steps if x in (t, s) else model.sizes[x] for x in e.args)
+            for e in model.entries.values()
         ]
-        paths = steps * samples * (sum(counts) + 3 * sum(groups))
-        squares = 3 * sum((steps * g) ** 2 for g in groups)
-        derivatives = carriers * steps**2 * sum(counts) * max(groups)
-        return 8 * (paths + squares + sum(tables) + derivatives)
+        paths = samples * (self.steps * sum(counts) + 3 * sum(groups))
+        return 8 * (paths + 3 * sum(n**2 for n in groups) + sum(tables))
 
-    def together(self, samples: int, carriers: int) -> int:
-        """How many replicas are marched side by side: what MEMORY holds."""
-        return max(1, MEMORY // self.bytes(samples, carriers))
+    def derivatives(self, carriers: int) -> int:
+        """About how much memory derivatives along ``carriers`` paths of a replica take."""
+        if "jacobian" not in self.chosen.values():
+            return 0
+        counts = [prod(q.sizes) for q in self.model.quantities.values()]
+        size = max(size_of(self.model, i) for i in range(len(self.model.groups)))
+        return 8 * carriers * self.steps**2 * sum(counts) * size
 
     def runs(
         self,
@@ -120,12 +124,13 @@ class Prepared:
     ) -> Iterator[dict[Node, Array]]:
         """One solution for each seed, by names and layers; a scalar has its time first.
 
+        As many replicas are marched side by side as MEMORY holds; which ones changes none of them.
         ``progress`` is called with the steps done so far, ``finished`` with the march of each replica and its
-        number among those that were marched together.
+        number in it.
         """
-        carried = min(samples, carriers or samples)
+        carriers = min(samples, carriers or samples)
         jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
-        together = self.together(samples, carried if jacobian else 0)
+        together = max(1, MEMORY // (self.bytes(samples) + self.derivatives(carriers)))
         for start in range(0, len(seeds), together):
             known = Known(self.model.layout.values, self.data)
             march = March(
@@ -137,41 +142,40 @@ class Prepared:
                 list(seeds[start : start + together]),
                 matched=matched,
                 ridge=1 / samples if ridge is None else ridge,
-                carriers=carried,
+                carriers=carriers,
                 jacobian=jacobian,
             )
+            count = march.replicas
             with np.errstate(over="ignore", invalid="ignore"):
-                march.run(
-                    None if progress is None else _counted(progress, start * self.steps, march.replicas)
-                )
+                march.run(None if progress is None else _counted(progress, start * self.steps, count))
             self.ranks = {
                 name_of(n): (march.groups[i][-1].rank, self.steps * march.groups[i][-1].size)
                 for i, g in enumerate(self.model.groups)
                 for n in g
             }
-            side = known.found | _observables(self.model, known, self.steps, march.replicas)
-            for i in range(march.replicas):
-                if finished is not None:
+            if finished is not None:
+                for i in range(count):
                     finished(march, i)
-            count = march.replicas
-            del march, known  # their paths before the next ones
+            del march  # the paths of these replicas
+            side = known.found | _observables(self.model, known, self.steps, count)
             for i in range(count):
-                one = {n: x[..., i] for n, x in side.items()}
-                yield {n: np.moveaxis(x, -1, 0) if n in self.model.scalars else x for n, x in one.items()}
+                found = {n: np.ascontiguousarray(x[..., i]) for n, x in side.items()}
+                yield {n: np.moveaxis(x, -1, 0) if n in self.model.scalars else x for n, x in found.items()}
 
 
-def _counted(progress: Callable[[int], None], before: int, replicas: int) -> Callable[[int], None]:
-    return lambda step: progress(before + step * replicas)
-
-
-def _read(theory: Theory, values: Mapping[str, Number]) -> tuple[Model, list[Op]]:
+def _read(theory: Theory, values: dict[str, Number]) -> tuple[Model, list[Op]]:
     """The tables of a theory and the order of a step; those of the last few theories are kept."""
     for known, numbers, model, order in LAST:
         if known is theory and numbers == values:
             return model, order
     model = Model(Layout(theory, values))
-    LAST.appendleft((theory, dict(values), model, order_of(model)))
-    return model, LAST[0][-1]
+    order = order_of(model)
+    LAST.appendleft((theory, values, model, order))
+    return model, order
+
+
+def _counted(progress: Callable[[int], None], before: int, count: int) -> Callable[[int], None]:
+    return lambda step: progress(before + count * step)
 
 
 def name_of(n: Node) -> str:

@@ -54,19 +54,19 @@ def test_no_bias_of_linear_networks_over_many_seeds(responses: str) -> None:
     assert np.sqrt((z**2).mean()) < 2
 
 
-def test_the_bias_falls_at_least_as_one_over_samples() -> None:
+def test_the_bias_falls_as_one_over_samples() -> None:
     """On average over many replicas, without matching, at few paths."""
     rich = VALUES | {gamma0: 2.5}
     exact = evaluate(mean_field(mlp(1)), steps=3, values=rich, data=DATA).value("Delta")
     bias, error = {}, {}
     for samples in (8, 32):
-        options: dict[str, Any] = {"values": rich, "replicas": 2000, "samples": samples, "seed": 2}
+        options: dict[str, Any] = {"values": rich, "replicas": 400, "samples": samples, "seed": 2}
         ours = solved(1, "linear", steps=3, matched=False, **options)
         bias[samples] = (ours.value("Delta") - exact)[2] * samples
         error[samples] = ours.stderr("Delta")[2] * samples
     assert (np.abs(bias[8]) > 3.5 * error[8]).any()
-    more = np.abs(bias[32]) - np.abs(bias[8])
-    assert (more < 3.5 * np.hypot(error[8], error[32])).all()
+    z = (bias[32] - bias[8]) / np.hypot(error[8], error[32])
+    assert np.abs(z).max() < 3.5
 
 
 def covered(ours: Solved, name: str, layer: int | None, exact: np.ndarray, replicas: int) -> float:
