@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Symbol
+from sympy import Symbol, nsolve
 
 from derive.meanfield import mean_field
+from derive.meanfield.reductions.equilibrium import equilibrium
 from derive.program import P, eta, gamma0, mlp
+from numerics.experiment import Experiment
+from numerics.solve.exact import solve_steps
 from numerics.solve.particles import solve_particles
 from numerics.solve.ridge import AtRest, at_rest, compare, regression
 from numerics.solve.stationary import stationary_kernels
@@ -114,3 +118,50 @@ def long_times() -> Evidence:
         "recursion, two steps apart too.",
         *findings,
     )
+
+
+def dynamics_end_there() -> Evidence:
+    """K.20: outputs and kernels of linear networks after long Langevin dynamics, in equilibrium."""
+    findings = []
+    for depth in (1, 2):
+        limit, left = late_linear(depth)
+        saddle = saddle_of(depth, limit)
+        for label, ours, theirs in zip(("output", "last kernel"), limit, saddle, strict=True):
+            findings.append(agrees(f"{label}, L = {depth}, minus saddle point", ours - theirs, left / 5))
+        findings.append(contradicts(f"output minus target, L = {depth}", limit[0] - TARGET, left / 5))
+    return conclude(
+        "rest:dynamics_end_there",
+        "The exact theory of noisy steps, at long times and then short steps, has the output and the last "
+        "kernel of the derived equilibrium, for linear networks with one and two hidden layers.",
+        *findings,
+    )
+
+
+TARGET, DECAY, HEAT = 1.5, 0.8, 0.6
+
+
+def late_linear(depth: int) -> tuple[Array, float]:
+    """Output and last kernel at late times, steps of 0.2, 0.1, 0.05 taken to zero; the last change."""
+    ends = []
+    for rate, steps in ((0.2, 50), (0.1, 100), (0.05, 200)):
+        training = {"learning_rate": rate, "steps": steps, "loss": "sum", "weight_decay": DECAY}
+        experiment = Experiment.from_dict(
+            {"network": {"depth": depth, "gamma0": 1.0}, "training": training | {"temperature": HEAT}},
+            kernel=np.eye(1),
+            targets=np.array([TARGET]),
+        )
+        found = solve_steps(experiment)
+        ends.append(np.array([TARGET - found["error"][-1, 0], found["Phi"][depth - 1, -1, -1, 0, 0]]))
+    once = [2 * b - a for a, b in pairwise(ends)]
+    return np.asarray((4 * once[1] - once[0]) / 3), float(np.abs(once[1] - once[0]).max())
+
+
+def saddle_of(depth: int, near: Array) -> tuple[float, float]:
+    """Output and last kernel at the saddle point next to ``near``."""
+    numbers = {"lam": DECAY, "heat": HEAT, "gamma0": 1.0, "K": 1.0, "y": TARGET}
+    rest = equilibrium(mlp(depth, "linear", "flow", weight_decay=lam, temperature=heat))
+    gaps = [e.lhs - e.rhs for e in rest.linear_saddle()]
+    gaps = [g.subs({x: numbers[x.name] for x in g.free_symbols if x.name in numbers}) for g in gaps]
+    unknown = sorted(set().union(*(g.free_symbols for g in gaps)), key=str)  # Phi1, .., f
+    *kernels, out = (float(x) for x in nsolve(gaps, unknown, [near[1]] * depth + [near[0]]))
+    return out, kernels[-1]

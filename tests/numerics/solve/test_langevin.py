@@ -210,6 +210,54 @@ def test_networks() -> None:
     assert np.sqrt((z**2).mean()) < 1.8
 
 
+def raw_network(rng: np.random.Generator, n: int, x: Array, steps: int, gamma: float) -> tuple[Array, float]:
+    """Outputs and <phi phi> of the first sample after ``steps``, as the contract words the raw update.
+
+    ``theta <- theta - eta (gamma0^2 N grad(sum Delta^2)/2 + lambda theta) + sqrt(2 eta T) xi``.
+    """
+    rate = VALUES[eta]
+    first, read = rng.standard_normal((n, x.shape[1])), rng.standard_normal(n)
+    for step in range(steps):
+        features = np.tanh(x @ first.T / np.sqrt(x.shape[1]))
+        f = features @ read / (gamma * n)
+        if step == steps - 1:
+            break
+        slope_read = -(Y - f) @ features / (gamma * n)
+        back = (Y - f)[:, None] * (1 - features**2) * read / (gamma * n)
+        slope_first = -back.T @ x / np.sqrt(x.shape[1])
+        for weight, slope in ((first, slope_first), (read, slope_read)):
+            noise = np.sqrt(2 * rate * VALUES[T]) * rng.standard_normal(weight.shape)
+            weight += -rate * (gamma**2 * n * slope + VALUES[lam] * weight) + noise
+    return f, float(features[0] @ features[0] / n)
+
+
+def test_noise_is_that_of_the_raw_update() -> None:
+    """Networks written out here, with the same noise on all weights, which start as N(0, 1)."""
+    steps, gamma, n, networks = 12, 1.3, 300, 60
+    x = np.linalg.cholesky(K) * np.sqrt(2)
+    rng = np.random.default_rng(8)
+    runs = [raw_network(rng, n, x, steps, gamma) for _ in range(networks)]
+    ours = particles(mean_field(network(1, "tanh")), gamma, steps)
+    cold = VALUES[T] * 0.8
+    values = VALUES | {gamma0: gamma, T: cold}
+    other = solve_particles(
+        mean_field(network(1, "tanh")),
+        steps=steps,
+        values=values,
+        data={"K_x": K, "y": Y},
+        samples=1024,
+        replicas=12,
+    )
+    for theirs, mine, colder in (
+        (np.array([f for f, _ in runs]), ours.runs["f", ()][:, -1], None),
+        (np.array([[k] for _, k in runs]), ours.runs["Phi", (1,)][:, 0, 0, -1, -1][:, None], other),
+    ):
+        error = np.hypot(theirs.std(axis=0) / np.sqrt(len(theirs)), mine.std(axis=0) / np.sqrt(len(mine)))
+        assert np.abs((theirs.mean(axis=0) - mine.mean(axis=0)) / error).max() < 4
+        if colder is not None:  # a fifth less noise is seen
+            assert abs(theirs.mean() - colder.value("Phi", 1)[0, 0, -1, -1]) > 8 * error[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("activation", "depth"), [("linear", 1), ("tanh", 2), ("erf", 2), ("relu", 2)])
 def test_long_runs_of_networks(activation: str, depth: int) -> None:
