@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.integrate import dblquad
-from sympy import Symbol, tanh
+from sympy import Symbol
 
 from derive.meanfield import Theory, mean_field
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.program import P, Program, eta, gamma0, mlp
 from numerics.simulate.programs import simulate_program
 from numerics.solve.particles import Solved, solve_particles
-from numerics.solve.stationary import quadrature, stationary_kernels
+from numerics.solve.stationary import stationary_kernels
 
 Array = NDArray[np.float64]
 
@@ -97,18 +96,6 @@ def test_closed_forms(activation: str, moments: Any) -> None:
         last = entry(lag) * slopes[1][lag]
         np.testing.assert_allclose(found["G", 2][..., i], last, rtol=1e-9)
         np.testing.assert_allclose(found["G", 1][..., i], entry(lag) * last * slopes[0][lag], rtol=1e-9)
-
-
-def test_quadrature() -> None:
-    x, y = Symbol("x"), Symbol("y")
-    covariance = np.array([[0.7, 0.4], [0.4, 0.9]])
-    inverse, norm = np.linalg.inv(covariance), 2 * np.pi * np.sqrt(np.linalg.det(covariance))
-
-    def weighed(b: float, a: float) -> float:
-        return float(np.tanh(a) * np.tanh(b) * np.exp(-0.5 * np.array([a, b]) @ inverse @ [a, b]) / norm)
-
-    ours = quadrature(tanh(x) * tanh(y), (x, y), covariance)
-    assert ours == pytest.approx(dblquad(weighed, -8, 8, -8, 8, epsabs=1e-10)[0], abs=1e-8)
 
 
 def test_biases_have_no_recursion_yet() -> None:
