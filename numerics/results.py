@@ -30,10 +30,18 @@ class Variable:
     long_name: str
     channels: tuple[str, ...] = ()
     """The dimensions with several outputs, if they are others."""
+    nonlinear: tuple[tuple[str, ...], ...] = ()
+    """The dimensions of a nonlinear network with one output and with several, if they are others."""
+
+    def of(self, ndim: int, nonlinear: bool) -> tuple[str, ...]:
+        """The dimensions of an array with ``ndim`` of them; the plain ones if none fit."""
+        found = self.nonlinear if nonlinear and self.nonlinear else (self.dims, self.channels)
+        return next((dims for dims in found if len(dims) == ndim), found[0])
 
 
 LAYERED = ("layer", "time", "time_")
 TWO_TIMES = ("time", "time_")
+PAIRS = (*LAYERED, "sample", "sample_")
 
 VARIABLES: Mapping[str, Variable] = {
     "train_loss": Variable(
@@ -57,16 +65,24 @@ VARIABLES: Mapping[str, Variable] = {
         ("layer", "time", "time_", "sample", "sample_"), "feature kernel Phi^l_{mu alpha}(t,s); H^l if linear"
     ),
     "Phi_trace": Variable(LAYERED, "sum over samples of Phi^l_{mu mu}(t,s)"),
-    "G": Variable(LAYERED, "gradient kernel G^l(t,s)", (*LAYERED, "channel", "channel_")),
+    "G": Variable(
+        LAYERED,
+        "gradient kernel G^l(t,s), of nonlinear networks G^l_{mu alpha}(t,s)",
+        (*LAYERED, "channel", "channel_"),
+        (PAIRS, (*LAYERED, "sample", "channel", "sample_", "channel_")),
+    ),
+    "G_trace": Variable(LAYERED, "sum over samples (and outputs) of G^l_{mu mu}(t,s)"),
     "A": Variable(
         (*LAYERED, "sample"),
-        "response A^l_mu(t,s) of h^l_mu(t) to r^l(s), / gamma0",
+        "response A^l_mu(t,s) of phi(h^l_mu(t)) to r^l(s), of nonlinear networks r^l_alpha(s), / gamma0",
         (*LAYERED, "sample", "channel"),
+        (PAIRS, (*PAIRS, "channel_")),
     ),
     "B": Variable(
         (*LAYERED, "sample"),
-        "response B^l_mu(t,s) of g^{l+1}(t) to u^{l+1}_mu(s), / gamma0",
+        "response B^l_mu(t,s) of g^{l+1}(t), of nonlinear networks g^{l+1}_mu(t), to u^{l+1}(s), / gamma0",
         (*LAYERED, "channel", "sample"),
+        (PAIRS, (*LAYERED, "sample", "channel", "sample_")),
     ),
     "tangent_kernel": Variable(
         ("time", "time_", "sample", "sample_"),
@@ -99,12 +115,14 @@ def dataset(
     spec: str,
     status: str = "ok",
     orders: ArrayLike | None = None,
+    nonlinear: bool = False,
     **attributes: object,
 ) -> xr.Dataset:
     """A result with the contract's names, dimensions, coordinates and attributes.
 
-    `values` maps names of VARIABLES, or such a name with `_stderr`, to arrays of the dimensions given there;
-    with `orders` (powers of gamma0) every array has that leading dimension. Further `attributes` (seed,
+    `values` maps names of VARIABLES, or such a name with `_stderr`, to arrays of the dimensions given there,
+    those of a `nonlinear` network or not; with `orders` (powers of gamma0) every array has that leading
+    dimension. Further `attributes` (seed,
     wall_time_s, error estimates ...) are stored as they are, except those that are None. Raises KeyError for
     an unknown name and ValueError for a wrong number of dimensions.
 
@@ -117,9 +135,8 @@ def dataset(
     sizes: dict[str, int] = {}
     for name, value in values.items():
         variable = VARIABLES[name.removesuffix(STDERR)]
-        array, dims = np.asarray(value), lead + variable.dims
-        if array.ndim == len(lead + variable.channels):
-            dims = lead + variable.channels
+        array = np.asarray(value)
+        dims = lead + variable.of(array.ndim - len(lead), nonlinear)
         if array.ndim != len(dims):
             raise ValueError(f"{name} has shape {array.shape}, but its dimensions are {dims}")
         long_name = variable.long_name

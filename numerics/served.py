@@ -1,8 +1,8 @@
 """What the numeric commands compute so far.  `dmft derive` serves every experiment file; these do not yet.
 
-Solving, simulating and verifying serve every linear network.  What else the commands do is there for plain
-networks: fixed data, one output, no biases, no branch, unit variance, equal widths,
-neither decay, momentum, temperature nor centring.
+Simulating serves every network, solving and verifying every linear one.  What else the commands do is there
+for plain networks: linear, fixed data, one output, no biases, no branch, unit variance, equal widths, neither
+decay, momentum, temperature nor centring.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ FIRST_STEP: dict[str, tuple[object, ...]] = {
 }
 """The values of which the first step has a closed form."""
 
+NONLINEAR = ("dmft simulate",)
+"""The commands that serve every activation."""
+
 SERVED: dict[str, dict[str, tuple[object, ...]]] = {
     "dmft limits early-time": FIRST_STEP,
     "dmft solve": {},
@@ -65,7 +68,8 @@ def require_served(experiment: Experiment, command: str) -> None:
     Traceback (most recent call last):
     numerics.errors.SpecError: network.bias = true: is not served by `dmft expand` yet (accepted: false; ...)
     """
-    for key, value, accepted in _unserved(experiment.spec, SERVED.get(command, PLAIN)):
+    nonlinear = command in NONLINEAR
+    for key, value, accepted in _unserved(experiment.spec, SERVED.get(command, PLAIN), nonlinear):
         raise SpecError(
             key, value, f"is not served by `{command}` yet", f"{accepted}; `dmft derive` derives it as it is"
         )
@@ -106,13 +110,15 @@ def is_plain(spec: Spec) -> bool:
     return next(_unserved(spec, PLAIN), None) is None
 
 
-def _unserved(spec: Spec, served: dict[str, tuple[object, ...]]) -> Iterator[tuple[str, object, str]]:
+def _unserved(
+    spec: Spec, served: dict[str, tuple[object, ...]], nonlinear: bool = False
+) -> Iterator[tuple[str, object, str]]:
     """Key, value and what would do, of everything that is not served."""
     for key, values in served.items():
         value = _value(spec, key)
         if value not in values:
             yield key, value, " or ".join(_words(x) for x in values if x is not None or len(values) == 1)
-    if not is_linear(spec.network.activation):
+    if not nonlinear and not is_linear(spec.network.activation):
         yield "network.activation", spec.network.activation, '"linear"'
 
 
