@@ -27,8 +27,8 @@ from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of
 from numerics.results import VARIABLES, dataset
 from numerics.simulate.ensemble import entropy_of
-from numerics.simulate.programs import Measured, simulate_program
-from numerics.simulate.programs.measure import Moments
+from numerics.simulate.programs import Measured, Networks, simulate_program
+from numerics.simulate.programs.measure import Axis, Moments
 from numerics.simulate.tangent import TangentKernel
 from numerics.theory import Variant, program_of
 from numerics.threads import one_thread
@@ -99,29 +99,28 @@ def simulate_steps(
     if modes is not None:
         values["N"] = width
         data |= modes.attributes
-    train = partial(
-        simulate_program,
-        program,
-        width=size,
-        steps=len(experiment.times) - 1,
-        seeds=1,
-        data=data,
-        wanted=wanted,
-    )
+    setup: dict[str, Any] = {
+        "width": size,
+        "steps": len(experiment.times) - 1,
+        "values": values,
+        "data": data,
+        "wanted": wanted,
+    }
     moments: dict[str, Moments] = {}
     started = time.perf_counter()
     streams = [int(x.generate_state(1, np.uint64)[0]) for x in np.random.SeedSequence(entropy).spawn(seeds)]
     error: float | None = None
     if experiment.training.rule == "flow":
-        train = partial(train, times=experiment.times)
+        setup["times"] = experiment.times
         noisy, kinked = bool(experiment.training.temperature), slope_jumps(experiment.network.activation)
         tolerance = max(tolerance, NOISY if noisy else 0.0, ROUGH if kinked else 0.0)
-        first = partial(train, values=values, seed=streams[0])
-        dt, error = settled(first, experiment.times, tolerance, noisy, kinked)
-        train = partial(train, dt=dt)
+        first = partial(simulate_program, program, seeds=1, seed=streams[0], **setup)
+        setup["dt"], error = settled(first, experiment.times, tolerance, noisy, kinked)
     tangent = TangentKernel.of(experiment) if kernels == "full" else None
+    networks = Networks.of(program, **setup)
     for done, stream in enumerate(streams, 1):
-        for name, value in _of_one_network(experiment, train(values=values, seed=stream), tangent):
+        run = networks.train(np.random.SeedSequence(stream).spawn(1)[0])
+        for name, value in _of_one_network(experiment, run, networks.axes, tangent):
             moments.setdefault(name, Moments()).add(value)
         if progress is not None:
             progress(done, seeds)
@@ -205,10 +204,13 @@ def reference_size(experiment: Experiment, width: int) -> int:
 
 
 def _of_one_network(
-    experiment: Experiment, run: dict[str, Measured], tangent: TangentKernel | None
+    experiment: Experiment,
+    run: dict[str, Array],
+    axes: Mapping[str, tuple[Axis, ...]],
+    tangent: TangentKernel | None,
 ) -> Iterator[tuple[str, Array]]:
     """The contract's variables of one network."""
-    found = {NAMES.get(name, name): _layers_first(x) for name, x in run.items()}
+    found = {NAMES.get(name, name): _layers_first(x, axes[name]) for name, x in run.items()}
     modes = experiment.data and experiment.data.modes
     for name in ("C_v", "C_h0"):
         if modes and name in found:
@@ -232,12 +234,12 @@ def _of_one_network(
     yield "train_loss", _equal(found["C_Delta"]) if "C_Delta" in found else test
 
 
-def _layers_first(x: Measured) -> Array:
+def _layers_first(x: Array, axes: tuple[Axis, ...]) -> Array:
     """Where all layers have the same units, correlations of one layer with itself."""
-    names = [name for name, _ in x.axes]
+    names = [name for name, _ in axes]
     if "ell'" not in names:
-        return x.mean
-    return np.moveaxis(np.diagonal(x.mean, axis1=names.index("ell"), axis2=names.index("ell'")), -1, 0)
+        return x
+    return np.moveaxis(np.diagonal(x, axis1=names.index("ell"), axis2=names.index("ell'")), -1, 0)
 
 
 def _equal(a: Array) -> Array:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from .extents import note_extents
 from .flow import advance
 from .formulas import Binder
 from .leaves import Key, State
-from .measure import Measured, Moments, Wanted, read_wanted
+from .measure import Axis, Measured, Moments, Wanted, read_wanted
 from .network import Network, domains, unroll
 from .sizes import given_sizes, given_vectors
 from .values import Tables, Values
@@ -72,32 +73,92 @@ def simulate_program(
     >>> run["H"][1].mean[0, 0].shape
     (2, 2)
     """
-    _check(program, width, steps, seeds, dt, every)
-    _check_times(program, times, steps)
-    data = dict(data or {})
-    binder = prepare(program, values, data, width, steps)
-    weights = laws(binder)
-    plan = _Plan(
-        unroll(binder, data),
-        weights,
-        trainings(binder, weights),
-        chosen(weights, initial or {}, steps),
-        read_wanted(binder, wanted),
+    if seeds < 1:
+        raise ValueError(f"seeds = {seeds}: must be at least 1")
+    networks = Networks.of(
+        program,
+        width=width,
+        steps=steps,
+        values=values,
+        data=data,
+        wanted=wanted,
+        dt=dt,
+        every=every,
+        times=times,
+        kicks=kicks,
+        initial=initial,
     )
-    recorded = tuple(float(i) if dt is None else i * dt for i in range(0, steps + 1, every))
-    if times is not None:
-        recorded = tuple(map(float, times))
     moments: dict[str, Moments] = {}
     for child in np.random.SeedSequence(seed).spawn(seeds):
-        rng = np.random.default_rng(child)
-        if times is None:
-            network = plan.train(steps, dt or 1.0, every, rng)
-        else:
-            network = plan.flow(recorded, dt or 1.0, kicks, rng)
-        for name, x in network.items():
+        for name, x in networks.train(child).items():
             moments.setdefault(name, Moments()).add(x)
-    axes = plan.wanted.axes(recorded)
-    return {n: Measured(np.asarray(m.mean), m.stderr(), axes[n]) for n, m in moments.items()}
+    return {n: Measured(np.asarray(m.mean), m.stderr(), networks.axes[n]) for n, m in moments.items()}
+
+
+@dataclass(frozen=True)
+class Networks:
+    """Networks of one program at one width, prepared once and trained one at a time.
+
+    >>> from derive.program import mlp
+    >>> networks = Networks.of(mlp(1), width=20, steps=2, values={"eta": 0.1, "gamma0": 1, "P": 1},
+    ...                        data={"K_x": np.eye(1), "y": np.ones(1)})
+    >>> networks.train(np.random.SeedSequence(0))["f"].shape
+    (3, 1)
+    """
+
+    plan: _Plan
+    times: tuple[float, ...]
+    steps: int
+    dt: float | None
+    every: int
+    kicks: int
+    flows: bool
+
+    @classmethod
+    def of(
+        cls,
+        program: Program,
+        *,
+        width: int,
+        steps: int,
+        values: Mapping[Any, Any],
+        data: Mapping[str, Any] | None = None,
+        wanted: Mapping[str, Any] | None = None,
+        dt: float | None = None,
+        every: int = 1,
+        times: Sequence[float] | None = None,
+        kicks: int = 1,
+        initial: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Arguments and errors are those of :func:`simulate_program`."""
+        _check(program, width, steps, dt, every)
+        _check_times(program, times, steps)
+        data = dict(data or {})
+        binder = prepare(program, values, data, width, steps)
+        weights = laws(binder)
+        plan = _Plan(
+            unroll(binder, data),
+            weights,
+            trainings(binder, weights),
+            chosen(weights, initial or {}, steps),
+            read_wanted(binder, wanted),
+        )
+        recorded = tuple(float(i) if dt is None else i * dt for i in range(0, steps + 1, every))
+        if times is not None:
+            recorded = tuple(map(float, times))
+        return cls(plan, recorded, steps, dt, every, kicks, times is not None)
+
+    @property
+    def axes(self) -> dict[str, tuple[Axis, ...]]:
+        """Of each measurement."""
+        return self.plan.wanted.axes(self.times)
+
+    def train(self, seed: np.random.SeedSequence) -> dict[str, Array]:
+        """The measurements of one network, whose randomness is that of ``seed``."""
+        rng = np.random.default_rng(seed)
+        if self.flows:
+            return self.plan.flow(self.times, self.dt or 1.0, self.kicks, rng)
+        return self.plan.train(self.steps, self.dt or 1.0, self.every, rng)
 
 
 def prepare(
@@ -188,11 +249,10 @@ def _check_times(program: Program, times: Sequence[float] | None, steps: int) ->
         raise ValueError(f"times: {program.name} has matrices that are drawn in each step")
 
 
-def _check(program: Program, width: int, steps: int, seeds: int, dt: float | None, every: int) -> None:
+def _check(program: Program, width: int, steps: int, dt: float | None, every: int) -> None:
     for name, value, least in (
         ("width", width, 1),
         ("steps", steps, 0),
-        ("seeds", seeds, 1),
         ("every", every, 1),
     ):
         if value < least:
