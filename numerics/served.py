@@ -40,7 +40,7 @@ FIRST_STEP: dict[str, tuple[object, ...]] = {
 }
 """The values of which the first step has a closed form."""
 
-NONLINEAR = ("dmft simulate",)
+NONLINEAR = ("dmft simulate", "dmft verify")
 """The commands that serve every activation."""
 
 SERVED: dict[str, dict[str, tuple[object, ...]]] = {
