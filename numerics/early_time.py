@@ -92,7 +92,7 @@ def _every_depth(experiment: Experiment) -> FirstStep:
 
 @lru_cache(maxsize=16)
 def _of_structure(text: str) -> FirstStep:
-    return first_step(theory_of(Experiment.from_dict(tomllib.loads(text))))
+    return first_step(theory_of(Experiment.without_arrays(tomllib.loads(text))))
 
 
 def _critical(step: FirstStep) -> Expr | None:

@@ -11,7 +11,7 @@ what computing needs).
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from numerics.errors import SpecError
+from numerics.held_out import KEYS, HeldOut, make_held_out, read_held_out
 from numerics.samples import Array, Samples, check_outputs, make_samples, read_samples
 from numerics.spec import Data, Network, Solver, Spec, Training, parse
 from numerics.toml import tables_to_toml
@@ -28,19 +29,24 @@ __all__ = ["Experiment", "SpecError"]
 
 LOG_GRID_DECADES = 4
 
+GIVEN = "(array)"
+"""What stands in a spec for the name of an array of test points that was given without a file."""
+
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
     """A validated spec with its samples; immutable. Make one with `load`, `from_dict` or `replace`.
 
     Attributes: `spec`, the pydantic model of the file; `samples`, None if [data] names no arrays or the data
-    are random; `path` of the file, None if there is none; `text`, the TOML that results keep.
+    are random; `path` of the file, None if there is none; `text`, the TOML that results keep; `held_out`, the
+    test points, if there are any.
     """
 
     spec: Spec
     samples: Samples | None
     path: Path | None
     text: str
+    held_out: HeldOut | None = None
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -59,7 +65,8 @@ class Experiment:
         except (ValueError, RecursionError) as error:  # of tomllib, and of numbers or nesting without end
             raise SpecError("file", str(path), f"is not valid TOML: {error}", accepted) from None
         spec = parse(tables)
-        return cls(spec, _samples_of(spec, path.parent), path, text)
+        samples, held_out = _samples_of(spec, path.parent)
+        return cls(spec, samples, path, text, held_out)
 
     @classmethod
     def from_dict(
@@ -69,6 +76,9 @@ class Experiment:
         inputs: ArrayLike | None = None,
         kernel: ArrayLike | None = None,
         targets: ArrayLike | None = None,
+        test_inputs: ArrayLike | None = None,
+        test_kernel: ArrayLike | None = None,
+        test_targets: ArrayLike | None = None,
         folder: str | Path = ".",
     ) -> Self:
         """Checks tables like those of a file; arrays given here stand in for files.
@@ -79,12 +89,17 @@ class Experiment:
         >>> e.depth, e.times
         (2, array([0., 1., 2., 3.]))
         """
+        held = {"inputs": test_inputs, "kernel": test_kernel, "targets": test_targets}
+        given = {key: np.asarray(value) for key, value in held.items() if value is not None}
         if targets is None:
+            if given:
+                raise SpecError("data.targets", None, "is missing", "an array, as for the test points")
             spec = parse(tables)
-            return cls(spec, _samples_of(spec, Path(folder)), None, _text(spec))
+            samples, held_out = _samples_of(spec, Path(folder))
+            return cls(spec, samples, None, _text(spec), held_out)
         if (inputs is None) == (kernel is None):
             raise SpecError("data.inputs", None, "give inputs or kernel, not both or neither", "one array")
-        spec = parse({"data": {}, **tables})
+        spec = parse(_with_arrays(tables, [f"test_{key}" for key in given]))
         if spec.kind != "fixed":
             raise SpecError("data.kind", spec.kind, "has random samples, but arrays are given", '"fixed"')
         samples = make_samples(
@@ -93,7 +108,22 @@ class Experiment:
             kernel=None if kernel is None else np.asarray(kernel),
             outputs=spec.network.outputs,
         )
-        return cls(spec, samples, None, _text(spec))
+        held_out = None
+        if given:
+            held_out = make_held_out(
+                samples,
+                inputs=given.get("inputs"),
+                kernel=given.get("kernel"),
+                targets=given.get("targets"),
+                outputs=spec.network.outputs,
+            )
+        return cls(spec, samples, None, _text(spec), held_out)
+
+    @classmethod
+    def without_arrays(cls, tables: Mapping[str, Any]) -> Self:
+        """Checks tables and reads none of the files that they name: enough to derive."""
+        spec = parse(tables)
+        return cls(spec, None, None, _text(spec))
 
     def replace(self, changes: Mapping[str, object]) -> Self:
         """A copy with keys changed by dotted path, checked again; None drops a key. Given samples are kept.
@@ -114,7 +144,7 @@ class Experiment:
         spec = parse(tables)
         if self.samples is not None:
             check_outputs(self.samples, spec.network.outputs)
-        return type(self)(spec, self.samples, self.path, _text(spec))
+        return type(self)(spec, self.samples, self.path, _text(spec), self.held_out)
 
     @property
     def network(self) -> Network:
@@ -202,12 +232,25 @@ class Experiment:
         raise SpecError("data.inputs", None, "is missing", accepted)
 
 
-def _samples_of(spec: Spec, folder: Path) -> Samples | None:
-    """The samples that the spec names, if it names any."""
+def _samples_of(spec: Spec, folder: Path) -> tuple[Samples | None, HeldOut | None]:
+    """The samples and the test points that the spec names, if it names any."""
     data = spec.data
-    if data is None or (data.inputs, data.kernel, data.targets) == (None, None, None):
-        return None
-    return read_samples(data, folder, outputs=spec.network.outputs)
+    if data is None or all(getattr(data, key) is None for key in ("inputs", "kernel", "targets", *KEYS)):
+        return None, None
+    samples = read_samples(data, folder, outputs=spec.network.outputs)
+    return samples, read_held_out(data, folder, samples, outputs=spec.network.outputs)
+
+
+def _with_arrays(tables: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
+    """The tables with a name for each array of test points, as whether there are any is part of a spec."""
+    data = dict(tables.get("data", {}))
+    for key in KEYS:
+        if data.get(key) is not None and key not in given and data[key] != GIVEN:
+            raise SpecError(
+                f"data.{key}", data[key], "names a file, but samples are given as arrays", "an array"
+            )
+        data.pop(key, None)
+    return {**tables, "data": data | dict.fromkeys(given, GIVEN)}
 
 
 def _text(spec: Spec) -> str:

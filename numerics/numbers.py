@@ -14,12 +14,14 @@ from sympy.core.function import AppliedUndef
 
 from derive.meanfield import Theory
 from derive.meanfield.theory import Term
-from derive.program import P, eta, gamma0
+from derive.program import P, P_train, eta, gamma0
 from derive.program.builders.isotropic import alpha, alpha_B, nu
 from derive.program.builders.isotropic import sigma as noise
+from derive.program.builders.sample_weights import SAMPLE_WEIGHT
 from derive.program.builders.structured import B, M, N
 from numerics import theory as theories
 from numerics.experiment import Experiment
+from numerics.held_out import KEYS
 from numerics.modes import Spectrum, power_law
 from numerics.spec import Spec
 
@@ -74,11 +76,16 @@ def structure(experiment: Experiment) -> Experiment:
         kept = {k: _standard(k, v) for k, v in table.items() if k not in FREE}
         if kept or name == "network":
             found[name] = kept
-    return Experiment.from_dict(found)
+    if experiment.spec.asks_elsewhere:
+        found.setdefault("data", {})["test_inputs"] = "test"
+    return Experiment.without_arrays(found)
 
 
-FREE = ("gamma0", "learning_rate", "steps", "time", "points", "grid", "inputs", "kernel", "targets")
-"""Keys that no theory depends on but by the value of a symbol."""
+FREE = (
+    *("gamma0", "learning_rate", "steps", "time", "points", "grid"),
+    *("inputs", "kernel", "targets", *KEYS),
+)
+"""Keys that no theory depends on but by the value of a symbol, and whether there are test points."""
 
 STANDARD = (
     *("width_ratio", "branch", "sample_ratio", "batch_ratio", "noise"),
@@ -119,6 +126,9 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
     found[theories.tau if flow else theories.kept] = training.momentum or None
     if spec.kind == "fixed":
         found[P] = len(experiment.targets)
+        if experiment.held_out is not None:
+            found[P_train] = found[P]
+            found[P] = len(experiment.held_out.kernel)
         if not isinstance(network.init_variance, list):
             found[theories.sigma] = float(np.sqrt(network.init_variance))
     elif spec.data is not None:
@@ -132,10 +142,27 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
 
 
 def arrays_of(experiment: Experiment) -> dict[str, Array]:
-    """The arrays that stand in the theory: ``K_x`` (P, P) and ``y`` (P,) or (P, C) of fixed samples."""
+    """The arrays that stand in the theory: ``K_x`` (P, P) and ``y`` (P,) or (P, C) of fixed samples.
+
+    With P* test points, these come last: ``K_x`` is (P + P*, P + P*), targets that are not known are zero,
+    and ``rho`` is how much each counts in the loss, one for training samples and zero for test points.
+
+    >>> from numerics.experiment import Experiment
+    >>> network = {"network": {"depth": 2}}
+    >>> e = Experiment.from_dict(network, inputs=[[1.0]], targets=[3.0], test_inputs=[[2.0]])
+    >>> for name, array in arrays_of(e).items(): print(name, array.tolist())
+    K_x [[1.0, 2.0], [2.0, 4.0]]
+    y [3.0, 0.0]
+    rho [1.0, 0.0]
+    """
     if experiment.spec.kind != "fixed":
         return {}
-    return {"K_x": experiment.kernel, "y": experiment.targets}
+    y, held = experiment.targets, experiment.held_out
+    if held is None:
+        return {"K_x": experiment.kernel, "y": y}
+    unseen = np.zeros((len(held), *y.shape[1:])) if held.targets is None else held.targets
+    weight = np.concatenate([np.ones(len(y)), np.zeros(len(held))])
+    return {"K_x": held.kernel, "y": np.concatenate([y, unseen]), SAMPLE_WEIGHT: weight}
 
 
 def spectrum_of(experiment: Experiment, *, every: bool = False) -> Spectrum | None:

@@ -48,7 +48,11 @@ VARIABLES: Mapping[str, Variable] = {
         ("time",),
         "training loss: mean over samples of Delta(t)^2, summed over outputs (of a fresh batch, online)",
     ),
-    "test_loss": Variable(("time",), "test loss: <v(t)^2> + noise^2"),
+    "test_loss": Variable(
+        ("time",),
+        "test loss: of random data <v(t)^2> + noise^2; else mean over test points of (y - f)^2, summed over "
+        "outputs",
+    ),
     **{
         f"test_loss_{name}": Variable(("time",), f"part of the test loss that comes from {words}")
         for name, words in (
@@ -60,6 +64,12 @@ VARIABLES: Mapping[str, Variable] = {
     },
     "error": Variable(
         ("time", "sample"), "error Delta_mu(t) = y_mu - f_mu(t)", ("time", "sample", "channel")
+    ),
+    "test_f": Variable(
+        ("time", "test_sample"), "prediction f(t) on test points", ("time", "test_sample", "channel")
+    ),
+    "test_error": Variable(
+        ("time", "test_sample"), "error y - f(t) on test points", ("time", "test_sample", "channel")
     ),
     "Phi": Variable(
         ("layer", "time", "time_", "sample", "sample_"), "feature kernel Phi^l_{mu alpha}(t,s); H^l if linear"
@@ -108,6 +118,17 @@ VARIABLES: Mapping[str, Variable] = {
 }
 
 
+def dimensions(name: str, count: int, nonlinear: bool = False) -> tuple[str, ...]:
+    """The dimensions of a variable that has so many of them; those of one output if no other number fits.
+
+    Raises KeyError for an unknown name.
+
+    >>> dimensions("error", 2), dimensions("error_stderr", 3)
+    (('time', 'sample'), ('time', 'sample', 'channel'))
+    """
+    return VARIABLES[name.removesuffix(STDERR)].of(count, nonlinear)
+
+
 def dataset(
     values: Mapping[str, ArrayLike],
     *,
@@ -136,7 +157,7 @@ def dataset(
     for name, value in values.items():
         variable = VARIABLES[name.removesuffix(STDERR)]
         array = np.asarray(value)
-        dims = lead + variable.of(array.ndim - len(lead), nonlinear)
+        dims = lead + dimensions(name, array.ndim - len(lead), nonlinear)
         if array.ndim != len(dims):
             raise ValueError(f"{name} has shape {array.shape}, but its dimensions are {dims}")
         long_name = variable.long_name
@@ -151,6 +172,7 @@ def dataset(
         "layer": np.arange(1, sizes.get("layer", 0) + 1),
         "sample": np.arange(sizes.get("sample", 0)),
         "sample_": np.arange(sizes.get("sample_", 0)),
+        "test_sample": np.arange(sizes.get("test_sample", 0)),
         "channel": np.arange(sizes.get("channel", 0)),
         "channel_": np.arange(sizes.get("channel_", 0)),
     }

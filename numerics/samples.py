@@ -19,12 +19,14 @@ Array = NDArray[np.float64]
 class Samples:
     """P samples: `kernel` K^x = x.x/D of shape (P, P), `targets`, and `inputs` (P, D) if they are known.
 
-    `targets` has shape (P,), or (P, C) for C > 1 outputs.  All arrays are read-only.
+    `targets` has shape (P,), or (P, C) for C > 1 outputs.  All arrays are read-only.  `rounding` is the
+    relative rounding of the entries of a kernel that was given.
     """
 
     kernel: Array
     targets: Array
     inputs: Array | None = None
+    rounding: float = 0.0
 
 
 def read_samples(data: Data, folder: Path, outputs: int = 1) -> Samples:
@@ -66,15 +68,10 @@ def make_samples(
            [0. , 0.5]])
     """
     names = names or {}
-    y = _numbers("data.targets", names.get("targets"), targets)
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim not in (1, 2) or y.size == 0:
-        raise SpecError("data.targets", names.get("targets"), f"has shape {y.shape}", _shape("P", outputs))
-    _check_columns(y, outputs, names.get("targets"))
+    y = as_targets("data.targets", names.get("targets"), targets, outputs)
     x = None
     if inputs is not None:
-        x = _numbers("data.inputs", names.get("inputs"), inputs)
+        x = as_numbers("data.inputs", names.get("inputs"), inputs)
         k = _kernel_of_inputs(x, names.get("inputs"))
     else:
         assert kernel is not None
@@ -83,7 +80,23 @@ def make_samples(
         source = "data.inputs" if x is not None else "data.kernel"
         problem = f"is for {len(y)} samples, but {source} has {len(k)} samples"
         raise SpecError("data.targets", names.get("targets"), problem, _shape(len(k), outputs))
-    return Samples(kernel=_frozen(k), targets=_frozen(y), inputs=None if x is None else _frozen(x))
+    return Samples(
+        kernel=frozen(k),
+        targets=frozen(y),
+        inputs=None if x is None else frozen(x),
+        rounding=0.0 if kernel is None else precision_of(np.asarray(kernel)),
+    )
+
+
+def as_targets(key: str, name: str | None, array: NDArray[Any], outputs: int, count: str = "P") -> Array:
+    """Targets of so many outputs, one dimension of one output; raises SpecError."""
+    y = as_numbers(key, name, array)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim not in (1, 2) or y.size == 0:
+        raise SpecError(key, name, f"has shape {y.shape}", _shape(count, outputs))
+    _check_columns(y, outputs, name, key)
+    return y
 
 
 def check_outputs(samples: Samples, outputs: int) -> None:
@@ -94,11 +107,11 @@ def check_outputs(samples: Samples, outputs: int) -> None:
     _check_columns(samples.targets, outputs, None)
 
 
-def _check_columns(y: Array, outputs: int, name: str | None) -> None:
+def _check_columns(y: Array, outputs: int, name: str | None, key: str = "data.targets") -> None:
     columns = y.shape[1] if y.ndim == 2 else 1
     if columns != outputs:
         problem = f"has shape {y.shape}, but network.outputs = {outputs}"
-        raise SpecError("data.targets", name, problem, _shape(len(y), outputs))
+        raise SpecError(key, name, problem, _shape(len(y), outputs))
 
 
 def _shape(count: int | str, outputs: int) -> str:
@@ -119,7 +132,7 @@ def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
     return array
 
 
-def _numbers(key: str, name: str | None, array: NDArray[Any]) -> Array:
+def as_numbers(key: str, name: str | None, array: NDArray[Any]) -> Array:
     """A float64 copy; refuses what is not real or not finite, with the place of the first bad entry."""
     array = np.asarray(array)
     if array.dtype.kind not in "iuf":
@@ -144,30 +157,43 @@ def _kernel_of_inputs(x: Array, name: str | None) -> Array:
 
 
 def _checked_kernel(kernel: NDArray[Any], name: str | None) -> Array:
-    k = _numbers("data.kernel", name, kernel)
+    k = as_numbers("data.kernel", name, kernel)
     if k.ndim != 2 or k.shape[0] != k.shape[1] or k.size == 0:
         raise SpecError("data.kernel", name, f"has shape {k.shape}", "shape (P, P)")
-    # rounding of the precision the file was written in, never finer than that of the eigenvalues below
-    eps = float(np.finfo(kernel.dtype).eps) if kernel.dtype.kind == "f" else 0.0
-    eps = max(eps, float(np.finfo(np.float64).eps))
+    return psd_kernel("data.kernel", name, k, precision_of(kernel))
+
+
+def precision_of(array: NDArray[Any]) -> float:
+    """The relative rounding of the numbers that a file was written in."""
+    return float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 0.0
+
+
+def psd_kernel(key: str, name: str | None, k: Array, precision: float, makes: str = "") -> Array:
+    """The symmetric part of ``k``; raises SpecError if it is not symmetric positive semidefinite.
+
+    Entries are rounded by ``precision``; ``makes`` begins what a refusal says: "makes a kernel that ".
+    """
+    eps = max(precision, float(np.finfo(np.float64).eps))  # never finer than that of the eigenvalues below
     scale = float(np.abs(k).max())
     asymmetry = float(np.abs(k - k.T).max())
     if asymmetry > eps * len(k) * scale:
         row, column = (int(i) for i in np.unravel_index(np.abs(k - k.T).argmax(), k.shape))
-        problem = f"is not symmetric: its entries at ({row}, {column}) and back differ by {asymmetry:.6g}"
-        raise SpecError("data.kernel", name, problem, "a symmetric matrix")
+        entries = f"its entries at ({row}, {column}) and back differ by {asymmetry:.6g}"
+        problem = f"{makes}is not symmetric: {entries}"
+        raise SpecError(key, name, problem, "a symmetric matrix")
     k = (k + k.T) / 2
     eigenvalues = np.linalg.eigvalsh(k)
     tolerance = eps * len(k) * max(float(eigenvalues[-1]), 0.0)
     if eigenvalues[0] < -tolerance:
         problem = (
-            f"is not positive semidefinite: its most negative eigenvalue is {eigenvalues[0]:.6g} "
+            f"{makes}is not positive semidefinite: its most negative eigenvalue is {eigenvalues[0]:.6g} "
             f"(rounding would excuse {-tolerance:.2g})"
         )
-        raise SpecError("data.kernel", name, problem, "a positive semidefinite matrix")
+        raise SpecError(key, name, problem, "a positive semidefinite matrix")
     return k
 
 
-def _frozen(array: Array) -> Array:
+def frozen(array: Array) -> Array:
+    """The array, read-only."""
     array.setflags(write=False)
     return array

@@ -1,8 +1,8 @@
 """What the numeric commands compute so far.  `dmft derive` serves every experiment file; these do not yet.
 
-Simulating serves every network, solving and verifying every linear one.  What else the commands do is there
-for plain networks: linear, fixed data, one output, no biases, no branch, unit variance, equal widths, neither
-decay, momentum, temperature nor centring.
+Solving serves every linear network, simulating and verifying every network.  What else the commands do is
+there for plain networks: linear, fixed data, one output, no biases, no branch, unit variance, equal widths,
+neither decay, momentum, temperature nor centring, and no test points.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from numerics.toml import value_to_toml
 
 PLAIN: dict[str, tuple[object, ...]] = {
     "data.kind": ("fixed",),
+    "data.test_inputs": (None,),
+    "data.test_kernel": (None,),
     "network.bias": (False,),
     "network.outputs": (1,),
     "network.branch": (None,),
@@ -41,7 +43,7 @@ FIRST_STEP: dict[str, tuple[object, ...]] = {
 """The values of which the first step has a closed form."""
 
 NONLINEAR = ("dmft simulate", "dmft verify")
-"""The commands that serve every activation."""
+"""The commands that take any activation; others serve linear networks."""
 
 SERVED: dict[str, dict[str, tuple[object, ...]]] = {
     "dmft limits early-time": FIRST_STEP,
@@ -68,8 +70,7 @@ def require_served(experiment: Experiment, command: str) -> None:
     Traceback (most recent call last):
     numerics.errors.SpecError: network.bias = true: is not served by `dmft expand` yet (accepted: false; ...)
     """
-    nonlinear = command in NONLINEAR
-    for key, value, accepted in _unserved(experiment.spec, SERVED.get(command, PLAIN), nonlinear):
+    for key, value, accepted in _unserved(experiment.spec, SERVED.get(command, PLAIN), command):
         raise SpecError(
             key, value, f"is not served by `{command}` yet", f"{accepted}; `dmft derive` derives it as it is"
         )
@@ -110,15 +111,20 @@ def is_plain(spec: Spec) -> bool:
     return next(_unserved(spec, PLAIN), None) is None
 
 
+def is_plain_network(spec: Spec) -> bool:
+    """Is it one, whether or not there are test points?"""
+    return all(key.startswith("data.test_") for key, *_ in _unserved(spec, PLAIN))
+
+
 def _unserved(
-    spec: Spec, served: dict[str, tuple[object, ...]], nonlinear: bool = False
+    spec: Spec, served: dict[str, tuple[object, ...]], command: str = ""
 ) -> Iterator[tuple[str, object, str]]:
     """Key, value and what would do, of everything that is not served."""
     for key, values in served.items():
         value = _value(spec, key)
         if value not in values:
             yield key, value, " or ".join(_words(x) for x in values if x is not None or len(values) == 1)
-    if not nonlinear and not is_linear(spec.network.activation):
+    if command not in NONLINEAR and not is_linear(spec.network.activation):
         yield "network.activation", spec.network.activation, '"linear"'
 
 
@@ -126,6 +132,8 @@ def _value(spec: Spec, path: str) -> object:
     section, _, key = path.partition(".")
     if path == "data.kind":
         return spec.kind
+    if section == "data" and spec.data is None:
+        return None
     return getattr(getattr(spec, section), key)
 
 

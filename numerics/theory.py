@@ -153,6 +153,7 @@ def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
         branch=None if network.branch is None else beta,
         relative_widths=None if network.relative_widths is None else "a",
         init_variance="sigma" if isinstance(variance, list) else None if variance == 1 else sigma**2,
+        sample_weights=spec.asks_elsewhere,
         **_numbers(spec),
     )
 
@@ -222,11 +223,14 @@ def _numbers(spec: Spec) -> _Rule:
 
 
 @lru_cache(maxsize=64)
-def solvable(depth: int, rule: str, loss: str, projected: bool = True) -> Theory:
+def solvable(
+    depth: int, rule: str, loss: str, projected: bool = True, sample_weights: bool = False
+) -> Theory:
     """The theory that the march runs: discrete time (the flow as a multistep integrator sees it), integer
     depth.
     """
-    theory = mean_field(mlp(L, "linear", "multistep" if rule == "flow" else rule, loss))
+    integrated = "multistep" if rule == "flow" else rule
+    theory = mean_field(mlp(L, "linear", integrated, loss, sample_weights=sample_weights))
     return (error_projected(theory) if projected else theory).at_depth(depth)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sympy import Dummy, Expr, Matrix, Min, Piecewise, S, exp, integrate, powsimp, simplify, summation
+from sympy import Dummy, Expr, Matrix, Min, Piecewise, S, exp, eye, integrate, powsimp, simplify, summation
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,21 @@ class LinearSystem:
         kept = _neat(spread[0, 0])
         fed = _neat((spread * self.b)[0, 0])
         return kept.subs(x, time), fed.subs(x, time - past)
+
+    def rest(self, discrete: bool) -> Expr | None:
+        """What the same update, made at every time, makes of the weight in the end; None where it grows on.
+
+        The fixed point of the system, which the start is forgotten at if the system is stable.
+
+        >>> from sympy.abc import a, b
+        >>> LinearSystem(1 - a, b).rest(discrete=True)
+        b/a
+        """
+        A, b = Matrix([[self.A]]) if not isinstance(self.A, Matrix) else self.A, Matrix([self.b])
+        moving = (A - eye(A.rows) if discrete else A).applyfunc(simplify)
+        if simplify(moving.det()) == 0:
+            return None
+        return simplify((-moving.inv() * b)[0, 0])
 
     def step_noise(self, time: Expr, past: Expr) -> Expr:
         """``sum_{u < min(t, s)} A^{t-1-u} A^{s-1-u} diffusion``; ``A`` a number."""

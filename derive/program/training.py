@@ -52,10 +52,14 @@ class GradientDescent:
     diffusion: Expr = S.Zero
     discrete: bool = True
 
+    @property
+    def system(self) -> LinearSystem:
+        """The recursion."""
+        return LinearSystem(1 - sympify(self.decay), sympify(self.rate), sympify(self.diffusion))
+
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """What the recursion makes of W(0) and of one update."""
-        system = LinearSystem(1 - sympify(self.decay), sympify(self.rate), sympify(self.diffusion))
-        return system.steps(time, past)
+        return self.system.steps(time, past)
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """The noise of all steps before both times."""
@@ -78,10 +82,14 @@ class GradientFlow:
     diffusion: Expr = S.Zero
     discrete: bool = False
 
+    @property
+    def system(self) -> LinearSystem:
+        """The differential equation."""
+        return LinearSystem(-sympify(self.decay), sympify(self.rate), sympify(self.diffusion))
+
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """What the differential equation makes of W(0) and of one update."""
-        system = LinearSystem(-sympify(self.decay), sympify(self.rate), sympify(self.diffusion))
-        return system.flow(time, past)
+        return self.system.flow(time, past)
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """The noise of all moments before both times."""
@@ -103,11 +111,15 @@ class Momentum:
     decay: Expr = S.Zero
     discrete: bool = True
 
+    @property
+    def system(self) -> LinearSystem:
+        """The two recursions, of the weight and of its velocity."""
+        rate, m, decay = map(sympify, (self.rate, self.momentum, self.decay))
+        return LinearSystem(Matrix([[1 - decay, rate * m], [S.Zero, m]]), Matrix([rate, S.One]))
+
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """What the two recursions make of W(0) and of one update."""
-        rate, m, decay = map(sympify, (self.rate, self.momentum, self.decay))
-        system = LinearSystem(Matrix([[1 - decay, rate * m], [S.Zero, m]]), Matrix([rate, S.One]))
-        return system.steps(time, past)
+        return self.system.steps(time, past)
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """There is none."""
@@ -127,11 +139,15 @@ class MomentumFlow:
     rate: Expr = S.One
     discrete: bool = False
 
+    @property
+    def system(self) -> LinearSystem:
+        """The two differential equations, of the weight and of its velocity."""
+        m = sympify(self.momentum)
+        return LinearSystem(Matrix([[S.Zero, S.One], [S.Zero, -1 / m]]), Matrix([S.Zero, self.rate / m]))
+
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """What the two differential equations make of W(0) and of one update."""
-        m = sympify(self.momentum)
-        system = LinearSystem(Matrix([[S.Zero, S.One], [S.Zero, -1 / m]]), Matrix([S.Zero, self.rate / m]))
-        return system.flow(time, past)
+        return self.system.flow(time, past)
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """There is none."""
@@ -176,6 +192,20 @@ def entry_covariance(rule: TrainingRule, time: Expr, past: Expr) -> Expr:
     1
     """
     return rule.memory(time, past)[0] * rule.memory(past, time)[0] + rule.noise(time, past)
+
+
+def held_at_rest(rule: TrainingRule) -> Expr | None:
+    """The number of its own updates that a weight holds once neither moves: ``W = number * U``.
+
+    None for a rule that forgets nothing, whose weights rest only where updates vanish, and for one that is
+    no recursion (:class:`Multistep`).
+
+    >>> lam = Symbol("lam")
+    >>> held_at_rest(GradientDescent(Symbol("eta"), decay=Symbol("eta") * lam)), held_at_rest(GradientFlow())
+    (1/lam, None)
+    """
+    system = getattr(rule, "system", None)
+    return None if system is None else system.rest(rule.discrete)
 
 
 def accumulate(

@@ -25,9 +25,10 @@ from numerics.activation import is_linear, slope_jumps
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of
+from numerics.predictions import OUTPUT, mean_square, split
 from numerics.results import VARIABLES, dataset
 from numerics.simulate.ensemble import entropy_of
-from numerics.simulate.programs import Measured, Networks, simulate_program
+from numerics.simulate.programs import Measured, Trainer, simulate_program
 from numerics.simulate.programs.measure import Axis, Moments
 from numerics.simulate.tangent import TangentKernel
 from numerics.theory import Variant, program_of
@@ -117,7 +118,7 @@ def simulate_steps(
         first = partial(simulate_program, program, seeds=1, seed=streams[0], **setup)
         setup["dt"], error = settled(first, experiment.times, tolerance, noisy, kinked)
     tangent = TangentKernel.of(experiment) if kernels == "full" else None
-    networks = Networks.of(program, **setup)
+    networks = Trainer.of(program, **setup)
     for done, stream in enumerate(streams, 1):
         run = networks.train(np.random.SeedSequence(stream).spawn(1)[0])
         for name, value in _of_one_network(experiment, run, networks.axes, tangent):
@@ -215,17 +216,18 @@ def _of_one_network(
     for name in ("C_v", "C_h0"):
         if modes and name in found:
             found[name] = modes * found[name]  # sums over modes, of which programs take the mean
+    if tangent is not None:
+        found["tangent_kernel"] = tangent(found["Phi"], found["G"])
+    if experiment.held_out is not None:
+        found = split(experiment, {k: x for k, x in found.items() if k in VARIABLES or k == OUTPUT})
     yield from ((name, value) for name, value in found.items() if name in VARIABLES)
     if "Phi" in found:
         yield "Phi_trace", np.einsum("ltsmm->lts", found["Phi"])
     if not is_linear(experiment.network.activation) and "G" in found:
         own = "ltsmm->lts" if experiment.network.outputs == 1 else "ltsmcmc->lts"
         yield "G_trace", np.einsum(own, found["G"])
-    if tangent is not None:
-        yield "tangent_kernel", tangent(found["Phi"], found["G"])
     if "error" in found:
-        squares = found["error"] ** 2
-        yield "train_loss", squares.reshape(*squares.shape[:2], -1).sum(2).mean(1)
+        yield "train_loss", mean_square(found["error"])
         return
     data = experiment.spec.data
     noise = 0.0 if data is None or data.noise is None else data.noise

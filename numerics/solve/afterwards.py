@@ -29,13 +29,18 @@ class Afterwards:
     """Reads a finished march at the nodes ``at``.
 
     Blocks have their rows at output times and their columns at all nodes: shape (len(at) n_i, T n_j),
-    time-major.
+    time-major.  Traces run over the first ``count`` samples, or over all of them.
     """
 
     def __init__(
-        self, result: March, data: dict[str, Array], constants: dict[Symbol, float], at: NDArray[np.intp]
+        self,
+        result: March,
+        data: dict[str, Array],
+        constants: dict[Symbol, float],
+        at: NDArray[np.intp],
+        count: int | None = None,
     ) -> None:
-        self.result, self.data, self.constants, self.at = result, data, constants, at
+        self.result, self.data, self.constants, self.at, self.count = result, data, constants, at, count
         self.plan, self.T = result.plan, result.steps
         everywhere = len(at) == self.T
         self.pick = slice(None) if everywhere else at  # a slice copies nothing
@@ -56,12 +61,16 @@ class Afterwards:
     def trace(self, i: Node) -> Array:
         """``sum_mu <x_i,mu(t) x_i,mu(s)>`` at output times: shape (out, out)."""
         if i not in self.traces:
-            out = len(self.at)
             value = self.start_trace(i)
             for left, right in self.parts(i, i):
-                value = value + left.reshape(out, -1) @ right.reshape(out, -1).T
+                value = value + self.traced(left, i) @ self.traced(right, i).T
             self.traces[i] = value
         return self.traces[i]
+
+    def traced(self, block: Array, i: Node) -> Array:
+        """The rows of a block whose samples are in the trace, one for each time."""
+        out = len(self.at)
+        return block.reshape(out, self.result.sizes[i], -1)[:, : self.count].reshape(out, -1)
 
     # -- rows at output times --------------------------------------------------------------------------
 
@@ -87,7 +96,8 @@ class Afterwards:
                     total += gain * self.number(m.coefficient) * self.trace(q.first)
                 else:
                     part = self.evaluate(replace(kernel, monomials=(m,)), columns=self.at)
-                    total += gain * np.einsum("tasa->ts", self.full(part, kernel, len(self.at)))
+                    full = self.full(part, kernel, len(self.at))[:, : self.count, :, : self.count]
+                    total += gain * np.einsum("tasa->ts", full)
         return total
 
     def overlaps(self, i: Node, j: Node) -> Iterator[tuple[Node, Node, float]]:

@@ -163,7 +163,7 @@ def _require_limit(experiment: Experiment) -> None:
 @lru_cache(maxsize=32)
 def _table(text: str) -> LayerTable:
     """The equations in layer time of a structure."""
-    experiment = Experiment.from_dict(tomllib.loads(text))
+    experiment = Experiment.without_arrays(tomllib.loads(text))
     theory = mean_field(program_of(experiment))
     if experiment.spec.kind == "isotropic" and experiment.network.width_ratio is None:
         theory = theory_limit(theory, {nu: oo})

@@ -25,6 +25,7 @@ from numerics.compile.lower import lower
 from numerics.compile.table import Node, Request, Table
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, numbers_of, spectrum_of, structure, theory_at_depth
+from numerics.predictions import OUTPUT, mean_square, size_of, split, watched
 from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
 from numerics.solve.memory import memory_tables
@@ -65,18 +66,19 @@ def solve_flow(
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """The contract's variables at the output times, without responses, and what to report of the accuracy.
 
-    Grids are refined until the errors (of random data the equal-time ``C_v``) have settled to
-    ``solver.rtol``.  Raises :class:`~numerics.errors.NotConverged` when that takes too many nodes.
+    Grids are refined until the errors and the predictions on test points (of random data the equal-time
+    ``C_v``) have settled to ``solver.rtol``.  Raises :class:`~numerics.errors.NotConverged` when that takes
+    too many nodes.
     """
 
     def attempt(grid: Grid) -> tuple[Array, March]:
         tables = memory_tables(experiment, grid.nodes, grid.weights)
         run = _run(experiment, variant, kernels, len(grid.nodes), tables, progress)
         if experiment.spec.kind == "fixed":
-            return run.scalars["Delta"][grid.outputs], run
+            return watched(experiment, run.scalars)[grid.outputs], run
         return _equal(_two_times(run, ("C_v", None)))[grid.outputs], run
 
-    grid, run, notes = settle(experiment.times, experiment.solver.rtol, attempt)
+    grid, run, notes = settle(experiment.times, experiment.solver.rtol, attempt, size_of(experiment))
     return _values(experiment, variant, run, kernels, grid), notes
 
 
@@ -120,7 +122,7 @@ def _values(
 @lru_cache(maxsize=64)
 def _lowered(text: str, variant: Variant | None) -> tuple[Theory, Table]:
     """The theory of a structure, and its rows with those of the ends."""
-    experiment = Experiment.from_dict(tomllib.loads(text))
+    experiment = Experiment.without_arrays(tomllib.loads(text))
     theory = theory_at_depth(experiment, variant)
     table = lower(theory)
     fixed = experiment.spec.kind == "fixed"
@@ -224,9 +226,18 @@ def _with_ends(table: Table, depth: int) -> Table:
 def _of_samples(
     experiment: Experiment, variant: Variant | None, result: March, kernels: str, at: Outputs | None
 ) -> dict[str, Array]:
+    values = split(experiment, _of_all_samples(experiment, variant, result, kernels, at))
+    return values | {"train_loss": mean_square(values["error"])}
+
+
+def _of_all_samples(
+    experiment: Experiment, variant: Variant | None, result: March, kernels: str, at: Outputs | None
+) -> dict[str, Array]:
+    """Of training samples and test points; traces are those over training samples."""
     theory, _ = _lowered(structure(experiment).text, variant)
-    error = result.scalars["Delta"] if at is None else result.scalars["Delta"][at]
-    values = {"error": error, "train_loss": (error**2).reshape(len(error), error.shape[1], -1).sum(2).mean(1)}
+    values = {OUTPUT: result.scalars["f"], "error": result.scalars["Delta"]}
+    if at is not None:
+        values = {name: array[at] for name, array in values.items()}
     layers = range(1, experiment.depth + 1)
     many = experiment.network.outputs > 1
     values["G"] = np.stack([_two_times(result, ("G", k), at) for k in layers])
@@ -236,7 +247,8 @@ def _of_samples(
         ("H", k): _picked(result.tensor(("H", k)), at).transpose(1, 3, 0, 2) for k in layers
     }
     if kernels == "trace":
-        values["Phi_trace"] = np.stack([np.einsum("mmts->ts", a) for a in H.values()])
+        seen = len(experiment.targets)
+        values["Phi_trace"] = np.stack([np.einsum("mmts->ts", a[:seen, :seen]) for a in H.values()])
         return values
     values["Phi"] = np.stack([a.transpose(2, 3, 0, 1) for a in H.values()])
     G: dict[Node, Array] = {}

@@ -17,9 +17,10 @@ from numerics.compile.lower import lower
 from numerics.compile.table import Node
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import spectrum_of
+from numerics.numbers import arrays_of, numbers_of, spectrum_of
+from numerics.predictions import OUTPUT, mean_square, size_of, split, watched
 from numerics.results import dataset
-from numerics.served import is_plain, require_served
+from numerics.served import is_plain_network, require_served
 from numerics.solve.afterwards import Afterwards
 from numerics.solve.densities import densities
 from numerics.solve.depth import solve_deep
@@ -29,7 +30,7 @@ from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
 from numerics.solve.observables import evaluate
 from numerics.solve.settle import MAX_NODES, settle
-from numerics.theory import Variant, constants_of, solvable
+from numerics.theory import Variant, solvable
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -82,9 +83,9 @@ def solve(
         _refuse_too_large(experiment, kernels)
     if experiment.spec.kind == "power-law" and experiment.training.rule == "flow":
         values, notes = solve_graded(experiment, progress, variant)
-    elif not (is_plain(experiment.spec) and variant is None) and experiment.training.rule == "flow":
+    elif not (is_plain_network(experiment.spec) and variant is None) and experiment.training.rule == "flow":
         values, notes = solve_flow(experiment, kernels, progress, variant)
-    elif not (is_plain(experiment.spec) and variant is None):
+    elif not (is_plain_network(experiment.spec) and variant is None):
         values = solve_steps(experiment, kernels, progress, variant)
     elif experiment.training.rule == "gd":
         values = _steps(experiment, kernels, progress)
@@ -102,9 +103,15 @@ def solve(
     )
 
 
+def _points(experiment: Experiment) -> int:
+    """Training samples and test points."""
+    held = experiment.held_out
+    return len(experiment.targets) + (0 if held is None else len(held))
+
+
 def _fitting(experiment: Experiment) -> Kernels:
     """How much of the kernels a result keeps when nobody says."""
-    times, samples = len(experiment.times), len(experiment.targets)
+    times, samples = len(experiment.times), _points(experiment)
     if 8.0 * (experiment.depth + 1) * (samples * times) ** 2 <= ROOM:
         return "full"
     return "trace" if 8.0 * experiment.depth * samples * times**2 <= ROOM_TRACE else "none"
@@ -112,7 +119,7 @@ def _fitting(experiment: Experiment) -> Kernels:
 
 def _refuse_too_large(experiment: Experiment, kernels: Kernels) -> None:
     """What no memory holds is refused before anything runs."""
-    times, samples, depth = len(experiment.times), len(experiment.targets), experiment.depth
+    times, samples, depth = len(experiment.times), _points(experiment), experiment.depth
     have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     march_itself = 8 * 2 * depth * samples * times**2  # one response and one correlation of every sample
     if march_itself > have:
@@ -163,8 +170,9 @@ class Run:
 
 
 def _march(experiment: Experiment, steps: int, weights: Array | None, progress: Progress | None) -> Run:
-    theory = solvable(experiment.depth, experiment.training.rule, experiment.training.loss)
-    data = {"K_x": experiment.kernel, "y": experiment.targets}
+    training, weighted = experiment.training, experiment.spec.asks_elsewhere
+    theory = solvable(experiment.depth, training.rule, training.loss, sample_weights=weighted)
+    data = arrays_of(experiment)
     if weights is not None:
         data["w"] = weights
     layers = range(1, experiment.depth + 1)
@@ -172,7 +180,7 @@ def _march(experiment: Experiment, steps: int, weights: Array | None, progress: 
     result = march(
         lower(theory),
         steps=steps,
-        constants=constants_of(experiment),
+        constants=numbers_of(experiment),
         data=data,
         wanted=wanted,
         progress=progress,
@@ -191,9 +199,9 @@ def _flow(
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     def attempt(grid: Grid) -> tuple[Array, Run]:
         run = _march(experiment, len(grid.nodes), grid.weights, progress)
-        return run.result.scalars["Delta"][grid.outputs], run
+        return watched(experiment, run.result.scalars)[grid.outputs], run
 
-    grid, run, notes = settle(experiment.times, experiment.solver.rtol, attempt)
+    grid, run, notes = settle(experiment.times, experiment.solver.rtol, attempt, size_of(experiment))
     return _values(run, kernels, grid.outputs, grid), notes
 
 
@@ -202,21 +210,27 @@ def _flow(
 
 def _values(run: Run, kernels: Kernels, at: NDArray[np.intp], grid: Grid | None) -> dict[str, Array]:
     """The contract's variables at the nodes ``at``."""
-    error = run.result.scalars["Delta"][at]
-    values: dict[str, Array] = {"error": error, "train_loss": np.mean(error**2, axis=1)}
+    values = split(run.experiment, _of_all_samples(run, kernels, at, grid))
+    return values | {"train_loss": mean_square(values["error"])}
+
+
+def _of_all_samples(run: Run, kernels: Kernels, at: NDArray[np.intp], grid: Grid | None) -> dict[str, Array]:
+    """Of training samples and test points; traces are those over training samples."""
+    values = {"error": run.result.scalars["Delta"][at], OUTPUT: run.result.scalars["f"][at]}
     layers = range(1, run.depth + 1)
     pick = np.ix_(at, at)
     G = {k: run.result.correlation(("g", k), ("g", k))[:, 0, :, 0][pick] for k in layers}
     values["G"] = np.stack([G[k] for k in layers])
     if kernels == "none":
         return values
-    after = Afterwards(run.result, run.data, constants_of(run.experiment), at)
+    trained = len(run.experiment.targets)
+    after = Afterwards(run.result, run.data, numbers_of(run.experiment), at, trained)
     nodes = [("h", k) for k in layers]
     if kernels == "trace":
         # every term of the tangent kernel has one sample-indexed factor, so the trace goes through to it
         traces = [after.trace(x) for x in nodes]
         values["Phi_trace"] = np.stack(traces)
-        single = {"K_x": np.trace(run.data["K_x"]).reshape(1, 1)}
+        single = {"K_x": np.trace(run.experiment.kernel).reshape(1, 1)}
         H: dict[Node, Array] = {("H", k): traces[k - 1][None, None] for k in layers}
         values["tangent_kernel_trace"] = _tangent(run, H, G, single)[:, :, 0, 0]
         return values
@@ -231,7 +245,7 @@ def _values(run: Run, kernels: Kernels, at: NDArray[np.intp], grid: Grid | None)
 
 def _tangent(run: Run, H: dict[Node, Array], G: dict[int, Array], data: dict[str, Array]) -> Array:
     tensors: dict[Node, Array] = H | {("G", k): x for k, x in G.items()}
-    return evaluate(run.theory.observables[0], tensors, data, constants_of(run.experiment))
+    return evaluate(run.theory.observables[0], tensors, data, numbers_of(run.experiment))
 
 
 def _responses(run: Run, at: NDArray[np.intp], grid: Grid | None) -> dict[str, Array]:
@@ -240,7 +254,7 @@ def _responses(run: Run, at: NDArray[np.intp], grid: Grid | None) -> dict[str, A
     scale = float(run.experiment.network.gamma0)
     smooth = None
     if grid is not None:
-        smooth = densities(run.result, grid.nodes, run.data, constants_of(run.experiment))
+        smooth = densities(run.result, grid.nodes, run.data, numbers_of(run.experiment))
 
     def read(i: Node, k: Node) -> Array:
         full = (run.result.response(i, k) if smooth is None else smooth[i, k])[..., 0]

@@ -22,14 +22,18 @@ MAX_NODES = 2000
 
 
 def settle(
-    times: Array, rtol: float, attempt: Callable[[Grid], tuple[Array, T]]
+    times: Array,
+    rtol: float,
+    attempt: Callable[[Grid], tuple[Array, T]],
+    size: Callable[[Array], float] = lambda value: float(np.max(np.abs(value))),
 ) -> tuple[Grid, T, dict[str, Any]]:
     """Call ``attempt(grid)`` on ever finer grids until its first result, at the output times, changes within
     ``rtol``.
 
-    The change is relative to the result's largest entry, and turned into an estimate of the error as if the
-    method were of second order only, which is on the safe side.  Returns the last grid, the second result and
-    what to report. Raises :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
+    The change is relative to ``size`` of the result, that of its largest entry, and turned into an estimate
+    of the error as if the method were of second order only, which is on the safe side.  Returns the last
+    grid, the second result and what to report. Raises :class:`~numerics.errors.NotConverged` beyond MAX_NODES
+    nodes.
     """
     order = ORDER if rtol >= 1e-7 else ORDER + 2
     longest = float(np.max(np.diff(times)))
@@ -49,7 +53,7 @@ def settle(
             coarse = None  # an explicit integrator diverges when its step is too long
             continue
         if coarse is not None:
-            estimate = float(np.max(np.abs(value - coarse)) / np.max(np.abs(value))) / (ratio**2 - 1)
+            estimate = float(np.max(np.abs(value - coarse))) / size(value) / (ratio**2 - 1)
             if estimate <= rtol:
                 notes = {
                     "error_estimate": estimate,

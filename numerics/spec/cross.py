@@ -14,7 +14,7 @@ from numerics.spec.sections import Section, Spec
 from numerics.toml import value_to_toml
 
 DATA_KEYS = {
-    "fixed": ("inputs", "kernel", "targets"),
+    "fixed": ("inputs", "kernel", "targets", "test_inputs", "test_kernel", "test_targets"),
     "isotropic": ("sample_ratio", "batch_ratio", "noise"),
     "power-law": ("capacity", "source", "modes", "batch", "noise"),
 }

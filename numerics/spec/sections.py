@@ -70,6 +70,13 @@ class Data(Section):
     inputs: str | None = Field(default=None, description="the name of a .npy file of shape (P, D)")
     kernel: str | None = Field(default=None, description="the name of a .npy file of shape (P, P)")
     targets: str | None = Field(default=None, description="the name of a .npy file of shape (P,) or (P, C)")
+    test_inputs: str | None = Field(default=None, description="the name of a .npy file of shape (P*, D)")
+    test_kernel: str | None = Field(
+        default=None, description="the name of a .npy file of shape (P*, P + P*), training samples first"
+    )
+    test_targets: str | None = Field(
+        default=None, description="the name of a .npy file of shape (P*,) or (P*, C)"
+    )
     sample_ratio: Positive | None = Field(default=None, description="P/D, a positive number")
     batch_ratio: Positive | None = Field(default=None, description="B/D, a positive number")
     noise: NonNegative | None = Field(
@@ -140,6 +147,11 @@ class Spec(Section):
         """Whether the initial function is subtracted; if the file does not say, only for power-law data."""
         center = self.training.center
         return self.kind == "power-law" if center is None else center
+
+    @property
+    def asks_elsewhere(self) -> bool:
+        """Whether there are test points: samples that the network is asked on and not trained on."""
+        return self.data is not None and (self.data.test_inputs, self.data.test_kernel) != (None, None)
 
 
 SECTIONS: dict[str, type[Section]] = {

@@ -39,6 +39,7 @@ from derive.meanfield.reductions.chain import Chain
 from derive.meanfield.reductions.contraction import tidy_sums
 from derive.meanfield.reductions.langevin.output import exponential
 from derive.meanfield.reductions.projection import NotApplicable
+from derive.program.builders.sample_weights import has_sample_weights
 from derive.program.expressions import IndexRange, P, alpha, ell, mu
 from derive.program.program import Program, gaussian, parameter
 
@@ -232,7 +233,8 @@ class Equilibrium:
 def equilibrium(program: Program) -> Equilibrium:
     """The equilibrium of Langevin dynamics on a chain of layers, of symbolic or integer depth.
 
-    Raises :class:`NotApplicable` without noise or without decay, and for networks that are no chain.
+    Raises :class:`NotApplicable` without noise or without decay, for networks that are no chain and for
+    samples with weights.
 
     >>> from derive.program import mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
@@ -252,6 +254,8 @@ def equilibrium(program: Program) -> Equilibrium:
         gaussian(m).variance != 1 for m in program.matrices
     ):
         raise NotApplicable("weights must start with unit variance")
+    if has_sample_weights(program):
+        raise NotApplicable("the loss must count all samples alike: leave sample_weights out")
     chain = Chain(program)
     return Equilibrium(
         depth=program.depth,

@@ -17,31 +17,30 @@ from sympy import (
     Function,
     Identity,
     ImmutableMatrix,
-    KroneckerDelta,
     Matrix,
     MatrixSymbol,
     S,
     Sum,
     Symbol,
-    factor,
     powsimp,
     rsolve,
     simplify,
     solve,
     summation,
 )
-from sympy.core.function import UndefinedFunction
+from sympy.core.function import AppliedUndef
 
 from derive.meanfield.averages import Average
-from derive.meanfield.path_integral.functional import functional_derivative
+from derive.meanfield.conditioning import mean_field
 from derive.meanfield.reductions.chain import Chain
 from derive.meanfield.reductions.drift import single_site
-from derive.meanfield.reductions.homogeneous import neat, network_degree
-from derive.meanfield.reductions.langevin.output import OutputRate, exponential, output_rate
+from derive.meanfield.reductions.homogeneous import neat, network_degree, output
+from derive.meanfield.reductions.langevin.output import exponential, output_rate
 from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.theory import Theory
-from derive.program.expressions import IndexRange, P, alpha, mu, t
-from derive.program.program import Program
+from derive.meanfield.theory import Equation, Theory
+from derive.program.expressions import P, mu, s, t
+from derive.program.program import Definition, Program
+from derive.program.training import TrainingRule, held_at_rest
 
 # -- Euler's identity ----------------------------------------------------------------------------------------
 
@@ -95,13 +94,19 @@ def _geometric(value: Expr, index: Expr, lower: Expr, upper: Expr) -> Expr:
 class Representer:
     """The output at rest of a homogeneous network with weight decay.
 
-    ``rate`` is the equation of the output on the samples; ``trained`` the output there and ``anywhere`` at
-    another input, whose tangent kernel with the samples is the column ``k``, as matrix expressions in the
-    final tangent kernel ``K`` and the targets ``y``; ``ridge`` is what is added to K.
+    ``kappa`` is the degree of the network, and a weight at rest is ``held`` times its own update;
+    ``balance`` is what follows for the outputs on the samples, and ``rate`` (of a flow, else None) how they
+    come there.  ``trained`` is the output on the samples and ``anywhere`` that at another input, whose
+    tangent kernel with the samples is the column ``k``, as matrix expressions in the final tangent kernel
+    ``K`` and the targets ``y``, of which samples and channels number the rows together; ``ridge`` is what is
+    added to K.  Weights of samples are a diagonal matrix.
     """
 
-    rate: Eq
+    kappa: Expr
+    held: Expr
     ridge: Expr
+    balance: Eq
+    rate: Eq | None
     trained: Expr
     anywhere: Expr
 
@@ -115,10 +120,12 @@ class Representer:
 
 
 def _symbols(x: MatrixSymbol) -> Matrix:
-    """Entries by name; the kernel K is symmetric."""
+    """Entries by name; the kernel K is symmetric, weights of samples are diagonal."""
     rows, cols = map(int, x.shape)
 
     def entry(i: int, j: int) -> Expr:
+        if x.name not in "Kky":
+            return Symbol(f"{x.name}{i + 1}", real=True) if i == j else S.Zero
         places = sorted((i, j)) if x.name == "K" else [i]
         return Symbol(x.name + "".join(str(n + 1) for n in places), real=True)
 
@@ -128,8 +135,13 @@ def _symbols(x: MatrixSymbol) -> Matrix:
 def representer(program: Program) -> Representer:
     """Kernel ridge regression as the rest point of the output of a homogeneous network.
 
-    Raises NotHomogeneous for other networks, :class:`NotApplicable` for a rule that is no gradient flow with
-    decay alone, and if Euler's identity and the degree of the network disagree.
+    Weights at rest are ``held`` times their updates, which are errors times gradients of the outputs.  So
+    ``theta . grad f`` is ``held`` times the tangent kernel times the errors; by Euler it is ``kappa f``.
+    This holds for steps and for flows, with momentum, for either loss, any number of outputs and unequal
+    widths.  That the weights do come to rest is not shown here.
+
+    Raises NotHomogeneous for a network that is not homogeneous, :class:`NotApplicable` for a rule without
+    decay or with noise, for updates that are no gradients, and for errors that are not linear in the output.
 
     >>> from sympy import Symbol
     >>> from derive.program import mlp
@@ -139,47 +151,94 @@ def representer(program: Program) -> Representer:
     -lam*(L + 1)*f(mu, t) + Sum(Delta(alpha, t)*K(mu, alpha, t, t), (alpha, 1, P))
     >>> print(found.ridge, "|", found.anywhere)
     lam*(L + 1) | k.T*((lam*(L + 1))*I + K)**(-1)*y
+    >>> print(representer(mlp(2, "relu", "gd", "mean", weight_decay=lam)).ridge)
+    3*P*lam
     """
-    strength, decay, noise = exponential(program.rule)
-    if decay == 0 or noise != 0:
+    kappa, held = network_degree(program).kappa, _held(program)
+    kernel = mean_field(program).observables
+    if not kernel:
+        raise NotApplicable(f"{program.name}: its updates are no gradients of its output")
+    out = output(program)
+    given = _error(program, out)
+    gain = _gain(kernel[0], out.lhs, given.lhs)
+    ridge = simplify(kappa / held)
+    rate = None
+    if not program.rule.discrete and _forgets(program.rule):
+        strength, decay, _ = exponential(program.rule)
+        lost = decay * kappa * out.lhs
+        rate = Eq(Derivative(out.lhs, t), strength * gain - lost, evaluate=False)
+    size: Expr = S.One
+    for r in out.ranges:
+        size *= r.upper - r.lower + 1
+    return Representer(
+        kappa,
+        held,
+        ridge,
+        Eq(ridge * out.lhs, gain, evaluate=False),
+        rate,
+        *_at_rest(given, out.lhs, ridge, size),
+    )
+
+
+def _held(program: Program) -> Expr:
+    """How many of its updates every weight holds at rest."""
+    rules = [w.rule for w in program.trained()]
+    if any(r.noise(t, s) != 0 for r in rules):
         raise NotApplicable("a rest point of the output needs decay, and no noise")
-    kappa = network_degree(program).kappa
-    rate, total = output_rate(program), euler(program).total
-    if simplify(kappa - total) != 0:
-        raise NotApplicable(f"Euler's identity gives {total}, the degree of the network is {kappa}")
-    lost = decay * kappa
-    equation = Eq(Derivative(rate.output, t), rate.gain - lost * rate.output, evaluate=False)
-    ridge = simplify(lost / strength)
-    return Representer(equation, ridge, *_at_rest(rate, ridge, program))
+    held = {held_at_rest(r) for r in rules}
+    if None in held:
+        raise NotApplicable(f"a rest point of the output needs decay, which {rules[0]!r} has not")
+    if len(held) != 1:
+        raise NotApplicable(f"the weights decay differently: at rest they hold {held} of their updates")
+    return held.pop()
 
 
-def _at_rest(rate: OutputRate, ridge: Expr, program: Program) -> tuple[Expr, Expr]:
-    """Solve ``gain = ridge f`` for outputs on the samples, and for errors; elsewhere ridge f = k . error."""
-    f, error = Function("f"), Function("error")
-    given = next(d for d in program.definitions if d.rhs.has(rate.output)).rhs.xreplace({rate.output: f(mu)})
-    if given.diff(f(mu)).has(f):
+def _forgets(rule: TrainingRule) -> bool:
+    try:
+        exponential(rule)
+    except NotApplicable:
+        return False
+    return True
+
+
+def _error(program: Program, out: Definition) -> Definition:
+    """The definition of the error in the output."""
+    found = [d for d in program.definitions if d.name in program.scalars and d.rhs.has(out.lhs)]
+    if len(found) != 1:
+        raise NotApplicable(f"{program.name} has {len(found)} errors in its output")
+    return found[0]
+
+
+def _gain(kernel: Equation, out: AppliedUndef, error: AppliedUndef) -> Expr:
+    """The tangent kernel times the errors, over all samples and channels."""
+    inner = kernel.ranges[len(kernel.ranges) // 2 :]
+    past = dict(zip(out.args[:-1], [r.index for r in inner], strict=True))
+    now = kernel.lhs.func(*[t if x == s else x for x in kernel.lhs.args])
+    return Sum(now * error.xreplace(past), *[r.limits for r in inner])
+
+
+def _at_rest(given: Definition, out: AppliedUndef, ridge: Expr, size: Expr) -> tuple[Expr, Expr]:
+    """Solve ``K error = ridge f`` with ``error = a f + b y``; at another input ``ridge f = k . error``."""
+    y = Function("y")(*out.args[:-1])
+    a, b = (given.rhs.expand().coeff(x) for x in (out, y))
+    if (given.rhs - a * out - b * y).expand() != 0 or a.has(out.func) or b.has(out.func):
         raise NotApplicable("the error is not linear in the output: another loss")
-    back = solve(given - error(mu), f(mu))[0]
-    k = MatrixSymbol("k", P, 1)
-    trained = _linear_solution(given, f(mu), f, ridge)
-    residual = _linear_solution(error(mu), back, error, ridge)
-    return trained, (k.T * residual / ridge).doit()
+    K, k, targets = (MatrixSymbol(n, size, m) for n, m in (("K", size), ("k", S.One), ("y", S.One)))
+    one = ridge * Identity(size)
+    A, B = (_diagonal(x, size) for x in (a, b))
+    trained = (one - K * A).inv() * K * B * targets
+    return trained.doit(), (k.T * (one - A * K).inv() * B * targets).doit()
 
 
-def _linear_solution(error: Expr, value: Expr, unknown: UndefinedFunction, ridge: Expr) -> Expr:
-    """Solve ``sum_alpha K(mu, alpha) error(alpha) = ridge value(mu)`` for ``unknown``, as matrices."""
-    y, kernel = Function("y"), Function("K")
-    nu = Dummy("nu", integer=True, positive=True)
-    rest = Sum(kernel(mu, alpha) * error.xreplace({mu: alpha}), (alpha, 1, P)) - ridge * value
-
-    def matrix(to: UndefinedFunction) -> tuple[Expr, Expr]:
-        slope = functional_derivative(rest, to(nu), (IndexRange(nu, S.One, P),)).expand()
-        return slope.coeff(kernel(mu, nu)), factor(slope.coeff(KroneckerDelta(mu, nu)))
-
-    K, column = MatrixSymbol("K", P, P), MatrixSymbol("y", P, 1)
-    (a, b), (c, d) = matrix(unknown), matrix(y)
-    left, right = K + b / a * Identity(P), c / a * K + d / a * Identity(P)
-    return (-left.inv() * right * column).doit()
+def _diagonal(e: Expr, size: Expr) -> Expr:
+    """A number, or a number for each sample, as a matrix."""
+    functions = e.atoms(AppliedUndef)
+    if not functions:
+        return e * Identity(size)
+    if len(functions) > 1:
+        raise NotApplicable(f"{e} is more than one weight of a sample")
+    weight = functions.pop()
+    return e.coeff(weight) * MatrixSymbol(str(weight.func), size, size)
 
 
 # -- one unit, one sample: does anything survive? ------------------------------------------------------------

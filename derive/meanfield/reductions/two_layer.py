@@ -18,6 +18,7 @@ from derive.meanfield.averages import Average
 from derive.meanfield.reductions.contraction import primed_free, split_sums, tidy_sums
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.meanfield.theory import Equation, OrderParameter, Source, Theory
+from derive.program.builders.sample_weights import has_sample_weights
 from derive.program.expressions import alpha, ell, mu, s, t
 
 
@@ -108,12 +109,16 @@ class _TwoLayer:
         rates = [Eq(Derivative(m.lhs, t), self.average_rate(m.rhs.body)) for m in moments]
         output, error = self.output(), self.error(moments)
         closed = [Eq(e.lhs, self.named(e.rhs, moments, output)) for e in rates]
+        if has_sample_weights(self.theory.program):
+            closed.append(self.output_rate(moments))
         complete = not any(e.has(Average) for e in (*closed, error))
         initial = [Eq(m.lhs.subs(t, 0), self.at_start(m.rhs)) for m in moments]
         outputs = {a: self.at_start(b) for a, b in self.output_definition().items()}
         f = next(iter(outputs))
         delta = next(e for e in self.theory.scalars if e.name != str(f.func))
         begin = Eq(delta.lhs.subs(t, 0), delta.rhs.xreplace(outputs))
+        if has_sample_weights(self.theory.program):
+            initial.append(Eq(f.subs(t, 0), outputs[f]))
         return TwoLayer(
             theory=self.theory,
             fields=fields,
@@ -181,20 +186,33 @@ class _TwoLayer:
         return {e.lhs: e.rhs for e in self.theory.scalars if e.rhs.has(Average)}
 
     def output(self) -> dict[Average, Expr]:
-        """The average that the output is made of, in terms of the error."""
+        """The average that the output is made of: in terms of the error, but where samples have weights, and
+        the error of some of them is zero, in terms of the output.
+        """
         (f, value), *_ = self.output_definition().items()
         average = next(iter(value.atoms(Average)))
+        if has_sample_weights(self.theory.program):
+            return {average: solve(f - value, average)[0]}
         delta = next(e for e in self.theory.scalars if e.name != str(f.func))
         return {average: solve(delta.lhs - delta.rhs.xreplace({f: value}), average)[0]}
 
     def error(self, moments: list[Eq]) -> Eq:
         """``d Delta/dt``, from the output's definition."""
-        (f, value), *_ = self.output_definition().items()
-        average = next(iter(value.atoms(Average)))
-        moved = (value / average) * self.average_rate(average.body)
+        f, moved = self.output_moved()
         delta = next(e for e in self.theory.scalars if e.name != str(f.func))
         rate = tidy_sums((delta.rhs.diff(f) * moved).expand())
         return Eq(Derivative(delta.lhs, t), self.named(rate, moments, self.output()))
+
+    def output_rate(self, moments: list[Eq]) -> Eq:
+        """``d f/dt``."""
+        f, moved = self.output_moved()
+        return Eq(Derivative(f, t), self.named(tidy_sums(moved.expand()), moments, self.output()))
+
+    def output_moved(self) -> tuple[Expr, Expr]:
+        """The output, and its time derivative with averages left in."""
+        (f, value), *_ = self.output_definition().items()
+        average = next(iter(value.atoms(Average)))
+        return f, (value / average) * self.average_rate(average.body)
 
     def named(self, e: Expr, moments: list[Eq], output: dict[Average, Expr]) -> Expr:
         """Call averages by the name of the one-time function that they are."""

@@ -24,7 +24,7 @@ def mlp(
 ) -> Program:
     """A multilayer perceptron with ``depth`` hidden layers, trained on P fixed samples (selfconsistent2023
     eq. 1, 2), with the options of :func:`.network`: outputs, bias, branch, relative_widths, init_variance,
-    weight_decay, momentum, temperature.
+    weight_decay, momentum, temperature, sample_weights.
 
     ``depth`` is an integer or the symbol ``L``.  ``activation`` is a name or a SymPy function.  With
     ``tied=False`` the backward pass uses matrices independent of the forward ones (appendix O).

@@ -16,6 +16,7 @@ from sympy import Expr, Function, Integer, S, Symbol, sqrt, sympify
 from derive.program.builders.activations import Activation, activation_of
 from derive.program.builders.indices import Count, Indices, indices, over, symbols
 from derive.program.builders.rules import Number, rule_of
+from derive.program.builders.sample_weights import SAMPLE_WEIGHT, weight_of_sample
 from derive.program.builders.sizes import PerLayer, per_layer
 from derive.program.expressions import (
     Field,
@@ -25,6 +26,8 @@ from derive.program.expressions import (
     IndexRange,
     L,
     Mean,
+    P,
+    P_train,
     Population,
     alpha,
     ell,
@@ -49,6 +52,7 @@ class Options(TypedDict, total=False):
     weight_decay: Number
     momentum: Number
     temperature: Number
+    sample_weights: bool
 
 
 def network(
@@ -68,6 +72,7 @@ def network(
     weight_decay: Number = 0,
     momentum: Number = 0,
     temperature: Number = 0,
+    sample_weights: bool = False,
 ) -> Program:
     """A network with ``depth`` hidden layers (an integer or the symbol ``L``) on P fixed samples.
 
@@ -90,6 +95,10 @@ def network(
     - ``init_variance``: of the weights ``W^0 ... W^{L-1}, w``: a name for the standard deviation, ``"sigma"``
       for ``sigma(l)^2`` with l = 0..L (D.50), one number, or a list of L + 1.
     - ``positions``, ``receptive``: see :func:`.convolution`.
+    - ``sample_weights``: the loss of sample mu counts ``rho(mu)`` times, a number known beforehand, so that
+      ``Delta(mu, t) = rho(mu) (y(mu) - f(mu, t))``, minus the slope of the loss in its output (eq. 4).  One
+      with ``rho = 0`` is a test point: it has fields, kernels and an output, and moves no weight.  The mean
+      loss then divides by the symbol ``P_train``, the sum of all weights, instead of P.
 
     Raises :class:`ProgramError`, naming the option, for what does not describe a network.
 
@@ -105,7 +114,14 @@ def network(
     return _Network(
         last,
         activation_of(activation),
-        rule_of(rule, loss, weight_decay=weight_decay, momentum=momentum, temperature=temperature),
+        rule_of(
+            rule,
+            loss,
+            P_train if sample_weights else P,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            temperature=temperature,
+        ),
         backward,
         indices(outputs, positions, receptive),
         None if bias is False else S.One if bias is True else sympify(bias),
@@ -113,6 +129,7 @@ def network(
         per_layer("relative_widths", relative_widths, 1, last),
         variance**2 if isinstance(init_variance, str) else variance,
         tuple(n for n in (relative_widths, init_variance) if isinstance(n, str)),
+        sample_weights,
     ).program()
 
 
@@ -130,6 +147,7 @@ class _Network:
     width: Expr
     variance: Expr
     constants: tuple[str, ...]
+    sample_weights: bool
 
     # -- populations, fields, weights at first ---------------------------------------------------------------
 
@@ -223,6 +241,7 @@ class _Network:
         mean = Mean(self.seen_at(self.last) * phi)
         value = sqrt(self.width_at(self.last)) * over(mean, i.positions) / gamma0
         error = y(mu, *i.channel) - f(mu, *i.channel, t)
+        error = weight_of_sample() * error if self.sample_weights else error
         ranges = (*i.samples, *i.channels)
         read = Definition(self.seen_at(self.last), self.top(self.w), (*i.positions, *i.channels))
         return [
@@ -335,7 +354,7 @@ class _Network:
             vectors=self.vectors(),
             given=(self.x,),
             scalars=("f", "Delta"),
-            constants=("y", *self.constants),
+            constants=("y", *((SAMPLE_WEIGHT,) if self.sample_weights else ()), *self.constants),
             notation={
                 phi: "H" if self.activation.linear else "Phi",
                 self.g(ell, *i.at, *i.channel, t): "G",

@@ -29,6 +29,7 @@ def training_rule(
     weight_decay: Number = 0,
     momentum: Number = 0,
     temperature: Number = 0,
+    samples: Expr = P,
 ) -> TrainingRule:
     """The rule named in an experiment file, on the summed loss or on its mean over samples.
 
@@ -52,7 +53,7 @@ def training_rule(
     >>> training_rule("flow", weight_decay=2).memory(t, s)
     (exp(-2*t), exp(2*s - 2*t))
     """
-    share = {"sum": S.One, "mean": 1 / P}.get(loss)
+    share = {"sum": S.One, "mean": 1 / samples}.get(loss)
     if share is None:
         raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")
     decay, kept, heat = (_exact_zero(x) for x in (weight_decay, momentum, temperature))
@@ -81,7 +82,7 @@ def training_rule(
     raise ProgramError(f"rule = {rule!r}: {_why_not(rule)}must be 'gd', 'flow' or 'multistep'")
 
 
-def rule_of(rule: str | TrainingRule, loss: str, **numbers: Number) -> TrainingRule:
+def rule_of(rule: str | TrainingRule, loss: str, samples: Expr = P, **numbers: Number) -> TrainingRule:
     """The rule with this name (see :func:`training_rule`), or the rule itself.
 
     Raises :class:`ProgramError` when a rule that is no name comes with numbers for one.
@@ -90,7 +91,7 @@ def rule_of(rule: str | TrainingRule, loss: str, **numbers: Number) -> TrainingR
     eta
     """
     if isinstance(rule, str):
-        return training_rule(rule, loss, **numbers)
+        return training_rule(rule, loss, samples=samples, **numbers)
     given = [key for key, value in numbers.items() if value != 0]
     if given:
         raise ProgramError(f"{', '.join(given)}: belongs to a rule given by its name, not to {rule!r}")

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 
 from derive.program import Program
 from derive.program.program import gaussian
+from numerics.paths import Block, Paths, gathered
 from numerics.threads import one_thread
 
 from .extents import note_extents
@@ -20,10 +22,22 @@ from .leaves import Key, State
 from .measure import Axis, Measured, Moments, Wanted, read_wanted
 from .network import Network, domains, unroll
 from .sizes import given_sizes, given_vectors
+from .units import Kept, read_kept
 from .values import Tables, Values
 from .weights import Law, Training, chosen, laws, move, refresh, start, trainings
 
 Array = NDArray[np.float64]
+
+
+class Networks(dict[str, Measured]):
+    """What was measured, by name: means over networks with standard errors.
+
+    If asked for, ``each`` holds what each network gave, with the networks along the first axis, and ``paths``
+    the fields of their units, as :mod:`numerics.paths` lays them out.
+    """
+
+    each: Mapping[str, Array] | None = None
+    paths: xr.Dataset | None = None
 
 
 @one_thread
@@ -42,7 +56,9 @@ def simulate_program(
     times: Sequence[float] | None = None,
     kicks: int = 1,
     initial: Mapping[str, Any] | None = None,
-) -> dict[str, Measured]:
+    each: bool = False,
+    paths: Paths | None = None,
+) -> Networks:
     """Train ``seeds`` networks of width N = ``width`` for ``steps`` steps; averages over units, as means over
     networks with standard errors.
 
@@ -58,6 +74,8 @@ def simulate_program(
     noise of ``kicks`` = 2 parts is that which a run of half the dt has.
     ``initial``: weights chosen instead of drawn, as ``{"w": array, "W": {1: array, 2: array}}`` in the units
     in which they are applied (entries of variance ``variance/N``); fresh ones with a leading step axis.
+    ``each``: keep what every network gave; ``paths``: keep fields of its units at chosen steps (at chosen of
+    the ``times``, if these are given).
 
     Conventions: a population has round(ratio N) units.  Matrices to a given population have entries of
     variance ``variance ratio/D``.  A field's index written as a sum (``a + k``) that leaves its range goes
@@ -75,7 +93,7 @@ def simulate_program(
     """
     if seeds < 1:
         raise ValueError(f"seeds = {seeds}: must be at least 1")
-    networks = Networks.of(
+    trainer = Trainer.of(
         program,
         width=width,
         steps=steps,
@@ -87,22 +105,37 @@ def simulate_program(
         times=times,
         kicks=kicks,
         initial=initial,
+        paths=paths,
     )
     moments: dict[str, Moments] = {}
+    every_one: dict[str, list[Array]] = {}
+    walked: list[dict[str, Block]] = []
+    kept = trainer.plan.kept
     for child in np.random.SeedSequence(seed).spawn(seeds):
-        for name, x in networks.train(child).items():
+        for name, x in trainer.train(child).items():
             moments.setdefault(name, Moments()).add(x)
-    return {n: Measured(np.asarray(m.mean), m.stderr(), networks.axes[n]) for n, m in moments.items()}
+            if each:
+                every_one.setdefault(name, []).append(x)
+        if kept is not None:
+            walked.append(kept.taken())
+    axes = trainer.axes
+    found = Networks({n: Measured(np.asarray(m.mean), m.stderr(), axes[n]) for n, m in moments.items()})
+    if each:
+        found.each = {n: np.stack(x) for n, x in every_one.items()}
+    if kept is not None:
+        at = [i if dt is None else i * dt if times is None else trainer.times[i] for i in kept.times]
+        found.paths = gathered(walked, at, kind="networks", width=str(width))
+    return found
 
 
 @dataclass(frozen=True)
-class Networks:
+class Trainer:
     """Networks of one program at one width, prepared once and trained one at a time.
 
     >>> from derive.program import mlp
-    >>> networks = Networks.of(mlp(1), width=20, steps=2, values={"eta": 0.1, "gamma0": 1, "P": 1},
-    ...                        data={"K_x": np.eye(1), "y": np.ones(1)})
-    >>> networks.train(np.random.SeedSequence(0))["f"].shape
+    >>> trainer = Trainer.of(mlp(1), width=20, steps=2, values={"eta": 0.1, "gamma0": 1, "P": 1},
+    ...                      data={"K_x": np.eye(1), "y": np.ones(1)})
+    >>> trainer.train(np.random.SeedSequence(0))["f"].shape
     (3, 1)
     """
 
@@ -129,6 +162,7 @@ class Networks:
         times: Sequence[float] | None = None,
         kicks: int = 1,
         initial: Mapping[str, Any] | None = None,
+        paths: Paths | None = None,
     ) -> Self:
         """Arguments and errors are those of :func:`simulate_program`."""
         _check(program, width, steps, dt, every)
@@ -142,6 +176,7 @@ class Networks:
             trainings(binder, weights),
             chosen(weights, initial or {}, steps),
             read_wanted(binder, wanted),
+            None if paths is None else read_kept(binder, paths, steps),
         )
         recorded = tuple(float(i) if dt is None else i * dt for i in range(0, steps + 1, every))
         if times is not None:
@@ -195,9 +230,15 @@ class _Plan:
         moving: list[Training],
         initial: dict[Key, Array],
         wanted: Wanted,
+        kept: Kept | None,
     ) -> None:
         self.network, self.weights, self.moving = network, weights, moving
-        self.initial, self.wanted = initial, wanted
+        self.initial, self.wanted, self.kept = initial, wanted, kept
+
+    def look(self, state: State) -> None:
+        """Keep what is asked for of the units at this step."""
+        if self.kept is not None:
+            self.kept.look(state)
 
     def train(self, steps: int, dt: float, every: int, rng: np.random.Generator) -> dict[str, Array]:
         """One network's measurements."""
@@ -208,6 +249,7 @@ class _Plan:
                 state.step, state.time = step, step * dt
                 refresh(self.weights, state, rng, self.initial)
                 self.network.compute(state)
+                self.look(state)
                 if step % every == 0:
                     record.append(self.wanted.snapshot(state))
                 if step < steps:
@@ -227,6 +269,7 @@ class _Plan:
                 state.step, state.time = step, time
                 self.network.compute(state)
                 record.append(self.wanted.snapshot(state))
+                self.look(state)
                 if step + 1 == len(times):
                     break
                 state.step = step + 1  # the fields of the start are kept

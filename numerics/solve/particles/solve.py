@@ -8,16 +8,19 @@ from math import prod
 from typing import Any, Literal
 
 import numpy as np
+import xarray as xr
 from numpy.typing import NDArray
 from sympy import Symbol
 
 from derive.meanfield.theory import Theory
 from derive.program.expressions import s, t
+from numerics.paths import Block, Paths, gathered
 from numerics.solve.direct.evaluate import Evaluated, Place
 from numerics.solve.direct.layout import Layout, Number
 from numerics.solve.particles.formulas import Known, Node
 from numerics.solve.particles.march import March
 from numerics.solve.particles.order import order_of
+from numerics.solve.particles.paths import kept
 from numerics.solve.particles.reading import Model, Responding
 from numerics.solve.particles.tangents import group_of, kind_of
 from numerics.threads import one_thread
@@ -34,7 +37,8 @@ class Solved(Evaluated):
     """What :func:`solve_particles` found, with standard errors over the replicas.
 
     ``responses`` says for each response how it was computed; ``ranks`` for each source how many normal
-    numbers its path is made of at the last step, of how many entries; ``runs`` holds each replica.
+    numbers its path is made of at the last step, of how many entries; ``runs`` holds each replica; ``paths``
+    the sampled paths that were asked for, as :mod:`numerics.paths` lays them out.
     """
 
     samples: int
@@ -42,6 +46,7 @@ class Solved(Evaluated):
     responses: Mapping[str, str]
     ranks: Mapping[str, tuple[int, int]]
     runs: Mapping[Place, Array]
+    paths: xr.Dataset | None = None
 
 
 @one_thread
@@ -58,6 +63,7 @@ def solve_particles(
     matched: bool = True,
     ridge: float | None = None,
     carriers: int | None = None,
+    paths: Paths | None = None,
 ) -> Solved:
     """Order parameters and scalars of ``theory`` at times ``0..steps-1``, from sampled paths.
 
@@ -75,7 +81,8 @@ def solve_particles(
     responses are then smoothed, and what they do to the fields changes by less than the noise; ``ridge=0``
     divides in the numerical range of the covariance.  ``auto`` takes derivatives where no function on the way
     jumps and where the way is linear or the source has no more than 24 entries; there the error for the same
-    cost is no larger than Stein's.  ``matched`` makes second moments of the sources exact.
+    cost is no larger than Stein's.  ``matched`` makes second moments of the sources exact.  ``paths`` are
+    kept of every replica.
 
     The axes of the result are those of :class:`~numerics.solve.direct.evaluate.Evaluated`.
 
@@ -101,7 +108,9 @@ def solve_particles(
     carriers = min(samples, carriers or samples)
     chosen = _responses(model, responses, steps)
     known = Known(layout.values, data or {})
+    times = [] if paths is None else paths.steps(theory.program, steps - 1)
     runs: list[dict[Node, Array]] = []
+    walked: list[dict[str, Block]] = []
     for spawned in np.random.SeedSequence(seed).spawn(replicas):
         known.found = {}
         march = March(
@@ -119,16 +128,18 @@ def solve_particles(
         with np.errstate(over="ignore", invalid="ignore"):
             march.run()
         runs.append(known.found | _observables(model, known, steps))
+        if paths is not None:
+            walked.append(kept(march, paths, times))
     found: dict[Place, Array] = {}
     axes: dict[Place, tuple[tuple[int, ...], ...]] = {}
     for node in runs[0]:
         stacked = np.stack([r[node] for r in runs])
         if node in model.scalars:
             stacked = np.moveaxis(stacked, -1, 1)
-        times = _time_axes(model, node)
+        timed = _time_axes(model, node)
         found[node] = stacked
         axes[node] = tuple(
-            tuple(range(n)) if k in times else tuple(range(1, n + 1)) for k, n in enumerate(stacked.shape[1:])
+            tuple(range(n)) if k in timed else tuple(range(1, n + 1)) for k, n in enumerate(stacked.shape[1:])
         )
     return Solved(
         "particles",
@@ -144,6 +155,7 @@ def solve_particles(
             for n in g
         },
         found,
+        gathered(walked, times, kind="theory") if walked else None,
     )
 
 

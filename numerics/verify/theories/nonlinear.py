@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from derive.meanfield import Theory, mean_field
 from derive.program import mlp
-from numerics.simulate.programs import Networks
+from numerics.simulate.programs import Trainer
 from numerics.solve.particles import solve_particles
 from numerics.verify.theories import distributions
 from numerics.verify.theories.judged import Place, Verdict, judged
@@ -115,7 +115,7 @@ class Nonlinear:
         """What networks of a width give."""
         program = probed(theory.program, theory)
         own = {name: vector for vector, name in theory.program.notation.items()}
-        networks = Networks.of(
+        networks = Trainer.of(
             program.program,
             width=width,
             steps=steps,

@@ -21,7 +21,7 @@ from derive.meanfield.averages import Average, Response
 from derive.meanfield.theory import Theory
 from derive.program import Definition, Field, GaussianVector, Product, Program, t
 from derive.program.program import gaussian
-from numerics.simulate.programs import Networks
+from numerics.simulate.programs import Trainer
 
 Array = NDArray[np.float64]
 
@@ -52,7 +52,7 @@ class Probed:
 
     def measured(
         self,
-        networks: Networks,
+        networks: Trainer,
         seed: np.random.SeedSequence,
         size: float,
         numbers: Mapping[str, float],

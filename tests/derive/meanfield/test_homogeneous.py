@@ -9,9 +9,10 @@ from sympy import Expr, Function, Lambda, Matrix, Max, Rational, Symbol, eye, si
 
 from derive.meanfield import mean_field
 from derive.meanfield.reductions.homogeneous import NotHomogeneous, degree, exponent, network_degree
+from derive.meanfield.reductions.langevin import output_rate
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.meanfield.reductions.ridge import euler, representer, rest_points
-from derive.program import L, gamma0, mlp
+from derive.program import L, P, Program, gamma0, mlp, mu, t
 from derive.program.builders import convolution, feedback_alignment, perceptron, recurrent
 
 lam, q = symbols("lam q", positive=True)
@@ -167,15 +168,65 @@ def test_output_at_rest_solves_the_rate() -> None:
     [
         (lambda: mlp(2, "relu", "flow"), "needs decay"),
         (lambda: mlp(2, "relu", "flow", weight_decay=lam, temperature=1), "no noise"),
-        (lambda: mlp(2, "relu", "gd", weight_decay=lam), "counts steps"),
-        (lambda: mlp(2, "relu", "flow", momentum=lam), "does not forget"),
+        (lambda: mlp(2, "relu", momentum=lam), "needs decay"),
+        (lambda: mlp(2, "relu", "flow", momentum=lam), "needs decay"),
         (lambda: mlp(2, "tanh", "flow", weight_decay=lam), "not homogeneous"),
+        (lambda: mlp(2, "relu", bias=True, weight_decay=lam), "adds terms of degrees"),
+        (lambda: mlp(2, branch=Rational(1, 2), weight_decay=lam), "adds terms of degrees"),
+        (lambda: feedback_alignment(2, "relu", weight_decay=lam), "no gradients"),
     ],
-    ids=["no decay", "noise", "steps", "momentum", "tanh"],
+    ids=["no decay", "noise", "steps", "momentum", "tanh", "biases", "residual", "feedback"],
 )
 def test_ridge_regression_has_conditions(program: object, reason: str) -> None:
     with pytest.raises(NotApplicable, match=reason):
         representer(program())  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("network", "ridge"),
+    [
+        (mlp(2, "relu", weight_decay=lam), 3 * lam),
+        (mlp(2, "relu", "gd", "mean", weight_decay=lam), 3 * lam * P),
+        (mlp(2, "relu", momentum=Rational(2, 5), weight_decay=lam), 3 * lam * Rational(3, 5)),
+        (mlp(L, "relu", relative_widths="a", weight_decay=lam), (L + 1) * lam),
+        (mlp(L, "relu", init_variance="sigma", weight_decay=lam), (L + 1) * lam),
+        (mlp(1, "relu", bias=True, weight_decay=lam), 2 * lam),
+        (convolution(L, "relu", positions=4, receptive=1, weight_decay=lam), (L + 1) * lam),
+    ],
+    ids=["steps", "mean loss", "momentum", "widths", "variances", "one layer with biases", "convolution"],
+)
+def test_the_ridge_of_other_rules_and_networks(network: Program, ridge: Expr) -> None:
+    """A weight at rest loses eta lambda W in a step; it gains its update, eta U, or eta U/(1 - m)."""
+    found = representer(network)
+    assert simplify(found.ridge - ridge) == 0
+    assert found.rate is None
+    sides = found.balance.lhs - found.balance.rhs
+    assert simplify(sides.coeff(Function("f")(mu, t)) - ridge) == 0
+
+
+def test_biases_of_one_layer_scale_like_its_weights() -> None:
+    """In deeper networks they do not, and are refused."""
+    assert network_degree(mlp(1, "relu", bias=True)).kappa == network_degree(mlp(1, "relu")).kappa == 2
+
+
+def test_channels_are_regressed_together() -> None:
+    """One sample, two outputs: the kernel is a matrix between channels, the targets are stacked."""
+    found = representer(mlp(1, "relu", "flow", outputs=2, weight_decay=lam))
+    trained, anywhere = found.explicit(1)
+    K = Matrix(2, 2, symbols("K11 K12 K12 K22", real=True))
+    y, k = Matrix(symbols("y1 y2", real=True)), Matrix(symbols("k1 k2", real=True))
+    solved = (K + 2 * lam * eye(2)).inv() * y
+    assert (trained - K * solved).applyfunc(simplify) == Matrix([0, 0])
+    assert simplify(anywhere - (k.T * solved)[0]) == 0
+
+
+def test_the_rate_is_that_of_itos_rule() -> None:
+    """The gain is the one that the output's rate has, and Euler's identity gives what is lost."""
+    program = mlp(L, "relu", "flow", weight_decay=lam)
+    found, rate = representer(program), output_rate(program)
+    lost = lam * euler(program).total * rate.output
+    assert simplify(found.rate.rhs - (rate.gain - lost)) == 0  # type: ignore[union-attr]
+    assert simplify(found.kappa - euler(program).total) == 0
 
 
 def test_rest_points_of_one_linear_layer() -> None:

@@ -52,6 +52,23 @@ def test_kernels_carry_samples(network, targets, own):
     assert np.allclose(traces, result.G_trace[:, 1, 2], rtol=1e-12)
 
 
+def test_test_points_are_apart_from_training_samples():
+    held = Experiment.from_dict(
+        {
+            "network": {"depth": 2, "activation": "tanh"},
+            "training": {"learning_rate": 0.3, "steps": 3},
+        },
+        inputs=X[:2],
+        targets=Y[:2],
+        test_inputs=X[2:],
+        test_targets=Y[2:],
+    )
+    result = simulate_steps(held, width=16, seeds=2, rng=0)
+    assert result.G.shape == result.Phi.shape == (2, 4, 4, 2, 2)
+    assert result.tangent_kernel.shape == (4, 4, 2, 2)
+    assert result.test_error.shape == (4, 1)
+
+
 def test_large_kernels_can_be_left_out():
     result = simulate_steps(experiment(), width=16, seeds=2, rng=0, kernels="none")
     assert {x for x in result.data_vars if not x.endswith("_stderr")} == {"train_loss", "error"}

@@ -8,7 +8,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.meanfield import mean_field
 from derive.program import mlp
-from numerics.simulate.programs import Networks
+from numerics.simulate.programs import Trainer
 from numerics.verify.theories.__main__ import main, network_line
 from numerics.verify.theories.nonlinear import CASES, KERNEL, STRENGTHS, TARGETS, Nonlinear
 from numerics.verify.theories.probes import probed
@@ -84,7 +84,7 @@ def test_a_push_moves_what_it_pushes_at_once():
     theory = mean_field(program)
     pushed = probed(program, theory)
     values = {"eta": 0.0, "gamma0": 2.0, "P": 2}
-    networks = Networks.of(
+    networks = Trainer.of(
         pushed.program,
         width=1000,
         steps=1,

@@ -10,7 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sympy import Derivative, Dummy, Eq, Expr, Function, Mul, S, Symbol, limit, oo, simplify, sympify
+from sympy import (
+    Derivative,
+    Dummy,
+    Eq,
+    Expr,
+    Function,
+    KroneckerDelta,
+    Mul,
+    S,
+    Symbol,
+    exp,
+    factor_terms,
+    limit,
+    oo,
+    simplify,
+    sympify,
+)
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.gaussian import GaussianAverage
@@ -57,8 +73,9 @@ class Stationary:
 def stationary(theory: Theory) -> Stationary:
     """The stationary kernels of Langevin dynamics at weak feature learning, at any depth.
 
-    Raises :class:`NotApplicable` when weights do not reach a stationary state (no decay), or when a response
-    survives at gamma0 = 0.
+    Flows, or steps with their own law: a step of length eta leaves weights of the variance of the flow over
+    1 - eta decay/2.  Raises :class:`NotApplicable` when weights do not reach a stationary state (no decay),
+    for biases, and when a response survives at gamma0 = 0.
 
     >>> from derive.meanfield import mean_field
     >>> from derive.program import mlp
@@ -67,6 +84,9 @@ def stationary(theory: Theory) -> Stationary:
     >>> rest = stationary(mean_field(network))
     >>> print(rest.entry, "|", rest.fields[1])
     exp(-lam*tau/beta)/lam | Eq(H(ell + 1, mu, alpha, tau), Phi(ell, mu, alpha, tau)*exp(-lam*tau/beta)/lam)
+    >>> steps = mlp(activation="tanh", weight_decay=lam, temperature=1/beta)
+    >>> print(stationary(mean_field(steps)).entry.subs(tau, 0))
+    -2/(beta*lam*(eta*lam - 2))
     >>> print(rest.kernels[1].rhs)
     Z(ell, mu, alpha, tau)*<Derivative(phi(x), x)*Derivative(phi(y), y)>_{x,y}
     """
@@ -94,6 +114,10 @@ class _Stationary:
             for x in e.terms:
                 if x.kind == "memory" and x.expr.subs(gamma0, 0).doit() != 0:
                     raise NotApplicable(f"the memory {x.expr} survives at gamma0 = 0")
+            if sum(x.kind == "source" for x in e.terms) > 1:
+                raise NotApplicable(
+                    f"{e.lhs} has a source of its own besides a product with a matrix: a bias"
+                )
         for q in self.theory.responses():
             self.vanishing(q)
         entries = {self.entry(u) for u in self.theory.sources}
@@ -110,16 +134,28 @@ class _Stationary:
     def entry(self, u: Source) -> Expr:
         """The covariance of an entry at lag tau, long after the start."""
         past, lag = Dummy("past", positive=True), Dummy("lag", positive=True)
-        factor = Mul(*[x for x in Mul.make_args(u.covariance) if not x.atoms(AppliedUndef)])
-        late = limit(simplify(factor.xreplace({t: past + lag, s: past})), past, oo)
+        factor, _ = _apart(u.covariance)
+        late = self.settled(factor.xreplace({t: past + lag, s: past}), past)
         if late in (0, oo) or late.has(past):
             raise NotApplicable(f"weights reach no stationary state: the covariance {factor} tends to {late}")
         return simplify(late).xreplace({lag: tau})
 
+    def settled(self, e: Expr, past: Expr) -> Expr:
+        """The limit of large ``past``, where what a step keeps of a weight is less than all of it."""
+        rule = self.theory.program.rule
+        if not rule.discrete:
+            return limit(simplify(e), past, oo)
+        kept, loss = rule.memory(S.One, S.Zero)[0], Dummy("loss", positive=True)
+        shrunk = e.replace(
+            lambda x: x.is_Pow and x.base == kept and x.exp.free_symbols, lambda x: exp(-loss * x.exp)
+        )
+        late = limit(simplify(shrunk), past, oo)
+        return late.replace(lambda x: isinstance(x, exp), lambda x: kept ** (-x.exp / loss))
+
     def covariance(self, u: Source, entry: Expr) -> Eq:
         """``<h h>``, which is that of the source, by the kernel of the vector below (above)."""
         name = self.of_source[str(u.symbol.func)].upper()
-        kernel = Mul(*[x for x in Mul.make_args(u.covariance) if x.atoms(AppliedUndef)])
+        _, kernel = _apart(u.covariance)
         site, *first = u.symbol.args[:-1]
         symbol = Function(name)(site, *first, *u.partner.args[1:-1], tau)
         return Eq(symbol, entry * self.lagged(kernel), evaluate=False)
@@ -134,7 +170,7 @@ class _Stationary:
 
     def kernel(self, q: OrderParameter) -> Eq:
         """A kernel as a product of Gaussian averages over the independent fields that it is made of."""
-        body = self.unfolded(q.definition.body)
+        body = factor_terms(self.unfolded(q.definition.body))
         value: Expr = Mul(*[x for x in Mul.make_args(body) if not x.atoms(AppliedUndef)])
         for name in sorted({str(a.func) for a in body.atoms(AppliedUndef) if str(a.func) in self.moving}):
             fields = {a for a in body.atoms(AppliedUndef) if str(a.func) == name}
@@ -191,6 +227,17 @@ class _Stationary:
             if simplify(left.xreplace({a: -a for a in own}) + left) == 0:
                 return
         raise NotApplicable(f"the response {q.symbol} = <{left}> survives at gamma0 = 0")
+
+
+def _apart(covariance: Expr) -> tuple[Expr, Expr]:
+    """The covariance of an entry, and the kernel of what the weights are applied to."""
+    kernels = [x for x in Mul.make_args(covariance) if isinstance(x, KroneckerDelta) or _is_kernel(x)]
+    return covariance / Mul(*kernels), Mul(*kernels)
+
+
+def _is_kernel(x: Expr) -> bool:
+    """A function of two samples; variances of weights are functions of the layer."""
+    return isinstance(x, AppliedUndef) and len(x.args) > 1
 
 
 def _placed(e: Expr, lhs: Expr, atom: Expr) -> Expr:

@@ -1,0 +1,265 @@
+"""How the units of a layer are distributed: densities, quantiles and how far from Gaussian, with errors.
+
+Everything takes paths as :mod:`numerics.paths` lays them out, of a theory or of networks: an array with the
+dimensions ``run`` and ``unit``, and others that are carried along.  Units of one run depend on each other;
+runs are independent, and all standard errors come from their spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+ATOM = 0.02
+"""The share of units with exactly the same value from which on this value counts as an atom."""
+
+SMOOTHING = 0.5
+"""The spread of the normal number added in :func:`non_gaussianity`'s distance, in standard deviations."""
+
+
+def histogram(paths: xr.DataArray, edges: ArrayLike) -> xr.Dataset:
+    """Density per bin between ``edges``, ``density`` and ``density_stderr`` along the dimension ``value``.
+
+    A value that many units share exactly, such as the zero of relu, is no density: its ``atom`` and
+    ``atom_stderr`` (the share of units) stand by themselves, at ``atom_at``, and the density integrates to
+    the rest.  Shares outside the edges are left out.
+
+    >>> h = np.array([[-2.0, -1.0, 1.0, 2.0], [-2.0, 1.0, 1.5, 2.0]])
+    >>> relu = xr.DataArray(np.maximum(h, 0), dims=("run", "unit"))
+    >>> found = histogram(relu, [0, 1.8, 3])
+    >>> found.atom.item(), found.density.values.round(3).tolist()
+    (0.375, [0.208, 0.208])
+    """
+    edges = np.asarray(edges, dtype=float)
+    if edges.ndim != 1 or len(edges) < 2 or np.any(np.diff(edges) <= 0):
+        raise ValueError("edges must increase")
+    at = atoms(paths)
+
+    def shares(x: Array, atom: float) -> Array:
+        """The shares in the bins and, last, in the atom; ``x`` has the axes run, unit."""
+        counted = [np.histogram(row[row != atom], edges)[0] for row in x]
+        heavy = (x == atom).mean(axis=1)
+        return np.column_stack([np.array(counted) / x.shape[1] / np.diff(edges), heavy])
+
+    runs = _by_run(paths, shares, at)
+    mean, error = _mean(runs, "run")
+    middle = {"value": (edges[1:] + edges[:-1]) / 2, "width": ("value", np.diff(edges))}
+    last, bins = {"found": len(edges) - 1}, {"found": slice(0, -1)}
+    found = xr.Dataset(
+        {
+            "density": mean.isel(bins).rename(found="value"),
+            "density_stderr": error.isel(bins).rename(found="value"),
+            "atom": mean.isel(last),
+            "atom_stderr": error.isel(last),
+            "atom_at": at,
+        }
+    )
+    return found.assign_coords(middle)
+
+
+def atoms(paths: xr.DataArray) -> xr.DataArray:
+    """The value that most units share exactly, where at least ATOM of them do; nan elsewhere.
+
+    Mirrored paths of a theory come in equal pairs, which makes no atom.
+    """
+
+    def atom(x: Array) -> Array:
+        values, counts = np.unique(x, return_counts=True)
+        best = int(np.argmax(counts))
+        return np.asarray(values[best] if counts[best] > max(ATOM * x.size, 2) else np.nan)
+
+    return _pooled(paths, atom)
+
+
+def kernel_density(paths: xr.DataArray, values: ArrayLike, bandwidth: float | None = None) -> xr.Dataset:
+    """The density at ``values`` of a unit plus a normal number of standard deviation ``bandwidth``.
+
+    This is what a kernel density is an unbiased estimate of: it is wider than the unit's own, so compare
+    densities of one bandwidth.  Without one, Silverman's rule is taken for all units together, 0.9 min(sd,
+    IQR/1.34) n^(-1/5); what was taken is the variable ``bandwidth``.  An atom gets its share of the normal
+    density; use :func:`histogram` to keep it apart.
+
+    >>> x = xr.DataArray([[0.0, 0.0], [0.0, 0.0]], dims=("run", "unit"))
+    >>> round(float(kernel_density(x, [0.0], bandwidth=2.0).density[0] * np.sqrt(2 * np.pi)), 6)
+    0.5
+    """
+    at = np.asarray(values, dtype=float)
+    width = _pooled(paths, _silverman) if bandwidth is None else xr.DataArray(float(bandwidth))
+    if not bool((width > 0).all()):
+        raise ValueError("a bandwidth must be positive: are all units equal?")
+
+    def density(x: Array, width: float) -> Array:
+        found = np.stack([np.exp(-(((v - x) / width) ** 2) / 2).mean(axis=1) for v in at], axis=1)
+        return np.asarray(found / (width * np.sqrt(2 * np.pi)))
+
+    mean, error = _mean(_by_run(paths, density, width), "run")
+    found = xr.Dataset({"density": mean, "density_stderr": error}).rename(found="value")
+    return found.assign(bandwidth=width).assign_coords(value=at)
+
+
+def cumulative(paths: xr.DataArray, values: ArrayLike) -> xr.Dataset:
+    """The share of units at or below ``values``: ``below``, ``below_stderr``."""
+    at = np.asarray(values, dtype=float)
+
+    def share(x: Array, _: float) -> Array:
+        return np.stack([(x <= v).mean(axis=1) for v in at], axis=1)
+
+    mean, error = _mean(_by_run(paths, share, xr.DataArray(0.0)), "run")
+    found = xr.Dataset({"below": mean, "below_stderr": error})
+    return found.rename(found="value").assign_coords(value=at)
+
+
+def quantiles(paths: xr.DataArray, shares: Sequence[float] = (0.05, 0.25, 0.5, 0.75, 0.95)) -> xr.Dataset:
+    """``quantiles`` and ``quantiles_stderr`` along the dimension ``share``, of all runs together."""
+
+    def found(x: Array) -> Array:
+        return np.quantile(x, shares)
+
+    return _jackknife(paths, found, {"quantiles": slice(None)}, share=[*shares])
+
+
+def moments(paths: xr.DataArray) -> xr.Dataset:
+    """``mean``, ``variance``, ``skewness`` and ``excess_kurtosis``, each with ``_stderr``.
+
+    A Gaussian has zero of the last two.  They are nan where all units are equal.
+    """
+    names = ("mean", "variance", "skewness", "excess_kurtosis")
+
+    def found(x: Array) -> Array:
+        mean = x.mean()
+        d = x - mean
+        m2, m3, m4 = ((d**k).mean() for k in (2, 3, 4))
+        if not m2 > 0:
+            return np.array([mean, m2, np.nan, np.nan])
+        return np.array([mean, m2, m3 / m2**1.5, m4 / m2**2 - 3])
+
+    return _jackknife(paths, found, {n: k for k, n in enumerate(names)})
+
+
+def non_gaussianity(paths: xr.DataArray) -> xr.Dataset:
+    """``skewness``, ``excess_kurtosis`` and ``gaussian_distance``, each with ``_stderr``.
+
+    The distance is that of the density of a unit to the Gaussian of the same mean and variance, squared:
+    int (p - q)^2 / int q^2, both smoothed by a normal number of SMOOTHING standard deviations, which makes it
+    finite for atoms and little noisy.  Products of different runs are taken, so that it has no bias from the
+    finite number of units: for Gaussian units it scatters about zero, and may be negative.  There its
+    standard error is too large rather than too small (the first order of the jackknife vanishes).
+
+    Raises ValueError for fewer than three runs.
+    """
+    if paths.sizes["run"] < 3:
+        raise ValueError(f"{paths.sizes['run']} runs: distances need three at least")
+    k = np.arange(0.0, 9.0, 0.4)  # waves tell apart standardised values up to a distance of 2 pi/0.4
+    weights = np.where(k > 0, 2.0, 1.0) * np.exp(-((SMOOTHING * k) ** 2))
+    gauss = np.exp(-(k**2) / 2)
+    norm = (weights * gauss**2).sum()
+
+    def found(x: Array) -> Array:
+        spread = x.std()
+        if not spread > 0:
+            return np.array([np.nan])
+        phase = np.exp(1j * k[:, None, None] * ((x - x.mean()) / spread)).mean(axis=2)
+        n = phase.shape[1]
+        total = phase.sum(axis=1)
+        pairs = (np.abs(total) ** 2 - (np.abs(phase) ** 2).sum(axis=1)) / (n * (n - 1))
+        return np.array([(weights * (pairs - 2 * gauss * total.real / n + gauss**2)).sum() / norm])
+
+    distance = _jackknife(paths, found, {"gaussian_distance": 0})
+    return moments(paths)[["skewness", "skewness_stderr", "excess_kurtosis", "excess_kurtosis_stderr"]].merge(
+        distance
+    )
+
+
+def deviations(first: xr.Dataset, second: xr.Dataset, name: str = "density") -> xr.DataArray:
+    """The differences of ``name`` in joint standard errors; nan where neither has an error.
+
+    Standard errors of few runs are themselves uncertain: Student's t with (runs - 1) degrees of freedom.
+    """
+    gap = first[name] - second[name]
+    joint: xr.DataArray = (first[f"{name}_stderr"] ** 2 + second[f"{name}_stderr"] ** 2) ** 0.5
+    return gap / joint.where(joint > 0)
+
+
+# -- runs and their spread -----------------------------------------------------------------------------------
+
+
+def _by_run(
+    paths: xr.DataArray, function: Callable[[Array, Any], Array], other: xr.DataArray
+) -> xr.DataArray:
+    """``function(values, other)`` of the values (run, unit), and with the axes (run, found)."""
+    _check(paths)
+    found: xr.DataArray = xr.apply_ufunc(
+        function,
+        paths,
+        other,
+        input_core_dims=[["run", "unit"], []],
+        output_core_dims=[["run", "found"]],
+        vectorize=True,
+        output_dtypes=[float],
+    )
+    return found
+
+
+def _pooled(paths: xr.DataArray, function: Callable[[Array], Array]) -> xr.DataArray:
+    _check(paths)
+    found: xr.DataArray = xr.apply_ufunc(
+        function, paths, input_core_dims=[["run", "unit"]], vectorize=True, output_dtypes=[float]
+    )
+    return found
+
+
+def _check(paths: xr.DataArray) -> None:
+    if not {"run", "unit"} <= set(paths.dims):
+        raise ValueError(f"paths need the dimensions run and unit, and have {paths.dims}")
+    if paths.sizes["run"] < 2:
+        raise ValueError("one run has no standard error: give two at least")
+
+
+def _mean(runs: xr.DataArray, dim: str) -> tuple[xr.DataArray, xr.DataArray]:
+    return runs.mean(dim), runs.std(dim, ddof=1) / np.sqrt(runs.sizes[dim])
+
+
+def _jackknife(
+    paths: xr.DataArray, function: Callable[[Array], Array], names: dict[str, Any], **coords: Any
+) -> xr.Dataset:
+    """``function`` of all runs, and its standard error from leaving out one run at a time.
+
+    The bias of order 1/runs goes with it.
+    """
+    _check(paths)
+    runs = paths.sizes["run"]
+
+    def found(x: Array) -> Array:
+        whole = function(x)
+        parts = np.stack([function(np.delete(x, i, axis=0)) for i in range(runs)])
+        corrected = runs * whole - (runs - 1) * parts.mean(axis=0)
+        error = np.sqrt((runs - 1) * ((parts - parts.mean(axis=0)) ** 2).mean(axis=0))
+        return np.stack([corrected, error])
+
+    both: xr.DataArray = xr.apply_ufunc(
+        found,
+        paths,
+        input_core_dims=[["run", "unit"]],
+        output_core_dims=[["error", "found"]],
+        vectorize=True,
+        output_dtypes=[float],
+    )
+    result = xr.Dataset()
+    for name, k in names.items():
+        for suffix, i in (("", 0), ("_stderr", 1)):
+            result[name + suffix] = both.isel(error=i, found=k)
+    for name, values in coords.items():
+        result = result.rename(found=name).assign_coords({name: values})
+    return result
+
+
+def _silverman(x: Array) -> Array:
+    low, high = np.quantile(x, [0.25, 0.75])
+    spread = min(float(x.std()), (high - low) / 1.34) or float(x.std())
+    return np.asarray(0.9 * spread * x.size**-0.2)

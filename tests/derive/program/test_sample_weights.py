@@ -1,0 +1,122 @@
+"""Samples whose loss counts by a weight: what it changes in a program and its theory, and what it leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sympy import Derivative, Eq, Function, Rational, Symbol, simplify
+
+from derive.meanfield import mean_field
+from derive.meanfield.reductions import equilibrium, ridge
+from derive.meanfield.reductions.lazy import lazy
+from derive.meanfield.reductions.projection import NotApplicable, error_projected
+from derive.meanfield.reductions.two_layer import two_layer
+from derive.meanfield.routes import check_routes
+from derive.program import L, P, P_train, Program, alpha, eta, gamma0, mlp, mu, s, t
+
+C = Symbol("C", integer=True, positive=True)
+lam, T, beta = (Symbol(n, positive=True) for n in ("lambda", "T", "beta"))
+rho, y, f, Delta, H, G, K_x = (Function(n) for n in ("rho", "y", "f", "Delta", "H", "G", "K_x"))
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "linear": {},
+    "tanh": {"activation": "tanh"},
+    "bias, outputs": {"activation": "tanh", "bias": True, "outputs": C},
+    "residual": {"activation": "relu", "branch": beta},
+    "decay": {"activation": "tanh", "weight_decay": lam},
+    "temperature": {"weight_decay": lam, "temperature": T, "rule": "flow"},
+    "momentum": {"momentum": beta},
+    "integrator": {"activation": "tanh", "rule": "multistep", "weight_decay": lam},
+    "widths": {"activation": "tanh", "relative_widths": "a", "init_variance": "sigma"},
+    "backward": {"activation": "tanh", "tied": False},
+}
+
+
+def weighted(**options: Any) -> Program:
+    return mlp(options.pop("depth", L), loss="mean", sample_weights=True, **options)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_both_routes_derive_one_theory(name: str) -> None:
+    assert check_routes(weighted(**NETWORKS[name])) == []
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_only_the_error_and_the_mean_change(name: str) -> None:
+    """With weights one it is the program without them."""
+    found, plain = weighted(**NETWORKS[name]), mlp(loss="mean", **NETWORKS[name])
+    alike = found.map(lambda e: e.replace(rho, lambda _: 1))
+    assert [(d.lhs, d.rhs) for d in alike.definitions] == [(d.lhs, d.rhs) for d in plain.definitions]
+    assert [w.update for w in found.trained()] == [w.update for w in plain.trained()]
+    assert found.rule.memory(t, s)[1].subs(P_train, P) == plain.rule.memory(t, s)[1]
+    assert found.constants == (plain.constants[0], "rho", *plain.constants[1:])
+
+
+def test_the_error_is_minus_the_slope_of_the_weighted_loss() -> None:
+    out = Symbol("f")
+    (error,) = (d.rhs for d in weighted().definitions if d.name == "Delta")
+    loss = rho(mu) * (y(mu) - out) ** 2 * Rational(1, 2)
+    assert (error.subs(f(mu, t), out) + loss.diff(out)).expand() == 0
+
+
+def test_the_mean_divides_by_the_sum_of_weights() -> None:
+    assert weighted().rule.rate == eta / P_train
+    assert mlp(loss="mean").rule.rate == eta / P
+    assert mlp(loss="sum", sample_weights=True).rule.rate == eta
+
+
+def test_the_tangent_kernel_does_not_know_weights() -> None:
+    options = NETWORKS["bias, outputs"]
+    found, plain = (mean_field(p).observables for p in (weighted(**options), mlp(loss="mean", **options)))
+    assert len(found) == 1
+    assert found[0].rhs == plain[0].rhs
+
+
+def test_the_lazy_limit_drives_by_the_samples_that_count() -> None:
+    """K Delta moves every output; the error of a sample follows by its weight."""
+    found = lazy(mean_field(mlp(rule="flow", sample_weights=True)))
+    plain = lazy(mean_field(mlp(rule="flow")))
+    assert found.output == plain.output
+    assert found.error == Eq(Derivative(Delta(mu, t), t), rho(mu) * plain.error.rhs, evaluate=False)
+
+
+def test_the_error_projection_is_as_without() -> None:
+    found, plain = (error_projected(mean_field(mlp(sample_weights=x))) for x in (True, False))
+    assert found.equations == plain.equations
+    assert found.order_parameters == plain.order_parameters
+
+
+def test_two_layers_close_on_outputs_and_divide_by_no_weight() -> None:
+    found = two_layer(mean_field(mlp(1, rule="flow", sample_weights=True)))
+    assert len(found.closed) == 4
+    moved = found.rate("f")
+    assert found.rate("Delta").expand() == (-rho(mu) * moved).expand()
+    assert not any(e.rhs.has(1 / rho(mu), 1 / rho(alpha)) for e in found.closed)
+    plain = two_layer(mean_field(mlp(1, rule="flow")))
+    back = {f(i, t): y(i) - Delta(i, t) for i in (mu, alpha)}
+    for name in ("H", "G", "Delta"):
+        same = found.rate(name).xreplace(back).replace(rho, lambda _: 1)
+        assert (same - plain.rate(name)).subs(P, 2).doit().expand() == 0
+
+
+def test_reductions_that_know_no_weights_refuse_them() -> None:
+    noisy = weighted(depth=2, activation="relu", rule="flow", weight_decay=lam, temperature=T)
+    with pytest.raises(NotApplicable, match="sample_weights"):
+        equilibrium.equilibrium(noisy)
+
+
+def test_the_representer_theorem_with_weights() -> None:
+    """Two samples, the second a test point: its output is that of another input."""
+    quiet = weighted(depth=2, activation="relu", rule="flow", weight_decay=lam)
+    outputs, _ = ridge.representer(quiet).explicit(2)
+    single, elsewhere = ridge.representer(mlp(2, "relu", "flow", weight_decay=lam)).explicit(1)
+    first, second = outputs.subs({Symbol("rho1", real=True): 1, Symbol("rho2", real=True): 0, P_train: 1})
+    assert simplify(first - single[0]) == 0
+    k1 = {Symbol("k1", real=True): Symbol("K12", real=True)}
+    assert simplify(second - elsewhere.subs(k1)) == 0
+
+
+def test_gamma0_is_no_part_of_the_weight() -> None:
+    updates = [w.update.coefficient for w in weighted().trained()]
+    assert all(u == gamma0 * Delta(alpha, t) for u in updates)

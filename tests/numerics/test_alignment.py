@@ -1,0 +1,96 @@
+"""Alignment of kernels and fitted powers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import t as student
+
+from numerics.alignment import alignment, change, cosine, each
+from numerics.powers import fitted_power
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.floats(0.01, 100))
+def test_a_cosine(seed: int, size: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = rng.standard_normal((2, 3, size, size))
+    found = cosine(a, b)
+    assert found.shape == (3,)
+    assert (np.abs(found) <= 1 + 1e-12).all()
+    np.testing.assert_allclose(found, cosine(scale * b, a), atol=1e-12)
+    np.testing.assert_allclose(cosine(a, scale * a), 1.0)
+    q = np.linalg.qr(rng.standard_normal((size, size)))[0]
+    np.testing.assert_allclose(found, cosine(q @ a @ q.T, q @ b @ q.T), atol=1e-10)
+    assert cosine(a, b, axes=3) == pytest.approx(float((a * b).sum() / np.sqrt((a**2).sum() * (b**2).sum())))
+
+
+def test_a_kernel_of_zeros_has_no_direction() -> None:
+    assert np.isnan(cosine(np.zeros((2, 2)), np.eye(2)))
+
+
+def kernels(runs: int, noise: float, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.diag([1.0, 2.0, 0.5]) + noise * rng.standard_normal((runs, 3, 3))
+
+
+def test_errors_are_those_of_the_scatter_and_the_bias_goes() -> None:
+    """Of 300 pairs of scattering kernels of the same mean direction but for one entry."""
+    tilt = np.zeros((3, 3))
+    tilt[0, 1] = 1.0
+    exact = float(cosine(kernels(1, 0.0, 0)[0], kernels(1, 0.0, 0)[0] + tilt))
+    found = [alignment(kernels(8, 0.6, 2 * k), kernels(12, 0.6, 2 * k + 1) + tilt) for k in range(300)]
+    values = np.array([x.value for x in found])
+    raw = [
+        cosine(kernels(8, 0.6, 2 * k).mean(0), (kernels(12, 0.6, 2 * k + 1) + tilt).mean(0))
+        for k in range(300)
+    ]
+    error = values.std(ddof=1) / np.sqrt(len(values))
+    assert abs(values.mean() - exact) < 3 * error
+    assert abs(np.mean(raw) - exact) > 5 * error  # without the correction there is a bias
+    mean_error = np.sqrt(np.mean([x.stderr**2 for x in found]))
+    assert 0.85 < values.std() / mean_error < 1.15
+
+
+def test_each_network_with_the_theory() -> None:
+    """A kernel that scatters is aligned by 1 - (variance across its direction)/2, whatever theory's error."""
+    exact = kernels(1, 0.0, 0)
+    one = each(exact, kernels(4000, 0.02, 1))
+    expected = 1 - 0.02**2 * 8 / (2 * (exact**2).sum())
+    assert abs(one.value - expected) < 4 * one.stderr
+    assert one.stderr == pytest.approx(one.spread / np.sqrt(4000))
+    noisy = [each(kernels(8, 0.1, 10 + k), kernels(50, 0.02, 500 + k)) for k in range(200)]
+    values = np.array([x.value for x in noisy])
+    assert abs(values.mean() - expected) < 3.5 * values.std() / np.sqrt(len(values))
+    assert abs(float(each(exact, exact).value) - 1) < 1e-12
+
+
+def test_a_change_is_of_the_same_runs() -> None:
+    first = kernels(20, 0.3, 3)
+    same = change(first, 2 * first)
+    np.testing.assert_allclose([same.value, same.stderr], [1, 0], atol=1e-12)
+    assert change(first, first @ np.diag([1, 1, 5.0])).stderr > 0
+
+
+def test_a_power_and_its_error() -> None:
+    x = np.array([1.0, 2, 4, 8, 16])
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(200):
+        y = 3 * x**-1.5
+        found.append(fitted_power(x, y * (1 + 0.05 * rng.standard_normal(5)), 0.05 * y))
+    z = np.array([(p.exponent + 1.5) / p.stderr for p in found])
+    assert abs(z.mean()) < 3.5 / np.sqrt(200)
+    assert np.mean(np.abs(z) < student.ppf(0.975, 10**6)) == pytest.approx(0.95, abs=0.05)
+    assert np.mean([p.misfit for p in found]) == pytest.approx(1, abs=0.25)
+    bent = fitted_power(x, 3 * x**-1.5 + 0.1, 0.05 * x**-1.5)
+    assert bent.misfit > 10
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match="three points"):
+        fitted_power([1, 2], [1, 2], [0.1, 0.1])
+    with pytest.raises(ValueError, match="three points"):
+        fitted_power([1, 2, 3], [1, 2, 0.1], [0.1, 0.1, 0.2])

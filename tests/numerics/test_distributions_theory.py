@@ -1,0 +1,146 @@
+"""Distributions of a theory's units: exact at the start and for linear networks, like networks' otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.special import erf
+from scipy.stats import t as student
+
+from derive.meanfield import mean_field
+from derive.program import P, eta, gamma0, mlp
+from numerics.distributions import deviations, histogram, kernel_density, moments, non_gaussianity
+from numerics.paths import Paths
+from numerics.simulate.programs import Networks, simulate_program
+from numerics.solve.particles import solve_particles
+from tests.numerics.solve.helpers import TARGETS, kernel
+
+DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}
+VALUES: dict[Any, Any] = {eta: 0.3, gamma0: 2.0, P: 2}
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+RUNS = 12
+
+
+def theory(depth: int, activation: str, paths: Paths, **options: Any) -> xr.Dataset:
+    given: dict[str, Any] = {"steps": 6, "values": VALUES, "data": DATA, "samples": 512, "replicas": RUNS}
+    found = solve_particles(mean_field(mlp(depth, activation)), paths=paths, **given | options).paths
+    assert found is not None
+    return found
+
+
+def networks(depth: int, activation: str, paths: Paths, **options: Any) -> Networks:
+    given: dict[str, Any] = {"steps": 5, "values": VALUES, "data": DATA, "width": 300, "seeds": RUNS}
+    return simulate_program(mlp(depth, activation), paths=paths, wanted={}, **given | options)
+
+
+def furthest(found: xr.Dataset, name: str, exact: Any) -> float:
+    """The largest distance to ``exact``, as a share of what Student's t exceeds once in 10^4 such tests.
+
+    What mirrored paths make exact must be so to rounding.
+    """
+    gap, error = (np.abs(x.to_numpy()) for x in (found[name] - exact, found[f"{name}_stderr"]))
+    assert gap[error < 1e-12].max(initial=0.0) < 1e-12
+    z = gap[error >= 1e-12] / error[error >= 1e-12]
+    return float(z.max(initial=0.0) / student.ppf(1 - 5e-5 / max(z.size, 1), RUNS - 1))
+
+
+# -- the start -----------------------------------------------------------------------------------------------
+
+
+def recursion(depth: int) -> list[np.ndarray]:
+    """Covariances of h at initialisation for erf, which has them in closed form (Williams 1997)."""
+    found = [DATA["K_x"]]
+    for _ in range(depth - 1):
+        k = found[-1]
+        d = 1 + 2 * np.diag(k)
+        found.append(2 / np.pi * np.arcsin(2 * k / np.sqrt(np.outer(d, d))))
+    return found
+
+
+def test_fields_start_gaussian_with_the_covariances_of_the_recursion() -> None:
+    paths = theory(3, "erf", Paths(("h", "z"), times=(0,)), steps=1, matched=False)
+    for name in ("h", "z"):
+        found = non_gaussianity(paths[name])
+        for measure in ("skewness", "excess_kurtosis", "gaussian_distance"):
+            assert furthest(found, measure, 0.0) < 1, (name, measure)
+    for layer, exact in enumerate(recursion(3), 1):
+        x = paths.h.sel(layer=layer, time=0)
+        for sign in (1, -1):  # the variances of the sum and of the difference of two samples
+            both = moments(x.isel(sample=0) + sign * x.isel(sample=1))
+            expected = exact[0, 0] + exact[1, 1] + 2 * sign * exact[0, 1]
+            assert furthest(both, "variance", expected) < 1
+
+
+def test_gradients_start_as_far_from_gaussian_as_quadrature_says() -> None:
+    """g = phi'(h) z of independent Gaussians: its kurtosis is that of a mixture."""
+    slope = 2 / np.sqrt(np.pi) * np.exp(-((np.sqrt(np.diag(DATA["K_x"]))[:, None] * NODES) ** 2))
+    expected = 3 * (slope**4 @ WEIGHTS) / (slope**2 @ WEIGHTS) ** 2 - 3
+    assert expected.min() > 0.5
+    found = moments(theory(1, "erf", Paths(("g",), times=(0,)), steps=1, samples=2048).g)
+    assert furthest(found, "excess_kurtosis", expected) < 1
+    height = erf(np.sqrt(np.diag(DATA["K_x"]))[:, None] * NODES)
+    flat = moments(theory(1, "erf", Paths(("phi(h)",), times=(0,)), steps=1)["phi(h)"])
+    assert furthest(flat, "excess_kurtosis", (height**4 @ WEIGHTS) / (height**2 @ WEIGHTS) ** 2 - 3) < 1
+
+
+def test_relu_starts_with_an_atom_of_one_half() -> None:
+    found = histogram(theory(2, "relu", Paths(("phi(h)", "g")))["phi(h)"], np.linspace(0, 3, 9))
+    assert (found.atom_at == 0).all()
+    assert furthest(found.sel(time=0), "atom", 0.5) < 1
+    later = found.sel(time=5, layer=1)
+    assert (np.abs(later.atom - 0.5) > 3 * later.atom_stderr).any()  # units have moved across the kink
+    measured = networks(2, "relu", Paths(("phi(h)",))).paths
+    assert measured is not None
+    theirs = histogram(measured["phi(h)"], np.linspace(0, 3, 9))
+    assert furthest(theirs.sel(time=0), "atom", 0.5) < 1
+    z = deviations(found.sel(time=5), theirs.sel(time=5), "atom")
+    assert float(np.abs(z).max()) < 4
+
+
+# -- later ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_units_of_linear_networks_stay_gaussian(depth: int) -> None:
+    """Their equations are linear in Gaussian sources."""
+    paths = theory(depth, "linear", Paths(("h", "g"), times=(0, 2, 5)), matched=False, samples=256)
+    for name in ("h", "g"):
+        found = non_gaussianity(paths[name])
+        for measure in ("skewness", "excess_kurtosis", "gaussian_distance"):
+            assert furthest(found, measure, 0.0) < 1, (name, measure)
+    assert float(moments(paths.h.sel(time=5, sample=0)).variance.max()) > 1.3 * DATA["K_x"][0, 0]
+
+
+def test_units_of_relu_networks_do_not() -> None:
+    found = non_gaussianity(theory(1, "relu", Paths(("h",), times=(5,)), samples=1024).h)
+    for measure in ("skewness", "excess_kurtosis", "gaussian_distance"):
+        z = np.abs(found[measure] / found[f"{measure}_stderr"])
+        assert float(z.max()) > 5, measure
+
+
+def test_a_two_layer_density_is_that_of_networks() -> None:
+    """tanh at gamma0 = 2; the Gaussian of the same variance is ruled out by the same numbers."""
+    options: dict[str, Any] = {"values": VALUES | {gamma0: 3.0, eta: 0.2}}
+    paths = Paths(("h", "z"), times=(0, 8))
+    ours = theory(1, "tanh", paths, steps=9, samples=1024, **options)
+    measured = networks(1, "tanh", paths, steps=8, width=500, seeds=24, **options).paths
+    assert measured is not None
+    for name in ("h", "z"):
+        edges = np.linspace(-5, 5, 21)
+        one, two = histogram(ours[name], edges), histogram(measured[name], edges)
+        z = deviations(one, two).sel(time=8)
+        z = z.where(two.density.sel(time=8) > 0.003)  # bins of a hundred units or more
+        assert int(z.count()) > 15
+        assert float(np.abs(z).max()) < 4.5, name
+        assert float((z**2).mean() ** 0.5) < 1.4, name
+        both = [non_gaussianity(x[name].sel(time=8)) for x in (ours, measured)]
+        for measure in ("skewness", "excess_kurtosis", "gaussian_distance"):
+            assert float(np.abs(deviations(*both, measure)).max()) < 4
+    smooth = [kernel_density(x.h.sel(time=8), np.linspace(-3, 3, 7), bandwidth=0.3) for x in (ours, measured)]
+    assert float(np.abs(deviations(*smooth)).max()) < 4
+    far = non_gaussianity(measured.h.sel(time=8, layer=1))
+    assert float((far.gaussian_distance / far.gaussian_distance_stderr).max()) > 5
