@@ -42,8 +42,9 @@ def verify_steps(
     began = clock.perf_counter()
     theory = theory_of(experiment)
     solution = solve(experiment, kernels="full" if _kernel_bytes(experiment) <= LARGEST_KERNEL else "trace")
-    own = _linear if is_linear(experiment.network.activation) else paths.checks
-    checks = [*derivation(experiment), *own(experiment, solution)]
+    linear = is_linear(experiment.network.activation)
+    own = _linear(experiment, solution) if linear else paths.checks(experiment, solution)
+    checks = [*derivation(experiment), *own]
     trained: list[xr.Dataset] = []
     compared: list[Check] = []
     modes = (experiment.data and experiment.data.modes) or 0
@@ -52,8 +53,9 @@ def verify_steps(
         plan = networks.plan_of(experiment)
         trained = networks.train(experiment, plan, progress)
         trained = less_their_theory(experiment, solution, trained)
-        compared = networks.against_networks(experiment, solution, trained)
-        note = networks.describe(experiment, plan, compared, solution, trained)
+        theirs = solution if linear else paths.with_bias(experiment, networks.traced(solution))
+        compared = networks.against_networks(experiment, theirs, trained)
+        note = networks.describe(experiment, plan, compared, theirs, trained)
     report = Report(
         title(experiment),
         (*checks, *compared),
