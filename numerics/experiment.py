@@ -195,6 +195,11 @@ class Experiment:
         return self._known_samples.inputs
 
     @property
+    def sample_count(self) -> int:
+        """The number of training samples and test points."""
+        return len(self.targets) + (0 if self.held_out is None else len(self.held_out))
+
+    @property
     def effective_rate(self) -> float:
         """What multiplies the sum over samples in an update: eta, or eta/P (mean); flow has eta = 1."""
         rate = 1.0 if self.training.rule == "flow" else self.training.learning_rate

@@ -127,8 +127,7 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
     if spec.kind == "fixed":
         found[P] = len(experiment.targets)
         if experiment.held_out is not None:
-            found[P_train] = found[P]
-            found[P] = len(experiment.held_out.kernel)
+            found |= {P: experiment.sample_count, P_train: len(experiment.targets)}
         if not isinstance(network.init_variance, list):
             found[theories.sigma] = float(np.sqrt(network.init_variance))
     elif spec.data is not None:

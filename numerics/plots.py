@@ -25,7 +25,7 @@ MARKERS = "os^Dv"
 
 KERNELS = (
     ("Phi", "-", r"tr $\Phi^{{{0}}}/P$"),
-    ("G", "--", "$G^{{{0}}}$"),
+    ("G", "--", "{1}$G^{{{0}}}${2}"),
     ("C_h", "-", "$C_h^{{{0}}}$"),
     ("C_g", "--", "$C_g^{{{0}}}$"),
 )
@@ -33,7 +33,7 @@ KERNELS = (
 
 
 def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
-    """Training loss against time on a logarithmic scale, with error bars if there are standard errors.
+    """Training loss against time on a logarithmic scale, with a band (points: bars) of standard errors.
 
     The test loss beside it, dashed, if the result has one.
     """
@@ -53,8 +53,8 @@ def plot_loss(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> li
 
 
 def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) -> list[Artist]:
-    """tr Phi^l(t,t)/P (full lines) and G^l(t,t) (dashed) against time, one colour a layer; of random data
-    C_h^l and C_g^l.
+    """tr Phi^l(t,t)/P (full lines) and G^l(t,t) (dashed; of nonlinear networks its trace over P too) against
+    time, one colour a layer; of random data C_h^l and C_g^l.
 
     A kernel that the result does not hold is left out.
     """
@@ -65,7 +65,8 @@ def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
             continue
         kernel = _equal_time(result, name)
         for place, layer in enumerate(kernel.layer.values, 1):
-            row = {"color": _colour(place), "linestyle": line, "label": label.format(layer), **style}
+            traced = ("tr ", "$/P$") if name == "G" and _of_samples(result, name) else ("", "")
+            row = {"color": _colour(place), "linestyle": line, "label": label.format(layer, *traced), **style}
             artists += _curve(ax, kernel.sel(layer=layer), name, **row)
     ax.set(xlabel=_time_label(result), ylabel="kernels at equal times")
     if artists:
@@ -124,11 +125,25 @@ def _kernel_panel(ax: Axes, name: str, theory: xr.Dataset, networks: Mapping[str
 
 
 def _curve(ax: Axes, result: xr.Dataset, name: str, **style: Any) -> list[Artist]:
-    """One variable over time: a line, or points with error bars if `name_stderr` is there."""
+    """One variable over time; if `name_stderr` is there, a line has a band, points have bars.
+
+    Bars are one standard error, a band is two on either side.
+    """
     times, values = result.time.values, result[name].values
-    if name + STDERR in result:
-        return [ax.errorbar(times, values, yerr=result[name + STDERR].values, **style)]  # type: ignore[list-item]
-    return list(ax.plot(times, values, **style))
+    if name + STDERR not in result:
+        return list(ax.plot(times, values, **style))
+    error = result[name + STDERR].values
+    if style.get("linestyle") == "none":
+        return [ax.errorbar(times, values, yerr=error, **style)]  # type: ignore[list-item]
+    lines: list[Artist] = list(ax.plot(times, values, **style))
+    colour = lines[0].get_color()  # type: ignore[attr-defined]
+    band = ax.fill_between(times, values - 2 * error, values + 2 * error, color=colour, alpha=0.25, lw=0)
+    return [*lines, band]
+
+
+def _of_samples(result: xr.Dataset, name: str) -> bool:
+    """Has the kernel two samples, of which the trace is drawn?"""
+    return f"{name}_trace" in result or "sample_" in result[name].dims
 
 
 def _holds(result: xr.Dataset, name: str) -> bool:
@@ -146,7 +161,7 @@ def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
     chosen = result[[each for each in (name, name + STDERR) if each in result]]
     time = xr.DataArray(np.arange(result.sizes["time"]), dims="time")
     chosen = chosen.isel(time=time, time_=time)
-    if name == "Phi":
+    if "sample_" in chosen.dims:
         sample = xr.DataArray(np.arange(result.sizes["sample"]), dims="sample")
         chosen = chosen.isel(sample=sample, sample_=sample).mean("sample")
     if "channel_" in chosen.dims:

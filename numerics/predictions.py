@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from numerics.activation import is_linear
 from numerics.experiment import Experiment
 from numerics.results import dimensions
 from numerics.samples import Array
@@ -15,14 +14,17 @@ OUTPUT = "f"
 """What theories and programs call the outputs on all samples."""
 
 
-def split(experiment: Experiment, values: Mapping[str, Array]) -> dict[str, Array]:
+def split(
+    experiment: Experiment, values: Mapping[str, Array], *, nonlinear: bool = False
+) -> dict[str, Array]:
     """What a result holds, from variables over all P + P* samples of one network, replica or exact solution.
 
-    ``values`` has the contract's names and dimensions, and the outputs as ``f`` (time, sample[, channel]).
-    Variables of samples are cut to the training samples, which come first.  Of test points there are the
-    predictions ``test_f`` and, where their targets are known, ``test_error`` and ``test_loss``, the mean of
-    its square over test points (summed over outputs).  Losses are those of what is given: split first, then
-    average over networks or replicas.  Without test points only ``f`` is left out.
+    ``values`` has the contract's names and dimensions (those of a ``nonlinear`` network or not), and the
+    outputs as ``f`` (time, sample[, channel]).  Variables of samples are cut to the training samples, which
+    come first.  Of test points there are the predictions ``test_f`` and, where their targets are known,
+    ``test_error`` and ``test_loss``, the mean of its square over test points (summed over outputs).  Losses
+    are those of what is given: split first, then average over networks or replicas.  Without test points only
+    ``f`` is left out.
 
     >>> e = Experiment.from_dict({"network": {"depth": 2}}, inputs=[[1.0]], targets=[3.0],
     ...     test_inputs=[[2.0]], test_targets=[5.0])
@@ -33,9 +35,8 @@ def split(experiment: Experiment, values: Mapping[str, Array]) -> dict[str, Arra
     held = experiment.held_out
     if held is None:
         return {name: array for name, array in values.items() if name != OUTPUT}
-    nonlinear = not is_linear(experiment.network.activation)
     found = {
-        name: _of_training(array, dimensions(name, array.ndim, nonlinear), held.training)
+        name: _of_training(name, array, held.training, nonlinear)
         for name, array in values.items()
         if name != OUTPUT
     }
@@ -81,5 +82,6 @@ def mean_square(error: Array) -> Array:
     return loss
 
 
-def _of_training(array: Array, dims: tuple[str, ...], count: int) -> Array:
+def _of_training(name: str, array: Array, count: int, nonlinear: bool) -> Array:
+    dims = dimensions(name, array.ndim, nonlinear)
     return array[tuple(slice(count) if x in ("sample", "sample_") else slice(None) for x in dims)]

@@ -33,11 +33,6 @@ class Variable:
     nonlinear: tuple[tuple[str, ...], ...] = ()
     """The dimensions of a nonlinear network with one output and with several, if they are others."""
 
-    def of(self, ndim: int, nonlinear: bool) -> tuple[str, ...]:
-        """The dimensions of an array with ``ndim`` of them; the plain ones if none fit."""
-        found = self.nonlinear if nonlinear and self.nonlinear else (self.dims, self.channels)
-        return next((dims for dims in found if len(dims) == ndim), found[0])
-
 
 LAYERED = ("layer", "time", "time_")
 TWO_TIMES = ("time", "time_")
@@ -121,12 +116,14 @@ VARIABLES: Mapping[str, Variable] = {
 def dimensions(name: str, count: int, nonlinear: bool = False) -> tuple[str, ...]:
     """The dimensions of a variable that has so many of them; those of one output if no other number fits.
 
-    Raises KeyError for an unknown name.
+    Those of a ``nonlinear`` network may be others.  Raises KeyError for an unknown name.
 
     >>> dimensions("error", 2), dimensions("error_stderr", 3)
     (('time', 'sample'), ('time', 'sample', 'channel'))
     """
-    return VARIABLES[name.removesuffix(STDERR)].of(count, nonlinear)
+    variable = VARIABLES[name.removesuffix(STDERR)]
+    own = variable.nonlinear if nonlinear and variable.nonlinear else (variable.dims, variable.channels)
+    return next((dims for dims in own if len(dims) == count), own[0])
 
 
 def dataset(

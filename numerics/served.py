@@ -1,8 +1,8 @@
 """What the numeric commands compute so far.  `dmft derive` serves every experiment file; these do not yet.
 
-Solving serves every linear network, simulating and verifying every network.  What else the commands do is
-there for plain networks: linear, fixed data, one output, no biases, no branch, unit variance, equal widths,
-neither decay, momentum, temperature nor centring, and no test points.
+Solving, simulating and verifying serve every network on fixed data and every linear one on random data.  What
+else the commands do is there for plain networks: linear, fixed data, one output, no biases, no branch, unit
+variance, equal widths, neither decay, momentum, temperature nor centring, and no test points.
 """
 
 from __future__ import annotations
@@ -42,9 +42,6 @@ FIRST_STEP: dict[str, tuple[object, ...]] = {
 }
 """The values of which the first step has a closed form."""
 
-NONLINEAR = ("dmft simulate", "dmft verify")
-"""The commands that take any activation; others serve linear networks."""
-
 SERVED: dict[str, dict[str, tuple[object, ...]]] = {
     "dmft limits early-time": FIRST_STEP,
     "dmft solve": {},
@@ -52,6 +49,9 @@ SERVED: dict[str, dict[str, tuple[object, ...]]] = {
     "dmft verify": {},
 }
 """The values of keys that a command serves, where these are not all; other commands serve plain networks."""
+
+NONLINEAR = ("dmft solve", "dmft simulate", "dmft verify")
+"""The commands that take any activation; others serve linear networks."""
 
 NEEDED = {
     "gd": ("learning_rate", "steps"),

@@ -1,8 +1,9 @@
-"""Makes digits_x.npy and digits_y.npy: twenty handwritten digits, ten 3s and ten 8s.
+"""Makes digits_x.npy and digits_y.npy: twenty handwritten digits, ten 3s and ten 8s; and twenty to test with.
 
 The images are the first ten of each class of the UCI 8x8 digits that scikit-learn carries. The mean image of
 the twenty is subtracted and the whole is scaled so that the average of x.x/D is one; targets are +1 for a 3
-and -1 for an 8. Run with the `docs` extra installed:
+and -1 for an 8. The next ten of each class are digits_xt.npy and digits_yt.npy, less the mean image of the
+first twenty and scaled as these. Run with the `docs` extra installed:
 
     python docs/examples/make_digits.py
 """
@@ -18,13 +19,16 @@ PER_CLASS = 10
 
 def main() -> None:
     digits = load_digits()
-    rows = np.concatenate([np.flatnonzero(digits.target == c)[:PER_CLASS] for c in CLASSES])
-    pixels = digits.data[rows] - digits.data[rows].mean(axis=0)
-    inputs = pixels / np.sqrt(np.mean(pixels**2))
-    targets = np.where(digits.target[rows] == CLASSES[0], 1.0, -1.0)
+    train, test = (
+        np.concatenate([np.flatnonzero(digits.target == c)[chosen] for c in CLASSES])
+        for chosen in (slice(PER_CLASS), slice(PER_CLASS, 2 * PER_CLASS))
+    )
+    mean = digits.data[train].mean(axis=0)
+    scale = np.sqrt(np.mean((digits.data[train] - mean) ** 2))
     here = Path(__file__).parent
-    np.save(here / "digits_x.npy", inputs)
-    np.save(here / "digits_y.npy", targets)
+    for rows, mark in ((train, ""), (test, "t")):
+        np.save(here / f"digits_x{mark}.npy", (digits.data[rows] - mean) / scale)
+        np.save(here / f"digits_y{mark}.npy", np.where(digits.target[rows] == CLASSES[0], 1.0, -1.0))
 
 
 if __name__ == "__main__":

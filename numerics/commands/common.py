@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -95,7 +96,7 @@ def naming_the_key(experiment: Experiment) -> Iterator[None]:
             flow = experiment.training.rule == "flow"
             key = "training.time" if flow else "training.learning_rate"
             value = (experiment.training.time if flow else experiment.training.learning_rate) or 0.0
-        if key in str(error):
+        if re.search(r"\b(solver|training)\.\w+ = ", str(error)):
             raise
         raise type(error)(f"{key} = {value}: {error}") from error
 

@@ -1,5 +1,5 @@
 """Solvers, one module per method."""
 
-from numerics.solve.linear import solve
+from numerics.solve.experiments import solve
 
 __all__ = ["solve"]

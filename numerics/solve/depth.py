@@ -31,6 +31,7 @@ from numerics.compile.layered import LayerTable, lower_layer_time
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, numbers_of, structure
+from numerics.predictions import OUTPUT, mean_square, split
 from numerics.results import VARIABLES, dataset
 from numerics.solve.layer_grid import LayerGrid, needed_bytes, solve_layer_grid
 from numerics.theory import beta, program_of
@@ -96,7 +97,7 @@ def solve_depth_limit(
     fixed = experiment.spec.kind == "fixed"
     extents = {"c": experiment.network.outputs}
     if fixed:
-        extents |= {"mu": len(experiment.targets), "alpha": len(experiment.targets)}
+        extents |= {"mu": experiment.sample_count, "alpha": experiment.sample_count}
     needed, have = (
         needed_bytes(table, layers, steps, extents),
         os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -179,11 +180,13 @@ def _table(text: str) -> LayerTable:
 def _values(experiment: Experiment, run: LayerGrid, table: LayerTable) -> Iterator[tuple[str, Array]]:
     """The contract's variables; times before indices, as they have it."""
     if experiment.spec.kind == "fixed":
-        error = np.moveaxis(run["Delta"], -1, 0)
-        yield "error", error
-        yield "train_loss", (error**2).reshape(len(error), error.shape[1], -1).sum(2).mean(1)
-        yield "Phi", run["H"].transpose(0, 3, 4, 1, 2)
-        yield "G", np.moveaxis(run["G"], (-2, -1), (1, 2))
+        found = {
+            name: np.moveaxis(run[theirs], -1, 0) for name, theirs in (("error", "Delta"), (OUTPUT, "f"))
+        }
+        found |= {"Phi": run["H"].transpose(0, 3, 4, 1, 2), "G": np.moveaxis(run["G"], (-2, -1), (1, 2))}
+        found = split(experiment, found)
+        yield from found.items()
+        yield "train_loss", mean_square(found["error"])
         return
     for row in (r for g in table.groups for r in g if r.symmetric):
         first = row.layers

@@ -103,15 +103,9 @@ def solve(
     )
 
 
-def _points(experiment: Experiment) -> int:
-    """Training samples and test points."""
-    held = experiment.held_out
-    return len(experiment.targets) + (0 if held is None else len(held))
-
-
 def _fitting(experiment: Experiment) -> Kernels:
     """How much of the kernels a result keeps when nobody says."""
-    times, samples = len(experiment.times), _points(experiment)
+    times, samples = len(experiment.times), experiment.sample_count
     if 8.0 * (experiment.depth + 1) * (samples * times) ** 2 <= ROOM:
         return "full"
     return "trace" if 8.0 * experiment.depth * samples * times**2 <= ROOM_TRACE else "none"
@@ -119,7 +113,7 @@ def _fitting(experiment: Experiment) -> Kernels:
 
 def _refuse_too_large(experiment: Experiment, kernels: Kernels) -> None:
     """What no memory holds is refused before anything runs."""
-    times, samples, depth = len(experiment.times), _points(experiment), experiment.depth
+    times, samples, depth = len(experiment.times), experiment.sample_count, experiment.depth
     have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     march_itself = 8 * 2 * depth * samples * times**2  # one response and one correlation of every sample
     if march_itself > have:

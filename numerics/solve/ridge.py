@@ -19,11 +19,11 @@ from sympy import Symbol
 from derive.meanfield import mean_field
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.meanfield.reductions.ridge import representer
-from derive.program import Program
+from derive.program import P, Program
 from derive.program.builders.sample_weights import SAMPLE_WEIGHT, has_sample_weights
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import numbers_of
+from numerics.numbers import arrays_of, numbers_of
 from numerics.solve.direct.layout import Number
 from numerics.solve.particles import Solved, solve_particles
 from numerics.theory import program_of
@@ -32,6 +32,9 @@ Array = NDArray[np.float64]
 
 SHARE = 4
 """The last 1/SHARE of the steps tells how fast the outputs come to rest."""
+
+SMALLER = 0.75
+"""By less than this factor, from one half of those steps to the other, moves do not count as shrinking."""
 
 
 @dataclass(frozen=True)
@@ -211,13 +214,13 @@ def _kernel(solved: Solved, replica: int, window: NDArray[np.int_], targets: Arr
 
 
 def _shrinking(moves: Array) -> float:
-    """By how much moves shrink in a step, from the last steps; 1 if they do not even halve."""
+    """By how much moves shrink in a step, from the last steps; 1 if they hardly do."""
     last = moves[-max(2, len(moves) // SHARE) :]
     if last[-1] <= 1e-14 * moves.max():  # rounding
         return 0.0
     half = len(last) // 2
     before, after = np.sqrt(np.mean(last[:half] ** 2)), np.sqrt(np.mean(last[-half:] ** 2))
-    return float((after / before) ** (1 / (len(last) - half))) if after < before / 2 else 1.0
+    return float((after / before) ** (1 / (len(last) - half))) if after < SMALLER * before else 1.0
 
 
 def _weights(program: Program, data: Mapping[str, Any]) -> Array:
@@ -239,8 +242,8 @@ def _read(experiment: Experiment) -> tuple[Program, dict[Symbol | str, Number], 
             "has the rest points of its steps, which are taken here",
             "gd",
         )
-    data = {"K_x": experiment.kernel, "y": experiment.targets}
-    return program_of(experiment), dict(numbers_of(experiment)), data
+    data = arrays_of(experiment)
+    return program_of(experiment), dict(numbers_of(experiment)) | {P: len(data["y"])}, data
 
 
 __all__ = ["AtRest", "NotApplicable", "at_rest", "compare", "regression"]

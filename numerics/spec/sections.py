@@ -114,12 +114,19 @@ class Training(Section):
 
 
 class Solver(Section):
-    """[solver]: `samples` particles of the nonlinear march (a linear network has none), seed, tolerance.
+    """[solver]: `samples` paths of a nonlinear process (a linear network has none), seed, tolerances.
 
-    `rtol` bounds the time-discretisation error of a flow; exact steps (gd) have none.
+    Left out, samples and replicas are chosen for `accuracy`, the standard error and the bias of losses and
+    errors relative to the largest of them.  `rtol` bounds the time-discretisation error of a flow; exact
+    steps (gd) have none.
     """
 
-    samples: int = Field(default=4096, ge=1, description="an integer >= 1")
+    samples: int | None = Field(
+        default=None,
+        ge=1,
+        description="an even integer >= 1, or leaving it out: as many as solver.accuracy asks for",
+    )
+    accuracy: float | None = Field(default=None, gt=0, lt=1, description="a number between 0 and 1")
     seed: int = Field(default=0, ge=0, description="an integer >= 0")
     rtol: float = Field(default=1e-8, gt=0, lt=1, description="a number between 0 and 1")
 

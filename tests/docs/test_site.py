@@ -35,12 +35,14 @@ LONG = {
     "infinite_depth.md",
     "learning_rates.md",
     "linear_networks.md",
+    "nonlinear_networks.md",
     "power_law.md",
     "residual_depth.md",
     "scaling_laws.md",
+    "test_points.md",
 }
 """Pages that take more than about twenty seconds; the site's build runs them too."""
-SOLVED = {"digits.toml", "digits_flow.toml", "isotropic.toml", "online.toml"}
+SOLVED = {"digits.toml", "digits_flow.toml", "digits_test.toml", "isotropic.toml", "online.toml"}
 
 
 def named(path: Path) -> str:

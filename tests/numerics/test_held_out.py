@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from derive.program import P, P_train
+from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, numbers_of, structure
+from numerics.results import load as load_result
 from numerics.served import is_plain, require_served
 from numerics.simulate import simulate
 from numerics.theory import program_of
+from numerics.toml import tables_to_toml
 
 STEPS = {"learning_rate": 0.1, "steps": 2}
 INPUTS = {"inputs": "x.npy", "targets": "y.npy"}
@@ -168,6 +172,31 @@ def test_what_does_not_serve_them_says_so(folder: Path) -> None:
         require_served(more, "dmft expand")
     with pytest.raises(SpecError, match="simulate_steps"):
         simulate(more, width=8, seeds=2)
+
+
+def test_the_commands_serve_them(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    data = INPUTS | {"test_inputs": "xt.npy", "test_targets": "yt.npy"}
+    tables = {"network": {"depth": 2}, "data": data, "training": STEPS}
+    Path("spec.toml").write_text(tables_to_toml(tables))
+    assert run(["derive", "spec.toml"]) == 0
+    shown = capsys.readouterr().out
+    assert "P_train" in shown
+    assert "ρ_μ" in shown
+    assert run(["solve", "spec.toml", "-o", "theory.nc", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    theory = load_result("theory.nc")
+    assert theory.test_f.dims == ("time", "test_sample")
+    assert printed["test_loss"] == theory.test_loss.values.tolist()
+    assert run(["simulate", "spec.toml", "--width", "16", "--seeds", "2", "-o", "networks.nc"]) == 0
+    assert {"test_f_stderr", "test_loss_stderr"} <= set(load_result("networks.nc").data_vars)
+    capsys.readouterr()
+    Path("bad.toml").write_text(tables_to_toml(tables | {"data": data | {"test_inputs": "x4.npy"}}))
+    assert run(["solve", "bad.toml"]) == 2
+    assert 'data.test_inputs = "x4.npy": has shape (2, 4)' in capsys.readouterr().err
+    assert run(["expand", "spec.toml", "--order", "2"]) == 2
 
 
 @settings(max_examples=25, deadline=None)

@@ -10,6 +10,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import xarray as xr
+from matplotlib.collections import PolyCollection
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -39,13 +40,20 @@ def result(stderr: bool = False, kernels: bool = True) -> xr.Dataset:
     return dataset(values, times=TIMES, spec="")
 
 
-def test_the_loss_is_a_line_and_with_standard_errors_has_bars() -> None:
+def test_the_loss_is_a_line_with_a_band_and_points_have_bars() -> None:
     ax = Figure().subplots()
     (line,) = plot_loss(result(), ax=ax)
     assert isinstance(line, Line2D)
     assert np.array_equal(line.get_xydata(), np.column_stack([TIMES, np.exp(-TIMES)]))
-    (bars,) = plot_loss(result(stderr=True), ax=ax)
+    (bars,) = plot_loss(result(stderr=True), ax=ax, linestyle="none", marker="o")
     assert isinstance(bars, ErrorbarContainer)
+    line, band = plot_loss(result(stderr=True), ax=Figure().subplots())
+    assert isinstance(line, Line2D)
+    assert isinstance(band, PolyCollection)
+    edges = band.get_paths()[0].vertices
+    for side in (0.8, 1.2):  # two standard errors of a tenth
+        ends = np.isin(np.round(edges[:, 1], 12), np.round(side * np.exp(-TIMES), 12))
+        assert ends.sum() >= T
     assert ax.get_yscale() == "log"
 
 
@@ -114,3 +122,17 @@ def test_an_interrupted_drawing_leaves_no_file(tmp_path: Path, monkeypatch: pyte
 def test_importing_the_command_line_loads_no_matplotlib() -> None:
     code = "import sys, numerics.cli, numerics.plots; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_of_a_nonlinear_network_the_trace_of_the_gradient_kernel_is_drawn() -> None:
+    rng = np.random.default_rng(2)
+    kernel = rng.random((L, T, T, P, P))
+    for values in ({"G": kernel}, {"G_trace": np.einsum("ltsmm->lts", kernel), "error": np.ones((T, P))}):
+        found = dataset(values, times=TIMES, spec="", nonlinear=True)
+        ax = Figure().subplots()
+        lines = plot_kernels(found, ax=ax)
+        for layer, line in enumerate(lines):
+            assert isinstance(line, Line2D)
+            expected = np.einsum("ttmm->t", kernel[layer]) / P
+            np.testing.assert_allclose(np.asarray(line.get_ydata(), dtype=float), expected)
+            assert line.get_label() == f"tr $G^{{{layer + 1}}}$$/P$"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,7 @@ from sympy import Eq as Equal
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.averages import Average, Response
+from derive.program.expressions import ell
 from numerics.solve.direct.layout import TIMES, Unserved
 
 Array = NDArray[np.float64]
@@ -119,6 +120,8 @@ class Known:
     values: Mapping[str, float]
     data: Mapping[str, Any]
     found: dict[Node, Array] = field(default_factory=dict)
+    first: dict[Symbol, int] = field(default_factory=dict)
+    """Where indices start, those that do not start at 1."""
     functions: dict[Expr, Function] = field(default_factory=dict)
 
     @cached_property
@@ -140,8 +143,8 @@ class Known:
         if x in given:
             return given[x]
         if isinstance(x, Symbol):
-            if x in at:  # positions of indices count from 0, the indices themselves from 1
-                return np.asarray(at[x], dtype=float) + (x not in TIMES)
+            if x in at:  # positions of indices count from 0, the indices themselves mostly from 1
+                return np.asarray(at[x], dtype=float) + self.start(x)
             if str(x) not in self.values:
                 raise ValueError(f"values has no {x}")
             return float(self.values[str(x)])
@@ -151,7 +154,7 @@ class Known:
             raise Unserved(f"{x} cannot be evaluated here")
         node = node_of(x)
         if node in self.found:
-            return self.found[node][tuple(self.place(a, at) for a in x.args if not a.is_Integer)]
+            return self.read(self.found[node], [a for a in x.args if not a.is_Integer], at)
         name = node[0]
         if name not in self.data:
             raise ValueError(
@@ -164,22 +167,46 @@ class Known:
             raise ValueError(
                 f"data[{name!r}] has shape {self.arrays[name].shape}; {name} has {len(x.args)} indices"
             )
-        return self.arrays[name][tuple(self.place(a, at) for a in x.args)]
+        return self.read(self.arrays[name], x.args, at)
 
-    def place(self, a: Expr, at: Places) -> Any:
-        """The position of an argument."""
+    def start(self, x: Symbol) -> int:
+        """The first value of an index or time."""
+        return 0 if x in TIMES else self.first.get(x, 1)
+
+    def read(self, array: Array, args: Sequence[Expr], at: Places) -> Any:
+        """An array at some arguments; one such as ``p + k`` that leaves its range goes round a ring."""
+        return array[tuple(self.place(a, at, n) for a, n in zip(args, array.shape, strict=True))]
+
+    def place(self, a: Expr, at: Places, size: int | None = None) -> Any:
+        """The position of an argument along an axis of this size."""
         if isinstance(a, Integer):
             return int(a)
-        if a not in at:
-            raise Unserved(f"index {a} has no position here: shifted indices are not served by particles")
-        return at[a]
+        if a in at:
+            return at[a]
+        shift, parts = a.as_coeff_add()
+        total: Any = int(shift) - 1
+        for part in parts:
+            factor, x = part.as_coeff_Mul()
+            if x not in at or x in TIMES or size is None:
+                raise Unserved(f"index {a} has no position here")
+            total = total + int(factor) * (at[x] + self.start(x))
+        return total % size
 
     def _sum(self, x: Sum, at: Places, given: Mapping[Expr, Any]) -> Any:
-        """A sum over integers (layers) of what is known."""
-        total: Any = 0.0
-        if len(x.limits) != 1 or not all(b.is_Integer for b in x.limits[0][1:]):
-            raise Unserved(f"{x}: only sums over layers are served here")
-        index, low, high = x.limits[0]
-        for i in range(int(low), int(high) + 1):
-            total = total + self(x.function.subs(index, i), at, given)
-        return total
+        """A sum of what is known over layers, which are written out, or over indices, along an axis."""
+        index, low, high = x.limits[-1]
+        first, last = self.bound(low), self.bound(high)
+        body = Sum(x.function, *x.limits[:-1]) if len(x.limits) > 1 else x.function
+        if index == ell:
+            return sum((self(body.subs(index, i), at, given) for i in range(first, last + 1)), 0.0)
+        self.first[index] = first
+        wider: dict[Symbol, Any] = {k: v if np.ndim(v) == 0 else v[..., None] for k, v in at.items()}
+        inner = {k: v if np.ndim(v) == 0 else v[..., None] for k, v in given.items()}
+        value = np.asarray(self(body, wider | {index: np.arange(last - first + 1)}, inner))
+        if value.ndim == 0 or value.shape[-1] == 1:  # all terms are equal
+            return (last - first + 1) * (value if value.ndim == 0 else value[..., 0])
+        return value.sum(axis=-1)
+
+    def bound(self, e: Expr) -> int:
+        """The integer that a bound of a sum is."""
+        return int(self(e, {}))

@@ -20,6 +20,9 @@ Array = NDArray[np.float64]
 PIVOT = 1e-8
 """Relative innovation variance below which an entry follows from those before it."""
 
+BLOCK = 256
+"""Dimensions of one Sobol sequence."""
+
 
 class Latents:
     """Normal numbers of one population: half of the paths from a scrambled Sobol sequence, half mirrored.
@@ -32,16 +35,31 @@ class Latents:
 
     def __init__(self, samples: int, dimensions: int, seed: np.random.SeedSequence, matched: bool) -> None:
         self.half = samples // 2
-        with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
-            warnings.simplefilter("ignore", UserWarning)
-            points = qmc.Sobol(max(dimensions, 1), seed=np.random.default_rng(seed)).random(self.half)
-        self.points = ndtri(points.T.clip(1e-12, 1 - 1e-12))
-        self.used = 0
+        self.points = np.empty((dimensions, self.half))
+        self.seed = seed
+        self.made = self.used = 0
         self.matched = matched
         self.basis: dict[bool, list[Array]] = {False: [np.ones((1, self.half))], True: []}
 
+    def more(self) -> None:
+        """The next BLOCK dimensions, whatever the number of them all: finer grids begin with the same ones.
+
+        A block beyond the first is another scrambled sequence whose points are met in random order.
+        """
+        rng = np.random.default_rng(self.seed.spawn(1)[0])
+        with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
+            warnings.simplefilter("ignore", UserWarning)
+            block = qmc.Sobol(BLOCK, seed=rng).random(self.half)
+        if self.made:
+            block = block[rng.permutation(self.half)]
+        new = min(BLOCK, len(self.points) - self.made)
+        self.points[self.made : self.made + new] = ndtri(block.T[:new].clip(1e-12, 1 - 1e-12))
+        self.made += new
+
     def draw(self, count: int, flipped: bool) -> Array:
         """The next ``count`` normal numbers of every path, shape ``(count, samples)``."""
+        while self.made < self.used + count:
+            self.more()
         z: Array = self.points[self.used : self.used + count]
         self.used += count
         basis = self.basis[flipped]

@@ -5,7 +5,7 @@ Arrays of quantities have shape ``(steps, entries, samples)``, their indices fla
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -45,6 +45,7 @@ class March:
     ) -> None:
         self.model, self.order, self.known = model, order, known
         self.steps, self.samples = steps, samples
+        known.first |= model.first
         self.random: dict[Node, Array] = {
             n: np.full((steps, prod(q.sizes), samples), np.nan) for n, q in model.quantities.items()
         }
@@ -61,8 +62,8 @@ class March:
                 self.groups[i] = Growing(latents, counts[i], steps, i == members[-1], ridge)
         self.tangents = Tangents(self, jacobian, carriers) if jacobian else None
 
-    def run(self) -> None:
-        """All steps.  Raises Diverged at the first average that is not finite."""
+    def run(self, progress: Callable[[int], None] | None = None) -> None:
+        """All steps, counted by ``progress``.  Raises Diverged at the first average that is not finite."""
         for now in range(self.steps):
             for kind, node in self.order:
                 if kind == "draw":
@@ -77,6 +78,8 @@ class March:
                     self.average(self.model.entries[node], kind, now)
             if self.tangents is not None:
                 self.tangents.finish(now)
+            if progress is not None:
+                progress(now + 1)
 
     # -- sources ---------------------------------------------------------------------------------------
 
@@ -204,20 +207,20 @@ class March:
         )
         if kind == "now":
             late = early = np.array([now])
-        self.store(
-            e, late, early, {a: self.correlate(e, c, late, early, single) for a, c in e.averages.items()}
-        )
+        self.store(e, late, early, self.averages(e, late, early, single))
+
+    def averages(self, e: Entry, late: Integers, early: Integers, single: bool) -> dict[Expr, Any]:
+        """The averages in ``e``, and sums over indices of averages, axes (indices of ``e``, late, early)."""
+        found: dict[Expr, Any] = {a: self.correlate(e, c, late, early, single) for a, c in e.averages.items()}
+        for x, inner in e.sums.items():
+            extra = len(inner.indices) - len(e.indices)
+            value = self.evaluated(inner, late, early, self.averages(inner, late, early, single))
+            found[x] = value.sum(axis=tuple(range(extra)))
+        return found
 
     def store(self, e: Entry, late: Integers, early: Integers, averages: Mapping[Expr, Any]) -> None:
         """Put ``e``, computed from its averages, at times ``late`` x ``early``."""
-        own = e.indices
-        ndim = len(own) + 2
-        at: dict[Symbol, Any] = {
-            x: _along(np.arange(self.model.sizes[x]), k, ndim) for k, x in enumerate(own)
-        }
-        at[t], at[s] = _along(late, len(own), ndim), _along(early, len(own) + 1, ndim)
-        value = self.known(e.expr, at, averages)
-        full = np.broadcast_to(value, (*self.model.size(own), len(late), len(early)))
+        full = self.evaluated(e, late, early, averages)
         if not np.isfinite(full).all():
             raise Diverged(
                 f"{e.node[0]} is not finite at step {late.max()}: a smaller learning rate is needed"
@@ -227,6 +230,17 @@ class March:
             array[..., late[0] : late[-1] + 1, early[0] : early[-1] + 1] = full
         else:
             array[..., late[0]] = full[..., 0, 0]
+
+    def evaluated(self, e: Entry, late: Integers, early: Integers, averages: Mapping[Expr, Any]) -> Array:
+        """The expression of ``e``, axes (indices of ``e``, late, early)."""
+        own = e.indices
+        ndim = len(own) + 2
+        at: dict[Symbol, Any] = {
+            x: _along(np.arange(self.model.sizes[x]), k, ndim) for k, x in enumerate(own)
+        }
+        at[t], at[s] = _along(late, len(own), ndim), _along(early, len(own) + 1, ndim)
+        value = self.known(e.expr, at, averages)
+        return np.broadcast_to(value, (*self.model.size(own), len(late), len(early)))
 
     def correlate(
         self, e: Entry, c: Correlation | Responding, late: Integers, early: Integers, single: bool

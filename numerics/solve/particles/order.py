@@ -10,7 +10,7 @@ from sympy.core.function import AppliedUndef
 from derive.program.expressions import s, t
 from numerics.solve.causal import in_order
 from numerics.solve.particles.formulas import Node, node_of
-from numerics.solve.particles.reading import Model, Responding
+from numerics.solve.particles.reading import Entry, Model, Responding
 
 Op = tuple[str, Node]
 """``("draw", ("", (group,)))``, ``("quantity", node)``, ``("row" | "now" | "column" | "response", entry)`` or
@@ -60,19 +60,24 @@ def _needs(model: Model, op: Op) -> Iterator[Op]:
             else:
                 yield from _reads(model, x, present=True)
     else:
-        e = model.scalars[node] if kind == "scalar" else model.entries[node]
-        for mean in e.averages.values():
-            if isinstance(mean, Responding):
-                yield _random(model, mean.what)
-                if e.causal != "strict":
-                    yield _random(model, mean.source)
-            else:
-                if kind != "column":
-                    yield _random(model, mean.first)
-                if kind in ("column", "now") and mean.second is not None:
-                    yield _random(model, mean.second)
-        rest = e.expr.xreplace({a: Symbol("average") for a in e.averages})
-        yield from _reads(model, rest, present=kind in ("now", "scalar"))
+        yield from _averages(model, kind, model.scalars[node] if kind == "scalar" else model.entries[node])
+
+
+def _averages(model: Model, kind: str, e: Entry) -> Iterator[Op]:
+    for mean in e.averages.values():
+        if isinstance(mean, Responding):
+            yield _random(model, mean.what)
+            if e.causal != "strict":
+                yield _random(model, mean.source)
+        else:
+            if kind != "column":
+                yield _random(model, mean.first)
+            if kind in ("column", "now") and mean.second is not None:
+                yield _random(model, mean.second)
+    for inner in e.sums.values():
+        yield from _averages(model, kind, inner)
+    rest = e.expr.xreplace({a: Symbol("average") for a in (*e.averages, *e.sums)})
+    yield from _reads(model, rest, present=kind in ("now", "scalar"))
 
 
 def _random(model: Model, node: Node) -> Op:

@@ -17,7 +17,7 @@ from derive.meanfield.averages import Average, Response
 from derive.meanfield.theory import OrderParameter
 from derive.program.expressions import s, t
 from numerics.solve.direct.layout import TIMES, Layout, Unserved
-from numerics.solve.particles.formulas import Function, Node, indices_of, node_of, open_args
+from numerics.solve.particles.formulas import Function, Node, indices_of, leaves_of, node_of, open_args
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ class Entry:
     expr: Expr
     averages: Mapping[Expr, Correlation | Responding]
     causal: str = ""
+    sums: Mapping[Expr, Entry] = field(default_factory=dict)
+    """Sums over indices of what has averages in it, as entries that carry these indices too."""
 
     @property
     def indices(self) -> tuple[Symbol, ...]:
@@ -112,6 +114,7 @@ class Model:
         if layout.attributes:
             raise Unserved("particles do not serve attributes of units: use numerics.solve.direct.evaluate")
         self.sizes: dict[Symbol, int] = {}
+        self.first: dict[Symbol, int] = {}
         self.sources: dict[Node, tuple[tuple[Symbol, ...], tuple[int, ...]]] = {}
         self.covariances: dict[tuple[Node, Node], Covariance] = {}
         self.quantities: dict[Node, Quantity] = {}
@@ -141,9 +144,9 @@ class Model:
 
     def _size(self, index: Symbol, lower: Any, upper: Any) -> None:
         low, high = self.layout.integer(lower), self.layout.integer(upper)
-        if low != 1:
-            raise Unserved(f"index {index} starts at {low}: particles serve indices from 1")
-        if self.sizes.setdefault(index, high) != high:
+        if self.first.setdefault(index, low) != low:
+            raise Unserved(f"index {index} starts in two places")
+        if self.sizes.setdefault(index, high - low + 1) != high - low + 1:
             raise Unserved(f"index {index} has two ranges")
 
     def size(self, symbols: Iterable[Symbol]) -> tuple[int, ...]:
@@ -206,7 +209,9 @@ class Model:
         time = times[0][0] if times else t
         factors = Mul.make_args(body)
         moving = [x for x in factors if self.is_random(x)]
-        what = Mul(*moving)
+        around = self._unshifted(Mul(*moving), over)
+        factors = tuple(x.subs(around) for x in factors)
+        what = Mul(*[x.subs(around) for x in moving])
         if what.free_symbols & (set(TIMES) - {time}):
             raise Unserved(f"{leaf}: {what} is read at two times")
         node, symbols = self.piece(what, time)
@@ -216,6 +221,18 @@ class Model:
         return Memory(
             leaf, Mul(*[x for x in factors if not self.is_random(x)]), node, symbols, over, time, through
         )
+
+    def _unshifted(self, what: Expr, over: tuple[Symbol, ...]) -> list[tuple[Symbol, Expr]]:
+        """Substitutions under which ``what`` is read at ``p`` and not at ``p + k``: sums over a ring may
+        start anywhere.
+        """
+        found: dict[Symbol, Expr] = {}
+        for x in sorted(what.atoms(AppliedUndef), key=str):
+            for a in x.args:
+                ring = [y for y in over if a != y and y in a.free_symbols and self.first[y] == 1]
+                if len(ring) == 1 and not self.layout.is_ordered(a):
+                    found.setdefault(ring[0], 2 * ring[0] - a)
+        return list(found.items())
 
     def piece(self, e: Expr, time: Symbol) -> tuple[Node, tuple[Symbol, ...]]:
         """The quantity that ``e``, read at ``time``, is, and the indices that it carries."""
@@ -247,8 +264,17 @@ class Model:
 
     def _read(self, symbol: AppliedUndef, body: Expr, ranges: Any, causal: str = "") -> Entry:
         self._remember(ranges)
-        averages = {a: self._average(a) for a in body.atoms(Average)}
-        return Entry(node_of(symbol), open_args(symbol), body, averages, causal)
+        args = open_args(symbol)
+        sums: dict[Expr, Entry] = {}
+        for x in leaves_of(body):
+            if isinstance(x, Sum) and x.has(Average):
+                over = tuple(lim[0] for lim in x.limits)
+                for limits in x.limits:
+                    self._size(*limits)
+                wider = symbol.func(*over, *symbol.args)
+                sums[x] = self._read(wider, x.function, ())
+        averages = {a: self._average(a) for a in leaves_of(body) if isinstance(a, Average)}
+        return Entry(node_of(symbol), args, body, averages, causal, sums)
 
     def _average(self, a: Average) -> Correlation | Responding:
         body = a.body
@@ -259,8 +285,8 @@ class Model:
             return Correlation(*self.piece(body, t))
         factors = Mul.make_args(body)
         early, late = (Mul(*[x for x in factors if y in x.free_symbols]) for y in (s, t))
-        rest = Mul(*[x for x in factors if not x.free_symbols & {s, t}])
-        if rest != 1 or t in early.free_symbols or s in late.free_symbols:
+        late *= Mul(*[x for x in factors if not x.free_symbols & {s, t}])  # numbers, such as 1/2
+        if t in early.free_symbols or s in late.free_symbols:
             raise Unserved(f"{a} is no product of something at t and something at s")
         return Correlation(*self.piece(late, t), *self.piece(early, s))
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from math import prod
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -16,20 +15,18 @@ from derive.meanfield.theory import Theory
 from derive.program.expressions import s, t
 from numerics.paths import Block, Paths, gathered
 from numerics.solve.direct.evaluate import Evaluated, Place
-from numerics.solve.direct.layout import Layout, Number
-from numerics.solve.particles.formulas import Known, Node
-from numerics.solve.particles.march import March
-from numerics.solve.particles.order import order_of
+from numerics.solve.direct.layout import Number
+from numerics.solve.particles.accuracy import reach
+from numerics.solve.particles.formulas import Node
 from numerics.solve.particles.paths import kept
-from numerics.solve.particles.reading import Model, Responding
-from numerics.solve.particles.tangents import group_of, kind_of
+from numerics.solve.particles.prepared import Prepared, Responses, name_of
+from numerics.solve.particles.reading import Model
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
-Responses = Literal["auto", "stein", "jacobian"]
 
-FEW = 24
-"""Entries of a source up to which derivatives along paths cost no more than Stein's lemma for their error."""
+LEAST = 8
+"""The fewest samples, an even number."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,8 @@ class Solved(Evaluated):
     """What :func:`solve_particles` found, with standard errors over the replicas.
 
     ``responses`` says for each response how it was computed; ``ranks`` for each source how many normal
-    numbers its path is made of at the last step, of how many entries; ``runs`` holds each replica; ``paths``
-    the sampled paths that were asked for, as :mod:`numerics.paths` lays them out.
+    numbers its path is made of at the last step, of how many entries; ``runs`` holds each replica.
+    ``accuracy`` and ``bias`` are what :func:`solve_to_accuracy` reached.
     """
 
     samples: int
@@ -47,6 +44,8 @@ class Solved(Evaluated):
     ranks: Mapping[str, tuple[int, int]]
     runs: Mapping[Place, Array]
     paths: xr.Dataset | None = None
+    accuracy: float | None = None
+    bias: float | None = None
 
 
 @one_thread
@@ -98,69 +97,85 @@ def solve_particles(
     >>> solved.value("Delta").shape, solved.value("Phi", 2).shape
     ((3, 1), (1, 1, 3, 3))
     """
-    if steps < 1 or samples < 8 or samples % 2 or replicas < 2:
+    if steps < 1 or samples < LEAST or samples % 2 or replicas < 2:
         raise ValueError(
-            f"steps = {steps}, samples = {samples}, replicas = {replicas}: at least 1, 8 (and even), 2"
+            f"steps = {steps}, samples = {samples}, replicas = {replicas}: at least 1, {LEAST} (and even), 2"
         )
-    layout = Layout(theory, {str(k): v for k, v in (values or {}).items()})
-    model = Model(layout)
-    order = order_of(model)
-    carriers = min(samples, carriers or samples)
-    chosen = _responses(model, responses, steps)
-    known = Known(layout.values, data or {})
+    prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses)
     times = [] if paths is None else paths.steps(theory.program, steps - 1)
-    runs: list[dict[Node, Array]] = []
     walked: list[dict[str, Block]] = []
-    for spawned in np.random.SeedSequence(seed).spawn(replicas):
-        known.found = {}
-        march = March(
-            model,
-            order,
-            known,
-            steps,
+    runs = list(
+        prepared.runs(
             samples,
-            spawned,
+            np.random.SeedSequence(seed).spawn(replicas),
             matched=matched,
-            ridge=1 / samples if ridge is None else ridge,
+            ridge=ridge,
             carriers=carriers,
-            jacobian=frozenset(n for n, how in chosen.items() if how == "jacobian"),
+            finished=None if paths is None else lambda march: walked.append(kept(march, paths, times)),
         )
-        with np.errstate(over="ignore", invalid="ignore"):
-            march.run()
-        runs.append(known.found | _observables(model, known, steps))
-        if paths is not None:
-            walked.append(kept(march, paths, times))
-    found: dict[Place, Array] = {}
+    )
+    solved = _solved(prepared, runs, samples)
+    return replace(solved, paths=gathered(walked, times, kind="theory")) if walked else solved
+
+
+@one_thread
+def solve_to_accuracy(
+    theory: Theory,
+    *,
+    steps: int,
+    accuracy: float,
+    values: Mapping[Symbol | str, Number] | None = None,
+    data: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    responses: Responses = "auto",
+    first: int | None = None,
+) -> Solved:
+    """:func:`solve_particles` with as many samples and replicas as an accuracy takes.
+
+    Samples are doubled from ``first`` (twice the entries of the sources, or FEWEST) until the standard error
+    and the bias of every scalar of the theory, relative to its largest value, are below ``accuracy``; see
+    :mod:`~numerics.solve.particles.accuracy`.  Raises ValueError for an accuracy that is not between 0 and
+    1, NotConverged for one that is out of reach, and what :func:`solve_particles` raises.
+    """
+    if not 0 < accuracy < 1:
+        raise ValueError(f"accuracy = {accuracy}: a number between 0 and 1")
+    prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses)
+    names = list(prepared.model.scalars)
+
+    def attempt(samples: int, numbers: Iterable[int], into: _Runs) -> Iterator[dict[str, Array]]:
+        seeds = [np.random.SeedSequence(seed, spawn_key=(n,)) for n in numbers]
+        for found in prepared.runs(samples, seeds):
+            into.append(found)
+            yield {name_of(n): found[n] for n in names}
+
+    reached = reach(attempt, list, accuracy, first or prepared.enough)
+    solved = _solved(prepared, reached.solutions, reached.samples)
+    return replace(solved, accuracy=reached.error, bias=reached.bias)
+
+
+_Runs = list[dict[Node, Array]]
+
+
+def _solved(prepared: Prepared, runs: _Runs, samples: int) -> Solved:
+    """Means and standard errors over these replicas."""
+    found = {node: np.stack([r[node] for r in runs]) for node in runs[0]}
     axes: dict[Place, tuple[tuple[int, ...], ...]] = {}
-    for node in runs[0]:
-        stacked = np.stack([r[node] for r in runs])
-        if node in model.scalars:
-            stacked = np.moveaxis(stacked, -1, 1)
-        timed = _time_axes(model, node)
-        found[node] = stacked
+    for node, stacked in found.items():
+        times = _time_axes(prepared.model, node)
         axes[node] = tuple(
-            tuple(range(n)) if k in timed else tuple(range(1, n + 1)) for k, n in enumerate(stacked.shape[1:])
+            tuple(range(n)) if k in times else tuple(range(1, n + 1)) for k, n in enumerate(stacked.shape[1:])
         )
     return Solved(
         "particles",
         {k: v.mean(axis=0) for k, v in found.items()},
-        {k: v.std(axis=0, ddof=1) / np.sqrt(replicas) for k, v in found.items()},
+        {k: v.std(axis=0, ddof=1) / np.sqrt(len(runs)) for k, v in found.items()},
         axes,
         samples,
-        replicas,
-        {_name(n): how for n, how in chosen.items()},
-        {
-            _name(n): (march.groups[i].rank, steps * march.groups[i].size)
-            for i, g in enumerate(model.groups)
-            for n in g
-        },
+        len(runs),
+        prepared.methods,
+        prepared.ranks,
         found,
-        gathered(walked, times, kind="theory") if walked else None,
     )
-
-
-def _name(n: Node) -> str:
-    return f"{n[0]}{''.join(f'({k})' for k in n[1])}"
 
 
 def _time_axes(model: Model, node: Node) -> set[int]:
@@ -171,34 +186,3 @@ def _time_axes(model: Model, node: Node) -> set[int]:
         symbol = next(x for n, x, _ in model.observables if n == node)
         args = tuple(x for x in symbol.args if not x.is_Integer)
     return {k for k, x in enumerate(args) if x in (t, s)}
-
-
-def _responses(model: Model, asked: Responses, steps: int) -> dict[Node, str]:
-    """How each response is found."""
-    chosen: dict[Node, str] = {}
-    for n, e in model.entries.items():
-        ways = [c for c in e.averages.values() if isinstance(c, Responding)]
-        if not ways:
-            continue
-        kinds = {kind_of(model, c) for c in ways}
-        if asked == "jacobian" and "jumps" in kinds:
-            raise ValueError(f"{_name(n)}: a function on the way jumps, take responses = 'stein' or 'auto'")
-        groups = [model.groups[group_of(model, c.source)] for c in ways]
-        entries = steps * max(sum(prod(model.sources[x][1]) for x in g) for g in groups)
-        along = kinds == {"linear"} or ("jumps" not in kinds and entries <= FEW)
-        chosen[n] = "jacobian" if asked == "jacobian" or (asked == "auto" and along) else "stein"
-    return chosen
-
-
-def _observables(model: Model, known: Known, steps: int) -> dict[Node, Array]:
-    """Observables (tangent kernels) from the order parameters, at all times."""
-    found: dict[Node, Array] = {}
-    for node, symbol, expr in model.observables:
-        args = tuple(x for x in symbol.args if not x.is_Integer)
-        sizes = [steps if x in (t, s) else model.sizes[x] for x in args]
-        at = {
-            x: np.arange(n).reshape([-1 if j == k else 1 for j in range(len(args))])
-            for k, (x, n) in enumerate(zip(args, sizes, strict=True))
-        }
-        found[node] = np.broadcast_to(known(expr, at), sizes).copy()
-    return found

@@ -56,9 +56,7 @@ def _drawn(experiment: Experiment, theory: xr.Dataset, networks: xr.Dataset | No
         above = parts[0]
         heat_maps(parts[1], experiment, theory)
     left, middle, right = above.subplots(1, 3)
-    _losses(
-        left, theory, networks, both=not fixed and float(abs(theory.train_loss - _test(theory)).max()) > 0
-    )
+    _losses(left, theory, networks, both=float(abs(theory.train_loss - _test(theory)).max()) > 0)
     first = "11" if experiment.network.outputs > 1 else ""
     if fixed:
         samples = len(experiment.targets)
@@ -117,16 +115,11 @@ def _test(theory: xr.Dataset) -> xr.DataArray:
 
 def _losses(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, both: bool) -> None:
     for name, label, colour, marker in LOSSES if both else LOSSES[:1]:
-        words = f"{label}, " if both else ""
-        ax.plot(theory.time, theory[name], color=colour, lw=1.8, label=f"{words}theory")
+        ax.plot(theory.time, theory[name], color=colour, lw=1.8, label=label if both else "theory")
         _band(ax, theory, colour, *(theory.get(f"{name}{end}") for end in ("", "_stderr")))
-        if networks is not None:
-            label = rf"{words}networks, $1/N\to0$"
-            ax.errorbar(
-                *_points(networks, networks[name], networks[f"{name}_stderr"]),
-                **_dots(colour, marker),
-                label=label,
-            )
+        if networks is not None:  # two curves leave little room: the caption says what points are
+            points = _points(networks, networks[name], networks[f"{name}_stderr"])
+            ax.errorbar(*points, **_dots(colour, marker), label=None if both else r"networks, $1/N\to0$")
     shown = [theory[name] for name, *_ in (LOSSES if both else LOSSES[:1])]
     _limits(ax, np.concatenate([x.to_numpy() for x in shown]))
     ax.set_ylabel("loss")

@@ -55,8 +55,10 @@ def opening(experiment: Experiment, samples: int, steps: int) -> Experiment:
     pick = np.unique(np.linspace(0, count - 1, min(count, samples)).round().astype(int))
     tables = experiment.spec.model_dump(exclude_unset=True, exclude={"data"})
     tables["training"] |= {path.partition(".")[2]: value for path, value in cut.items()}
-    kernel = experiment.kernel[np.ix_(pick, pick)]
-    return Experiment.from_dict(tables, kernel=kernel, targets=experiment.targets[pick])
+    kernel, held = experiment.kernel[np.ix_(pick, pick)], None
+    if experiment.held_out is not None:  # one of them
+        held = experiment.held_out.kernel[count : count + 1][:, [*pick, count]]
+    return Experiment.from_dict(tables, kernel=kernel, targets=experiment.targets[pick], test_kernel=held)
 
 
 def arrays(small: Experiment) -> dict[str, Array]:

@@ -128,8 +128,8 @@ def work(experiment: Experiment, width: int) -> float:
     power_law = experiment.spec.kind == "power-law"
     layers = [r * (width if power_law else size) for r in _layers(experiment)]
     fixed = experiment.spec.kind == "fixed"
-    samples = len(experiment.targets) * experiment.network.outputs if fixed else experiment.network.outputs
-    features = min(len(experiment.targets), size) if fixed else size
+    samples = experiment.sample_count * experiment.network.outputs if fixed else experiment.network.outputs
+    features = min(experiment.sample_count, size) if fixed else size
     entries = sum(a * b for a, b in zip([features, *layers], layers, strict=False))
     fresh = 12 * entries if experiment.training.temperature else 0.0
     if not fixed and experiment.data is not None:
@@ -154,7 +154,7 @@ def _kernel_entries(experiment: Experiment) -> float:
     """Numbers in H (or Phi and G) of one network; where layers share their units, of all pairs of layers."""
     layers = experiment.depth ** (1 if experiment.network.branch is None else 2)
     kernels = 1 if is_linear(experiment.network.activation) else 1 + experiment.network.outputs**2
-    return float(kernels * layers * (len(experiment.times) * len(experiment.targets)) ** 2)
+    return float(kernels * layers * (len(experiment.times) * experiment.sample_count) ** 2)
 
 
 def train(
@@ -202,6 +202,7 @@ def quantities(experiment: Experiment, theory: xr.Dataset, networks: Sequence[xr
             found += [Quantity(f"{label} at t = {_time(theory, p)}", name, {"time": p}) for p in places]
     for p in places[-2:]:
         found.append(Quantity(f"Delta at t = {_time(theory, p)}", "error", {"time": p}))
+        found.append(Quantity(f"f of test points at t = {_time(theory, p)}", "test_f", {"time": p}))
     end = last if experiment.spec.kind == "fixed" else places[-1]
     when = {"t,t": {"time": end, "time_": end}, "t,0": {"time": end, "time_": 0}}
     samples = len(experiment.targets) if experiment.spec.kind == "fixed" else 1

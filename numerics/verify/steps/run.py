@@ -100,4 +100,4 @@ def is_wide(experiment: Experiment) -> bool:
 def _kernel_bytes(experiment: Experiment) -> float:
     if experiment.spec.kind != "fixed":
         return 0.0
-    return 8.0 * experiment.depth * (len(experiment.times) * len(experiment.targets)) ** 2
+    return 8.0 * experiment.depth * (len(experiment.times) * experiment.sample_count) ** 2

@@ -51,7 +51,9 @@ def _network(experiment: Experiment) -> list[str]:
 def _data(experiment: Experiment) -> str:
     data = experiment.data
     if experiment.spec.kind == "fixed" or data is None:
-        return f"P = {len(experiment.targets)} samples"
+        held = experiment.held_out
+        words = "" if held is None else f" and {len(held)} test points"
+        return f"P = {len(experiment.targets)} samples{words}"
     noise = f", noise {data.noise:g}" if data.noise else ""
     if experiment.spec.kind == "power-law":
         size = "the population" if data.batch is None else f"batches of {data.batch}"

@@ -1,0 +1,190 @@
+"""Averages of functions of one or two Gaussian variables, to a tolerance, across kinks and jumps too.
+
+Analytic functions: the trapezoidal rule in both independent variables.  Functions with kinks: Gauss-Legendre
+points in panels that end at the kinks, the inner panels where the outer variable puts them, the outer ones
+graded towards every kink.  In both cases the number of points rises until two results agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import (
+    Abs,
+    Dummy,
+    Expr,
+    Heaviside,
+    Max,
+    Min,
+    Piecewise,
+    S,
+    Symbol,
+    lambdify,
+    sign,
+    solveset,
+)
+
+from numerics.errors import NotConverged
+from numerics.solve.direct.layout import Unserved
+
+Array = NDArray[np.float64]
+
+REACH = 12.0
+"""Standard deviations up to which is integrated: functions may grow to exp(60) there."""
+SAME = 1e-14
+"""One minus the squared correlation below which two variables are one."""
+GRADES = 36
+"""Halvings of the outer panels towards a kink."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The average of ``expr``, with ``variables`` (one or two), as a function of their covariance."""
+
+    expr: Expr
+    variables: tuple[Expr, ...]
+
+    @cached_property
+    def slots(self) -> tuple[Symbol, Symbol]:
+        """Real symbols in place of the variables."""
+        return Dummy("x", real=True), Dummy("y", real=True)
+
+    @cached_property
+    def body(self) -> Expr:
+        """The function of the slots."""
+        return self.expr.xreplace(dict(zip(self.variables, self.slots, strict=False)))
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """The same for arrays."""
+        f = lambdify(self.slots, self.body, ["numpy", "scipy"], cse=True)
+        return lambda x, y: np.broadcast_to(np.asarray(f(x, y), dtype=float), np.broadcast(x, y).shape)
+
+    @cached_property
+    def kinks(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Where the function, or its slope, jumps: values of the first and of the second variable."""
+        x, y = self.slots
+        return kinks_of(self.body, x), kinks_of(self.body, y)
+
+    def __call__(self, first: float, second: float, cross: float, accuracy: float) -> tuple[float, float]:
+        """The average for variances ``first`` and ``second`` and the covariance ``cross``, and its error.
+
+        Raises :class:`~numerics.errors.NotConverged` where points run out.
+
+        >>> from sympy import Heaviside
+        >>> from sympy.abc import a, b
+        >>> value, _ = Moment(Heaviside(a) * Heaviside(b), (a, b))(1.0, 4.0, 1.0, 1e-12)
+        >>> print(f"{value:.12f}")  # an orthant: 1/4 + arcsin(1/2)/(2 pi)
+        0.333333333333
+        """
+        deviations = float(np.sqrt(max(first, 0.0))), float(np.sqrt(max(second, 0.0)))
+        product = deviations[0] * deviations[1]
+        correlation = float(np.clip(cross / product, -1, 1)) if product > 0 else 0.0
+        rule = self.split if any(self.kinks) else self.smooth
+        last, found = np.inf, np.nan
+        for count in (8, 12, 16) if any(self.kinks) else (40, 60, 90, 135, 200, 300, 450, 700, 1000):
+            found, scale = rule(deviations, correlation, count)
+            error = abs(found - last)
+            if error <= accuracy * max(scale, 1e-300):
+                return found, error
+            last = found
+        raise NotConverged(
+            f"<{self.expr}> at variances {first:g}, {second:g} and correlation {correlation:g}: the last two "
+            f"results differ by {error:.2g}"
+        )
+
+    def smooth(self, deviations: tuple[float, float], correlation: float, count: int) -> tuple[float, float]:
+        """The trapezoidal rule; the average and that of the absolute value."""
+        x = np.linspace(-REACH, REACH, count)
+        w = np.exp(-(x**2) / 2)
+        w /= w.sum()
+        if len(self.variables) == 1 or 1 - correlation**2 < SAME:
+            values = self.function(deviations[0] * x, np.sign(correlation) * deviations[1] * x)
+            return float(w @ values), float(w @ np.abs(values))
+        other = correlation * x[:, None] + np.sqrt(1 - correlation**2) * x
+        values = self.function(deviations[0] * x[:, None], deviations[1] * other)
+        return float(w @ values @ w), float(w @ np.abs(values) @ w)
+
+    def split(self, deviations: tuple[float, float], correlation: float, count: int) -> tuple[float, float]:
+        """Gauss-Legendre points between kinks."""
+        first = [c / deviations[0] for c in self.kinks[0] if deviations[0] > 0]
+        second = [c / deviations[1] for c in self.kinks[1] if deviations[1] > 0]
+        one = len(self.variables) == 1 or 1 - correlation**2 < SAME
+        also = [c / correlation for c in second if abs(correlation) > 1e-300]
+        x, w = graded((*first, *also), count)
+        if one:
+            values = self.function(deviations[0] * x, np.sign(correlation) * deviations[1] * x)
+            return float(w @ values), float(w @ np.abs(values))
+        width = np.sqrt(1 - correlation**2)
+        ends = [np.full(len(x), -REACH), *[(c - correlation * x) / width for c in second]]
+        ends.append(np.full(len(x), REACH))
+        edges = np.sort(np.clip(ends, -REACH, REACH), axis=0)
+        unit, share = composite(count)
+        total = scale = 0.0
+        for low, high in pairwise(edges):
+            inner = low[:, None] + (high - low)[:, None] * unit
+            weight = (high - low)[:, None] * share * np.exp(-(inner**2) / 2) / np.sqrt(2 * np.pi)
+            values = self.function(
+                deviations[0] * x[:, None], deviations[1] * (correlation * x[:, None] + width * inner)
+            )
+            total += float(w @ (values * weight).sum(axis=1))
+            scale += float(w @ (np.abs(values) * weight).sum(axis=1))
+        return total, scale
+
+
+@lru_cache(maxsize=8)
+def composite(count: int, panels: int = 16) -> tuple[Array, Array]:
+    """Gauss-Legendre points and weights on equal panels of (0, 1)."""
+    x, w = np.polynomial.legendre.leggauss(count)
+    points = (np.arange(panels)[:, None] + (x + 1) / 2) / panels
+    return points.ravel(), np.tile(w / 2 / panels, panels)
+
+
+def graded(kinks: tuple[float, ...], count: int) -> tuple[Array, Array]:
+    """Points and weights of the normal distribution in panels that shrink towards kinks."""
+    x, w = np.polynomial.legendre.leggauss(count)
+    edges = np.arange(-REACH, REACH + 0.5)
+    for c in kinks:
+        if abs(c) < REACH:
+            near = 2.0 ** -np.arange(GRADES)
+            edges = np.concatenate([edges, [c], c + near, c - near])
+    edges = np.unique(np.clip(edges, -REACH, REACH))
+    low, high = edges[:-1, None], edges[1:, None]
+    points = (low + (high - low) * (x + 1) / 2).ravel()
+    weights = ((high - low) * w / 2).ravel()
+    return points, weights * np.exp(-(points**2) / 2) / np.sqrt(2 * np.pi)
+
+
+def kinks_of(e: Expr, x: Symbol) -> tuple[float, ...]:
+    """The values of ``x`` at which ``e`` is not smooth.
+
+    Raises Unserved if they depend on another variable, or cannot be found.
+
+    >>> z = Dummy("z", real=True)
+    >>> kinks_of(Max(0, z) + Abs(z - 1), z), kinks_of(z**2, z)
+    ((0.0, 1.0), ())
+    """
+    arguments: set[Expr] = set()
+    for a in e.atoms(Max, Min):
+        arguments |= {p - q for p in a.args for q in a.args if p != q}
+    for a in e.atoms(Abs, Heaviside, sign):
+        arguments.add(a.args[0])
+    for a in e.atoms(Piecewise):
+        arguments |= {c.lhs - c.rhs for _, c in a.args if c not in (True, False, S.true, S.false)}
+    found: set[float] = set()
+    for a in arguments:
+        if x not in a.free_symbols:
+            continue
+        if a.free_symbols != {x}:
+            raise Unserved(f"{e} has a kink where {a} vanishes, which depends on two variables")
+        roots = solveset(a, x, S.Reals)
+        if not roots.is_FiniteSet:
+            raise Unserved(f"{e}: where {a} vanishes is not found")
+        found |= {float(r) for r in roots}
+    return tuple(sorted(found))

@@ -1,0 +1,283 @@
+"""Solve an experiment on any nonlinear network: derive its theory, sample its paths, label the averages.
+
+The theory is that of the experiment's program, in exact steps or, along a flow, as an explicit integrator has
+it.  Everything in a result is an average over paths, with a standard error from independent replicas.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from derive.meanfield import Theory
+from numerics.errors import NotConverged, SpecError
+from numerics.experiment import Experiment
+from numerics.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.predictions import OUTPUT, mean_square, split
+from numerics.results import STDERR
+from numerics.solve.direct.layout import Unserved
+from numerics.solve.grid import Grid
+from numerics.solve.memory import memory_tables
+from numerics.solve.particles.accuracy import MOST_SAMPLES, REPLICAS, Spread, as_given, reach
+from numerics.solve.particles.formulas import Node
+from numerics.solve.particles.prepared import Prepared
+from numerics.solve.particles.solve import LEAST
+from numerics.solve.paths_grid import Settled, grids, settle_paths
+from numerics.theory import Variant
+
+Array = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+ACCURACY = 5e-3
+"""The accuracy of losses and errors, relative to their largest value, if the file does not say."""
+
+PATHS = 2.0**32
+"""Bytes of paths and tables of a replica up to which samples are doubled."""
+
+
+ROOM = 2.0**31
+"""Bytes up to which ``auto`` keeps kernels of all pairs of samples, or their traces."""
+
+
+WATCHED = ("train_loss", "error", "test_loss", "test_f")
+"""What an accuracy is about."""
+
+
+def fitting(experiment: Experiment) -> Literal["full", "trace", "none"]:
+    """How much of the kernels a result keeps when nobody says."""
+    times, outputs = len(experiment.times), experiment.network.outputs
+    kernels = 4 * experiment.depth + 1
+    copies = 4  # mean, spread, the replica at hand, and the result
+    traces = 8.0 * copies * kernels * times**2
+    held = experiment.held_out
+    points = len(experiment.targets) + (0 if held is None else len(held))
+    pairs = traces * (points * outputs) ** 2
+    return "full" if pairs <= ROOM else "trace" if traces <= ROOM else "none"
+
+
+def solve_nonlinear(
+    experiment: Experiment,
+    kernels: str = "full",
+    progress: Progress | None = None,
+    variant: Variant | None = None,
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The contract's variables with their standard errors, by name, and what to report.
+
+    ``kernels`` is ``full``, ``trace`` or ``none``.  ``solver.samples`` is taken as it is; without it, samples
+    and replicas are chosen for ``solver.accuracy``.  With ``variant`` the theory is that of another program,
+    made of the experiment's own.
+
+    Raises :class:`~numerics.errors.SpecError` for fewer samples than Stein's lemma needs and for what no
+    memory holds, :class:`~numerics.errors.Diverged` with the step, and
+    :class:`~numerics.errors.NotConverged` when an accuracy is out of reach.
+    """
+    theory = theory_at_depth(experiment, variant)
+    solver = experiment.solver
+    notes: dict[str, Any] = {}
+    grid: Grid | None = None
+    first = 0
+    if experiment.training.rule == "flow":
+        first = _first(experiment, _prepared(experiment, theory, _coarse(experiment)))
+        settled = _settled(experiment, theory, first, progress)
+        grid, notes = settled.grid, dict(settled.notes)
+    prepared = _prepared(experiment, theory, grid)
+    if grid is None or solver.samples is None:
+        first = _first(experiment, prepared)
+    _refuse_too_large(experiment, prepared, first)
+    labelled = _Labelled(experiment, prepared, kernels, grid, variant is None)
+    attempt = _Attempt(experiment, prepared, labelled, progress)
+    if solver.samples is not None:
+        reached = as_given(attempt, Spread, first, solver.accuracy)
+    else:
+        reached = reach(attempt, Spread, solver.accuracy or ACCURACY, first, _most(prepared, first))
+    found = reached.solutions
+    values = found.mean | {name + STDERR: x for name, x in found.stderr().items()}
+    methods = sorted(set(prepared.methods.values()))
+    return values, notes | {
+        "samples": reached.samples,
+        "replicas": reached.replicas,
+        "responses": " and ".join(methods) if methods else "none needed",
+        "accuracy": reached.error,
+        "bias_estimate": reached.bias,
+        "error_power": reached.power,
+    }
+
+
+# -- the theory with its numbers ----------------------------------------------------------------------------
+
+
+def _prepared(experiment: Experiment, theory: Theory, grid: Grid | None) -> Prepared:
+    """The theory ready to be marched, in steps or on a grid.  Raises SpecError for what is not served."""
+    numbers = {k: int(v) if v.is_integer() else v for k, v in numbers_of(experiment).items()}
+    data: dict[str, Any] = dict(arrays_of(experiment))
+    steps = len(experiment.times)
+    if grid is not None:
+        data |= memory_tables(experiment, grid.nodes, grid.weights)
+        steps = len(grid.nodes)
+    try:
+        return Prepared(theory, steps=steps, values=numbers, data=data)
+    except Unserved as reason:
+        activation = experiment.network.activation
+        raise SpecError(
+            "network.activation", activation, f"is not served by particles: {reason}", '"tanh", "relu", ...'
+        ) from reason
+
+
+def _first(experiment: Experiment, prepared: Prepared) -> int:
+    """The samples to begin with.  Raises SpecError if the file has fewer than the responses need."""
+    given, entries = experiment.solver.samples, prepared.entries
+    if given is None:
+        return prepared.enough
+    least = max(2 * LEAST, entries + entries % 2)
+    if given < least:
+        problem = (
+            f"is fewer than the {entries} entries of a source (samples of the data, outputs, times), which "
+            "Stein's lemma has to tell apart"
+        )
+        problem = problem if given < entries else "is too few paths for a standard error"
+        raise SpecError("solver.samples", given, problem, f"{least} or more, better {2 * least}")
+    if given % 2:
+        problem = "is odd, but paths come in mirrored pairs"
+        raise SpecError("solver.samples", given, problem, "an even number")
+    return given
+
+
+def _most(prepared: Prepared, first: int) -> int:
+    """The most samples that are tried."""
+    most = first
+    while 2 * most <= MOST_SAMPLES and prepared.bytes(2 * most) <= PATHS:
+        most *= 2
+    return most
+
+
+def _refuse_too_large(experiment: Experiment, prepared: Prepared, samples: int) -> None:
+    """What no memory holds is refused before anything runs."""
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed = prepared.bytes(samples)
+    if needed <= have:
+        return
+    problem = f"needs {needed / 2**30:.0f} GiB with {samples} paths; there are {have / 2**30:.0f}"
+    gd = experiment.training.rule == "gd"
+    key, value = ("steps", experiment.training.steps) if gd else ("points", experiment.training.points)
+    raise SpecError(f"training.{key}", value, problem, "fewer times, or fewer samples")
+
+
+# -- one replica after another ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """Solves replicas, puts their variables into what collects them, and gives their losses and errors."""
+
+    experiment: Experiment
+    prepared: Prepared
+    labelled: Callable[[Mapping[Node, Array]], dict[str, Array]]
+    progress: Progress | None
+
+    def __call__(self, samples: int, numbers: Iterable[int], into: Spread) -> Iterator[dict[str, Array]]:
+        numbers = list(numbers)
+        total = len(numbers) * self.prepared.steps
+        progress = self.progress
+        seeds = [np.random.SeedSequence(self.experiment.solver.seed, spawn_key=(n,)) for n in numbers]
+        counted = None if progress is None else lambda step: progress(step, total)
+        for found in _sound(self.prepared.runs(samples, seeds, progress=counted)):
+            values = self.labelled(found)
+            into.add(values)
+            yield {name: values[name] for name in WATCHED if name in values}
+
+
+def _sound(runs: Iterator[dict[Node, Array]]) -> Iterator[dict[Node, Array]]:
+    """The same, with what goes wrong in the middle named by its kind."""
+    try:
+        yield from runs
+    except (ValueError, np.linalg.LinAlgError) as reason:
+        raise NotConverged(
+            f"the covariance of the paths has lost its accuracy ({reason}); smaller steps, or more "
+            "solver.samples, would do"
+        ) from reason
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """From order parameters of a theory to the contract's variables: times first, then layers stacked."""
+
+    experiment: Experiment
+    prepared: Prepared
+    kernels: str
+    grid: Grid | None
+    own: bool
+
+    def __call__(self, found: Mapping[Node, Array]) -> dict[str, Array]:
+        values = split(self.experiment, self.of_all_samples(found), nonlinear=True)
+        return values | {"train_loss": mean_square(values["error"])}
+
+    def of_all_samples(self, found: Mapping[Node, Array]) -> dict[str, Array]:
+        """Of training samples and test points; traces are those over training samples."""
+        values = {"error": found["Delta", ()], OUTPUT: found[OUTPUT, ()]}
+        if self.grid is not None:
+            values = {name: x[self.grid.outputs] for name, x in values.items()}
+        if self.kernels == "none":
+            return values
+        names = {n for n, _ in found}
+        for name in ("Phi", "G"):
+            if name in names:
+                values |= self.kernel(name, self.stacked(found, name))
+        for node, _, _ in self.prepared.model.observables:
+            values |= self.kernel("tangent_kernel", self.times_first(found[node]))
+        if self.kernels == "full" and self.grid is None and self.own:
+            values |= {name: self.stacked(found, name) for name in ("A", "B") if name in names}
+        return values
+
+    def times_first(self, x: Array) -> Array:
+        """Times ahead of indices, at the output times."""
+        if self.grid is not None:
+            at = self.grid.outputs
+            x = x[..., at[:, None], at]
+        return np.moveaxis(x, (-2, -1), (0, 1))
+
+    def stacked(self, found: Mapping[Node, Array], name: str) -> Array:
+        """All layers; at the last one B is zero, and A, which no layer reads, is not known."""
+        layers = {k[0]: self.times_first(x) for (n, k), x in found.items() if n == name}
+        shape = next(iter(layers.values())).shape
+        missing = np.full(shape, np.nan if name == "A" else 0.0)
+        return np.stack([layers.get(k, missing) for k in range(1, self.experiment.depth + 1)])
+
+    def kernel(self, name: str, x: Array) -> dict[str, Array]:
+        """A kernel as a whole, or its trace over samples and outputs."""
+        if self.kernels == "full":
+            return {name: x}
+        seen = len(self.experiment.targets)
+        if x.ndim - (2 if name == "tangent_kernel" else 3) == 4:
+            return {f"{name}_trace": np.einsum("...mcmc->...", x[..., :seen, :, :seen, :])}
+        return {f"{name}_trace": np.einsum("...mm->...", x[..., :seen, :seen])}
+
+
+# -- the flow -----------------------------------------------------------------------------------------------
+
+
+def _coarse(experiment: Experiment) -> Grid:
+    return next(grids(experiment.times, 2))
+
+
+def _settled(experiment: Experiment, theory: Theory, samples: int, progress: Progress | None) -> Settled:
+    """The grid on which the flow has settled to a part of the statistical error."""
+    solver = experiment.solver
+    noisy = experiment.training.temperature > 0
+    smooth = _prepared(experiment, theory, _coarse(experiment)).smooth and not noisy
+
+    def attempt(grid: Grid) -> list[dict[str, Array]]:
+        prepared = _prepared(experiment, theory, grid)
+        _refuse_too_large(experiment, prepared, samples)
+        labelled = _Labelled(experiment, prepared, "none", grid, True)
+        solve = _Attempt(experiment, prepared, labelled, progress)
+        return list(solve(samples, range(REPLICAS), Spread()))
+
+    accuracy = None if solver.samples is not None and solver.accuracy is None else solver.accuracy or ACCURACY
+    return settle_paths(
+        experiment.times, attempt, rtol=solver.rtol, accuracy=accuracy, smooth=smooth, noisy=noisy
+    )

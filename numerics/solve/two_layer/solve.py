@@ -1,0 +1,338 @@
+"""Solve a theory without memory: nodes move by the derived equations, and the number of nodes is raised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.integrate import solve_ivp
+from sympy import Abs, Expr, Heaviside, Max, Min, Mul, Piecewise, Symbol, sign
+
+from derive.meanfield.averages import Average
+from derive.meanfield.reductions.markov import markov
+from derive.meanfield.theory import Theory
+from derive.program.expressions import ell, s, t
+from numerics.errors import Diverged, NotConverged
+from numerics.solve.direct.evaluate import Evaluated, Place
+from numerics.solve.direct.layout import Number, Unserved
+from numerics.solve.particles.formulas import Node, node_of
+from numerics.solve.two_layer.nodes import Nodes, Rule, scattered, tensor
+from numerics.solve.two_layer.system import Axes, Present, System, axes_of, layers_written_out
+from numerics.threads import one_thread
+
+Array = NDArray[np.float64]
+
+FACTOR = 1.5
+"""From one number of points along a dimension to the next."""
+KINKED = (Abs, Max, Min, Heaviside, Piecewise, sign)
+RATES = 20_000
+"""Evaluations of the equations of motion after which a flow is given up."""
+LARGEST = 2**26
+"""Numbers held at once, of fields at all times on all nodes."""
+
+
+@dataclass(frozen=True)
+class TwoLayerSolved(Evaluated):
+    """What :func:`solve_two_layer` found.
+
+    ``errors`` are differences between the two finest sets of nodes, or standard errors over ``replicas`` of
+    scattered points.  ``paths`` holds sources, states and fields by name and layer, shape ``(times, *indices,
+    nodes)``, and ``weights`` what each node counts: ``weights @ phi(paths["h", (1,)][-1, 0])`` is an average.
+    ``reached`` is the largest error of a value, relative to the largest value of its name.
+    """
+
+    rule: str
+    dimensions: int
+    nodes: int
+    times: Array
+    reached: float
+    converged: bool
+    weights: Array = field(repr=False)
+    paths: Mapping[Place, Array] = field(repr=False)
+
+
+@one_thread
+def solve_two_layer(
+    theory: Theory,
+    *,
+    steps: int | None = None,
+    times: Sequence[float] | Array | None = None,
+    values: Mapping[Symbol | str, Number] | None = None,
+    data: Mapping[str, Any] | None = None,
+    accuracy: float = 1e-6,
+    rule: Rule | Literal["auto"] = "auto",
+    most: int = 2**18,
+    replicas: int = 8,
+    seed: int = 0,
+    kernels: bool = True,
+    start: int | None = None,
+) -> TwoLayerSolved:
+    """Scalars and order parameters of a theory without memory: one hidden layer, any activation.
+
+    In discrete time at ``0..steps-1``, exactly; of a flow at ``times``, integrated to a tenth of
+    ``accuracy``.  The Gaussian variables at the start are independent normal numbers times a root of their
+    covariance, as many as its numerical rank: P + 1 for P independent samples.  Averages over them are sums
+    over nodes that move by the derived equations (:func:`derive.meanfield.reductions.markov.markov`).
+
+    ``rule``: ``hermite`` and ``trapezoid`` are tensor products of one-dimensional rules, whose number of
+    points rises by half until two results agree to ``accuracy`` (relative to the largest value of each name),
+    or ``most`` nodes would be exceeded; ``sobol`` takes ``replicas`` independent sets of scattered points,
+    whose number doubles.  ``auto``: Gauss-Hermite for polynomials, the trapezoidal rule for other smooth
+    functions, in up to six and four dimensions; scattered points otherwise, and across kinks.  The error
+    reached is reported with every value; ``converged`` says whether ``accuracy`` was met.  ``kernels=False``
+    leaves out what has two times, and with it most of the memory.  ``start`` is the first number of points.
+
+    Raises :class:`~derive.meanfield.reductions.projection.NotApplicable` for a theory with memory,
+    :class:`~numerics.solve.direct.layout.Unserved` for what has no rule here, ValueError for missing values
+    and data, :class:`~numerics.errors.Diverged` when a value is not finite and
+    :class:`~numerics.errors.NotConverged` for a flow that cannot be integrated to its end.
+
+    >>> from derive.meanfield import mean_field
+    >>> from derive.program import P, eta, gamma0, mlp
+    >>> given = {"values": {eta: 0.5, gamma0: 1, P: 1}, "data": {"K_x": [[1.0]], "y": [1.0]}}
+    >>> solved = solve_two_layer(mean_field(mlp(1, "tanh")), steps=3, accuracy=1e-9, **given)
+    >>> print(solved.rule, solved.dimensions, solved.converged, solved.value("Delta").round(6).tolist())
+    trapezoid 2 True [[1.0], [0.598979], [0.385721]]
+    """
+    theory = theory.at_depth(1) if _has_layers(theory) else theory
+    reduced = markov(theory)
+    if reduced.discrete == (steps is None) or reduced.discrete == (times is not None):
+        raise ValueError("give steps for a theory in discrete time, and times for a flow")
+    at = np.arange(steps, dtype=float) if steps is not None else np.asarray(times, dtype=float)
+    if not len(at) or at[0] < 0 or (np.diff(at) <= 0).any():
+        raise ValueError("times: must rise, from 0 or later; steps must be at least 1")
+    system = System(reduced, {str(k): float(v) for k, v in (values or {}).items()}, data or {})
+    dimensions = next(iter(system.root.values())).shape[-1] if system.root else 0
+    chosen = _chosen(system, dimensions) if rule == "auto" else rule
+    solver = _Solver(system, at, kernels, accuracy)
+    most = min(most, LARGEST // (len(at) * solver.entries)) if kernels else most
+    last: dict[Place, Array] | None = None
+    for count in _counts(chosen, dimensions, most, start):
+        if chosen == "sobol":
+            seeds = np.random.SeedSequence(seed).spawn(replicas)
+            runs = [solver.run(scattered(count, dimensions, x)) for x in seeds]
+            found = {k: np.mean([r[k] for r in runs], axis=0) for k in runs[0]}
+            errors = {k: np.std([r[k] for r in runs], axis=0, ddof=1) / replicas**0.5 for k in found}
+        else:
+            found = solver.run(tensor(chosen, count, dimensions))
+            errors = {k: np.abs(v - last[k]) if last else np.full(v.shape, np.inf) for k, v in found.items()}
+            last = found
+        reached = max(float(e.max() / max(np.abs(found[k]).max(), 1e-300)) for k, e in errors.items())
+        if reached <= accuracy:
+            break
+    return TwoLayerSolved(
+        "quadrature" if chosen != "sobol" else "scattered points",
+        found,
+        errors,
+        solver.axes,
+        rule=chosen,
+        dimensions=dimensions,
+        nodes=len(solver.weights),
+        times=at,
+        reached=reached,
+        converged=reached <= accuracy,
+        weights=solver.weights,
+        paths=solver.paths(),
+    )
+
+
+def _has_layers(theory: Theory) -> bool:
+    items: list[Any] = [*theory.sources, *theory.equations, *theory.order_parameters, *theory.observables]
+    return theory.program.depth == 1 and any(r.index == ell for x in items for r in x.ranges)
+
+
+def _chosen(system: System, dimensions: int) -> Rule:
+    """The rule for the functions of this theory."""
+    polynomial = True
+    for e in system.fields.values():
+        f = system.function(e.rhs)
+        if f.body.has(*KINKED):
+            return "sobol"
+        moving = [x for x, y in zip(f.slots, f.leaves, strict=True) if system.is_random(y)]
+        polynomial = polynomial and bool(f.body.is_polynomial(*moving))
+    if polynomial:
+        return "hermite" if dimensions <= 6 else "sobol"
+    return "trapezoid" if dimensions <= 4 else "sobol"
+
+
+def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterator[int]:
+    """Numbers of points, rising: along each dimension, or in all."""
+    count = start or {"sobol": 1024, "hermite": 4, "trapezoid": 12}[rule]
+    yield count
+    while True:
+        count = 2 * count if rule == "sobol" else int(FACTOR * count)
+        if (count if rule == "sobol" else count**dimensions) > most:
+            return
+        yield count
+
+
+class _Solver:
+    """One solution for each set of nodes."""
+
+    def __init__(self, system: System, times: Array, kernels: bool, accuracy: float) -> None:
+        self.system, self.times, self.accuracy = system, times, accuracy
+        theory = system.markov.theory
+        self.kernels = theory.order_parameters if kernels else ()
+        self.observables = theory.observables if kernels else ()
+        self.pieces: dict[Expr, Axes] = {}
+        self.halves = {q: self.split(q.definition) for q in self.kernels}
+        self.axes: dict[Place, tuple[tuple[int, ...], ...]] = {}
+        self.weights: Array = np.zeros(0)
+
+    @property
+    def entries(self) -> int:
+        """Numbers kept at each time and node."""
+        kept = sum(int(np.prod(self.system.shape(a))) for a in self.pieces.values())
+        return max(kept + self.system.size, 1)
+
+    def split(self, e: Expr) -> tuple[Expr, Expr, Expr]:
+        """``<a(t) b(s)>`` times a number: a, b (read at t) and the number."""
+        number, average = e.as_independent(Average)
+        if not isinstance(average, Average) or number.has(t, s):
+            raise Unserved(f"{e} is no average")
+        factors = Mul.make_args(average.body)
+        late = Mul(*[x for x in factors if not x.has(s)])
+        early = Mul(*[x for x in factors if x.has(s)])
+        if early.has(t):
+            raise Unserved(f"{e} is no product of something at t and something at s")
+        found = late, early.xreplace({s: t}), number
+        for x in found[:2]:
+            self.pieces[x] = tuple(y for y in sorted(x.free_symbols, key=str) if y in self.system.sizes)
+        return found
+
+    def run(self, nodes: Nodes) -> dict[Place, Array]:
+        """The whole solution on these nodes."""
+        self.weights = nodes.weights
+        self.start = {n: x @ nodes.points for n, x in self.system.root.items()}
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.moved = self.march() if self.system.markov.discrete else self.flow()
+            return self.results()
+
+    def present(self, states: Array, time: float) -> Present:
+        """Everything at one time."""
+        return Present(self.system, self.start, self.weights, states, time)
+
+    def march(self) -> list[Array]:
+        """States at all steps."""
+        found = [np.zeros((self.system.size, len(self.weights)))]
+        for now in self.times[:-1]:
+            found.append(self.present(found[-1], now).motion())
+            if not np.isfinite(found[-1]).all():
+                raise Diverged(
+                    f"states are not finite at step {int(now) + 1}: a smaller learning rate is needed"
+                )
+        return found
+
+    def flow(self) -> list[Array]:
+        """States at all times."""
+        shape = (self.system.size, len(self.weights))
+
+        count = 0
+
+        def rate(time: float, y: Array) -> Array:
+            nonlocal count
+            count += 1
+            if count > RATES:
+                raise NotConverged(
+                    f"the flow is at t = {time:g} after {RATES} evaluations: some nodes move much faster "
+                    "than others; a shorter time or a lower accuracy would do"
+                )
+            found = self.present(y.reshape(shape), time).motion().ravel()
+            if not np.isfinite(found).all():
+                raise Diverged(f"the flow ends at t = {time:g}: what moves is not finite")
+            return found
+
+        rtol = max(self.accuracy / 10, 1e-12)
+        first = np.zeros(shape)
+        if self.times[-1] == 0:
+            return [first]
+        found = solve_ivp(
+            rate,
+            (0.0, float(self.times[-1])),
+            first.ravel(),
+            t_eval=self.times,
+            method="DOP853",
+            rtol=rtol,
+            atol=rtol,
+        )
+        if not found.success or not np.isfinite(found.y).all():
+            raise Diverged(f"the flow ends at t = {found.t[-1] if len(found.t) else 0:g}: {found.message}")
+        return [y.reshape(shape) for y in found.y.T]
+
+    def results(self) -> dict[Place, Array]:
+        """Scalars, order parameters and observables."""
+        system = self.system
+        found: dict[Place, Array] = {}
+        rows: dict[Node, list[Array]] = {n: [] for n in system.scalars}
+        pieces: dict[Expr, list[Array]] = {e: [] for e in self.pieces}
+        for states, now in zip(self.moved, self.times, strict=True):
+            present = self.present(states, now)
+            for n, e in system.scalars.items():
+                rows[n].append(present.array(n, e.lhs)[..., 0])
+            for piece, axes in self.pieces.items():
+                value = np.broadcast_to(present.value(piece, axes), (*system.shape(axes), len(self.weights)))
+                pieces[piece].append(value)
+        for n, row in rows.items():
+            found[n] = np.stack(row)
+            self.note(n, (None, *axes_of(system.scalars[n].lhs)))
+        stacked = {e: np.stack(v) for e, v in pieces.items()}
+        for q, (late, early, number) in self.halves.items():
+            own = axes_of(q.symbol)
+            scale = self.present(self.moved[0], 0.0).value(number, ())
+            found[node_of(q.symbol)] = scale.item() * self.correlate(stacked, late, early, own)
+            self.note(node_of(q.symbol), (*own, None, None))
+        for e in self.observables:
+            found[node_of(e.lhs)] = self.observable(e, found)
+            self.note(node_of(e.lhs), (*axes_of(e.lhs), None, None))
+        if not all(np.isfinite(x).all() for x in found.values()):
+            raise Diverged("averages are not finite: a smaller learning rate is needed")
+        return found
+
+    def note(self, place: Place, axes: tuple[Symbol | None, ...]) -> None:
+        system = self.system
+        self.axes[place] = tuple(
+            tuple(range(len(self.times)))
+            if x is None
+            else tuple(range(system.first[x], system.first[x] + system.sizes[x]))
+            for x in axes
+        )
+
+    def correlate(self, stacked: Mapping[Expr, Array], late: Expr, early: Expr, own: Axes) -> Array:
+        """``<late(t) early(s)>`` with axes (own, t, s)."""
+        x, y = stacked[late], stacked[early]
+        first, second = self.pieces[late], self.pieces[early]
+        n = len(self.weights)
+        flat = (x * self.weights).reshape(-1, n) @ y.reshape(-1, n).T
+        shaped = flat.reshape(*x.shape[:-1], *y.shape[:-1])
+        letters = {z: chr(97 + k) for k, z in enumerate(dict.fromkeys((*first, *second)))}
+        inner = [f"{time}{''.join(letters[z] for z in part)}" for time, part in (("Y", first), ("Z", second))]
+        there = "".join(letters[z] for z in own if z in letters)
+        found: Array = np.einsum(f"{''.join(inner)}->{there}YZ", shaped)
+        sizes = [self.system.sizes[z] if z in letters else 1 for z in own]
+        times = (len(x), len(y))
+        return np.broadcast_to(found.reshape(*sizes, *times), (*self.system.shape(own), *times))
+
+    def observable(self, e: Any, found: Mapping[Place, Array]) -> Array:
+        """A combination of order parameters, at all pairs of times."""
+        system, count = copy(self.system), len(self.times)
+        system.sizes = self.system.sizes | {t: count, s: count}
+        axes = (*axes_of(e.lhs), t, s)
+        known = Present(system, {}, np.ones(1), np.zeros((0, 1)), 0.0)
+        known.found = {k: v[..., None] for k, v in found.items()}
+        value = np.asarray(known.value(layers_written_out(e.rhs), axes))[..., 0]
+        return np.broadcast_to(value, system.shape(axes)).copy()
+
+    def paths(self) -> dict[Place, Array]:
+        """Fields and states at all times on the last nodes."""
+        found: dict[Place, list[Array]] = {}
+        for states, now in zip(self.moved, self.times, strict=True):
+            present = self.present(states, now)
+            for n, e in self.system.fields.items():
+                value = present.array(n, e.lhs)
+                full = np.broadcast_to(value, (*value.shape[:-1], len(self.weights)))
+                found.setdefault(n, []).append(full)
+        return {n: np.stack(v) for n, v in found.items()}

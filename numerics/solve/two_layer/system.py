@@ -1,0 +1,293 @@
+"""A theory without memory as arrays: what moves, how it moves, and averages, all at one time.
+
+Arrays of what differs between nodes have shape ``(*indices, nodes)``; those of what does not end with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Add, Expr, Integer, Mul, Sum, Symbol, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.meanfield.averages import Average, Response, is_random
+from derive.meanfield.reductions.markov import Markov, State
+from derive.meanfield.theory import Equation
+from derive.program.expressions import ell, t
+from numerics.solve.direct.layout import TIMES, Unserved
+from numerics.solve.particles.formulas import Function, Node, node_of
+
+Array = NDArray[np.float64]
+Axes = tuple[Symbol, ...]
+
+RANK = 1e-12
+"""Share of the largest variance below which a direction of the Gaussian variables is left out."""
+
+
+class System:
+    """The tables of a theory without memory, for given numbers."""
+
+    def __init__(self, markov: Markov, values: Mapping[str, float], data: Mapping[str, Any]) -> None:
+        self.markov, self.values = markov, values
+        self.data = {k: np.asarray(v, dtype=float) for k, v in data.items()}
+        self.first: dict[Symbol, int] = {}
+        self.sizes: dict[Symbol, int] = {}
+        theory = markov.theory
+        items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables]
+        for x in (*items, *theory.order_parameters, *markov.start):
+            self.remember((r.index, r.lower, r.upper) for r in x.ranges)
+        self.states: dict[Node, State] = {node_of(x.symbol): x for x in markov.states}
+        self.fields: dict[Node, Equation] = {node_of(e.lhs): e for e in markov.fields}
+        self.scalars: dict[Node, Equation] = {node_of(e.lhs): e for e in theory.scalars}
+        self.start: dict[Node, Axes] = {}
+        for u in markov.start:
+            for y in (u.symbol, u.partner):
+                self.start.setdefault(node_of(y), axes_of(y))
+        self.names = frozenset(n[0] for n in (*self.start, *self.states, *self.fields))
+        self.functions: dict[Expr, Function] = {}
+        self.random: dict[Expr, bool] = {}
+
+    def remember(self, limits: Iterable[Any]) -> None:
+        """Note how far indices run."""
+        for index, low, high in limits:
+            self.first[index] = self.integer(low)
+            size = self.integer(high) - self.first[index] + 1
+            if self.sizes.setdefault(index, size) != size:
+                raise Unserved(f"index {index} has two ranges")
+
+    def integer(self, e: Any) -> int:
+        """The integer that a bound of a range is."""
+        found = sympify(e).xreplace({x: sympify(self.number(x)) for x in sympify(e).free_symbols})
+        return int(found)
+
+    def number(self, x: Symbol) -> float:
+        """The value of a symbol.  Raises ValueError if there is none."""
+        if str(x) not in self.values:
+            raise ValueError(f"values has no {x}")
+        return self.values[str(x)]
+
+    def shape(self, axes: Axes) -> tuple[int, ...]:
+        """How far these indices run."""
+        return tuple(self.sizes[x] for x in axes)
+
+    def function(self, e: Expr) -> Function:
+        """``e`` as a function of its leaves."""
+        if e not in self.functions:
+            self.functions[e] = Function(e)
+        return self.functions[e]
+
+    def is_random(self, e: Expr) -> bool:
+        """Does ``e`` differ between nodes?"""
+        if e not in self.random:
+            self.random[e] = is_random(e, self.names)
+        return self.random[e]
+
+    @cached_property
+    def layout(self) -> list[tuple[Node, tuple[int, ...], slice]]:
+        """Where each state stands in the vector of all."""
+        found, at = [], 0
+        for n, x in self.states.items():
+            shape = self.shape(axes_of(x.symbol))
+            found.append((n, shape, slice(at, at + prod(shape))))
+            at += prod(shape)
+        return found
+
+    @property
+    def size(self) -> int:
+        """How many states a node has."""
+        return self.layout[-1][2].stop if self.layout else 0
+
+    @cached_property
+    def root(self) -> dict[Node, Array]:
+        """What the Gaussian variables are of independent standard normal numbers.
+
+        Shapes ``(*indices, dimensions)``; correlated variables share numbers, others do not.
+        """
+        groups: list[set[Node]] = []
+        for u in self.markov.start:
+            pair = {node_of(u.symbol), node_of(u.partner)}
+            joined = [g for g in groups if g & pair]
+            groups = [g for g in groups if not g & pair] + [pair.union(*joined)]
+        blocks = [self.root_of([n for n in self.start if n in g]) for g in groups]
+        total, at = sum(next(iter(b.values())).shape[-1] for b in blocks), 0
+        found = {}
+        for b in blocks:
+            rank = next(iter(b.values())).shape[-1]
+            for n, x in b.items():
+                found[n] = np.zeros((*x.shape[:-1], total))
+                found[n][..., at : at + rank] = x
+            at += rank
+        return found
+
+    def root_of(self, nodes: list[Node]) -> dict[Node, Array]:
+        """The same for variables that are correlated.  Raises ValueError for no covariance."""
+        counts = [prod(self.shape(self.start[n])) for n in nodes]
+        ends = np.cumsum([0, *counts])
+        c = np.zeros((ends[-1], ends[-1]))
+        present = Present(self, {}, np.ones(1), np.zeros((0, 1)), 0.0)
+        for u in self.markov.start:
+            a, b = node_of(u.symbol), node_of(u.partner)
+            if a not in nodes:
+                continue
+            i, j = nodes.index(a), nodes.index(b)
+            axes = (*axes_of(u.symbol), *axes_of(u.partner))
+            block = np.broadcast_to(present.value(sympify(u.covariance), axes), (*self.shape(axes), 1))
+            here, there = slice(*ends[i : i + 2]), slice(*ends[j : j + 2])
+            c[here, there] = block.reshape(counts[i], counts[j])
+            c[there, here] = c[here, there].T
+        values, vectors = np.linalg.eigh((c + c.T) / 2)
+        if values[0] < -1e-8 * max(values[-1], 1e-300):
+            raise ValueError(f"the covariance of {nodes[0][0]} at the start is not positive: {values[0]:.3g}")
+        kept = values > RANK * values[-1]
+        flat = vectors[:, kept] * np.sqrt(values[kept])
+        return {
+            n: flat[ends[i] : ends[i + 1]].reshape(*self.shape(self.start[n]), -1)
+            for i, n in enumerate(nodes)
+        }
+
+
+class Present:
+    """Values at one time: fields on all nodes, and averages over them, computed on demand."""
+
+    def __init__(
+        self, system: System, start: Mapping[Node, Array], weights: Array, states: Array, time: float
+    ) -> None:
+        self.system, self.weights, self.time = system, weights, time
+        self.found: dict[Node, Array] = dict(start)
+        for n, shape, where in system.layout if len(states) else ():
+            self.found[n] = states[where].reshape(*shape, -1)
+
+    def motion(self) -> Array:
+        """The right-hand sides of all equations of motion, shape ``(states, nodes)``."""
+        rows = []
+        for n, shape, _ in self.system.layout:
+            x = self.system.states[n]
+            value = self.value(x.motion.rhs, axes_of(x.symbol))
+            rows.append(np.broadcast_to(value, (*shape, len(self.weights))).reshape(-1, len(self.weights)))
+        return np.concatenate(rows) if rows else np.zeros((0, len(self.weights)))
+
+    def array(self, node: Node, x: Expr) -> Array:
+        """A field, a scalar or data."""
+        system = self.system
+        if node not in self.found:
+            e = system.fields.get(node) or system.scalars.get(node)
+            if e is not None:
+                axes = axes_of(e.lhs)
+                value = np.asarray(self.value(e.rhs, axes))
+                self.found[node] = np.broadcast_to(value, (*system.shape(axes), value.shape[-1]))
+            elif node[0] in system.data:
+                self.found[node] = system.data[node[0]][..., None]
+            else:
+                raise ValueError(
+                    f"{x} is no field or scalar of the theory, and data does not hold {node[0]}; "
+                    "a generic activation cannot be evaluated"
+                )
+        return self.found[node]
+
+    def value(self, e: Expr, axes: Axes) -> Any:
+        """``e``, broadcastable to the sizes of ``axes`` and the number of nodes."""
+        f = self.system.function(e)
+        value = np.asarray(f(*[self.leaf(x, axes) for x in f.leaves]), dtype=float)
+        return value if value.ndim else value.reshape((1,) * (len(axes) + 1))
+
+    def leaf(self, x: Expr, axes: Axes) -> Any:
+        """The value of one leaf."""
+        if isinstance(x, Symbol):
+            if x in axes and x not in TIMES:
+                return self.along(x, axes)
+            return self.time if x == t else self.system.number(x)
+        if isinstance(x, Sum):
+            return self.total(x, axes)
+        if isinstance(x, Average):
+            value = np.asarray(self.value(x.body, axes))
+            full = np.broadcast_to(value, (*value.shape[:-1], len(self.weights)))
+            return (full @ self.weights)[..., None]
+        if not isinstance(x, AppliedUndef) or isinstance(x, Response):
+            raise Unserved(f"{x} cannot be evaluated here")
+        return placed(self.system, self.array(node_of(x), x), x, axes)
+
+    def along(self, x: Symbol, axes: Axes) -> Array:
+        """The values of an index along its axis."""
+        values = np.arange(self.system.sizes[x]) + self.system.first[x]
+        return values.reshape([-1 if y == x else 1 for y in axes] + [1]).astype(float)
+
+    def total(self, x: Sum, axes: Axes) -> Array:
+        """A sum over indices; what differs between nodes is multiplied by what does not as matrices are."""
+        self.system.remember(x.limits)
+        over = tuple(lim[0] for lim in x.limits)
+        factors = Mul.make_args(x.function)
+        moving = Mul(*[y for y in factors if self.system.is_random(y)])
+        inner = tuple(y for y in over if y in moving.free_symbols)
+        if moving == 1 or moving.free_symbols & set(axes):
+            value = np.asarray(self.value(x.function, (*axes, *over)))
+            full = np.broadcast_to(
+                value, (*value.shape[: len(axes)], *self.system.shape(over), value.shape[-1])
+            )
+            summed: Array = full.sum(axis=tuple(range(len(axes), len(axes) + len(over))))
+            return summed
+        gone = tuple(y for y in over if y not in inner)
+        known = Mul(*[y for y in factors if not self.system.is_random(y)])
+        kernel = np.asarray(self.value(known, (*axes, *inner, *gone)))[..., 0]
+        own = kernel.shape[: len(axes)]
+        kernel = np.broadcast_to(kernel, (*own, *self.system.shape((*inner, *gone))))
+        kernel = kernel.sum(axis=tuple(range(len(axes) + len(inner), kernel.ndim)))
+        what = np.asarray(self.value(moving, inner))
+        what = np.broadcast_to(what, (*self.system.shape(inner), what.shape[-1]))
+        flat = kernel.reshape(prod(own), -1) @ what.reshape(-1, what.shape[-1])
+        result: Array = flat.reshape(*own, -1)
+        return result
+
+
+def layers_written_out(e: Expr) -> Expr:
+    """``e`` with sums over layers as sums of their terms."""
+
+    def terms(x: Sum) -> Expr:
+        index, low, high = next(lim for lim in x.limits if lim[0] == ell)
+        rest = [lim for lim in x.limits if lim[0] != ell]
+        layers = [x.function.subs(index, i) for i in range(int(low), int(high) + 1)]
+        return Add(*[Sum(y, *rest) if rest else y for y in layers])
+
+    found: Expr = e.replace(lambda x: isinstance(x, Sum) and any(lim[0] == ell for lim in x.limits), terms)
+    return found
+
+
+def axes_of(symbol: AppliedUndef) -> Axes:
+    """Its indices, without times and layers."""
+    found = tuple(x for x in symbol.args if not isinstance(x, Integer) and x not in TIMES)
+    if not all(isinstance(x, Symbol) for x in found):
+        raise Unserved(f"{symbol} stands on the left with an index that is no symbol")
+    return found
+
+
+def placed(system: System, array: Array, x: AppliedUndef, axes: Axes) -> Array:
+    """An array read at the indices of ``x``, its axes put where ``axes`` says; ``p + k`` runs on a ring."""
+    args = [a for a in x.args if not isinstance(a, Integer) and (a in axes or a not in TIMES)]
+    if array.ndim != len(args) + 1:
+        raise ValueError(f"{x.func} has an array with {array.ndim - 1} axes; it has {len(args)} indices")
+    missing = [y for a in args for y in a.free_symbols if y not in axes]
+    if missing:
+        raise Unserved(f"{x} carries the index {missing[0]}, which is not given here")
+    if all(isinstance(a, Symbol) for a in args) and len(set(args)) == len(args):
+        order = sorted(range(len(args)), key=lambda i: axes.index(args[i]))
+        moved = array.transpose(*order, len(args))
+        sizes = [array.shape[args.index(y)] if y in args else 1 for y in axes]
+        spread: Array = moved.reshape(*sizes, array.shape[-1])
+        return spread
+    places = []
+    for a, size in zip(args, array.shape, strict=False):
+        at: Any = np.zeros([1] * len(axes), dtype=int)
+        low = system.first.get(a, 0) if isinstance(a, Symbol) else 1
+        for y, c in a.as_coefficients_dict().items():
+            if y == 1:
+                at = at + int(c)
+            else:
+                steps = np.arange(system.sizes[y]) + system.first.get(y, 0)
+                at = at + int(c) * steps.reshape([-1 if z == y else 1 for z in axes])
+        places.append((at - low) % size)
+    found: Array = array[tuple(np.broadcast_arrays(*places))]
+    return found

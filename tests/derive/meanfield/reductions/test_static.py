@@ -1,0 +1,105 @@
+"""The limit gamma0 -> 0 of any theory: what does not move, and the output to first order in gamma0."""
+
+from __future__ import annotations
+
+import pytest
+from sympy import Expr, Function, Integral, Rational, Sum, Symbol, tanh
+from sympy.core.function import AppliedUndef
+
+from derive.meanfield import mean_field
+from derive.meanfield.averages import Average
+from derive.meanfield.reductions.lazy import lazy
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.meanfield.reductions.static import static
+from derive.program import L, P, Program, alpha, eta, gamma0, isotropic, mlp, mu, perceptron, s, t
+
+u, r, h, z = (Function(n) for n in "urhz")
+
+
+def test_the_recursion_of_the_kernels() -> None:
+    """Jacot et al. 2018, prop. 1 and thm. 1, before any average is taken."""
+    end = static(mean_field(mlp(activation="tanh")))
+    ell = Symbol("ell", integer=True)
+    Phi, G, K_x = (Function(n) for n in ("Phi", "G", "K_x"))
+    assert [x.covariance for x in end.sources] == [
+        K_x(mu, alpha),
+        Phi(ell, mu, alpha),
+        1,
+        G(ell + 1, mu, alpha),
+    ]
+    assert {e.lhs: e.rhs for e in end.fields}[h(ell + 1, mu)] == u(ell + 1, mu)
+    assert end.kernels[0].definition == Average(tanh(h(ell, mu)) * tanh(h(ell, alpha)))
+    assert end.tangent is not None
+    inner = Sum(G(ell + 1, mu, alpha) * Phi(ell, mu, alpha), (ell, 1, L - 1))
+    assert end.tangent.rhs == G(1, mu, alpha) * K_x(mu, alpha) + Phi(L, mu, alpha) + inner
+
+
+def still(e: Expr) -> Expr:
+    """Sources at gamma0 = 0 do not depend on time."""
+    return e.replace(
+        lambda x: isinstance(x, AppliedUndef) and str(x.func) in "ur", lambda x: x.func(*x.args[:-1])
+    )
+
+
+def test_the_output_is_the_first_order_of_the_theory() -> None:
+    """One hidden layer, after one step: fields moved to first order in gamma0 put into the output."""
+    theory = mean_field(mlp(1, "tanh"))
+
+    def put(e: Expr, sample: Expr) -> Expr:
+        return e.subs(mu, sample).subs(t, 1).doit()
+
+    one = {x.name: x.rhs.subs(P, 1) for x in theory.equations}
+    start = {h(1, 1, 0): u(1, 1, 0), z(1, 1, 0): r(1, 1, 0)}
+    g = one["g"].subs(Symbol("ell", integer=True), 1).subs({mu: 1, t: 0}).xreplace(start)
+    moved = {
+        name: put(one[name], 2).subs(Function("g")(1, 1, 0), g).subs(h(1, 1, 0), u(1, 1, 0)) for name in "hz"
+    }
+    body = moved["z"] * tanh(moved["h"])
+    first = still(body.diff(gamma0).subs(gamma0, 0))
+    found = Average(first).linear({"u", "r"})
+
+    end = static(theory)
+    assert end.output is not None
+    assert end.tangent is not None
+    fields = {str(e.lhs.func): e.rhs for e in end.fields}
+    slope = fields["g"].subs(Symbol("ell", integer=True), 1).subs({h(1, mu): u(1, mu), z(1, mu): r(1, mu)})
+    kernels = {
+        "Phi": Average(tanh(u(1, 2)) * tanh(u(1, 1))),
+        "G": Average((slope.subs(mu, 2) * slope.subs(mu, 1)).expand()),
+    }
+    tangent = end.tangent.rhs.subs({mu: 2, alpha: 1}, simultaneous=True)
+    for name, value in kernels.items():
+        tangent = tangent.subs(Function(name)(1, 2, 1), value)
+    expected = put(end.output.rhs.subs(P, 1), 2).subs(Function("K")(2, 1), tangent)
+    assert expected.has(Average, eta)
+    assert (found - expected.replace(Average, lambda x: Average(x).linear({"u", "r"}))).expand() == 0
+
+
+def test_linear_networks_are_those_of_the_lazy_limit() -> None:
+    """The solved recursion of the closure: (L + 1) times the kernel of the data."""
+    end = static(mean_field(mlp(3, rule="flow")))
+    assert end.tangent is not None
+    K_x, H, G = (Function(n) for n in ("K_x", "H", "G"))
+    tangent = end.tangent.rhs.doit()
+    for layer in (1, 2, 3):
+        tangent = tangent.subs({H(layer, mu, alpha): K_x(mu, alpha), G(layer): 1})
+    closed = lazy(mean_field(mlp(rule="flow"))).error.rhs
+    assert -closed.subs(L, 3).coeff(Sum(Function("Delta")(alpha, t) * K_x(mu, alpha), (alpha, 1, P))) == 4
+    assert tangent == 4 * K_x(mu, alpha)
+    assert end.output is not None
+    assert isinstance(end.output.rhs, Integral)
+    assert s in end.output.rhs.variables
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        mlp(2, "tanh", weight_decay=Rational(1, 2)),
+        mlp(2, "tanh", temperature=Rational(1, 2)),
+        isotropic(2),
+        perceptron(),
+    ],
+)
+def test_what_moves_is_named(program: Program) -> None:
+    with pytest.raises(NotApplicable, match="moves at gamma0 = 0"):
+        static(mean_field(program))
