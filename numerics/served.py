@@ -1,9 +1,8 @@
 """What the numeric commands compute so far.  `dmft derive` serves every experiment file; these do not yet.
 
-Solving serves every network on fixed data and every linear one on random data, simulating and verifying
-every linear network.  What else the commands do is there for plain
-networks: fixed data, one output, no biases, no branch, unit variance, equal widths,
-neither decay, momentum, temperature nor centring, and no test points.
+Solving, simulating and verifying serve every network on fixed data and every linear one on random data.  What
+else the commands do is there for plain networks: linear, fixed data, one output, no biases, no branch, unit
+variance, equal widths, neither decay, momentum, temperature nor centring, and no test points.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ SERVED: dict[str, dict[str, tuple[object, ...]]] = {
 }
 """The values of keys that a command serves, where these are not all; other commands serve plain networks."""
 
-NONLINEAR = ("dmft solve",)
+NONLINEAR = ("dmft solve", "dmft simulate", "dmft verify")
 """The commands that take any activation; others serve linear networks."""
 
 NEEDED = {

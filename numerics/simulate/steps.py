@@ -1,8 +1,12 @@
-"""Finite networks of any linear experiment: its program taken literally, network by network.
+"""Finite networks of any experiment: its program taken literally, network by network.
 
 The size that grows is that of the hidden layers (the widest of them); on isotropic data the number of
 features follows from ``width_ratio``, and samples or batches from theirs.  On power-law data modes and batch
 are those of the file.  A flow takes Runge-Kutta steps, halved on the first network until they do not matter.
+
+Where the slope of the activation jumps (relu), so does a network's G in time, whenever a unit crosses the
+kink; and some units are held at it, where every step leaves them on one side or the other.  Steps then come
+to errors and features in first order only, and to G in the mean over networks.
 """
 
 from __future__ import annotations
@@ -17,14 +21,16 @@ import xarray as xr
 from numpy.typing import NDArray
 from sympy import Eq, Expr, Lambda, Piecewise, Symbol
 
+from numerics.activation import is_linear, slope_jumps
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of
 from numerics.predictions import OUTPUT, mean_square, split
 from numerics.results import VARIABLES, dataset
 from numerics.simulate.ensemble import entropy_of
-from numerics.simulate.programs import Measured, simulate_program
-from numerics.simulate.programs.measure import Moments
+from numerics.simulate.programs import Measured, Trainer, simulate_program
+from numerics.simulate.programs.measure import Axis, Moments
+from numerics.simulate.tangent import TangentKernel
 from numerics.theory import Variant, program_of
 from numerics.threads import one_thread
 
@@ -35,6 +41,12 @@ HALVINGS = 14
 
 NOISY = 3e-3
 """What steps of a flow with noise may miss, far less than networks scatter."""
+
+ROUGH = 1e-3
+"""The same where the slope of the activation jumps."""
+
+SMOOTH = ("f", "Delta", "H", "Phi")
+"""What of a network has no jumps in time even then."""
 
 NAMES = {"H": "Phi", "Delta": "error"}
 """What numbers of a program are called in results, where that is something else."""
@@ -55,9 +67,10 @@ def simulate_steps(
     """Means over ``seeds`` networks and their standard errors (``*_stderr``), with the contract's variables.
 
     ``width`` is the number of neurons of the widest hidden layer.  ``rng`` is an entropy, a generator that
-    draws one, or None; it is kept as ``seed``.  ``kernels = "none"`` leaves out Phi of fixed samples, which
-    may be large.  ``tolerance`` bounds what the steps of a flow miss, relative to the size of each variable
-    (with noise it is at least NOISY); the attribute ``integration_error`` says what they do.
+    draws one, or None; it is kept as ``seed``.  ``kernels = "none"`` leaves out kernels of pairs of fixed
+    samples, which may be large.  ``tolerance`` bounds what the steps of a flow miss, relative to the size of
+    each variable (with noise it is at least NOISY, with an activation whose slope jumps ROUGH, and G is not
+    judged); the attribute ``integration_error`` says what they do.
     ``variant`` takes the experiment's program to another one, which is trained instead.
     ``progress(done, seeds)`` counts networks.  Raises :class:`~numerics.errors.SpecError` for fewer than two
     seeds and for isotropic data without ``network.width_ratio``, :class:`~numerics.errors.Diverged` with the
@@ -78,34 +91,37 @@ def simulate_steps(
     values: dict[str, Any] = {str(k): v for k, v in numbers_of(experiment).items()}
     values |= {k: _by_layer(x) for k, x in layered_numbers(experiment.spec).items()}
     wanted = None
+    linear = is_linear(experiment.network.activation)
     if experiment.spec.kind == "fixed" and kernels == "none":
-        wanted = {name: vector for vector, name in program.notation.items() if name != "H"}
+        large = ("H",) if linear else ("Phi", "G")
+        wanted = {name: vector for vector, name in program.notation.items() if name not in large}
     data = arrays_of(experiment)
     modes = spectrum_of(experiment, every=True)
     if modes is not None:
         values["N"] = width
         data |= modes.attributes
-    train = partial(
-        simulate_program,
-        program,
-        width=size,
-        steps=len(experiment.times) - 1,
-        seeds=1,
-        data=data,
-        wanted=wanted,
-    )
+    setup: dict[str, Any] = {
+        "width": size,
+        "steps": len(experiment.times) - 1,
+        "values": values,
+        "data": data,
+        "wanted": wanted,
+    }
     moments: dict[str, Moments] = {}
     started = time.perf_counter()
     streams = [int(x.generate_state(1, np.uint64)[0]) for x in np.random.SeedSequence(entropy).spawn(seeds)]
     error: float | None = None
     if experiment.training.rule == "flow":
-        train = partial(train, times=experiment.times)
-        noisy = bool(experiment.training.temperature)
-        first = partial(train, values=values, seed=streams[0])
-        dt, error = settled(first, experiment.times, max(tolerance, NOISY) if noisy else tolerance, noisy)
-        train = partial(train, dt=dt)
+        setup["times"] = experiment.times
+        noisy, kinked = bool(experiment.training.temperature), slope_jumps(experiment.network.activation)
+        tolerance = max(tolerance, NOISY if noisy else 0.0, ROUGH if kinked else 0.0)
+        first = partial(simulate_program, program, seeds=1, seed=streams[0], **setup)
+        setup["dt"], error = settled(first, experiment.times, tolerance, noisy, kinked)
+    tangent = TangentKernel.of(experiment) if kernels == "full" else None
+    networks = Trainer.of(program, **setup)
     for done, stream in enumerate(streams, 1):
-        for name, value in _of_one_network(experiment, train(values=values, seed=stream)):
+        run = networks.train(np.random.SeedSequence(stream).spawn(1)[0])
+        for name, value in _of_one_network(experiment, run, networks.axes, tangent):
             moments.setdefault(name, Moments()).add(value)
         if progress is not None:
             progress(done, seeds)
@@ -115,6 +131,7 @@ def simulate_steps(
         results,
         times=experiment.times,
         spec=experiment.text,
+        nonlinear=not linear,
         method="finite networks",
         width=width,
         features=size if experiment.spec.kind == "isotropic" else None,
@@ -126,15 +143,20 @@ def simulate_steps(
 
 
 def settled(
-    train: Callable[..., dict[str, Measured]], times: Array, tolerance: float, noisy: bool
+    train: Callable[..., dict[str, Measured]],
+    times: Array,
+    tolerance: float,
+    noisy: bool,
+    kinked: bool = False,
 ) -> tuple[float, float]:
     """The longest Runge-Kutta step ``dt`` (halvings of the longest interval) that is short enough, and what
     it misses: what halving it changes, relative to the size of each variable, as the order of the method has
-    it (fourth, with noise second).
+    it (fourth, with noise second, across kinks first and of what has no jumps).
 
     Raises :class:`~numerics.errors.NotConverged` after HALVINGS halvings.
     """
     dt, error = float(np.max(np.diff(times))), np.inf
+    order = 1 if kinked else 2 if noisy else 4
     fine: dict[str, Measured] | None = None
     for _ in range(HALVINGS):
         try:
@@ -143,7 +165,8 @@ def settled(
         except Diverged:
             dt, fine = dt / 2, None
             continue
-        error = max(_change(coarse[name].mean, x.mean) for name, x in fine.items()) / (3 if noisy else 15)
+        judged = [name for name in fine if not kinked or name in SMOOTH]
+        error = max(_change(coarse[name].mean, fine[name].mean) for name in judged) / (2**order - 1)
         if error <= tolerance:
             return dt, error
     raise NotConverged(
@@ -181,18 +204,28 @@ def reference_size(experiment: Experiment, width: int) -> int:
     return max(1, round(width / max(ratios)))
 
 
-def _of_one_network(experiment: Experiment, run: dict[str, Measured]) -> Iterator[tuple[str, Array]]:
+def _of_one_network(
+    experiment: Experiment,
+    run: dict[str, Array],
+    axes: Mapping[str, tuple[Axis, ...]],
+    tangent: TangentKernel | None,
+) -> Iterator[tuple[str, Array]]:
     """The contract's variables of one network."""
-    found = {NAMES.get(name, name): _layers_first(x) for name, x in run.items()}
+    found = {NAMES.get(name, name): _layers_first(x, axes[name]) for name, x in run.items()}
     modes = experiment.data and experiment.data.modes
     for name in ("C_v", "C_h0"):
         if modes and name in found:
             found[name] = modes * found[name]  # sums over modes, of which programs take the mean
+    if tangent is not None:
+        found["tangent_kernel"] = tangent(found["Phi"], found["G"])
     if experiment.held_out is not None:
         found = split(experiment, {k: x for k, x in found.items() if k in VARIABLES or k == OUTPUT})
     yield from ((name, value) for name, value in found.items() if name in VARIABLES)
     if "Phi" in found:
         yield "Phi_trace", np.einsum("ltsmm->lts", found["Phi"])
+    if not is_linear(experiment.network.activation) and "G" in found:
+        own = "ltsmm->lts" if experiment.network.outputs == 1 else "ltsmcmc->lts"
+        yield "G_trace", np.einsum(own, found["G"])
     if "error" in found:
         yield "train_loss", mean_square(found["error"])
         return
@@ -203,12 +236,12 @@ def _of_one_network(experiment: Experiment, run: dict[str, Measured]) -> Iterato
     yield "train_loss", _equal(found["C_Delta"]) if "C_Delta" in found else test
 
 
-def _layers_first(x: Measured) -> Array:
+def _layers_first(x: Array, axes: tuple[Axis, ...]) -> Array:
     """Where all layers have the same units, correlations of one layer with itself."""
-    names = [name for name, _ in x.axes]
+    names = [name for name, _ in axes]
     if "ell'" not in names:
-        return x.mean
-    return np.moveaxis(np.diagonal(x.mean, axis1=names.index("ell"), axis2=names.index("ell'")), -1, 0)
+        return x
+    return np.moveaxis(np.diagonal(x, axis1=names.index("ell"), axis2=names.index("ell'")), -1, 0)
 
 
 def _equal(a: Array) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from numerics.activation import is_linear
 from numerics.experiment import Experiment
 from numerics.simulate.extrapolate import Line
 
@@ -127,7 +128,8 @@ def heat_maps(figure: SubFigure, experiment: Experiment, theory: xr.Dataset) -> 
     if "Phi" in theory:
         layers = np.unique(np.linspace(1, theory.sizes["layer"], min(3, theory.sizes["layer"])).round())
         final = theory.Phi.isel(time=-1, time_=-1)
-        maps += [(rf"$H^{int(k)}(T,T)$", final.sel(layer=int(k)).to_numpy()) for k in layers]
+        phi = "H" if is_linear(experiment.network.activation) else r"\Phi"
+        maps += [(rf"${phi}^{int(k)}(T,T)$", final.sel(layer=int(k)).to_numpy()) for k in layers]
     maps.append((r"$y\,y^{\top}$", goal))
     order = np.argsort(-y[:, 0], kind="stable")
     panels = figure.subplots(1, len(maps))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -192,16 +193,23 @@ def _traced(theory: xr.Dataset) -> xr.Dataset:
 
 
 def scores(
-    theory: xr.Dataset, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, int]
+    theory: xr.Dataset, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any]
 ) -> tuple[Array, Array, Array]:
-    """z-score, standard error and degrees of freedom (Welch) of all entries of a variable `at` a place."""
+    """z-score, standard error and degrees of freedom (Welch) of all entries of a variable `at` a place.
+
+    A theory that has a standard error itself, from as many `replicas` as its attribute says, adds to that of
+    the networks.
+    """
     counts = [int(d.attrs["seeds"]) for d in networks]
-    value, variance, spread = 0.0, 0.0, 0.0
+    value, variance, spread = (np.zeros(()) for _ in range(3))
     for weight, count, d in zip(line_of(networks).intercept, counts, networks, strict=True):
         part = weight**2 * d[f"{name}_stderr"].isel(at).to_numpy() ** 2
         value = value + weight * d[name].isel(at).to_numpy()
         variance = variance + part
         spread = spread + part**2 / (count - 1)
+    if f"{name}_stderr" in theory:
+        part = theory[f"{name}_stderr"].isel(at).to_numpy() ** 2
+        variance, spread = variance + part, spread + part**2 / (int(theory.attrs["replicas"]) - 1)
     stderr = np.sqrt(variance)
     difference = value - theory[name].isel(at).to_numpy()
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -213,7 +221,7 @@ def curvature_of(networks: Sequence[xr.Dataset]) -> float:
     return abs(float(line_of(networks).intercept @ np.array([1.0 / n**2 for n in widths_of(networks)])))
 
 
-def slopes_of(networks: Sequence[xr.Dataset], name: str, at: Mapping[str, int] | None = None) -> xr.DataArray:
+def slopes_of(networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any] | None = None) -> xr.DataArray:
     """c in value(N) = value + c/N, entry by entry, for the mean over networks of a variable `at` a place."""
     widths, line = widths_of(networks), line_of(networks)
     found = [d[name].isel(at or {}) for d in networks]

@@ -7,6 +7,6 @@ of their rule.  Nothing of the mean-field theory is used, so that it can judge t
 """
 
 from .measure import Measured
-from .run import Networks, simulate_program
+from .run import Networks, Trainer, simulate_program
 
-__all__ = ["Measured", "Networks", "simulate_program"]
+__all__ = ["Measured", "Networks", "Trainer", "simulate_program"]

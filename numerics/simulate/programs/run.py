@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import xarray as xr
@@ -18,7 +19,7 @@ from .extents import note_extents
 from .flow import advance
 from .formulas import Binder
 from .leaves import Key, State
-from .measure import Measured, Moments, Wanted, read_wanted
+from .measure import Axis, Measured, Moments, Wanted, read_wanted
 from .network import Network, domains, unroll
 from .sizes import given_sizes, given_vectors
 from .units import Kept, read_kept
@@ -90,45 +91,109 @@ def simulate_program(
     >>> run["H"][1].mean[0, 0].shape
     (2, 2)
     """
-    _check(program, width, steps, seeds, dt, every)
-    _check_times(program, times, steps)
-    data = dict(data or {})
-    binder = prepare(program, values, data, width, steps)
-    weights = laws(binder)
-    plan = _Plan(
-        unroll(binder, data),
-        weights,
-        trainings(binder, weights),
-        chosen(weights, initial or {}, steps),
-        read_wanted(binder, wanted),
-        None if paths is None else read_kept(binder, paths, steps),
+    if seeds < 1:
+        raise ValueError(f"seeds = {seeds}: must be at least 1")
+    trainer = Trainer.of(
+        program,
+        width=width,
+        steps=steps,
+        values=values,
+        data=data,
+        wanted=wanted,
+        dt=dt,
+        every=every,
+        times=times,
+        kicks=kicks,
+        initial=initial,
+        paths=paths,
     )
-    recorded = tuple(float(i) if dt is None else i * dt for i in range(0, steps + 1, every))
-    if times is not None:
-        recorded = tuple(map(float, times))
     moments: dict[str, Moments] = {}
     every_one: dict[str, list[Array]] = {}
     walked: list[dict[str, Block]] = []
+    kept = trainer.plan.kept
     for child in np.random.SeedSequence(seed).spawn(seeds):
-        rng = np.random.default_rng(child)
-        if times is None:
-            network = plan.train(steps, dt or 1.0, every, rng)
-        else:
-            network = plan.flow(recorded, dt or 1.0, kicks, rng)
-        for name, x in network.items():
+        for name, x in trainer.train(child).items():
             moments.setdefault(name, Moments()).add(x)
             if each:
                 every_one.setdefault(name, []).append(x)
-        if plan.kept is not None:
-            walked.append(plan.kept.taken())
-    axes = plan.wanted.axes(recorded)
+        if kept is not None:
+            walked.append(kept.taken())
+    axes = trainer.axes
     found = Networks({n: Measured(np.asarray(m.mean), m.stderr(), axes[n]) for n, m in moments.items()})
     if each:
         found.each = {n: np.stack(x) for n, x in every_one.items()}
-    if plan.kept is not None:
-        at = [i if dt is None else i * dt if times is None else recorded[i] for i in plan.kept.times]
+    if kept is not None:
+        at = [i if dt is None else i * dt if times is None else trainer.times[i] for i in kept.times]
         found.paths = gathered(walked, at, kind="networks", width=str(width))
     return found
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Networks of one program at one width, prepared once and trained one at a time.
+
+    >>> from derive.program import mlp
+    >>> trainer = Trainer.of(mlp(1), width=20, steps=2, values={"eta": 0.1, "gamma0": 1, "P": 1},
+    ...                      data={"K_x": np.eye(1), "y": np.ones(1)})
+    >>> trainer.train(np.random.SeedSequence(0))["f"].shape
+    (3, 1)
+    """
+
+    plan: _Plan
+    times: tuple[float, ...]
+    steps: int
+    dt: float | None
+    every: int
+    kicks: int
+    flows: bool
+
+    @classmethod
+    def of(
+        cls,
+        program: Program,
+        *,
+        width: int,
+        steps: int,
+        values: Mapping[Any, Any],
+        data: Mapping[str, Any] | None = None,
+        wanted: Mapping[str, Any] | None = None,
+        dt: float | None = None,
+        every: int = 1,
+        times: Sequence[float] | None = None,
+        kicks: int = 1,
+        initial: Mapping[str, Any] | None = None,
+        paths: Paths | None = None,
+    ) -> Self:
+        """Arguments and errors are those of :func:`simulate_program`."""
+        _check(program, width, steps, dt, every)
+        _check_times(program, times, steps)
+        data = dict(data or {})
+        binder = prepare(program, values, data, width, steps)
+        weights = laws(binder)
+        plan = _Plan(
+            unroll(binder, data),
+            weights,
+            trainings(binder, weights),
+            chosen(weights, initial or {}, steps),
+            read_wanted(binder, wanted),
+            None if paths is None else read_kept(binder, paths, steps),
+        )
+        recorded = tuple(float(i) if dt is None else i * dt for i in range(0, steps + 1, every))
+        if times is not None:
+            recorded = tuple(map(float, times))
+        return cls(plan, recorded, steps, dt, every, kicks, times is not None)
+
+    @property
+    def axes(self) -> dict[str, tuple[Axis, ...]]:
+        """Of each measurement."""
+        return self.plan.wanted.axes(self.times)
+
+    def train(self, seed: np.random.SeedSequence) -> dict[str, Array]:
+        """The measurements of one network, whose randomness is that of ``seed``."""
+        rng = np.random.default_rng(seed)
+        if self.flows:
+            return self.plan.flow(self.times, self.dt or 1.0, self.kicks, rng)
+        return self.plan.train(self.steps, self.dt or 1.0, self.every, rng)
 
 
 def prepare(
@@ -227,11 +292,10 @@ def _check_times(program: Program, times: Sequence[float] | None, steps: int) ->
         raise ValueError(f"times: {program.name} has matrices that are drawn in each step")
 
 
-def _check(program: Program, width: int, steps: int, seeds: int, dt: float | None, every: int) -> None:
+def _check(program: Program, width: int, steps: int, dt: float | None, every: int) -> None:
     for name, value, least in (
         ("width", width, 1),
         ("steps", steps, 0),
-        ("seeds", seeds, 1),
         ("every", every, 1),
     ):
         if value < least:

@@ -121,6 +121,12 @@ class Model:
         theory = layout.theory
         if layout.attributes:
             raise Unserved("particles do not serve attributes of units: use numerics.solve.direct.evaluate")
+        if layout.ordered:
+            raise Unserved(
+                f"layers run through in order ({', '.join(sorted(layout.ordered))}) share one matrix: "
+                "sources of one need averages over the one before within a step; use "
+                "numerics.solve.direct.evaluate"
+            )
         self.sizes: dict[Symbol, int] = {}
         self.first: dict[Symbol, int] = {}
         self.sources: dict[Node, tuple[tuple[Symbol, ...], tuple[int, ...]]] = {}

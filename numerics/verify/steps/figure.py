@@ -9,9 +9,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from numerics.activation import is_linear
 from numerics.experiment import Experiment
 from numerics.simulate import extrapolate
 from numerics.verify.figure import POINTS, STYLE, colours, heat_maps
+from numerics.verify.steps.networks import traced
+from numerics.verify.steps.words import kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +31,8 @@ RANGE = 8.0
 
 
 def draw(experiment: Experiment, theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> Figure:
-    """Lines are the theory, points networks extrapolated to 1/N = 0 with one standard error.
+    """Lines are the theory, with a band of one standard error if it has one; points networks extrapolated to
+    1/N = 0 with one standard error.
 
     ``networks`` are results of ``simulate_steps`` at two or more widths, or none.  Of several outputs, the
     kernels of the first are drawn.
@@ -43,6 +47,8 @@ def _drawn(experiment: Experiment, theory: xr.Dataset, networks: xr.Dataset | No
     from matplotlib.figure import Figure
 
     fixed = experiment.spec.kind == "fixed"
+    linear = is_linear(experiment.network.activation)
+    phi, theory = "H" if linear else r"\Phi", traced(theory)
     figure = Figure(figsize=(11.5, 6.6 if fixed else 4.1), layout="constrained")
     above: Any = figure
     if fixed:
@@ -55,9 +61,18 @@ def _drawn(experiment: Experiment, theory: xr.Dataset, networks: xr.Dataset | No
     if fixed:
         samples = len(experiment.targets)
         _kernels(
-            middle, theory, networks, "Phi_trace", r"$\frac{1}{P}\sum_\mu H^\ell_{\mu\mu}(t,t)$", samples
+            middle,
+            theory,
+            networks,
+            "Phi_trace",
+            rf"$\frac{{1}}{{P}}\sum_\mu {phi}^\ell_{{\mu\mu}}(t,t)$",
+            samples,
         )
-        _kernels(right, theory, networks, "G", rf"$G_{{{first}}}^\ell(t,t)$")
+        if linear:
+            _kernels(right, theory, networks, "G", rf"$G_{{{first}}}^\ell(t,t)$")
+        else:
+            label = r"$\frac{1}{P}\sum_\mu G^\ell_{\mu\mu}(t,t)$"
+            _kernels(right, theory, networks, "G_trace", label, samples)
     else:
         _kernels(middle, theory, networks, "C_h", rf"$C_{{h{first}}}^\ell(t,t)$")
         _kernels(right, theory, networks, "C_g", rf"$C_{{g{first}}}^\ell(t,t)$")
@@ -74,7 +89,7 @@ def _drawn(experiment: Experiment, theory: xr.Dataset, networks: xr.Dataset | No
 
 def _caption(experiment: Experiment, networks: xr.Dataset | None) -> str:
     depth, strength = experiment.depth, experiment.network.gamma0
-    words = rf"Linear network, $L={depth}$ hidden layers, $\gamma_0={strength:g}$"
+    words = rf"{kind(experiment).capitalize()} network, $L={depth}$ hidden layers, $\gamma_0={strength:g}$"
     data = experiment.data
     if experiment.spec.kind == "fixed":
         words += rf", $P={len(experiment.targets)}$ samples."
@@ -101,6 +116,7 @@ def _test(theory: xr.Dataset) -> xr.DataArray:
 def _losses(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, both: bool) -> None:
     for name, label, colour, marker in LOSSES if both else LOSSES[:1]:
         ax.plot(theory.time, theory[name], color=colour, lw=1.8, label=label if both else "theory")
+        _band(ax, theory, colour, *(theory.get(f"{name}{end}") for end in ("", "_stderr")))
         if networks is not None:  # two curves leave little room: the caption says what points are
             points = _points(networks, networks[name], networks[f"{name}_stderr"])
             ax.errorbar(*points, **_dots(colour, marker), label=None if both else r"networks, $1/N\to0$")
@@ -116,12 +132,21 @@ def _kernels(
     values = _equal_times(theory, name)
     for k, colour in enumerate(colours(len(values))):
         ax.plot(theory.time, values[k] / share, color=colour, lw=1.8, label=rf"$\ell={k + 1}$")
+        if f"{name}_stderr" in theory:
+            _band(ax, theory, colour, *(_equal_times(theory, n)[k] / share for n in (name, f"{name}_stderr")))
         if networks is not None and name in networks:
             drawn = (_equal_times(networks, n)[k] / share for n in (name, f"{name}_stderr"))
             ax.errorbar(*_points(networks, *drawn), **_dots(colour, "o"))
     _limits(ax, values / share)
     ax.set_ylabel(label)
     ax.legend(fontsize=9, ncols=min(len(values), 5), loc="upper center")
+
+
+def _band(ax: Axes, theory: xr.Dataset, colour: Any, value: Any, stderr: Any) -> None:
+    """One standard error of a theory that is itself an estimate."""
+    if stderr is not None:
+        low, high = (np.asarray(value) + sign * np.asarray(stderr) for sign in (-1, 1))
+        ax.fill_between(theory.time, low, high, color=colour, alpha=0.25, lw=0)
 
 
 def _limits(ax: Axes, values: Array) -> None:
@@ -136,8 +161,6 @@ def _limits(ax: Axes, values: Array) -> None:
 
 def _equal_times(result: xr.Dataset, name: str) -> Array:
     """(layer, time): a kernel at t = s, of the first output."""
-    if name == "Phi_trace" and name not in result:
-        return np.asarray(np.einsum("lttmm->lt", result.Phi.to_numpy()))
     values = result[name].isel({d: 0 for d in ("channel", "channel_") if d in result[name].dims}).to_numpy()
     return np.asarray(np.einsum("ltt->lt", values))
 

@@ -70,7 +70,7 @@ def extrapolated(experiment: Experiment, end: float) -> tuple[float, float, int]
             count *= 2
             continue
         try:
-            found = [float(solve(_descent(experiment, end, count), kernels="none").train_loss[-1])]
+            found = [float(solve(descent(experiment, end, count), kernels="none").train_loss[-1])]
         except Diverged:
             found, row = [], []
         if found:
@@ -85,7 +85,7 @@ def extrapolated(experiment: Experiment, end: float) -> tuple[float, float, int]
     return value, missed, min(count, MOST)
 
 
-def _descent(experiment: Experiment, end: float, count: int) -> Experiment:
+def descent(experiment: Experiment, end: float, count: int) -> Experiment:
     """Steps of length ``end/count``.
 
     With momentum ``tau dQ/dt = -Q + U`` and ``dW/dt = Q`` are steps of ``Q tau/dt`` that keep 1 - dt/tau.

@@ -129,11 +129,11 @@ def correlations(theory: xr.Dataset, off: float = 0.0) -> list[Check]:
     checks = []
     for name in CORRELATIONS:
         if name in theory:
-            checks += covariance(LETTERS.get(name, name), _blocks(theory[name]), off)
+            checks += covariance(LETTERS.get(name, name), blocks(theory[name]), off)
     return checks
 
 
-def _blocks(x: xr.DataArray) -> Array:
+def blocks(x: xr.DataArray) -> Array:
     """A correlation as (layer, T, n, T, n); one without layers is that of one layer."""
     x = x if "layer" in x.dims else x.expand_dims("layer")
     own = [d for d in ("sample", "channel") if d in x.dims]

@@ -1,4 +1,4 @@
-"""Theory against networks of three widths, extrapolated to 1/N = 0, for any linear network.
+"""Theory against networks of three widths, extrapolated to 1/N = 0, for any network.
 
 On power-law data the theory may have a width and a batch of its own, for which it is an approximation: then
 networks and theory are taken at once, twice and four times both, and it is their difference that must vanish.
@@ -18,6 +18,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
+from numerics.activation import is_linear
 from numerics.experiment import Experiment
 from numerics.simulate import simulate_steps
 from numerics.simulate.steps import reference_size
@@ -150,9 +151,10 @@ def _whole(experiment: Experiment) -> bool:
 
 
 def _kernel_entries(experiment: Experiment) -> float:
-    """Numbers in H of one network; where layers share their units, of all pairs of layers."""
+    """Numbers in H (or Phi and G) of one network; where layers share their units, of all pairs of layers."""
     layers = experiment.depth ** (1 if experiment.network.branch is None else 2)
-    return float(layers * (len(experiment.times) * experiment.sample_count) ** 2)
+    kernels = 1 if is_linear(experiment.network.activation) else 1 + experiment.network.outputs**2
+    return float(kernels * layers * (len(experiment.times) * experiment.sample_count) ** 2)
 
 
 def train(
@@ -204,11 +206,14 @@ def quantities(experiment: Experiment, theory: xr.Dataset, networks: Sequence[xr
     end = last if experiment.spec.kind == "fixed" else places[-1]
     when = {"t,t": {"time": end, "time_": end}, "t,0": {"time": end, "time_": 0}}
     samples = len(experiment.targets) if experiment.spec.kind == "fixed" else 1
+    linear = is_linear(experiment.network.activation)
+    phi, late = ("H", ("C_h0", "Phi")) if linear else ("Phi", ("Phi", "G"))
     for name, shown, scale in (
         ("C_v", "C_v", 1.0),
         ("C_h0", "C_h0", 1.0),
-        ("Phi_trace", "mean H^{}_mumu", float(samples)),
-        ("Phi", "H^{}", 1.0),
+        ("Phi_trace", f"mean {phi}^{{}}_mumu", float(samples)),
+        ("Phi", f"{phi}^{{}}", 1.0),
+        ("G_trace", "mean G^{}_mumu", float(samples)),
         ("G", "G^{}", 1.0),
         ("C_h", "C_h^{}", 1.0),
         ("C_g", "C_g^{}", 1.0),
@@ -217,7 +222,7 @@ def quantities(experiment: Experiment, theory: xr.Dataset, networks: Sequence[xr
         for which in [{"layer": k} for k in range(layers)] or [{}]:
             letter = shown.format(*(k + 1 for k in which.values()))
             at = f"t = {_time(theory, end)}"
-            pairs = {"t,t": when["t,t"]} if name in ("C_h0", "Phi") else when
+            pairs = {"t,t": when["t,t"]} if name in late else when
             found += [Quantity(f"{letter}({x}), {at}", name, {**which, **p}, scale) for x, p in pairs.items()]
     return [q for q in found if q.name in theory and q.name in networks[0]]
 
@@ -226,8 +231,7 @@ def against_networks(
     experiment: Experiment, theory: xr.Dataset, networks: Sequence[xr.Dataset]
 ) -> list[Check]:
     """One check per quantity, one for the straight line; all numbers are judged together by Sidak's bound."""
-    if "Phi" in theory:
-        theory = theory.assign(Phi_trace=_traced(theory.Phi))
+    theory = traced(theory)
     compared = quantities(experiment, theory, networks)
     count = sum(int(theory[q.name].isel(q.at).size) for q in compared)
     each = float(-np.expm1(np.log1p(-LEVEL) / count))
@@ -240,6 +244,8 @@ def _check(q: Quantity, each: float, theory: xr.Dataset, networks: Sequence[xr.D
     expected, own = theory[q.name].isel(q.at).to_numpy(), q.scale
     slope = slopes_of(networks, q.name, q.at).to_numpy()
     remainder = curvature_of(networks) * slope**2 / size_of(theory, q)
+    if f"{q.name}_bias" in theory:
+        remainder = remainder + theory[f"{q.name}_bias"].isel(q.at).to_numpy()
     if np.ndim(expected) == 0 and stderr > 0:
         limit = float(student.isf(each / 2, dof) * stderr + remainder)
         return Check(
@@ -308,8 +314,25 @@ def _weighted(networks: Sequence[xr.Dataset]) -> list[tuple[float, xr.Dataset]]:
     return [(float(w), d) for w, d in zip(line_of(networks).intercept, networks, strict=True)]
 
 
-def _traced(kernel: xr.DataArray) -> xr.DataArray:
-    trace = np.einsum("ltsmm->lts", kernel.to_numpy())
+def traced(theory: xr.Dataset) -> xr.Dataset:
+    """The theory with the traces of its kernels over samples and outputs.
+
+    Their standard errors are at most the sums of those of the entries, and that is what they are taken to be:
+    which fluctuate together is not known.
+    """
+    found = {}
+    for name in ("Phi", "G"):
+        for end in ("", "_stderr"):
+            if name + end in theory and "sample" in theory[name].dims:
+                found[f"{name}_trace{end}"] = _trace(theory[name + end])
+    return theory.assign(found)
+
+
+def _trace(kernel: xr.DataArray) -> xr.DataArray:
+    own = [d for d in ("sample", "channel") if d in kernel.dims]
+    ordered = kernel.transpose("layer", "time", "time_", *own, *(f"{d}_" for d in own)).to_numpy()
+    n = int(np.prod([kernel.sizes[d] for d in own]))
+    trace = np.einsum("ltsmm->lts", ordered.reshape(*ordered.shape[:3], n, n))
     return xr.DataArray(trace, dims=("layer", "time", "time_"))
 
 
@@ -333,9 +356,11 @@ def describe(
         f"{1 / LEVEL:.0f} times (Sidak, Student's t),",
         "plus the next term of the series in 1/N were it geometric.",
     ]
+    if "train_loss_bias" in theory:
+        words.append(f"plus what {theory.attrs['samples']} paths change that half as many have.")
     reach = [c.allowed / abs(c.expected) for c in checks if c.error is not None and c.expected != 0]
     if reach:
-        words[-1] += f" Errors seen: {min(reach):.1%} (best) to {max(reach):.1%} (worst)."
+        words[3] += f" Errors seen: {min(reach):.1%} (best) to {max(reach):.1%} (worst)."
     if not all(c.passed for c in checks):
         words.append(
             "if the theory is right, the networks are too small. Near the edge of stability, where a few\n"
@@ -353,7 +378,7 @@ def describe(
         )
     if experiment.spec.kind == "fixed":
         if not _whole(experiment):
-            words.append("not compared: H^l, which is too large for all pairs of samples and times.")
+            words.append("not compared: kernels of samples, too large for all pairs of samples and times.")
         if experiment.training.center:
             words.append("the networks are not centred, which changes nothing at 1/N = 0.")
     return "\n".join(words)

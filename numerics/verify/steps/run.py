@@ -1,4 +1,4 @@
-"""The whole way for any linear network: derive, solve, check, simulate, compare, write."""
+"""The whole way for any network: derive, solve, check, simulate, compare, write."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import xarray as xr
 
+from numerics.activation import is_linear
 from numerics.experiment import Experiment
 from numerics.verify.report import Check, Report
 
@@ -34,24 +35,16 @@ def verify_steps(
     from numerics.solve import solve
     from numerics.theory import theory_of
     from numerics.verify.identities import derivation
-    from numerics.verify.steps import flows, identities, networks
+    from numerics.verify.steps import networks, paths
     from numerics.verify.steps.own_width import less_their_theory
     from numerics.verify.steps.words import title
 
     began = clock.perf_counter()
     theory = theory_of(experiment)
     solution = solve(experiment, kernels="full" if _kernel_bytes(experiment) <= LARGEST_KERNEL else "trace")
-    graded = experiment.spec.kind == "power-law" and experiment.training.rule == "flow"
-    checks = [
-        *derivation(experiment),
-        *identities.reading(experiment),
-        *identities.middle(experiment),
-        *identities.start(experiment, solution),
-        *identities.causality(experiment, solution),
-        *identities.correlations(solution, experiment.solver.rtol if graded else 0.0),
-        *flows.settled(experiment, solution),
-        *flows.small_steps(experiment, solution),
-    ]
+    linear = is_linear(experiment.network.activation)
+    own = _linear(experiment, solution) if linear else paths.checks(experiment, solution)
+    checks = [*derivation(experiment), *own]
     trained: list[xr.Dataset] = []
     compared: list[Check] = []
     modes = (experiment.data and experiment.data.modes) or 0
@@ -60,8 +53,9 @@ def verify_steps(
         plan = networks.plan_of(experiment)
         trained = networks.train(experiment, plan, progress)
         trained = less_their_theory(experiment, solution, trained)
-        compared = networks.against_networks(experiment, solution, trained)
-        note = networks.describe(experiment, plan, compared, solution, trained)
+        theirs = solution if linear else paths.with_bias(experiment, networks.traced(solution))
+        compared = networks.against_networks(experiment, theirs, trained)
+        note = networks.describe(experiment, plan, compared, theirs, trained)
     report = Report(
         title(experiment),
         (*checks, *compared),
@@ -81,6 +75,21 @@ def verify_steps(
     tex, limit = theory.render("all", "latex"), by_width(trained) if trained else None
     write(Path(out_dir), report, tex, solution, limit, figure)
     return report
+
+
+def _linear(experiment: Experiment, solution: xr.Dataset) -> list[Check]:
+    from numerics.verify.steps import flows, identities
+
+    graded = experiment.spec.kind == "power-law" and experiment.training.rule == "flow"
+    return [
+        *identities.reading(experiment),
+        *identities.middle(experiment),
+        *identities.start(experiment, solution),
+        *identities.causality(experiment, solution),
+        *identities.correlations(solution, experiment.solver.rtol if graded else 0.0),
+        *flows.settled(experiment, solution),
+        *flows.small_steps(experiment, solution),
+    ]
 
 
 def is_wide(experiment: Experiment) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numerics.activation import is_linear
 from numerics.experiment import Experiment
 
 
@@ -17,7 +18,18 @@ def title(experiment: Experiment) -> str:
     """
     apart = "\n" if experiment.spec.kind == "power-law" else "; "
     data = apart.join([_data(experiment), _training(experiment)])
-    return f"deep linear network: {', '.join(_network(experiment))}\n{data}"
+    return f"{kind(experiment)} network: {', '.join(_network(experiment))}\n{data}"
+
+
+def kind(experiment: Experiment) -> str:
+    """What kind of network it is by its activation.
+
+    >>> from numerics.experiment import Experiment
+    >>> kind(Experiment.from_dict({"network": {"depth": 2, "activation": "tanh(2*h)"}}))
+    'tanh(2*h)'
+    """
+    activation = experiment.network.activation
+    return "deep linear" if is_linear(activation) else activation
 
 
 def _network(experiment: Experiment) -> list[str]:

@@ -1,19 +1,28 @@
 """``python -m numerics.verify.theories``: all programs, and all solved experiments, against networks.
 
-Two tables in Markdown.
+Two tables in Markdown.  With the argument ``nonlinear`` a third one: nonlinear networks of several depths and
+strengths, with responses and distributions.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from numerics.verify.theories.cases import CASES, Case
 from numerics.verify.theories.compare import Comparison
 from numerics.verify.theories.experiments import EXPERIMENTS, Solved, compare_experiment
+from numerics.verify.theories.judged import Verdict
+from numerics.verify.theories.nonlinear import CASES as NETWORKS
 
 
-def main() -> int:
-    """Print the tables; 1 if a theory and its networks disagree."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Print the tables; 1 if a theory and its networks disagree, 2 for an argument that is not known."""
+    if list(arguments) == ["nonlinear"]:
+        return nonlinear()
+    if arguments:
+        print(f"{' '.join(arguments)}: give nothing, or nonlinear", file=sys.stderr)
+        return 2
     print("| program | from | solved by | numbers | worst | bound | |")
     print("| --- | --- | --- | ---: | ---: | ---: | --- |")
     failed = False
@@ -28,6 +37,24 @@ def main() -> int:
         failed |= not solved.agrees
         print(solved_line(solved), flush=True)
     return int(failed)
+
+
+def nonlinear() -> int:
+    """Print the third table."""
+    print("| network | numbers | worst | bound | |")
+    print("| --- | ---: | ---: | ---: | --- |")
+    failed = False
+    for case in NETWORKS:
+        found = case.compare()
+        failed |= not found.agrees
+        print(network_line(case.name, found), flush=True)
+    return int(failed)
+
+
+def network_line(name: str, found: Verdict) -> str:
+    """One row of the third table."""
+    verdict = "agree" if found.agrees else "**disagree**"
+    return f"| {name} | {found.entries} | {found.worst:.1f} ({found.place}) | {found.bound:.1f} | {verdict} |"
 
 
 def solved_line(found: Solved) -> str:
@@ -51,4 +78,4 @@ def line(case: Case, found: Comparison) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy.stats import t as student
 
 from numerics.experiment import Experiment
 from numerics.simulate import simulate_steps
 from numerics.solve import solve
-from numerics.verify.networks import LEVEL, curvature_of, scores, slopes_of
 from numerics.verify.steps.networks import quantities, size_of, widths_near
 from numerics.verify.steps.own_width import less_their_theory, scaled
+from numerics.verify.theories.judged import Place, judged
 
 Tables = Mapping[str, Mapping[str, Any]]
 Change = Callable[[xr.Dataset], xr.Dataset]
@@ -182,17 +181,5 @@ def compare_experiment(
     ]
     networks = less_their_theory(experiment, theory, trained)
     compared = quantities(experiment, theory, networks)
-    entries = sum(int(theory[q.name].isel(q.at).size) for q in compared)
-    each = float(-np.expm1(np.log1p(-LEVEL) / entries))
-    worst, bound, place = 0.0, np.inf, ""
-    for q in compared:
-        z, stderr, dof = scores(theory, networks, q.name, q.at)
-        remainder = curvature_of(networks) * slopes_of(networks, q.name, q.at).to_numpy() ** 2
-        with np.errstate(divide="ignore", invalid="ignore"):
-            limits = student.isf(each / 2, dof) + remainder / size_of(theory, q) / stderr
-        share = np.where(stderr > 0, np.abs(z) / limits, 0.0)
-        at = int(np.argmax(share))
-        if share.flat[at] > worst / bound:
-            worst, bound = float(np.abs(z).flat[at]), float(np.asarray(limits).flat[at])
-            place = q.label
-    return Solved(name, source, entries, place, worst, bound)
+    found = judged(theory, networks, [Place(q.label, q.name, q.at, size_of(theory, q)) for q in compared])
+    return Solved(name, source, found.entries, found.place, found.worst, found.bound)
