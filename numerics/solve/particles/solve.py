@@ -79,10 +79,9 @@ def solve_particles(
     changes by less than the noise; ``ridge=0`` divides in the numerical range of the covariance.  It fits as
     many numbers as a source has entries (samples of the data times steps).  With twice as many paths its
     bias is below a tenth of the spread of a replica, with as many a quarter: take twice as many at least.
-    ``auto`` takes derivatives where no
-    function on the way jumps and where the way is linear or the source has no more than 24 entries.  With so
-    few entries they cost little and the single entries of A and B are theirs; with more of them the same time
-    spent on more paths and the lemma gives the smaller error of outputs and kernels (docs/benchmarks.md).
+    ``auto`` takes derivatives where no function on the way jumps and where the way is linear or the source
+    has no more than 24 entries.  So few entries cost little, and single entries of responses are not
+    smoothed; with more of them the same time, spent on more paths and the lemma, gives the smaller error.
     ``matched`` makes second moments of the sources exact.  ``paths`` are kept of every replica.
 
     The axes of the result are those of :class:`~numerics.solve.direct.evaluate.Evaluated`.
