@@ -38,6 +38,15 @@ same run on the same threads.  Folding takes fewer operations than are counted, 
 with T. Threads fold the arrays between them; the steps of a block follow each other on one.  A time is the
 best of several runs, after one that uses the memory for the first time.
 
+Algorithm 1 of selfconsistent2023 is implemented in `tests/reference/alternating.py`. As printed it solves
+for the Jacobians of each path, by LU in batched LAPACK; the second row uses that they are triangular in
+time, which is not in the paper. Particles with two replicas are one solution with standard errors from
+twice the paths of one iteration; errors are root mean squares over all entries, over several seeds, from
+the solution of many paths whose own error is the last row. On nonlinear problems Gflop counts products with
+the paths, S (P T)^2 each, and triangular solves, (P T)^3; small problems spend their time in the
+interpreter, so that seconds grow more slowly than what is counted. Stein's lemma fits P T numbers from S
+paths: see the table of its bias over S / (P T).
+
 """
 
 
