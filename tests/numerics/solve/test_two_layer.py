@@ -52,7 +52,12 @@ def test_linear_networks_in_steps() -> None:
 
 @pytest.mark.parametrize(
     ("network", "training"),
-    [({}, {}), ({"bias": True}, {}), ({}, {"weight_decay": 0.3}), ({}, {"momentum": 0.4})],
+    [
+        ({}, {}),
+        ({"bias": True}, {}),
+        ({}, {"weight_decay": 0.3}),
+        pytest.param({}, {"momentum": 0.4}, marks=pytest.mark.slow),
+    ],
     ids=["plain", "bias", "decay", "momentum"],
 )
 def test_linear_flows(network: dict[str, Any], training: dict[str, float]) -> None:
@@ -150,6 +155,7 @@ def test_particles(activation: str) -> None:
     within(z, 16)
 
 
+QUICK = ("bias and channels", "weight decay", "feedback alignment")
 PROGRAMS: dict[str, Any] = {
     "bias and channels": mlp(1, "tanh", bias=True, outputs=2),
     "momentum": mlp(1, "tanh", momentum=Rational(1, 2)),
@@ -160,7 +166,9 @@ PROGRAMS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name", [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow) for x in PROGRAMS]
+)
 def test_programs(name: str) -> None:
     data = DATA | ({"y": np.stack([TARGETS[:2], -TARGETS[1:3]], axis=1)} if "channels" in name else {})
     given: dict[str, Any] = {"steps": 4, "values": VALUES, "data": data}
@@ -183,7 +191,7 @@ def test_convolution() -> None:
     within(z, 16)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "softplus"])
+@pytest.mark.parametrize("activation", ["tanh", pytest.param("softplus", marks=pytest.mark.slow)])
 def test_the_error_of_particles_falls_with_samples(activation: str) -> None:
     """Without a floor: at 16 times the samples by more than the root of 16."""
     exact = solved(activation, accuracy=1e-8)
@@ -205,14 +213,15 @@ def test_the_error_of_particles_falls_with_samples(activation: str) -> None:
 # -- networks ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_flow_against_networks() -> None:
     """Gradient flow of networks of two widths, taken to infinite width."""
     program, times = mlp(1, "tanh", "flow"), [0.0, 0.5, 1.0, 1.5]
     ours = solve_two_layer(mean_field(program), times=times, values=VALUES, data=DATA, accuracy=1e-5)
-    a, b = 60, 120
+    a, b = 100, 200
     narrow, wide = (
         simulate_program(
-            program, width=n, steps=3, seeds=40, values=VALUES, data=DATA, seed=n, dt=0.1, times=times
+            program, width=n, steps=3, seeds=100, values=VALUES, data=DATA, seed=n, dt=0.1, times=times
         )
         for n in (a, b)
     )
@@ -222,6 +231,25 @@ def test_flow_against_networks() -> None:
         value = ours.value(name) if name == "Delta" else ours.value(name, 1).transpose(2, 3, 0, 1)
         z = (limit.reshape(value.shape) - value) / error.reshape(value.shape)
         assert np.abs(z).max() < 4.2, name
+
+
+# -- test points ---------------------------------------------------------------------------------------------
+
+
+def test_predictions() -> None:
+    """A test point that repeats a sample is predicted as it is fitted, and moves nothing."""
+    inputs = np.random.default_rng(2).standard_normal((3, 4))
+    training = {"learning_rate": 0.3, "steps": 4, "loss": "mean"}
+    spec = {"network": {"depth": 1, "activation": "tanh"}, "training": training}
+    given: dict[str, Any] = {"inputs": inputs[:2], "targets": TARGETS[:2]}
+    alone = solve_two_layer_experiment(Experiment.from_dict(spec, **given), accuracy=1e-4)
+    asked = Experiment.from_dict(spec, **given, test_inputs=inputs[[1, 2]], test_targets=np.array([0.0, 1.0]))
+    both = solve_two_layer_experiment(asked, accuracy=1e-4, kernels=False, most=2**16)
+    f = both.value("f")
+    np.testing.assert_allclose(f[:, 2], f[:, 1], rtol=0, atol=1e-12)
+    bound = 5 * (both.reached + alone.reached) * np.abs(f).max()
+    np.testing.assert_allclose(f[:, :2], alone.value("f"), rtol=0, atol=bound)
+    assert np.abs(f[-1, 3]) > 5 * bound
 
 
 # -- refusals ------------------------------------------------------------------------------------------------
