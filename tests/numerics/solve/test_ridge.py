@@ -298,3 +298,23 @@ def network_kernel(one: Any, depth: int, activation: str) -> Array:
     below = [K, *(one[name][n].mean[-1, -1] for n in range(1, depth + 1))]
     above = [*(one["G"][n].mean[-1, -1] for n in range(1, depth + 1)), np.ones((3, 3))]
     return np.asarray(sum(g * k for g, k in zip(above, below, strict=True)))
+
+
+@pytest.mark.slow
+def test_networks_on_kinks() -> None:
+    """Networks of finite width, too, rest on average only, with the kernel of gradients averaged in time."""
+    program, steps = mlp(1, "relu", weight_decay=lam, sample_weights=True), 120
+    values: dict[Any, Any] = {eta: 0.2, gamma0: 1.5, P: 3, lam: 0.25}
+    data, late = {"K_x": K, "y": OPPOSITE, "rho": RHO}, slice(steps - 30, steps)
+    of_gradients, of_kernels = [], []
+    for seed in range(4):
+        one = simulate_program(
+            program, width=400, steps=steps - 1, seeds=1, seed=seed, values=values, data=data
+        )
+        pairs = one["G"][1].mean[late, late] * K + one["Phi"][1].mean[late, late]
+        outputs = one["f"].mean[late].mean(axis=0)
+        means = pairs.mean(axis=(0, 1)), np.einsum("ttab->ab", pairs) / 30
+        for found, kernel in zip((of_gradients, of_kernels), means, strict=True):
+            found.append(outputs - regression(kernel, OPPOSITE, RHO, 0.5))
+    assert np.abs(np.mean(of_gradients, axis=0)[:2]).max() < 1.5e-3
+    assert np.abs(np.mean(of_kernels, axis=0)[:2]).max() > 0.015
