@@ -59,8 +59,16 @@ def without_kappa(rest: AtRest, targets: Array) -> Array:
 # -- functions of degree one ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize(("activation", "targets"), [("linear", OPPOSITE), ("relu", ALIKE), (LEAKY, ALIKE)])
+@pytest.mark.parametrize(
+    ("activation", "targets", "depth"),
+    [
+        ("linear", OPPOSITE, 1),
+        ("relu", ALIKE, 1),
+        ("relu", ALIKE, 2),
+        *[pytest.param(*x, marks=pytest.mark.slow) for x in (("linear", OPPOSITE, 2), (LEAKY, ALIKE, 1))],
+        pytest.param(LEAKY, ALIKE, 2, marks=pytest.mark.slow),
+    ],
+)
 def test_outputs_at_rest_are_ridge_regression(activation: Any, targets: Array, depth: int) -> None:
     """On two samples and at a test point: up to what is left of the way, which decay sets."""
     rest = run(depth, activation, targets, decay=0.6, samples=64 if activation == "linear" else 256)
@@ -93,7 +101,7 @@ def test_the_exact_march_of_linear_networks_agrees() -> None:
         targets=OPPOSITE[:2],
         test_kernel=K[2:],
     )
-    rest = at_rest(experiment, samples=256, replicas=2)
+    rest = at_rest(experiment, samples=64, replicas=2)
     solution = solve_steps(experiment)
     seen, unseen = OPPOSITE[:2] - np.asarray(solution["error"])[-1], np.asarray(solution["test_f"])[-1]
     f = np.concatenate([seen, unseen])
@@ -109,9 +117,10 @@ def test_the_exact_march_of_linear_networks_agrees() -> None:
     [
         ({"loss": "mean", "decay": 0.25}, 2 * 2 * 0.25),
         ({"momentum": Rational(1, 2), "rate": 0.1}, 2 * 0.5 / 2),
-        (
+        pytest.param(
             {"relative_widths": [Rational(1, 2), 1], "depth": 2, "activation": "linear", "samples": 64},
             3 * 0.5,
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["mean loss", "momentum", "unequal widths"],
@@ -145,7 +154,9 @@ def test_channels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("activation", "kappa", "rate"), [("quadratic", 3, 0.1), ("cubic", 4, 0.05)], ids=["h^2", "h^3"]
+    ("activation", "kappa", "rate"),
+    [("quadratic", 3, 0.1), pytest.param("cubic", 4, 0.05, marks=pytest.mark.slow)],
+    ids=["h^2", "h^3"],
 )
 def test_powers(activation: str, kappa: int, rate: float) -> None:
     """The kernel at rest grows with the number of paths, see the next test; the theorem holds for each."""
@@ -187,7 +198,7 @@ def test_powers_of_few_units_win() -> None:
 # -- where it fails ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("activation", ["tanh", "erf"])
+@pytest.mark.parametrize("activation", ["tanh", pytest.param("erf", marks=pytest.mark.slow)])
 def test_without_homogeneity_it_fails(activation: str) -> None:
     """Refused; and with the kappa of a rectifier it is off by far more than errors and what is left."""
     with pytest.raises(NotHomogeneous, match="not homogeneous"):
@@ -287,3 +298,23 @@ def network_kernel(one: Any, depth: int, activation: str) -> Array:
     below = [K, *(one[name][n].mean[-1, -1] for n in range(1, depth + 1))]
     above = [*(one["G"][n].mean[-1, -1] for n in range(1, depth + 1)), np.ones((3, 3))]
     return np.asarray(sum(g * k for g, k in zip(above, below, strict=True)))
+
+
+@pytest.mark.slow
+def test_networks_on_kinks() -> None:
+    """Networks of finite width, too, rest on average only, with the kernel of gradients averaged in time."""
+    program, steps = mlp(1, "relu", weight_decay=lam, sample_weights=True), 120
+    values: dict[Any, Any] = {eta: 0.2, gamma0: 1.5, P: 3, lam: 0.25}
+    data, late = {"K_x": K, "y": OPPOSITE, "rho": RHO}, slice(steps - 30, steps)
+    of_gradients, of_kernels = [], []
+    for seed in range(4):
+        one = simulate_program(
+            program, width=400, steps=steps - 1, seeds=1, seed=seed, values=values, data=data
+        )
+        pairs = one["G"][1].mean[late, late] * K + one["Phi"][1].mean[late, late]
+        outputs = one["f"].mean[late].mean(axis=0)
+        means = pairs.mean(axis=(0, 1)), np.einsum("ttab->ab", pairs) / 30
+        for found, kernel in zip((of_gradients, of_kernels), means, strict=True):
+            found.append(outputs - regression(kernel, OPPOSITE, RHO, 0.5))
+    assert np.abs(np.mean(of_gradients, axis=0)[:2]).max() < 1.5e-3
+    assert np.abs(np.mean(of_kernels, axis=0)[:2]).max() > 0.015
