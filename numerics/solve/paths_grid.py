@@ -26,10 +26,11 @@ SHARE = 0.25
 FEW = 8
 """Intervals of the coarsest grid, if there are more output times than that."""
 
-SMOOTH, ROUGH = 4, 2
-"""Orders of the integrator: of functions with a continuous derivative, and of others and of noise.
+SMOOTH, ROUGH = 4, 3
+"""Orders of the integrator: for functions with a continuous derivative, and for others and for noise.
 
-Where paths meet a kink the average over paths is still of second order, and no more."""
+A path that meets a kink within a step is off in first order, either way; the average over paths keeps the
+second order and no more, so a higher one would only cost stability."""
 
 
 @dataclass(frozen=True)

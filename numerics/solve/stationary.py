@@ -1,47 +1,30 @@
 """Kernels of Langevin dynamics at weak feature learning and long times, by the derived recursion.
 
 The recursion is that of :func:`derive.meanfield.reductions.langevin.stationary`; what it needs are averages
-over pairs of Gaussian numbers, in closed form for functions with kinks, else by Gauss-Hermite quadrature.
+over pairs of Gaussian numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import (
-    Abs,
-    Eq,
-    Expr,
-    Float,
-    Function,
-    Heaviside,
-    Integer,
-    Max,
-    Min,
-    Symbol,
-    lambdify,
-    sign,
-    sympify,
-)
+from sympy import Eq, Expr, Float, Function, Integer, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.meanfield.gaussian import GaussianAverage
 from derive.meanfield.reductions.langevin import Stationary, stationary
 from derive.meanfield.theory import Theory
 from derive.program import ell
+from numerics.solve.lazy.gaussian import Moment
 
 Array = NDArray[np.float64]
 
-NODES = 64
-"""Of the quadrature in each direction; smooth functions of fields of order one come out to 1e-10 or so."""
-
-SAME = 1e-12
-"""Relative difference below which two Gaussian numbers are one."""
+ACCURACY = 1e-11
+"""Of Gaussian averages, relative to the average of the absolute value."""
 
 
 def stationary_kernels(
@@ -124,47 +107,8 @@ class _Recursion:
 
     def average(self, a: GaussianAverage, at: Mapping[Expr, Expr]) -> float:
         """A Gaussian average with its covariances put in."""
-        covariance = np.array(
-            [[float(self.number(c, at)) for c in a.matrix.row(i)] for i in range(len(a.variables))]
-        )
-        body, variables = a.body, a.variables
-        if len(variables) == 2 and abs(covariance[0, 1] - covariance[0, 0]) <= SAME * covariance[0, 0] >= abs(
-            covariance[1, 1] - covariance[0, 0]
-        ):
-            body, variables, covariance = body.subs(*reversed(variables)), variables[:1], covariance[:1, :1]
-        if body.has(Max, Min, Abs, sign, Heaviside):
-            pairs = {
-                (x, y): Float(covariance[i, j])
-                for i, x in enumerate(variables)
-                for j, y in enumerate(variables)
-                if i <= j
-            }
-            return float(GaussianAverage(body, pairs).doit())
-        return quadrature(body, variables, covariance)
-
-
-def quadrature(body: Expr, variables: Sequence[Expr], covariance: Array) -> float:
-    """The average of a smooth function of one or two Gaussian numbers.
-
-    >>> from sympy.abc import x, y
-    >>> round(quadrature(x**2 * y**2, (x, y), np.array([[1.0, 0.5], [0.5, 1.0]])), 12)
-    1.5
-    """
-    nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
-    weights = weights / weights.sum()
-    function = _numeric(body, tuple(variables))
-    if len(variables) == 1:
-        return float(weights @ np.broadcast_to(function(np.sqrt(covariance[0, 0]) * nodes), nodes.shape))
-    a, c, b = covariance[0, 0], covariance[0, 1], covariance[1, 1]
-    first = np.sqrt(a) * nodes[:, None]
-    second = c / np.sqrt(a) * nodes[:, None] + np.sqrt(max(b - c**2 / a, 0.0)) * nodes
-    return float(weights @ np.broadcast_to(function(first, second), (NODES, NODES)) @ weights)
-
-
-@lru_cache(maxsize=256)
-def _numeric(body: Expr, variables: tuple[Expr, ...]) -> Callable[..., Array]:
-    function: Callable[..., Array] = lambdify(variables, body, ["scipy", "numpy"])
-    return function
+        c = [[float(self.number(x, at)) for x in a.matrix.row(i)] for i in range(len(a.variables))]
+        return Moment(a.body, a.variables)(c[0][0], c[-1][-1], c[0][-1], ACCURACY)[0]
 
 
 def _matched(row: Eq, x: AppliedUndef) -> tuple[Expr, dict[Expr, Expr]] | None:
@@ -176,4 +120,4 @@ def _matched(row: Eq, x: AppliedUndef) -> tuple[Expr, dict[Expr, Expr]] | None:
     return row.rhs, {ell: x.args[0] - (lhs.args[0] - ell), **at}
 
 
-__all__ = ["quadrature", "stationary_kernels"]
+__all__ = ["stationary_kernels"]

@@ -32,6 +32,7 @@ PAGES = sorted(
 EXAMPLES = sorted((DOCS / "examples").glob("*.toml"))
 LONG = {
     "approximations.md",
+    "decay_and_noise.md",
     "infinite_depth.md",
     "learning_rates.md",
     "linear_networks.md",

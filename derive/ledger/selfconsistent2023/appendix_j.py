@@ -21,9 +21,13 @@ ENTRIES = (
         why=(
             "Euler's identity holds weight by weight in the derived theory, with kappa = L + 1 for "
             "rectifiers and (q^{L+1} - 1)/(q - 1) for their q-th powers; the output at rest solves a "
-            "linear system. It needs the square loss, and an activation for which training comes to rest."
+            "linear system. It needs the square loss, and weights that come to rest. Rectifiers held on "
+            "their kinks do so on average only: K is then that of gradients averaged in time, and the mean "
+            "of K does not do. Powers above one have no rest point in the limit of many units."
         ),
-        evidence=shown_by("decay:ridge_regression", "decay:euler_identity"),
+        evidence=shown_by(
+            "decay:ridge_regression", "decay:euler_identity", "rest:ridge_in_the_theory", "rest:kinks"
+        ),
     ),
     Entry(
         source="selfconsistent2023",

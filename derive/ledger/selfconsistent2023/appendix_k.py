@@ -334,7 +334,7 @@ ENTRIES = (
             "their own chain rule and symmetry. Closed for linear, rectified and error-function units. "
             "(In the text at hand H^1 has an entry too many; Phi^{l+1}(t,s) is Phi^{l+1}(tau).)"
         ),
-        evidence=shown_by("stationary:stationary_kernels"),
+        evidence=shown_by("stationary:stationary_kernels", "rest:long_times"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -354,6 +354,6 @@ ENTRIES = (
         derived="reduction: stationary kernels at weak feature learning",
         verdict="agrees",
         why=("The derived recursion, from the last layer down."),
-        evidence=shown_by("stationary:stationary_kernels"),
+        evidence=shown_by("stationary:stationary_kernels", "rest:long_times"),
     ),
 )

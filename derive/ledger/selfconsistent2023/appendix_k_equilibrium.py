@@ -100,8 +100,8 @@ ENTRIES = (
         claim=langevin.k20,
         derived="reduction: equilibrium, conditions solved",
         verdict="agrees",
-        why=("As derived."),
-        evidence=shown_by("equilibrium:saddle_point"),
+        why=("As derived; long Langevin dynamics of linear networks, exact in steps, end there."),
+        evidence=shown_by("equilibrium:saddle_point", "rest:dynamics_end_there"),
     ),
     Entry(
         source="selfconsistent2023",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ Places = Mapping[Symbol, Any]
 """Where an expression is read: for each index or time its position (from 0), an integer or an array."""
 
 
+@lru_cache(maxsize=4096)
 def node_of(symbol: AppliedUndef) -> Node:
     """The node that ``symbol`` belongs to."""
     return str(symbol.func), tuple(int(x) for x in symbol.args if x.is_Integer)
@@ -55,6 +56,7 @@ def open_args(symbol: AppliedUndef) -> tuple[Symbol, ...]:
     return found
 
 
+@lru_cache(maxsize=4096)
 def indices_of(symbol: AppliedUndef) -> tuple[Symbol, ...]:
     """Its indices without times."""
     return tuple(x for x in open_args(symbol) if x not in TIMES)
@@ -110,11 +112,17 @@ class Function:
         return self._compiled[i]
 
 
+@lru_cache(maxsize=1024)
+def function(e: Expr) -> Function:
+    """``e`` as a function, compiled once."""
+    return Function(e)
+
+
 @dataclass
 class Known:
     """What is the same for every path: numbers, data, order parameters and scalars found so far.
 
-    Arrays have the axes of the symbol's indices and times in order.
+    Arrays of ``found`` have the axes of the symbol's indices and times in order, and the replicas last.
     """
 
     values: Mapping[str, float]
@@ -130,12 +138,13 @@ class Known:
         return {k: np.asarray(v, dtype=float) for k, v in self.data.items() if not callable(v)}
 
     def __call__(self, e: Expr, at: Places, given: Mapping[Expr, Any] | None = None) -> Any:
-        """The value of ``e``, broadcast over the arrays in ``at``; ``given`` holds leaves found otherwise."""
-        if e.is_number:
-            return float(e)
-        if e not in self.functions:
-            self.functions[e] = Function(e)
-        f = self.functions[e]
+        """The value of ``e``, broadcast over the arrays in ``at``, with the replicas as its last axis.
+
+        ``given`` holds leaves found otherwise, with that axis.
+        """
+        f = self.functions.get(e)
+        if f is None:
+            f = self.functions[e] = function(e)
         return f(*[self.leaf(x, at, given or {}) for x in f.leaves])
 
     def leaf(self, x: Expr, at: Places, given: Mapping[Expr, Any]) -> Any:
@@ -144,7 +153,7 @@ class Known:
             return given[x]
         if isinstance(x, Symbol):
             if x in at:  # positions of indices count from 0, the indices themselves mostly from 1
-                return np.asarray(at[x], dtype=float) + self.start(x)
+                return np.asarray(at[x], dtype=float)[..., None] + self.start(x)
             if str(x) not in self.values:
                 raise ValueError(f"values has no {x}")
             return float(self.values[str(x)])
@@ -162,12 +171,13 @@ class Known:
                 "a generic activation cannot be evaluated"
             )
         if callable(self.data[name]):
-            return np.vectorize(self.data[name], otypes=[float])(*[self.place(a, at) for a in x.args])
+            places = [self.place(a, at) for a in x.args]
+            return np.vectorize(self.data[name], otypes=[float])(*places)[..., None]
         if self.arrays[name].ndim != len(x.args):
             raise ValueError(
                 f"data[{name!r}] has shape {self.arrays[name].shape}; {name} has {len(x.args)} indices"
             )
-        return self.read(self.arrays[name], x.args, at)
+        return self.read(self.arrays[name], x.args, at)[..., None]
 
     def start(self, x: Symbol) -> int:
         """The first value of an index or time."""
@@ -175,7 +185,7 @@ class Known:
 
     def read(self, array: Array, args: Sequence[Expr], at: Places) -> Any:
         """An array at some arguments; one such as ``p + k`` that leaves its range goes round a ring."""
-        return array[tuple(self.place(a, at, n) for a, n in zip(args, array.shape, strict=True))]
+        return array[tuple(self.place(a, at, n) for a, n in zip(args, array.shape, strict=False))]
 
     def place(self, a: Expr, at: Places, size: int | None = None) -> Any:
         """The position of an argument along an axis of this size."""
@@ -201,12 +211,12 @@ class Known:
             return sum((self(body.subs(index, i), at, given) for i in range(first, last + 1)), 0.0)
         self.first[index] = first
         wider: dict[Symbol, Any] = {k: v if np.ndim(v) == 0 else v[..., None] for k, v in at.items()}
-        inner = {k: v if np.ndim(v) == 0 else v[..., None] for k, v in given.items()}
+        inner = {k: v if np.ndim(v) == 0 else v[..., None, :] for k, v in given.items()}
         value = np.asarray(self(body, wider | {index: np.arange(last - first + 1)}, inner))
-        if value.ndim == 0 or value.shape[-1] == 1:  # all terms are equal
-            return (last - first + 1) * (value if value.ndim == 0 else value[..., 0])
-        return value.sum(axis=-1)
+        if value.ndim < 2 or value.shape[-2] == 1:  # all terms are equal
+            return (last - first + 1) * (value if value.ndim < 2 else value[..., 0, :])
+        return value.sum(axis=-2)
 
     def bound(self, e: Expr) -> int:
         """The integer that a bound of a sum is."""
-        return int(self(e, {}))
+        return int(np.ravel(self(e, {}))[0])

@@ -8,20 +8,48 @@ step, and with it a Cholesky factor.  A new entry whose variance, given all entr
 from __future__ import annotations
 
 import warnings
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import lapack
 from scipy.special import ndtri
 from scipy.stats import qmc
 
 Array = NDArray[np.float64]
+
+BITS = 30
+"""Digits of the points of a sequence."""
 
 PIVOT = 1e-8
 """Relative innovation variance below which an entry follows from those before it."""
 
 BLOCK = 256
 """Dimensions of one Sobol sequence."""
+
+
+@lru_cache(maxsize=8)
+def _sobol(dimensions: int, points: int) -> NDArray[np.uint32]:
+    """The first points of the Sobol sequence, as integers of BITS bits, shape ``(dimensions, points)``."""
+    with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
+        warnings.simplefilter("ignore", UserWarning)
+        found = qmc.Sobol(dimensions, scramble=False, bits=BITS).random(points)
+    return np.asarray(found.T * 2.0**BITS, dtype=np.uint32)
+
+
+def scrambled_normals(dimensions: int, points: int, rng: np.random.Generator) -> Array:
+    """Normal numbers from a Sobol sequence with scrambled bits, shape ``(dimensions, points)``.
+
+    Matousek's linear scrambling with a random shift, as in scipy.stats.qmc, which draws all of every matrix;
+    here only its columns for bits that the points have, some tens of times fewer numbers.
+    """
+    x = _sobol(dimensions, points)
+    y = rng.integers(2**BITS, size=(len(x), 1), dtype=np.uint32)
+    for low in range(BITS - 1, BITS - 1 - (points - 1).bit_length(), -1):
+        column = rng.integers(2**low, 2 ** (low + 1), size=(len(x), 1), dtype=np.uint32)
+        y = np.bitwise_xor(y, ((x >> low) & 1) * column, dtype=np.uint32)
+    found: Array = ndtri((y + 0.5) / 2.0**BITS)
+    return found
 
 
 class Latents:
@@ -47,13 +75,11 @@ class Latents:
         A block beyond the first is another scrambled sequence whose points are met in random order.
         """
         rng = np.random.default_rng(self.seed.spawn(1)[0])
-        with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
-            warnings.simplefilter("ignore", UserWarning)
-            block = qmc.Sobol(BLOCK, seed=rng).random(self.half)
+        block = scrambled_normals(BLOCK, self.half, rng)
         if self.made:
-            block = block[rng.permutation(self.half)]
+            block = block[:, rng.permutation(self.half)]
         new = min(BLOCK, len(self.points) - self.made)
-        self.points[self.made : self.made + new] = ndtri(block.T[:new].clip(1e-12, 1 - 1e-12))
+        self.points[self.made : self.made + new] = block[:new]
         self.made += new
 
     def draw(self, count: int, flipped: bool) -> Array:
@@ -69,8 +95,8 @@ class Latents:
                 q = np.concatenate(basis)
                 for _ in range(2):  # twice, for orthogonality to rounding
                     z = z - (z @ q.T / self.half) @ q
-            root = np.linalg.cholesky(z @ z.T / self.half)
-            z = solve_triangular(root, z, lower=True)
+            root = np.asarray(np.linalg.cholesky(z @ z.T / self.half), dtype=np.float64)
+            z = _triangular(root, z)
             basis.append(z)
         return np.concatenate([z, -z if flipped else z], axis=1)
 
@@ -134,43 +160,54 @@ class Growing:
         found = np.zeros((len(v), entries))
         if self.ridge:
             root = self.damped[:entries, :entries]
-            half = solve_triangular(root, self.rows[:entries, :k] @ moments.T, lower=True)
-            found = solve_triangular(root, half, lower=True, trans="T").T
+            half = _triangular(root, self.rows[:entries, :k] @ moments.T)
+            found = _triangular(root, half, transposed=True).T
         elif k:
             root = self.factor[:k, :k]
-            found[:, self.pivots[:k]] = solve_triangular(root, moments.T, lower=True, trans="T").T
+            found[:, self.pivots[:k]] = _triangular(root, moments.T, transposed=True).T
         return found
+
+
+def _triangular(root: Array, right: Array, *, transposed: bool = False) -> Array:
+    """The solution x of ``root x = right`` for a lower triangle, or of ``root^T x = right``."""
+    if not root.size:
+        return np.zeros_like(right)
+    # the transpose of an array in C order is an upper triangle in LAPACK's order, without a copy
+    found, _ = lapack.dtrtrs(root.T, right, lower=0, trans=0 if transposed else 1)
+    return np.asarray(found, dtype=np.float64)
 
 
 def _solved(root: Array, right: Array) -> Array:
     """``right`` times the inverse of the transpose of a triangle."""
-    if not len(root):
-        return np.zeros((len(right), 0))
-    found: Array = solve_triangular(root, right.T, lower=True).T
-    return found
+    return _triangular(root, right.T).T
+
+
+@cache
+def _lower(m: int) -> NDArray[np.bool_]:
+    return np.tri(m, dtype=bool)
 
 
 def _pivoted(left: Array, variance: Array) -> tuple[Array, list[int]]:
     """A Cholesky factor of ``left``, the largest relative pivots first: its columns and the pivots."""
-    left = left.copy()
-    scale = np.where(variance > 0, variance, 1.0)
-    columns: list[Array] = []
-    chosen: list[int] = []
-    while len(chosen) < len(left):
-        relative = np.diag(left) / scale
-        i = int(np.argmax(relative))
-        if relative[i] <= PIVOT:
-            break
-        column = left[:, i] / np.sqrt(left[i, i])
-        column[chosen] = 0.0
-        left = left - np.outer(column, column)
-        left[i, :] = left[:, i] = 0.0
-        columns.append(column)
-        chosen.append(i)
-    worst = float((np.diag(left) / scale).min()) if len(left) else 0.0
+    m = len(left)
+    variance = np.where(variance > 0, variance, 1.0)
+    scale = np.sqrt(variance)
+    relative = left / scale[:, None] / scale
+    relative.flat[:: m + 1] = left.diagonal() / variance  # equal ones stay equal: the first of them is taken
+    if relative.diagonal().max() <= PIVOT:
+        columns, chosen, rest = np.zeros((m, 0)), [], relative.diagonal()
+    else:
+        factor, order, rank, _ = lapack.dpstrf(relative, tol=PIVOT, lower=1)
+        chosen = [int(i) for i in order[:rank] - 1]
+        columns = np.zeros((m, rank))
+        columns[order - 1] = np.where(_lower(m), factor, 0.0)[:, :rank]
+        rest = relative.diagonal() - (columns**2).sum(axis=1)
+        rest[chosen] = 0.0
+        columns *= scale[:, None]
+    worst = float(rest.min())
     if worst < -1e3 * PIVOT:
         raise ValueError(
             f"a covariance is not positive: given the past, {worst:.3g} of a variance is left; the kernels "
             "are not those of a theory, or numbers have lost their accuracy"
         )
-    return np.array(columns).T if columns else np.zeros((len(left), 0)), chosen
+    return columns, chosen

@@ -1,6 +1,8 @@
-"""One replica: all populations marched together through the steps, in one causal sweep.
+"""Some replicas together: all populations marched through the steps, in one causal sweep.
 
-Arrays of quantities have shape ``(steps, entries, samples)``, their indices flattened into ``entries``.
+Replicas differ in their paths and in their kernels; they are marched side by side, so that what the
+interpreter does in a step is done once for all of them.  Arrays of quantities have shape ``(replicas, steps,
+entries, samples)``, their indices flattened into ``entries``; arrays of averages have the replicas last.
 """
 
 from __future__ import annotations
@@ -20,14 +22,16 @@ from numerics.solve.particles.formulas import Known, Node, indices_of, node_of
 from numerics.solve.particles.gaussian import Growing, Latents
 from numerics.solve.particles.order import Op
 from numerics.solve.particles.reading import Correlation, Entry, Memory, Model, Quantity, Responding
-from numerics.solve.particles.tangents import Tangents
+from numerics.solve.particles.tangents import Tangents, group_of, size_of
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int_]
+Past = tuple[Node, bool]
+"""What a sum over the past runs over: a quantity, and whether it is read at the present alone."""
 
 
 class March:
-    """The state of one replica."""
+    """The state of some replicas."""
 
     def __init__(
         self,
@@ -36,7 +40,7 @@ class March:
         known: Known,
         steps: int,
         samples: int,
-        seed: np.random.SeedSequence,
+        seeds: list[np.random.SeedSequence],
         *,
         matched: bool,
         ridge: float,
@@ -44,22 +48,36 @@ class March:
         carriers: int,
     ) -> None:
         self.model, self.order, self.known = model, order, known
-        self.steps, self.samples = steps, samples
+        self.steps, self.samples, self.replicas = steps, samples, len(seeds)
         known.first |= model.first
         self.random: dict[Node, Array] = {
-            n: np.full((steps, prod(q.sizes), samples), np.nan) for n, q in model.quantities.items()
+            n: np.full((self.replicas, steps, prod(q.sizes), samples), np.nan)
+            for n, q in model.quantities.items()
         }
         for n, (_, sizes) in model.sources.items():
-            self.random[n] = np.full((steps, prod(sizes), samples), np.nan)
+            self.random[n] = np.full((self.replicas, steps, prod(sizes), samples), np.nan)
         for n, e in (*model.entries.items(), *model.scalars.items()):
-            shape = [steps if x in (t, s) else model.sizes[x] for x in e.args]
+            shape = [*(steps if x in (t, s) else model.sizes[x] for x in e.args), self.replicas]
             known.found[n] = np.zeros(shape) if e.is_response else np.full(shape, np.nan)
-        self.groups: dict[int, Growing] = {}
-        for children, members in zip(seed.spawn(len(model.populations)), model.populations, strict=True):
-            counts = {i: sum(prod(model.sources[n][1]) for n in model.groups[i]) for i in members}
-            latents = Latents(samples, steps * sum(counts.values()), children, matched)
-            for i in members:
-                self.groups[i] = Growing(latents, counts[i], steps, i == members[-1], ridge)
+        asked = {
+            group_of(model, c.source)
+            for n, e in model.entries.items()
+            for c in e.averages.values()
+            if isinstance(c, Responding) and n not in jacobian
+        }
+        self.groups: dict[int, list[Growing]] = {i: [] for i in range(len(model.groups))}
+        for seed in seeds:
+            children = seed.spawn(len(model.populations))
+            for child, members in zip(children, model.populations, strict=True):
+                dimensions = steps * sum(size_of(model, i) for i in members)
+                latents = Latents(samples, dimensions, child, matched)
+                for i in members:
+                    flipped = i == members[-1]
+                    count, damping = size_of(model, i), ridge if i in asked else 0.0
+                    self.groups[i].append(Growing(latents, count, steps, flipped, damping))
+        self.symmetric = {n: pairs for n, e in model.entries.items() if (pairs := _pairs(e))}
+        self.done: dict[Node, int] = {}
+        self.kernels: dict[tuple[Node, Expr], tuple[int, dict[Past, Array]]] = {}
         self.tangents = Tangents(self, jacobian, carriers) if jacobian else None
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
@@ -86,17 +104,18 @@ class March:
     def draw(self, index: int, now: int) -> None:
         """The sources of a group at this step, given their past."""
         nodes = self.model.groups[index]
-        past = np.concatenate([self.covariances(a, nodes, now, np.arange(now)) for a in nodes])
-        present = np.concatenate([self.covariances(a, nodes, now, np.array([now])) for a in nodes])
-        values = self.groups[index].extend(past, present)
-        at = 0
-        for n in nodes:
-            count = prod(self.model.sources[n][1])
-            self.random[n][now] = values[at : at + count]
-            at += count
+        past = np.concatenate([self.covariances(a, nodes, now, np.arange(now)) for a in nodes], axis=1)
+        present = np.concatenate([self.covariances(a, nodes, now, np.array([now])) for a in nodes], axis=1)
+        for i, growing in enumerate(self.groups[index]):
+            values = growing.extend(past[i], present[i])
+            at = 0
+            for n in nodes:
+                count = prod(self.model.sources[n][1])
+                self.random[n][i, now] = values[at : at + count]
+                at += count
 
     def covariances(self, a: Node, nodes: tuple[Node, ...], now: int, times: Integers) -> Array:
-        """``<a(now) b(times)>``; rows are entries of ``a``, columns times and then entries of each ``b``."""
+        """``<a(now) b(times)>``: replicas, entries of ``a``, and times and then entries of each ``b``."""
         blocks = []
         for b in nodes:
             first, second = self.model.sources[a][1], self.model.sources[b][1]
@@ -110,46 +129,56 @@ class March:
                 at = {s: now, t: _along(times, len(first), len(shape))}
                 symbols = (*c.second, None, *c.first)
             else:
-                blocks.append(np.zeros((prod(first), len(times), prod(second))))
+                blocks.append(np.zeros((self.replicas, prod(first), len(times), prod(second))))
                 continue
             for k, x in enumerate(symbols):
                 if x is not None:
                     at[x] = _along(np.arange(shape[k]), k, len(shape))
-            block = np.broadcast_to(self.known(c.expr, at), shape)
-            blocks.append(block.reshape(prod(first), len(times), prod(second)))
-        joined = np.concatenate(blocks, axis=2)
-        return joined.reshape(len(joined), -1)
+            block = self.leading(self.known(c.expr, at), shape)
+            blocks.append(block.reshape(self.replicas, prod(first), len(times), prod(second)))
+        joined = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=3)
+        return joined.reshape(*joined.shape[:2], -1)
+
+    def leading(self, value: Any, shape: tuple[int, ...]) -> Array:
+        """What is known, with the replicas first, broadcast to ``(replicas, *shape)``."""
+        full = np.broadcast_to(value, (*shape, self.replicas))
+        return full.transpose(len(shape), *range(len(shape)))
 
     # -- quantities ------------------------------------------------------------------------------------
 
     def quantity(self, q: Quantity, now: int) -> None:
         """A field or a function of fields at this step, on every path."""
         value = q.function(*self.leaves(q, now))
-        shape = (*q.sizes, self.samples)
-        self.random[q.node][now] = np.broadcast_to(value, shape).reshape(-1, self.samples)
+        here = self.random[q.node][:, now]
+        here[...] = np.broadcast_to(value, (self.replicas, *q.sizes, self.samples)).reshape(here.shape)
 
     def leaves(self, q: Quantity, now: int) -> list[Any]:
-        """What the expression of ``q`` is made of, each broadcastable to ``(*sizes, samples)``."""
-        found = []
+        """What the expression of ``q`` is made of, each broadcastable to ``(replicas, *sizes, samples)``."""
+        found: list[Any] = []
         for x in q.function.leaves:
             if x in q.memories:
-                found.append(sum((self.memory(q, m, now) for m in q.memories[x]), 0.0))
+                found.append(self.memory(q, x, now))
             elif isinstance(x, AppliedUndef) and self.model.is_random(x):
-                found.append(self.spread(self.random[node_of(x)][now], indices_of(x), q.indices))
+                found.append(self.spread(self.random[node_of(x)][:, now], indices_of(x), q.indices))
             else:
-                found.append(self.known(x, self.places(q.indices, now, 1)))
+                value = np.asarray(self.known(x, self.places(q.indices, now, 0)))
+                if value.ndim:  # replicas last, or alone
+                    lacking = len(q.sizes) + 1 - value.ndim
+                    value = np.moveaxis(value, -1, 0)
+                    value = value.reshape(len(value), *[1] * lacking, *value.shape[1:], 1)
+                found.append(value)
         return found
 
     def spread(self, values: Array, symbols: tuple[Symbol, ...], own: tuple[Symbol, ...]) -> Array:
-        """``values`` with indices ``symbols``, broadcastable along the indices ``own``."""
-        shaped = values.reshape(*self.model.size(symbols), *values.shape[1:])
+        """``values`` of replicas with indices ``symbols``, broadcastable along the indices ``own``."""
+        shaped = values.reshape(len(values), *self.model.size(symbols), *values.shape[2:])
         if symbols == own:
             return shaped
-        rest = tuple(range(len(symbols), shaped.ndim))
+        rest = tuple(range(1 + len(symbols), shaped.ndim))
         there = [x for x in own if x in symbols]
-        shaped = shaped.transpose(*[symbols.index(x) for x in there], *rest)
+        shaped = shaped.transpose(0, *[1 + symbols.index(x) for x in there], *rest)
         new = [self.model.sizes[x] if x in symbols else 1 for x in own]
-        return shaped.reshape(*new, *[values.shape[1:][i] for i in range(len(rest))])
+        return shaped.reshape(len(values), *new, *values.shape[2:])
 
     def places(self, own: tuple[Symbol, ...], now: int, extra: int) -> dict[Symbol, Any]:
         """Positions of the indices ``own`` along the first axes, with ``extra`` axes after them."""
@@ -160,8 +189,27 @@ class March:
         at[t] = now
         return at
 
+    def pasts(self, q: Quantity, leaf: Expr, now: int) -> dict[Past, Array]:
+        """The kernels of a sum over the past by what they multiply; terms on the same quantity are added.
+
+        Each has shape ``(replicas, entries of q, times, entries of what)``.
+        """
+        at, found = self.kernels.get((q.node, leaf), (-1, {}))
+        if at == now:
+            return found
+        found = {}
+        for m in q.memories[leaf]:
+            kernel, past = self.kernel(q, m, now), (m.what, m.time == t)
+            if past in found:
+                long, short = sorted((found[past], kernel), key=lambda k: -k.shape[2])
+                kernel = long.copy()
+                kernel[:, :, : short.shape[2]] += short
+            found[past] = kernel
+        self.kernels[q.node, leaf] = now, found
+        return found
+
     def kernel(self, q: Quantity, m: Memory, now: int) -> Array:
-        """The kernel of a sum over the past, ``(entries of q, times, entries of what)``."""
+        """The kernel of one term, ``(replicas, entries of q, times, entries of what)``."""
         times = np.array([now]) if m.time == t else np.arange(now + 1 if m.through else now)
         own, over = q.indices, m.over
         ndim = len(own) + 1 + len(over)
@@ -171,29 +219,34 @@ class March:
         for k, x in enumerate(over):
             at[x] = _along(np.arange(self.model.sizes[x]), len(own) + 1 + k, ndim)
         sizes, inner = q.sizes, self.model.size(over)
-        full = np.broadcast_to(self.known(m.kernel, at), (*sizes, len(times), *inner))
-        gone = tuple(len(own) + 1 + k for k, x in enumerate(over) if x not in m.symbols)
-        full = full.sum(axis=gone)
+        full = self.leading(self.known(m.kernel, at), (*sizes, len(times), *inner))
+        start = len(own) + 2
+        gone = tuple(start + k for k, x in enumerate(over) if x not in m.symbols)
+        if gone:
+            full = full.sum(axis=gone)
         left = [x for x in over if x in m.symbols]
         # an index of what that is not summed is one of q's own: a diagonal
         for x in m.symbols:
             if x not in over:
-                full = full[..., None] * _diagonal(own.index(x), full.ndim, self.model.sizes[x])
+                full = full[..., None] * _diagonal(1 + own.index(x), full.ndim, self.model.sizes[x])
                 left.append(x)
-        start = len(own) + 1
         axes = (*range(start), *[start + left.index(x) for x in m.symbols])
-        flat: Array = full.transpose(axes).reshape(prod(sizes), len(times), prod(self.model.size(m.symbols)))
+        flat: Array = full.transpose(axes).reshape(
+            self.replicas, prod(sizes), len(times), prod(self.model.size(m.symbols))
+        )
         return flat
 
-    def memory(self, q: Quantity, m: Memory, now: int) -> Any:
+    def memory(self, q: Quantity, leaf: Expr, now: int) -> Any:
         """A sum over the past."""
-        kernel = self.kernel(q, m, now)
-        count = kernel.shape[1]
-        if count == 0:
-            return 0.0
-        past = self.random[m.what][now : now + 1] if m.time == t else self.random[m.what][:count]
-        flat = kernel.reshape(len(kernel), -1) @ past.reshape(-1, self.samples)
-        return flat.reshape(*q.sizes, self.samples)
+        total: Any = 0.0
+        for (what, present), kernel in self.pasts(q, leaf, now).items():
+            count = kernel.shape[2]
+            if count == 0:
+                continue
+            past = self.random[what][:, now : now + 1] if present else self.random[what][:, :count]
+            rows = kernel.reshape(*kernel.shape[:2], -1)
+            total = total + rows @ past.reshape(self.replicas, -1, self.samples)
+        return total.reshape(self.replicas, *q.sizes, self.samples) if np.ndim(total) else total
 
     # -- averages --------------------------------------------------------------------------------------
 
@@ -201,22 +254,37 @@ class March:
         """An order parameter at times (now, past), (past, now) or (now, now), or a scalar."""
         if kind in ("row", "column") and (now == 0 or s not in e.args):
             return
-        single = s not in e.args
+        if e.node in self.symmetric:
+            self.mirrored(e, now)
+            return
         late, early = (
             (np.arange(now), np.array([now])) if kind == "column" else (np.array([now]), np.arange(now))
         )
         if kind == "now":
             late = early = np.array([now])
-        self.store(e, late, early, self.averages(e, late, early, single))
+        self.store(e, late, early, self.averages(e, late, early))
 
-    def averages(self, e: Entry, late: Integers, early: Integers, single: bool) -> dict[Expr, Any]:
-        """The averages in ``e``, and sums over indices of averages, axes (indices of ``e``, late, early)."""
-        found: dict[Expr, Any] = {a: self.correlate(e, c, late, early, single) for a, c in e.averages.items()}
+    def averages(self, e: Entry, late: Integers, early: Integers) -> dict[Expr, Any]:
+        """The averages in ``e``, and sums over indices of averages, axes (indices of ``e``, late, early,
+        replicas)."""
+        found: dict[Expr, Any] = {a: self.correlate(e, c, late, early) for a, c in e.averages.items()}
         for x, inner in e.sums.items():
             extra = len(inner.indices) - len(e.indices)
-            value = self.evaluated(inner, late, early, self.averages(inner, late, early, single))
+            value = self.evaluated(inner, late, early, self.averages(inner, late, early))
             found[x] = value.sum(axis=tuple(range(extra)))
         return found
+
+    def mirrored(self, e: Entry, now: int) -> None:
+        """``<X(t) X(s)>`` at this step: row, column and diagonal from one product."""
+        if self.done.get(e.node) == now:
+            return
+        self.done[e.node] = now
+        ((a, c),) = e.averages.items()
+        late, early = np.array([now]), np.arange(now + 1)
+        self.store(e, late, early, {a: self.correlate(e, c, late, early)})
+        if now:
+            array, pairs = self.known.found[e.node], self.symmetric[e.node]
+            array[..., :now, now, :] = array[..., now, :now, :].transpose(*pairs, -2, -1)
 
     def store(self, e: Entry, late: Integers, early: Integers, averages: Mapping[Expr, Any]) -> None:
         """Put ``e``, computed from its averages, at times ``late`` x ``early``."""
@@ -227,12 +295,12 @@ class March:
             )
         array = self.known.found[e.node]
         if s in e.args:
-            array[..., late[0] : late[-1] + 1, early[0] : early[-1] + 1] = full
+            array[..., late[0] : late[-1] + 1, early[0] : early[-1] + 1, :] = full
         else:
-            array[..., late[0]] = full[..., 0, 0]
+            array[..., late[0], :] = full[..., 0, 0, :]
 
     def evaluated(self, e: Entry, late: Integers, early: Integers, averages: Mapping[Expr, Any]) -> Array:
-        """The expression of ``e``, axes (indices of ``e``, late, early)."""
+        """The expression of ``e``, axes (indices of ``e``, late, early, replicas)."""
         own = e.indices
         ndim = len(own) + 2
         at: dict[Symbol, Any] = {
@@ -240,35 +308,36 @@ class March:
         }
         at[t], at[s] = _along(late, len(own), ndim), _along(early, len(own) + 1, ndim)
         value = self.known(e.expr, at, averages)
-        return np.broadcast_to(value, (*self.model.size(own), len(late), len(early)))
+        return np.broadcast_to(value, (*self.model.size(own), len(late), len(early), self.replicas))
 
-    def correlate(
-        self, e: Entry, c: Correlation | Responding, late: Integers, early: Integers, single: bool
-    ) -> Array:
-        """An average with axes (indices of ``e``, late, early)."""
+    def correlate(self, e: Entry, c: Correlation | Responding, late: Integers, early: Integers) -> Array:
+        """An average with axes (indices of ``e``, late, early, replicas)."""
         assert isinstance(c, Correlation)
-        x = self.random[c.first][late[0] : late[-1] + 1]
+        x = self.random[c.first][:, late[0] : late[-1] + 1]
         if c.second is None:
-            mean = x.mean(axis=2)[:, :, None]
-            return self.arranged(e, mean, c.first_symbols, ())
-        y = self.random[c.second][early[0] : early[-1] + 1]
-        flat = x.reshape(-1, self.samples) @ y.reshape(-1, self.samples).T / self.samples
-        both = flat.reshape(len(late), -1, len(early), y.shape[1]).transpose(0, 1, 3, 2)
-        return self.arranged(e, both, c.first_symbols, c.second_symbols)
+            return self.arranged(e, x.mean(axis=3)[..., None], c.first_symbols, ())
+        y = self.random[c.second][:, early[0] : early[-1] + 1]
+        flat = x.reshape(self.replicas, -1, self.samples) @ y.reshape(
+            self.replicas, -1, self.samples
+        ).transpose(0, 2, 1)
+        both = flat.reshape(self.replicas, len(late), -1, len(early), y.shape[2]) / self.samples
+        return self.arranged(e, both.transpose(0, 1, 2, 4, 3), c.first_symbols, c.second_symbols)
 
     def arranged(
         self, e: Entry, values: Array, first: tuple[Symbol, ...], second: tuple[Symbol, ...]
     ) -> Array:
-        """``(late, entries [, entries], early)`` with axes (indices of ``e``, late, early)."""
-        late, early = values.shape[0], values.shape[-1]
-        shaped = values.reshape(late, *self.model.size(first), *self.model.size(second), early)
+        """``(replicas, late, entries [, entries], early)`` as (indices of ``e``, late, early, replicas)."""
+        late, early = values.shape[1], values.shape[-1]
+        shaped = values.reshape(len(values), late, *self.model.size(first), *self.model.size(second), early)
         letters = {x: chr(97 + k) for k, x in enumerate(dict.fromkeys((*first, *second)))}
         if set(letters) - set(e.indices):
             raise ValueError(f"an average in {e.node[0]} carries an index that {e.node[0]} does not have")
         inner = "".join(letters[x] for x in (*first, *second))
         there = [x for x in e.indices if x in letters]
-        found: Array = np.einsum(f"Y{inner}Z->{''.join(letters[x] for x in there)}YZ", shaped)
-        return found.reshape(*[self.model.sizes[x] if x in letters else 1 for x in e.indices], late, early)
+        found: Array = np.einsum(f"XY{inner}Z->{''.join(letters[x] for x in there)}YZX", shaped)
+        return found.reshape(
+            *[self.model.sizes[x] if x in letters else 1 for x in e.indices], late, early, len(values)
+        )
 
     def response(self, e: Entry, now: int) -> None:
         """A response at this step to the past (and, unless it is strict, to the present)."""
@@ -282,16 +351,31 @@ class March:
         self.store(e, np.array([now]), np.arange(count), averages)
 
     def responding(self, e: Entry, c: Responding, now: int, count: int) -> Array:
-        """``<d X(now) / d source(s < count)>``, axes (1, entries of X, entries of the source, s)."""
-        index = next(i for i, g in enumerate(self.model.groups) if c.source in g)
+        """``<d X(now) / d source(s < count)>``, axes (replicas, 1, entries of X, of the source, s)."""
+        index = group_of(self.model, c.source)
         nodes = self.model.groups[index]
         if self.tangents is not None and e.node in self.tangents.wanted:
             found = self.tangents.mean(c.what, index, now, count)
         else:
-            found = self.groups[index].responses(self.random[c.what][now], count * self.groups[index].size)
+            growing = self.groups[index]
+            what = self.random[c.what][:, now]
+            found = np.stack([g.responses(v, count * g.size) for g, v in zip(growing, what, strict=True)])
         before = sum(prod(self.model.sources[n][1]) for n in nodes[: nodes.index(c.source)])
         mine = slice(before, before + prod(self.model.sources[c.source][1]))
-        return found.reshape(len(found), count, -1)[:, :, mine].transpose(0, 2, 1)[None]
+        shaped = found.reshape(*found.shape[:2], count, -1)[..., mine]
+        return shaped.transpose(0, 1, 3, 2)[:, None]
+
+
+def _pairs(e: Entry) -> tuple[int, ...]:
+    """If ``e`` is the average of a product of one quantity with itself: its axes with the two exchanged."""
+    c = e.averages.get(e.expr)
+    if not isinstance(c, Correlation) or c.first != c.second:
+        return ()
+    one, other = c.first_symbols, c.second_symbols
+    swapped = dict(zip((*one, *other), (*other, *one), strict=True))
+    if len(set(swapped)) != 2 * len(c.first_symbols) or set(swapped) != set(e.indices):
+        return ()
+    return tuple(e.indices.index(swapped[x]) for x in e.indices)
 
 
 def _along(values: Integers, axis: int, ndim: int) -> Integers:

@@ -44,9 +44,11 @@ def _needs(model: Model, op: Op) -> Iterator[Op]:
     kind, node = op
     if kind == "draw":
         group = model.groups[node[1][0]]
-        for (a, _), c in model.covariances.items():
+        for (a, b), c in model.covariances.items():
             if a in group:
                 yield from _reads(model, c.expr, present=True)
+                if a != b:  # read the other way round, too: the second source now, the first one before
+                    yield from _reads(model, c.expr.xreplace({t: s, s: t}), present=True)
     elif kind == "quantity":
         q = model.quantities[node]
         for x in q.function.leaves:

@@ -14,16 +14,17 @@ from numerics.solve.particles.formulas import Function, indices_of, node_of
 from numerics.solve.particles.march import March
 
 
-def kept(march: March, paths: Paths, times: Sequence[int]) -> dict[str, Block]:
-    """The paths that a march that has run through its steps sampled.
+def kept(march: March, paths: Paths, times: Sequence[int], replica: int) -> dict[str, Block]:
+    """The paths that a replica of a march that has run through its steps sampled.
 
     Raises ValueError for a field that the theory does not have.
     """
     program = march.model.layout.theory.program
-    return {name: _block(march, name, e, paths, times) for name, e in paths.expressions(program).items()}
+    expressions = paths.expressions(program)
+    return {name: _block(march, name, e, paths, times, replica) for name, e in expressions.items()}
 
 
-def _block(march: March, name: str, e: Expr, paths: Paths, times: Sequence[int]) -> Block:
+def _block(march: March, name: str, e: Expr, paths: Paths, times: Sequence[int], replica: int) -> Block:
     fields = {x for x in e.atoms(AppliedUndef) if march.model.is_random(x)}
     layers = sorted({n[1][0] for n in march.random if n[1]}) if ell in e.free_symbols else []
     layers = [k for k in layers if all(node_of(x.subs(ell, k)) in march.random for x in fields)]
@@ -43,10 +44,11 @@ def _block(march: March, name: str, e: Expr, paths: Paths, times: Sequence[int])
         values = []
         for x in f.leaves:
             if not (isinstance(x, AppliedUndef) and march.model.is_random(x)):
-                values.append(march.known(x, {}))
+                known = np.ravel(march.known(x, {}))  # one number, or one of each replica
+                values.append(known[replica % len(known)])
                 continue
-            path = march.random[node_of(x)][list(times)].swapaxes(0, 1)
-            values.append(march.spread(path, indices_of(x), own))
+            path = march.random[node_of(x)][replica, list(times)].swapaxes(0, 1)
+            values.append(march.spread(path[None], indices_of(x), own)[0])
         whole = np.broadcast_to(f(*values), (*sizes, len(times), march.samples))
         for axis, here in enumerate(picked):
             whole = whole.take(here, axis=axis)

@@ -1,7 +1,8 @@
-"""A theory read for given numbers and marched by one replica after another."""
+"""A theory read for given numbers and marched by replicas, some of them side by side."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, Literal
@@ -16,9 +17,9 @@ from derive.program.expressions import s, t
 from numerics.solve.direct.layout import Layout, Number
 from numerics.solve.particles.formulas import Jump, Known, Node
 from numerics.solve.particles.march import March
-from numerics.solve.particles.order import order_of
+from numerics.solve.particles.order import Op, order_of
 from numerics.solve.particles.reading import Model, Responding
-from numerics.solve.particles.tangents import group_of, kind_of
+from numerics.solve.particles.tangents import group_of, kind_of, size_of
 
 Array = NDArray[np.float64]
 Responses = Literal["auto", "stein", "jacobian"]
@@ -26,12 +27,18 @@ Responses = Literal["auto", "stein", "jacobian"]
 FEWEST = 256
 """Samples that a search for the right number begins with, or twice the entries of the sources."""
 
+MEMORY = 2**29
+"""Bytes up to which replicas are marched side by side."""
+
 FEW = 24
 """Entries of a source up to which derivatives along paths cost no more than Stein's lemma for their error."""
 
+LAST: deque[tuple[Theory, dict[str, Number], Model, list[Op]]] = deque(maxlen=8)
+"""Theories read last."""
+
 
 class Prepared:
-    """A theory read for given numbers, ready to be solved by one replica after another.
+    """A theory read for given numbers, ready to be solved by replicas.
 
     ``methods`` says how each response is found, ``entries`` how many entries a source has at most to which
     Stein's lemma is applied; ``ranks`` is that of the last replica.
@@ -47,10 +54,8 @@ class Prepared:
         responses: Responses = "auto",
     ) -> None:
         self.steps, self.data = steps, data or {}
-        self.layout = Layout(theory, {str(k): v for k, v in (values or {}).items()})
-        self.model = model = Model(self.layout)
-        self.order = order_of(model)
-        self.chosen = _responses(model, responses, steps)
+        self.model, self.order = _read(theory, {str(k): v for k, v in (values or {}).items()})
+        self.chosen = _responses(self.model, responses, steps)
         self.methods = {name_of(n): how for n, how in self.chosen.items()}
         self.ranks: dict[str, tuple[int, int]] = {}
 
@@ -98,6 +103,14 @@ class Prepared:
         paths = samples * (self.steps * sum(counts) + 3 * sum(groups))
         return 8 * (paths + 3 * sum(n**2 for n in groups) + sum(tables))
 
+    def derivatives(self, carriers: int) -> int:
+        """About how much memory derivatives along ``carriers`` paths of a replica take."""
+        if "jacobian" not in self.chosen.values():
+            return 0
+        counts = [prod(q.sizes) for q in self.model.quantities.values()]
+        size = max(size_of(self.model, i) for i in range(len(self.model.groups)))
+        return 8 * carriers * self.steps**2 * sum(counts) * size
+
     def runs(
         self,
         samples: int,
@@ -107,42 +120,62 @@ class Prepared:
         ridge: float | None = None,
         carriers: int | None = None,
         progress: Callable[[int], None] | None = None,
-        finished: Callable[[March], None] | None = None,
+        finished: Callable[[March, int], None] | None = None,
     ) -> Iterator[dict[Node, Array]]:
         """One solution for each seed, by names and layers; a scalar has its time first.
 
-        ``progress`` is called with the steps done so far, ``finished`` with the march of each replica.
+        As many replicas are marched side by side as MEMORY holds; which ones changes none of them.
+        ``progress`` is called with the steps done so far, ``finished`` with the march of each replica and its
+        number in it.
         """
-        for number, seed in enumerate(seeds):
-            known = Known(self.layout.values, self.data)
+        carriers = min(samples, carriers or samples)
+        jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
+        together = max(1, MEMORY // (self.bytes(samples) + self.derivatives(carriers)))
+        for start in range(0, len(seeds), together):
+            known = Known(self.model.layout.values, self.data)
             march = March(
                 self.model,
                 self.order,
                 known,
                 self.steps,
                 samples,
-                seed,
+                list(seeds[start : start + together]),
                 matched=matched,
                 ridge=1 / samples if ridge is None else ridge,
-                carriers=min(samples, carriers or samples),
-                jacobian=frozenset(n for n, how in self.chosen.items() if how == "jacobian"),
+                carriers=carriers,
+                jacobian=jacobian,
             )
+            count = march.replicas
             with np.errstate(over="ignore", invalid="ignore"):
-                march.run(None if progress is None else _counted(progress, number * self.steps))
+                march.run(None if progress is None else _counted(progress, start * self.steps, count))
             self.ranks = {
-                name_of(n): (march.groups[i].rank, self.steps * march.groups[i].size)
+                name_of(n): (march.groups[i][-1].rank, self.steps * march.groups[i][-1].size)
                 for i, g in enumerate(self.model.groups)
                 for n in g
             }
             if finished is not None:
-                finished(march)
-            del march  # the paths of one replica at a time
-            found = known.found | _observables(self.model, known, self.steps)
-            yield {n: np.moveaxis(x, -1, 0) if n in self.model.scalars else x for n, x in found.items()}
+                for i in range(count):
+                    finished(march, i)
+            del march  # the paths of these replicas
+            side = known.found | _observables(self.model, known, self.steps, count)
+            for i in range(count):
+                found = {n: np.ascontiguousarray(x[..., i]) for n, x in side.items()}
+                yield {n: np.moveaxis(x, -1, 0) if n in self.model.scalars else x for n, x in found.items()}
 
 
-def _counted(progress: Callable[[int], None], before: int) -> Callable[[int], None]:
-    return lambda step: progress(before + step)
+def _read(theory: Theory, values: dict[str, Number]) -> tuple[Model, list[Op]]:
+    """The tables of a theory and the order of a step; those of the last few theories are kept."""
+    for known, numbers, model, order in LAST:
+        if known is theory and numbers == values:
+            return model, order
+    model = Model(Layout(theory, values))
+    order = order_of(model)
+    LAST.appendleft((theory, values, model, order))
+    return model, order
+
+
+def _counted(progress: Callable[[int], None], before: int, count: int) -> Callable[[int], None]:
+    return lambda step: progress(before + count * step)
 
 
 def name_of(n: Node) -> str:
@@ -167,7 +200,7 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[Node, str]:
     return chosen
 
 
-def _observables(model: Model, known: Known, steps: int) -> dict[Node, Array]:
+def _observables(model: Model, known: Known, steps: int, replicas: int) -> dict[Node, Array]:
     """Observables (tangent kernels) from the order parameters, at all times."""
     found: dict[Node, Array] = {}
     for node, symbol, expr in model.observables:
@@ -177,5 +210,5 @@ def _observables(model: Model, known: Known, steps: int) -> dict[Node, Array]:
             x: np.arange(n).reshape([-1 if j == k else 1 for j in range(len(args))])
             for k, (x, n) in enumerate(zip(args, sizes, strict=True))
         }
-        found[node] = np.broadcast_to(known(expr, at), sizes).copy()
+        found[node] = np.broadcast_to(known(expr, at), (*sizes, replicas)).copy()
     return found

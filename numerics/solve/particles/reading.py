@@ -17,7 +17,15 @@ from derive.meanfield.averages import Average, Response
 from derive.meanfield.theory import OrderParameter
 from derive.program.expressions import s, t
 from numerics.solve.direct.layout import TIMES, Layout, Unserved
-from numerics.solve.particles.formulas import Function, Node, indices_of, leaves_of, node_of, open_args
+from numerics.solve.particles.formulas import (
+    Function,
+    Node,
+    function,
+    indices_of,
+    leaves_of,
+    node_of,
+    open_args,
+)
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class Quantity:
     @cached_property
     def function(self) -> Function:
         """``expr`` as a function of its leaves."""
-        return Function(self.expr)
+        return function(self.expr)
 
 
 @dataclass(frozen=True)
@@ -113,6 +121,12 @@ class Model:
         theory = layout.theory
         if layout.attributes:
             raise Unserved("particles do not serve attributes of units: use numerics.solve.direct.evaluate")
+        if layout.ordered:
+            raise Unserved(
+                f"layers run through in order ({', '.join(sorted(layout.ordered))}) share one matrix: "
+                "sources of one need averages over the one before within a step; use "
+                "numerics.solve.direct.evaluate"
+            )
         self.sizes: dict[Symbol, int] = {}
         self.first: dict[Symbol, int] = {}
         self.sources: dict[Node, tuple[tuple[Symbol, ...], tuple[int, ...]]] = {}

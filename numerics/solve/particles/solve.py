@@ -111,7 +111,7 @@ def solve_particles(
             matched=matched,
             ridge=ridge,
             carriers=carriers,
-            finished=None if paths is None else lambda march: walked.append(kept(march, paths, times)),
+            finished=None if paths is None else lambda march, i: walked.append(kept(march, paths, times, i)),
         )
     )
     solved = _solved(prepared, runs, samples)

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sympy import Expr
 from sympy.core.function import AppliedUndef
 
-from derive.program.expressions import t
 from numerics.solve.particles.formulas import Jump, Node, indices_of, node_of
-from numerics.solve.particles.reading import Memory, Model, Quantity, Responding
+from numerics.solve.particles.reading import Model, Quantity, Responding
 
 if TYPE_CHECKING:
     from numerics.solve.particles.march import March
 
 Array = NDArray[np.float64]
 
+PANEL = 4
+"""Source times whose derivatives are kept together: products with them are larger, zeros in them more."""
+
 
 def group_of(model: Model, source: Node) -> int:
     """The group that a source belongs to."""
     return next(i for i, g in enumerate(model.groups) if source in g)
+
+
+def size_of(model: Model, group: int) -> int:
+    """How many entries a group has at one time."""
+    return sum(prod(model.sources[n][1]) for n in model.groups[group])
 
 
 def involved(model: Model, what: Node, group: int) -> dict[Node, None]:
@@ -67,10 +76,10 @@ def kind_of(model: Model, c: Responding) -> str:
 class Tangents:
     """Derivatives of the quantities that the responses ``wanted`` need, by the groups that they ask for.
 
-    For a quantity and a group, ``blocks[s]`` holds the derivatives by the sources at time ``s``, shape
-    ``(steps - s, entries, size of the group, samples)``; kept for quantities that sums over the past read.
-    Derivatives vary less from path to path than what they are derivatives of: ``samples`` of the paths, the
-    first ones of the sequence, carry them.
+    For a quantity and a group, derivatives at a step have shape ``(replicas, entries, times and then size of
+    the group, paths)``; those of quantities that sums over the past read are kept in panels of ``PANEL``
+    source times, each from the first of these times on.  Derivatives vary less from path to path than what
+    they are derivatives of: ``samples`` of the paths, the first ones of the sequence, carry them.
     """
 
     def __init__(self, march: March, wanted: frozenset[Node], samples: int) -> None:
@@ -86,17 +95,21 @@ class Tangents:
                 for x in involved(model, c.what, group):
                     self.ways.setdefault(x, {})[group] = None
         self.kept = {m.what for q in model.quantities.values() for ms in q.memories.values() for m in ms}
-        self.blocks: dict[tuple[Node, int], list[Array]] = {}
-        self.current: dict[tuple[Node, int], tuple[int, list[Array]]] = {}
+        self.panels: dict[tuple[Node, int], list[Array]] = {}
+        self.current: dict[tuple[Node, int], tuple[int, Array]] = {}
 
-    def of(self, node: Node, group: int, now: int) -> list[Any] | None:
+    def size(self, group: int) -> int:
+        """How many entries a group has at one time."""
+        return self.march.groups[group][0].size
+
+    def of(self, node: Node, group: int, now: int) -> Array | None:
         """Derivatives at this step by the sources at times ``0..now``; None if there are none."""
         model = self.march.model
         if node in model.groups[group]:
             return self.unit(node, group, now)
         if group not in self.ways.get(node, {}):
             return None
-        at, found = self.current.get((node, group), (-1, []))
+        at, found = self.current.get((node, group), (-1, None))
         if at != now:
             found = self.step(model.quantities[node], group, now)
             self.current[node, group] = now, found
@@ -110,83 +123,89 @@ class Tangents:
             for group in groups if node in self.kept else ():
                 self.of(node, group, now)
 
-    def unit(self, node: Node, group: int, now: int) -> list[Any]:
+    def unit(self, node: Node, group: int, now: int) -> Array:
         """A source by itself: one at the same time and index."""
-        size = self.march.groups[group].size
+        size, own = self.size(group), self.march.random[node].shape[2]
         nodes = self.march.model.groups[group]
-        before = sum(self.march.random[n].shape[1] for n in nodes[: nodes.index(node)])
-        one = np.eye(size)[before : before + self.march.random[node].shape[1], :, None]
-        return [None] * now + [one]
+        before = sum(self.march.random[n].shape[2] for n in nodes[: nodes.index(node)])
+        one = np.zeros((1, own, (now + 1) * size, 1))
+        one[0, :, now * size :, 0] = np.eye(size)[before : before + own]
+        return one
 
-    def keep(self, node: Node, group: int, now: int, found: list[Array]) -> None:
+    def keep(self, node: Node, group: int, now: int, found: Array) -> None:
         """Store the derivatives of this step for later sums over the past."""
-        march = self.march
-        blocks = self.blocks.setdefault((node, group), [])
-        size = (march.random[node].shape[1], march.groups[group].size, self.samples)
-        blocks.append(np.zeros((march.steps - now, *size)))
-        for k, x in enumerate(found):
-            if x is not None:
-                blocks[k][now - k] = x
+        march, size = self.march, self.size(group)
+        panels = self.panels.setdefault((node, group), [])
+        if now % PANEL == 0:
+            times = min(PANEL, march.steps - now)
+            shape = (march.replicas, march.steps - now, found.shape[1], times * size, self.samples)
+            panels.append(np.zeros(shape))
+        for k, panel in enumerate(panels):
+            part = found[:, :, k * PANEL * size : (k + 1) * PANEL * size]
+            panel[:, now - k * PANEL, :, : part.shape[2]] = part
 
     def chosen(self, x: Any) -> Any:
         """The values on the paths that carry derivatives."""
         full = np.ndim(x) > 0 and np.shape(x)[-1] == self.march.samples
-        return x[..., self.paths] if full else x
+        return x[..., self.paths] if full and self.samples < self.march.samples else x
 
-    def step(self, q: Quantity, group: int, now: int) -> list[Any]:
+    def step(self, q: Quantity, group: int, now: int) -> Array:
         """The chain rule at this step."""
         march = self.march
         leaves = [self.chosen(x) for x in march.leaves(q, now)]
-        total: list[Any] = [None] * (now + 1)
+        columns = (now + 1) * self.size(group)
+        entries = march.random[q.node].shape[2]
+        total = np.zeros((march.replicas, entries, columns, self.samples))
         for i, x in enumerate(q.function.leaves):
             if x in q.memories:
-                parts = [(self.memory(q, m, group, now), q.indices) for m in q.memories[x]]
+                part, symbols = self.memory(q, x, group, now), q.indices
             elif isinstance(x, AppliedUndef) and march.model.is_random(x):
-                parts = [(self.of(node_of(x), group, now), indices_of(x))]
+                part, symbols = self.of(node_of(x), group, now), indices_of(x)
             else:
                 continue
-            parts = [p for p in parts if p[0] is not None and any(y is not None for y in p[0])]
-            if not parts:
+            if part is None:
                 continue
             outer = np.asarray(q.function.partial(i, *leaves), dtype=float)
-            outer = np.broadcast_to(outer, (*q.sizes, outer.shape[-1] if outer.ndim else 1))
-            outer = outer.reshape(-1, 1, outer.shape[-1])
-            for part, symbols in parts:
-                for k, y in enumerate(part or []):
-                    if y is None:
-                        continue
-                    spread = march.spread(y, symbols, q.indices)
-                    spread = np.broadcast_to(spread, (*q.sizes, *spread.shape[-2:])).reshape(-1, *y.shape[1:])
-                    product = outer * spread
-                    total[k] = product if total[k] is None else total[k] + product
+            spread = march.spread(part, symbols, q.indices)
+            if outer.ndim:
+                outer = outer.reshape(*([1] * (len(q.sizes) + 2 - outer.ndim)), *outer.shape)
+                product = outer[..., None, :] * spread
+            else:
+                product = spread if outer == 1 else outer * spread
+            whole = (march.replicas, *q.sizes, columns, self.samples)
+            total += np.broadcast_to(product, whole).reshape(total.shape)
         return total
 
-    def memory(self, q: Quantity, m: Memory, group: int, now: int) -> list[Any] | None:
+    def memory(self, q: Quantity, leaf: Expr, group: int, now: int) -> Array | None:
         """Derivatives of a sum over the past."""
-        march = self.march
-        if m.through:
-            self.of(m.what, group, now)
-        blocks = self.blocks.get((m.what, group))
-        if not blocks:
-            return None
-        kernel = march.kernel(q, m, now)
-        found: list[Any] = [None] * (now + 1)
-        for k, block in enumerate(blocks):
-            if m.time == t:
-                rows, past = kernel, block[now - k : now - k + 1]
-            else:
-                rows, past = kernel[:, k:], block[: kernel.shape[1] - k]
-            if rows.shape[1] == 0:
-                continue
-            flat = rows.reshape(len(rows), -1) @ past.reshape(rows.shape[1] * rows.shape[2], -1)
-            found[k] = flat.reshape(len(rows), *block.shape[2:])
-        return found
+        march, size = self.march, self.size(group)
+        total: Array | None = None
+        for m in q.memories[leaf]:
+            if m.through:
+                self.of(m.what, group, now)
+        for (what, present), kernel in march.pasts(q, leaf, now).items():
+            for k, panel in enumerate(self.panels.get((what, group), [])):
+                first = k * PANEL
+                if present:
+                    rows, past = kernel, panel[:, now - first : now - first + 1]
+                else:
+                    rows, past = kernel[:, :, first:], panel[:, : max(kernel.shape[2] - first, 0)]
+                if rows.shape[2] == 0:
+                    continue
+                if total is None:
+                    total = np.zeros((march.replicas, rows.shape[1], (now + 1) * size, self.samples))
+                rows = rows.reshape(*rows.shape[:2], -1)
+                flat = rows @ past.reshape(march.replicas, rows.shape[2], -1)
+                shaped = flat.reshape(*flat.shape[:2], -1, self.samples)
+                here = slice(first * size, min((first + PANEL) * size, (now + 1) * size))
+                total[:, :, here] += shaped[:, :, : here.stop - here.start]
+        return total
 
     def mean(self, what: Node, group: int, now: int, count: int) -> Array:
-        """``<d what(now) / d source>`` for the sources at times before ``count``."""
-        size = self.march.groups[group].size
-        found = np.zeros((self.march.random[what].shape[1], count, size))
-        for k, x in enumerate((self.of(what, group, now) or [])[:count]):
-            if x is not None:
-                found[:, k] = np.broadcast_to(x, (*x.shape[:2], self.samples)).mean(axis=2)
-        return found.reshape(len(found), -1)
+        """``<d what(now) / d source>`` for the sources at times before ``count``, replicas first."""
+        march, size = self.march, self.size(group)
+        found = np.zeros((march.replicas, march.random[what].shape[2], count * size))
+        there = self.of(what, group, now)
+        if there is not None:
+            found[...] = there[:, :, : count * size].mean(axis=3)
+        return found

@@ -26,6 +26,7 @@ SLOW = (
     "discrete:tangent_kernel_at_small_steps",
     "langevin:responses_to_noise",
     "momentum:networks_with_momentum",
+    *(f"rest:{n}" for n in ("ridge_in_the_theory", "kinks", "long_times", "dynamics_end_there")),
     "stationary:stationary_kernels",
 )
 

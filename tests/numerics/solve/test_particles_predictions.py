@@ -13,6 +13,7 @@ from derive.program import P, P_train, Program, eta, gamma0, mlp
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import Evaluated
 from numerics.solve.particles import solve_particles
+from numerics.solve.two_layer import solve_two_layer
 
 Array = NDArray[np.float64]
 
@@ -119,6 +120,28 @@ def test_lazy_relu_predicts_by_its_arc_cosine_kernel() -> None:
     z = distances(found.value("f"), np.array(expected), found.stderr("f"))
     assert z.max() < 6  # of 24 numbers, Student with 11 degrees of freedom: once in 300 times
     assert found.stderr("f").max() < 0.02 * np.abs(expected).max()
+
+
+def test_one_hidden_layer_predicts_as_its_states_do() -> None:
+    """Quadrature over the start, in the plane (three dimensions); 24 numbers, Student with 11."""
+    angles = np.array([0.3, 2.0, 0.3, 1.1, 4.0])
+    x = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    given: dict[str, Any] = {
+        "steps": STEPS,
+        "values": {eta: 1.0, gamma0: 1.5, P: 5, P_train: 2},
+        "data": {
+            "K_x": x @ x.T,
+            "y": np.array([1.0, -0.5, 0, 0, 0]),
+            "rho": np.array([1.0, 1.0, 0, 0, 0]),
+        },
+    }
+    theory = mean_field(program("tanh", 1))
+    states = solve_two_layer(theory, accuracy=1e-3, kernels=False, **given)
+    paths = solve_particles(theory, samples=512, replicas=12, seed=9, **given)
+    assert states.converged
+    assert np.abs(states.value("f")[:, 2] - states.value("f")[:, 0]).max() < 1e-12
+    z = distances(paths.value("f"), states.value("f"), paths.stderr("f"), states.stderr("f"))
+    assert z.max() < 6
 
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -1,0 +1,112 @@
+"""Nonlinear problems of any size for the benchmarks, what a sweep of them counts, and errors of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from derive.meanfield import mean_field
+from derive.meanfield.theory import Theory
+from derive.program import P, eta, gamma0, mlp
+from numerics.solve.direct.layout import TIMES, Layout
+from numerics.solve.particles import Solved, solve_particles
+from numerics.solve.particles.reading import Model, Responding
+from numerics.solve.particles.tangents import group_of, size_of
+from tests.reference.alternating import TANH, Alternated, alternating
+
+NAMES = ("Delta", "Phi", "G")
+
+
+@cache
+def theory(depth: int, activation: str = "tanh") -> Theory:
+    return mean_field(mlp(depth, activation))
+
+
+def problem(samples: int, times: int) -> dict[str, Any]:
+    """Random inputs and signs as targets; rate x steps is enough to learn most of them."""
+    rng = np.random.default_rng(samples)
+    x = rng.standard_normal((samples, 20))
+    return {
+        "kernel": x @ x.T / 20,
+        "targets": rng.choice([-1.0, 1.0], samples),
+        "rate": 6 / (times * samples),
+        "times": times,
+    }
+
+
+def particles(size: tuple[int, int, int], activation: str = "tanh", **options: Any) -> Solved:
+    """``size`` = (P, T, L)."""
+    given = problem(*size[:2])
+    return solve_particles(
+        theory(size[2], activation),
+        steps=size[1],
+        values={eta: given["rate"], gamma0: 1.0, P: size[0]},
+        data={"K_x": given["kernel"], "y": given["targets"]},
+        **options,
+    )
+
+
+def published(size: tuple[int, int, int], **options: Any) -> Alternated:
+    """Algorithm 1 on the same problem."""
+    given = problem(*size[:2])
+    return alternating(
+        given.pop("kernel"), given.pop("targets"), TANH, depth=size[2], gamma0=1.0, **given, **options
+    )
+
+
+Get = Callable[[str, int | None], np.ndarray]
+
+
+def of_solved(s: Solved) -> Get:
+    return s.value
+
+
+def of_published(a: Alternated) -> Get:
+    return lambda name, layer: a.error if layer is None else getattr(a, name)[layer - 1].transpose(2, 3, 0, 1)
+
+
+def off(get: Get, exact: Get, name: str, depth: int) -> float:
+    """Root mean square difference over all entries of all layers."""
+    layers = [None] if name == "Delta" else list(range(1, depth + (name not in "AB")))
+    return float(np.sqrt(np.mean([np.mean((get(name, k) - exact(name, k)) ** 2) for k in layers])))
+
+
+def operations(size: tuple[int, int, int], samples: int) -> float:
+    """Floating-point operations of the products and triangular solves of one replica, by Stein's lemma.
+
+    With n = T x entries, products with all paths take n^2 x samples each: drawing a source (its triangle
+    times normal numbers), a sum over the past, a kernel (all pairs of times once), Stein's moments.  Two
+    Cholesky factors of each source that responses ask for, one of the others, take n^3 / 3; a response two
+    triangular solves more at each step.
+    """
+    model = Model(Layout(theory(size[2]), {"eta": 1.0, "gamma0": 1.0, "P": size[0]}))
+    times = size[1]
+    with_paths, squares = 0.0, 0.0
+    asked = set()
+    for q in model.quantities.values():
+        for what in {m.what for ms in q.memories.values() for m in ms}:
+            inner = prod(model.quantities[what].sizes)
+            with_paths += prod(q.sizes) * inner
+    for e in model.entries.values():
+        for c in e.averages.values():
+            if isinstance(c, Responding):
+                m, n = size_of(model, group_of(model, c.source)), prod(model.quantities[c.what].sizes)
+                asked.add(group_of(model, c.source))
+                with_paths += m * n
+                squares += n * m**2 * (2 + 1 + 1) / 3  # moments of entries; there and back through a triangle
+            elif c.second is not None:
+                with_paths += prod(model.quantities[c.first].sizes) * prod(model.quantities[c.second].sizes)
+    for i in range(len(model.groups)):
+        moving = any(
+            any(x in c.expr.free_symbols for x in TIMES)
+            for (a, _), c in model.covariances.items()
+            if a in model.groups[i]
+        )
+        if moving:
+            with_paths += size_of(model, i) ** 2
+            squares += size_of(model, i) ** 3 * (1 + (i in asked)) / 3
+    return with_paths * times**2 * samples + squares * times**3
