@@ -85,7 +85,8 @@ def test_a_march_that_is_not_the_theory_is_seen(quick, monkeypatch):
 
 def test_responses_of_the_wrong_size_are_seen(quick, monkeypatch):
     right = paths._factor
-    monkeypatch.setattr(paths, "_factor", lambda q: 1.1 * right(q))
+    monkeypatch.setattr(paths, "REPLICAS", 16)
+    monkeypatch.setattr(paths, "_factor", lambda q: 1.2 * right(q))
     (check,) = paths.responses(experiment())
     assert not check.passed
 
