@@ -7,6 +7,7 @@ from pathlib import Path
 
 from numerics.verify.theories import CASES
 from numerics.verify.theories.experiments import EXPERIMENTS
+from numerics.verify.theories.nonlinear import CASES as NETWORKS
 
 PAGE = Path(__file__).parents[2] / "docs" / "theory" / "networks.md"
 
@@ -30,6 +31,7 @@ def agrees(worst: str, bound: str) -> str:
 
 def test_every_case_has_its_row_in_order():
     assert [tuple(row[:2]) for row in rows(0)] == [(case.name, case.source) for case in CASES]
+    assert [row[0] for row in rows(2)] == [case.name for case in NETWORKS]
     experiments = [(name, source) for name, (source, _) in EXPERIMENTS.items()]
     assert [tuple(row[:2]) for row in rows(1)] == experiments
 
@@ -39,6 +41,9 @@ def test_every_row_says_what_its_numbers_say():
         assert method == EXACT.get(name, "particles"), name
         assert int(entries) > 0, name
         assert verdict == agrees(worst, bound), name
+    for name, entries, worst, bound, verdict in rows(2):
+        assert int(entries) > 0, name
+        assert verdict == agrees(worst, bound) == "agree", name
     for name, _, entries, worst, bound, verdict in rows(1):
         assert int(entries) > 0, name
         assert verdict == agrees(worst, bound), name

@@ -40,7 +40,8 @@ WIDTHS, SEEDS = (128, 256), (100, 60)
 SAMPLES, REPLICAS = 4096, 16
 SEED = 1
 
-RESPONSES = ("A", "B")
+RESPONSES = {"A": ("G", 1), "B": ("Phi", 0)}
+"""Responses, and the kernel (with its layer above theirs) that weights them where a slope jumps."""
 KERNELS = (("Phi", "Phi^{}"), ("G", "G^{}"))
 
 
@@ -109,7 +110,7 @@ class Nonlinear:
             times = 1 if name in distributions.averages() else 2
             last = tuple(range(-times, 0))
             runs[name] = np.moveaxis(stacked, last, tuple(range(2, 2 + times)))
-        return _dataset(runs, replicas=replicas)
+        return _dataset(self.weighted(runs), replicas=replicas)
 
     def trained(self, theory: Theory, steps: int, width: int, seeds: int) -> xr.Dataset:
         """What networks of a width give."""
@@ -133,7 +134,26 @@ class Nonlinear:
             del run["f"]
             for name, x in run.items():
                 found.setdefault(name, []).append(x)
-        return _dataset({k: np.stack(x) for k, x in found.items()}, width=width, seeds=seeds)
+        runs = self.weighted({k: np.stack(x) for k, x in found.items()})
+        return _dataset(runs, width=width, seeds=seeds)
+
+    def weighted(self, runs: dict[str, Array]) -> dict[str, Array]:
+        """Where a slope jumps, sums of responses over the past, weighted with a kernel, in place of them.
+
+        Responses then come from Stein's lemma.  Sources of neighbouring steps are nearly the same, so that it
+        tells such sums, but hardly single entries.
+        """
+        if self.activation not in KINKS:
+            return runs
+        found = dict(runs)
+        for name, (kernel, above) in RESPONSES.items():
+            if name in runs:
+                layers = runs[name].shape[1]
+                weight = runs[kernel][:, above : above + layers]
+                t = np.arange(runs[name].shape[2])
+                past = (t[:, None] >= t)[:, :, None, None]
+                found[name] = np.einsum("nltsma,nlsrab->nltrmb", runs[name] * past, weight)
+        return found
 
     def places(self, theory: xr.Dataset) -> list[Place]:
         """Fixed beforehand: halfway and at the end; kernels at equal times and with the start; responses of
@@ -146,9 +166,9 @@ class Nonlinear:
             found.append(Place(f"Delta, t = {t}", "error", {"time": t}, _rms(theory.error[t])))
         for layer in range(self.depth):
             for name, words in KERNELS:
-                kernel = theory[name].isel(layer=layer)
+                own = theory[name].isel(layer=layer)
                 for t, s in ((half, half), (end, end), (end, 0)):
-                    size = np.sqrt(_rms(kernel[t, t]) * _rms(kernel[s, s]))
+                    size = np.sqrt(_rms(own[t, t]) * _rms(own[s, s]))
                     shown = f"{words.format(layer + 1)}({t},{s})"
                     found.append(Place(shown, name, {"layer": layer, "time": t, "time_": s}, float(size)))
             for name in distributions.averages():
@@ -156,11 +176,14 @@ class Nonlinear:
                     at = {"layer": layer, "time": t}
                     shown = f"{distributions.label(name)}, l = {layer + 1}, t = {t}"
                     found.append(Place(shown, name, at, max(1.0, _rms(theory[name].isel(at)))))
-        for name in RESPONSES:
+        for name, (kernel, above) in RESPONSES.items():
             for layer in range(self.depth - 1 if name in theory else 0):
                 earlier = slice(0, end if name == "A" else end + 1)
                 past: dict[str, Any] = {"below": layer, "time": end, "time_": earlier}
-                found.append(Place(f"{name}^{layer + 1}({end},s)", name, past, np.inf))
+                words = f"{name}^{layer + 1}({end},s)"
+                if self.activation in KINKS:
+                    words = f"{name}^{layer + 1} {kernel}^{layer + above + 1}({end},s)"
+                found.append(Place(words, name, past, np.inf))
         return found
 
 

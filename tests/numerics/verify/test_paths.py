@@ -1,0 +1,153 @@
+"""dmft verify of nonlinear networks: the checks pass, and each sees an error that is planted."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from numerics.experiment import Experiment
+from numerics.numbers import theory_at_depth
+from numerics.solve import solve
+from numerics.verify import verify
+from numerics.verify.networks import Plan
+from numerics.verify.steps import networks, paths
+
+KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
+TARGETS = np.array([1.0, -0.6])
+FLOW = {"rule": "flow", "time": 2.0, "points": 5}
+
+
+def experiment(network=None, training=None, solver=None):
+    steps = {} if training and "rule" in training else {"learning_rate": 0.3, "steps": 3}
+    tables = {
+        "network": {"depth": 2, "activation": "tanh", "gamma0": 1.5, **(network or {})},
+        "training": {**steps, **(training or {})},
+        "solver": {"samples": 512, **(solver or {})},
+    }
+    return Experiment.from_dict(tables, kernel=KERNEL, targets=TARGETS)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Fewer paths and networks."""
+    monkeypatch.setattr(paths, "PATHS", 256)
+    monkeypatch.setattr(paths, "READ_PATHS", 256)
+    monkeypatch.setattr(paths, "REPLICAS", 6)
+    monkeypatch.setattr(networks, "plan_of", lambda e: Plan((32, 64, 128), (30, 30, 30)))
+
+
+def test_a_nonlinear_network_is_verified(quick, tmp_path):
+    report = verify(experiment(), out_dir=tmp_path / "out")
+    assert report.passed, report.table()
+    table = report.table()
+    assert table.startswith("tanh network: L = 2 hidden layers")
+    for row in (
+        "paths = theory as written",
+        "Stein's lemma",
+        "lazy limit",
+        "mean G^2_mumu(t,t)",
+        "Phi^1(t,t)",
+    ):
+        assert row in table
+    assert "expansion: not checked" in table
+    assert "half as many" in table
+    assert {x.name for x in (tmp_path / "out").iterdir()} == {
+        *("equations.txt", "equations.tex", "table.txt", "checks.json"),
+        *("theory.nc", "networks.nc", "figure.png"),
+    }
+
+
+def changed(kind, factor):
+    """Theories with terms of a kind multiplied."""
+
+    def derive(e, variant=None):
+        theory = theory_at_depth(e, variant)
+        return replace(
+            theory,
+            equations=tuple(
+                replace(
+                    x,
+                    terms=tuple(replace(y, expr=factor * y.expr) if y.kind == kind else y for y in x.terms),
+                )
+                for x in theory.equations
+            ),
+        )
+
+    return derive
+
+
+def test_a_march_that_is_not_the_theory_is_seen(quick, monkeypatch):
+    right = paths._particles
+    wrong = changed("memory", 1.3)
+    monkeypatch.setattr(paths, "_particles", lambda small, n: right(small, n, theory=wrong(small)))
+    assert not all(c.passed for c in paths.reading(experiment()))
+
+
+def test_responses_of_the_wrong_size_are_seen(quick, monkeypatch):
+    right = paths._factor
+    monkeypatch.setattr(paths, "REPLICAS", 16)
+    monkeypatch.setattr(paths, "_factor", lambda q: 1.2 * right(q))
+    (check,) = paths.responses(experiment())
+    assert not check.passed
+
+
+def test_steps_that_are_not_those_of_the_tangent_kernel_are_seen(quick, monkeypatch):
+    monkeypatch.setattr(paths, "theory_at_depth", changed("memory", 1.5))
+    (check,) = paths.lazy(experiment())
+    assert not check.passed
+
+
+def test_where_a_slope_jumps_there_is_no_second_way_to_responses(quick):
+    assert paths.responses(experiment({"activation": "relu"})) == []
+
+
+def test_without_matrices_between_layers_there_are_no_responses(quick):
+    e = experiment({"depth": 1})
+    assert paths.responses(e) == []
+    assert paths.causality(e, solve(e)) == []
+
+
+def test_networks_see_a_kernel_of_the_wrong_size(quick):
+    e = experiment()
+    theory = solve(e)
+    trained = networks.train(e, Plan((32, 64, 128), (30, 30, 30)))
+    assert all(c.passed for c in networks.against_networks(e, theory, trained))
+    wrong = theory.assign(G=1.3 * theory.G)
+    failed = [c.name for c in networks.against_networks(e, wrong, trained) if not c.passed]
+    assert any("G^" in name for name in failed)
+
+
+def test_too_few_paths_show_as_a_bias():
+    """What half as many change is added to what is allowed, entry by entry."""
+    e = experiment(solver={"samples": 64})
+    theory = solve(e)
+    biased = paths.with_bias(e, theory)
+    assert set(biased.data_vars) - set(theory.data_vars) == {
+        f"{x}_bias" for x in ("train_loss", "error", "Phi", "G", "A", "B", "tangent_kernel")
+    }
+    few = solve(e.replace({"solver.samples": 32}))
+    assert np.array_equal(biased.G_bias, abs(few.G - theory.G))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_a_flow_is_verified(quick, activation):
+    report = verify(experiment({"activation": activation}, FLOW))
+    assert report.passed, report.table()
+    assert "from descent" in report.table()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("network", "training"),
+    [
+        ({"activation": "relu", "depth": 1}, {}),
+        ({"activation": "softplus", "bias": True}, {"weight_decay": 0.2}),
+        ({"branch": 0.6, "depth": 3}, {"momentum": 0.5}),
+        ({"relative_widths": [1.0, 0.5], "init_variance": [1.0, 1.5, 0.7]}, {}),
+        ({"activation": "erf"}, {"temperature": 0.1, "weight_decay": 0.2}),
+    ],
+)
+def test_every_kind_of_network_is_verified(quick, network, training):
+    report = verify(experiment(network, training))
+    assert report.passed, report.table()
