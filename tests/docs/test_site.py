@@ -33,11 +33,13 @@ EXAMPLES = sorted((DOCS / "examples").glob("*.toml"))
 LONG = {
     "approximations.md",
     "decay_and_noise.md",
+    "gradient_independence.md",
     "infinite_depth.md",
     "learning_rates.md",
     "linear_networks.md",
     "nonlinear_networks.md",
     "power_law.md",
+    "relu_networks.md",
     "residual_depth.md",
     "scaling_laws.md",
     "test_points.md",
