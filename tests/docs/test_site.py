@@ -41,6 +41,7 @@ LONG = {
     "residual_depth.md",
     "scaling_laws.md",
     "test_points.md",
+    "two_layer.md",
 }
 """Pages that take more than about twenty seconds; the site's build runs them too."""
 SOLVED = {"digits.toml", "digits_flow.toml", "digits_test.toml", "isotropic.toml", "online.toml"}
