@@ -153,7 +153,9 @@ def test_every_activation_is_here() -> None:
     assert set(NAMED) <= set(MOMENTS)
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize(
+    "depth", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3]
+)
 @pytest.mark.parametrize("activation", MOMENTS, ids=str)
 def test_kernels(activation: Any, depth: int) -> None:
     phi, back, tangent = recursion(MOMENTS[activation], depth)
@@ -221,15 +223,15 @@ def against_particles(program: Program, replicas: int = 16, steps: int = 4, **op
     assert np.abs(z).max(initial=0) < student.isf(0.5e-4 / max(len(z), 1), replicas - 1)
 
 
-@pytest.mark.parametrize("activation", MOMENTS, ids=str)
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "hermite3", exp(y / 3)], ids=str)
 def test_particles(activation: Any) -> None:
     against_particles(mlp(2, activation))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("activation", MOMENTS, ids=str)
-def test_particles_at_other_depths(activation: Any, depth: int) -> None:
+def test_particles_with_every_activation(activation: Any, depth: int) -> None:
     against_particles(mlp(depth, activation), replicas=32)
 
 
@@ -244,7 +246,12 @@ PROGRAMS: dict[str, Program] = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+QUICK = ("channels", "residual")
+
+
+@pytest.mark.parametrize(
+    "name", [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow) for x in PROGRAMS]
+)
 def test_programs(name: str) -> None:
     data = DATA | ({"y": np.stack([TARGETS[:3], -TARGETS[1:4]], axis=1)} if name == "channels" else {})
     if name == "channels":

@@ -26,8 +26,7 @@ def given(positions: int, **options: Any) -> dict[str, Any]:
     return {"steps": 3, "values": VALUES, "data": data} | options
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
-@pytest.mark.parametrize("positions", [3, 4])
+@pytest.mark.parametrize(("depth", "positions"), [(1, 3), (2, 4), (3, 3)])
 def test_linear_convolutions_are_exact(depth: int, positions: int) -> None:
     """Matched second moments, as for linear perceptrons."""
     theory = mean_field(convolution(depth, positions=positions, receptive=1))
@@ -94,12 +93,11 @@ def against_networks(
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize(("depth", "activation"), [(1, "tanh"), (2, "tanh")])
-def test_networks(depth: int, activation: str) -> None:
-    within(against_networks(depth, activation, (40, 80), 40, steps=3), 40)
+def test_networks() -> None:
+    within(against_networks(2, "tanh", (40, 80), 40, steps=3), 16)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("depth", "activation"), [(1, "relu"), (2, "tanh"), (2, "relu")])
 def test_networks_of_larger_width(depth: int, activation: str) -> None:
-    within(against_networks(depth, activation, (150, 300), 200, steps=5), 200)
+    within(against_networks(depth, activation, (150, 300), 200, steps=5), 16)

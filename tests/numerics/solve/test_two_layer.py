@@ -52,7 +52,12 @@ def test_linear_networks_in_steps() -> None:
 
 @pytest.mark.parametrize(
     ("network", "training"),
-    [({}, {}), ({"bias": True}, {}), ({}, {"weight_decay": 0.3}), ({}, {"momentum": 0.4})],
+    [
+        ({}, {}),
+        ({"bias": True}, {}),
+        ({}, {"weight_decay": 0.3}),
+        pytest.param({}, {"momentum": 0.4}, marks=pytest.mark.slow),
+    ],
     ids=["plain", "bias", "decay", "momentum"],
 )
 def test_linear_flows(network: dict[str, Any], training: dict[str, float]) -> None:
@@ -150,6 +155,7 @@ def test_particles(activation: str) -> None:
     within(z, 16)
 
 
+QUICK = ("bias and channels", "weight decay", "feedback alignment")
 PROGRAMS: dict[str, Any] = {
     "bias and channels": mlp(1, "tanh", bias=True, outputs=2),
     "momentum": mlp(1, "tanh", momentum=Rational(1, 2)),
@@ -160,7 +166,9 @@ PROGRAMS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name", [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow) for x in PROGRAMS]
+)
 def test_programs(name: str) -> None:
     data = DATA | ({"y": np.stack([TARGETS[:2], -TARGETS[1:3]], axis=1)} if "channels" in name else {})
     given: dict[str, Any] = {"steps": 4, "values": VALUES, "data": data}
@@ -183,7 +191,7 @@ def test_convolution() -> None:
     within(z, 16)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "softplus"])
+@pytest.mark.parametrize("activation", ["tanh", pytest.param("softplus", marks=pytest.mark.slow)])
 def test_the_error_of_particles_falls_with_samples(activation: str) -> None:
     """Without a floor: at 16 times the samples by more than the root of 16."""
     exact = solved(activation, accuracy=1e-8)
@@ -205,14 +213,15 @@ def test_the_error_of_particles_falls_with_samples(activation: str) -> None:
 # -- networks ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_flow_against_networks() -> None:
     """Gradient flow of networks of two widths, taken to infinite width."""
     program, times = mlp(1, "tanh", "flow"), [0.0, 0.5, 1.0, 1.5]
     ours = solve_two_layer(mean_field(program), times=times, values=VALUES, data=DATA, accuracy=1e-5)
-    a, b = 60, 120
+    a, b = 100, 200
     narrow, wide = (
         simulate_program(
-            program, width=n, steps=3, seeds=40, values=VALUES, data=DATA, seed=n, dt=0.1, times=times
+            program, width=n, steps=3, seeds=100, values=VALUES, data=DATA, seed=n, dt=0.1, times=times
         )
         for n in (a, b)
     )
