@@ -31,6 +31,8 @@ FACTOR = 1.5
 KINKED = (Abs, Max, Min, Heaviside, Piecewise, sign)
 RATES = 20_000
 """Evaluations of the equations of motion after which a flow is given up."""
+ENOUGH = 30
+"""Points along a dimension from which the trapezoidal rule is more precise than Gauss-Hermite."""
 LARGEST = 2**26
 """Numbers held at once, of fields at all times on all nodes."""
 
@@ -81,10 +83,12 @@ def solve_two_layer(
     ``rule``: ``hermite`` and ``trapezoid`` are tensor products of one-dimensional rules, whose number of
     points rises by half until two results agree to ``accuracy`` (relative to the largest value of each name),
     or ``most`` nodes would be exceeded; ``sobol`` takes ``replicas`` independent sets of scattered points,
-    whose number doubles.  ``auto``: Gauss-Hermite for polynomials, the trapezoidal rule for other smooth
-    functions, in up to six and four dimensions; scattered points otherwise, and across kinks.  The error
+    whose number doubles.  ``auto``: Gauss-Hermite for polynomials in up to six dimensions; the
+    trapezoidal rule for other smooth functions, or Gauss-Hermite where ``most`` allows fewer than 30 points
+    along each of up to four dimensions; scattered points otherwise, and across kinks.  The error
     reached is reported with every value; ``converged`` says whether ``accuracy`` was met.  ``kernels=False``
-    leaves out what has two times, and with it most of the memory.  ``start`` is the first number of points.
+    leaves out what has two times, and with it most of the memory.  ``start`` is the first number of points;
+    the error of a single set of nodes is not known, and infinite.
 
     Raises :class:`~derive.meanfield.reductions.projection.NotApplicable` for a theory with memory,
     :class:`~numerics.solve.direct.layout.Unserved` for what has no rule here, ValueError for missing values
@@ -107,9 +111,9 @@ def solve_two_layer(
         raise ValueError("times: must rise, from 0 or later; steps must be at least 1")
     system = System(reduced, {str(k): float(v) for k, v in (values or {}).items()}, data or {})
     dimensions = next(iter(system.root.values())).shape[-1] if system.root else 0
-    chosen = _chosen(system, dimensions) if rule == "auto" else rule
     solver = _Solver(system, at, kernels, accuracy)
     most = min(most, LARGEST // (len(at) * solver.entries)) if kernels else most
+    chosen = _chosen(system, dimensions, most) if rule == "auto" else rule
     last: dict[Place, Array] | None = None
     for count in _counts(chosen, dimensions, most, start):
         if chosen == "sobol":
@@ -145,7 +149,7 @@ def _has_layers(theory: Theory) -> bool:
     return theory.program.depth == 1 and any(r.index == ell for x in items for r in x.ranges)
 
 
-def _chosen(system: System, dimensions: int) -> Rule:
+def _chosen(system: System, dimensions: int, most: int) -> Rule:
     """The rule for the functions of this theory."""
     polynomial = True
     for e in system.fields.values():
@@ -154,14 +158,16 @@ def _chosen(system: System, dimensions: int) -> Rule:
             return "sobol"
         moving = [x for x, y in zip(f.slots, f.leaves, strict=True) if system.is_random(y)]
         polynomial = polynomial and bool(f.body.is_polynomial(*moving))
-    if polynomial:
-        return "hermite" if dimensions <= 6 else "sobol"
-    return "trapezoid" if dimensions <= 4 else "sobol"
+    if dimensions > (6 if polynomial else 4):
+        return "sobol"
+    return "hermite" if polynomial or most < ENOUGH**dimensions else "trapezoid"
 
 
 def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterator[int]:
     """Numbers of points, rising: along each dimension, or in all."""
     count = start or {"sobol": 1024, "hermite": 4, "trapezoid": 12}[rule]
+    if start is None and rule != "sobol":  # few enough that another set follows, to tell the error
+        count = max(2, min(count, int(most ** (1 / max(dimensions, 1)) / FACTOR)))
     yield count
     while True:
         count = 2 * count if rule == "sobol" else int(FACTOR * count)

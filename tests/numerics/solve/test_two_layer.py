@@ -233,6 +233,25 @@ def test_flow_against_networks() -> None:
         assert np.abs(z).max() < 4.2, name
 
 
+# -- test points ---------------------------------------------------------------------------------------------
+
+
+def test_predictions() -> None:
+    """A test point that repeats a sample is predicted as it is fitted, and moves nothing."""
+    inputs = np.random.default_rng(2).standard_normal((3, 4))
+    training = {"learning_rate": 0.3, "steps": 4, "loss": "mean"}
+    spec = {"network": {"depth": 1, "activation": "tanh"}, "training": training}
+    given: dict[str, Any] = {"inputs": inputs[:2], "targets": TARGETS[:2]}
+    alone = solve_two_layer_experiment(Experiment.from_dict(spec, **given), accuracy=1e-4)
+    asked = Experiment.from_dict(spec, **given, test_inputs=inputs[[1, 2]], test_targets=np.array([0.0, 1.0]))
+    both = solve_two_layer_experiment(asked, accuracy=1e-4, kernels=False, most=2**16)
+    f = both.value("f")
+    np.testing.assert_allclose(f[:, 2], f[:, 1], rtol=0, atol=1e-12)
+    bound = 5 * (both.reached + alone.reached) * np.abs(f).max()
+    np.testing.assert_allclose(f[:, :2], alone.value("f"), rtol=0, atol=bound)
+    assert np.abs(f[-1, 3]) > 5 * bound
+
+
 # -- refusals ------------------------------------------------------------------------------------------------
 
 
