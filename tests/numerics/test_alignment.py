@@ -8,8 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student
 
+from derive.meanfield import mean_field
+from derive.program import P, eta, gamma0, mlp
 from numerics.alignment import alignment, change, cosine, each
 from numerics.powers import fitted_power
+from numerics.simulate.programs import simulate_program
+from numerics.solve.particles import solve_particles
+from tests.numerics.solve.helpers import TARGETS, kernel
 
 
 @settings(max_examples=50, deadline=None)
@@ -87,6 +92,28 @@ def test_a_power_and_its_error() -> None:
     assert np.mean([p.misfit for p in found]) == pytest.approx(1, abs=0.25)
     bent = fitted_power(x, 3 * x**-1.5 + 0.1, 0.05 * x**-1.5)
     assert bent.misfit > 10
+
+
+def test_networks_align_with_the_theory_as_one_over_their_width() -> None:
+    """Kernels of a network scatter by 1/sqrt(N), and a cosine is quadratic in what is across."""
+    program, data = mlp(2, "tanh"), {"K_x": kernel(3), "y": TARGETS[:3]}
+    values = {eta: 0.2, gamma0: 1.5, P: 3}
+    ours = solve_particles(mean_field(program), steps=4, values=values, data=data, samples=512, replicas=12)
+    widths = (40, 80, 160)
+    runs = [
+        simulate_program(
+            program, width=n, steps=3, seeds=60, values=values, data=data, seed=n, each=True
+        ).each
+        for n in widths
+    ]
+    for name in ("Phi", "G"):
+        for layer in (1, 2):
+            own = ours.runs[name, (layer,)].transpose(0, 3, 4, 1, 2)
+            found = [each(own, run[name][:, layer - 1], axes=4) for run in runs if run is not None]
+            missing = [1 - float(a.value) for a in found]
+            power = fitted_power(widths, missing, [float(a.stderr) for a in found])
+            assert abs(power.exponent + 1) < 3 * power.stderr, (name, layer)
+            assert power.stderr < 0.2
 
 
 def test_refusals() -> None:
