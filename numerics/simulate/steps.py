@@ -219,7 +219,8 @@ def _of_one_network(
     if tangent is not None:
         found["tangent_kernel"] = tangent(found["Phi"], found["G"])
     if experiment.held_out is not None:
-        found = split(experiment, {k: x for k, x in found.items() if k in VARIABLES or k == OUTPUT})
+        known = {k: x for k, x in found.items() if k in VARIABLES or k == OUTPUT}
+        found = split(experiment, known, nonlinear=not is_linear(experiment.network.activation))
     yield from ((name, value) for name, value in found.items() if name in VARIABLES)
     if "Phi" in found:
         yield "Phi_trace", np.einsum("ltsmm->lts", found["Phi"])

@@ -360,7 +360,7 @@ def describe(
         words.append(f"plus what {theory.attrs['samples']} paths change that half as many have.")
     reach = [c.allowed / abs(c.expected) for c in checks if c.error is not None and c.expected != 0]
     if reach:
-        words[3] += f" Errors seen: {min(reach):.1%} (best) to {max(reach):.1%} (worst)."
+        words[-1] += f" Errors seen: {min(reach):.1%} (best) to {max(reach):.1%} (worst)."
     if not all(c.passed for c in checks):
         words.append(
             "if the theory is right, the networks are too small. Near the edge of stability, where a few\n"
@@ -378,7 +378,8 @@ def describe(
         )
     if experiment.spec.kind == "fixed":
         if not _whole(experiment):
-            words.append("not compared: kernels of samples, too large for all pairs of samples and times.")
+            what = "H^l, which is" if is_linear(experiment.network.activation) else "Phi^l and G^l, which are"
+            words.append(f"not compared: {what} too large for all pairs of samples and times.")
         if experiment.training.center:
             words.append("the networks are not centred, which changes nothing at 1/N = 0.")
     return "\n".join(words)
