@@ -46,6 +46,8 @@ class March:
         ridge: float,
         jacobian: frozenset[Node],
         carriers: int,
+        part: int = 0,
+        parts: int = 1,
     ) -> None:
         self.model, self.order, self.known = model, order, known
         self.steps, self.samples, self.replicas = steps, samples, len(seeds)
@@ -70,7 +72,7 @@ class March:
             children = seed.spawn(len(model.populations))
             for child, members in zip(children, model.populations, strict=True):
                 dimensions = steps * sum(size_of(model, i) for i in members)
-                latents = Latents(samples, dimensions, child, matched)
+                latents = Latents(samples, dimensions, child, matched, part, parts)
                 for i in members:
                     flipped = i == members[-1]
                     count, damping = size_of(model, i), ridge if i in asked else 0.0

@@ -63,6 +63,7 @@ def solve_particles(
     ridge: float | None = None,
     carriers: int | None = None,
     paths: Paths | None = None,
+    jackknife: bool = False,
 ) -> Solved:
     """Order parameters and scalars of ``theory`` at times ``0..steps-1``, from sampled paths.
 
@@ -82,7 +83,9 @@ def solve_particles(
     ``auto`` takes derivatives where no function on the way jumps and where the way is linear or the source
     has no more than 24 entries.  So few entries cost little, and single entries of responses are not
     smoothed; with more of them the same time, spent on more paths and the lemma, gives the smaller error.
-    ``matched`` makes second moments of the sources exact.  ``paths`` are kept of every replica.
+    ``matched`` makes second moments of the sources exact.  ``paths`` are kept of every replica.  With
+    ``jackknife`` the halves of the paths are solved by themselves as well: that doubles the cost and takes
+    the bias of order 1/samples away; kernels are then positive up to their noise.
 
     The axes of the result are those of :class:`~numerics.solve.direct.evaluate.Evaluated`.
 
@@ -112,6 +115,7 @@ def solve_particles(
             matched=matched,
             ridge=ridge,
             carriers=carriers,
+            jackknife=jackknife,
             finished=None if paths is None else lambda march, i: walked.append(kept(march, paths, times, i)),
         )
     )
