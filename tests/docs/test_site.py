@@ -69,7 +69,11 @@ def test_there_is_something_to_test():
     assert {"quickstart.md", "linear.md", "program.md"} <= {path.name for path in PAGES}
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=named)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(x, marks=pytest.mark.slow if x.name == "residual.toml" else ()) for x in EXAMPLES],
+    ids=named,
+)
 def test_an_example_loads_and_learns_or_says_why_not(path: Path):
     experiment = Experiment.load(path)
     try:
