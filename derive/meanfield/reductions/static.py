@@ -2,7 +2,8 @@
 
 Without feature learning nothing moves a field: what is left of its equation are Gaussian sources, whose
 covariances are the kernels of the layer before (or, backwards, after).  The output alone moves, along its
-tangent kernel, by every update that the rule remembers.  For linear networks :mod:`derive.meanfield.reductions.lazy` solves it all.
+tangent kernel, by every update that the rule remembers.  Of linear networks
+:mod:`derive.meanfield.reductions.lazy` gives all of it in closed form.
 """
 
 from __future__ import annotations

@@ -58,20 +58,11 @@ class Latents:
     In the mirrored half the numbers of ``flipped`` groups change sign and the others repeat, so that products
     of one of each average to zero exactly.  With ``matched``, numbers are made orthonormal over the paths and
     of zero mean, while that uses up less than a quarter of the freedom of the paths: then every second moment
-    of the sources is exact.  ``part`` of the ``parts`` of a sequence makes fewer paths of the same numbers.
+    of the sources is exact.
     """
 
-    def __init__(
-        self,
-        samples: int,
-        dimensions: int,
-        seed: np.random.SeedSequence,
-        matched: bool,
-        part: int = 0,
-        parts: int = 1,
-    ) -> None:
+    def __init__(self, samples: int, dimensions: int, seed: np.random.SeedSequence, matched: bool) -> None:
         self.half = samples // 2
-        self.part, self.parts = part, parts
         self.points = np.empty((dimensions, self.half))
         self.seed = seed
         self.made = self.used = 0
@@ -84,12 +75,11 @@ class Latents:
         A block beyond the first is another scrambled sequence whose points are met in random order.
         """
         rng = np.random.default_rng(self.seed.spawn(1)[0])
-        block = scrambled_normals(BLOCK, self.half * self.parts, rng)
+        block = scrambled_normals(BLOCK, self.half, rng)
         if self.made:
-            block = block[:, rng.permutation(block.shape[1])]
+            block = block[:, rng.permutation(self.half)]
         new = min(BLOCK, len(self.points) - self.made)
-        mine = slice(self.half * self.part, self.half * (self.part + 1))
-        self.points[self.made : self.made + new] = block[:new, mine]
+        self.points[self.made : self.made + new] = block[:new]
         self.made += new
 
     def draw(self, count: int, flipped: bool) -> Array:

@@ -57,6 +57,7 @@ class Prepared:
         self.model, self.order = _read(theory, {str(k): v for k, v in (values or {}).items()})
         self.chosen = _responses(self.model, responses, steps)
         self.methods = {name_of(n): how for n, how in self.chosen.items()}
+        self.noisy = theory.program.rule.noise(t, s) != 0
         self.ranks: dict[str, tuple[int, int]] = {}
 
     @property
@@ -116,42 +117,18 @@ class Prepared:
         samples: int,
         seeds: Sequence[np.random.SeedSequence],
         *,
-        jackknife: bool = False,
-        progress: Callable[[int], None] | None = None,
-        finished: Callable[[March, int], None] | None = None,
-        **options: Any,
-    ) -> Iterator[dict[Node, Array]]:
-        """One solution for each seed, by names and layers; a scalar has its time first.
-
-        As many replicas are marched side by side as MEMORY holds; which ones changes none of them.  With
-        ``jackknife`` the two halves of the paths are marched by themselves as well, and the difference of
-        their mean takes the bias of order 1/samples away; the noise stays as large as it was.
-        ``progress`` is called with the steps done so far, ``finished`` with the march of each replica and its
-        number in it; ``options`` are those of :func:`.solve_particles`.
-        """
-        if not jackknife:
-            yield from self._runs(samples, seeds, progress=progress, finished=finished, **options)
-            return
-        half = 2 * (samples // 4)
-        parts = [self._runs(half, _again(seeds), part=k, parts=2, **options) for k in range(2)]
-        whole = self._runs(samples, _again(seeds), progress=progress, finished=finished, **options)
-        for a, b, found in zip(*parts, whole, strict=True):
-            yield {n: x + half / (samples - half) * (x - (a[n] + b[n]) / 2) for n, x in found.items()}
-
-    def _runs(
-        self,
-        samples: int,
-        seeds: Sequence[np.random.SeedSequence],
-        *,
-        part: int = 0,
-        parts: int = 1,
-        matched: bool = True,
+        matched: bool | None = None,
         ridge: float | None = None,
         carriers: int | None = None,
         progress: Callable[[int], None] | None = None,
         finished: Callable[[March, int], None] | None = None,
     ) -> Iterator[dict[Node, Array]]:
-        """The solutions of one part of the paths."""
+        """One solution for each seed, by names and layers; a scalar has its time first.
+
+        As many replicas are marched side by side as MEMORY holds; which ones changes none of them.
+        ``progress`` is called with the steps done so far, ``finished`` with the march of each replica and its
+        number in it.
+        """
         carriers = min(samples, carriers or samples)
         jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
         together = max(1, MEMORY // (self.bytes(samples) + self.derivatives(carriers)))
@@ -164,12 +141,10 @@ class Prepared:
                 self.steps,
                 samples,
                 list(seeds[start : start + together]),
-                matched=matched,
-                ridge=1 / samples if ridge is None else ridge,
+                matched=not self.noisy if matched is None else matched,
+                ridge=ridge,
                 carriers=carriers,
                 jacobian=jacobian,
-                part=part,
-                parts=parts,
             )
             count = march.replicas
             with np.errstate(over="ignore", invalid="ignore"):
@@ -187,11 +162,6 @@ class Prepared:
             for i in range(count):
                 found = {n: np.ascontiguousarray(x[..., i]) for n, x in side.items()}
                 yield {n: np.moveaxis(x, -1, 0) if n in self.model.scalars else x for n, x in found.items()}
-
-
-def _again(seeds: Sequence[np.random.SeedSequence]) -> list[np.random.SeedSequence]:
-    """The same seeds, of which nothing has been spawned."""
-    return [np.random.SeedSequence(x.entropy, spawn_key=x.spawn_key) for x in seeds]
 
 
 def _read(theory: Theory, values: dict[str, Number]) -> tuple[Model, list[Op]]:

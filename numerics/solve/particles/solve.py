@@ -59,11 +59,10 @@ def solve_particles(
     replicas: int = 8,
     seed: int = 0,
     responses: Responses = "auto",
-    matched: bool = True,
+    matched: bool | None = None,
     ridge: float | None = None,
     carriers: int | None = None,
     paths: Paths | None = None,
-    jackknife: bool = False,
 ) -> Solved:
     """Order parameters and scalars of ``theory`` at times ``0..steps-1``, from sampled paths.
 
@@ -75,17 +74,17 @@ def solve_particles(
 
     ``responses`` are found from derivatives carried along the paths (``jacobian``; along the first
     ``carriers`` of them, if given), or from Stein's lemma (``stein``), which needs no derivative and serves
-    functions that jump.  The lemma divides by the covariance of a source, to which ``ridge`` (1/samples) of
-    each variance is added: single entries of responses are then smoothed, and what they do to the fields
-    changes by less than the noise; ``ridge=0`` divides in the numerical range of the covariance.  It fits as
-    many numbers as a source has entries (samples of the data times steps).  With twice as many paths its
-    bias is below a tenth of the spread of a replica, with as many a quarter: take twice as many at least.
-    ``auto`` takes derivatives where no function on the way jumps and where the way is linear or the source
-    has no more than 24 entries.  So few entries cost little, and single entries of responses are not
-    smoothed; with more of them the same time, spent on more paths and the lemma, gives the smaller error.
-    ``matched`` makes second moments of the sources exact.  ``paths`` are kept of every replica.  With
-    ``jackknife`` the halves of the paths are solved by themselves as well: that doubles the cost and takes
-    the bias of order 1/samples away; kernels are then positive up to their noise.
+    functions that jump.  The lemma divides by the covariance of a source, to which ``ridge`` of each variance
+    is added (by default 10 times the entries over the square of the samples): single entries of responses are
+    then smoothed, and what they do to the fields changes by less than the noise; ``ridge=0`` divides in the
+    numerical range of the covariance.  It fits as many numbers as a source has entries (samples of the data
+    times steps): take twice as many paths at least.  ``auto`` takes derivatives where no function on the way
+    jumps and where the way is linear or the source has no more than 24 entries.  So few entries cost little,
+    and single entries of responses are not smoothed; with more of them the same time, spent on more paths and
+    the lemma, gives the smaller error.
+
+    ``matched`` makes second moments of the sources exact; by default where weights have no noise, whose many
+    directions it would bias.  ``paths`` are kept of every replica.
 
     The axes of the result are those of :class:`~numerics.solve.direct.evaluate.Evaluated`.
 
@@ -115,7 +114,6 @@ def solve_particles(
             matched=matched,
             ridge=ridge,
             carriers=carriers,
-            jackknife=jackknife,
             finished=None if paths is None else lambda march, i: walked.append(kept(march, paths, times, i)),
         )
     )

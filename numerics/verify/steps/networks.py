@@ -244,8 +244,6 @@ def _check(q: Quantity, each: float, theory: xr.Dataset, networks: Sequence[xr.D
     expected, own = theory[q.name].isel(q.at).to_numpy(), q.scale
     slope = slopes_of(networks, q.name, q.at).to_numpy()
     remainder = curvature_of(networks) * slope**2 / size_of(theory, q)
-    if f"{q.name}_bias" in theory:
-        remainder = remainder + theory[f"{q.name}_bias"].isel(q.at).to_numpy()
     if np.ndim(expected) == 0 and stderr > 0:
         limit = float(student.isf(each / 2, dof) * stderr + remainder)
         return Check(
@@ -356,8 +354,6 @@ def describe(
         f"{1 / LEVEL:.0f} times (Sidak, Student's t),",
         "plus the next term of the series in 1/N were it geometric.",
     ]
-    if "train_loss_bias" in theory:
-        words.append(f"plus what {theory.attrs['samples']} paths change that half as many have.")
     reach = [c.allowed / abs(c.expected) for c in checks if c.error is not None and c.expected != 0]
     if reach:
         words[-1] += f" Errors seen: {min(reach):.1%} (best) to {max(reach):.1%} (worst)."

@@ -20,7 +20,6 @@ from derive.meanfield import Theory
 from derive.meanfield.averages import Average
 from derive.meanfield.theory import OrderParameter
 from derive.program import IndexRange, s, t
-from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import numbers_of, theory_at_depth
 from numerics.solve import solve
@@ -32,7 +31,6 @@ from numerics.verify.report import Check
 from numerics.verify.short import EPS
 from numerics.verify.steps.flows import descent, halfway
 from numerics.verify.steps.identities import LETTERS, arrays, blocks, opening
-from numerics.verify.steps.networks import traced
 
 Array = NDArray[np.float64]
 
@@ -64,21 +62,6 @@ def checks(experiment: Experiment, theory: xr.Dataset) -> list[Check]:
         *settled(experiment, theory),
         *small_steps(experiment, theory),
     ]
-
-
-def with_bias(experiment: Experiment, theory: xr.Dataset) -> xr.Dataset:
-    """The theory with what half as many paths would change of it (``*_bias``).
-
-    Averages over S paths that also make the kernels are off by a term of order 1/S, which no spread of
-    replicas shows.  Where half as many are too few to solve with, nothing is added.
-    """
-    half = int(theory.attrs["samples"]) // 4 * 2
-    try:
-        fewer = traced(solve(experiment.replace({"solver.samples": half}), kernels=theory.attrs["kernels"]))
-    except SpecError:
-        return theory
-    names = [str(n) for n in theory.data_vars if f"{n}_stderr" in theory and n in fewer]
-    return theory.assign({f"{n}_bias": abs(theory[n] - fewer[n]) for n in names})
 
 
 # -- what holds exactly --------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def verify_steps(
         plan = networks.plan_of(experiment)
         trained = networks.train(experiment, plan, progress)
         trained = less_their_theory(experiment, solution, trained)
-        theirs = solution if linear else paths.with_bias(experiment, networks.traced(solution))
+        theirs = solution if linear else networks.traced(solution)
         compared = networks.against_networks(experiment, theirs, trained)
         note = networks.describe(experiment, plan, compared, theirs, trained)
     report = Report(

@@ -147,3 +147,27 @@ def test_replicas_do_not_depend_on_those_marched_with_them(
         np.testing.assert_allclose(alone.runs[place], runs, rtol=1e-9, atol=1e-11)
     more = solved(2, "tanh", **options | {"replicas": 7})
     np.testing.assert_allclose(more.runs["f", ()][:5], together.runs["f", ()], rtol=1e-9, atol=1e-11)
+
+
+def test_the_ridge_takes_the_bias_of_responses_away() -> None:
+    """Two paths for each entry of a source: noise of responses makes G larger, unless the lemma is damped."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(6, 6))
+    options: dict[str, Any] = {
+        "steps": 16,
+        "values": {eta: 0.1, gamma0: 2.0, P: 6},
+        "data": {"K_x": inputs @ inputs.T / 6, "y": rng.choice([-1.0, 1.0], 6)},
+        "responses": "stein",
+    }
+    theory = mean_field(mlp(3, "tanh"))
+    many = solve_particles(theory, samples=3072, replicas=8, seed=1, **options)
+
+    def off(**more: Any) -> float:
+        """The mean of G of the last layer over samples, at the last time, in joint standard errors."""
+        few = solve_particles(theory, samples=192, replicas=40, seed=2, **options | more)
+        means = [np.einsum("rmm->r", x.runs["G", (3,)][..., -1, -1]) for x in (few, many)]
+        error = np.hypot(*[m.std(ddof=1) / np.sqrt(len(m)) for m in means])
+        return float((means[0].mean() - means[1].mean()) / error)
+
+    assert off(ridge=0.1 / 192) > 5
+    assert abs(off()) < 3
