@@ -155,7 +155,9 @@ def test_no_result_ends_with_3(spec: Path, capsys: pytest.CaptureFixture[str], n
 def test_an_interrupt_in_the_middle_ends_with_130_and_writes_nothing(spec: Path) -> None:
     """Control-C, once the first replicas have been marched."""
     spec.write_text(SPEC.replace("steps = 3", "steps = 300").replace("samples = 64", "samples = 4096"))
-    before = "import numerics.solve.particles.march as m; draw = m.March.draw\n"
+    # a test run in the background may have been told to ignore interrupts, and its children with it
+    before = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    before += "import numerics.solve.particles.march as m; draw = m.March.draw\n"
     announce = "def said(*a): print('drawing', flush=True); return draw(*a)\n"
     code = before + announce + "m.March.draw = said; from numerics.cli import main; main()"
     environment: dict[str, Any] = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

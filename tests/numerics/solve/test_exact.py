@@ -194,7 +194,7 @@ def test_divergence_on_isotropic_data_names_the_step() -> None:
 
 def test_what_is_not_served_is_refused_by_its_key() -> None:
     with pytest.raises(SpecError, match=r"network\.activation"):
-        solve(gd(2).replace({"network.activation": "tanh"}))
+        solve(changed(network={"activation": "tanh"}))
 
 
 # -- flows ---------------------------------------------------------------------------------------------
