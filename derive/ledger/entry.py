@@ -18,15 +18,16 @@ wrong: the statement is false and meant as printed.  definition, convention: not
 _NEED_EVIDENCE = ("misprint", "wrong")
 _SOURCE = re.compile(r"[a-z]+\d{4}")
 _NUMBER = re.compile(
-    r"(\d+|[A-Z]\.\d+|Table [A-Z]?\d+|Program \d+|(Def|Prop|Thm)\. [A-Z\d]\.\d+|(Lemma|Claim) "
-    r"[A-Z\d]\.\d+)( text)?"
+    r"(\d+|[A-Z]\.\d+|(Table|Figure) [A-Z]?\d+|(Program|Algorithm) \d+|"
+    r"(Def|Prop|Thm)\. [A-Z\d]\.\d+|(Lemma|Claim) [A-Z\d]\.\d+)( text)?"
 )
 _DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A numbered equation of a paper, or a statement printed next to one (number ``"F.12 text"``).
+    """A numbered equation of a paper, a table, an algorithm, what the caption of a figure states, or a
+    statement printed next to an equation (number ``"F.12 text"``).
 
     ``printed`` is LaTeX without dollar signs, slips included; lines of one display are separated by ``\\\\``.
     ``claim`` builds the printed right-hand sides as SymPy expressions, by name; it is a function without
@@ -61,7 +62,7 @@ class Entry:
         self._require(
             _NUMBER.fullmatch(self.number) is not None,
             "number",
-            "must be like 16, F.2, Table 1, Lemma 4.3 or F.12 text",
+            "must be like 16, F.2, Table 1, Figure 3, Algorithm 1, Lemma 4.3 or F.12 text",
         )
         for name in ("title", "printed", "why"):
             self._require(bool(getattr(self, name).strip()), name, "must not be empty")

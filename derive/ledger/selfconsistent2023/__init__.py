@@ -4,13 +4,15 @@
 displays over several lines are joined by ``\\\\`` without alignment marks, (D.29) ends without an unmatched
 bracket, and the covariance in the last line of (D.39) reads 1 1^T.
 A slip that leaves one sensible reading only (a missing measure, transpose or bold face) is named in ``why``
-and does not change the verdict.  Numbers that end in "text" are statements printed between the equations.
+and does not change the verdict.  Numbers that end in "text" are statements printed between the equations,
+those called "Figure" statements of a caption.
 """
 
 from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023 import (
+    appendix_b,
     appendix_d_average,
     appendix_d_saddle,
     appendix_d_setup,
@@ -31,6 +33,7 @@ from derive.ledger.selfconsistent2023 import (
     appendix_n,
     appendix_o,
     appendix_op,
+    captions,
     main_text,
     table_1,
 )
@@ -38,6 +41,8 @@ from derive.ledger.selfconsistent2023 import (
 ENTRIES: tuple[Entry, ...] = (
     main_text.ENTRIES
     + table_1.ENTRIES
+    + captions.ENTRIES
+    + appendix_b.ENTRIES
     + appendix_d_setup.ENTRIES
     + appendix_d_two_layer.ENTRIES
     + appendix_d_average.ENTRIES

@@ -3,7 +3,7 @@
 Each module says in its first line what it proves.  `network`, `nonlinear_network` and `isotropic_network`
 hold identities of one finite network; `path_integral`, `isotropic_average`, `saddle_point` and
 `isotropic_action` the other route; `edited` changes a derived theory to what is printed, so that networks can
-judge between the two; the rest is named after what it is about.
+judge between the two; `captions` what captions of figures state; the rest is named after what it is about.
 """
 
 from __future__ import annotations

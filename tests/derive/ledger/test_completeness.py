@@ -18,7 +18,7 @@ REQUIRED = (
     + [f"F.{k}" for k in range(1, 17)]
     + [f"{appendix}.{k}" for appendix, last in LAST.items() for k in range(1, last + 1)]
     + [f"P.{k}" for k in range(1, 6)]
-    + ["Table 1", "Table N1"]
+    + ["Table 1", "Table N1", "Figure 1", "Figure 3", "Algorithm 1"]
 )
 ALL = entries(SOURCE)
 

@@ -29,6 +29,8 @@ def test_a_good_entry_is_frozen() -> None:
         ("source", ""),
         ("number", "eq. 5"),
         ("number", "F.2 note"),
+        ("number", "Figure"),
+        ("number", "Algorithm A1"),
         ("title", " "),
         ("printed", ""),
         ("printed", "$x$"),
@@ -45,6 +47,11 @@ def test_a_good_entry_is_frozen() -> None:
 def test_a_malformed_field_is_named(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"{field} = "):
         Entry(**{**GOOD, field: value})
+
+
+@pytest.mark.parametrize("number", ["16", "F.12 text", "Table N1", "Figure 3", "Figure A2", "Algorithm 1"])
+def test_equations_tables_figures_and_algorithms_have_numbers(number: str) -> None:
+    assert Entry(**{**GOOD, "number": number}).number == number
 
 
 @pytest.mark.parametrize("verdict", ["wrong", "misprint"])

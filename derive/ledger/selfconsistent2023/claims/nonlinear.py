@@ -76,6 +76,14 @@ def eq14() -> dict[str, Basic]:
     }
 
 
+def algorithm_1() -> dict[str, Basic]:
+    """Responses as the algorithm estimates them."""
+    return {
+        "A": response(phi(h(ell, mu, t)), r(ell, alpha, s)),
+        "B": response(g(ell + 1, mu, t), u(ell + 1, alpha, s)),
+    }
+
+
 def d24_text() -> dict[str, Basic]:
     """The response of ``g(ell + 1, mu, t)`` to ``u(ell + 1, alpha, t)``, if h(t) depends on s < t only."""
     return {"B_equal_time": S.Zero}
@@ -167,6 +175,7 @@ def table_n1() -> dict[str, Basic]:
 __all__ = [
     "K_x",
     "Phi",
+    "algorithm_1",
     "average",
     "d21",
     "d24_text",
