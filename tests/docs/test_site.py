@@ -32,9 +32,11 @@ PAGES = sorted(
 EXAMPLES = sorted((DOCS / "examples").glob("*.toml"))
 LONG = {
     "approximations.md",
+    "decay-noise-momentum.md",
     "decay_and_noise.md",
     "gradient_independence.md",
     "infinite_depth.md",
+    "isotropic_data.md",
     "learning_rates.md",
     "linear_networks.md",
     "nonlinear_networks.md",

@@ -122,6 +122,7 @@ def test_units_of_relu_networks_do_not() -> None:
         assert float(z.max()) > 5, measure
 
 
+@pytest.mark.slow
 def test_a_two_layer_density_is_that_of_networks() -> None:
     """tanh at gamma0 = 2; the Gaussian of the same variance is ruled out by the same numbers."""
     options: dict[str, Any] = {"values": VALUES | {gamma0: 3.0, eta: 0.2}}

@@ -79,8 +79,8 @@ def probed(program: Program, theory: Theory) -> Probed:
     >>> from derive.meanfield import mean_field
     >>> from derive.program import mlp
     >>> pushed = probed(mlp(2, "tanh"), mean_field(mlp(2, "tanh")))
-    >>> print(pushed.program.definitions[1].rhs)
-    push0(t)*kick0(ell + 1, mu, t) + W(ell) @ tanh(h(ell, mu, t))
+    >>> print(pushed.program.definitions[2].rhs)
+    kick0(ell + 1, mu, t)*push0(t) + W(ell) @ tanh(h(ell, mu, t))
     >>> pushed.wanted["A"]
     (tanh(h(ell, mu, t)), kick1(ell, alpha, t))
     """

@@ -143,6 +143,7 @@ def test_steps_miss_what_is_said(activation, kinked):
     assert said / 20 < done <= 2 * said
 
 
+@pytest.mark.slow
 def test_a_flow_across_kinks_settles():
     e = experiment({"activation": "relu"}, FLOW)
     result = simulate_steps(e, width=30, seeds=2, rng=0, kernels="none")

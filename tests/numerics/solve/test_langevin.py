@@ -141,6 +141,7 @@ def test_long_times_at_weak_feature_learning(activation: str, depth: int) -> Non
     assert np.abs(found).max() < 4.2  # of at most 32 numbers, many alike, with 19 degrees of freedom
 
 
+@pytest.mark.slow
 def test_from_the_start_it_is_another_kernel() -> None:
     """The comparison tells the stationary kernels from those of the start."""
     theory = mean_field(network(1, "tanh"))
@@ -194,6 +195,7 @@ def against_networks(depth: int, activation: str, steps: int, burn: int, size: A
     return np.asarray((x.mean(axis=0) - limit) / error)
 
 
+@pytest.mark.slow
 def test_networks() -> None:
     z = against_networks(1, "tanh", 24, 10, (40, 8, 8), samples=512)
     assert np.abs(z).max() < 4.5
