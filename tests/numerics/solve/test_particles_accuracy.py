@@ -31,7 +31,12 @@ def solved(depth: int, activation: str, **options: Any) -> Solved:
 
 
 @pytest.mark.parametrize(
-    ("activation", "depth"), [("tanh", 1), pytest.param("relu", 2, marks=pytest.mark.slow), pytest.param("tanh", 2, marks=pytest.mark.slow)]
+    ("activation", "depth"),
+    [
+        ("tanh", 1),
+        pytest.param("relu", 2, marks=pytest.mark.slow),
+        pytest.param("tanh", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_errors_fall_faster_than_those_of_independent_paths(activation: str, depth: int) -> None:
     """Independent paths give the power -1/2, a scrambled sequence of few dimensions up to -1."""
