@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Callable
-from typing import Literal
 
 import xarray as xr
 
@@ -14,12 +12,10 @@ from numerics.experiment import Experiment
 from numerics.results import dataset
 from numerics.served import require_served
 from numerics.solve import linear
+from numerics.solve.linear import Kernels, Progress
 from numerics.solve.nonlinear import fitting, solve_nonlinear
 from numerics.theory import Variant
 from numerics.threads import one_thread
-
-Kernels = Literal["auto", "full", "trace", "none"]
-Progress = Callable[[int, int], None]
 
 
 @one_thread

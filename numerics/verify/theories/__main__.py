@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from numerics.verify.theories.cases import CASES, Case
 from numerics.verify.theories.compare import Comparison
-from numerics.verify.theories.experiments import EXPERIMENTS, Solved, compare_experiment
+from numerics.verify.theories.experiments import EXPERIMENTS, compare_experiment
 from numerics.verify.theories.judged import Verdict
 from numerics.verify.theories.nonlinear import CASES as NETWORKS
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     for name in EXPERIMENTS:
         solved = compare_experiment(name)
         failed |= not solved.agrees
-        print(solved_line(solved), flush=True)
+        print(network_line(f"{name} | {EXPERIMENTS[name][0]}", solved), flush=True)
     return int(failed)
 
 
@@ -52,18 +52,9 @@ def nonlinear() -> int:
 
 
 def network_line(name: str, found: Verdict) -> str:
-    """One row of the third table."""
+    """One row of the second or third table; ``name`` is what its first columns say."""
     verdict = "agree" if found.agrees else "**disagree**"
     return f"| {name} | {found.entries} | {found.worst:.1f} ({found.place}) | {found.bound:.1f} | {verdict} |"
-
-
-def solved_line(found: Solved) -> str:
-    """One row of the second table."""
-    verdict = "agree" if found.agrees else "**disagree**"
-    return (
-        f"| {found.name} | {found.source} | {found.entries} | {found.worst:.1f} ({found.place}) "
-        f"| {found.bound:.1f} | {verdict} |"
-    )
 
 
 def line(case: Case, found: Comparison) -> str:

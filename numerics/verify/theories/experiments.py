@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from numerics.simulate import simulate_steps
 from numerics.solve import solve
 from numerics.verify.steps.networks import quantities, size_of, widths_near
 from numerics.verify.steps.own_width import less_their_theory, scaled
-from numerics.verify.theories.judged import Place, judged
+from numerics.verify.theories.judged import Place, Verdict, judged
 
 Tables = Mapping[str, Mapping[str, Any]]
 Change = Callable[[xr.Dataset], xr.Dataset]
@@ -31,23 +30,6 @@ PAIRS = np.stack([TARGETS, -0.7 * TARGETS[::-1]], axis=1)
 
 FLOW = {"rule": "flow", "time": 2.0, "points": 5}
 ONLINE = {"rule": "sgd"}
-
-
-@dataclass(frozen=True)
-class Solved:
-    """An experiment by name; its numbers, its worst one, how far that is and may be in standard errors."""
-
-    name: str
-    source: str
-    entries: int
-    place: str
-    worst: float
-    bound: float
-
-    @property
-    def agrees(self) -> bool:
-        """Is every number within its bound?"""
-        return self.worst <= self.bound
 
 
 def fixed(network: Mapping[str, Any], training: Mapping[str, Any], targets: Any = TARGETS) -> Experiment:
@@ -161,7 +143,7 @@ def compare_experiment(
     smallest: int = SMALLEST,
     seeds: tuple[int, int] = SEEDS,
     change: Change = lambda theory: theory,
-) -> Solved:
+) -> Verdict:
     """Solve and simulate one of EXPERIMENTS; ``change`` alters the solution first (to see it rejected).
 
     What is compared, and by which bound, is what `dmft verify` does, at two sizes.
@@ -170,8 +152,7 @@ def compare_experiment(
     >>> found.agrees, found.entries
     (True, 20)
     """
-    source, make = EXPERIMENTS[name]
-    experiment = make()
+    experiment = EXPERIMENTS[name][1]()
     theory = change(solve(experiment))
     widths = widths_near(experiment, experiment.network.width or smallest)[:2]
     streams = np.random.SeedSequence([SEED, list(EXPERIMENTS).index(name)]).generate_state(2)
@@ -181,5 +162,4 @@ def compare_experiment(
     ]
     networks = less_their_theory(experiment, theory, trained)
     compared = quantities(experiment, theory, networks)
-    found = judged(theory, networks, [Place(q.label, q.name, q.at, size_of(theory, q)) for q in compared])
-    return Solved(name, source, found.entries, found.place, found.worst, found.bound)
+    return judged(theory, networks, [Place(q.label, q.name, q.at, size_of(theory, q)) for q in compared])

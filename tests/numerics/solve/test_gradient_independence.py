@@ -109,14 +109,16 @@ def ansatz(program: Program, strength: float, steps: int, **options: Any) -> Sol
     raise AssertionError("the error did not settle")
 
 
-@pytest.mark.parametrize("activation", ["tanh", pytest.param("relu", marks=pytest.mark.slow)])
-def test_the_printed_ansatz_is_right_to_first_order(activation: str) -> None:
+@pytest.mark.parametrize(
+    ("activation", "seeds"), [("tanh", 4), pytest.param("relu", 16, marks=pytest.mark.slow)]
+)
+def test_the_printed_ansatz_is_right_to_first_order(activation: str, seeds: int) -> None:
     """The gap of the last kernel to the full theory, at the same seeds, vanishes as gamma0^2."""
     program, strengths = mlp(2, activation), (0.05, 0.1, 0.2)
     gaps, errors = [], []
     for strength in strengths:
         found = []
-        for seed in range(4):
+        for seed in range(seeds):
             options: dict[str, Any] = {"replicas": 2, "samples": 128, "seed": seed}
             both = (
                 ansatz(program, strength, 3, **options),

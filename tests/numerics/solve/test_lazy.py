@@ -22,9 +22,7 @@ from numerics.solve.lazy import LazySolved, solve_lazy
 from numerics.solve.lazy.gaussian import Moment
 from numerics.solve.particles import solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
-from tests.numerics.solve.test_particles import erf_moments, relu_moments
-
-Moments = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+from tests.numerics.solve.lazy_kernels import Moments, erf_moments, recursion, relu_moments
 
 K = kernel(3)
 DATA: dict[str, Any] = {"K_x": K, "y": TARGETS[:3]}
@@ -125,22 +123,6 @@ MOMENTS: dict[Any, Moments] = {
 }
 
 
-def recursion(
-    moments: Moments, depth: int, k: np.ndarray = K
-) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
-    """The kernels Phi and G of each layer and the tangent kernel (Jacot et al. 2018)."""
-    start, phi, slopes = k, [], []
-    for _ in range(depth):
-        k, slope = moments(k)
-        phi.append(k)
-        slopes.append(slope)
-    back = [slopes[-1]]
-    for slope in slopes[-2::-1]:
-        back.insert(0, back[0] * slope)
-    tangent = sum((g * p for g, p in zip(back, [start, *phi[:-1]], strict=True)), start=phi[-1])
-    return phi, back, tangent
-
-
 def solved(program: Program, **options: Any) -> LazySolved:
     given: dict[str, Any] = {"values": {eta: 0.1, P: 3}, "data": DATA} | options
     return solve_lazy(mean_field(program), **given)
@@ -158,7 +140,7 @@ def test_every_activation_is_here() -> None:
 )
 @pytest.mark.parametrize("activation", MOMENTS, ids=str)
 def test_kernels(activation: Any, depth: int) -> None:
-    phi, back, tangent = recursion(MOMENTS[activation], depth)
+    phi, back, tangent = recursion(MOMENTS[activation], depth, K)
     ours = solved(mlp(depth, activation))
     linear = activation == "linear"
     for layer in range(1, depth + 1):
@@ -284,13 +266,13 @@ def test_convolution() -> None:
 def test_flow_of_the_outputs() -> None:
     """Exponentials of the tangent kernel; a sample that does not count is predicted by the others."""
     flow = solved(mlp(2, "relu", "flow"), times=[0.0, 0.5, 2.0])
-    rates, modes = np.linalg.eigh(recursion(relu_moments, 2)[2])
+    rates, modes = np.linalg.eigh(recursion(relu_moments, 2, K)[2])
     exact = modes @ (np.exp(-2.0 * rates) * (modes.T @ TARGETS[:3]))
     np.testing.assert_allclose(flow.scalars["Delta"][2], exact, atol=1e-10)
     tested = solved(
         mlp(2, "relu", "flow", sample_weights=True), times=[400.0], data=DATA | {"rho": [1.0, 1.0, 0.0]}
     )
-    tangent = recursion(relu_moments, 2)[2]
+    tangent = recursion(relu_moments, 2, K)[2]
     predicted = tangent[2, :2] @ np.linalg.solve(tangent[:2, :2], TARGETS[:2])
     np.testing.assert_allclose(tested.scalars["f"][0], [*TARGETS[:2], predicted], atol=1e-8)
 

@@ -16,6 +16,7 @@ from numerics.solve.direct import evaluate
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.particles import Solved, solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
+from tests.numerics.solve.lazy_kernels import erf_moments, recursion, relu_moments
 
 K = kernel(2)
 DATA: dict[str, Any] = {"K_x": K, "y": TARGETS[:2]}
@@ -101,35 +102,11 @@ def test_intervals_cover_for_nonlinear_networks(activation: str) -> None:
 # -- no feature learning -------------------------------------------------------------------------------------
 
 
-def erf_moments(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """<erf erf> and <erf' erf'> of Gaussians of covariance k (Williams 1997)."""
-    d = 1 + 2 * np.diag(k)
-    norm = np.outer(d, d)
-    return 2 / np.pi * np.arcsin(2 * k / np.sqrt(norm)), 4 / np.pi / np.sqrt(norm - 4 * k**2)
-
-
-def relu_moments(k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """<relu relu> and <step step> of Gaussians of covariance k (Cho and Saul 2009)."""
-    norm = np.sqrt(np.outer(np.diag(k), np.diag(k)))
-    angle = np.arccos(np.clip(k / norm, -1, 1))
-    return norm * (np.sin(angle) + (np.pi - angle) * np.cos(angle)) / (2 * np.pi), (np.pi - angle) / (
-        2 * np.pi
-    )
-
-
 @pytest.mark.parametrize(("activation", "moments"), [("erf", erf_moments), ("relu", relu_moments)])
 @pytest.mark.parametrize("depth", [1, 3])
 def test_lazy_kernels(activation: str, moments: Any, depth: int) -> None:
     """At small gamma0 kernels follow the recursions of infinite width and errors those of a fixed kernel."""
-    phi, slopes, k = [], [], K
-    for _ in range(depth):
-        k, slope = moments(k)
-        phi.append(k)
-        slopes.append(slope)
-    back = [slopes[-1]]
-    for slope in slopes[-2::-1]:
-        back.insert(0, back[0] * slope)
-    tangent = sum((g * p for g, p in zip(back, [K, *phi[:-1]], strict=True)), start=phi[-1])
+    phi, back, tangent = recursion(moments, depth, K)
     ours = solved(depth, activation, values=VALUES | {gamma0: 1e-3}, samples=1024, replicas=16)
     delta = [DATA["y"]]
     for _ in range(3):

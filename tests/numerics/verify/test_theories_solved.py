@@ -2,7 +2,7 @@
 
 import pytest
 
-from numerics.verify.theories.__main__ import solved_line
+from numerics.verify.theories.__main__ import network_line
 from numerics.verify.theories.experiments import EXPERIMENTS, compare_experiment
 
 QUICK = {"unequal widths and variances", "isotropic, online, unequal widths, centred", "power law, batches"}
@@ -13,7 +13,7 @@ QUICK = {"unequal widths and variances", "isotropic, online, unequal widths, cen
 )
 def test_a_solution_is_that_of_the_networks(name):
     found = compare_experiment(name)
-    assert found.agrees, solved_line(found)
+    assert found.agrees, network_line(name, found)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_wrong_solution_is_rejected(name, variable, factor):
         name, change=lambda theory: theory.assign({variable: factor * theory[variable]})
     )
     assert not found.agrees
-    assert "**disagree**" in solved_line(found)
+    assert "**disagree**" in network_line(name, found)
 
 
 def test_every_kind_of_data_and_rule_is_among_them():
