@@ -15,17 +15,16 @@ from sympy import (
     Abs,
     Add,
     Expr,
-    Integer,
     Max,
     Mul,
     Piecewise,
     Pow,
+    Rational,
     S,
     Symbol,
     lambdify,
     latex,
     oo,
-    sqrt,
     sympify,
 )
 from sympy.core.function import AppliedUndef
@@ -157,25 +156,27 @@ class PowerSeries:
         return self.map(lambda c: -c)
 
     def __sub__(self, other: Any) -> PowerSeries:
-        return self + (-other)
+        return self.__add__(-other)
 
     def __rsub__(self, other: Any) -> PowerSeries:
-        return -self + other
+        return (-self).__add__(other)
 
     def __pow__(self, power: int) -> PowerSeries:
         """A whole power; negative ones need a zeroth coefficient that is not zero (else ValueError)."""
         if power < 0:
-            return self._inverse() ** -power
+            return self._inverse().__pow__(-power)
         found = PowerSeries((S.One, *[S.Zero] * self.order), self.variable)
         for _ in range(power):
             found = found * self
         return found
 
     def __truediv__(self, other: Any) -> PowerSeries:
-        return self * (other if isinstance(other, PowerSeries) else sympify(other)) ** -1
+        if isinstance(other, PowerSeries):
+            return self.__mul__(other._inverse())
+        return self.__mul__(1 / sympify(other))
 
     def __rtruediv__(self, other: Any) -> PowerSeries:
-        return self**-1 * other
+        return self._inverse().__mul__(other)
 
     def _inverse(self) -> PowerSeries:
         first = self.coefficients[0]
@@ -247,14 +248,14 @@ class PowerSeries:
         r"""An estimate of what the truncation misses, as an expression in the variable.
 
         The last terms are continued as a geometric series, ``E q z / (1 - q z)`` with ``z = variable**step``.
-        The growth ``q`` of the coefficients c is the larger of ``sqrt|c[N] / c[N-2]|`` and
-        ``sqrt|c[N-1] / c[N-3]|``, and ``E`` the larger of the last term and of ``q z`` times the one before:
-        one coefficient that happens to be small, or the oscillation that a complex pair of singularities
-        makes, does not make the estimate small.  With three coefficients ``q`` is the larger of
-        ``sqrt|c[2] / c[0]|`` and ``|c[2] / c[1]|``, with two it is their ratio.  It is infinite from
-        ``q z = 1`` on, where the series does not converge, and for a single term, which says nothing about
-        the next; it is 0 for a series that vanishes at every order known.  It is an estimate, no bound:
-        coefficients whose growth sets in later than the last one known are beyond it.
+        With c the coefficients and N the last of them, the growth is
+        ``q**2 = max(|c[N]|, |c[N-1]|) / max(|c[N-2]|, |c[N-3]|)``, and ``E`` the larger of the last term and
+        of ``q z`` times the one before it: one coefficient that happens to be small, as in the oscillations
+        that a complex pair of singularities makes, makes neither small.  With three coefficients the pairs
+        are one apart, with two ``q`` is their ratio.  The estimate is infinite from ``q z = 1`` on, where the
+        series does not converge, and for a single term, which says nothing about the next; it is 0 for a
+        series that vanishes at every order known.  It is an estimate, no bound: growth that sets in later
+        than at the last coefficient known is beyond it.
 
         >>> from sympy import Rational
         >>> geometric = PowerSeries((1, 0, 1, 0, 1))
@@ -266,10 +267,9 @@ class PowerSeries:
         if not self.powers():
             return S.Zero
         sizes = [Abs(c) for c in self.steps()[-WINDOW:]]
-        ratios = _growth(sizes)
-        if not ratios:
+        q, last = _growth(sizes), len(self.steps()) - 1
+        if q is None:
             return oo
-        q, last = Max(*ratios), len(self.steps()) - 1
         z = Abs(self.variable) ** self.step
         front = Abs(self.variable) ** self.lowest * z**last
         missed = front * Max(sizes[-1], sizes[-2] * q) * q * z / (1 - q * z)
@@ -319,12 +319,13 @@ def _sum(terms: Sequence[Expr]) -> Expr:
     return S.Zero if len(terms) > 1 and not value.is_Number and value.expand() == 0 else sympify(value)
 
 
-def _growth(sizes: Sequence[Expr]) -> list[Expr]:
-    """Growth from one coefficient to the next, by several pairs; pairs with a zero below are left out."""
-    pairs = [(sizes[-1], sizes[-2], Integer(1))] if 2 <= len(sizes) <= 3 else []
-    pairs += [(sizes[k], sizes[k - 2], Integer(2)) for k in range(2, len(sizes))]
-    found = [(a / b, k) for a, b, k in pairs if b != 0]
-    return [sqrt(x) if k == 2 else x for x, k in found]
+def _growth(sizes: Sequence[Expr]) -> Expr | None:
+    """The growth from one coefficient to the next; None where there is nothing to compare with."""
+    apart = len(sizes) // 2
+    if apart == 0:
+        return None
+    late, early = Max(*sizes[apart:]), Max(*sizes[: len(sizes) - apart])
+    return None if early == 0 else Pow(late / early, Rational(1, apart))
 
 
 def _shaped(result: Any, values: Sequence[Any]) -> Any:

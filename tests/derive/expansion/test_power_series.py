@@ -77,8 +77,15 @@ def test_what_it_is_made_of_is_checked() -> None:
 
 @pytest.mark.parametrize(
     ("coefficients", "step", "lowest"),
-    [((1, 0, a), 2, 0), ((1, a, b), 1, 0), ((0, 1, 0, a, 0, b), 2, 1), ((1, 0, 0, 1, 0, 0, 1), 3, 0)]
-    + [((1, 0, 0), 1, 0), ((0, 0), 1, 0), ((1, 0, a, 1), 1, 0)],
+    [
+        ((1, 0, a), 2, 0),
+        ((1, a, b), 1, 0),
+        ((0, 1, 0, a, 0, b), 2, 1),
+        ((1, 0, 0, 1, 0, 0, 1), 3, 0),
+        ((1, 0, 0), 1, 0),
+        ((0, 0), 1, 0),
+        ((1, 0, a, 1), 1, 0),
+    ],
 )
 def test_the_step_is_found(coefficients: tuple, step: int, lowest: int) -> None:
     f = PowerSeries(coefficients)
@@ -188,6 +195,7 @@ KNOWN = {
     "alternating": 1 / (1 + gamma0**2),
     "branch point": 1 / sqrt(1 + gamma0**2),
     "logarithm": log(1 + gamma0**2) + 1,
+    # its coefficient of order 8 is a tenth of those around it
     "complex pair": 1 / (1 - Rational(8, 5) * gamma0 + gamma0**2),
     "tangent": tan(gamma0),
     "entire": exp(-3 * gamma0**2),
