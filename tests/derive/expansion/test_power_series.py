@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import (
+    Expr,
     Function,
     Poly,
     Rational,
@@ -40,7 +41,7 @@ def made(values: list[Fraction]) -> PowerSeries:
     return PowerSeries(tuple(Rational(x.numerator, x.denominator) for x in values))
 
 
-def taylor(f, order: int) -> PowerSeries:
+def taylor(f: Expr, order: int) -> PowerSeries:
     expansion = series(f, gamma0, 0, order + 1).removeO()
     return PowerSeries(tuple(expansion.coeff(gamma0, n) for n in range(order + 1)))
 
@@ -87,7 +88,7 @@ def test_what_it_is_made_of_is_checked() -> None:
         ((1, 0, a, 1), 1, 0),
     ],
 )
-def test_the_step_is_found(coefficients: tuple, step: int, lowest: int) -> None:
+def test_the_step_is_found(coefficients: tuple[Expr, ...], step: int, lowest: int) -> None:
     f = PowerSeries(coefficients)
     assert (f.step, f.lowest) == (step, lowest)
 
