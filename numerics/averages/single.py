@@ -10,7 +10,7 @@ from sympy import Add, Expr, Mul, Symbol, sympify
 
 from derive.meanfield.gaussian import GaussianAverage
 from numerics.averages.functions import X, compiled
-from numerics.averages.lattice import Joint, averages
+from numerics.averages.lattice import averages
 from numerics.averages.value import Array, Value
 from numerics.errors import SpecError
 
@@ -58,5 +58,5 @@ def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> tuple[float
     used = [i for i, p in enumerate(parts) if p]
     if not used:
         return number, 0.0
-    found, errors = averages([tuple(Joint(tuple(parts[i])) for i in used)], K[np.ix_(used, used)], rtol)
+    found, errors = averages([tuple(tuple(parts[i]) for i in used)], K[np.ix_(used, used)], rtol)
     return number * float(found[0]), abs(number) * float(errors[0])
