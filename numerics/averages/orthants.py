@@ -15,18 +15,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 from sympy import S
 
-from derive.meanfield.jumps import Ambiguous, Monomial, lowest, slope
+from derive.meanfield.jumps import Ambiguous, Jumps, Monomial, lowest, slope
+from numerics.averages.lattice import cholesky
 from numerics.averages.value import Array
 from numerics.errors import Unserved
 
 GONE = 1e-11
 """A row shorter than this share of what it was counts as zero."""
 SIGNS = 4
+ACCURACY = 3e-14
+"""The error of an average, relative to the sum of the sizes of its terms."""
+
+
+def rows_of(covariance: Array) -> Array:
+    """Rows of which the covariance consists.  Raises ValueError if it has a negative eigenvalue."""
+    factor = cholesky(covariance)
+    rows = np.zeros_like(factor.L)
+    rows[list(factor.order)] = factor.L
+    return rows
+
+
+def of_products(functions: Sequence[Jumps], rows: Array) -> tuple[Array, Array]:
+    """The average of a product of piecewise polynomials, one for each row, and the size of its terms."""
+    total, size = np.zeros(len(rows)), np.zeros(len(rows))
+    for terms in product(*[f.items() for f in functions]):
+        number = float(np.prod([float(c) for _, c in terms]))
+        found, scale = moment([m for m, _ in terms], rows)
+        total += number * found
+        size += abs(number) * scale
+    return total, size
 
 
 def moment(monomials: Sequence[Monomial], rows: Array) -> tuple[Array, Array]:

@@ -66,7 +66,10 @@ def _reach(body: Parts, scale: float, deviation: float, tol: float) -> float:
         value = np.abs(multiplied(body, deviation * AWAY + scale * x) * np.exp(-(x**2) / 2))
     value[~np.isfinite(value)] = 0.0
     counts = np.abs(x[(value > tol * value.max(axis=1, keepdims=True)).any(axis=0)])
-    return max(base_reach(tol), float(counts.max(initial=0.0)) + 0.1)
+    farthest = float(counts.max(initial=0.0))
+    if farthest >= FARTHEST:
+        raise NotConverged(f"a function still counts at {FARTHEST:g} standard deviations of {scale:g}")
+    return max(base_reach(tol), farthest + 0.1)
 
 
 def conditional_means(

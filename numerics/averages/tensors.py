@@ -11,16 +11,13 @@ from sympy import Basic, Expr
 
 from derive.meanfield.jumps import Ambiguous, Jumps, OtherKind, jumps, multiplied
 from numerics.averages.functions import X, compiled, expression, is_smooth
-from numerics.averages.lattice import averages, cholesky
-from numerics.averages.orthants import moment
+from numerics.averages.lattice import averages
+from numerics.averages.orthants import ACCURACY, of_products, rows_of
 from numerics.averages.value import Array, Tensor
 from numerics.errors import SpecError, Unserved
 
 Key = tuple[tuple[int, ...], ...]
 """Which functions each distinct sample takes."""
-
-ORTHANTS = 3e-14
-"""The error of an average of signs and powers, relative to the sum of the sizes of its terms."""
 
 
 def tensor(
@@ -135,9 +132,7 @@ def _bent(functions: Sequence[Jumps], K: Array, meaningless: float | None) -> Te
     """Every pattern of coinciding samples is one sum of monomials."""
     value = np.ones((len(K),) * len(functions))
     error = np.zeros_like(value)
-    factor = cholesky(K)
-    rows = np.zeros_like(factor.L)
-    rows[list(factor.order)] = factor.L
+    rows = rows_of(K)
     for index in _patterns(len(functions)):
         count = max(index, default=-1) + 1
         samples = np.array(list(permutations(range(len(K)), count)), dtype=int).reshape(-1, count)
@@ -146,24 +141,13 @@ def _bent(functions: Sequence[Jumps], K: Array, meaningless: float | None) -> Te
         at = tuple(samples[:, i] for i in index)
         taken = [[f for f, i in zip(functions, index, strict=True) if i == k] for k in range(count)]
         try:
-            total, size = _blocks([multiplied(fs) for fs in taken], rows[samples])
+            total, size = of_products([multiplied(fs) for fs in taken], rows[samples])
         except Ambiguous:
             if meaningless is None:
                 raise
             total, size = np.full(len(samples), meaningless), np.zeros(len(samples))
-        value[at], error[at] = total, ORTHANTS * size
+        value[at], error[at] = total, ACCURACY * size
     return Tensor(value, error, "orthants")
-
-
-def _blocks(blocks: Sequence[Jumps], rows: Array) -> tuple[Array, Array]:
-    """The average of the product of functions of different numbers, and the size of its terms."""
-    total, size = np.zeros(len(rows)), np.zeros(len(rows))
-    for terms in product(*[block.items() for block in blocks]):
-        number = float(np.prod([float(c) for _, c in terms]))
-        found, scale = moment([m for m, _ in terms], rows)
-        total += number * found
-        size += abs(number) * scale
-    return total, size
 
 
 def _patterns(count: int) -> Iterator[tuple[int, ...]]:
