@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
-from sympy import Expr, Function, Integer, Lambda, Mul, Sum, Symbol
+from sympy import Expr, Integer, Mul, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.expansion.nonlinear import NonlinearExpansion, expand_nonlinear as derived
+from derive.expansion.nonlinear import NonlinearExpansion
+from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.laws import OUTPUT
 from derive.expansion.nonlinear.trees import Tensor
 from derive.meanfield import mean_field
 from derive.program import L, P, eta, mlp, s, t
-from numerics.activation import parse_activation
+from numerics.activation import parse_activation, slope_jumps
 from numerics.errors import Diverged, SpecError
 from numerics.expand_nonlinear.forests import Forests, Index
 from numerics.expand_nonlinear.moments import Points
@@ -45,6 +45,7 @@ def series(experiment: Experiment, order: int) -> NonlinearExpansion:
     Raises :class:`~numerics.errors.SpecError` for a negative order.
     """
     _check(order)
+    _check_kinks(experiment, order)
     training = experiment.training
     return _expansion(experiment.network.activation, training.rule, training.loss, order)
 
@@ -53,22 +54,27 @@ def series(experiment: Experiment, order: int) -> NonlinearExpansion:
 def expand_nonlinear(experiment: Experiment, order: int) -> xr.Dataset:
     """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
 
-    Raises :class:`~numerics.errors.SpecError` for a negative order, :class:`~numerics.errors.Diverged` for
-    a learning rate too large for the lazy network, :class:`~numerics.errors.NotConverged` when a flow does
-    not settle to ``solver.rtol`` or an average does not converge.
+    Raises :class:`~numerics.errors.SpecError` for a negative order and for kinks beyond order 0,
+    :class:`~numerics.errors.Diverged` for a learning rate too large for the lazy network,
+    :class:`~numerics.errors.NotConverged` when a flow does not settle to ``solver.rtol``, or an
+    average does not converge.
 
     Averages are found by quadrature.  With more than six samples those over three or four different ones are
     means over points, as many as ``solver.samples``, in eight independent replicas: every variable then has
     its standard error beside it.  A and B are there for rules in steps and up to six samples.
+     Activations with a kink have order 0, without A and B.
     """
     _check(order)
+    _check_kinks(experiment, order)
     started = clock.perf_counter()
     training = experiment.training
     flow = training.rule == "flow"
     few = len(experiment.targets) <= QUADRATURE
+    sampled = order > 0 and not few
     expansion = _expansion(experiment.network.activation, "multistep" if flow else "gd", training.loss, order)
-    responses = few and not flow
-    skipped = frozenset() if responses else frozenset(f"B{n}" for n in range(1, order + 1))
+    responses = few and not flow and not slope_jumps(experiment.network.activation)
+    # B of order 0 stands in the other laws beyond order 0
+    skipped = frozenset() if responses else frozenset(f"B{n}" for n in range(min(order, 1), order + 1))
     accuracy = min(1e-2 * experiment.solver.rtol, 1e-9)
 
     def statics(points: Points | None) -> Statics:
@@ -76,7 +82,9 @@ def expand_nonlinear(experiment: Experiment, order: int) -> xr.Dataset:
 
     solver = experiment.solver
     count = 1 << max(4, int(np.ceil(np.log2((solver.samples or SAMPLES) / (2 * REPLICAS)))))
-    points = [None] if few else [Points(count, (solver.seed, k)) for k in range(REPLICAS)]
+    points: list[Points | None] = [None]
+    if sampled:
+        points = [Points(count, (solver.seed, k)) for k in range(REPLICAS)]
     grid: Grid | None = None
     notes: dict[str, Any] = {}
     runs = []
@@ -127,6 +135,17 @@ def _check(order: int) -> None:
         raise SpecError("--order", order, "must not be negative", "an integer >= 0, such as 2")
 
 
+def _check_kinks(experiment: Experiment, order: int) -> None:
+    activation = experiment.network.activation
+    if order > 0 and slope_jumps(activation):
+        raise SpecError(
+            "network.activation",
+            activation,
+            "has a slope that jumps: units that cross the kink add odd powers of |gamma0|",
+            "a smooth activation, or --order 0; `dmft solve` serves this one",
+        )
+
+
 @lru_cache(maxsize=16)
 def _expansion(activation: str, rule: str, loss: str, order: int) -> NonlinearExpansion:
     return derived(mean_field(mlp(L, parse_activation(activation), rule, loss)), order)
@@ -150,7 +169,7 @@ class Evaluation:
     def rate(self) -> float:
         """The number in front of the table in k(t, s)."""
         weight = self.expansion.site.weight
-        known = {P: len(self.experiment.targets)}
+        known: dict[Symbol, Any] = {P: len(self.experiment.targets)}
         if self.experiment.training.rule == "gd":
             known[eta] = self.experiment.training.learning_rate
         tables = {a for a in weight.atoms(AppliedUndef) if a.args == (t, s)}
@@ -241,7 +260,8 @@ def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, 
     found = []
     known = {q.name for q in expansion.theory.order_parameters}
     for term in expansion.theory.observables[0].terms:
-        body, layers = term.expr, [{}]
+        body: Expr = term.expr
+        layers: list[dict[Expr, Expr]] = [{}]
         if isinstance(body, Sum):
             index, low, high = body.limits[0]
             body = body.function

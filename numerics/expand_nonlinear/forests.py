@@ -13,8 +13,8 @@ from derive.expansion.nonlinear.trees import COL, ROW
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
-TIME, PAST = -1, -2
-"""Axes of einsum that are times; the others are samples."""
+NOW, PAST = -2, -1
+"""Axes that are times; the others are samples."""
 
 
 class Forests:
@@ -31,9 +31,7 @@ class Forests:
         for i, x in enumerate(forest):
             if x.parent == place and not _leads(forest, i):
                 child, own = self.child(forest, i)
-                value = np.einsum(
-                    value, [0, *_letters(axes)], child, [0, *_letters(own)], [0, *_letters(axes + own)]
-                )
+                value = contracted([NOW, *axes, *own], (value, [NOW, *axes]), (child, [NOW, *own]))
                 axes = axes + own
         return value, axes
 
@@ -43,9 +41,7 @@ class Forests:
             below, axes = self.root(forest, i)
             error = self.errors[forest[i].error]
             own = [forest[i].sample, *axes]
-            body = np.einsum(
-                error, [0, 1], below, [0, *range(2, 2 + len(axes))], [0, *range(1, 2 + len(axes))]
-            )
+            body = contracted([NOW, *own], (error, [NOW, own[0]]), (below, [NOW, *axes]))
             self.known[forest, i] = np.tensordot(self.weight, body, 1), own
         return self.known[forest, i]
 
@@ -53,65 +49,53 @@ class Forests:
         """``tensor * forest`` summed over samples, (out, P, out, P)."""
         first, second = [i for i, x in enumerate(forest) if x.parent < 0]
         (a, left), (b, right) = self.root(forest, first), self.root(forest, second)
-        labels = list(samples_of(forest))
-        return np.asarray(
-            np.einsum(
-                tensor, _letters(labels), a[out], [0, *_letters(left)], b[out], [1, *_letters(right)],
-                [0, *_letters([ROW]), 1, *_letters([COL])], optimize=True,
-            )
-        )  # fmt: skip
+        parts = (tensor, list(samples_of(forest))), (a[out], [NOW, *left]), (b[out], [PAST, *right])
+        return contracted([NOW, ROW, PAST, COL], *parts)
 
     def single(self, forest: Forest, tensor: Array) -> Array:
         """``tensor * forest`` summed over samples, (T, P): one time."""
         a, axes = self.root(forest, 0)
-        labels = list(samples_of(forest))
-        out = [0, *_letters([ROW])]
-        return np.asarray(np.einsum(tensor, _letters(labels), a, [0, *_letters(axes)], out, optimize=True))
+        return contracted([NOW, ROW], (tensor, list(samples_of(forest))), (a, [NOW, *axes]))
 
     def response(self, forest: Forest, tensor: Array, out: Index) -> Array:
         """``tensor * forest`` with the pushed time free, (out, P, out, P)."""
-        labels = list(samples_of(forest))
-        mark = next(i for i, x in enumerate(forest) if x.marked)
+        own = tensor, list(samples_of(forest))
         value, axes = self.path(forest, 0)
-        if mark == 0:  # pushed at the same time, and then at the same sample
+        if forest[0].marked:  # pushed at the same time, and then at the same sample
             P = len(tensor)
-            found = np.einsum(tensor, _letters(labels), value, [0, *_letters(axes)], [0, *_letters([ROW])])
+            found = contracted([NOW, ROW], own, (value, [NOW, *axes]))
             full = np.zeros((len(out), P, len(out), P))
             n, m = np.arange(len(out))[:, None], np.arange(P)
             full[n, m, n, m] = found[out]
             return full
-        value = value[np.ix_(out, out)]
-        target = [0, *_letters([ROW]), 1, *_letters([COL])]
-        return np.asarray(
-            np.einsum(tensor, _letters(labels), value, [0, 1, *_letters(axes)], target, optimize=True)
-        )
+        return contracted([NOW, ROW, PAST, COL], own, (value[np.ix_(out, out)], [NOW, PAST, *axes]))
 
     def path(self, forest: Forest, place: int) -> tuple[Array, list[int]]:
-        """The part of a tree from a node to the pushed one: (T, T, samples..), or (T, samples..) if it is it."""
+        """The part of a tree from a node to the pushed one: (T, T, samples..); (T, samples..) if it is it."""
         side, axes = self.root(forest, place)
         following = next((i for i, x in enumerate(forest) if x.parent == place and _leads(forest, i)), None)
         if following is None:
             return side, axes
-        inner, own = self.path(forest, following)
+        inner, below = self.path(forest, following)
         sample, error = forest[following].sample, self.errors[forest[following].error]
+        own = [sample, *below]
         if forest[following].marked:
-            body = np.einsum(error, [1, 2], inner, [1, *_letters(own)], [1, 2, *_letters(own)])
-            value = np.einsum(self.weight, [0, 1], body, [1, 2, *_letters(own)], [0, 1, 2, *_letters(own)])
+            body = contracted([PAST, *own], (error, [PAST, sample]), (inner, [PAST, *below]))
+            value = contracted([NOW, PAST, *own], (self.weight, [NOW, PAST]), (body, [PAST, *own]))
         else:
-            body = np.einsum(error, [0, 2], inner, [0, 1, *_letters(own)], [0, 1, 2, *_letters(own)])
+            body = contracted([NOW, PAST, *own], (error, [NOW, sample]), (inner, [NOW, PAST, *below]))
             value = np.tensordot(self.weight, body, 1)
-        own = [sample, *own]
-        return (
-            np.einsum(
-                side, [0, *_letters(axes)], value, [0, 1, *_letters(own)], [0, 1, *_letters(axes + own)]
-            ),
-            axes + own,
-        )
+        together = [*axes, *own]
+        parts = (side, [NOW, *axes]), (value, [NOW, PAST, *own])
+        return contracted([NOW, PAST, *together], *parts), together
 
 
-def _letters(samples: list[int]) -> list[int]:
-    """Samples as axes of einsum, after the two times and one scratch axis."""
-    return [i + 3 for i in samples]
+def contracted(out: list[int], *parts: tuple[Array, list[int]]) -> Array:
+    """Products summed over the axes that are not in ``out``; axes have numbers."""
+    names = {i: chr(ord("a") + n) for n, i in enumerate(sorted({i for _, axes in parts for i in axes}))}
+    spec = ",".join("".join(names[i] for i in axes) for _, axes in parts)
+    target = "".join(names[i] for i in out)
+    return np.asarray(np.einsum(f"{spec}->{target}", *[a for a, _ in parts], optimize=len(parts) > 1))
 
 
 def _leads(forest: Forest, i: int) -> bool:
@@ -124,4 +108,4 @@ def _leads(forest: Forest, i: int) -> bool:
     return False
 
 
-__all__ = ["Forests"]
+__all__ = ["Forests", "Index", "contracted"]

@@ -31,7 +31,7 @@ class Points:
     seeds: tuple[int, ...]
 
     def of(self, covariance: Array, layer: int) -> Array:
-        """Points of the sources of a layer, (2 count, P): with every one its opposite, of the right covariance."""
+        """Points of the sources of a layer, (2 count, P), with their opposites, of the right covariance."""
         size = len(covariance)
         sobol = qmc.Sobol(size, seed=np.random.default_rng([*self.seeds, layer]))
         x = ndtri(np.clip(sobol.random(self.count), 1e-15, 1 - 1e-15))

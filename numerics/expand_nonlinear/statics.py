@@ -12,6 +12,7 @@ from derive.expansion.nonlinear.fields import PAIR, samples_of
 from derive.expansion.nonlinear.laws import OUTPUT, Term
 from derive.expansion.nonlinear.trees import Tensor
 from derive.program import L
+from numerics.expand_nonlinear.forests import contracted
 from numerics.expand_nonlinear.moments import Moments, Pattern, Points
 
 Array = NDArray[np.float64]
@@ -99,7 +100,7 @@ class Statics:
         found: set[Pattern] = set()
         for x, law in self.expansion.laws.items():
             beyond = (x.name, layer + law.shift) in self.bases or not 1 <= layer + law.shift <= self.depth
-            unread = x.name == OUTPUT and layer != self.depth or x.name == "A" and layer == self.depth
+            unread = (x.name == OUTPUT and layer != self.depth) or (x.name == "A" and layer == self.depth)
             if beyond or unread or f"{x.name}{x.order}" in self.skipped:
                 continue
             for t in law.terms:
@@ -120,7 +121,7 @@ def _placed(array: Array, labels: tuple[int, ...], own: tuple[int, ...]) -> Arra
     """An array over ``labels`` (one may stand twice: the diagonal) broadcast against ``own``."""
     distinct = sorted(set(labels))
     if len(distinct) < len(labels) or list(labels) != distinct:
-        array = np.einsum(array, list(labels), distinct)
+        array = contracted(distinct, (array, list(labels)))
     shape = tuple(array.shape[distinct.index(i)] if i in distinct else 1 for i in own)
     return array.reshape(shape)
 

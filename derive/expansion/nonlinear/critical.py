@@ -1,19 +1,19 @@
 """How coefficients depend on the layer and the depth where the variance decays: powers of both.
 
 For an odd phi with slope 1 that bends down at zero (tanh, sin), the variance of one sample falls as
-``q(ell) = 1/(mu ell)``, from ``<phi^2> = q - mu q^2 + ..``, whatever it is at first.  Averages become powers of
-ell, multipliers ``1 - r/ell``, and the recursions over layers differential equations; for large ell and L every
-tensor is a sum of ``c ell^a L^b`` of one degree ``a + b``.
+``q(ell) = 1/(mu ell)``, from ``<phi^2> = q - mu q^2 + ..``, whatever it is at first.  Averages become powers
+of ell, multipliers ``1 - r/ell``, and the recursions over layers differential equations; for large ell and L
+every tensor is a sum of ``c ell^a L^b`` of one degree ``a + b``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import factorial
 from typing import Any
 
-from sympy import Add, Expr, Lambda, Rational, S, Symbol, sympify
+from sympy import Add, Expr, Lambda, Rational, S, sympify
 
 from derive.expansion.nonlinear.depth import Orders, Product, in_order, tangent_products, wanted
 from derive.expansion.nonlinear.expansion import NonlinearExpansion
@@ -94,7 +94,7 @@ class AtCriticality:
         for t in in_order(self.laws):
             self.found[t] = self.solved(t, self.laws[t])
 
-    @lru_cache(maxsize=None)  # noqa: B019
+    @cache  # noqa: B019
     def moment(self, orders: Orders) -> dict[int, Any]:
         """The average of a product of derivatives of phi, as a series in the variance."""
         return _gaussian_series(self.phi, orders)

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
-
 from typing import TYPE_CHECKING, Any
 
-from sympy import Add, Eq, Expr, Function, Lambda, Mul, S, Sum, sympify
+from sympy import (
+    Abs,
+    Add,
+    Eq,
+    Expr,
+    Function,
+    Heaviside,
+    Lambda,
+    Max,
+    Min,
+    Mul,
+    Piecewise,
+    S,
+    Sum,
+    sign,
+    sympify,
+)
 from sympy.core.function import AppliedUndef
 
 from derive.expansion.nonlinear.fields import KERNELS, PAIR, Forest, OpaqueFields, samples_of
-from derive.expansion.nonlinear.laws import OUTPUT, Law, Laws, Term, order_parameters
+from derive.expansion.nonlinear.laws import OUTPUT, Law, order_parameters, solved_laws
 from derive.expansion.nonlinear.reading import Kernel, Site, read
 from derive.expansion.nonlinear.trees import CORRELATIONS, Piece, Static, Tensor, Terms, oriented
 from derive.expansion.nonlinear.writing import Writer
+from derive.meanfield.reductions.projection import NotApplicable
 from derive.meanfield.theory import Theory
 from derive.program.expressions import L, P, alpha, ell, mu, s, t
 
@@ -22,7 +37,8 @@ if TYPE_CHECKING:
     from derive.expansion.nonlinear.critical import AtCriticality
     from derive.expansion.nonlinear.depth import AtFixedPoint
 
-    Depth = AtFixedPoint | AtCriticality
+
+KINKS = (Abs, Heaviside, Max, Min, Piecewise, sign)
 
 
 @dataclass(frozen=True)
@@ -51,7 +67,7 @@ class NonlinearExpansion:
         return tuple(x.shape for x in self.laws if (x.name, x.order) == (name, n))
 
     def coefficient(self, name: str, n: int, layer: Any = None) -> Expr:
-        """The coefficient of gamma0^n at ``layer`` (``ell``): averages over static sources, kernels of the neighbours.
+        """The coefficient of gamma0^n at ``layer``: averages over static sources, kernels of the neighbours.
 
         ``name`` is an order parameter (``Phi``, ``G``, ``A``, ``B``), a kernel (``C``, ``D``: those of h and
         z), ``f``, ``Delta``, ``K`` (the tangent kernel) or ``loss``, the mean of Delta^2.  What is static has
@@ -91,7 +107,7 @@ class NonlinearExpansion:
         return self._writer(place).terms(terms, t, t if name == OUTPUT else s)
 
     def field(self, name: str, n: int, layer: Any = None) -> Expr:
-        """The coefficient of gamma0^n of a single-site field ``h``, ``z``, ``g`` or ``phi`` (of h) at mu and t.
+        """The coefficient of gamma0^n of a field, ``h``, ``z``, ``g`` or ``phi`` (of h), at mu and t.
 
         In terms of the sources u and r at all times, and of the kernels C and D, as in selfconsistent2023
         (P.9).  Raises KeyError for another name, ValueError for a negative order.  Orders beyond those of
@@ -117,10 +133,11 @@ class NonlinearExpansion:
         if name == "h":
             start = Function("u")(layer, mu, t) if n == 0 else S.Zero
             return start + writer.terms(fields.moved[n])
-        found = {"z": lambda: fields.z[n], "g": lambda: fields.g(n), "phi": lambda: fields.phi(0, n)}
-        if name not in found:
-            raise KeyError(f"no field {name!r}; there are h, {', '.join(found)}")
-        return writer.terms(found[name]())
+        if name == "z":
+            return writer.terms(fields.z[n])
+        if name in ("g", "phi"):
+            return writer.terms(fields.of(name, n))
+        raise KeyError(f"no field {name!r}; there are h, z, g, phi")
 
     def recursions(self, n: int = 0) -> tuple[Eq, ...]:
         """The tensors of order n with their recursions over layers, written at layer ``ell``.
@@ -157,8 +174,8 @@ class NonlinearExpansion:
         >>> from derive.program import L, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"), "flow")), 2)
         >>> for pair in series.factors("Phi", 2)[:2]: print(pair)
-        (Phi2_2(ell, alpha, mu, beta, beta_), v(beta, beta_, t))
-        (Phi2_1(ell, alpha, mu, beta, beta_), v(beta, t)*v(beta_, t))
+        (Phi2_1(ell, alpha, mu, beta, beta_), v(beta, beta_, t))
+        (Phi2_2(ell, alpha, mu, beta, beta_), v(beta, t)*v(beta_, t))
         """
         self._check(n)
         law = next(x for x in self.laws.values() if x.tensor.name == name)
@@ -172,12 +189,14 @@ class NonlinearExpansion:
             found.append((tensor, writer.time(Piece(forest), t, t if name == OUTPUT else s)))
         return tuple(found)
 
-    def depth_dependence(self, where: str = "fixed point", names: tuple[str, ...] = ("Phi", "G")) -> Depth:
+    def depth_dependence(
+        self, where: str = "fixed point", names: tuple[str, ...] = ("Phi", "G")
+    ) -> AtFixedPoint | AtCriticality:
         """The recursions over layers solved for one sample, with ell and L symbolic.
 
-        ``"fixed point"``: the sample's variance is the same at each layer; exact, for any phi.  ``"critical"``:
-        phi known, odd, of slope 1 and bent down at zero; the leading powers of ell and L.  ``names`` are the
-        order parameters wanted, and ``f``.  Raises ValueError for another place.
+        ``"fixed point"``: the sample's variance is the same at each layer; exact, for any phi.
+        ``"critical"``: phi known, odd, of slope 1 and bent down at zero; the leading powers of ell and L.
+        ``names`` are the order parameters wanted, and ``f``.  Raises ValueError for another place.
 
         >>> from sympy import tanh
         >>> from derive.meanfield import mean_field
@@ -185,8 +204,8 @@ class NonlinearExpansion:
         >>> series = expand_nonlinear(mean_field(mlp(L, tanh)), 0)
         >>> series.depth_dependence("critical").tangent(0)  # order 0 of the tangent kernel, in the limit
         1/2
-        >>> series.depth_dependence().tangent(0).subs("x", 2)
-        2**L*L*q/2...
+        >>> series.depth_dependence().tangent(0)  # x = <phi'^2>
+        q*x*x**L/(x - 1) - q/(x - 1)
         """
         from derive.expansion.nonlinear.critical import AtCriticality
         from derive.expansion.nonlinear.depth import AtFixedPoint
@@ -303,7 +322,8 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
     """Expand a theory with a nonlinearity in gamma0 up to ``order``.
 
     phi may be a symbol, ``Function("phi")``, or known; the averages then hold for a phi with as many
-    derivatives as they name.  Odd orders are computed and vanish.
+    derivatives as they name.  Odd orders are computed and vanish.  A phi with a kink has order 0 only: units
+    that cross it add terms of order ``|gamma0|``.
 
     Raises :class:`~derive.meanfield.reductions.projection.NotApplicable` for a theory of another form (the
     reason says which part), ValueError for a negative order.
@@ -318,52 +338,13 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
     if order < 0:
         raise ValueError(f"order = {order}: must be 0 or more")
     site = read(theory)
-    laws, errors = _laws(_Frozen(site), order)
-    return NonlinearExpansion(theory, order, site, laws, errors)
-
-
-class _Frozen:
-    """A site as a key: what the laws depend on."""
-
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self.key = (site.h, site.z, site.u, site.r, site.forward, site.backward, str(site.bases))
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Frozen) and self.key == other.key
-
-
-@lru_cache(maxsize=16)
-def _laws(frozen: _Frozen, order: int) -> tuple[dict[Tensor, Law], tuple[int, ...]]:
-    site = frozen.site
-    found = Laws(site, order)
-    laws = {law.tensor: law for law in found.laws()}
-    zero = {x for x, law in laws.items() if x.name == "D" and all(_beyond(t, site) for t in law.terms)}
-    kept: dict[Tensor, Law] = {}
-    for x, law in laws.items():
-        if x.name != OUTPUT:
-            kept[x] = law
-            continue
-        # f belongs to the last layer, where some of D is gone
-        terms = (
-            t for t in law.terms if not _beyond(t, site) and zero.isdisjoint(s.tensor for s in t.statics)
+    if order > 0 and site.activation.expr.has(*KINKS):
+        raise NotApplicable(
+            f"phi = {site.activation.expr} has a kink, which units within gamma0 of it cross: G, the tangent "
+            "kernel and the loss have a term of order |gamma0|, which no Taylor series gives; order 0 exists"
         )
-        law = replace(law, terms=tuple(terms))
-        if law.terms:
-            kept[x] = law
-    return kept, tuple(sorted(found.errors))
-
-
-def _beyond(term: Term, site: Site) -> bool:
-    """Does a term vanish at the last layer, since a kernel beyond it is known, and has no such part?"""
-    for x in term.statics:
-        value = site.bases.get((x.tensor.name, L + x.shift))
-        if value == 0 or (value is not None and x.tensor.order > 0):
-            return True
-    return False
+    laws, errors = solved_laws(site, order)
+    return NonlinearExpansion(theory, order, site, laws, errors)
 
 
 __all__ = ["NonlinearExpansion", "expand_nonlinear"]

@@ -1,4 +1,4 @@
-"""The fields h, z, g and phi(h) of one layer, order by order, from the equations with their kernels expanded."""
+"""The fields h, z, g and phi(h) of one layer, order by order, from the equations of h and z."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def remembered(p: Piece, error: int) -> Piece:
 
 
 def pushed(terms: Terms, source: str) -> Terms:
-    """The response to ``r`` or ``u`` at an earlier time or at the same: the time and sample pushed are marked."""
+    """The response to ``r`` or ``u`` at an earlier time or at the same: what is pushed is marked."""
     return collected(
         (c * many, q)
         for p, c in terms.items()

@@ -6,7 +6,8 @@ network, and going through the layer until no new ones appear.  An order at whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from sympy import Rational
 
@@ -22,6 +23,7 @@ from derive.expansion.nonlinear.trees import (
     side_by_side,
 )
 from derive.meanfield.reductions.projection import NotApplicable
+from derive.program.expressions import L
 
 Averages = tuple[tuple[int, tuple[int, ...]], ...]
 OUTPUT = "f"
@@ -127,4 +129,53 @@ def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
     return found
 
 
-__all__ = ["OUTPUT", "Averages", "Forest", "Law", "Laws", "Term", "order_parameters"]
+class _Frozen:
+    """A site as a key: what the laws depend on."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.key = (site.h, site.z, site.u, site.r, site.forward, site.backward, str(site.bases))
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Frozen) and self.key == other.key
+
+
+def solved_laws(site: Site, order: int) -> tuple[dict[Tensor, Law], tuple[int, ...]]:
+    """The laws of all tensors up to an order, and the orders at which the error has a coefficient."""
+    return _laws(_Frozen(site), order)
+
+
+@lru_cache(maxsize=16)
+def _laws(frozen: _Frozen, order: int) -> tuple[dict[Tensor, Law], tuple[int, ...]]:
+    site = frozen.site
+    found = Laws(site, order)
+    laws = {law.tensor: law for law in found.laws()}
+    zero = {x for x, law in laws.items() if x.name == "D" and all(_beyond(t, site) for t in law.terms)}
+    kept: dict[Tensor, Law] = {}
+    for x, law in laws.items():
+        if x.name != OUTPUT:
+            kept[x] = law
+            continue
+        # f belongs to the last layer, where some of D is gone
+        terms = (
+            t for t in law.terms if not _beyond(t, site) and zero.isdisjoint(s.tensor for s in t.statics)
+        )
+        law = replace(law, terms=tuple(terms))
+        if law.terms:
+            kept[x] = law
+    return kept, tuple(sorted(found.errors))
+
+
+def _beyond(term: Term, site: Site) -> bool:
+    """Does a term vanish at the last layer, since a kernel beyond it is known, and has no such part?"""
+    for x in term.statics:
+        value = site.bases.get((x.tensor.name, L + x.shift))
+        if value == 0 or (value is not None and x.tensor.order > 0):
+            return True
+    return False
+
+
+__all__ = ["OUTPUT", "Averages", "Forest", "Law", "Laws", "Term", "order_parameters", "solved_laws"]

@@ -88,9 +88,9 @@ class _Writer:
             f"Expansion in γ₀ to order {self.x.order}: {self.x.theory.program.name}, {depth} hidden layers, "
             f"φ(x) = {self.x.activation.expr}",
             "",
-            "[X]_n is the coefficient of γ₀ⁿ.  u and r are the sources at γ₀ = 0, which rest; averages are over",
-            "them.  C₀, D₀ stand beside the weight of an update and Δ^(0) in the kernels of h and z; D̄₀ is what D",
-            "has at equal times.  v_αβ..(t) are iterated integrals of Δ^(0), sums with the rule's weights in steps.",
+            "[X]_n is the coefficient of γ₀ⁿ.  u and r are the sources at γ₀ = 0, which rest; averages are",
+            "over them.  C₀, D₀ stand beside Δ^(0) and an update's weight in the kernels of h and z, D̄₀",
+            "is what D has at equal times.  v_αβ..(t) are iterated integrals of Δ^(0), or sums.",
         ]
         for title, block in blocks:
             lines += ["", title]

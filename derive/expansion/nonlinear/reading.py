@@ -1,4 +1,4 @@
-"""What the expansion needs of a theory: the kernels in the equations of h and z, and which averages are which.
+"""What the expansion needs of a theory: the kernels in the equations of h and z, and the averages.
 
 Everything is read off the theory's equations at one layer ``ell``.  What is not of the expected form is
 refused by name.
@@ -134,7 +134,7 @@ class _Reader:
         return e.subs(ell, ell - moved) if moved else e
 
     def activation(self) -> Lambda:
-        """phi, read off the output ``<phi(h) z>/gamma0``; Phi must be its correlation and g its slope times z."""
+        """phi, read off ``f = <phi(h) z>/gamma0``; Phi must be its correlation and g its slope times z."""
         f = self.theory.equation("f")
         (average,) = f.rhs.atoms(Average) or (None,)
         z = next((a for a in f.rhs.atoms(AppliedUndef) if str(a.func) == "z"), None)
@@ -169,7 +169,7 @@ class _Reader:
         kernel = self.kernel(self.at_layer(u.covariance, self.moved(u)))
         if kernel is None:
             raise NotApplicable(
-                f"<{u.symbol} {u.partner}> = {u.covariance}: must be one order parameter, so that sources rest "
+                f"<{u.symbol} {u.partner}> = {u.covariance}: must be one order parameter: sources rest "
                 "while the kernels do (no weight decay, no noise)"
             )
         return kernel
@@ -294,7 +294,7 @@ class _Reader:
 
 
 def _alike(a: Expr, b: Expr) -> bool:
-    """Are these the same function of x?  Kinks are written in different ways; those are compared at numbers."""
+    """Are these the same function of x?  Kinks are written in several ways, and compared at numbers."""
     if a == b or (a - b).expand() == 0:
         return True
     points = [Rational(n, 7) for n in (-17, -5, -2, 3, 8, 19)]

@@ -2,9 +2,9 @@
 
 A term of the expansion of ``h_mu(t)`` is a product of fields at the present and at earlier times.  Its *root*
 is the time ``t``; every other node is an earlier time ``t'`` that is summed over with the weight
-``k(t, t') Delta_alpha(t')``, t the time of its parent.  What stands at a time belongs to one sample: derivatives
-of phi at ``u_alpha``, and powers of ``r_alpha``.  Numbers that depend on samples only (``statics``) stand in
-front.  Since the sources do not move at order 0, this is all that there is.
+``k(t, t') Delta_alpha(t')``, t the time of its parent.  What stands at a time belongs to one sample:
+derivatives of phi at ``u_alpha``, and powers of ``r_alpha``.  Numbers that depend on samples only
+(``statics``) stand in front.  Since the sources do not move at order 0, this is all that there is.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def merged(a: Node, b: Node) -> Node:
 
 
 def grafted(p: Piece, at: Mapping[int, int], q: Piece) -> Piece:
-    """``p`` times ``q``, whose roots are the nodes of ``p`` that ``at`` names (by the root's place in ``q``)."""
+    """``p`` times ``q``; ``at`` says which node of ``p`` each root of ``q`` is, by the root's place."""
     nodes = list(p.nodes)
     place: dict[int, int] = {}
     for i, x in enumerate(q.nodes):
@@ -292,8 +292,8 @@ def pairings(slots: list[int]) -> Iterator[list[tuple[int, int]]]:
 __all__ = [
     "BOUND",
     "COL",
-    "ROW",
     "CORRELATIONS",
+    "ROW",
     "Node",
     "Piece",
     "Series",

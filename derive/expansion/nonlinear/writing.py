@@ -1,8 +1,8 @@
 """Decorated trees as SymPy expressions: sums over samples and earlier times, Gaussian averages.
 
-Kernels at order 0 are static tensors, written ``Phi0(ell, mu, alpha)``: ``C0`` and ``D0`` are what stands beside
-``k(t, s) Delta0_alpha(s)`` in the kernels of h and z, ``D0_now`` what multiplies ``v`` in the equal-time part of
-D.  Higher orders are functions of two times, ``Phi2(ell, mu, alpha, t, s)``.  With a, b, .. samples,
+Kernels at order 0 are static tensors, ``Phi0(ell, mu, alpha)``: ``C0`` and ``D0`` are what stands beside
+``k(t, s) Delta0_alpha(s)`` in the kernels of h and z, ``D0_now`` what multiplies ``v`` in the part of D at
+equal times.  Higher orders are functions of two times, ``Phi2(ell, mu, alpha, t, s)``.  With samples a, b,
 
     v(a, b, ..., t) = int_0^t dt' Delta0_a(t') int_0^t' dt'' Delta0_b(t'') ... ,
 
@@ -143,11 +143,6 @@ class Writer:
     def numbers_of(self, p: Piece, coefficient: Expr) -> Expr:
         """The part of a product that does not depend on time."""
         return Mul(coefficient, *[self.static(x, {}) for x in p.statics], self.average(p))
-
-    def time(self, p: Piece, row: Expr = t, col: Expr = s) -> Expr:
-        """A bare forest: a function of time, samples not summed over."""
-        found = self.piece(p, S.One, row, col)
-        return found.function if isinstance(found, Sum) and found.limits[0][0].is_integer else found
 
     def piece(self, p: Piece, coefficient: Expr, row: Expr = t, col: Expr = s) -> Expr:
         """All of a product, samples summed over."""

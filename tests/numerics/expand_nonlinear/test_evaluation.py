@@ -1,4 +1,4 @@
-"""Numbers of the nonlinear expansion: the linear limit, depth one by quadrature, sampled averages, refusals."""
+"""Numbers of the nonlinear expansion: the linear limit, depth one by points, sampled averages, depth laws."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import mpmath
+import numpy as np
 import pytest
 from sympy import Function, Lambda, Rational, Symbol, asin, erf, lambdify, nsolve, pi, tanh
 
@@ -173,6 +173,19 @@ def test_leading_depth_laws(order: int) -> None:
                 away.setdefault(tensor, []).append(abs(value / formula - 1))
     assert len(away) >= (8 if order else 2)
     assert all(late < 0.55 * early and late < 0.17 for early, late in away.values())
+
+
+def test_kinks_have_order_zero_only() -> None:
+    """Units that cross the kink give |gamma0|: no coefficient of gamma0^2 is returned in its place."""
+    run = experiment(2, "relu")
+    with pytest.raises(SpecError, match="a slope that jumps"):
+        expand(run, 2)
+    with pytest.raises(SpecError, match="a slope that jumps"):
+        evaluation.series(run, 1)
+    lazy = expand(run, 0)
+    K = np.array(KERNEL)
+    assert float(lazy.Phi[0, 0, 0, 0, 0, 0]) == pytest.approx(K[0, 0] / 2)
+    assert "B" not in lazy
 
 
 def test_what_it_serves() -> None:

@@ -143,6 +143,13 @@ def test_other_theories_are_refused(program: object) -> None:
         expand_nonlinear(mean_field(program), 0)  # type: ignore[arg-type]
 
 
+def test_kinks_are_refused_beyond_order_zero() -> None:
+    theory = mean_field(mlp(L, "relu"))
+    assert expand_nonlinear(theory, 0).order == 0
+    with pytest.raises(NotApplicable, match="has a kink"):
+        expand_nonlinear(theory, 1)
+
+
 def test_arguments_are_checked(series: NonlinearExpansion) -> None:
     with pytest.raises(ValueError, match="order = -1"):
         expand_nonlinear(series.theory, -1)
