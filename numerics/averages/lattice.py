@@ -1,0 +1,201 @@
+"""Averages of products of analytic functions of correlated Gaussian numbers, many products at once.
+
+The numbers are ``m + L x`` with ``x`` standard normal: ``L`` is a pivoted Cholesky factor, so that a singular
+covariance has fewer columns.  Over ``x`` the trapezoidal rule is summed.  Its error for an analytic function
+falls exponentially with the inverse spacing, and the same lattice moved by half a spacing along the diagonal
+has the opposite error, to leading order: the mean of the two is returned, half of their difference is the
+error.  Spacings and reach of each direction are found from functions of one variable first.
+
+The last of several independent numbers is averaged over beforehand: its mean, given the others, is a function
+of one variable, which is tabulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from numerics.averages.spacing import Function, Parts, base_reach, conditional_means, ruler
+from numerics.averages.value import Array
+from numerics.errors import NotConverged
+
+Product = tuple[Parts, ...]
+"""What is multiplied of each variable."""
+
+
+RANK = 1e-14
+"""Pivots below this share of the largest variance are dropped; smooth averages lose as little."""
+POINTS = 20_000_000
+"""The largest lattice that is summed."""
+CHUNK = 1 << 17
+ROUNDING = 4e-16
+
+
+@dataclass(frozen=True)
+class Factor:
+    """``m + L x``, the variables in the order of ``order``; each column starts with a variable of its own."""
+
+    order: tuple[int, ...]
+    L: Array
+
+    @property
+    def rank(self) -> int:
+        """How many independent numbers there are."""
+        return int(self.L.shape[1])
+
+
+def cholesky(covariance: Array) -> Factor:
+    """The pivoted factor, largest variance first.
+
+    Raises ValueError for a matrix that is not positive semidefinite.
+
+    >>> cholesky(np.array([[1.0, 2.0], [2.0, 4.0]])).L
+    array([[2.],
+           [1.]])
+    """
+    rest = np.array(covariance, dtype=float)
+    n, largest = len(rest), max(float(np.diag(rest).max(initial=0.0)), 0.0)
+    order, columns = list(range(n)), []
+    for k in range(n):
+        left = order[k:]
+        best = k + int(np.argmax(np.diag(rest)[left]))
+        pivot = rest[order[best], order[best]]
+        if pivot <= RANK * largest:
+            break
+        order[k], order[best] = order[best], order[k]
+        column = rest[:, order[k]] / np.sqrt(pivot)
+        column[order[:k]] = 0.0
+        columns.append(column)
+        rest = rest - np.outer(column, column)
+    lost = max(-float(np.diag(rest).min(initial=0.0)), float(np.abs(rest).max(initial=0.0)) if n else 0.0)
+    if lost > 1e-9 * largest or (largest == 0.0 and np.any(covariance)):
+        raise ValueError(f"a covariance has no negative eigenvalue, as {np.asarray(covariance).tolist()} has")
+    L = np.stack(columns, axis=1) if columns else np.zeros((n, 0))
+    return Factor(tuple(order), L[order])
+
+
+def averages(products: Sequence[Product], covariance: Array, rtol: float) -> tuple[Array, Array]:
+    """``<prod_i f_i(u_i)>`` for every product, and the errors; ``rtol`` is relative to the mean of the size.
+
+    Raises :class:`~numerics.errors.NotConverged` where the lattice would become too large.
+
+    >>> both = np.array([[1.0, 0.5], [0.5, 1.0]])
+    >>> value, error = averages([((np.sin,), (np.sin,)), ((np.cos,), (np.cos,))], both, 1e-10)
+    >>> exact = np.exp(-1) * np.array([np.sinh(0.5), np.cosh(0.5)])
+    >>> bool(np.abs(value - exact).max() < 1e-10), bool(error.max() < 1e-10)
+    (True, True)
+    """
+    factor = cholesky(covariance)
+    turned = [tuple(p[i] for i in factor.order) for p in products]
+    lattice = _Lattice.of(turned, factor, max(rtol, 40 * ROUNDING) / 10)
+    while True:
+        (first, scale, size), (second, _, _) = (lattice.summed(turned, offset) for offset in (0.0, 0.5))
+        error = np.abs(first - second) / 2 + 10 * ROUNDING * scale
+        if np.all(error <= 10 * lattice.tol * scale):
+            return (first + second) / 2, error
+        lattice = replace(lattice, steps=lattice.steps * 0.8)
+        if lattice.dimension == 0 or size / 0.8**lattice.dimension > POINTS:
+            worst = int(np.argmax(error / np.maximum(scale, 1e-300)))
+            raise NotConverged(
+                f"an average over {factor.rank} independent Gaussian numbers: {size} points give "
+                f"{first[worst]:.6g} with an error of {error[worst]:.2g}; take a larger rtol than {rtol:g}"
+            )
+
+
+@dataclass(frozen=True)
+class _Lattice:
+    """Spacings and reaches of every column of ``L``, and the radius of the ball that holds the points."""
+
+    L: Array
+    steps: Array
+    reaches: Array
+    radius: float
+    tol: float
+
+    @classmethod
+    def of(cls, products: Sequence[Product], factor: Factor, tol: float) -> _Lattice:
+        deviation = float(np.sqrt((factor.L**2).sum(axis=1).max(initial=0.0)))
+        labels: dict[Function, int] = {}
+        for f in [f for p in products for parts in p for f in parts]:
+            labels.setdefault(f, len(labels))
+        whole = {tuple(sorted((f for parts in p for f in parts), key=labels.__getitem__)) for p in products}
+        bodies = [*whole, *[(f,) for f in labels]]
+        scales = np.abs(factor.L).max(axis=0, initial=0.0)
+        found = np.array([ruler(bodies, s, deviation, tol) for s in scales]).reshape(-1, 2)
+        steps, reaches = found[:, 0], found[:, 1]
+        base = base_reach(tol)
+        return cls(factor.L, steps, reaches, base + float(np.sqrt(((reaches - base) ** 2).sum())), tol)
+
+    @property
+    def peeled(self) -> bool:
+        """Is the last number averaged over beforehand?  Only if no other depends on its column."""
+        return bool(self.L.shape[0] == self.L.shape[1] >= 2)
+
+    @property
+    def dimension(self) -> int:
+        return int(self.L.shape[1]) - self.peeled
+
+    def summed(self, products: Sequence[Product], offset: float) -> tuple[Array, Array, int]:
+        """The averages, those of the sizes, and the number of points."""
+        L = self.L[:, : self.dimension]
+        total, scale, weight, size = np.zeros(len(products)), np.zeros(len(products)), 0.0, 0
+        last = list(dict.fromkeys(p[-1] for p in products)) if self.peeled else []
+        if last:
+            ends, end = self.radius * float(np.sqrt((L[-1] ** 2).sum())), float(self.L[-1, -1])
+            means = conditional_means(last, end, ends, self.steps[-1], self.reaches[-1], self.tol)
+        for points in self.points(offset):
+            w = np.exp(-(points**2).sum(axis=1) / 2)
+            u = points @ L.T
+            known: dict[tuple[int, Any], Array] = {}
+            if last:
+                values = means(u[:, -1])
+                known = {(len(L) - 1, f): values[:, k] for k, f in enumerate(last)}
+            for n, p in enumerate(products):
+                value = w
+                for i, parts in enumerate(p):
+                    value = value * _at(parts, i, u[:, i], known)
+                total[n] += value.sum()
+                scale[n] += np.abs(value).sum()
+            weight += float(w.sum())
+            size += len(points)
+        return total / weight, scale / weight, size
+
+    def points(self, offset: float) -> Iterator[Array]:
+        """Those inside the ball, in pieces."""
+        axes = []
+        for h, r in zip(self.steps[: self.dimension], self.reaches, strict=False):
+            axes.append(h * (np.arange(-np.ceil(r / h), np.ceil(r / h) + 1) + offset))
+        if not axes:
+            yield np.zeros((1, 0))
+            return
+        inner, inside = np.zeros((1, 0)), np.zeros(1)
+        for x in axes[1:]:
+            inner = np.column_stack([np.repeat(inner, len(x), axis=0), np.tile(x, len(inner))])
+            inside = (inner**2).sum(axis=1)
+            inner, inside = inner[inside <= self.radius**2], inside[inside <= self.radius**2]
+        held: list[Array] = []
+        count = 0
+        for x in axes[0]:
+            kept = inner[inside <= self.radius**2 - x**2]
+            held.append(np.column_stack([np.full(len(kept), x), kept]))
+            count += len(kept)
+            if count >= CHUNK:
+                yield np.concatenate(held)
+                held, count = [], 0
+        if count:
+            yield np.concatenate(held)
+
+
+def _at(parts: Parts, i: int, u: Array, known: dict[tuple[int, Any], Array]) -> Array:
+    """A product of functions at the points; what is known is not computed again."""
+    if (i, parts) not in known:
+        value = np.ones_like(u)
+        for f in parts:
+            if (i, f) not in known:
+                known[i, f] = np.broadcast_to(f(u), u.shape)
+            value = value * known[i, f]
+        known[i, parts] = value
+    return known[i, parts]
