@@ -233,6 +233,9 @@ class Expander:
             return [e, *[S.Zero] * self.order]
         if e.has(t, s):
             raise NotApplicable(f"{e} depends on time and on {self.variable}")
+        number, power = e.as_coeff_exponent(self.variable)
+        if power.is_Integer and power >= 0 and not number.has(self.variable):
+            return [number if n == power else S.Zero for n in range(self.order + 1)]
         found = series(e, self.variable, 0, self.order + 1).removeO()
         powers = [found.coeff(self.variable, n) for n in range(self.order + 1)]
         rest = (found - Add(*[c * self.variable**n for n, c in enumerate(powers)])).expand()

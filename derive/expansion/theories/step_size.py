@@ -22,15 +22,16 @@ from sympy import (
     Integral,
     KroneckerDelta,
     Mul,
+    Rational,
     S,
     Sum,
     Symbol,
-    exp,
-    series,
+    factorial,
     sympify,
 )
 from sympy.core.function import AppliedUndef
 
+from derive.expansion.power_series import PowerSeries
 from derive.expansion.theories.orders import named
 from derive.expansion.theories.series import TheorySeries
 from derive.meanfield.reductions.data.transfer import addends
@@ -49,8 +50,8 @@ def boundary_coefficients(order: int) -> tuple[Expr, ...]:
     (-1/2, 1/12, 0, -1/720)
     """
     z = Dummy("z")
-    shifted = series(z / (exp(z) - 1), z, 0, order + 1).removeO()
-    return tuple(shifted.coeff(z, n) for n in range(1, order + 1))
+    steps = PowerSeries(tuple(Rational(1, factorial(n + 1)) for n in range(order + 1)), z)  # of (e^z - 1)/z
+    return (steps**-1).coefficients[1:]
 
 
 def weights(order: int) -> tuple[Eq, ...]:
