@@ -266,7 +266,7 @@ def _pair(a: Array, grid: Grid | None) -> Array:
 def _equal(a: Array) -> Array:
     """At equal times, summed over outputs."""
     value: Array = np.einsum("ntt->nt" if a.ndim == 3 else "nttcc->nt", a)
-    return value
+    return value.copy()  # of one output it is a view
 
 
 __all__ = ["SIZES", "partial_sum", "size_series", "step_size_series"]

@@ -29,6 +29,10 @@ Coefficients = list[Expr]
 """Those of powers 0, 1, ... of the variable."""
 
 
+Place = tuple[str, tuple[Expr, ...]]
+"""The name of a source and its indices but the time."""
+
+
 def named(name: object, *orders: int) -> str:
     """What the part of some order is called; that of order zero keeps its name.
 
@@ -72,9 +76,8 @@ class Expander:
     def expanded(self) -> Theory:
         """The theory of all orders.  Raises :class:`NotApplicable` for a term that is no power series."""
         sources = tuple(x for u in self.theory.sources for x in self.source(u))
-        live = {str(x.func) for u in sources for x in (u.symbol, u.partner)} | {
-            named(x.source.func, 0) for q in self.theory.responses() for x in q.definition.atoms(Response)
-        }
+        pushed = {_place(x.source) for q in self.theory.responses() for x in q.definition.atoms(Response)}
+        live = pushed | {_place(x) for u in sources for x in (u.symbol, u.partner)}
         equations = tuple(x for e in self.theory.equations for x in self.equation(e, live))
         return replace(
             self.theory,
@@ -85,7 +88,7 @@ class Expander:
             observables=(),
         )
 
-    def equation(self, e: Equation, live: set[str]) -> Iterator[Equation]:
+    def equation(self, e: Equation, live: set[Place]) -> Iterator[Equation]:
         """Its orders; ``live`` are the sources that are left."""
         if not isinstance(e.lhs, AppliedUndef):
             raise NotApplicable(f"{e.lhs} is given by its rate of change, not by its past")
@@ -94,13 +97,12 @@ class Expander:
             kept = ((x, y) for x, c in terms for y in Add.make_args(self.alive(c[n], live)))
             yield Equation(at_order(e.lhs, n), tuple(replace(x, expr=y) for x, y in kept if y != 0), e.ranges)
 
-    def alive(self, e: Expr, live: set[str]) -> Expr:
-        """Without sources whose covariance vanishes."""
-        names = {
-            named(x, n) for x, kind in self.found.items() if kind == "source" for n in range(self.order + 1)
-        }
-        dead = names - live
-        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in dead, lambda _: S.Zero)
+    def alive(self, e: Expr, live: set[Place]) -> Expr:
+        """Without sources that have no covariance with any other, and that nothing responds to."""
+        sources = [x for x, kind in self.found.items() if kind == "source"]
+        names = {named(x, n) for x in sources for n in range(self.order + 1)}
+        dead = [a for a in e.atoms(AppliedUndef) if str(a.func) in names and _place(a) not in live]
+        return sympify(e.xreplace({a: S.Zero for a in dead}))
 
     def source(self, u: Source) -> Iterator[Source]:
         """``<u_0 u_0>``, and half of each further order as ``<u_0 u_n>`` and as ``<u_n u_0>``."""
@@ -214,7 +216,9 @@ class Expander:
                 for n in range(self.order + 1)
             ]
         if not isinstance(x, AppliedUndef):
-            raise NotApplicable(f"{x} is no product of fields and order parameters")
+            raise NotApplicable(
+                f"{x} is no product of fields and order parameters: the theory must be linear"
+            )
         match self.kind(x):
             case "":
                 return [x, *[S.Zero] * self.order]
@@ -229,12 +233,19 @@ class Expander:
             return [e, *[S.Zero] * self.order]
         if e.has(t, s):
             raise NotApplicable(f"{e} depends on time and on {self.variable}")
+        number, power = e.as_coeff_exponent(self.variable)
+        if power.is_Integer and power >= 0 and not number.has(self.variable):
+            return [number if n == power else S.Zero for n in range(self.order + 1)]
         found = series(e, self.variable, 0, self.order + 1).removeO()
         powers = [found.coeff(self.variable, n) for n in range(self.order + 1)]
         rest = (found - Add(*[c * self.variable**n for n, c in enumerate(powers)])).expand()
         if rest != 0 or any(c.has(self.variable) for c in powers):
             raise NotApplicable(f"{e} is no power series in {self.variable}")
         return powers
+
+
+def _place(a: AppliedUndef) -> Place:
+    return str(a.func), tuple(a.args[:-1])
 
 
 def _powers(x: Expr) -> Sequence[AppliedUndef]:

@@ -119,7 +119,8 @@ class TheorySeries:
 
 def _marked(name: Name, orders: tuple[int, ...]) -> str:
     lower = f"{name.lower}({','.join(map(str, orders))})"
-    return name.base + (f"^{{{name.upper}}}" if name.upper else "") + f"_{{{lower}}}"
+    base = f"{{{name.base}}}" if "_" in name.base else name.base
+    return base + (f"^{{{name.upper}}}" if name.upper else "") + f"_{{{lower}}}"
 
 
 __all__ = ["TheorySeries"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Dummy, Expr, Symbol, sympify
+from sympy import Expr, Symbol, sympify
 
 from derive.expansion.theories.series import TheorySeries
 from derive.meanfield.averages import Response
@@ -39,7 +39,7 @@ def expand_sizes(
     if order < 0:
         raise ValueError(f"order = {order}: must not be negative; 0 is the limit itself")
     theory = instant_responses(theory)
-    small = Dummy("x", positive=True)
+    small = Symbol(f"1/{size}", positive=True)
     values = {size: 1 / small} | {k: sympify(v).subs(size, 1 / small) for k, v in (together or {}).items()}
     if not any(x.has(size) for x in _expressions(theory)):
         raise NotApplicable(f"the theory does not depend on {size}")

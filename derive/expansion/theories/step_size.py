@@ -22,14 +22,16 @@ from sympy import (
     Integral,
     KroneckerDelta,
     Mul,
+    Rational,
     S,
     Sum,
     Symbol,
-    exp,
-    series,
+    factorial,
     sympify,
 )
+from sympy.core.function import AppliedUndef
 
+from derive.expansion.power_series import PowerSeries
 from derive.expansion.theories.orders import named
 from derive.expansion.theories.series import TheorySeries
 from derive.meanfield.reductions.data.transfer import addends
@@ -48,8 +50,8 @@ def boundary_coefficients(order: int) -> tuple[Expr, ...]:
     (-1/2, 1/12, 0, -1/720)
     """
     z = Dummy("z")
-    shifted = series(z / (exp(z) - 1), z, 0, order + 1).removeO()
-    return tuple(shifted.coeff(z, n) for n in range(1, order + 1))
+    steps = PowerSeries(tuple(Rational(1, factorial(n + 1)) for n in range(order + 1)), z)  # of (e^z - 1)/z
+    return (steps**-1).coefficients[1:]
 
 
 def weights(order: int) -> tuple[Eq, ...]:
@@ -91,7 +93,7 @@ def expand_step_size(theory: Theory, order: int, rate: Symbol = eta) -> TheorySe
     for u in theory.sources:
         if any({t, s} <= set(d.args) for d in u.covariance.atoms(KroneckerDelta)):
             raise NotApplicable(f"{u.symbol} is drawn anew at each step: such noise has no flow without it")
-        if u.covariance.has(rate):
+        if u.covariance.has(rate) or _counts_steps(u.covariance):
             raise NotApplicable(f"the covariance of {u.symbol} depends on {rate}: {u.covariance}")
 
     def equation(e: Equation) -> Equation:
@@ -112,6 +114,11 @@ def expand_step_size(theory: Theory, order: int, rate: Symbol = eta) -> TheorySe
     return TheorySeries(theory, scaled, rate, Dummy("eta", positive=True), order, frozenset({WEIGHT}))
 
 
+def _counts_steps(e: Expr) -> bool:
+    """Does it depend on the number of steps, other than by functions of the times?"""
+    return bool(e.replace(lambda a: isinstance(a, AppliedUndef), lambda _: S.One).has(t, s))
+
+
 def _weighted(e: Expr, rate: Symbol) -> Expr:
     """A sum over past steps with the rate as weight: with the weights of the flow in its place."""
     limits = []
@@ -129,7 +136,7 @@ def _weighted(e: Expr, rate: Symbol) -> Expr:
             body = body.function
     body = sympify(front * body)
     kept = body / rate
-    if not any(i == s and b == t - 1 for i, _, b in limits) or kept.has(rate):
+    if not any(i == s and b == t - 1 for i, _, b in limits) or kept.has(rate) or _counts_steps(kept):
         raise NotApplicable(f"{e} is no sum over past updates that count with the weight {rate}")
     return Sum(kept * Function(WEIGHT)(t, s), *limits)
 
