@@ -45,6 +45,10 @@ class NotConverged(NumericsError):
     """A solver did not reach the tolerance that was asked of it."""
 
 
+class Unserved(ValueError):
+    """What is asked for is outside of what a computation can take; the message says what."""
+
+
 def _short(value: object, limit: int = 80) -> str:
     text = value_to_toml(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."

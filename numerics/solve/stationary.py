@@ -19,7 +19,7 @@ from derive.meanfield.gaussian import GaussianAverage
 from derive.meanfield.reductions.langevin import Stationary, stationary
 from derive.meanfield.theory import Theory
 from derive.program import ell
-from numerics.solve.lazy.gaussian import Moment
+from numerics.averages.panels import Moment
 
 Array = NDArray[np.float64]
 

@@ -17,16 +17,13 @@ from sympy.core.function import AppliedUndef
 from derive.meanfield.averages import Average, Response
 from derive.meanfield.theory import Equation, OrderParameter, Source, Theory
 from derive.program.expressions import IndexRange, L, ell, s, t
+from numerics.errors import Unserved as Unserved
 
 Entry = tuple[str, tuple[int, ...]]
 Key = tuple[str, tuple[int | None, ...]]
 Number = int | float
 
 TIMES = (t, s)
-
-
-class Unserved(ValueError):
-    """The theory holds something that the direct evaluation cannot take; the message says what."""
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from derive.meanfield.reductions.markov import Markov
 from derive.meanfield.reductions.static import Static, static
 from derive.meanfield.theory import OrderParameter, Theory
 from derive.program.expressions import ell, s, t
+from numerics.averages.panels import Moment
 from numerics.solve.direct.evaluate import Place
 from numerics.solve.direct.layout import Number, Unserved
-from numerics.solve.lazy.gaussian import Moment
 from numerics.solve.particles.formulas import Node, node_of
 from numerics.solve.two_layer.system import Present, System, axes_of, layers_written_out
 from numerics.threads import one_thread

@@ -19,7 +19,7 @@ from derive.program import P, Program, convolution, eta, feedback_alignment, gam
 from derive.program.builders.activations import NAMED
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.lazy import LazySolved, solve_lazy
-from numerics.solve.lazy.gaussian import Moment
+from numerics.averages.panels import Moment
 from numerics.solve.particles import solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 from tests.numerics.solve.lazy_kernels import Moments, erf_moments, recursion, relu_moments

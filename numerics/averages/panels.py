@@ -30,8 +30,7 @@ from sympy import (
     solveset,
 )
 
-from numerics.errors import NotConverged
-from numerics.solve.direct.layout import Unserved
+from numerics.errors import NotConverged, Unserved
 
 Array = NDArray[np.float64]
 

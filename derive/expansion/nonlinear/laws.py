@@ -1,0 +1,125 @@
+"""The recursions over layers that the tensors obey, order by order, found from the equations of one layer.
+
+Which forests an order parameter needs at an order is found by starting from none, as beyond the ends of the
+network, and going through the layer until no new ones appear.  An order at which nothing appears vanishes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sympy import Rational
+
+from derive.expansion.nonlinear.averaging import average
+from derive.expansion.nonlinear.fields import PAIR, Fields, Forest, by_forest, pushed
+from derive.expansion.nonlinear.reading import Site
+from derive.expansion.nonlinear.trees import (
+    Series,
+    Static,
+    Tensor,
+    Terms,
+    convolved,
+    side_by_side,
+)
+from derive.meanfield.reductions.projection import NotApplicable
+
+Averages = tuple[tuple[int, tuple[int, ...]], ...]
+OUTPUT = "f"
+
+
+@dataclass(frozen=True)
+class Term:
+    """``coefficient * product of tensors * <product of derivatives of phi>``."""
+
+    coefficient: Rational
+    statics: tuple[Static, ...]
+    averages: Averages
+
+
+@dataclass(frozen=True)
+class Law:
+    """``tensor = sum of terms`` at the layer of the average: ``tensor`` itself is at ``ell + shift``."""
+
+    tensor: Tensor
+    shift: int
+    terms: tuple[Term, ...]
+
+
+@dataclass
+class Laws:
+    """All tensors up to an order.  ``errors`` are the orders at which the error has a coefficient."""
+
+    site: Site
+    order: int
+    found: dict[tuple[str, int], dict[Forest, Terms]] = field(default_factory=dict)
+    errors: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.errors.add(0)
+        for (name, _), value in self.site.bases.items():
+            if value != 0:  # known beyond an end
+                self.found[name, 0] = {PAIR: {}}
+        for n in range(self.order + 1):
+            self.settle(n)
+            if n and self.found[OUTPUT, n]:
+                # the part of f_n that is there without Delta_n drives it; with no drive there is none
+                self.errors.add(n)
+                self.settle(n)
+
+    def shapes(self, name: str, n: int) -> list[Forest]:
+        """The forests known so far."""
+        return list(self.found.get((name, n), {}))
+
+    def settle(self, n: int) -> None:
+        """Order n of everything, until no new forests appear."""
+        while True:
+            before = {key: set(x) for key, x in self.found.items()}
+            for name, terms in self.coefficients(n).items():
+                self.found[name, n] = by_forest(terms)
+            if before == {key: set(x) for key, x in self.found.items()}:
+                return
+
+    def coefficients(self, n: int) -> dict[str, Terms]:
+        """Order n of every order parameter of the layer, from what is known of the neighbours."""
+        site = self.site
+        fields = Fields(site, n + 1, self.shapes, self.errors)
+        self.found |= fields.kernels
+        phi = [fields.phi(0, k) for k in range(n + 2)]
+        g = [fields.g(k) for k in range(n + 2)]
+
+        def mean(series: Series, order: int) -> Terms:
+            return average(series, order, site.u, site.r, self.shapes)
+
+        found = {
+            "Phi": mean([convolved(phi, phi, k, side_by_side) for k in range(n + 1)], n),
+            "G": mean([convolved(g, g, k, side_by_side) for k in range(n + 1)], n),
+        }
+        if site.forward is not None:
+            found["A"] = self.per_scale("A", [pushed(x, "r") for x in phi], n)
+        if site.backward is not None:
+            found["B"] = self.per_scale("B", [pushed(x, "u") for x in g], n)
+        found[OUTPUT] = self.per_scale(OUTPUT, [convolved(phi, fields.z, k) for k in range(n + 2)], n)
+        return found
+
+    def per_scale(self, name: str, series: Series, n: int) -> Terms:
+        """Order n of an average divided by gamma0; nothing may be left at order -1."""
+        site = self.site
+        if average(series, 0, site.u, site.r, self.shapes):
+            raise NotApplicable(f"{name} does not carry a factor gamma0")
+        return average(series, n + 1, site.u, site.r, self.shapes)
+
+    def laws(self) -> list[Law]:
+        """Every tensor's recursion."""
+        shifts = {"A": self.site.forward or 0, "B": self.site.backward or 0}
+        return [
+            Law(
+                Tensor(name, n, forest),
+                shifts.get(name, 0),
+                tuple(Term(c, p.statics, p.averages) for p, c in terms.items()),
+            )
+            for (name, n), forests in self.found.items()
+            for forest, terms in forests.items()
+        ]
+
+
+__all__ = ["OUTPUT", "Averages", "Forest", "Law", "Laws", "Term"]
