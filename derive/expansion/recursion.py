@@ -144,10 +144,8 @@ class Recursion:
 
     def tangent(self, n: int) -> dict[tuple[Word, Word], object]:
         """The tangent kernel: products of words, entry by entry, summed over the layers."""
-        observables = self.closure.theory.observables
         found: dict[tuple[Word, Word], object] = {}
-        for limits, atoms in _products(observables[0].rhs) if observables else ():
-            a, b = atoms if len(atoms) == 2 else (None, atoms[0])
+        for limits, a, b in layer_products(self.closure):
             for k in range(n + 1):
                 for v, c in self.tensor(a, k).items():
                     for w, d in self.tensor(b, n - k).items():
@@ -224,19 +222,24 @@ def _symbols(closure: LinearClosure) -> set[Symbol]:
     return {*found, *closure.layers.upper.free_symbols} - {gamma0, ell}
 
 
-Product = tuple[tuple[Expr, Expr] | None, list[AppliedUndef]]
+Product = tuple[tuple[Expr, Expr] | None, AppliedUndef | None, AppliedUndef]
 
 
-def _products(e: Expr) -> list[Product]:
-    """The addends: limits of the layer, if summed over, and the tensors, those with samples last."""
+def layer_products(closure: LinearClosure) -> list[Product]:
+    """The tangent kernel's addends: limits of the layer, if summed over, and two factors, entry by entry.
+
+    The factor with samples is last; None stands for the kernel that is 1.  Empty without a tangent kernel.
+    """
+    observables = closure.theory.observables
     out: list[Product] = []
-    for part in Add.make_args(e):
+    for part in Add.make_args(observables[0].rhs) if observables else ():
         if isinstance(part, Integral):
             raise NotApplicable(f"{part} is no product of order parameters")
         body, limits = (part.function, part.limits[0][1:]) if isinstance(part, SymSum) else (part, None)
         atoms = [a for a in Mul.make_args(body) if isinstance(a, AppliedUndef)]
-        out.append((None if limits is None else tuple(limits), sorted(atoms, key=lambda a: bool(a.has(mu)))))
+        *first, last = sorted(atoms, key=lambda a: bool(a.has(mu)))
+        out.append((None if limits is None else tuple(limits), first[0] if first else None, last))
     return out
 
 
-__all__ = ["Recursion", "has_error", "remembered"]
+__all__ = ["Recursion", "has_error", "layer_products", "remembered"]

@@ -36,9 +36,15 @@ def expression(f: Any) -> Expr:
 
 
 @lru_cache(maxsize=512)
+def is_smooth(e: Expr) -> bool:
+    """Is it analytic, as far as its form tells: no bends, jumps or point masses?"""
+    return not e.has(Derivative, DiracDelta) and not kinks_of(e, X)
+
+
+@lru_cache(maxsize=512)
 def compiled(e: Expr) -> Callable[[Array], Array]:
-    """An expression in `X` for arrays."""
-    if e.has(Derivative, DiracDelta) or kinks_of(e, X):
-        raise Unserved(f"{e} is not analytic")
+    """An expression in `X` for arrays.  Raises Unserved for what is no function, such as a point mass."""
+    if e.has(Derivative, DiracDelta):
+        raise Unserved(f"{e} has no values")
     function = lambdify(X, e, ["numpy", "scipy"], cse=True)
     return lambda x: np.asarray(function(x), dtype=float)

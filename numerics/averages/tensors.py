@@ -2,70 +2,159 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations, product
+from collections.abc import Iterator, Sequence
+from itertools import combinations, permutations, product
 from typing import Any
 
 import numpy as np
 from sympy import Basic, Expr
 
-from numerics.averages.functions import compiled, expression
-from numerics.averages.lattice import Function, Joint, averages
+from derive.meanfield.jumps import Ambiguous, Jumps, OtherKind, jumps, multiplied
+from numerics.averages.functions import X, compiled, expression, is_smooth
+from numerics.averages.lattice import averages
+from numerics.averages.orthants import ACCURACY, of_products, rows_of
 from numerics.averages.value import Array, Tensor
-from numerics.errors import SpecError
+from numerics.errors import SpecError, Unserved
 
 Key = tuple[tuple[int, ...], ...]
 """Which functions each distinct sample takes."""
 
 
-def tensor(functions: Sequence[Any], covariance: Any, rtol: float = 1e-10) -> Tensor:
+def tensor(
+    functions: Sequence[Any], covariance: Any, rtol: float = 1e-10, meaningless: float | None = None
+) -> Tensor:
     """``<f_1(u_m) f_2(u_n) ..>`` for all samples ``m, n, ..``: an array with one axis for each function.
 
     ``functions`` are SymPy expressions in one symbol, or functions of an array that are analytic.  Samples
     may coincide, and the covariance may be singular.  ``rtol`` is relative to the average of the size of the
-    product.  Raises :class:`~numerics.errors.NotConverged` where that is not reached, SpecError for a
-    covariance that is no square matrix.
+    product.  Piecewise polynomials that bend at zero, and their derivatives, need no quadrature: relu, abs
+    and what is made of them, with point masses.  A jump times a point mass at one sample has no meaning; such
+    entries are refused, or get the value ``meaningless``.
 
-    >>> from sympy import sin
+    Raises :class:`~numerics.errors.NotConverged` where ``rtol`` is not reached;
+    :class:`~derive.meanfield.jumps.Ambiguous` for entries without meaning;
+    :class:`~numerics.errors.Unserved` for bends that are not at zero; SpecError for a covariance that is no
+    symmetric matrix.
+
+    >>> from sympy import Heaviside, sin
     >>> from sympy.abc import u
     >>> K = np.array([[1.0, 0.5], [0.5, 2.0]])
     >>> found = tensor([sin(u), u], K)
     >>> exact = K * np.exp(-np.diag(K) / 2)[:, None]  # Stein: <sin(u) v> = <u v> <cos(u)>
     >>> bool(np.abs(found.value - exact).max() < 1e-10)
     True
+    >>> print(tensor([Heaviside(u)] * 2, np.array([[1.0, 0.5], [0.5, 1.0]])).value.round(12))
+    [[0.5        0.33333333]
+     [0.33333333 0.5       ]]
+    """
+    return tensors([functions], covariance, rtol, meaningless)[0]
+
+
+def tensors(
+    lists: Sequence[Sequence[Any]], covariance: Any, rtol: float = 1e-10, meaningless: float | None = None
+) -> list[Tensor]:
+    """`tensor` of several lists of functions: cheaper than one by one, since they share their points.
+
+    >>> from sympy.abc import u
+    >>> square, mixed = tensors([[u, u], [u**2, u**2]], [[1.0, 0.5], [0.5, 1.0]])
+    >>> print(square.value.round(9).tolist(), mixed.value.round(9).tolist())
+    [[1.0, 0.5], [0.5, 1.0]] [[3.0, 1.5], [1.5, 3.0]]
     """
     K = np.asarray(covariance, dtype=float)
     if K.ndim != 2 or K.shape[0] != K.shape[1] or not np.allclose(K, K.T, rtol=1e-12, atol=0.0):
-        raise SpecError("covariance", K, "is no covariance", "a symmetric matrix")
+        raise SpecError("covariance", K.tolist(), "is no covariance", "a symmetric matrix")
     labels: dict[Any, int] = {}
-    numbers = [labels.setdefault(_named(f), len(labels)) for f in functions]
-    table: list[Function] = [compiled(f) if isinstance(f, Expr) else f for f in labels]
-    value = np.ones((len(K),) * len(numbers))
-    error = np.zeros_like(value)
-    for count in range(1, min(len(numbers), len(K)) + 1):
-        for samples in combinations(range(len(K)), count):
-            places: dict[Key, list[tuple[int, ...]]] = {}
-            for index in product(range(count), repeat=len(numbers)):
-                if len(set(index)) == count:
-                    taken = tuple(
-                        tuple(sorted(n for n, i in zip(numbers, index, strict=True) if i == k))
-                        for k in range(count)
-                    )
-                    places.setdefault(taken, []).append(tuple(samples[i] for i in index))
-            found, errors = _many([_joined(key, table) for key in places], K[np.ix_(samples, samples)], rtol)
-            for at, v, e in zip(places.values(), found, errors, strict=True):
-                for index in at:
-                    value[index], error[index] = v, e
-    return Tensor(value, error, "lattice")
+    numbers = [tuple(labels.setdefault(_named(f), len(labels)) for f in fs) for fs in lists]
+    smooth = [not isinstance(f, Expr) or is_smooth(f) for f in labels]
+    plain = [n for n in dict.fromkeys(numbers) if all(smooth[i] for i in n)]
+    found = _smooth(
+        plain, [compiled(f) if isinstance(f, Expr) and is_smooth(f) else f for f in labels], K, rtol
+    )
+    for n in numbers:
+        if n not in found:
+            fs = [list(labels)[i] for i in n]
+            try:
+                found[n] = _bent([jumps(_expression(f), X) for f in fs], K, meaningless)
+            except OtherKind as e:
+                raise Unserved(f"an average of {', '.join(map(str, fs))}: {e}") from None
+    return [found[n] for n in numbers]
 
 
 def _named(f: Any) -> Any:
     return f if callable(f) and not isinstance(f, Basic) else expression(f)
 
 
-def _joined(key: Key, table: list[Function]) -> tuple[Function, ...]:
-    return tuple(Joint(tuple(table[n] for n in ns)) for ns in key)
+def _expression(f: Any) -> Expr:
+    if not isinstance(f, Expr):
+        raise Unserved(f"{f} beside a function with a bend: give it as an expression")
+    return f
 
 
-def _many(products: list[tuple[Function, ...]], K: Array, rtol: float) -> tuple[Array, Array]:
-    return averages(products, K, rtol)
+# -- analytic functions --------------------------------------------------------------------------------------
+
+
+def _smooth(
+    lists: Sequence[tuple[int, ...]], table: Sequence[Any], K: Array, rtol: float
+) -> dict[tuple[int, ...], Tensor]:
+    """Every set of samples has one lattice, which all products share."""
+    found = {}
+    for numbers in lists:
+        value = np.ones((len(K),) * len(numbers))
+        found[numbers] = Tensor(value, np.zeros_like(value), "lattice")
+    for count in range(1, min(max(map(len, lists), default=0), len(K)) + 1):
+        for samples in combinations(range(len(K)), count):
+            places: dict[Key, list[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
+            for numbers in lists:
+                for index in product(range(count), repeat=len(numbers)):
+                    if len(set(index)) == count:
+                        at = tuple(samples[i] for i in index)
+                        places.setdefault(_taken(numbers, index, count), []).append((numbers, at))
+            if not places:
+                continue
+            products = [tuple(tuple(table[n] for n in ns) for ns in key) for key in places]
+            values, errors = averages(products, K[np.ix_(samples, samples)], rtol)
+            for entries, v, e in zip(places.values(), values, errors, strict=True):
+                for numbers, at in entries:
+                    found[numbers].value[at], found[numbers].error[at] = v, e
+    return found
+
+
+def _taken(numbers: tuple[int, ...], index: tuple[int, ...], count: int) -> Key:
+    """Which functions each of the distinct samples takes."""
+    pairs = list(zip(numbers, index, strict=True))
+    return tuple(tuple(sorted(n for n, i in pairs if i == k)) for k in range(count))
+
+
+# -- functions that bend at zero -----------------------------------------------------------------------------
+
+
+def _bent(functions: Sequence[Jumps], K: Array, meaningless: float | None) -> Tensor:
+    """Every pattern of coinciding samples is one sum of monomials."""
+    value = np.ones((len(K),) * len(functions))
+    error = np.zeros_like(value)
+    rows = rows_of(K)
+    for index in _patterns(len(functions)):
+        count = max(index, default=-1) + 1
+        samples = np.array(list(permutations(range(len(K)), count)), dtype=int).reshape(-1, count)
+        if not count or not len(samples):
+            continue
+        at = tuple(samples[:, i] for i in index)
+        taken = [[f for f, i in zip(functions, index, strict=True) if i == k] for k in range(count)]
+        try:
+            total, size = of_products([multiplied(fs) for fs in taken], rows[samples])
+        except Ambiguous:
+            if meaningless is None:
+                raise
+            total, size = np.full(len(samples), meaningless), np.zeros(len(samples))
+        value[at], error[at] = total, ACCURACY * size
+    return Tensor(value, error, "orthants")
+
+
+def _patterns(count: int) -> Iterator[tuple[int, ...]]:
+    """All ways in which indices can coincide: the number of the distinct sample at each place."""
+    if count == 0:
+        yield ()
+        return
+    for head in _patterns(count - 1):
+        for last in range(max(head, default=-1) + 2):
+            yield (*head, last)

@@ -126,21 +126,9 @@ class Words:
         return Separable(eye, K, eye)
 
     def remember(self, x: Memory) -> Dense:
-        """``weight(t, s) sum_a Delta_a(s) X_row,a(t, s)``, or ``weight Delta_col(s) X(t, s)``."""
-        kernel, error, w = self.kernels[x.kernel], self.errors[x.order], self.memory[x.kernel]
-        body = self.value(x.body)
-        if not kernel.rows:
-            block = self.times(body)[:, 0, :, 0] * w
-            return Dense(block[:, None, :, None] * error[None, None])
-        if isinstance(body, Separable):
-            right = np.einsum("sa,sam->sm", error, body.right)
-            block = np.einsum("tak,km,sm->tas", body.left, body.core, right, optimize=True)
-        else:
-            block = np.einsum("sb,tasb->tas", error, body.block)
-        return Dense((block * w[:, None, :])[..., None])
-
-    def times(self, v: Value) -> Array:
-        return v.block if isinstance(v, Dense) else v.at(np.arange(self.T))
+        """The operator of a letter that remembers."""
+        kernel = self.kernels[x.kernel]
+        return remembered(kernel, self.memory[x.kernel], self.errors[x.order], self.value(x.body))
 
     def density(self, word: Expr, nodes: Array) -> Array:
         """A causal word of the flow as a function of t and s: (T, rows, T, cols), zero for s > t.
@@ -160,6 +148,19 @@ class Words:
         value = plain.value(ls[0])
         assert isinstance(value, Dense)
         return value.block
+
+
+def remembered(kernel: Kernel, w: Array, error: Array, body: Value) -> Dense:
+    """``w(t, s) sum_a Delta_a(s) X_row,a(t, s)``, or ``w Delta_col(s) X(t, s)``, for the ``body`` X."""
+    if not kernel.rows:
+        block = (body.block if isinstance(body, Dense) else body.at(np.arange(len(w))))[:, 0, :, 0] * w
+        return Dense(block[:, None, :, None] * error[None, None])
+    if isinstance(body, Separable):
+        right = np.einsum("sa,sam->sm", error, body.right)
+        block = np.einsum("tak,km,sm->tas", body.left, body.core, right, optimize=True)
+    else:
+        block = np.einsum("sb,tasb->tas", error, body.block)
+    return Dense((block * w[:, None, :])[..., None])
 
 
 def convolved(a: Array, b: Array, nodes: Array) -> Array:

@@ -80,7 +80,7 @@ class Fields:
         self.kernels: dict[tuple[str, int], dict[Forest, Terms]] = {}
         for n in range(1, order + 1):
             for name in KERNELS:
-                self.kernels[name, n - 1] = by_forest(self.edges(name, n - 1))
+                self.kernels[name, n - 1] = self.forests(name, n - 1)
             h, z = self.next("C", n), self.next("D", n)
             self.moved.append(h)
             self.h.append(h)
@@ -95,8 +95,12 @@ class Fields:
         """Order n of ``C`` or ``D``: a tensor for each forest."""
         return coefficient(Kernel(name), n, lambda _, k: list(self.kernels[name, k]))
 
+    def forests(self, name: str, n: int) -> dict[Forest, Terms]:
+        """The forests of order n of ``C`` or ``D``, and what they stand with."""
+        return by_forest(self.edges(name, n))
+
     def edges(self, name: str, n: int) -> Terms:
-        """The same in terms of the order parameters that it is made of."""
+        """Order n of ``C`` or ``D`` in terms of the order parameters that it is made of."""
         edges = self.site.h if name == "C" else self.site.z
         return added(*[self.edge(e, n) for e in edges])
 
@@ -129,6 +133,35 @@ class Fields:
                 known = coefficient(edge.kernel, n - m, self.shapes)
                 parts.append(collected((c, remembered(p, m)) for p, c in known.items()))
         return added(*parts)
+
+
+OPAQUE = -2
+"""The order of the error at a node whose kernel is one function of both times, with the error in it."""
+
+BETWEEN: Forest = (Node(-1, ROW), Node(0, COL, error=OPAQUE, marked=True))
+
+
+class OpaqueFields(Fields):
+    """The same with the kernels of higher order as functions of two times, as far as they do not vanish.
+
+    ``shapes`` are those of a solved theory; of order 0 they stay as they are.
+    """
+
+    def __init__(self, site: Site, order: int, shapes: Shapes, errors: set[int]) -> None:
+        self.solved = shapes
+
+        def seen(name: str, n: int) -> list[Forest]:
+            found = shapes(name, n)
+            return found if n == 0 else [PAIR] if found else []
+
+        super().__init__(site, order, seen, errors)
+
+    def forests(self, name: str, n: int) -> dict[Forest, Terms]:
+        if n == 0:
+            return super().forests(name, n)
+        edges = self.site.h if name == "C" else self.site.z
+        known = any(self.solved(e.kernel.name, n - m) for e in edges for m in self.errors if m <= n)
+        return {BETWEEN: {}} if known else {}
 
 
 def remembered(p: Piece, error: int) -> Piece:
@@ -167,4 +200,4 @@ def raised(phi: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [tuple(sorted((*phi[:j], phi[j] + 1, *phi[j + 1 :]))) for j in range(len(phi))]
 
 
-__all__ = ["KERNELS", "Fields", "Forest", "Shapes", "by_forest", "coefficient", "pushed", "raised", "remembered", "samples_of", "scaled"]
+__all__ = ["BETWEEN", "KERNELS", "OPAQUE", "Fields", "Forest", "OpaqueFields", "Shapes", "by_forest", "coefficient", "pushed", "raised", "remembered", "samples_of", "scaled"]

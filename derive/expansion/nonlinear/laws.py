@@ -81,32 +81,9 @@ class Laws:
 
     def coefficients(self, n: int) -> dict[str, Terms]:
         """Order n of every order parameter of the layer, from what is known of the neighbours."""
-        site = self.site
-        fields = Fields(site, n + 1, self.shapes, self.errors)
+        fields = Fields(self.site, n + 1, self.shapes, self.errors)
         self.found |= fields.kernels
-        phi = [fields.phi(0, k) for k in range(n + 2)]
-        g = [fields.g(k) for k in range(n + 2)]
-
-        def mean(series: Series, order: int) -> Terms:
-            return average(series, order, site.u, site.r, self.shapes)
-
-        found = {
-            "Phi": mean([convolved(phi, phi, k, side_by_side) for k in range(n + 1)], n),
-            "G": mean([convolved(g, g, k, side_by_side) for k in range(n + 1)], n),
-        }
-        if site.forward is not None:
-            found["A"] = self.per_scale("A", [pushed(x, "r") for x in phi], n)
-        if site.backward is not None:
-            found["B"] = self.per_scale("B", [pushed(x, "u") for x in g], n)
-        found[OUTPUT] = self.per_scale(OUTPUT, [convolved(phi, fields.z, k) for k in range(n + 2)], n)
-        return found
-
-    def per_scale(self, name: str, series: Series, n: int) -> Terms:
-        """Order n of an average divided by gamma0; nothing may be left at order -1."""
-        site = self.site
-        if average(series, 0, site.u, site.r, self.shapes):
-            raise NotApplicable(f"{name} does not carry a factor gamma0")
-        return average(series, n + 1, site.u, site.r, self.shapes)
+        return order_parameters(fields, n)
 
     def laws(self) -> list[Law]:
         """Every tensor's recursion."""
@@ -122,4 +99,32 @@ class Laws:
         ]
 
 
-__all__ = ["OUTPUT", "Averages", "Forest", "Law", "Laws", "Term"]
+def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
+    """Order n of the averages that order parameters of a layer, and f, are; A, B and f are divided by gamma0.
+
+    Raises :class:`NotApplicable` where such an average does not begin with a power of gamma0.
+    """
+    site = fields.site
+    phi = [fields.phi(0, k) for k in range(n + 2)]
+    g = [fields.g(k) for k in range(n + 2)]
+
+    def mean(series: Series, order: int) -> Terms:
+        return average(series, order, site.u, site.r, fields.shapes)
+
+    found = {
+        "Phi": mean([convolved(phi, phi, k, side_by_side) for k in range(n + 1)], n),
+        "G": mean([convolved(g, g, k, side_by_side) for k in range(n + 1)], n),
+    }
+    scaled = {OUTPUT: [convolved(phi, fields.z, k) for k in range(n + 2)]}
+    if site.forward is not None:
+        scaled["A"] = [pushed(x, "r") for x in phi]
+    if site.backward is not None:
+        scaled["B"] = [pushed(x, "u") for x in g]
+    for name, series in scaled.items():
+        if mean(series, 0):
+            raise NotApplicable(f"{name} does not carry a factor gamma0")
+        found[name] = mean(series, n + 1)
+    return found
+
+
+__all__ = ["OUTPUT", "Averages", "Forest", "Law", "Laws", "Term", "order_parameters"]

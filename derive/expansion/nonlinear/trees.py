@@ -140,6 +140,13 @@ def _symmetric(s: Static) -> Static:
     return min(s, other)
 
 
+def oriented(x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+    """The tensor used in place of ``x``, and which of the samples of ``x`` stands at each place of it."""
+    own = tuple(sorted({y.sample for y in x.shape}))
+    used = _symmetric(Static(x, 0, own))
+    return used.tensor, tuple(own.index(i) for i in used.samples)
+
+
 @lru_cache(maxsize=10_000)
 def mirrored(shape: tuple[Node, ...]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
     """The forest with row and column exchanged, and which of the samples stands at each place there."""
@@ -286,6 +293,7 @@ __all__ = [
     "BOUND",
     "COL",
     "ROW",
+    "CORRELATIONS",
     "Node",
     "Piece",
     "Series",
@@ -299,6 +307,7 @@ __all__ = [
     "fresh",
     "grafted",
     "marked",
+    "oriented",
     "pairings",
     "product",
     "scaled",

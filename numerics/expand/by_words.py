@@ -1,89 +1,25 @@
-"""Evaluate the expansion in gamma0 of an experiment's theory."""
+"""The expansion in gamma0 computed as numbers by evaluating its operator words."""
 
 from __future__ import annotations
 
-import time as clock
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 from sympy import Add, Expr, Function, Integer, Sum
 
-from derive.expansion import LinearExpansion, expand_linear, time_integrals
+from derive.expansion import LinearExpansion, time_integrals
 from derive.expansion.linear import has_error
 from derive.expansion.words import Memory, terms
-from derive.meanfield import mean_field
-from derive.program import L, ell, mlp, mu, t
+from derive.program import L, ell, mu, t
 from numerics.compile.words import Separable, Words, memory_weight
-from numerics.errors import Diverged, SpecError
+from numerics.expand.volterra import volterra
 from numerics.experiment import Experiment
-from numerics.results import dataset
 from numerics.solve.grid import Grid
-from numerics.solve.march import RUNAWAY
-from numerics.solve.settle import settle
 from numerics.theory import constants_of
-from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
-
-
-def series(experiment: Experiment, order: int) -> LinearExpansion:
-    """The expansion with layer and depth symbolic, in the experiment's own rule and loss.
-
-    Raises :class:`~numerics.errors.SpecError` for a negative order.
-    """
-    _check(order)
-    return _expansion(experiment.training.rule, experiment.training.loss, order)
-
-
-@one_thread
-def expand(experiment: Experiment, order: int) -> xr.Dataset:
-    """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
-
-    Raises :class:`~numerics.errors.SpecError` for a negative order, :class:`~numerics.errors.Diverged` for
-    a learning rate too large for the lazy network, :class:`~numerics.errors.NotConverged` when a flow does
-    not settle to ``solver.rtol``.
-    """
-    _check(order)
-    started = clock.perf_counter()
-    rule = "multistep" if experiment.training.rule == "flow" else experiment.training.rule
-    expansion = _expansion(rule, experiment.training.loss, order)
-    notes: dict[str, Any] = {}
-    if experiment.training.rule == "gd":
-        count = len(experiment.times)
-        values = _values(_Evaluation(experiment, expansion, None, count), np.arange(count), None)
-    else:
-
-        def attempt(grid: Grid) -> tuple[Array, _Evaluation]:
-            found = _Evaluation(experiment, expansion, grid.weights, len(grid.nodes))
-            return np.stack([e[grid.outputs] for e in found.words.errors.values()]), found
-
-        grid, evaluation, notes = settle(experiment.times, experiment.solver.rtol, attempt)
-        values = _values(evaluation, grid.outputs, grid)
-    orders = [n for n in range(order + 1) if n == 0 or any(np.any(v[n]) for v in values.values())]
-    return dataset(
-        {k: v[orders] for k, v in values.items()},
-        times=experiment.times,
-        spec=experiment.text,
-        orders=orders,
-        method="expansion in gamma0",
-        truncation_order=order,
-        wall_time_s=clock.perf_counter() - started,
-        **notes,
-    )
-
-
-def _check(order: int) -> None:
-    if order < 0:
-        raise SpecError("--order", order, "must not be negative", "an integer >= 0, such as 2")
-
-
-@lru_cache(maxsize=16)
-def _expansion(rule: str, loss: str, order: int) -> LinearExpansion:
-    return expand_linear(mean_field(mlp(L, "linear", rule, loss)), order)
 
 
 @lru_cache(maxsize=100_000)
@@ -99,8 +35,10 @@ def _monomials(c: Expr) -> tuple[tuple[tuple[int, int], Fraction], ...]:
     return tuple(found)
 
 
-class _Evaluation:
+class ByWords:
     """The errors at every order, and the words they make, on one time grid."""
+
+    errors: dict[int, Array]
 
     def __init__(
         self, experiment: Experiment, expansion: LinearExpansion, weights: Array | None, T: int
@@ -114,8 +52,9 @@ class _Evaluation:
         self.shape = (T, len(experiment.targets))
         self.densities: dict[Expr, Array] = {}
         self.parts: dict[tuple[str, int], list[tuple[Expr, Expr]]] = {}
+        self.errors = self.words.errors
         for n in range(expansion.order + 1):
-            self.words.errors[n] = self.error(n)
+            self.errors[n] = self.error(n)
 
     def number(self, c: Expr, layer: int = 0) -> float:
         """A coefficient at this depth and ``layer``."""
@@ -141,14 +80,7 @@ class _Evaluation:
         if not np.any(drive):
             return drive
         K = self.number(feedback(self.expansion, n)) * self.experiment.kernel
-        out = np.zeros(self.shape)
-        w = next(iter(self.words.memory.values()))
-        bound = RUNAWAY * max(float(np.max(np.abs(drive))), 1e-300)
-        for step in range(self.shape[0]):
-            out[step] = drive[step] - K @ (w[step, :step] @ out[:step])
-            if not np.all(np.abs(out[step]) < bound):
-                raise Diverged(f"Delta at order {n} diverged at step {step}")
-        return out
+        return volterra(next(iter(self.words.memory.values())), K, drive, n)
 
     def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
         """Order n of an operator at one layer and at output times, (out, rows, out, cols)."""
@@ -176,6 +108,15 @@ class _Evaluation:
             self.densities[word] = self.words.density(word, grid.nodes)
         return self.densities[word]
 
+    def tangent(self, n: int, out: NDArray[np.intp]) -> Array:
+        """Words of G times words of H, entry by entry: (out, out, P, P)."""
+        P, T = self.shape[1], len(out)
+        total = np.zeros((T, T, P, P))
+        for c, g, h in self.expansion.tangent[n]:
+            G = self.words.value(g).at(out)[:, 0, :, 0]
+            total += self.number(c) * G[:, :, None, None] * self.words.value(h).at(out).transpose(0, 2, 1, 3)
+        return total
+
 
 def feedback(expansion: LinearExpansion, n: int) -> Expr:
     """The number in front of ``sum_beta K_mu,beta v_beta(t)`` in f_n, v the integral of Delta_n.
@@ -199,33 +140,4 @@ def feedback(expansion: LinearExpansion, n: int) -> Expr:
     return total
 
 
-def _values(e: _Evaluation, out: NDArray[np.intp], grid: Grid | None) -> dict[str, Array]:
-    """Every variable, with the order first."""
-    orders, depth = range(e.expansion.order + 1), e.experiment.depth
-    layers = range(1, depth + 1)
-    error = np.stack([e.words.errors[n][out] for n in orders])
-    loss = np.stack([np.mean(sum(error[k] * error[n - k] for k in range(n + 1)), axis=1) for n in orders])
-    H = np.stack([[e.layer("H", n, k, out) for k in layers] for n in orders])
-    G = np.stack([[e.layer("G", n, k, out)[:, 0, :, 0] for k in layers] for n in orders])
-    return {
-        "error": error,
-        "train_loss": loss,
-        "Phi": H.transpose(0, 1, 2, 4, 3, 5),
-        "G": G,
-        "A": np.stack([[e.responses("A", n, k, out, grid) for k in layers] for n in orders]),
-        "B": np.stack([[e.responses("B", n, k, out, grid) for k in layers] for n in orders]),
-        "tangent_kernel": np.stack([_tangent(e, n, out) for n in orders]),
-    }
-
-
-def _tangent(e: _Evaluation, n: int, out: NDArray[np.intp]) -> Array:
-    """Words of G times words of H, entry by entry: (out, out, P, P)."""
-    P, T = e.shape[1], len(out)
-    total = np.zeros((T, T, P, P))
-    for c, g, h in e.expansion.tangent[n]:
-        G = e.words.value(g).at(out)[:, 0, :, 0]
-        total += e.number(c) * G[:, :, None, None] * e.words.value(h).at(out).transpose(0, 2, 1, 3)
-    return total
-
-
-__all__ = ["expand", "series"]
+__all__ = ["ByWords", "feedback"]

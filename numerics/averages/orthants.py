@@ -1,0 +1,240 @@
+"""Averages of monomials, signs and point masses of correlated Gaussian numbers.
+
+The numbers are rows ``a_i . x`` of standard normal ``x``.  A power is traded for derivatives (Stein's
+lemma), that of a sign is a point mass, and a point mass projects the other rows: no digits are lost by it, as
+they would be in a covariance.  What is left are products of signs: none, two (the arcsine law), or four,
+which are an integral over one variable (Plackett's identity) along the line that takes two pairs from
+independent to what they are.  All of it for many tuples of numbers at once.
+
+A number that has become zero still has a sign: the average is continuous in the rows, so that each may have
+an infinitesimal part of its own, which decides then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+from sympy import S
+
+from derive.meanfield.jumps import Ambiguous, Jumps, Monomial, lowest, slope
+from numerics.averages.lattice import cholesky
+from numerics.averages.value import Array
+from numerics.errors import Unserved
+
+GONE = 1e-11
+"""A row shorter than this share of what it was counts as zero."""
+SIGNS = 4
+ACCURACY = 3e-14
+"""The error of an average, relative to the sum of the sizes of its terms."""
+
+
+def rows_of(covariance: Array) -> Array:
+    """Rows of which the covariance consists.  Raises ValueError if it has a negative eigenvalue."""
+    factor = cholesky(covariance)
+    rows = np.zeros_like(factor.L)
+    rows[list(factor.order)] = factor.L
+    return rows
+
+
+def of_products(functions: Sequence[Jumps], rows: Array) -> tuple[Array, Array]:
+    """The average of a product of piecewise polynomials, one for each row, and the size of its terms."""
+    total, size = np.zeros(len(rows)), np.zeros(len(rows))
+    for terms in product(*[f.items() for f in functions]):
+        number = float(np.prod([float(c) for _, c in terms]))
+        found, scale = moment([m for m, _ in terms], rows)
+        total += number * found
+        size += abs(number) * scale
+    return total, size
+
+
+def moment(monomials: Sequence[Monomial], rows: Array) -> tuple[Array, Array]:
+    """``<prod_i monomial_i(a_i . x)>`` for rows of shape (tuples, variables, rank), and its terms' size.
+
+    Monomials are those of :mod:`derive.meanfield.jumps`, in lowest terms.  Raises
+    :class:`~derive.meanfield.jumps.Ambiguous` for a point mass of a number that alone decides on a sign or on
+    another point mass, :class:`~numerics.errors.Unserved` for six signs.
+
+    >>> rows = np.array([[[1.0, 0.0], [0.5, np.sqrt(0.75)]]])
+    >>> value, _ = moment([(0, 1, -1), (0, 1, -1)], rows)  # signs of two numbers with correlation 1/2
+    >>> print(f"{value[0]:.12f}")
+    0.333333333333
+    """
+    return _moment(tuple(monomials), _Rows.of(rows), True)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows, their infinitesimal parts, and their lengths at the start."""
+
+    rows: Array
+    small: Array
+    lengths: Array
+
+    @classmethod
+    def of(cls, rows: Array) -> _Rows:
+        small = np.broadcast_to(np.eye(rows.shape[1]), (len(rows), rows.shape[1], rows.shape[1]))
+        return cls(rows, small, np.sqrt((rows**2).sum(axis=-1)))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def gone(self) -> Any:
+        """Which are zero but for the infinitesimal part."""
+        return np.sqrt((self.rows**2).sum(axis=-1)) <= GONE * self.lengths
+
+    def overlap(self, i: int, j: int) -> Array:
+        return np.asarray((self.rows[:, i] * self.rows[:, j]).sum(axis=-1))
+
+    def without(self, i: int, v: Array) -> _Rows:
+        """Given that number ``i``, of variance ``v``, is zero."""
+        share = (self.rows @ self.rows[:, i, :, None]) / v[:, None, None]
+        return _Rows(
+            self.rows - share * self.rows[:, i, None],
+            self.small - share * self.small[:, i, None],
+            self.lengths,
+        )
+
+    def unit(self, which: list[int]) -> Array:
+        """Rows of length one: the infinitesimal part where there is no other."""
+        gone = self.gone()[:, which, None]
+        x = np.concatenate(
+            [np.where(gone, 0.0, self.rows[:, which]), np.where(gone, self.small[:, which], 0.0)], axis=-1
+        )
+        return np.asarray(x / np.sqrt((x**2).sum(axis=-1, keepdims=True)))
+
+
+def _moment(ms: tuple[Monomial, ...], rows: _Rows, given: bool) -> tuple[Array, Array]:
+    """``given``: no point mass came from a sign yet, so that one of a number without variance is an error."""
+    zero = np.zeros(len(rows))
+    if sum(n + s + max(m, 0) for n, s, m in ms) % 2:
+        return zero, zero
+    at = next((i for i, (_, _, m) in enumerate(ms) if m >= 0), None)
+    if at is not None:
+        return _mass(ms, at, rows, given)
+    at = next((i for i, (n, _, _) in enumerate(ms) if n), None)
+    if at is not None:
+        n, s, _ = ms[at]
+        rest = (*ms[:at], (n - 1, s, -1), *ms[at + 1 :])
+        return _pushed(rest, at, rows, given)
+    value = signs(rows.unit([i for i, (_, s, _) in enumerate(ms) if s]))
+    return value, np.abs(value)
+
+
+def _pushed(ms: tuple[Monomial, ...], by: int, rows: _Rows, given: bool) -> tuple[Array, Array]:
+    """``sum_j <x x_j> <d prod / dx_j>`` for the number ``x`` at place ``by``."""
+    total, size = np.zeros(len(rows)), np.zeros(len(rows))
+    for j, m in enumerate(ms):
+        overlap = rows.overlap(by, j)
+        for new, c in slope(m).items():
+            made = m[2] < 0 <= new[2]
+            value, scale = _moment((*ms[:j], new, *ms[j + 1 :]), rows, given and not made)
+            total += float(c) * overlap * value
+            size += abs(float(c)) * np.abs(overlap) * scale
+    return total, size
+
+
+def _mass(ms: tuple[Monomial, ...], at: int, rows: _Rows, given: bool) -> tuple[Array, Array]:
+    """A point mass: the density of its number at zero, times the average on the hyperplane."""
+    gone = rows.gone()[:, at]
+    if given and np.any(gone):
+        raise Ambiguous("a point mass of a number that does not vary")
+    v = np.where(gone, 1.0, rows.overlap(at, at))
+    order = ms[at][2]
+    if order:
+        value, scale = _by_parts(ms, at, order - 1, v, rows, given)
+        return np.where(gone, 0.0, value), np.where(gone, 0.0, scale)
+    left, rest = rows.without(at, v), (*ms[:at], (0, 0, -1), *ms[at + 1 :])
+    if given:
+        short = left.gone() & ~gone[:, None]
+        if any(np.any(short[:, i]) for i, (n, s, m) in enumerate(rest) if (s or m >= 0) and not n):
+            raise Ambiguous("a point mass of a number, times a jump or a point mass of the same number")
+    value, scale = _moment(rest, left, given)
+    density = np.where(gone, 0.0, 1 / np.sqrt(2 * np.pi * v))
+    return density * value, density * scale
+
+
+def _by_parts(
+    ms: tuple[Monomial, ...], at: int, order: int, v: Array, rows: _Rows, given: bool
+) -> tuple[Array, Array]:
+    """``<delta' F> = <x delta F> / v - sum_j <x x_j> <delta dF/dx_j> / v``, with ``order`` more primes."""
+    lower = (*ms[:at], (0, 0, order), *ms[at + 1 :])
+    changed = [(-1.0 / v, (at, new), c) for new, c in lowest({(1, 0, order): -S.One}).items()]
+    for j, m in enumerate(ms):
+        if j != at:
+            changed += [(-rows.overlap(at, j) / v, (j, new), c) for new, c in slope(m).items()]
+    total, size = np.zeros(len(rows)), np.zeros(len(rows))
+    for factor, (j, new), c in changed:
+        value, scale = _moment((*lower[:j], new, *lower[j + 1 :]), rows, given)
+        total += float(c) * factor * value
+        size += abs(float(c)) * np.abs(factor) * scale
+    return total, size
+
+
+# -- signs ---------------------------------------------------------------------------------------------------
+
+
+def signs(unit: Array) -> Array:
+    """The mean of the product of the signs of the overlaps of unit vectors with a normal one.
+
+    Raises Unserved for more than four.
+    """
+    count = unit.shape[1]
+    if count == 0:
+        return np.ones(len(unit))
+    if count % 2:
+        return np.zeros(len(unit))
+    if count == 2:
+        return np.asarray(2 / np.pi * _angle(unit[:, 0], unit[:, 1]))
+    if count == SIGNS:
+        return _four(unit)
+    raise Unserved(f"the average of {count} signs: at most {SIGNS}")
+
+
+def _angle(a: Array, b: Array) -> Array:
+    """The arc sine of the overlap of unit vectors, to full precision also where they are nearly parallel."""
+    plus, minus = np.sqrt(((a + b) ** 2).sum(axis=-1)), np.sqrt(((a - b) ** 2).sum(axis=-1))
+    return np.asarray(np.arctan2(plus, minus) * 2 - np.pi / 2)
+
+
+def _four(unit: Array) -> Array:
+    """Four signs: pairs that are least alike stay together, their overlap with the others is switched on."""
+    R = unit @ np.swapaxes(unit, 1, 2)
+    pairings = [(0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2)]
+    alike = np.stack([np.maximum(np.abs(R[:, i, j]), np.abs(R[:, k, m])) for i, j, k, m in pairings])
+    chosen = np.array(pairings)[np.argmin(alike, axis=0)]
+    unit = np.take_along_axis(unit, chosen[..., None], axis=1)
+    R = unit @ np.swapaxes(unit, 1, 2)
+    start = (2 / np.pi) ** 2 * _angle(unit[:, 0], unit[:, 1]) * _angle(unit[:, 2], unit[:, 3])
+    return start + sum(_switched(R, i, j) for i in (0, 1) for j in (2, 3))
+
+
+def _switched(R: Array, i: int, j: int) -> Array:
+    """The part of one pair: an integral over the angle whose sine is its correlation."""
+    k, m = 1 - i, 5 - j
+    x, w = double_exponential()
+    top = np.arcsin(np.clip(R[:, i, j], -1, 1))[:, None]
+    c = np.sin(top * x)
+    safe = np.where(R[:, i, j] == 0, 1.0, R[:, i, j])[:, None]
+    t = np.where(R[:, i, j, None] == 0, x, c / safe)
+    ik, jm = R[:, i, k, None], R[:, j, m, None]
+    im, jk, km = t * R[:, i, m, None], t * R[:, j, k, None], t * R[:, k, m, None]
+    across = km * (1 - c**2) - ik * im - jk * jm + c * (ik * jm + jk * im)
+    first = 1 - c**2 - ik**2 - jk**2 + 2 * c * ik * jk
+    second = 1 - c**2 - im**2 - jm**2 + 2 * c * im * jm
+    rest = np.sqrt(np.clip(first, 0, None) * np.clip(second, 0, None))
+    angle = np.arcsin(np.clip(across / np.where(rest > 0, rest, 1.0), -1, 1))
+    return 4 / np.pi**2 * top[:, 0] * (np.where(rest > 0, angle, 0.0) @ w)
+
+
+@lru_cache(maxsize=4)
+def double_exponential(step: float = 0.08) -> tuple[Array, Array]:
+    """Points and weights on (0, 1) that crowd at both ends, where the integrand may bend like a root."""
+    k = step * np.arange(-45, 46)
+    x = 1 / (1 + np.exp(-np.pi * np.sinh(k)))
+    w = step * np.pi * np.cosh(k) * x * (1 - x)
+    return x, w
