@@ -20,15 +20,23 @@ from derive.program import L, P, eta, mlp, s, t
 from numerics.activation import parse_activation
 from numerics.errors import Diverged, SpecError
 from numerics.expand_nonlinear.forests import Forests, Index
+from numerics.expand_nonlinear.moments import Points
 from numerics.expand_nonlinear.statics import Array, Statics
 from numerics.experiment import Experiment
-from numerics.results import dataset
+from numerics.results import STDERR, dataset
 from numerics.solve.grid import Grid
 from numerics.solve.march import RUNAWAY
 from numerics.solve.settle import settle
 from numerics.threads import one_thread
 
 RESPONSES = ("A", "B")
+QUADRATURE = 6
+"""With more samples than this, averages over three or four of them are sampled, and responses left out."""
+
+SAMPLES = 4096
+"""Points of all replicas, unless solver.samples says how many."""
+
+REPLICAS = 8
 
 
 def series(experiment: Experiment, order: int) -> NonlinearExpansion:
@@ -48,40 +56,68 @@ def expand_nonlinear(experiment: Experiment, order: int) -> xr.Dataset:
     Raises :class:`~numerics.errors.SpecError` for a negative order, :class:`~numerics.errors.Diverged` for
     a learning rate too large for the lazy network, :class:`~numerics.errors.NotConverged` when a flow does
     not settle to ``solver.rtol`` or an average does not converge.
+
+    Averages are found by quadrature.  With more than six samples those over three or four different ones are
+    means over points, as many as ``solver.samples``, in eight independent replicas: every variable then has
+    its standard error beside it.  A and B are there for rules in steps and up to six samples.
     """
     _check(order)
     started = clock.perf_counter()
     training = experiment.training
     flow = training.rule == "flow"
-    rule = "multistep" if flow else training.rule
-    expansion = _expansion(experiment.network.activation, rule, training.loss, order)
-    skipped = frozenset(f"B{n}" for n in range(1, order + 1)) if flow else frozenset()
+    few = len(experiment.targets) <= QUADRATURE
+    expansion = _expansion(experiment.network.activation, "multistep" if flow else "gd", training.loss, order)
+    responses = few and not flow
+    skipped = frozenset() if responses else frozenset(f"B{n}" for n in range(1, order + 1))
     accuracy = min(1e-2 * experiment.solver.rtol, 1e-9)
-    statics = Statics(expansion, experiment.depth, experiment.kernel, accuracy, skipped)
+
+    def statics(points: Points | None) -> Statics:
+        return Statics(expansion, experiment.depth, experiment.kernel, accuracy, skipped, points)
+
+    solver = experiment.solver
+    count = 1 << max(4, int(np.ceil(np.log2((solver.samples or SAMPLES) / (2 * REPLICAS)))))
+    points = [None] if few else [Points(count, (solver.seed, k)) for k in range(REPLICAS)]
+    grid: Grid | None = None
     notes: dict[str, Any] = {}
-    if not flow:
-        count = len(experiment.times)
-        values = Evaluation(experiment, statics, np.tril(np.ones((count, count)), -1)).values(np.arange(count))
-    else:
-
-        def attempt(grid: Grid) -> tuple[Array, Evaluation]:
-            found = Evaluation(experiment, statics, grid.weights)
-            return np.stack([e[grid.outputs] for e in found.errors.values()]), found
-
-        grid, evaluation, notes = settle(experiment.times, experiment.solver.rtol, attempt)
-        values = evaluation.values(grid.outputs, responses=False)
+    runs = []
+    for part in map(statics, points):
+        if not flow:
+            T = len(experiment.times)
+            found = Evaluation(experiment, part, np.tril(np.ones((T, T)), -1))
+        elif grid is None:
+            grid, found, notes = _settled(experiment, part)
+        else:
+            found = Evaluation(experiment, part, grid.weights)
+        out = np.arange(len(experiment.times)) if grid is None else grid.outputs
+        runs.append(found.values(out, responses))
+        notes["average_error"] = max(m.error for m in part.moments.values())
+    values = {k: np.mean([run[k] for run in runs], axis=0) for k in runs[0]}
+    if len(runs) > 1:
+        spread = {k: np.std([run[k] for run in runs], axis=0, ddof=1) for k in runs[0]}
+        values |= {k + STDERR: v / np.sqrt(len(runs)) for k, v in spread.items()}
+        notes |= {"samples": 2 * count * REPLICAS, "replicas": REPLICAS}
     orders = [n for n in range(order + 1) if n == 0 or any(np.any(np.nan_to_num(v[n])) for v in values.values())]
     return dataset(
         {k: v[orders] for k, v in values.items()},
         times=experiment.times,
         spec=experiment.text,
         orders=orders,
+        nonlinear=True,
         method="expansion in gamma0",
         truncation_order=order,
-        average_error=max(m.error for m in statics.moments.values()),
         wall_time_s=clock.perf_counter() - started,
         **notes,
     )
+
+
+def _settled(experiment: Experiment, statics: Statics) -> tuple[Grid, Evaluation, dict[str, Any]]:
+    """A time grid fine enough for every order of the error."""
+
+    def attempt(grid: Grid) -> tuple[Array, Evaluation]:
+        found = Evaluation(experiment, statics, grid.weights)
+        return np.stack([e[grid.outputs] for e in found.errors.values()]), found
+
+    return settle(experiment.times, experiment.solver.rtol, attempt)
 
 
 def _check(order: int) -> None:

@@ -3,55 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import product
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Lambda
+from scipy.special import ndtri
+from scipy.stats import qmc
+from sympy import Lambda, Mul
 
+from numerics.averages import tensors
 from numerics.averages.functions import compiled, expression
-from numerics.averages.lattice import Joint, averages
 
 Array = NDArray[np.float64]
 Pattern = tuple[tuple[int, ...], ...]
 """For each sample, the orders of the derivatives of phi that stand at it."""
 
 
-class Moments:
-    """``<prod_i prod_{a in pattern_i} phi^(a)(u_i)>`` for all samples i, with errors within ``rtol``.
+PAIRS = 2
+"""Averages over so many samples, or fewer, are never sampled."""
 
-    What all ``patterns`` need for a set of samples is found on one lattice.
+
+@dataclass(frozen=True)
+class Points:
+    """How averages over many samples are found where quadrature is too long: ``count`` points, and seeds."""
+
+    count: int
+    seeds: tuple[int, ...]
+
+    def of(self, covariance: Array, layer: int) -> Array:
+        """Points of the sources of a layer, (2 count, P): with every one its opposite, of the right covariance."""
+        size = len(covariance)
+        sobol = qmc.Sobol(size, seed=np.random.default_rng([*self.seeds, layer]))
+        x = ndtri(np.clip(sobol.random(self.count), 1e-15, 1 - 1e-15))
+        x = x @ np.linalg.inv(np.linalg.cholesky(x.T @ x / len(x))).T
+        values, vectors = np.linalg.eigh(covariance)
+        x = x @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+        return np.concatenate([x, -x])
+
+
+class Moments:
+    """``<prod_i prod_{a in pattern_i} phi^(a)(u_i)>`` for all samples i.
+
+    By quadrature, with errors within ``rtol``; with ``points`` those over more than two samples are sampled.
+    Raises :class:`~numerics.errors.SpecError` for averages that have no meaning, as of a jump times a point
+    mass.
     """
 
-    def __init__(self, phi: Lambda, covariance: Array, patterns: Iterable[Pattern], rtol: float) -> None:
+    def __init__(
+        self,
+        phi: Lambda,
+        covariance: Array,
+        patterns: Iterable[Pattern],
+        rtol: float,
+        points: Array | None = None,
+    ) -> None:
         self.covariance = np.asarray(covariance, dtype=float)
-        found = {tuple(sorted(p)) for p in patterns}
+        found = sorted({tuple(sorted(p)) for p in patterns})
         top = max((a for p in found for orders in p for a in orders), default=0)
         x = phi.variables[0]
-        self.functions = [compiled(expression(Lambda(x, phi.expr.diff(x, k).doit()))) for k in range(top + 1)]
-        self.error = 0.0
-        self.arrays = self.evaluated(sorted(found), rtol)
-
-    def evaluated(self, patterns: list[Pattern], rtol: float) -> dict[Pattern, Array]:
+        self.slopes = [phi.expr.diff(x, k).doit() for k in range(top + 1)]
         P = len(self.covariance)
-        arrays = {p: np.ones((P,) * len(p)) for p in patterns}
-        wanted: dict[tuple[int, ...], dict[Pattern, list[tuple[Pattern, tuple[int, ...]]]]] = {}
+        self.arrays = {p: np.zeros((P,) * len(p)) for p in found}
+        self.error = 0.0
+        # what vanishes is left out, so that polynomials are no exception
+        alive = [p for p in found if all(self.slopes[a] != 0 for orders in p for a in orders)]
+        sampled = [p for p in alive if points is not None and len(p) > PAIRS]
+        exact = [p for p in alive if p not in sampled]
+        lists = [[Mul(*[self.slopes[a] for a in orders]) for orders in p] for p in exact]
+        for p, value in zip(exact, tensors(lists, covariance, rtol), strict=True):
+            self.arrays[p] = value.value
+            self.error = max(self.error, float(np.max(value.error)))
+        if points is not None and sampled:
+            self.sample(sampled, points)
+
+    def sample(self, patterns: list[Pattern], points: Array) -> None:
+        """Means over points, as products of matrices."""
+        at = {a: compiled(expression(e))(points) for a, e in enumerate(self.slopes) if e != 0}
+        at = {a: np.broadcast_to(v, points.shape) for a, v in at.items()}
+
+        def factor(orders: tuple[int, ...]) -> Array:
+            return np.asarray(np.prod([at[a] for a in orders], axis=0))
+
+        def joined(parts: Pattern) -> Array:
+            value = np.ones((len(points), 1))
+            for orders in parts:
+                value = (value[:, :, None] * factor(orders)[:, None, :]).reshape(len(points), -1)
+            return value
+
+        P = len(self.covariance)
         for p in patterns:
-            for index in product(range(P), repeat=len(p)):
-                samples = tuple(sorted(set(index)))
-                key = tuple(
-                    tuple(sorted(a for i, orders in zip(index, p, strict=True) if i == m for a in orders))
-                    for m in samples
-                )
-                wanted.setdefault(samples, {}).setdefault(key, []).append((p, index))
-        for samples, keys in wanted.items():
-            products = [tuple(Joint(tuple(self.functions[a] for a in orders)) for orders in k) for k in keys]
-            values, errors = averages(products, self.covariance[np.ix_(samples, samples)], rtol)
-            self.error = max(self.error, float(np.max(errors)))
-            for value, places in zip(values, keys.values(), strict=True):
-                for p, index in places:
-                    arrays[p][index] = value
-        return arrays
+            half = (len(p) + 1) // 2
+            self.arrays[p] = (joined(p[:half]).T @ joined(p[half:]) / len(points)).reshape((P,) * len(p))
 
     def __call__(self, pattern: Pattern) -> Array:
         """One axis for each sample of the pattern."""
@@ -60,4 +102,4 @@ class Moments:
         return np.transpose(array, np.argsort(order))
 
 
-__all__ = ["Moments", "Pattern"]
+__all__ = ["Moments", "Pattern", "Points"]

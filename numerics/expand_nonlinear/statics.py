@@ -12,7 +12,7 @@ from derive.expansion.nonlinear.fields import PAIR, samples_of
 from derive.expansion.nonlinear.laws import OUTPUT, Term
 from derive.expansion.nonlinear.trees import Tensor
 from derive.program import L
-from numerics.expand_nonlinear.moments import Moments, Pattern
+from numerics.expand_nonlinear.moments import Moments, Pattern, Points
 
 Array = NDArray[np.float64]
 
@@ -21,10 +21,11 @@ class Statics:
     """Tensors of a network of ``depth`` layers on data with this ``kernel``."""
 
     def __init__(
-        self, expansion: NonlinearExpansion, depth: int, kernel: Array, rtol: float, skipped: frozenset[str]
+        self, expansion: NonlinearExpansion, depth: int, kernel: Array, rtol: float, skipped: frozenset[str],
+        points: Points | None = None,
     ) -> None:
         self.expansion, self.depth, self.kernel, self.rtol = expansion, depth, kernel, rtol
-        self.skipped = skipped
+        self.skipped, self.points = skipped, points
         self.known: dict[tuple[Tensor, int], Array] = {}
         self.moments: dict[int, Moments] = {}
 
@@ -75,8 +76,9 @@ class Statics:
         if layer not in self.moments:
             site = self.expansion.site
             covariance = self.value(Tensor(site.u.name, 0, PAIR), layer + site.u.shift)
+            points = None if self.points is None else self.points.of(covariance, layer)
             self.moments[layer] = Moments(
-                self.expansion.activation, covariance, self.patterns(layer), self.rtol
+                self.expansion.activation, covariance, self.patterns(layer), self.rtol, points
             )
         return self.moments[layer]
 
