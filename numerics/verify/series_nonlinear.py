@@ -31,7 +31,7 @@ SAMPLES, STEPS = 3, 4
 
 PATHS, REPLICAS, SEED = 2048, 16, 2
 
-ZERO = 1e-3
+ZERO = 1e-5
 """gamma0 of the solution that is taken for the lazy one."""
 
 LARGEST = 0.05
@@ -140,7 +140,15 @@ def nonlinear_expansion_checks(experiment: Experiment) -> tuple[list[Check], str
     found = differences(small, strengths)
     rows = compared(series, found)
     checks = [
-        Check("expansion", f"{SHOWN[name]}: gamma0^2, worst of {count}", z, 0, limit, "|z|, same paths", upper=True)
+        Check(
+            "expansion",
+            f"{SHOWN[name]}: gamma0^2, worst of {count}",
+            z,
+            0,
+            limit,
+            "|z|, same paths",
+            upper=True,
+        )
         for name, (z, limit, count, _) in rows.items()
     ]
     reach = [x for *_, x in rows.values()]

@@ -57,27 +57,27 @@ def worst(found: dict[str, tuple[float, float, int, float]]) -> float:
 
 
 @pytest.mark.parametrize("activation", CASES)
-def test_one_hidden_layer_to_six_digits(activation: str) -> None:
-    """Nodes of a quadrature that move, at gamma0 from 0.02 to 0.06; a polynomial through the differences."""
-    strengths = np.array([0.02, 0.03, 0.045, 0.06])
+def test_one_hidden_layer_to_eight_digits(activation: str) -> None:
+    """Nodes of a quadrature that move, at gamma0 from 0.03 to 0.09; a polynomial through the differences."""
+    strengths = np.array([0.03, 0.05, 0.07, 0.09])
     weights = np.linalg.inv(np.stack([strengths ** (2 * k) for k in (1, 2, 3, 4)], axis=1))[0]
 
     def solution(gamma0: float) -> dict[str, np.ndarray]:
         here = experiment(activation, 1).replace({"network.gamma0": float(gamma0)})
-        found = solve_two_layer_experiment(here, accuracy=1e-9)
+        found = solve_two_layer_experiment(here, start=60)
         error = found.value("Delta")
         pairs = {n: found.value(n, 1).transpose(2, 3, 0, 1)[None] for n in ("Phi", "G")}
         return pairs | {"error": error, "train_loss": (error**2).mean(axis=1)}
 
-    lazy = solution(1e-4)
+    lazy = solution(1e-6)
     moved = [solution(g) for g in strengths]
     coefficients = derived(activation, 1)
     for name, base in lazy.items():
         expected = sum(w * (x[name] - base) for w, x in zip(weights, moved, strict=True))
         found = coefficients[name].sel(order=2).to_numpy()
-        assert np.abs(found - expected).max() < 2e-6 * max(1, np.abs(expected).max()), name
+        assert np.abs(found - expected).max() < 3e-8 * max(1, np.abs(expected).max()), name
         order0 = coefficients[name].sel(order=0).to_numpy()
-        assert np.abs(order0 - base).max() < 1e-6 * np.abs(base).max(), name
+        assert np.abs(order0 - base).max() < 1e-9 * np.abs(base).max(), name
 
 
 def test_two_hidden_layers() -> None:
@@ -118,16 +118,28 @@ def scaled(name: str, order: int, inside: str, factor: Rational) -> Change:
         without("B", 0, "D"),
         without("Phi", 2, "Phi"),
         scaled("Phi", 2, "Phi", Rational(2)),
-        without("Phi", 2, "G"),
-        scaled("G", 2, "G", Rational(1, 2)),
     ],
-    ids=["no A", "no B", "no Price", "no factor 1/2 in Price", "G blind to Phi below", "half of G above"],
+    ids=["no A", "no B", "no Price", "no factor 1/2 in Price"],
 )
 def test_planted_errors_are_seen(change: Change, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert worst(compared(planted(change, monkeypatch), solved("tanh", 2, 1024))) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "change",
+    [without("Phi", 2, "G"), scaled("G", 2, "G", Rational(1, 2))],
+    ids=["G blind to Phi below", "half of G above"],
+)
+def test_planted_errors_of_gradients_are_seen(change: Change, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert worst(compared(planted(change, monkeypatch), solved("tanh", 2, 32768))) > 1
+
+
+def planted(change: Change, monkeypatch: pytest.MonkeyPatch) -> xr.Dataset:
     one = experiment("tanh", 2)
     wrong = change(series(one, 2))
     monkeypatch.setattr(evaluation, "_expansion", lambda *_: wrong)
-    assert worst(compared(expand_nonlinear(one, 2), solved("tanh", 2, 1024))) > 1
+    return expand_nonlinear(one, 2)
 
 
 @pytest.mark.slow
@@ -158,7 +170,9 @@ def test_networks_of_two_hidden_layers() -> None:
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("activation", CASES)
 def test_networks_of_every_activation_and_depth(activation: str, depth: int) -> None:
-    rows = compared(derived(activation, depth), network(activation, depth).limit((96, 192), (400, 300), (0.1, 0.2)))
+    rows = compared(
+        derived(activation, depth), network(activation, depth).limit((96, 192), (400, 300), (0.1, 0.2))
+    )
     assert worst(rows) < 1, rows
     assert rows["Phi"][3] < 0.15
 
@@ -174,6 +188,6 @@ def test_verification_has_a_row_for_each_quantity() -> None:
 
 
 def test_strengths_must_rise() -> None:
-    for strengths in ((0.1,), (0.2, 0.1), (1e-3, 0.1)):
+    for strengths in ((0.1,), (0.2, 0.1), (1e-5, 0.1)):
         with pytest.raises(ValueError, match="at least two, rising"):
             differences(experiment("tanh", 1), strengths)

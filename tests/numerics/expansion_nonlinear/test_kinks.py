@@ -36,9 +36,7 @@ def test_the_first_power_of_gamma0(name: str, power: int) -> None:
     assert np.log2(sizes[1] / sizes[0]) == pytest.approx(power, abs=0.03)
 
 
-@pytest.mark.parametrize(
-    ("name", "tolerance"), [("G", 2e-3), ("K", 2e-3), ("error", 1e-4), ("loss", 1e-4)]
-)
+@pytest.mark.parametrize(("name", "tolerance"), [("G", 2e-3), ("K", 2e-3), ("error", 1e-4), ("loss", 1e-4)])
 def test_units_at_the_kink_give_the_term_in_the_size_of_gamma0(name: str, tolerance: float) -> None:
     expected = TWO.layer()[name]
     found = leading(name, (1, 2, 3))
