@@ -8,6 +8,7 @@ Nodes are crowded where a sample's u changes sign, on the scale ``width`` of the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ class Problem:
         kinks = np.sort([np.pi / 2, np.arctan2(-self.root[1, 0], self.root[1, 1]) % np.pi])
         kinks = np.array([*kinks, *(kinks + np.pi), kinks[0] + 2 * np.pi])
         angles, weights = [], []
-        for low, high in zip(kinks, kinks[1:], strict=False):
+        for low, high in pairwise(kinks):
             own = edges * (high - low) / 2 / edges[-1]
             middle, share = (own[1:] + own[:-1]) / 2, np.diff(own) / (2 * np.pi)
             angles += [low + middle, high - middle]
@@ -91,7 +92,7 @@ class Problem:
         there, lazy = self.trained(gamma0, units), self.trained(1e-7, units)
         return {name: there[name] - lazy[name] for name in there}
 
-    # -- the leading order ---------------------------------------------------------------------------------------
+    # -- the leading order --------------------------------------------------------------------------------
 
     def lazy(self) -> tuple[Array, Array, Array]:
         """Errors at gamma0 = 0, times first; the tangent kernel; the shares of pairs that are both on."""

@@ -1,7 +1,7 @@
 """Finite networks near gamma0 = 0: the coefficient of gamma0^2, from the same weights at several gamma0.
 
 Outputs are those less the initial ones, which in the limit vanish.  gamma0 -> -gamma0 is the readout with the
-other sign, so that even powers are means over the two signs, and their noise is that of the coefficient itself.
+other sign, so that even powers are means over the two signs, and no noise of order one is divided by gamma0.
 """
 
 from __future__ import annotations
