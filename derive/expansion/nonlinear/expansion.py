@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sympy import Add, Eq, Expr, Function, Lambda, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
@@ -18,6 +18,11 @@ from derive.expansion.nonlinear.writing import Writer
 from derive.meanfield.theory import Theory
 from derive.program.expressions import L, P, alpha, ell, mu, s, t
 
+if TYPE_CHECKING:
+    from derive.expansion.nonlinear.critical import AtCriticality
+    from derive.expansion.nonlinear.depth import AtFixedPoint
+
+    Depth = AtFixedPoint | AtCriticality
 
 @dataclass(frozen=True)
 class NonlinearExpansion:
@@ -161,6 +166,31 @@ class NonlinearExpansion:
             tensor = writer.symbol(same, writer.layer + law.shift, samples)
             found.append((tensor, writer.time(Piece(forest), t, t if name == OUTPUT else s)))
         return tuple(found)
+
+    def depth_dependence(self, where: str = "fixed point", names: tuple[str, ...] = ("Phi", "G")) -> Depth:
+        """The recursions over layers solved for one sample, with ell and L symbolic.
+
+        ``"fixed point"``: the sample's variance is the same at each layer; exact, for any phi.  ``"critical"``:
+        phi known, odd, of slope 1 and bent down at zero; the leading powers of ell and L.  ``names`` are the
+        order parameters wanted, and ``f``.  Raises ValueError for another place.
+
+        >>> from sympy import tanh
+        >>> from derive.meanfield import mean_field
+        >>> from derive.program import L, mlp
+        >>> series = expand_nonlinear(mean_field(mlp(L, tanh)), 0)
+        >>> series.depth_dependence("critical").tangent(0)  # order 0 of the tangent kernel, in the limit
+        1/2
+        >>> series.depth_dependence().tangent(0).subs("x", 2)
+        2**L*L*q/2...
+        """
+        from derive.expansion.nonlinear.critical import AtCriticality
+        from derive.expansion.nonlinear.depth import AtFixedPoint
+
+        if where == "fixed point":
+            return AtFixedPoint(self, names=names)
+        if where == "critical":
+            return AtCriticality(self, names)
+        raise ValueError(f"where = {where!r}: must be 'fixed point' or 'critical'")
 
     def render(self, format: str = "text") -> str:
         """The series as ``text`` or ``latex``.  Raises ValueError for another format."""
