@@ -34,6 +34,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(paths, "READ_PATHS", 256)
     monkeypatch.setattr(paths, "REPLICAS", 6)
     monkeypatch.setattr(series_nonlinear, "PATHS", 256)
+    monkeypatch.setattr(series_nonlinear, "REPLICAS", 6)
     monkeypatch.setattr(networks, "plan_of", lambda e: Plan((32, 64, 128), (30, 30, 30)))
 
 
