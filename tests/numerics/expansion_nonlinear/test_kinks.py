@@ -11,6 +11,10 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
+from numerics.experiment import Experiment
+from numerics.numbers import theory_at_depth
+from numerics.solve.particles import solve_particles
+from numerics.verify.series_nonlinear import nonlinear_expansion_checks
 from tests.numerics.expansion_nonlinear.kinks import Problem
 
 TWO = Problem(np.array([[1.0, 0.3], [0.3, 0.8]]), np.array([1.0, -0.6]), 0.2, 4)
@@ -75,3 +79,42 @@ def test_one_sample_of_features_starts_with_the_bulk() -> None:
     bulk = ONE.bulk(ONE.directions(0.01, crowded=4000))
     small = ONE.moved(3e-3, crowded=4000)["Phi"]
     assert np.abs(small / 9e-6 - bulk).max() < 0.01 * np.abs(bulk).max()
+
+
+# -- deeper networks -----------------------------------------------------------------------------------------
+
+
+def relu(depth: int) -> Experiment:
+    tables = {
+        "network": {"depth": depth, "activation": "relu"},
+        "training": {"learning_rate": TWO.eta, "steps": TWO.steps, "loss": "sum"},
+    }
+    return Experiment.from_dict(tables, kernel=TWO.kernel, targets=TWO.targets)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [2, 3])
+def test_first_powers_of_deeper_networks(depth: int) -> None:
+    """Differences of sampled solutions, so near the lazy one that the next powers are a tenth."""
+    strengths = (1e-5, 0.05, 0.1)
+    found = []
+    for gamma0 in strengths:
+        here = relu(depth).replace({"network.gamma0": gamma0})
+        solved = solve_particles(
+            theory_at_depth(here),
+            steps=TWO.steps + 1,
+            values={"eta": TWO.eta, "gamma0": gamma0, "P": 2},
+            data={"K_x": TWO.kernel, "y": TWO.targets},
+            samples=8192,
+        )
+        last = (solved.value("Delta")[-1] ** 2).mean()
+        found.append({"loss": last, "Phi": solved.value("Phi", depth)[0, 0, -1, -1]})
+    power = {n: np.log2((found[2][n] - found[0][n]) / (found[1][n] - found[0][n])) for n in found[0]}
+    assert power["loss"] == pytest.approx(1, abs=0.2)
+    assert power["Phi"] == pytest.approx(2, abs=0.05)
+
+
+def test_verification_says_why_there_is_no_series() -> None:
+    checks, note = nonlinear_expansion_checks(relu(2))
+    assert checks == []
+    assert "kink" in note
