@@ -80,6 +80,31 @@ def test_one_hidden_layer_to_eight_digits(activation: str) -> None:
         assert np.abs(order0 - base).max() < 1e-9 * np.abs(base).max(), name
 
 
+@pytest.mark.slow
+def test_one_hidden_layer_along_the_flow() -> None:
+    """f has a factor 1/gamma0, and with it what the integrator misses: no strength is very small."""
+    training = {"rule": "flow", "time": 3.0, "points": 4, "loss": "mean"}
+    one = Experiment.from_dict(
+        {"network": {"depth": 1, "activation": "tanh"}, "training": training, "solver": {"rtol": 1e-7}},
+        kernel=KERNEL,
+        targets=TARGETS,
+    )
+    strengths = np.array([0.03, 0.06, 0.09, 0.12])
+    weights = np.linalg.inv(np.stack([strengths ** (2 * k) for k in range(4)], axis=1))
+    solutions = []
+    for gamma0 in strengths:
+        here = one.replace({"network.gamma0": float(gamma0)})
+        found = solve_two_layer_experiment(here, accuracy=1e-9, start=40)
+        pairs = {n: found.value(n, 1).transpose(2, 3, 0, 1)[None] for n in ("Phi", "G")}
+        solutions.append(pairs | {"error": found.value("Delta")})
+    coefficients = expand_nonlinear(one, 2)
+    for name in ("Phi", "G", "error"):
+        for order, row in ((0, weights[0]), (2, weights[1])):
+            expected = sum(w * x[name] for w, x in zip(row, solutions, strict=True))
+            found = coefficients[name].sel(order=order).to_numpy()
+            assert np.abs(found - expected).max() < 3e-5 * np.abs(expected).max(), (name, order)
+
+
 def test_two_hidden_layers() -> None:
     found = compared(derived("tanh", 2), solved("tanh", 2, 1024))
     assert set(found) == {"train_loss", "error", "Phi", "G", "tangent_kernel", "A", "B"}
