@@ -96,7 +96,9 @@ def expand_nonlinear(experiment: Experiment, order: int) -> xr.Dataset:
         spread = {k: np.std([run[k] for run in runs], axis=0, ddof=1) for k in runs[0]}
         values |= {k + STDERR: v / np.sqrt(len(runs)) for k, v in spread.items()}
         notes |= {"samples": 2 * count * REPLICAS, "replicas": REPLICAS}
-    orders = [n for n in range(order + 1) if n == 0 or any(np.any(np.nan_to_num(v[n])) for v in values.values())]
+    orders = [
+        n for n in range(order + 1) if n == 0 or any(np.any(np.nan_to_num(v[n])) for v in values.values())
+    ]
     return dataset(
         {k: v[orders] for k, v in values.items()},
         times=experiment.times,
@@ -204,7 +206,9 @@ class Evaluation:
                     if k == n:
                         total += self.kernel(factors[0][0], n, factors[0][1], out)
                     continue
-                a, b = (self.kernel(name, m, layer, out) for (name, layer), m in zip(factors, orders, strict=True))
+                a, b = (
+                    self.kernel(name, m, layer, out) for (name, layer), m in zip(factors, orders, strict=True)
+                )
                 total += a * b
         return total
 
@@ -220,7 +224,10 @@ class Evaluation:
             # at the last layer B is zero, and A, which no layer reads, is not known
             missing = np.full(found["Phi"].shape[2:], np.nan if name == "A" else 0.0)
             found[name] = np.stack(
-                [[self.kernel(name, n, k, out) if k < self.depth else missing for k in layers] for n in orders]
+                [
+                    [self.kernel(name, n, k, out) if k < self.depth else missing for k in layers]
+                    for n in orders
+                ]
             )
         for name in ("Phi", "G", "A", "B"):
             if name in found:

@@ -31,7 +31,9 @@ class Forests:
         for i, x in enumerate(forest):
             if x.parent == place and not _leads(forest, i):
                 child, own = self.child(forest, i)
-                value = np.einsum(value, [0, *_letters(axes)], child, [0, *_letters(own)], [0, *_letters(axes + own)])
+                value = np.einsum(
+                    value, [0, *_letters(axes)], child, [0, *_letters(own)], [0, *_letters(axes + own)]
+                )
                 axes = axes + own
         return value, axes
 
@@ -41,7 +43,9 @@ class Forests:
             below, axes = self.root(forest, i)
             error = self.errors[forest[i].error]
             own = [forest[i].sample, *axes]
-            body = np.einsum(error, [0, 1], below, [0, *range(2, 2 + len(axes))], [0, *range(1, 2 + len(axes))])
+            body = np.einsum(
+                error, [0, 1], below, [0, *range(2, 2 + len(axes))], [0, *range(1, 2 + len(axes))]
+            )
             self.known[forest, i] = np.tensordot(self.weight, body, 1), own
         return self.known[forest, i]
 
@@ -98,7 +102,9 @@ class Forests:
             value = np.tensordot(self.weight, body, 1)
         own = [sample, *own]
         return (
-            np.einsum(side, [0, *_letters(axes)], value, [0, 1, *_letters(own)], [0, 1, *_letters(axes + own)]),
+            np.einsum(
+                side, [0, *_letters(axes)], value, [0, 1, *_letters(own)], [0, 1, *_letters(axes + own)]
+            ),
             axes + own,
         )
 

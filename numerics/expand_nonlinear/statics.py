@@ -16,12 +16,20 @@ from numerics.expand_nonlinear.moments import Moments, Pattern, Points
 
 Array = NDArray[np.float64]
 
+FORWARD = ("Phi", "A", "C")
+"""What is found from the first layer on; the rest from the last layer back."""
+
 
 class Statics:
     """Tensors of a network of ``depth`` layers on data with this ``kernel``."""
 
     def __init__(
-        self, expansion: NonlinearExpansion, depth: int, kernel: Array, rtol: float, skipped: frozenset[str],
+        self,
+        expansion: NonlinearExpansion,
+        depth: int,
+        kernel: Array,
+        rtol: float,
+        skipped: frozenset[str],
         points: Points | None = None,
     ) -> None:
         self.expansion, self.depth, self.kernel, self.rtol = expansion, depth, kernel, rtol
@@ -43,7 +51,11 @@ class Statics:
     def value(self, tensor: Tensor, layer: int) -> Array:
         """One axis for each sample: the row's, the column's if there is one, then the others."""
         if (tensor, layer) not in self.known:
-            self.known[tensor, layer] = self.evaluated(tensor, layer)
+            # from the end where it is given, so that recursions are not nested as deep as the network
+            forward = tensor.name in FORWARD
+            for k in range(min(1, layer), layer + 1) if forward else range(self.depth + 1, layer - 1, -1):
+                if (tensor, k) not in self.known and (k == layer or 1 <= k <= self.depth):
+                    self.known[tensor, k] = self.evaluated(tensor, k)
         return self.known[tensor, layer]
 
     def evaluated(self, tensor: Tensor, layer: int) -> Array:

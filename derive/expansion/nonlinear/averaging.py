@@ -14,7 +14,18 @@ from sympy import Rational
 
 from derive.expansion.nonlinear.fields import Shapes, coefficient, raised
 from derive.expansion.nonlinear.reading import Kernel
-from derive.expansion.nonlinear.trees import COL, ROW, Node, Piece, Series, Terms, collected, fresh, grafted, pairings
+from derive.expansion.nonlinear.trees import (
+    COL,
+    ROW,
+    Node,
+    Piece,
+    Series,
+    Terms,
+    collected,
+    fresh,
+    grafted,
+    pairings,
+)
 
 Part = tuple[Rational, Piece]
 

@@ -44,7 +44,13 @@ class Leading:
 
     def times(self, other: Leading) -> Leading:
         """A product."""
-        terms = _plus(*[{(i + k, j + m): c * d} for (i, j), c in self.terms.items() for (k, m), d in other.terms.items()])
+        terms = _plus(
+            *[
+                {(i + k, j + m): c * d}
+                for (i, j), c in self.terms.items()
+                for (k, m), d in other.terms.items()
+            ]
+        )
         return Leading(terms, max(self.degree + other.beyond, self.beyond + other.degree))
 
     def plus(self, other: Leading) -> Leading:
@@ -52,7 +58,9 @@ class Leading:
         beyond = max(self.beyond, other.beyond)
         terms = {k: c for k, c in _plus(self.terms, other.terms).items() if k[0] + k[1] > beyond}
         top = max((i + j for i, j in terms), default=beyond)
-        return Leading({k: c for k, c in terms.items() if k[0] + k[1] == top}, max(beyond, top - 1) if terms else beyond)
+        return Leading(
+            {k: c for k, c in terms.items() if k[0] + k[1] == top}, max(beyond, top - 1) if terms else beyond
+        )
 
 
 class AtCriticality:
@@ -78,7 +86,9 @@ class AtCriticality:
         variance = self.moment((0, 0))
         self.mu = -variance.get(2, S.Zero)
         if variance.get(1) != 1 or not self.mu.is_positive:
-            raise NotApplicable(f"the variance of {self.phi.expr} does not fall as 1/ell: <phi^2> = {variance}")
+            raise NotApplicable(
+                f"the variance of {self.phi.expr} does not fall as 1/ell: <phi^2> = {variance}"
+            )
         self.laws = wanted(expansion, names)
         self.found: dict[Tensor, Leading] = {}
         for t in in_order(self.laws):
@@ -119,7 +129,7 @@ class AtCriticality:
 
     def product(self, y: Product) -> Leading:
         """A term of a law."""
-        value = Leading({(S.Zero, S.Zero): y.coefficient}, Rational(-10**6))
+        value = Leading({(S.Zero, S.Zero): y.coefficient}, Rational(-(10**6)))
         for orders, _ in y.averages:
             value = value.times(self.average(orders))
         for t, _ in y.tensors:
@@ -163,7 +173,9 @@ class AtCriticality:
                 value = Leading({(S.Zero, S.Zero): S.One}, Rational(-(10**6)))
                 for i, name in enumerate(factors):
                     order = n if i == k else 0
-                    value = value.times(self.found[oriented(Tensor(name, order, shape if order else PAIR))[0]])
+                    value = value.times(
+                        self.found[oriented(Tensor(name, order, shape if order else PAIR))[0]]
+                    )
                 found.append(value)
         return found
 
@@ -192,7 +204,9 @@ def _summed(x: Leading) -> Leading:
     """The sum over all layers."""
     if any((a + 1).is_nonpositive for a, _ in x.terms):
         raise NotApplicable("a sum over layers depends on the first ones")
-    return Leading(_plus(*[{(S.Zero, a + b + 1): c / (a + 1)} for (a, b), c in x.terms.items()]), x.beyond + 1)
+    return Leading(
+        _plus(*[{(S.Zero, a + b + 1): c / (a + 1)} for (a, b), c in x.terms.items()]), x.beyond + 1
+    )
 
 
 def _plus(*parts: Powers) -> Powers:
@@ -222,7 +236,11 @@ def _gaussian_series(phi: Lambda, orders: Orders) -> dict[int, Any]:
                 if i + j <= 2 * TERMS:
                     new[i + j] = new.get(i + j, S.Zero) + c * d
         product = new
-    moments = {k // 2: c * factorial(k) / (2 ** (k // 2) * factorial(k // 2)) for k, c in product.items() if k % 2 == 0}
+    moments = {
+        k // 2: c * factorial(k) / (2 ** (k // 2) * factorial(k // 2))
+        for k, c in product.items()
+        if k % 2 == 0
+    }
     # derivatives of the highest order have fewer known terms
     return {k: c for k, c in sorted(moments.items()) if c != 0 and k <= TERMS - 4}
 

@@ -84,7 +84,9 @@ def _with_whole_kernels(laws: Scalars) -> Scalars:
     rule = {plain: [Product(1, ((whole, 0),), ()), Product(-1, ((now, 0),), ())]}
     both = {**laws, whole: laws[plain] + laws[now]}
     del both[plain]
-    return {t: _collected([y for x in v for y in _replaced(x, rule, ("D",), only=plain)]) for t, v in both.items()}
+    return {
+        t: _collected([y for x in v for y in _replaced(x, rule, ("D",), only=plain)]) for t, v in both.items()
+    }
 
 
 def _collected(products: list[Product]) -> list[Product]:
@@ -137,7 +139,9 @@ def in_order(laws: Scalars) -> list[Tensor]:
     while left:
         ready = [t for t, v in left.items() if all(y == t or y in done for x in v for y, _ in x.tensors)]
         if not ready:
-            raise NotApplicable(f"{', '.join(sorted({t.name for t in left}))} depend on each other at a layer")
+            raise NotApplicable(
+                f"{', '.join(sorted({t.name for t in left}))} depend on each other at a layer"
+            )
         done += ready
         left = {t: v for t, v in left.items() if t not in ready}
     return done
@@ -155,7 +159,8 @@ def tangent_products(expansion: NonlinearExpansion) -> list[list[str]]:
 class AtFixedPoint:
     """All tensors of one sample whose variance is the same at every layer, with ell and L symbolic.
 
-    ``moments`` gives numbers for averages (those of the identity, say); others stay symbols.
+    ``moments`` gives numbers for averages by the orders of the derivatives in them, ``{(1, 1): 1}`` for
+    ``<phi'^2> = 1``; others stay symbols, `symbols`.  The powers of a multiplier that is one are sums.
     """
 
     def __init__(
@@ -172,8 +177,10 @@ class AtFixedPoint:
         self.field, *elements = field(gens, QQ)
         self.x, self.p, self.q, *others = elements
         self.moments = dict(zip(self.symbols, others, strict=True))
+        if not {(0, 2), (1, 1)}.isdisjoint(self.given):
+            self.x, self.p = self.field(self.given[1, 1]), self.field(self.given[1, 1] + self.given[0, 2])
         self.moments |= {(1, 1): self.x, (0, 2): self.p - self.x, (0, 0): self.q}
-        self.moments |= {o: self.field(v) for o, v in self.given.items()}
+        self.moments |= {o: self.field(v) for o, v in self.given.items() if o in self.moments}
         self.found: dict[Tensor, Series] = {}
         for t in in_order(self.laws):
             self.found[t] = self.solved(t, self.laws[t])

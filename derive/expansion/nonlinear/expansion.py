@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     Depth = AtFixedPoint | AtCriticality
 
+
 @dataclass(frozen=True)
 class NonlinearExpansion:
     """The order parameters of a nonlinear theory as power series in gamma0.
@@ -49,8 +50,8 @@ class NonlinearExpansion:
         """The forests of order n of an order parameter (or of ``f``)."""
         return tuple(x.shape for x in self.laws if (x.name, x.order) == (name, n))
 
-    def coefficient(self, name: str, n: int, layer: Any = ell) -> Expr:
-        """The coefficient of gamma0^n at ``layer``: averages over static sources, kernels of the neighbours.
+    def coefficient(self, name: str, n: int, layer: Any = None) -> Expr:
+        """The coefficient of gamma0^n at ``layer`` (``ell``): averages over static sources, kernels of the neighbours.
 
         ``name`` is an order parameter (``Phi``, ``G``, ``A``, ``B``), a kernel (``C``, ``D``: those of h and
         z), ``f``, ``Delta``, ``K`` (the tangent kernel) or ``loss``, the mean of Delta^2.  What is static has
@@ -70,8 +71,9 @@ class NonlinearExpansion:
         (0, 0)
         """
         self._check(n)
+        layer = self.site.layer if layer is None else sympify(layer)
         if name in KERNELS:
-            return self._kernel(name, n, sympify(layer))
+            return self._kernel(name, n, layer)
         if name == "Delta":
             start = Function("y")(mu) if n == 0 else S.Zero
             return start - self.coefficient(OUTPUT, n)
@@ -84,11 +86,11 @@ class NonlinearExpansion:
         if law is None:
             known = sorted({x.name for x in self.laws} | {"Delta", "K", "loss"})
             raise KeyError(f"no series {name!r}; there are {', '.join(known)}")
-        place = self._last if name == OUTPUT else sympify(layer) - law.shift
+        place = self._last if name == OUTPUT else layer - law.shift
         terms = self._opaque(n)[name]
         return self._writer(place).terms(terms, t, t if name == OUTPUT else s)
 
-    def field(self, name: str, n: int, layer: Any = ell) -> Expr:
+    def field(self, name: str, n: int, layer: Any = None) -> Expr:
         """The coefficient of gamma0^n of a single-site field ``h``, ``z``, ``g`` or ``phi`` (of h) at mu and t.
 
         In terms of the sources u and r at all times, and of the kernels C and D, as in selfconsistent2023
@@ -104,13 +106,14 @@ class NonlinearExpansion:
         """
         if n < 0:
             raise ValueError(f"n = {n}: must be 0 or more")
+        layer = self.site.layer if layer is None else sympify(layer)
         known: set[int] = set(self.errors) | set(range(self.order + 1, n + 1))
 
         def shapes(kernel: str, k: int) -> list[Forest]:
             return list(self.forests(kernel, k)) or ([PAIR] if k > self.order else [])
 
         fields = OpaqueFields(self.site, n, shapes, known)
-        writer = self._writer(sympify(layer))
+        writer = self._writer(layer)
         if name == "h":
             start = Function("u")(layer, mu, t) if n == 0 else S.Zero
             return start + writer.terms(fields.moved[n])
@@ -138,7 +141,9 @@ class NonlinearExpansion:
                 writer = self._writer(self._last if x.name == OUTPUT else self.site.layer)
                 samples = tuple(map(writer.sample, samples_of(x.shape)))
                 bare = [Piece((), q.statics, q.averages) for q in law.terms]
-                rhs = Add(*[writer.numbers_of(q, c.coefficient) for q, c in zip(bare, law.terms, strict=True)])
+                rhs = Add(
+                    *[writer.numbers_of(q, c.coefficient) for q, c in zip(bare, law.terms, strict=True)]
+                )
                 found.append(Eq(writer.symbol(x, writer.layer + law.shift, samples), rhs, evaluate=False))
         return tuple(found)
 
@@ -157,7 +162,7 @@ class NonlinearExpansion:
         """
         self._check(n)
         law = next(x for x in self.laws.values() if x.tensor.name == name)
-        writer = self._writer(self._last if name == OUTPUT else ell - law.shift)
+        writer = self._writer(self._last if name == OUTPUT else self.site.layer - law.shift)
         found = []
         for forest in self.forests(name, n):
             x = Tensor(name, n, forest)
@@ -343,7 +348,9 @@ def _laws(frozen: _Frozen, order: int) -> tuple[dict[Tensor, Law], tuple[int, ..
             kept[x] = law
             continue
         # f belongs to the last layer, where some of D is gone
-        terms = (t for t in law.terms if not _beyond(t, site) and zero.isdisjoint(s.tensor for s in t.statics))
+        terms = (
+            t for t in law.terms if not _beyond(t, site) and zero.isdisjoint(s.tensor for s in t.statics)
+        )
         law = replace(law, terms=tuple(terms))
         if law.terms:
             kept[x] = law

@@ -174,7 +174,10 @@ def remembered(p: Piece, error: int) -> Piece:
 def pushed(terms: Terms, source: str) -> Terms:
     """The response to ``r`` or ``u`` at an earlier time or at the same: the time and sample pushed are marked."""
     return collected(
-        (c * many, q) for p, c in terms.items() for i in range(len(p.nodes)) for many, q in _push(p, i, source)
+        (c * many, q)
+        for p, c in terms.items()
+        for i in range(len(p.nodes))
+        for many, q in _push(p, i, source)
     )
 
 
@@ -200,4 +203,19 @@ def raised(phi: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [tuple(sorted((*phi[:j], phi[j] + 1, *phi[j + 1 :]))) for j in range(len(phi))]
 
 
-__all__ = ["BETWEEN", "KERNELS", "OPAQUE", "Fields", "Forest", "OpaqueFields", "Shapes", "by_forest", "coefficient", "pushed", "raised", "remembered", "samples_of", "scaled"]
+__all__ = [
+    "BETWEEN",
+    "KERNELS",
+    "OPAQUE",
+    "Fields",
+    "Forest",
+    "OpaqueFields",
+    "Shapes",
+    "by_forest",
+    "coefficient",
+    "pushed",
+    "raised",
+    "remembered",
+    "samples_of",
+    "scaled",
+]

@@ -100,7 +100,9 @@ class _Reader:
             )
         families = [e for e in theory.equations if any(r.index == ell for r in e.ranges)]
         self.deep = len(names) > 3
-        if self.deep and not {"h", "z"} <= {e.name for e in families}:
+        if self.deep and (
+            not {"h", "z"} <= {e.name for e in families} or sympify(theory.program.depth).is_Integer
+        ):
             raise NotApplicable("the expansion needs a family of layers: derive the theory at symbolic depth")
         self.layer = ell if self.deep else S.One
         self.bases: dict[tuple[str, Expr], Expr] = {}
@@ -191,8 +193,14 @@ class _Reader:
         found = []
         for term in e.terms:
             expr = self.at_layer(term.expr, moved)
-            if term.kind == "source" or expr in (Function("u")(*e.lhs.args), Function("r")(*e.lhs.args)):
+            place = (self.at_layer(x, moved) for x in e.lhs.args)
+            here = tuple(place)
+            if expr in (Function("u")(*here), Function("r")(*here)):
                 continue
+            if term.kind not in ("memory", "response"):
+                raise NotApplicable(
+                    f"{e.lhs} has the term {expr}: the expansion knows u or r, responses and memory"
+                )
             found.append(self.edge(expr, term.kind == "memory"))
         return tuple(found)
 
@@ -212,7 +220,9 @@ class _Reader:
             raise NotApplicable(f"{expr} is not linear in g or phi(h) at an earlier time")
         error = Function("Delta")(sample, past)
         if (error in factors) != memory or gamma0 not in factors:
-            raise NotApplicable(f"{expr}: must be gamma0 times a response, or gamma0 Delta times a correlation")
+            raise NotApplicable(
+                f"{expr}: must be gamma0 times a response, or gamma0 Delta times a correlation"
+            )
         factors.remove(gamma0)
         if memory:
             factors.remove(error)

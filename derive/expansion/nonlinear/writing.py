@@ -28,11 +28,12 @@ from sympy import (
 )
 
 from derive.expansion.nonlinear.fields import BETWEEN, KERNELS, OPAQUE, PAIR
-from derive.expansion.nonlinear.reading import Site
+from derive.expansion.nonlinear.reading import Kernel, Site
 from derive.expansion.nonlinear.trees import COL, ROW, Piece, Static, Tensor, Terms
 from derive.meanfield.gaussian import GaussianAverage
 from derive.program.expressions import P, alpha, mu, s, t
 from derive.program.training import TrainingRule
+
 
 class Writer:
     """Writes the pieces of one layer."""
@@ -78,11 +79,18 @@ class Writer:
 
     def at_end(self, x: Tensor, at: Expr, samples: tuple[Symbol, ...]) -> Expr | None:
         """C and D where one of the kernels that they are made of is given."""
-        edges = [e for e in (self.site.h if x.name == "C" else self.site.z) if not e.kernel.given]
-        if not any((e.kernel.name, at + e.kernel.shift) in self.site.bases for e in edges):
+        edges = self.site.h if x.name == "C" else self.site.z
+        ends = [e.kernel.given or (e.kernel.name, at + e.kernel.shift) in self.site.bases for e in edges]
+        if not any(ends):
             return None
-        now = x.shape[0].marked
-        return Add(*[self.known(e.kernel.name, at + e.kernel.shift, samples) for e in edges if not (now and e.memory)])
+        parts = [e.kernel for e in edges if not (x.shape[0].marked and e.memory)]
+        return Add(*[self.kernel(k, at, samples) for k in parts])
+
+    def kernel(self, k: Kernel, at: Expr, samples: tuple[Symbol, ...]) -> Expr:
+        """Order 0 of a kernel."""
+        if not k.given:
+            return self.known(k.name, at + k.shift, samples)
+        return S.One if k.name == "1" else Function(k.name)(*sorted(samples, key=str))
 
     def name(self, x: Tensor) -> str:
         """What a tensor is called: those of higher order are numbered."""
@@ -107,16 +115,21 @@ class Writer:
             return S.One
         body = Mul(*[self.derivative(a, self.source(i)) for i, orders in p.averages for a in orders])
         if self.site.u.given:
+
             def entry(i: int, j: int) -> Expr:
                 return Function("K_x")(*sorted((self.sample(i), self.sample(j)), key=str))
         else:
+
             def entry(i: int, j: int) -> Expr:
                 at = sympify(self.layer + self.site.u.shift)
                 return self.known(self.site.u.name, at, sorted((self.sample(i), self.sample(j)), key=str))
+
         labels = [i for i, _ in p.averages if body.has(self.source(i))]
         if not labels:
             return body
-        pairs = {(self.source(i), self.source(j)): entry(i, j) for k, i in enumerate(labels) for j in labels[k:]}
+        pairs = {
+            (self.source(i), self.source(j)): entry(i, j) for k, i in enumerate(labels) for j in labels[k:]
+        }
         return GaussianAverage(body, pairs)
 
     # -- times -----------------------------------------------------------------------------------------
