@@ -122,6 +122,71 @@ class GaussianAverage(Expr):
             terms.append(c * self._back(rest.diff(slot), slots) if c != 0 else S.Zero)
         return Add(*terms)
 
+    def isserlis(self) -> Expr:
+        """Every factor that is a variable traded for covariances: Stein's lemma until none is left.
+
+        >>> from sympy.abc import a, b, c, x, y
+        >>> phi = Function("phi")
+        >>> GaussianAverage(x * y, {(x, x): a, (x, y): c, (y, y): b}).isserlis()
+        c
+        >>> GaussianAverage(x**2 * phi(y), {(x, x): a, (x, y): c, (y, y): b}).isserlis()
+        a*<phi(y)>_{y} + c**2*<Derivative(phi(y), (y, 2))>_{y}
+        """
+        total = []
+        for term in Add.make_args(self.body.expand()):
+            fixed, body = term.as_independent(*self.variables, as_Add=False)
+            part = _folded(body, self.variables, self.matrix)
+            powers = body.as_powers_dict()
+            if any(_counts(powers.get(x, S.Zero)) for x in self.variables):
+                part = (
+                    part.stein()
+                    .expand()
+                    .replace(lambda e: isinstance(e, GaussianAverage), lambda e: e.isserlis())
+                )
+            total.append(fixed * part)
+        return Add(*total).expand()
+
+    def price(self, x: Any, y: Any) -> Expr:
+        """``<d^2 F/dx dy>``, the derivative by the covariance of ``x`` and ``y`` (twice that by a variance).
+
+        Raises ValueError for what is not averaged over.
+
+        >>> from sympy.abc import a, b, c, x, y
+        >>> phi = Function("phi")
+        >>> GaussianAverage(phi(x) * phi(y), {(x, x): a, (x, y): c, (y, y): b}).price(x, y)
+        <Derivative(phi(x), x)*Derivative(phi(y), y)>_{x,y}
+        """
+        slots, body = self._slots(self.body)
+        return self._back(body.diff(slots[self._variable(x)]).diff(slots[self._variable(y)]), slots)
+
+    def hermite(self, n: int, variable: Any = None) -> Expr:
+        """The coefficient of ``He_n(x / sqrt(<x x>))`` in the body, by default of the only variable.
+
+        That is ``<F He_n> / n!``, and by Stein's lemma the average of a derivative.  Raises ValueError for a
+        negative ``n``, or if there are several variables and none is chosen.
+
+        >>> from sympy import Max
+        >>> from sympy.abc import a, x
+        >>> phi = Function("phi")
+        >>> GaussianAverage(phi(x), {(x, x): a}).hermite(2)
+        a*<Derivative(phi(x), (x, 2))>_{x}/2
+        >>> [GaussianAverage(Max(0, x), {(x, x): 1}).hermite(n).doit() for n in range(4)]
+        [sqrt(2)/(2*sqrt(pi)), 1/2, sqrt(2)/(4*sqrt(pi)), 0]
+        """
+        if n < 0:
+            raise ValueError(f"n = {n}: the order of a Hermite polynomial is not negative")
+        if variable is None and len(self.variables) != 1:
+            raise ValueError(f"choose a variable: one of {', '.join(map(str, self.variables))}")
+        x = self._variable(self.variables[0] if variable is None else variable)
+        slots, body = self._slots(self.body)
+        for _ in range(n):
+            body = Add(*[self.covariance(x, y) * body.diff(slot) for y, slot in slots.items()])
+        terms = []
+        for term in Add.make_args(body.expand()):
+            fixed, rest = term.as_independent(*slots.values(), as_Add=False)
+            terms.append(fixed * self._back(rest, slots))
+        return Add(*terms) / (factorial(n) * self.covariance(x, x) ** Rational(n, 2))
+
     def around_independence(self, x: Any, y: Any, order: int) -> Expr:
         """The Taylor polynomial in the covariance of ``x`` and ``y`` up to ``order`` (Mehler's expansion).
 
@@ -145,9 +210,14 @@ class GaussianAverage(Expr):
 
     # -- calculus ----------------------------------------------------------------------------------------
 
+    def _variable(self, x: Any) -> Expr:
+        if sympify(x) not in self.variables:
+            raise ValueError(f"{x} is not averaged over: {', '.join(map(str, self.variables))} are")
+        return sympify(x)
+
     def _slots(self, e: Expr) -> tuple[dict[Expr, Dummy], Expr]:
         """The body as a function of plain numbers, one for each variable."""
-        slots = {x: Dummy(f"x{i}") for i, x in enumerate(self.variables)}
+        slots = {x: Dummy(f"x{i}", real=True) for i, x in enumerate(self.variables)}
         return slots, e.xreplace(slots)
 
     def _back(self, e: Expr, slots: dict[Expr, Dummy]) -> Expr:

@@ -19,17 +19,13 @@ from functools import reduce
 from typing import Any
 
 from sympy import (
-    Abs,
     Add,
+    DiracDelta,
     Expr,
-    Heaviside,
     I,
     ImmutableDenseMatrix,
     KroneckerDelta,
-    Max,
-    Min,
     Mul,
-    Piecewise,
     Poly,
     Pow,
     Rational,
@@ -37,23 +33,19 @@ from sympy import (
     Symbol,
     asin,
     cancel,
-    cos,
-    cosh,
     erf,
-    erfc,
-    erfi,
     exp,
     eye,
     factorial,
     hermite_prob,
     pi,
     sign,
-    sin,
-    sinh,
     sqrt,
 )
-from sympy.core.relational import GreaterThan, LessThan, StrictGreaterThan, StrictLessThan
 from sympy.matrices import MatrixBase
+
+from derive.meanfield.masses import conditioned
+from derive.meanfield.rewriting import real, written
 
 Fold = Callable[[Expr, tuple[Expr, ...], MatrixBase], Expr]
 
@@ -81,7 +73,7 @@ def expectation(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase, fol
     Exponents of quadratic forms are taken to be such that the integral converges.
     """
     total = []
-    for term in Add.make_args(_written(body, variables).expand()):
+    for term in Add.make_args(written(body, variables).expand()):
         fixed: list[Expr] = []
         rest: list[Expr] = []
         for x in Mul.make_args(term):
@@ -90,66 +82,7 @@ def expectation(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase, fol
         for factors in _independent(rest, variables, matrix):
             value *= _group(factors, variables, matrix, fold)
         total.append(value)
-    return _real(Add(*total))
-
-
-def _written(body: Expr, variables: tuple[Expr, ...]) -> Expr:
-    """Rectifiers, steps and sines in terms of signs and exponentials, where they depend on the variables."""
-
-    def random(e: Any) -> bool:
-        return any(e.has(v) for v in variables)
-
-    def step(x: Expr) -> Expr:
-        return (1 + sign(x)) / 2
-
-    def bend(e: Expr) -> Expr:
-        """A maximum or minimum of two."""
-        x, y = e.args
-        return (x + y + (x - y) * sign(x - y) * (1 if isinstance(e, Max) else -1)) / 2
-
-    def cases(e: Piecewise) -> Expr:
-        (x, where), (y, other) = e.args
-        if isinstance(where, StrictGreaterThan | GreaterThan):
-            gap = where.lhs - where.rhs
-        elif isinstance(where, StrictLessThan | LessThan):
-            gap = where.rhs - where.lhs
-        else:
-            return e
-        return x * step(gap) + y * step(-gap) if other == True else e  # noqa: E712
-
-    rules: list[tuple[Callable[[Any], bool], Callable[[Any], Expr]]] = [
-        (lambda e: isinstance(e, Piecewise) and len(e.args) == 2, cases),
-        (lambda e: isinstance(e, Max | Min) and len(e.args) == 2, bend),
-        (lambda e: isinstance(e, Heaviside), lambda e: step(e.args[0])),
-        (lambda e: isinstance(e, Abs), lambda e: e.args[0] * sign(e.args[0])),
-        (lambda e: isinstance(e, erfc), lambda e: 1 - erf(e.args[0])),
-        (lambda e: isinstance(e, sin | cos | sinh | cosh), lambda e: e.rewrite(exp)),
-    ]
-    for is_one, rule in rules:
-        body = body.replace(lambda e, is_one=is_one: is_one(e) and random(e), rule)
-    return body
-
-
-def _real(e: Expr) -> Expr:
-    """Complex exponentials back to sines."""
-    if not e.has(I):
-        return e
-
-    def wave(x: Expr) -> Expr:
-        real, imaginary = S.Zero, S.Zero
-        for part in Add.make_args(x.args[0].expand()):
-            (c, i) = part.as_independent(I)
-            if i == I:
-                imaginary += c
-            else:
-                real += part
-        return exp(real) * (cos(imaginary) + I * sin(imaginary))
-
-    e = e.expand().replace(lambda x: isinstance(x, exp) and x.has(I), wave)
-    return e.replace(
-        lambda x: isinstance(x, erf) and x.has(I) and not (x.args[0] / I).has(I),
-        lambda x: I * erfi(x.args[0] / I),
-    ).expand()
+    return real(Add(*total))
 
 
 # -- independent groups --------------------------------------------------------------------------------------
@@ -168,6 +101,11 @@ def _independent(factors: list[Expr], variables: tuple[Expr, ...], matrix: Matri
 
 
 def _group(factors: list[Expr], variables: tuple[Expr, ...], matrix: MatrixBase, fold: Fold) -> Expr:
+    if any(x.has(DiracDelta) for x in factors):
+        found = conditioned(factors, variables, matrix)
+        if found is None:
+            return fold(Mul(*factors), variables, matrix)
+        return Add(*[c * expectation(e, left, C, fold) for c, e, left, C in found])
     try:
         return _hermite(factors, variables, matrix) or _Term.read(factors, variables, matrix).value()
     except NoClosedForm:
@@ -228,6 +166,7 @@ class _Term:
             n, n, lambda i, j: -form.coeff_monomial(variables[i] * variables[j]) * (2 if i == j else 1)
         )
         b = ImmutableDenseMatrix([form.coeff_monomial(v) for v in variables])
+        _check_convergence(A, C)
         return cls(_poly(polynomial, variables), A, b, form.coeff_monomial(1), tuple(units), C)
 
     def value(self) -> Expr:
@@ -249,6 +188,15 @@ class _Term:
             polynomial = _poly(polynomial.as_expr().subs(moved, simultaneous=True), gens)
         total = [k * _moment(powers, units, C) for powers, k in polynomial.terms()]
         return weight * Add(*total)
+
+
+def _check_convergence(A: MatrixBase, C: MatrixBase) -> None:
+    """Raises NoClosedForm if ``exp(-x.A x / 2)`` outgrows the Gaussian, as far as numbers can tell."""
+    if all(x == 0 for x in A) or not all(x.is_Rational for x in (*A, *C)):
+        return
+    t = Symbol("t")
+    if Poly((eye(C.rows) + t * C * A).det(), t).count_roots(0, 1):
+        raise NoClosedForm("the integral diverges")
 
 
 def _repeated(x: Expr) -> list[Expr]:

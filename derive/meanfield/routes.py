@@ -13,7 +13,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.meanfield.symmetric import symmetric
 from derive.meanfield.theory import Equation, OrderParameter, Source, Theory
-from derive.program.expressions import IndexRange, L, ell
+from derive.program.expressions import IndexRange, L, ell, s, t
 from derive.program.program import Program
 
 
@@ -100,7 +100,8 @@ class _Item:
 
 
 def _listed(theory: Theory) -> dict[str, _Item]:
-    order = symmetric(theory.order_parameters, theory.program.given)
+    heat = theory.program.rule.noise(t, s).atoms(AppliedUndef)  # a table of a covariance over the times
+    order = symmetric(theory.order_parameters, theory.program.given, {str(x.func) for x in heat})
     items = [_equation("equation", e, order) for e in theory.equations]
     items += [_equation("scalar", e, order) for e in theory.scalars]
     items += [_equation("observable", e, order) for e in theory.observables]

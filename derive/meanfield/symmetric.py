@@ -14,10 +14,13 @@ from derive.program.expressions import GivenVector, ell
 Order = Callable[[Expr], Expr]
 
 
-def symmetric(parameters: Iterable[OrderParameter], given: Iterable[GivenVector] = ()) -> Order:
+def symmetric(
+    parameters: Iterable[OrderParameter], given: Iterable[GivenVector] = (), covariances: Iterable[str] = ()
+) -> Order:
     """A function that writes ``C(b, a, s, t)`` as ``C(a, b, t, s)`` wherever C is the same.
 
-    Which parameters are symmetric is read off their definitions.  Kernels of given vectors always are.
+    Which parameters are symmetric is read off their definitions.  Kernels of given vectors always are, and
+    so are ``covariances``, names of other functions of two points.
 
     >>> from derive.meanfield import mean_field
     >>> from derive.program import mlp
@@ -28,7 +31,7 @@ def symmetric(parameters: Iterable[OrderParameter], given: Iterable[GivenVector]
     (H(1, m, k, t, s), A(1, k, s, t))
     """
     halves = {q.name: 1 if q.symbol.args[0] == ell else 0 for q in parameters if _is_symmetric(q)}
-    kernels = {x.kernel for x in given}
+    kernels = {*(x.kernel for x in given), *covariances}
 
     def order(atom: AppliedUndef) -> Expr:
         name = str(atom.func)

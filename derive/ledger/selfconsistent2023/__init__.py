@@ -5,7 +5,8 @@ displays over several lines are joined by ``\\\\`` without alignment marks, (D.2
 bracket, and the covariance in the last line of (D.39) reads 1 1^T.
 A slip that leaves one sensible reading only (a missing measure, transpose or bold face) is named in ``why``
 and does not change the verdict.  Numbers that end in "text" are statements printed between the equations,
-those called "Figure" statements of a caption.
+those called "Figure" statements of a caption.  The text has no three dots on phi where a third derivative
+belongs: claims take those as three, `printed` leaves two.  There is no (P.13) in the text.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ from derive.ledger.selfconsistent2023 import (
     appendix_n,
     appendix_o,
     appendix_op,
+    appendix_p_backward,
+    appendix_p_fields,
+    appendix_p_form,
+    appendix_p_forward,
     captions,
     main_text,
     table_1,
@@ -63,6 +68,10 @@ ENTRIES: tuple[Entry, ...] = (
     + appendix_n.ENTRIES
     + appendix_o.ENTRIES
     + appendix_op.ENTRIES
+    + appendix_p_fields.ENTRIES
+    + appendix_p_forward.ENTRIES
+    + appendix_p_backward.ENTRIES
+    + appendix_p_form.ENTRIES
 )
 
 __all__ = ["ENTRIES"]

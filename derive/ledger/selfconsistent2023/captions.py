@@ -1,4 +1,5 @@
-"""What captions of figures state: finite width by layer (figure 1), weight decay (figure 3)."""
+"""What captions of figures state: finite width by layer (figure 1), weight decay (figure 3), approximations
+(figure 4)."""
 
 from __future__ import annotations
 
@@ -44,5 +45,42 @@ ENTRIES = (
             "prevent this, which is right. Train one sample and two, at half the threshold and at twice."
         ),
         evidence=shown_by("captions:weight_decay_threshold"),
+    ),
+    Entry(
+        source="selfconsistent2023",
+        number="Figure 4",
+        title="where approximations coincide and where they fail (caption)",
+        printed=(
+            r"\text{The predictions of all of these theories coincide in the } \gamma_0=0 \text{ limit but "
+            r"begin to deviate} \\ \text{in the feature learning regime. Only the nonperturbative DMFT is "
+            r"accurate over a wide range of } \gamma_0"
+        ),
+        derived="full theory, expansion to order gamma0^8, the ansatz A = B = 0, and (P.4) as printed; L = 5",
+        verdict="agrees",
+        why=(
+            "Right of the curves as printed. The perturbative one suffers from the wrong factors of (16) "
+            "and (P.4) besides: at small gamma0 its error is of order gamma0^2, as if there were no "
+            "correction, that of the right leading order gamma0^4; order gamma0^8, resummed or not, reaches "
+            "further still."
+        ),
+        evidence=shown_by("figure_4:approximations"),
+    ),
+    Entry(
+        source="selfconsistent2023",
+        number="Figure 4 text",
+        title="the ansatz A = B = 0 near gamma0 = 0",
+        printed=(
+            r"\text{This ansatz works very well near } \gamma_0 \approx 0 \text{ since } "
+            r"\frac{\mathrm{d}h}{\mathrm{d}r}, \frac{\mathrm{d}z}{\mathrm{d}u} \sim \mathcal{O}(\gamma_0)"
+        ),
+        derived="factors at order gamma0^2 with and without A and B",
+        verdict="wrong",
+        why=(
+            "Section 5.1. The responses are of order gamma0, and so are the terms with Delta Phi beside "
+            "them: A = B = 0 is right only where nothing is learned but the output. The change of kernels, "
+            "at order gamma0^2, comes out too small by (L+1)(L+2)/6 for the same error, 7 at L = 5, however "
+            "small gamma0 is."
+        ),
+        evidence=shown_by("perturbation_depth:gradient_independence_near_zero"),
     ),
 )

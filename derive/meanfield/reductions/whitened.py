@@ -104,7 +104,7 @@ def whitened(theory: TwoLayer, degree: int = 2) -> Whitened:
     rates = {e.lhs.args[0]: on_targets(e.rhs) for e in theory.closed}
     starts = {x: on_targets(next(e.rhs for e in theory.initial if e.lhs.func == x.func)) for x in rates}
     ansatz = closed_span(rates, starts, frame, t)
-    coefficients = _Coefficients(rates, starts, ansatz, frame)
+    coefficients = Coefficients(rates, starts, ansatz, frame)
     scalar, initial, tensors = coefficients.scalar(), coefficients.initial(), coefficients.tensors()
     found = conserved(scalar, degree)
     delta = Function("Delta")(t)
@@ -135,7 +135,7 @@ def _named(name: str) -> Callable[[Expr], bool]:
     return lambda x: isinstance(x, AppliedUndef) and str(x.func) == name
 
 
-class _Coefficients:
+class Coefficients:
     """Scalar unknowns: the coefficients that move, expressed by the function's projection on n."""
 
     def __init__(

@@ -177,8 +177,12 @@ def _axes(key: tuple[int | None, ...], member: Member) -> tuple[tuple[int, ...],
 
 
 def _array(entries: Entries, axes: tuple[tuple[int, ...], ...]) -> Array:
-    """Entries by index as an array with these axes; absent entries are NaN."""
-    array = np.full([len(axis) for axis in axes], np.nan)
+    """Entries by index as an array of floats with these axes; absent entries are NaN."""
+    return np.asarray(_array_of(entries, axes, float))
+
+
+def _array_of(entries: Mapping[tuple[int, ...], Any], axes: tuple[tuple[int, ...], ...], kind: type) -> Any:
+    array: Any = np.full([len(axis) for axis in axes], np.nan, dtype=kind)
     for index, value in entries.items():
         array[tuple(axis.index(x) for axis, x in zip(axes, index, strict=True))] = value
     return array

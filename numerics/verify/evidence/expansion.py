@@ -188,7 +188,7 @@ def gradient_kernel_depth_coefficients() -> Evidence:
     return _depth_coefficients("G", "G", "gradient_kernel_depth_coefficients")
 
 
-def _tangent_basis(depth: int, tied: bool) -> list[Array]:
+def tangent_basis(depth: int, tied: bool) -> list[Array]:
     lazy, second = lazy_words(depth, tied), find("selfconsistent2023", "P.2").build()
     T, n = len(WEIGHTS), len(TARGETS)
     up = [x.reshape(T, n, T, n) for x in lazy.families(second["H"])]
@@ -203,7 +203,7 @@ def _printed_tangent(depth: int) -> float:
 
 def tangent_kernel_depth_coefficient() -> Evidence:
     """(16), (P.2): L(L+1)/2 against the fitted second derivative of the tangent kernel."""
-    found, rest = zip(*(fit(second_orders(d).tangent, _tangent_basis(d, True)) for d in DEPTHS), strict=True)
+    found, rest = zip(*(fit(second_orders(d).tangent, tangent_basis(d, True)) for d in DEPTHS), strict=True)
     fitted, printed = np.array(found), np.array([_printed_tangent(d) for d in DEPTHS])
     right = np.array([np.mean(tangent_factors(d)) for d in DEPTHS])
     spread = max(np.ptp(tangent_factors(d)) for d in DEPTHS)
@@ -247,11 +247,10 @@ def gradient_independence_coefficients() -> Evidence:
             )
         )
     found = [
-        fit(second_orders(d, False).tangent, _tangent_basis(d, False))[0] - _printed_tangent(d)
-        for d in DEPTHS
+        fit(second_orders(d, False).tangent, tangent_basis(d, False))[0] - _printed_tangent(d) for d in DEPTHS
     ]
     tied = [
-        fit(second_orders(d).tangent, _tangent_basis(d, True))[0] - _printed_tangent(d) for d in DEPTHS[1:]
+        fit(second_orders(d).tangent, tangent_basis(d, True))[0] - _printed_tangent(d) for d in DEPTHS[1:]
     ]
     return conclude(
         "expansion:gradient_independence_coefficients",

@@ -17,8 +17,8 @@ REQUIRED = (
     + ["E.1", "E.2"]
     + [f"F.{k}" for k in range(1, 17)]
     + [f"{appendix}.{k}" for appendix, last in LAST.items() for k in range(1, last + 1)]
-    + [f"P.{k}" for k in range(1, 6)]
-    + ["Table 1", "Table N1", "Figure 1", "Figure 3", "Algorithm 1"]
+    + [f"P.{k}" for k in range(1, 27) if k != 13]  # the paper has no (P.13)
+    + ["Table 1", "Table N1", "Figure 1", "Figure 3", "Figure 4", "Algorithm 1"]
 )
 ALL = entries(SOURCE)
 

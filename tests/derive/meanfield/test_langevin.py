@@ -68,6 +68,11 @@ def test_both_routes_agree() -> None:
     assert check_routes(network()) == []
 
 
+def test_both_routes_agree_on_the_rule_that_solves_flows() -> None:
+    """Its noise is a table over the times, which is symmetric like every covariance."""
+    assert check_routes(mlp(1, "tanh", "multistep", weight_decay=lam, temperature=T)) == []
+
+
 def test_without_noise_and_decay_it_is_plain_flow() -> None:
     plain = mean_field(mlp(L, phi, "flow"))
     assert mean_field(mlp(L, phi, "flow", weight_decay=0, temperature=0)).equivalent(plain)

@@ -17,9 +17,9 @@ from derive.meanfield import mean_field
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.program import P, Program, convolution, eta, feedback_alignment, gamma0, isotropic, mlp
 from derive.program.builders.activations import NAMED
+from numerics.averages.panels import Moment
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.lazy import LazySolved, solve_lazy
-from numerics.averages.panels import Moment
 from numerics.solve.particles import solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 from tests.numerics.solve.lazy_kernels import Moments, erf_moments, recursion, relu_moments

@@ -38,7 +38,7 @@ def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
 
 
 def _one(theory: Theory, x: Symbol, value: Expr) -> Theory:
-    theory = absorb_factors(theory, *_scaled(theory, x))
+    theory = absorb_factors(theory, *scaled_sources(theory, x))
     sources = [replace(u, covariance=at_limit(u.covariance, x, value)) for u in theory.sources]
     dead = {u.symbol.func for u in sources if u.covariance == 0 and u.symbol.func == u.partner.func}
     lively = tuple(u for u in sources if u.covariance != 0)
@@ -103,7 +103,7 @@ def _into(factor: Expr, inner: Sum | Integral) -> Expr:
     return inner.func(factor * inner.function, *inner.limits)
 
 
-def _scaled(theory: Theory, x: Symbol) -> list[str]:
+def scaled_sources(theory: Theory, x: Symbol) -> list[str]:
     """Sources in front of which the parameter stands."""
     own = {u.symbol.func for u in theory.sources}
     return sorted(

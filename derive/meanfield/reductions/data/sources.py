@@ -37,7 +37,7 @@ def absorb_factors(theory: Theory, *sources: str) -> Theory:
 
 
 def _absorbed(theory: Theory, name: str) -> Theory:
-    factor = _factor(theory, name)
+    factor = source_factor(theory, name)
     if factor == 1:
         return theory
     changed, scales = [], {}
@@ -75,7 +75,7 @@ def _absorbed(theory: Theory, name: str) -> Theory:
     )
 
 
-def _factor(theory: Theory, name: str) -> Expr:
+def source_factor(theory: Theory, name: str) -> Expr:
     """What multiplies the source wherever it occurs, without sign and without what depends on time."""
     found = set()
     for e in theory.equations:
