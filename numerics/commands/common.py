@@ -165,4 +165,8 @@ def summary(result: xr.Dataset, rows: int = 9) -> str:
             *(f"{float(column[i]):16.8g}" for column in columns.values()),
         ]
         lines.append("".join(cells))
-    return "\n".join([f"status: {result.attrs.get('status', 'unknown')}", *lines])
+    status = [f"status: {result.attrs.get('status', 'unknown')}"]
+    if "powers_of" in result.attrs:
+        known = ", ".join(f"{name} {v.attrs['known_to_order']}" for name, v in result.data_vars.items())
+        status.append(f"powers of {result.attrs['powers_of']}; known to order: {known}; nan: not known")
+    return "\n".join([*status, *lines])

@@ -11,11 +11,13 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import numerics.expand_nonlinear
+import numerics.expand_nonlinear.kinks
 from derive.expansion import LinearExpansion, expand_linear
 from derive.expansion.nonlinear import NonlinearExpansion
+from derive.expansion.nonlinear.kinks import KinkExpansion
 from derive.meanfield import mean_field
 from derive.program import L, mlp
-from numerics.activation import is_linear
+from numerics.activation import is_linear, slope_jumps
 from numerics.errors import SpecError
 from numerics.expand.by_recursion import ByRecursion
 from numerics.expand.by_words import ByWords, feedback
@@ -46,12 +48,15 @@ class Orders(Protocol):
         """Order n of the tangent kernel at output times, (out, out, P, P)."""
 
 
-def series(experiment: Experiment, order: int) -> LinearExpansion | NonlinearExpansion:
+def series(experiment: Experiment, order: int) -> LinearExpansion | NonlinearExpansion | KinkExpansion:
     """The expansion with layer and depth symbolic, in the experiment's own rule, loss and nonlinearity.
 
-    Raises :class:`~numerics.errors.SpecError` for a negative order.
+    Beyond order 0 an activation with a kink has powers of ``|gamma0|``, at depth one.  Raises
+    :class:`~numerics.errors.SpecError` for a negative order, and where there is no such series.
     """
     _check(order)
+    if order and slope_jumps(experiment.network.activation):
+        return numerics.expand_nonlinear.kinks.series(experiment, order)
     if not is_linear(experiment.network.activation):
         return numerics.expand_nonlinear.series(experiment, order)
     return _expansion(experiment.training.rule, experiment.training.loss, order)
@@ -63,9 +68,12 @@ def expand(experiment: Experiment, order: int) -> xr.Dataset:
 
     Raises :class:`~numerics.errors.SpecError` for a negative order, :class:`~numerics.errors.Diverged` for
     a learning rate too large for the lazy network, :class:`~numerics.errors.NotConverged` when a flow does
-    not settle to ``solver.rtol``.  Nonlinear networks: see :mod:`numerics.expand_nonlinear`.
+    not settle to ``solver.rtol``.  Nonlinear networks: see :mod:`numerics.expand_nonlinear`; kinks:
+    :mod:`numerics.expand_nonlinear.kinks`.
     """
     _check(order)
+    if order and slope_jumps(experiment.network.activation):
+        return numerics.expand_nonlinear.kinks.expand_kinks(experiment, order)
     if not is_linear(experiment.network.activation):
         return numerics.expand_nonlinear.expand_nonlinear(experiment, order)
     started = clock.perf_counter()

@@ -191,6 +191,15 @@ class Evaluation:
         if not np.any(drive):
             return drive
         assert feedback is not None
+        return self.answer(drive, feedback, n)
+
+    def feedback(self, n: int) -> Array:
+        """What f_n has beside the integral of Delta_n: the tangent kernel at order 0."""
+        forest = next(x for x in self.expansion.forests(OUTPUT, n) if any(node.error == n for node in x))
+        return self.statics.value(Tensor(OUTPUT, n, forest), self.depth)
+
+    def answer(self, drive: Array, feedback: Array, n: int) -> Array:
+        """``Delta_n = drive - feedback int Delta_n``, time by time.  Raises Diverged."""
         out = np.zeros_like(drive)
         bound = RUNAWAY * max(float(np.max(np.abs(drive))), 1e-300)
         for step in range(len(out)):

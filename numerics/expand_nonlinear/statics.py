@@ -21,6 +21,10 @@ FORWARD = ("Phi", "A", "C")
 """What is found from the first layer on; the rest from the last layer back."""
 
 
+DATA = "K_x"
+"""What the data's kernel is called in a theory of one layer, where it is in the equations themselves."""
+
+
 class Statics:
     """Tensors of a network of ``depth`` layers on data with this ``kernel``."""
 
@@ -47,10 +51,14 @@ class Statics:
             number = int(layer.subs(L, self.depth))
             array = self.kernel if value.free_symbols else np.full((P, P), float(value))
             found[name, number] = array
+        if self.expansion.site.u.given:
+            found["Phi", 0] = self.kernel
         return found
 
     def value(self, tensor: Tensor, layer: int) -> Array:
         """One axis for each sample: the row's, the column's if there is one, then the others."""
+        if tensor.name == DATA:
+            return self.kernel
         if (tensor, layer) not in self.known:
             # from the end where it is given, so that recursions are not nested as deep as the network
             forward = tensor.name in FORWARD
