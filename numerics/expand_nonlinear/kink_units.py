@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.special import gamma as gamma_function
-from sympy import Add, Expr, Mul, Pow, Rational
+from sympy import Add, Expr, Mul, Rational, Symbol
 
 from derive.expansion.nonlinear.kinks import Jump, kappa
 from derive.meanfield.jumps import Jumps
@@ -36,52 +36,57 @@ class Unit:
 
     def add(self, total: Array, jump: Jump, share: float) -> None:
         """Add the jump's integral, for all observed samples, to ``total``."""
-        P = len(self.slopes)
-        single = jump.name == "f"
+        P, single = len(self.slopes), jump.name == "f"
+        others = [i for i in range(P) if i != self.sample]
         for own, e in jump.cases.items():
-            first = [self.sample] if own[0] else [i for i in range(P) if i != self.sample]
-            second = [self.sample] if own[-1] else [i for i in range(P) if i != self.sample]
-            for i in first:
-                for j in [0] if single else second:
-                    for term in Add.make_args(e):
-                        row, column = self.term(term, i, j)
+            first = [self.sample] if own[0] else others
+            second = [0] if single else [self.sample] if own[-1] else others
+            for number, early, late in read(e):
+                for i in first:
+                    for j in second:
+                        row, column = self.factor(early, i, j), self.factor(late, i, j)
                         value = (row * self.widths) @ column.T
-                        total[:, i, :, j] += share * (value[:, :1] if single else value)
+                        total[:, i, :, j] += share * number * (value[:, :1] if single else value)
 
-    def term(self, term: Expr, i: int, j: int) -> tuple[Array, Array]:
-        """What depends on t, with all that is static, and what depends on s: (T or 1, intervals)."""
-        T = len(self.slope)
-        row, column = np.ones((T, len(self.x))), np.ones((T, len(self.x)))
-        for factor in Mul.make_args(term):
-            base, power = factor.as_base_exp() if isinstance(factor, Pow) else (factor, 1)
-            if base.is_number:
-                row = row * float(factor)
-            elif base.has(s):
-                column = column * self.value(base, i, j) ** int(power)
-            else:
-                row = row * self.value(base, i, j) ** int(power)
-        return row, column
+    def factor(self, parts: tuple[Part, ...], i: int, j: int) -> Array:
+        """A product of fields on all intervals, at all times; mu is the sample i, alpha the sample j."""
+        found = np.ones((len(self.slope), len(self.x)))
+        for name, who, timed, power in parts:
+            sample = self.sample if who == kappa else i if who == mu else j
+            found *= self.field(name, sample, timed) ** power
+        return found
 
-    def value(self, e: Expr, i: int, j: int) -> Array:
-        """One field of the unit; mu is the sample i, alpha the sample j."""
-        name, timed = str(e.func), e.has(t, s)
-        sample = {mu: i, alpha: j, kappa: self.sample}.get(e.args[0])
-        if name == "X":
-            return self.x + self.V[:, self.sample]
-        if name == "Xbar":
-            return self.x + self.Vbar[:, self.sample]
-        if name == "r":
-            return np.array(self.r)
-        if name == "phi":
-            (inner,) = e.args
-            return np.array(self.features[{mu: i, alpha: j}[inner.args[0]]])
-        assert sample is not None, f"{e} is no field of a unit at the kink"
-        if name in ("V", "Vbar"):
-            return np.asarray((self.V if name == "V" else self.Vbar)[:, sample])
-        assert name == "sigma", f"{e} is no field of a unit at the kink"
-        if timed:
-            return self.slope
-        return self.start if sample == self.sample else np.array(self.slopes[sample])
+    def field(self, name: str, sample: int, timed: bool) -> Array:
+        """A field of the unit.  Raises KeyError for an unknown one."""
+        if name == "sigma" and sample == self.sample:
+            return self.slope if timed else self.start
+        if name in ("X", "V"):
+            return np.asarray(self.V[:, sample] + (self.x if name == "X" else 0.0))
+        if name in ("Xbar", "Vbar"):
+            return np.asarray(self.Vbar[:, sample] + (self.x if name == "Xbar" else 0.0))
+        static = {"sigma": self.slopes[sample], "phi": self.features[sample], "r": self.r}
+        return np.asarray(static[name])
+
+
+Part = tuple[str, Symbol, bool, int]
+"""A field, its sample, whether it depends on time, and its power."""
+
+
+@lru_cache(maxsize=64)
+def read(e: Expr) -> list[tuple[float, tuple[Part, ...], tuple[Part, ...]]]:
+    """A jump as a sum of products: a number, what stands at t or is static, what stands at s."""
+    found = []
+    for term in Add.make_args(e):
+        number, rest = term.as_coeff_Mul()
+        early: list[Part] = []
+        late: list[Part] = []
+        for factor in Mul.make_args(rest):
+            base, power = factor.as_base_exp()
+            who = next((x for x in (mu, alpha, kappa) if base.has(x)), kappa)
+            part = (str(base.func), who, base.has(t, s), int(power))
+            (late if base.has(s) else early).append(part)
+        found.append((float(number), tuple(early), tuple(late)))
+    return found
 
 
 def step(power: int, sign: int) -> Jumps:

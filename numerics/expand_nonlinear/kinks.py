@@ -42,8 +42,11 @@ HIGHEST = 2
 """The highest power of ``|gamma0|`` of which anything is known."""
 
 REPLICAS = 8
+EXACT = SIGNS + 2
+"""Up to so many samples shares of signs are exact: five signs, and every odd number, average to zero."""
+
 POINTS = 32
-"""For more than five samples: points of each replica, with as many opposite ones, at each sample's kink."""
+"""For more samples: points of each replica, with as many opposite ones, at each sample's kink."""
 
 PARALLEL = 1e-9
 
@@ -88,7 +91,7 @@ def expand_kinks(experiment: Experiment, order: int) -> xr.Dataset:
     Each variable has the attribute ``known_to_order``: 2 for Phi, 1 for the others, whose coefficient of
     order 2 is not known and is NaN.  The dataset's attribute ``powers_of`` is ``|gamma0|``.
 
-    With up to five samples all is exact but for rounding; with more, averages over the others are means over
+    With up to six samples all is exact but for rounding; with more, averages over the others are means over
     points in independent replicas, and standard errors stand beside the variables.
 
     Raises SpecError for what :func:`series` refuses, a higher order, flows (a unit that both sides push onto
@@ -104,7 +107,7 @@ def expand_kinks(experiment: Experiment, order: int) -> xr.Dataset:
         )
     started = clock.perf_counter()
     _check_apart(experiment)
-    sampled = len(experiment.targets) - 1 > SIGNS
+    sampled = len(experiment.targets) > EXACT
     T = len(experiment.times)
     table, accuracy = np.tril(np.ones((T, T)), -1), min(1e-2 * experiment.solver.rtol, 1e-9)
     runs = []

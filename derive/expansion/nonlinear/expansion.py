@@ -341,7 +341,8 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
     if order > 0 and site.activation.expr.has(*KINKS):
         raise NotApplicable(
             f"phi = {site.activation.expr} has a kink, which units within gamma0 of it cross: G, the tangent "
-            "kernel and the loss have a term of order |gamma0|, which no Taylor series gives; order 0 exists"
+            "kernel and the loss have a term of order |gamma0|, no Taylor series gives it; order 0 exists, "
+            "and for one hidden layer see expand_kinks"
         )
     laws, errors = solved_laws(site, order)
     return NonlinearExpansion(theory, order, site, laws, errors)
