@@ -12,8 +12,8 @@ from sympy import Add, Expr, I, Matrix, Mul, Poly, Pow, Rational, Symbol, sympif
 from derive.meanfield.gaussian import GaussianAverage
 from derive.meanfield.jumps import OtherKind, jumps, multiplied
 from numerics.averages.functions import X, compiled, is_smooth
-from numerics.averages.lattice import averages
-from numerics.averages.orthants import ACCURACY, of_products, rows_of
+from numerics.averages.lattice import averages, check_covariance
+from numerics.averages.orthants import of_products, rows_of
 from numerics.averages.panels import Moment
 from numerics.averages.value import Array, Value
 from numerics.errors import SpecError, Unserved
@@ -54,7 +54,10 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
         raise SpecError("covariance", str(covariance), "has another shape", f"{len(names)} rows and columns")
     exact = Matrix(len(names), len(names), [_exact(x) for row in covariance for x in row])
     K = np.array(exact.tolist(), dtype=float).reshape(exact.shape)
-    rows_of(K)  # refuses what is no covariance
+    check_covariance(K)
+    exact = exact.applyfunc(lambda x: x / 2)
+    exact, K = exact + exact.T, (K + K.T) / 2
+    rows_of(K)  # refuses negative eigenvalues
     closed = GaussianAverage(body, names, exact).doit()
     if not closed.has(GaussianAverage) and (value := closed.evalf(DIGITS)).is_number and not value.has(I):
         return Value(float(value), 1e-15 * abs(float(value)), "closed form")
@@ -107,8 +110,8 @@ def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
         parts = [Mul(*fs).xreplace({X: y}) for y, fs in zip(slots, functions, strict=True)]
         value, error, method = _pair(Mul(*parts), slots, C, rtol)
         return Value(number * value, abs(number) * error, method)
-    total, size = of_products(blocks, rows_of(C)[None])
-    return Value(number * float(total[0]), abs(number) * ACCURACY * float(size[0]), "orthants")
+    total, miss = of_products(blocks, rows_of(C)[None])
+    return Value(number * float(total[0]), abs(number) * float(miss[0]), "orthants")
 
 
 def _pair(e: Expr, names: list[Symbol], K: Array, rtol: float) -> tuple[float, float, str]:

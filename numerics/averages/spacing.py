@@ -14,7 +14,7 @@ Function = Callable[[Array], Array]
 Parts = tuple[Function, ...]
 """Functions of one number that are multiplied."""
 
-FARTHEST = 40.0
+FARTHEST = 30.0
 """Standard deviations beyond which nothing is summed."""
 AWAY = np.array([0.0, 0.7, -1.9])[:, None]
 """Where one variable is looked at while the others stand elsewhere, in standard deviations."""
@@ -61,12 +61,12 @@ def multiplied(parts: Parts, u: Array) -> Array:
 
 def _reach(body: Parts, scale: float, deviation: float, tol: float) -> float:
     """Where the integrand has fallen below a tolerance, on both sides; at least that of a constant."""
-    x = np.linspace(-FARTHEST, FARTHEST, 801)
+    x = np.linspace(-FARTHEST, FARTHEST, 601)
     with np.errstate(over="ignore", invalid="ignore"):
         value = np.abs(multiplied(body, deviation * AWAY + scale * x) * np.exp(-(x**2) / 2))
-    value[~np.isfinite(value)] = 0.0
-    counts = np.abs(x[(value > tol * value.max(axis=1, keepdims=True)).any(axis=0)])
-    farthest = float(counts.max(initial=0.0))
+    if not np.all(np.isfinite(value)):
+        raise NotConverged(f"a function is not finite within {FARTHEST:g} standard deviations of {scale:g}")
+    farthest = float(np.abs(x[(value > tol * value.max(axis=1, keepdims=True)).any(axis=0)]).max(initial=0.0))
     if farthest >= FARTHEST:
         raise NotConverged(f"a function still counts at {FARTHEST:g} standard deviations of {scale:g}")
     return max(base_reach(tol), farthest + 0.1)

@@ -11,10 +11,10 @@ from sympy import Basic, Expr
 
 from derive.meanfield.jumps import Ambiguous, Jumps, OtherKind, jumps, multiplied
 from numerics.averages.functions import X, compiled, expression, is_smooth
-from numerics.averages.lattice import averages
-from numerics.averages.orthants import ACCURACY, of_products, rows_of
+from numerics.averages.lattice import averages, check_covariance
+from numerics.averages.orthants import of_products, rows_of
 from numerics.averages.value import Array, Tensor
-from numerics.errors import SpecError, Unserved
+from numerics.errors import Unserved
 
 Key = tuple[tuple[int, ...], ...]
 """Which functions each distinct sample takes."""
@@ -61,8 +61,8 @@ def tensors(
     [[1.0, 0.5], [0.5, 1.0]] [[3.0, 1.5], [1.5, 3.0]]
     """
     K = np.asarray(covariance, dtype=float)
-    if K.ndim != 2 or K.shape[0] != K.shape[1] or not np.allclose(K, K.T, rtol=1e-12, atol=0.0):
-        raise SpecError("covariance", K.tolist(), "is no covariance", "a symmetric matrix")
+    check_covariance(K)
+    K = (K + K.T) / 2
     labels: dict[Any, int] = {}
     numbers = [tuple(labels.setdefault(_named(f), len(labels)) for f in fs) for fs in lists]
     smooth = [not isinstance(f, Expr) or is_smooth(f) for f in labels]
@@ -133,7 +133,7 @@ def _bent(functions: Sequence[Jumps], K: Array, meaningless: float | None) -> Te
     value = np.ones((len(K),) * len(functions))
     error = np.zeros_like(value)
     rows = rows_of(K)
-    for index in _patterns(len(functions)):
+    for index in reversed([*_patterns(len(functions))]):  # the hardest first
         count = max(index, default=-1) + 1
         samples = np.array(list(permutations(range(len(K)), count)), dtype=int).reshape(-1, count)
         if not count or not len(samples):
@@ -141,12 +141,24 @@ def _bent(functions: Sequence[Jumps], K: Array, meaningless: float | None) -> Te
         at = tuple(samples[:, i] for i in index)
         taken = [[f for f, i in zip(functions, index, strict=True) if i == k] for k in range(count)]
         try:
-            total, size = of_products([multiplied(fs) for fs in taken], rows[samples])
+            blocks = [multiplied(fs) for fs in taken]
         except Ambiguous:
             if meaningless is None:
                 raise
-            total, size = np.full(len(samples), meaningless), np.zeros(len(samples))
-        value[at], error[at] = total, ACCURACY * size
+            value[at] = meaningless
+            continue
+        try:
+            value[at], error[at] = of_products(blocks, rows[samples])
+        except Ambiguous:  # of some tuples: different samples may be alike
+            if meaningless is None:
+                raise
+            for chosen in samples:
+                place = tuple(chosen[i] for i in index)
+                try:
+                    found, miss = of_products(blocks, rows[chosen][None])
+                    value[place], error[place] = found[0], miss[0]
+                except Ambiguous:
+                    value[place] = meaningless
     return Tensor(value, error, "orthants")
 
 
