@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sympy import Add, Expr, I, Matrix, Mul, Poly, Pow, Rational, Symbol, sympify
+from sympy import Add, DiracDelta, Dummy, Expr, I, Matrix, Mul, Poly, Pow, Rational, Symbol, sympify
 
 from derive.meanfield.gaussian import GaussianAverage
 from derive.meanfield.jumps import OtherKind, jumps, multiplied
@@ -61,9 +61,25 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     closed = GaussianAverage(body, names, exact).doit()
     if not closed.has(GaussianAverage) and (value := closed.evalf(DIGITS)).is_number and not value.has(I):
         return Value(float(value), 1e-15 * abs(float(value)), "closed form")
+    if body.has(DiracDelta) and closed.has(GaussianAverage) and not closed.has(DiracDelta, I):
+        return _folded(closed, rtol)
     found = [_term(term, names, K, rtol) for term in Add.make_args(body.expand())]
-    methods = dict.fromkeys(v.method for v in found if v.method != "closed form")
-    return Value(sum(v.value for v in found), sum(v.error for v in found), ", ".join(methods))
+    return Value(sum(v.value for v in found), sum(v.error for v in found), _methods(found))
+
+
+def _folded(closed: Expr, rtol: float) -> Value:
+    """What is left when point masses have been integrated out: numbers and simpler averages."""
+    slots = {a: Dummy() for a in closed.atoms(GaussianAverage)}
+    found = {d: average(a, rtol=rtol) for a, d in slots.items()}
+    numbers = {d: v.value for d, v in found.items()}
+    plain = closed.xreplace(slots)
+    error = sum(abs(float(plain.diff(d).subs(numbers))) * v.error for d, v in found.items())
+    return Value(float(plain.subs(numbers)), error, _methods(list(found.values())))
+
+
+def _methods(found: list[Value]) -> str:
+    names = [name for v in found for name in v.method.split(", ")]
+    return ", ".join(dict.fromkeys(name for name in names if name != "closed form")) or "closed form"
 
 
 def _exact(x: Any) -> Any:
