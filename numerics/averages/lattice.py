@@ -32,7 +32,7 @@ RANK = 1e-14
 POINTS = 20_000_000
 """The largest lattice that is summed."""
 REFINEMENTS = 8
-CHUNK = 1 << 17
+CHUNK = 1 << 14
 ACCEPTED = "a symmetric matrix without negative eigenvalues"
 ROUNDING = 4e-16
 
@@ -160,26 +160,28 @@ class _Lattice:
     def summed(self, products: Sequence[Product], offset: float) -> tuple[Array, Array]:
         """The averages, and those of the sizes."""
         L = self.L[:, : self.dimension]
-        total, scale, weight = np.zeros(len(products)), np.zeros(len(products)), 0.0
+        half = (len(self.L) + 1) // 2  # one half of each product times the other: one product of matrices
+        firsts = list(dict.fromkeys(p[:half] for p in products))
+        seconds = list(dict.fromkeys(p[half:] for p in products))
+        total, scale = np.zeros((2, len(firsts), len(seconds)))
+        weight = 0.0
         last = list(dict.fromkeys(p[-1] for p in products)) if self.peeled else []
         if last:
             ends, end = self.radius * float(np.sqrt((L[-1] ** 2).sum())), float(self.L[-1, -1])
             means = conditional_means(last, end, ends, self.steps[-1], self.reaches[-1], self.tol)
         for points in self.points(offset):
             w = np.exp(-(points**2).sum(axis=1) / 2)
-            u = points @ L.T
+            u = L @ points.T
             known: dict[tuple[int, Any], Array] = {}
             if last:
-                values = means(u[:, -1])
-                known = {(len(L) - 1, f): values[:, k] for k, f in enumerate(last)}
-            for n, p in enumerate(products):
-                value = w
-                for i, parts in enumerate(p):
-                    value = value * _at(parts, i, u[:, i], known)
-                total[n] += value.sum()
-                scale[n] += np.abs(value).sum()
+                known = dict(zip([(len(L) - 1, f) for f in last], np.array(means(u[-1]).T), strict=True))
+            left = np.array([w * _product(p, 0, u, known) for p in firsts])
+            right = np.array([_product(p, half, u, known) for p in seconds])
+            total += left @ right.T
+            scale += np.abs(left) @ np.abs(right).T
             weight += float(w.sum())
-        return total / weight, scale / weight
+        at = [firsts.index(p[:half]) for p in products], [seconds.index(p[half:]) for p in products]
+        return total[at] / weight, scale[at] / weight
 
     def points(self, offset: float) -> Iterator[Array]:
         """Those inside the ball, in pieces."""
@@ -207,13 +209,14 @@ class _Lattice:
             yield np.concatenate(held)
 
 
-def _at(parts: Parts, i: int, u: Array, known: dict[tuple[int, Any], Array]) -> Array:
-    """A product of functions at the points; what is known is not computed again."""
-    if (i, parts) not in known:
-        value = np.ones_like(u)
-        for f in parts:
-            if (i, f) not in known:
-                known[i, f] = np.broadcast_to(f(u), u.shape)
-            value = value * known[i, f]
-        known[i, parts] = value
-    return known[i, parts]
+def _product(p: Product, first: int, u: Array, known: dict[tuple[int, Any], Array]) -> Array:
+    """Of functions of consecutive numbers at the points; what is known is not computed again."""
+    value = np.ones(u.shape[1])
+    for i, parts in enumerate(p, first):
+        if (i, parts) not in known:
+            for f in parts:
+                if (i, f) not in known:
+                    known[i, f] = np.broadcast_to(f(u[i]), u[i].shape)
+            known[i, parts] = np.prod([known[i, f] for f in parts], axis=0) if parts else np.ones_like(u[i])
+        value = value * known[i, parts]
+    return value
