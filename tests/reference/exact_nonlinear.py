@@ -1,4 +1,4 @@
-"""The mean-field equations of a perceptron with phi = h + h**3/6 in exact fractions, as series in gamma0.
+"""The mean-field equations of a perceptron with a cubic phi in exact fractions, as series in gamma0.
 
 A reference that shares nothing with `derive`: fields are polynomials in the sources at all times, kernels
 are their averages by pairings (Isserlis) over covariances that are themselves series, responses are
@@ -24,6 +24,12 @@ Series = tuple[Fraction, ...]
 """Coefficients of gamma0^n."""
 
 
+Cubic = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+"""Fractions a, b, c of phi = a h + b h**2 + c h**3."""
+
+SINH: Cubic = ((1, 1), (0, 1), (1, 6))
+
+
 @dataclass(frozen=True)
 class Exact:
     """Series of the results: ``error[t][mu]``, and ``Phi[layer][t, s, mu, nu]`` with the first layer at 0.
@@ -41,7 +47,8 @@ class Exact:
 class _Layer:
     """One single-site process: a ring of polynomials in gamma0 and the sources, and their covariance."""
 
-    def __init__(self, P: int, T: int, order: int, first: bool, last: bool) -> None:
+    def __init__(self, P: int, T: int, order: int, first: bool, last: bool, cubic: Cubic) -> None:
+        self.cubic = [QQ(*c) for c in cubic]
         self.number: dict[tuple[str, int, int], int] = {}
         names: dict[str, int] = {}
         for x, m, t in _places(
@@ -57,6 +64,7 @@ class _Layer:
         self.h: dict[tuple[int, int], Any] = {}
         self.z: dict[tuple[int, int], Any] = {}
         self.phi: dict[tuple[int, int], Any] = {}
+        self.slope: dict[tuple[int, int], Any] = {}
         self.g: dict[tuple[int, int], Any] = {}
 
     def cut(self, p: Any) -> Any:
@@ -70,12 +78,12 @@ class _Layer:
 
     def add(self, field: str, place: tuple[int, int], value: Any) -> None:
         if field == "h":
+            one, two, three = self.cubic
             square = self.times(value, value)
-            self.h[place], self.phi[place] = value, value + self.times(square, value) * QQ(1, 6)
+            self.h[place], self.slope[place] = value, one + 2 * two * value + 3 * three * square
+            self.phi[place] = one * value + two * square + three * self.times(square, value)
         else:
-            h = self.h[place]
-            self.z[place] = value
-            self.g[place] = self.times(1 + self.times(h, h) * QQ(1, 2), value)
+            self.z[place], self.g[place] = value, self.times(self.slope[place], value)
 
     def correlate(self, kind: str, a: tuple[int, int], b: tuple[int, int], value: Series) -> None:
         i, j = self.number[kind, *a], self.number[kind, *b]
@@ -119,11 +127,12 @@ def _lower(m: tuple[int, ...], i: int) -> tuple[int, ...]:
 
 
 def solve(
-    K: Sequence[Sequence[Any]], y: Sequence[Any], eta: Any, steps: int, depth: int, order: int = 2
+    K: Sequence[Sequence[Any]], y: Sequence[Any], eta: Any, steps: int, depth: int, cubic: Cubic = SINH
 ) -> Exact:
-    """All results up to gamma0^order, for the sum loss."""
+    """All results up to gamma0^2, for the sum loss."""
+    order = 2
     P, T, n = len(y), steps + 1, order + 1
-    layers = [_Layer(P, T, n, i == 0, i == depth - 1) for i in range(depth)]
+    layers = [_Layer(P, T, n, i == 0, i == depth - 1, cubic) for i in range(depth)]
     one = (QQ(1), *[QQ(0)] * n)
     both = [(m, t) for t in range(T) for m in range(P)]
     for a in both:
