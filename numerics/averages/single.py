@@ -13,6 +13,7 @@ from derive.meanfield.gaussian import GaussianAverage
 from derive.meanfield.jumps import OtherKind, jumps, multiplied
 from numerics.averages.functions import X, compiled, is_smooth
 from numerics.averages.lattice import averages, check_covariance
+from numerics.averages.nested import PAIR, bent_product
 from numerics.averages.orthants import of_products, rows_of
 from numerics.averages.panels import Moment
 from numerics.averages.value import Array, Value
@@ -28,7 +29,7 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     ``body`` is an expression, or a :class:`~derive.meanfield.gaussian.GaussianAverage` whose covariance is
     numbers.  Closed forms come first.  Then sums of products are taken apart, each factor a function of one
     linear combination of variables: analytic ones are summed over a lattice, those that bend at zero are
-    reduced to orthants, and pairs with other bends are integrated between them.
+    reduced to orthants, and those that bend elsewhere are integrated between the bends.
 
     Raises SpecError for a body with unknown symbols, or a covariance of another shape;
     :class:`~numerics.errors.Unserved` for what is none of these; :class:`~numerics.errors.NotConverged` where
@@ -119,13 +120,10 @@ def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
         return Value(number * float(values[0]), abs(number) * float(errors[0]), "lattice")
     try:
         blocks = [multiplied(jumps(f, X) for f in fs) for fs in functions]
-    except OtherKind as other:
-        if len(forms) > 2:
-            raise Unserved(f"<{term}> is an average over {len(forms)} numbers, with {other}") from None
-        slots = [Symbol(f"y{i}", real=True) for i in range(len(forms))]
-        parts = [Mul(*fs).xreplace({X: y}) for y, fs in zip(slots, functions, strict=True)]
-        value, error, method = _pair(Mul(*parts), slots, C, rtol)
-        return Value(number * value, abs(number) * error, method)
+    except OtherKind:
+        parts = [Mul(*fs) for fs in functions]
+        value, error = bent_product(parts, C, rtol)
+        return Value(number * value, abs(number) * error, "panels")
     total, miss = of_products(blocks, rows_of(C)[None])
     return Value(number * float(total[0]), abs(number) * float(miss[0]), "orthants")
 
@@ -133,7 +131,7 @@ def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
 def _pair(e: Expr, names: list[Symbol], K: Array, rtol: float) -> tuple[float, float, str]:
     """A function of one or two numbers."""
     used = [i for i, x in enumerate(names) if e.has(x)]
-    if len(used) > 2:
+    if len(used) > PAIR:
         raise Unserved(f"<{e}> couples {len(used)} numbers other than through sums of them")
     i, j = used[0], used[-1]
     moment = Moment(e, tuple(names[k] for k in used))

@@ -33,7 +33,7 @@ def ruler(bodies: Sequence[Parts], scale: float, deviation: float, tol: float) -
     >>> [round(ruler([(np.tanh, np.tanh)], s, 1.0, 1e-10)[0], 2) for s in (0.1, 1.0, 3.0)]
     [0.83, 0.36, 0.13]
     """
-    reach = max(_reach(body, scale, deviation, tol) for body in bodies)
+    reach = max(reach_of(body, scale, deviation, tol) for body in bodies)
     h = 2 * np.pi / np.sqrt(-2 * np.log(tol))
     while h > FINEST:
         x = h / 2 * np.arange(-2 * np.ceil(reach / h), 2 * np.ceil(reach / h) + 1)
@@ -59,7 +59,7 @@ def multiplied(parts: Parts, u: Array) -> Array:
     return value
 
 
-def _reach(body: Parts, scale: float, deviation: float, tol: float) -> float:
+def reach_of(body: Parts, scale: float, deviation: float, tol: float) -> float:
     """Where the integrand has fallen below a tolerance, on both sides; at least that of a constant."""
     x = np.linspace(-FARTHEST, FARTHEST, 601)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -7,11 +7,12 @@ from itertools import combinations, permutations, product
 from typing import Any
 
 import numpy as np
-from sympy import Basic, Expr
+from sympy import Basic, Expr, Mul
 
 from derive.meanfield.jumps import Ambiguous, Jumps, OtherKind, jumps, multiplied
 from numerics.averages.functions import X, compiled, expression, is_smooth
 from numerics.averages.lattice import averages, check_covariance
+from numerics.averages.nested import bent_product
 from numerics.averages.orthants import of_products, rows_of
 from numerics.averages.value import Array, Tensor
 from numerics.errors import Unserved
@@ -33,8 +34,8 @@ def tensor(
 
     Raises :class:`~numerics.errors.NotConverged` where ``rtol`` is not reached;
     :class:`~derive.meanfield.jumps.Ambiguous` for entries without meaning;
-    :class:`~numerics.errors.Unserved` for bends that are not at zero; SpecError for a covariance that is no
-    symmetric matrix.
+    :class:`~numerics.errors.Unserved` for six signs, and for point masses, or three dependent samples, where
+    functions bend elsewhere than at zero; SpecError for a covariance that is none.
 
     >>> from sympy import Heaviside, sin
     >>> from sympy.abc import u
@@ -75,8 +76,8 @@ def tensors(
             fs = [list(labels)[i] for i in n]
             try:
                 found[n] = _bent([jumps(_expression(f), X) for f in fs], K, meaningless)
-            except OtherKind as e:
-                raise Unserved(f"an average of {', '.join(map(str, fs))}: {e}") from None
+            except OtherKind:
+                found[n] = _between_bends(fs, K, rtol)
     return [found[n] for n in numbers]
 
 
@@ -160,6 +161,24 @@ def _bent(functions: Sequence[Jumps], K: Array, meaningless: float | None) -> Te
                 except Ambiguous:
                     value[place] = meaningless
     return Tensor(value, error, "orthants")
+
+
+# -- functions that bend elsewhere ---------------------------------------------------------------------------
+
+
+def _between_bends(functions: Sequence[Expr], K: Array, rtol: float) -> Tensor:
+    """One tuple after the other; those that differ by order only are one."""
+    value = np.ones((len(K),) * len(functions))
+    error = np.zeros_like(value)
+    known: dict[frozenset[tuple[int, Expr]], tuple[float, float]] = {}
+    for at in np.ndindex(value.shape):
+        samples = sorted(set(at))
+        parts = [Mul(*[f for f, i in zip(functions, at, strict=True) if i == k]) for k in samples]
+        key = frozenset(zip(samples, parts, strict=True))
+        if key not in known:
+            known[key] = bent_product(parts, K[np.ix_(samples, samples)], rtol)
+        value[at], error[at] = known[key]
+    return Tensor(value, error, "panels")
 
 
 def _patterns(count: int) -> Iterator[tuple[int, ...]]:
