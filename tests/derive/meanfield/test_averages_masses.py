@@ -68,7 +68,7 @@ def test_a_point_mass_conditions(body: Expr, at: Expr) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "order"), [(erf(y) * y, 1), (y**2, 1), (Max(0, y), 1), (Max(0, y), 2)], ids=str
+    ("body", "order"), [(cos(y), 1), (Max(0, y), 1), (Max(0, y), 2)], ids=str
 )
 def test_derivatives_of_a_point_mass(body: Expr, order: int) -> None:
     """``<delta^(n)(x) F> = (-1)^n d^n/dt^n <delta(x - t) F>`` at ``t = 0``, from the quadrature."""

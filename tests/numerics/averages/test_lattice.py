@@ -39,7 +39,7 @@ def sech2(x: np.ndarray) -> np.ndarray:
 # -- references ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variance", [0.3, 4.0])
+@pytest.mark.parametrize("variance", [pytest.param(0.3, marks=pytest.mark.slow), 4.0])
 def test_two_variables_by_nested_quadrature(variance: float) -> None:
     K = variance * np.array([[1.0, -0.4], [-0.4, 0.7]])
     found = tensor([T1, T0, T2], K)
@@ -71,7 +71,7 @@ def test_closed_forms_of_four_factors() -> None:
         assert abs(found.value[index] - closed) < 1e-11
 
 
-@pytest.mark.parametrize("scale", [0.5, 4.0])
+@pytest.mark.parametrize("scale", [pytest.param(0.5, marks=pytest.mark.slow), 4.0])
 def test_four_factors_by_sampling(scale: float) -> None:
     K = covariance(4, 5, scale)
     found = tensor(FOUR, K, 1e-8)

@@ -136,7 +136,13 @@ def test_four_signs_of_three_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    "functions", [[STEP, STEP, RELU, RELU], [SIGNS] * 4, [Abs(u), STEP, SIGNS, u]], ids=str
+    "functions",
+    [
+        [STEP, STEP, RELU, RELU],
+        pytest.param([SIGNS] * 4, marks=pytest.mark.slow),
+        pytest.param([Abs(u), STEP, SIGNS, u], marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_four_factors_by_sampling(functions: list[Expr]) -> None:
     K = covariance(4, 5)
