@@ -281,7 +281,7 @@ def test_descent_around_the_flow() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_descent_around_the_flow_to_second_order(depth: int) -> None:
-    check_rates(fixed(depth, 0.1), 2, 1e-6, [0.1, 0.05, 0.025], 0.35)
+    check_rates(fixed(depth, 0.05, 0.2), 2, 1e-6, [0.05, 0.025, 0.0125], 0.35)
 
 
 @pytest.mark.slow
