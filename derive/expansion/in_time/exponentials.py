@@ -1,10 +1,10 @@
 """Exponential polynomials with exact coefficients: functions of time that integrals and sums do not leave.
 
-A function is a sum of ``c t^a E_1(t)^n_1 E_2(t)^n_2 ...``.  Time t runs continuously and ``E_k(t) = exp(v_k t)``, or
-in steps and ``E_k(t) = v_k^t``; so E_k is an eigenfunction of the derivative, or of the step forward, with
-eigenvalue v_k.  Everything else follows from solving ``(advance - v) u = f`` term by term.  Where f itself
-grows with the eigenvalue v (a resonance) the solution has one more power of t; this is decided in the field of
-the v_k, exactly.
+A function is a sum of ``c t^a E_1(t)^n_1 E_2(t)^n_2 ...``. Either time is continuous and E_k an exponential
+function ``exp(v_k t)``, or it counts steps and E_k is ``v_k^t``: an eigenfunction of the derivative, or of
+the step forward, with eigenvalue v_k. Everything else follows from solving ``(advance - v) u = f`` term by
+term. Where f itself grows with the eigenvalue v (a resonance) the solution has one more power of t; this is
+decided in the field of the v_k, exactly.
 """
 
 from __future__ import annotations

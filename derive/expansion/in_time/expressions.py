@@ -17,8 +17,10 @@ from derive.expansion.in_time.operators import TwoTimes
 
 @dataclass(frozen=True)
 class Expressions:
-    """Writes elements out: ``known`` says what parameters stand for, ``feedback`` is the number that Operators
-    carry inverse powers of."""
+    """Writes elements out.
+
+    ``known`` says what parameters stand for; ``feedback`` is the number whose inverse powers operators carry.
+    """
 
     functions: Exponentials
     scales: Scales
@@ -73,14 +75,18 @@ class Expressions:
         value = Mul(number, front, Pow(self.scales.clock, degree), *factors)
         return value.xreplace(dict(self.known)) if self.known else value
 
-    def factored(self, c: PolyElement) -> tuple[Expr, list[Expr]]:
-        """A number, and factors that are polynomials or inverse ones."""
+    def factored(self, c: PolyElement, time: bool = False) -> tuple[Expr, list[Expr]]:
+        """A number, and factors that are polynomials or inverse ones.
+
+        With ``time`` c may depend on time; factors then contain the ring's letters for t and exponentials.
+        """
         f = self.functions
-        symbols = list(f.ring.symbols[f.width :])
+        first = 0 if time else f.width
+        symbols = list(f.ring.symbols[first:])
         if f.field in (QQ, ZZ):
             top = PolyRing(symbols or [Symbol("_")], QQ)
             pad = () if symbols else (0,)
-            numerator = top.from_dict({(*m[f.width :], *pad): QQ(x) for m, x in c.iterterms()})
+            numerator = top.from_dict({(*m[first:], *pad): QQ(x) for m, x in c.iterterms()})
             return self.listed(numerator, 1)
         if not isinstance(next(iter(c.values())), FracElement):
             return Integer(1), [c.as_expr()]
@@ -92,7 +98,7 @@ class Expressions:
         above: dict[Powers, Any] = {}
         for m, x in c.iterterms():
             for p, q in (x.numer * below.exquo(x.denom)).iterterms():
-                above[(*m[f.width :], *p)] = QQ(q)
+                above[(*m[first:], *p)] = QQ(q)
         left = (0,) * len(symbols)
         under = joint.from_dict({(*left, *p): QQ(q) for p, q in below.iterterms()})
         a, up = self.listed(joint.from_dict(above), 1)
@@ -115,10 +121,8 @@ class Expressions:
             return e
         poly = Poly(e, *gens)
         top = poly.total_degree()
-        whole = Add(
-            *[c * Mul(*[g**k for g, k in zip(gens, m, strict=True)]) * reference ** (top - sum(m)) for m, c in poly.terms()]
-        )
-        return whole * reference**-top
+        whole = [c * Mul(*map(Pow, gens, m)) * reference ** (top - sum(m)) for m, c in poly.terms()]
+        return Add(*whole) * reference**-top
 
 
 __all__ = ["Expressions"]

@@ -18,8 +18,8 @@ from sympy import (
     Dummy,
     Expr,
     Float,
-    Integer,
-    Mul,
+    NumberSymbol,
+    Pow,
     S,
     Symbol,
     cancel,
@@ -30,7 +30,6 @@ from sympy import (
 )
 
 from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.expressions import P
 
 
 @dataclass(frozen=True)
@@ -58,12 +57,12 @@ def modes_of(
     1 1 1
     2 0 1
     """
-    values = [_exact("eigenvalues", x) for x in eigenvalues]
-    parts = [_exact("targets", x) for x in targets]
+    values = [exact("eigenvalues", x) for x in eigenvalues]
+    parts = [exact("targets", x) for x in targets]
     counts = [sympify(m) for m in ([1] * len(values) if multiplicities is None else multiplicities)]
     if not len(values) == len(parts) == len(counts) or not values:
         raise ValueError(
-            f"{len(values)} eigenvalues, {len(parts)} targets and {len(counts)} multiplicities: give as many of each"
+            f"{len(values)} eigenvalues, {len(parts)} targets, {len(counts)} multiplicities: give as many"
         )
     for x in values:
         if x.is_negative:
@@ -85,7 +84,8 @@ def modes_of(
     return (*moving, *still)
 
 
-def _exact(name: str, x: Any) -> Expr:
+def exact(name: str, x: Any) -> Expr:
+    """``x`` as an expression.  Raises ValueError for a decimal number."""
     value = sympify(x)
     if value.has(Float):
         raise ValueError(f"{name}: {x} is a decimal number; give an exact one, such as Rational('{x}')")
@@ -96,10 +96,9 @@ def _exact(name: str, x: Any) -> Expr:
 class Scales:
     """What the entries of operators are measured in.
 
-    ``rates[k]`` is the eigenvalue of mode k in the unit ``1/unit``, an element of ``field``; time runs ``clock`` times
-    as fast as t.  The lazy error of mode k is the exponential with powers ``powers[k]`` of functions with the eigenvalues
-    ``exponents``; ``names`` says what the field's symbols stand for, and ``reference`` is the eigenvalue that has been
-    set to 1.
+    ``rates[k]`` is the eigenvalue of mode k times ``unit``, an element of ``field``; time runs ``clock`` times
+    as fast as t. The lazy error of mode k has the powers ``powers[k]`` of the exponentials with eigenvalues
+    ``exponents``. ``names`` says what the field's symbols stand for; ``reference`` has been set to 1.
     """
 
     field: Any
@@ -115,36 +114,18 @@ class Scales:
 def scales_of(modes: Sequence[Mode], weight: Expr, discrete: bool) -> Scales:
     """The scales for an error that decays by ``weight * eigenvalue`` per unit time (or step).
 
-    Raises NotApplicable when one step removes the lazy error of a mode: its geometric sums have ratio 0.
+    Raises NotApplicable when one step removes the lazy error of a mode (its geometric sums have ratio 0), and
+    for an irrational number beside symbols.
     """
     values = [m.eigenvalue for m in modes]
-    symbols = sorted({x for v in values for x in v.free_symbols}, key=str)
-    first = next((v for v in values if v.free_symbols), S.One)
-    leading = min(first.free_symbols, key=str) if first.free_symbols else None
-    stretched = [
-        cancel(v.subs({x: x * leading for x in symbols if x != leading}) / leading) for v in values
-    ] if leading is not None else []
-    homogeneous = leading is not None and not any(v.has(leading) for v in stretched)
-    names: dict[Symbol, Expr] = {}
-    reference = None
-    unit: Expr
-    clock: Expr
-    if not discrete:
-        unit, clock = S.One, weight
-        if homogeneous:
-            assert leading is not None
-            values, reference = stretched, leading
-            unit, clock = 1 / leading, weight * leading
-            names = {x: x / leading for x in symbols if x != leading}
-    else:
-        unit, clock = weight, S.One
-        if homogeneous:
-            names = {x: weight * x for x in symbols}
-        elif weight.is_Rational:
-            values = [v * weight for v in values]
-        else:
-            z = Dummy("z")
-            values, names = [v * z for v in values], {z: weight}
+    irrational = [x for v in values for x in v.atoms(Pow, NumberSymbol) if x.is_number and not x.is_Rational]
+    symbolic = any(v.free_symbols for v in values) or (discrete and not weight.is_Rational)
+    if irrational and symbolic:
+        raise NotApplicable(
+            f"{irrational[0]} beside symbols: resonances cannot be decided. Give numbers for all eigenvalues"
+            + (", the depth and the learning rate" if discrete else "")
+        )
+    values, scales = (_steps if discrete else _flow)(values, weight)
     field, rates = construct_domain(values, field=True, extension=True)
     decays = [field.one - x for x in rates] if discrete else [-x for x in rates]
     if discrete and (gone := [m for m, v in zip(modes, decays, strict=True) if not v]):
@@ -153,7 +134,39 @@ def scales_of(modes: Sequence[Mode], weight: Expr, discrete: bool) -> Scales:
             "geometric ones: choose another learning rate"
         )
     powers, exponents = _generators(field, decays, rates, discrete)
-    return Scales(field, tuple(rates), powers, exponents, unit, clock, names, reference)
+    return Scales(field, tuple(rates), powers, exponents, **scales)
+
+
+def _flow(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]:
+    """Rates in units of one of the symbols, if all are homogeneous in them."""
+    symbols = sorted({x for v in values for x in v.free_symbols}, key=str)
+    for reference in symbols[:1]:
+        others = [x for x in symbols if x != reference]
+        scaled = {x: x * reference for x in others}
+        ratios = [cancel(v.subs(scaled, simultaneous=True) / reference) for v in values]
+        if not any(v.has(reference) for v in ratios):
+            names = {x: x / reference for x in others}
+            return ratios, {
+                "unit": 1 / reference,
+                "clock": weight * reference,
+                "names": names,
+                "reference": reference,
+            }
+    return values, {"unit": S.One, "clock": weight, "names": {}}
+
+
+def _steps(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]:
+    """Decays per step: letters for the remaining parts, where these are independent."""
+    scales = {"unit": weight, "clock": S.One}
+    if weight.is_Rational and not any(v.free_symbols for v in values):
+        return [v * weight for v in values], {**scales, "names": {}}
+    distinct = list(dict.fromkeys(v for v in values if v != 0))
+    if len(distinct) == 1 or all(v.is_Symbol for v in distinct):
+        kept = {v: Dummy("a" if len(distinct) == 1 else f"a{k}") for k, v in enumerate(distinct, 1)}
+        names = {a: 1 - weight * v for v, a in kept.items()}
+        return [1 - kept[v] if v != 0 else v for v in values], {**scales, "names": names}
+    z = Dummy("z")
+    return [v * z for v in values], {**scales, "names": {z: weight}}
 
 
 def _generators(
@@ -167,7 +180,9 @@ def _generators(
         ratios = [_rational(field, v / distinct[0]) for v in distinct]
         found = [r for r in ratios if r is not None]
         if len(found) == len(ratios):
-            base = QQ(reduce(gcd, (int(r.numerator) for r in found)), lcm(*(int(r.denominator) for r in found)))
+            base = QQ(
+                reduce(gcd, (int(r.numerator) for r in found)), lcm(*(int(r.denominator) for r in found))
+            )
             step = distinct[0] * field.convert(base)
             multiple = {v: int(r / base) for v, r in zip(distinct, found, strict=True)}
             return tuple((multiple[v],) if x else (0,) for v, x in zip(decays, rates, strict=True)), (step,)
@@ -191,4 +206,4 @@ def samples_of(modes: Sequence[Mode]) -> Expr:
     return simplify(Add(*[m.multiplicity for m in modes]))
 
 
-__all__ = ["Mode", "Scales", "modes_of", "samples_of", "scales_of"]
+__all__ = ["Mode", "Scales", "exact", "modes_of", "samples_of", "scales_of"]

@@ -1,7 +1,8 @@
 """Operators between functions of (mode, time) whose entries are exponential polynomials.
 
-Entries ``X(t, s)`` are kept as ``{powers of (s, E(s)): function of t}``.  A causal operator has entries for s < t only;
-its entries continue to all times as exponential polynomials, and products need no more than running integrals.
+Entries ``X(t, s)`` are kept as ``{powers of (s, E(s)): function of t}``.  A causal operator has entries for
+s < t only.  As exponential polynomials these continue to all times, and products need no more than running
+integrals.
 
 Each operator carries powers of two numbers: the unit of its entries, and the inverse of the feedback (of the
 number that multiplies the error in its own equation).  Entries themselves are free of both.
@@ -79,11 +80,9 @@ class Algebra:
         """A number (a polynomial in the parameters) times an operator."""
         if not c:
             return replace(x, entries={})
-        if c == 1:
+        if c == self.functions.one:
             return x
-        return replace(
-            x, entries={place: {m: g * c for m, g in f.items()} for place, f in x.entries.items()}
-        )
+        return replace(x, entries={place: {m: g * c for m, g in f.items()} for place, f in x.entries.items()})
 
     # -- products --------------------------------------------------------------------------------------
 

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sympy import Expr, S, Symbol, sympify
+from sympy import QQ, Expr, S, Symbol, sympify
 
+from derive.expansion.in_time.at_depth import AtDepth
 from derive.expansion.in_time.exponentials import Exponentials
 from derive.expansion.in_time.expressions import Expressions
-from derive.expansion.in_time.modes import Mode, modes_of, samples_of, scales_of
-from derive.expansion.in_time.operators import Algebra, Operator, Vector
-from derive.expansion.in_time.values import AtDepth, FromWords, Values, feedback, memory_weight, solved
+from derive.expansion.in_time.from_words import FromWords
+from derive.expansion.in_time.modes import Mode, exact, modes_of, samples_of, scales_of
+from derive.expansion.in_time.operators import Algebra, Vector
+from derive.expansion.in_time.values import Values, feedback, memory_weight, solved
 from derive.expansion.linear import LinearExpansion
-from derive.meanfield.reductions.projection import NotApplicable
 from derive.program.expressions import L, P, ell, s, t
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ norm = Symbol("y", positive=True)
 class InTime:
     """The series of a linear theory in the eigenmodes of the data; coefficients are functions of time.
 
-    ``modes`` says which mode has which number: first one for each different eigenvalue, along the targets, then
-    one for the other directions of each eigenspace.  For the flow, ``A``, ``B``, ``C`` and ``D`` are densities in s.
+    ``modes`` says which mode has which number: first one for each different eigenvalue, along the targets,
+    then one for the other directions of each eigenspace.  For the flow, A, B, C and D are densities in s.
     """
 
     modes: tuple[Mode, ...]
@@ -42,12 +43,13 @@ class InTime:
     def coefficient(
         self, name: str, n: int, *modes: int, layer: Any = ell, now: Expr = t, past: Expr = s
     ) -> Expr:
-        """The coefficient of gamma0^n of ``H``, ``G``, ``A``, ``B``, ``C``, ``D`` at a layer, of the tangent kernel ``K``,
-        or of ``Delta``, ``f`` and ``loss`` at time ``now``.
+        """The coefficient of gamma0^n of ``H``, ``G``, ``A``, ``B``, ``C`` or ``D`` at a layer, of the
+        tangent kernel ``K``, or of ``Delta``, ``f`` and ``loss`` at time ``now``.
 
-        ``modes`` are the numbers of the modes: two for H and K, one for A, B, C, D, Delta and f; those left out
-        are 0.  Causal functions are meant for ``past < now``.  Raises KeyError for an unknown name, IndexError
-        beyond ``order`` or for a mode that there is not.
+        ``modes`` are the numbers of the modes: two for H and K, one for A, B, C, D, Delta and f; those
+        left out are 0.  A, B, C and D are meant for ``past < now``.  Raises KeyError for an unknown
+        name, IndexError beyond ``order`` or for a mode that there is not, ValueError for a symbolic layer at
+        integer depth.
         """
         if not 0 <= n <= self.order:
             raise IndexError(f"n = {n}: the series is known for orders 0 to {self.order}")
@@ -56,17 +58,12 @@ class InTime:
             return self.loss(n, now)
         if name in ("Delta", "f"):
             return self.Delta(n, at[0], now) if name == "Delta" else self._output(n, at[0], now)
-        x = self.values.tangent(n) if name == "K" else self._operator(name, n, layer)
+        x = self.values.tangent(n) if name == "K" else self.values.operator(name, n, layer)
         front = self.expressions.factor_of(x.unit, x.damping)
         if x.causal:
             front *= self.expressions.scales.clock
         f = x.entries.get((at[0], at[1]))
         return S.Zero if f is None else self.expressions.two_times(f, front, now, past)
-
-    def _operator(self, name: str, n: int, layer: Any) -> Operator:
-        if isinstance(self.values, AtDepth) or not sympify(layer).is_Integer:
-            return self.values.operator(name, n, layer)
-        return self.values.operator(name, n, layer)
 
     def _place(self, name: str, modes: tuple[int, ...]) -> tuple[int, int]:
         """Row and column."""
@@ -102,11 +99,17 @@ class InTime:
 
     def loss(self, n: int, now: Expr = t) -> Expr:
         """The coefficient of gamma0^n of the mean over samples of the squared error."""
-        total, unit, damping = self._squared(n)
-        front = self.expressions.factor_of(unit, damping) / samples_of(self.modes)
+        total, unit, damping = self.squared(n)
+        front = self.expressions.factor_of(unit, damping) / self.samples
         return self.expressions.one_time(total, front, now)
 
-    def _squared(self, n: int) -> tuple[Any, int, int]:
+    @property
+    def samples(self) -> Expr:
+        """How many samples there are."""
+        return samples_of(self.modes)
+
+    def squared(self, n: int) -> tuple[Any, int, int]:
+        """Order n of the sum of squared errors: an element, its unit and its damping."""
         a = self.values.algebra
         terms = [
             (x.damping + y.damping, x.unit + y.unit, x.entries[i] * y.entries[i])
@@ -123,7 +126,9 @@ class InTime:
         """All coefficients as a power series in gamma0."""
         from derive.expansion.power_series import PowerSeries
 
-        found = [self.coefficient(name, n, *modes, layer=layer, now=now, past=past) for n in range(self.order + 1)]
+        found = [
+            self.coefficient(name, n, *modes, layer=layer, now=now, past=past) for n in range(self.order + 1)
+        ]
         return PowerSeries(tuple(found))
 
     def truncate(self, n: int) -> InTime:
@@ -158,7 +163,9 @@ def in_time(
     """
     closure = expansion.closure
     if depth is None and order is not None and order > expansion.order:
-        raise ValueError(f"order = {order}: with symbolic depth the words are known to order {expansion.order}")
+        raise ValueError(
+            f"order = {order}: with symbolic depth the words are known to order {expansion.order}"
+        )
     if depth is not None and depth < 1:
         raise ValueError(f"depth = {depth}: must be 1 or more")
     if targets is None:
@@ -175,19 +182,13 @@ def in_time(
             return FromWords(expansion, algebra, rates)
         return AtDepth(closure, depth, algebra, rates)
 
-    known = {P: samples_of(modes)} | {k: sympify(v) for k, v in (constants or {}).items()}
+    known = {P: samples_of(modes)} | {k: exact("constants", v) for k, v in (constants or {}).items()}
     weight = memory_weight(closure, known)
-    if isinstance_float := weight.atoms(float):
-        raise ValueError(f"constants: {isinstance_float} are decimal numbers")
-    from sympy import QQ
-
     plain = Exponentials(QQ, [], discrete, layers)
     number = feedback(route(Algebra(plain), [QQ(1)]))
     total = number.as_expr()
     scales = scales_of(modes, weight * total, discrete)
-    letters = {
-        Symbol(f"y_{k}"): m.target for k, m in enumerate(modes) if not m.target.is_Rational
-    }
+    letters = {Symbol(f"y_{k}"): m.target for k, m in enumerate(modes) if not m.target.is_Rational}
     functions = Exponentials(scales.field, scales.exponents, discrete, [*letters, *layers])
     algebra = Algebra(functions, _lifted(number, functions, len(layers)))
     values = route(algebra, scales.rates)
@@ -205,9 +206,8 @@ def in_time(
 def _lifted(number: Any, functions: Exponentials, layers: int) -> Any:
     """A polynomial in the layers, in the ring of ``functions``."""
     pad = (0,) * (functions.ring.ngens - layers)
-    return functions.ring.from_dict(
-        {(*pad, *m[len(m) - layers :]): functions.field.from_sympy(sympify(int(c))) for m, c in number.iterterms()}
-    )
+    found = {(*pad, *m[len(m) - layers :]): c for m, c in number.iterterms()}
+    return functions.ring.from_dict({m: functions.field.convert(c, QQ) for m, c in found.items()})
 
 
-__all__ = ["InTime", "in_time", "NotApplicable"]
+__all__ = ["InTime", "in_time"]
