@@ -96,7 +96,7 @@ def exact(name: str, x: Any) -> Expr:
 class Scales:
     """What the entries of operators are measured in.
 
-    ``rates[k]`` is the eigenvalue of mode k times ``unit``, an element of ``field``; time runs ``clock`` times
+    ``rates[k]`` is the eigenvalue of mode k in units of ``1/unit``, in ``field``; time runs ``clock`` times
     as fast as t. The lazy error of mode k has the powers ``powers[k]`` of the exponentials with eigenvalues
     ``exponents``. ``names`` says what the field's symbols stand for; ``reference`` has been set to 1.
     """
