@@ -13,7 +13,7 @@ from sympy.polys.rings import PolyElement
 
 from derive.expansion.in_time.operators import Algebra, Operator, Vector
 from derive.expansion.in_time.values import Values
-from derive.expansion.recursion import products
+from derive.expansion.recursion import layer_products
 from derive.meanfield.reductions.linear_closure import LinearClosure
 from derive.meanfield.reductions.operators import J
 from derive.meanfield.reductions.projection import NotApplicable
@@ -75,10 +75,9 @@ class AtDepth(Values):
     def tangent(self, n: int) -> Operator:
         a = self.algebra
         parts = [Operator({}, False)]
-        for limits, atoms in products(self.closure.theory.observables[0].rhs):
+        for limits, left, right in layer_products(self.closure):
             lower, upper = (0, 0) if limits is None else (int(self.placed(x)) for x in limits)
             for layer in range(lower, upper + 1):
-                left, right = (None, atoms[0]) if len(atoms) == 1 else atoms
                 for k in range(n + 1):
                     x, y = self.factor(left, layer, k), self.factor(right, layer, n - k)
                     if x is not None and y is not None:

@@ -164,8 +164,11 @@ def in_time(
     closure = expansion.closure
     if depth is None and order is not None and order > expansion.order:
         raise ValueError(
-            f"order = {order}: with symbolic depth the words are known to order {expansion.order}"
+            f"order = {order}: at any depth the words are known to order {expansion.order}; "
+            "expand further, or give a depth"
         )
+    if order is not None and order < 0:
+        raise ValueError(f"order = {order}: must be 0 or more")
     if depth is not None and depth < 1:
         raise ValueError(f"depth = {depth}: must be 1 or more")
     if targets is None:

@@ -9,7 +9,7 @@ from sympy import Expr, lambdify
 
 from derive.meanfield import mean_field
 from derive.meanfield.reductions.two_layer import two_layer
-from derive.meanfield.reductions.whitened import Whitened, norm, whitened
+from derive.meanfield.reductions.whitened import Whitened, norm, output, whitened
 from derive.program import gamma0, mlp, t
 
 
@@ -27,9 +27,9 @@ def error() -> Expr:
 def singularity(time: float, tries: int = 8) -> mp.mpc:
     """The zero of the solution's denominator in ``(gamma0 y)^2`` that is nearest to 0, at a given time.
 
-    The denominator is an even function of the root of ``1 + (gamma0 y)^2``, so in ``(gamma0 y)^2`` poles are the only
-    singularities.  Its zero at -1 is also one of the numerator.  The nearest zero is found by Newton's method from
-    a fan of starting points, and the argument principle confirms that there is no other inside its circle.
+    The denominator is an even function of the root of ``1 + (gamma0 y)^2``, so in ``(gamma0 y)^2`` poles are
+    the only singularities.  Its zero at -1 is also one of the numerator.  The nearest zero is found by
+    Newton's method from a fan of starting points; the argument principle says that no other is nearer.
     """
     top, bottom = (lambdify((gamma0, t), e.subs(norm, 1), "mpmath") for e in error().as_numer_denom())
 
@@ -57,3 +57,6 @@ def zeros_inside(f: object, radius: mp.mpf, points: int = 2000) -> int:
     values = [f(radius * mp.expjpi(mp.mpf(2 * k + 1) / points)) for k in range(points)]  # type: ignore[operator]
     turns = sum(mp.arg(b / a) for a, b in zip(values, values[1:] + values[:1], strict=True))
     return round(float(turns / (2 * mp.pi)))
+
+
+__all__ = ["error", "norm", "output", "reduced", "singularity"]
