@@ -87,7 +87,7 @@ def modes_of(
 def exact(name: str, x: Any) -> Expr:
     """``x`` as an expression.  Raises ValueError for a decimal number."""
     value = sympify(x)
-    if value.is_real is False or not value.is_finite and value.is_number:
+    if value.is_real is False or (not value.is_finite and value.is_number):
         raise ValueError(f"{name}: {x} is no real number")
     if value.has(Float):
         raise ValueError(f"{name}: {x} is a decimal number; give an exact one, such as Rational('{x}')")
