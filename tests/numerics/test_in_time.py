@@ -16,7 +16,7 @@ from numerics.expand import expand
 from numerics.experiment import Experiment
 
 R = Rational
-RTOL = 1e-9
+RTOL = 1e-8
 
 
 @lru_cache(maxsize=4)
@@ -33,7 +33,7 @@ def array(e: Any, times: Any) -> Any:
 @pytest.mark.parametrize(
     ("samples", "depth", "order", "loss"),
     [
-        (1, 1, 4, "sum"),
+        (1, 1, 2, "sum"),
         (2, 3, 2, "mean"),
         pytest.param(3, 2, 4, "sum", marks=pytest.mark.slow),
         pytest.param(2, 4, 4, "mean", marks=pytest.mark.slow),

@@ -22,13 +22,20 @@ class FromWords(Values):
         super().__init__(expansion.closure, algebra, rates)
         self.expansion = expansion
         self.known: dict[tuple[Expr, ...], Operator] = {}
+        self.outputs: dict[int, tuple[Vector, list[tuple[Expr, Expr]]]] = {}
 
     def operator(self, name: str, n: int, layer: Any = ell) -> Operator:
         return self.total(self.expansion.coefficient(name, n, layer))
 
     def output(self, n: int) -> Vector:
-        found = self.total(self.expansion.output[n])
-        return self.algebra.equal_times(found)
+        # words are kept once their errors are known; equal times first, which leaves far fewer terms
+        found, pending = self.outputs.get(n) or (Vector({}), terms(self.expansion.output[n]))
+        ready = [(c, w) for c, w in pending if all(x.order < len(self.errors) for x in w.atoms(Memory))]
+        a = self.algebra
+        parts = [a.scale_vector(self.number(c), a.equal_times(self.word(w))) for c, w in ready]
+        found = a.add_vectors(found, *parts)
+        self.outputs[n] = found, [x for x in pending if x not in ready]
+        return found
 
     def tangent(self, n: int) -> Operator:
         a = self.algebra

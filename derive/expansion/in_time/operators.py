@@ -68,12 +68,17 @@ class Algebra:
                 f"a sum of operators of different kind (causal, flipped, unit): {sorted(kinds)}"
             )
         out: dict[Place, TwoTimes] = {}
-        for x in live:
-            lift = self.feedback ** (top - x.damping)
-            for place, f in x.entries.items():
-                into = out.setdefault(place, {})
+        for damping in sorted({x.damping for x in live}):
+            alike: dict[Place, TwoTimes] = {}
+            for x in live:
+                if x.damping == damping:
+                    for place, f in x.entries.items():
+                        for m, g in f.items():
+                            self._put(alike.setdefault(place, {}), m, g)
+            lift = self.feedback ** (top - damping)
+            for place, f in alike.items():
                 for m, g in f.items():
-                    self._put(into, m, g if x.damping == top else g * lift)
+                    self._put(out.setdefault(place, {}), m, g if damping == top else g * lift)
         return replace(live[0], entries=_without_zeros(out), damping=top)
 
     def scale(self, c: PolyElement, x: Operator) -> Operator:
@@ -174,6 +179,30 @@ class Algebra:
                 value = g * self.functions.term(m)
                 out[i] = out[i] + value if i in out else value
         return Vector({i: f for i, f in out.items() if f}, x.unit, x.damping)
+
+    def scale_vector(self, c: PolyElement, v: Vector) -> Vector:
+        """A number times a vector."""
+        return replace(v, entries={i: f * c for i, f in v.entries.items()} if c else {})
+
+    def add_vectors(self, *xs: Vector) -> Vector:
+        """The sum.  Raises NotApplicable where units differ."""
+        live = [x for x in xs if x.entries]
+        if len({x.unit for x in live}) > 1:
+            raise NotApplicable("a sum of vectors of different units")
+        if not live:
+            return Vector({})
+        top = max(x.damping for x in live)
+        out: dict[int, PolyElement] = {}
+        for damping in sorted({x.damping for x in live}):
+            lift = self.feedback ** (top - damping)
+            alike: dict[int, PolyElement] = {}
+            for x in live:
+                if x.damping == damping:
+                    for i, f in x.entries.items():
+                        alike[i] = alike[i] + f if i in alike else f
+            for i, f in alike.items():
+                out[i] = out.get(i, self.functions.zero) + f * lift
+        return Vector({i: f for i, f in out.items() if f}, live[0].unit, top)
 
     def reduced(self, v: Vector) -> Vector:
         """The same vector with common factors of feedback divided out."""

@@ -24,6 +24,7 @@ def error() -> Expr:
     return reduced().solution.rhs
 
 
+@lru_cache(maxsize=16)
 def singularity(time: float, tries: int = 8) -> mp.mpc:
     """The zero of the solution's denominator in ``(gamma0 y)^2`` that is nearest to 0, at a given time.
 
@@ -52,7 +53,7 @@ def singularity(time: float, tries: int = 8) -> mp.mpc:
     return nearest
 
 
-def zeros_inside(f: object, radius: mp.mpf, points: int = 2000) -> int:
+def zeros_inside(f: object, radius: mp.mpf, points: int = 500) -> int:
     """How often f winds around 0 along a circle."""
     values = [f(radius * mp.expjpi(mp.mpf(2 * k + 1) / points)) for k in range(points)]  # type: ignore[operator]
     turns = sum(mp.arg(b / a) for a, b in zip(values, values[1:] + values[:1], strict=True))
