@@ -50,7 +50,7 @@ SERVED: dict[str, dict[str, tuple[object, ...]]] = {
 }
 """The values of keys that a command serves, where these are not all; other commands serve plain networks."""
 
-NONLINEAR = ("dmft solve", "dmft simulate", "dmft verify")
+NONLINEAR = ("dmft solve", "dmft simulate", "dmft verify", "dmft expand")
 """The commands that take any activation; others serve linear networks."""
 
 NEEDED = {

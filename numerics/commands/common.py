@@ -143,10 +143,14 @@ def summary(result: xr.Dataset, rows: int = 9) -> str:
     """The status and the losses at a few times, evenly chosen, ends included."""
     loss = result.train_loss
     if "order" in loss.dims:
-        columns = {f"order {int(n)}": loss.sel(order=n).values for n in loss.order.values}
+        columns = {}
+        for k, n in enumerate(loss.order.values):
+            columns[f"order {int(n)}"] = loss.sel(order=n).values
+            if "train_loss_stderr" in result:
+                columns["stderr" + " " * k] = result.train_loss_stderr.sel(order=n).values
     else:
         columns = {"train_loss": loss.values}
-    if "train_loss_stderr" in result:
+    if "train_loss_stderr" in result and "order" not in loss.dims:
         columns["stderr"] = result.train_loss_stderr.values
     if "test_loss" in result:
         columns["test_loss"] = result.test_loss.values

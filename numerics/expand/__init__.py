@@ -10,9 +10,12 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+import numerics.expand_nonlinear
 from derive.expansion import LinearExpansion, expand_linear
+from derive.expansion.nonlinear import NonlinearExpansion
 from derive.meanfield import mean_field
 from derive.program import L, mlp
+from numerics.activation import is_linear
 from numerics.errors import SpecError
 from numerics.expand.by_recursion import ByRecursion
 from numerics.expand.by_words import ByWords, feedback
@@ -43,12 +46,14 @@ class Orders(Protocol):
         """Order n of the tangent kernel at output times, (out, out, P, P)."""
 
 
-def series(experiment: Experiment, order: int) -> LinearExpansion:
-    """The expansion with layer and depth symbolic, in the experiment's own rule and loss.
+def series(experiment: Experiment, order: int) -> LinearExpansion | NonlinearExpansion:
+    """The expansion with layer and depth symbolic, in the experiment's own rule, loss and nonlinearity.
 
     Raises :class:`~numerics.errors.SpecError` for a negative order.
     """
     _check(order)
+    if not is_linear(experiment.network.activation):
+        return numerics.expand_nonlinear.series(experiment, order)
     return _expansion(experiment.training.rule, experiment.training.loss, order)
 
 
@@ -58,9 +63,11 @@ def expand(experiment: Experiment, order: int) -> xr.Dataset:
 
     Raises :class:`~numerics.errors.SpecError` for a negative order, :class:`~numerics.errors.Diverged` for
     a learning rate too large for the lazy network, :class:`~numerics.errors.NotConverged` when a flow does
-    not settle to ``solver.rtol``.
+    not settle to ``solver.rtol``.  Nonlinear networks: see :mod:`numerics.expand_nonlinear`.
     """
     _check(order)
+    if not is_linear(experiment.network.activation):
+        return numerics.expand_nonlinear.expand_nonlinear(experiment, order)
     started = clock.perf_counter()
     notes: dict[str, Any] = {}
     if experiment.training.rule == "gd":

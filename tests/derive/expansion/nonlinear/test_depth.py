@@ -1,0 +1,57 @@
+"""Depth laws of one sample: what is exact, what is leading, what is refused.  Numbers: tests/numerics."""
+
+from __future__ import annotations
+
+import pytest
+from sympy import Function, Rational, erf, limit, sin, tanh
+from sympy.abc import y
+
+from derive.expansion.nonlinear import NonlinearExpansion, expand_nonlinear
+from derive.expansion.nonlinear.depth import q, x
+from derive.expansion.nonlinear.fields import PAIR
+from derive.expansion.nonlinear.trees import Tensor
+from derive.meanfield import mean_field
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.program import L, ell, mlp
+
+
+def expanded(phi: object, order: int = 0) -> NonlinearExpansion:
+    return expand_nonlinear(mean_field(mlp(L, phi)), order)
+
+
+def test_the_tangent_kernel_is_a_geometric_sum() -> None:
+    found = expanded(Function("phi")).depth_dependence().tangent(0)
+    assert (found - q * (x ** (L + 1) - 1) / (x - 1)).simplify() == 0
+    assert (limit(found, x, 1) - q * (L + 1)).expand() == 0
+
+
+def test_variance_that_decays() -> None:
+    law = expanded(tanh).depth_dependence("critical")
+    assert law.expression(Tensor("Phi", 0, PAIR)) == 1 / (2 * ell)
+    assert law.expression(Tensor("G", 0, PAIR)) == ell / L
+    assert law.tangent(0) == Rational(1, 2)
+
+
+def test_the_tangent_kernel_of_tanh_moves_as_the_depth_squared() -> None:
+    """The paper's O(L) relative to order 0 is for multipliers that are one."""
+    series = expanded(tanh, 2)
+    law = series.depth_dependence("critical")
+    found = {law.tangent(2, f) for f in series.forests("Phi", 2)}
+    assert found == {L**2 / 48, -(L**2) / 32}
+    cancelled = [t for t in law.found if t.name == "Phi" and not law.found[t].terms]
+    assert len(cancelled) == 1
+    with pytest.raises(NotApplicable, match="leading powers cancel"):
+        law.expression(cancelled[0])
+
+
+@pytest.mark.parametrize("phi", [erf, y + y**3 / 6, y + y**2], ids=["slope", "grows", "even"])
+def test_other_phi_are_refused(phi: object) -> None:
+    with pytest.raises(NotApplicable):
+        expanded(phi).depth_dependence("critical")
+
+
+def test_other_phi_of_the_same_class() -> None:
+    law = expanded(sin).depth_dependence("critical")
+    assert law.expression(Tensor("Phi", 0, PAIR)) == 1 / ell
+    with pytest.raises(ValueError, match="where = 'edge'"):
+        expanded(sin).depth_dependence("edge")

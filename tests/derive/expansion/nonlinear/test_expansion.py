@@ -1,0 +1,169 @@
+"""The nonlinear expansion: parity, the linear limit, the shape of its terms, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from sympy import Add, Expr, Function, Lambda, S, Sum, Symbol, Wild, tanh
+
+from derive.expansion import expand, expand_linear, expand_nonlinear
+from derive.expansion.nonlinear import NonlinearExpansion
+from derive.expansion.nonlinear.depth import AtFixedPoint, q
+from derive.expansion.nonlinear.fields import Fields
+from derive.expansion.nonlinear.laws import Term
+from derive.expansion.nonlinear.trees import Tensor, oriented
+from derive.meanfield import mean_field
+from derive.meanfield.gaussian import GaussianAverage
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.program import L, P, alpha, ell, mlp, mu, s, t
+
+phi = Function("phi")
+
+
+@pytest.fixture(scope="module")
+def series() -> NonlinearExpansion:
+    return expand_nonlinear(mean_field(mlp(L, phi, "flow")), 2)
+
+
+def test_odd_orders_vanish(series: NonlinearExpansion) -> None:
+    assert series.errors == (0, 2)
+    for name in ("Phi", "G", "A", "B", "f", "K", "Delta", "loss"):
+        assert series.coefficient(name, 1) == 0
+        assert series.coefficient(name, 0) != 0
+
+
+def test_order_two_of_phi_is_that_of_the_paper(series: NonlinearExpansion) -> None:
+    """selfconsistent2023 (P.22) with phi'' (not phi') at the second factor of h2, and D of both times."""
+    u = Function("u")
+    found = series.coefficient("Phi", 2)
+    Phi2 = Function("Phi2")
+    both = GaussianAverage(
+        phi(u(ell, mu)).diff(u(ell, mu)) * phi(u(ell, alpha)).diff(u(ell, alpha)),
+        {
+            (u(ell, mu), u(ell, mu)): Function("Phi0")(ell - 1, mu, mu),
+            (u(ell, mu), u(ell, alpha)): Function("Phi0")(ell - 1, alpha, mu),
+            (u(ell, alpha), u(ell, alpha)): Function("Phi0")(ell - 1, alpha, alpha),
+        },
+    )
+    assert Phi2(ell - 1, mu, alpha, t, s) * both in Add.make_args(found)
+    # Price: half of the Hessian against the neighbour's correction, at each pair of times
+    prices = [x for x in Add.make_args(found) if x.has(Phi2)]
+    assert sorted(x.as_coeff_Mul()[0] for x in prices) == [S.Half, S.Half, 1]
+
+
+def test_neighbours_correct_g_as_they_are(series: NonlinearExpansion) -> None:
+    """(P.23), (P.25) print half of G2 and leave the correction of u out."""
+    G2, Phi2 = Function("G2"), Function("Phi2")
+    found = Add.make_args(series.coefficient("G", 2))
+    assert [x.as_coeff_Mul()[0] for x in found if x.has(G2)] == [1]
+    assert sum(x.has(Phi2) for x in found) == 3
+
+
+def _of_one_sample(e: Expr) -> Expr:
+    """All samples are one, K_x is q."""
+    e = e.subs(P, 1).doit().subs({mu: 1, alpha: 1})
+    a, b = Wild("a"), Wild("b")
+    return e.replace(Function("K_x")(a, b), q).expand()
+
+
+@pytest.fixture(scope="module")
+def identity(series: NonlinearExpansion) -> AtFixedPoint:
+    """All averages but <u u> = <u u phi' phi'> = q are zero or one."""
+    orders = [o for law in series.laws.values() for t in law.terms for o in _moment(t)]
+    return AtFixedPoint(series, {o: int(max(o) == 1) for o in orders if 0 not in o or max(o) > 1})
+
+
+def _moment(term: Term) -> list[tuple[int, ...]]:
+    return [x for x in [tuple(sorted(a for _, orders in term.averages for a in orders))] if x]
+
+
+@pytest.mark.parametrize(("linear", "name"), [("H", "Phi"), ("G", "G")])
+def test_the_identity_gives_the_linear_series(
+    series: NonlinearExpansion, identity: AtFixedPoint, linear: str, name: str
+) -> None:
+    """Coefficients with ell and L symbolic, term by term, for one sample; several samples: see numerics."""
+    expected = _of_one_sample(expand_linear(mean_field(mlp(L, "linear", "flow")), 2).entry(linear, 2))
+    total: Expr = S.Zero
+    for (_, time), forest in zip(series.factors(name, 2), series.forests(name, 2), strict=True):
+        one = {x: 1 for x in time.free_symbols if x.is_integer}
+        tensor = identity.expression(oriented(Tensor(name, 2, forest))[0])
+        total += tensor.subs(identity.symbols[0, 0, 1, 1], q) * time.subs(one)
+    assert (total.expand() - expected).expand() == 0
+    assert expected != 0
+
+
+def test_depth_one_is_the_family_at_depth_one(series: NonlinearExpansion) -> None:
+    single = expand_nonlinear(mean_field(mlp(1, phi, "flow")), 2)
+    ends = {"G0": 1, "D0": 1, "D0_now": 0}
+    for n in (0, 2):
+        found = series.coefficient("Phi", n, 1)
+        for name, value in ends.items():
+            found = found.replace(Function(name), lambda *a, value=value: S(value))
+        found = found.replace(Sum, lambda body, *limits: S.Zero if body == 0 else Sum(body, *limits))
+        assert (single.coefficient("Phi", n) - found).expand() == 0
+    assert not single.forests("A", 0)
+
+
+def test_the_fields_to_any_order(series: NonlinearExpansion) -> None:
+    """(P.9): h1 is linear in r, z1 free of it, h2 even, h3 odd; order 4 is there too."""
+    fields = Fields(series.site, 3, lambda name, n: list(series.forests(name, n)), {0, 2})
+    powers = [{sum(x.r for x in p.nodes) for p in terms} for terms in fields.h[1:]]
+    assert powers == [{1}, {0, 2}, {1, 3}]
+    assert [{sum(x.r for x in p.nodes) for p in terms} for terms in fields.z[1:]] == [{0}, {1}, {0, 2}]
+    assert len(Add.make_args(series.truncate(0).field("h", 4))) == 57
+    assert series.field("h", 1, 1).has(Function("K_x"))
+
+
+def test_steps_sum_where_the_flow_integrates() -> None:
+    gd = expand_nonlinear(mean_field(mlp(L, phi, "gd", momentum=Symbol("beta"))), 0)
+    assert gd.coefficient("A", 0).has(Function("Delta0")(alpha, s))
+    assert gd.coefficient("A", 0).has(Symbol("beta"))
+
+
+def test_a_known_phi_is_put_in() -> None:
+    known = expand_nonlinear(mean_field(mlp(L, tanh)), 0)
+    assert known.coefficient("Phi", 0, 2).has(tanh)
+    assert isinstance(expand(mean_field(mlp(L, tanh)), 0), NonlinearExpansion)
+    assert known.activation(Symbol("y")) == tanh(Symbol("y"))
+    assert isinstance(known.activation, Lambda)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        mlp(L, phi, weight_decay=Symbol("lam")),
+        mlp(L, phi, bias=True),
+        mlp(L, phi, branch=Symbol("beta")),
+        mlp(3, phi),
+        mlp(L, "linear"),
+    ],
+    ids=["decay", "bias", "residual", "integer depth", "linear"],
+)
+def test_other_theories_are_refused(program: object) -> None:
+    with pytest.raises(NotApplicable):
+        expand_nonlinear(mean_field(program), 0)  # type: ignore[arg-type]
+
+
+def test_kinks_are_refused_beyond_order_zero() -> None:
+    theory = mean_field(mlp(L, "relu"))
+    assert expand_nonlinear(theory, 0).order == 0
+    with pytest.raises(NotApplicable, match="has a kink"):
+        expand_nonlinear(theory, 1)
+
+
+def test_arguments_are_checked(series: NonlinearExpansion) -> None:
+    with pytest.raises(ValueError, match="order = -1"):
+        expand_nonlinear(series.theory, -1)
+    with pytest.raises(IndexError):
+        series.coefficient("Phi", 3)
+    with pytest.raises(KeyError, match="no series 'H'"):
+        series.coefficient("H", 0)
+    with pytest.raises(KeyError, match="no field"):
+        series.field("x", 0)
+    with pytest.raises(ValueError, match="format"):
+        series.render("html")
+
+
+def test_it_prints(series: NonlinearExpansion) -> None:
+    short = series.truncate(0)
+    assert "[Φ^ℓ_μα(t,s)]_0 = <φ(u^ℓ_α) φ(u^ℓ_μ)>" in short.render()
+    assert r"\begin{align*}" in short.render("latex")
