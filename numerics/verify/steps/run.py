@@ -35,6 +35,7 @@ def verify_steps(
     from numerics.solve import solve
     from numerics.theory import theory_of
     from numerics.verify.identities import derivation
+    from numerics.verify.series_nonlinear import nonlinear_expansion_checks
     from numerics.verify.steps import networks, paths
     from numerics.verify.steps.own_width import less_their_theory
     from numerics.verify.steps.words import title
@@ -44,7 +45,8 @@ def verify_steps(
     solution = solve(experiment, kernels="full" if _kernel_bytes(experiment) <= LARGEST_KERNEL else "trace")
     linear = is_linear(experiment.network.activation)
     own = _linear(experiment, solution) if linear else paths.checks(experiment, solution)
-    checks = [*derivation(experiment), *own]
+    powers, series = ([], SERIES) if linear else nonlinear_expansion_checks(experiment)
+    checks = [*derivation(experiment), *own, *powers]
     trained: list[xr.Dataset] = []
     compared: list[Check] = []
     modes = (experiment.data and experiment.data.modes) or 0
@@ -59,7 +61,7 @@ def verify_steps(
     report = Report(
         title(experiment),
         (*checks, *compared),
-        (SERIES, note),
+        (series, note),
         theory.render("all", "text"),
         None if out_dir is None else Path(out_dir) / "figure.png",
         clock.perf_counter() - began,

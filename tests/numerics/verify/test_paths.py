@@ -8,7 +8,7 @@ import pytest
 from numerics.experiment import Experiment
 from numerics.numbers import theory_at_depth
 from numerics.solve import solve
-from numerics.verify import verify
+from numerics.verify import series_nonlinear, verify
 from numerics.verify.networks import Plan
 from numerics.verify.steps import networks, paths
 
@@ -33,6 +33,8 @@ def quick(monkeypatch):
     monkeypatch.setattr(paths, "PATHS", 256)
     monkeypatch.setattr(paths, "READ_PATHS", 256)
     monkeypatch.setattr(paths, "REPLICAS", 6)
+    monkeypatch.setattr(series_nonlinear, "PATHS", 256)
+    monkeypatch.setattr(series_nonlinear, "REPLICAS", 6)
     monkeypatch.setattr(networks, "plan_of", lambda e: Plan((32, 64, 128), (30, 30, 30)))
 
 
@@ -47,9 +49,10 @@ def test_a_nonlinear_network_is_verified(quick, tmp_path):
         "lazy limit",
         "mean G^2_mumu(t,t)",
         "Phi^1(t,t)",
+        "B^l: gamma0^2",
     ):
         assert row in table
-    assert "expansion: not checked" in table
+    assert "expansion: gamma0^2 on 2 samples and 3 steps" in table
     assert {x.name for x in (tmp_path / "out").iterdir()} == {
         *("equations.txt", "equations.tex", "table.txt", "checks.json"),
         *("theory.nc", "networks.nc", "figure.png"),
