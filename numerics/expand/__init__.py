@@ -13,13 +13,17 @@ from numpy.typing import NDArray
 from derive.expansion import LinearExpansion, expand_linear
 from derive.meanfield import mean_field
 from derive.program import L, mlp
-from numerics.errors import SpecError
+from numerics.compile.words import memory_weight
+from numerics.errors import NotConverged, SpecError
 from numerics.expand.by_recursion import ByRecursion
 from numerics.expand.by_words import ByWords, feedback
+from numerics.expand.evaluated import LOWEST, Method, with_values, without_values
+from numerics.expand.self_consistent import Problem, solved, with_truncation
 from numerics.experiment import Experiment
 from numerics.results import dataset
 from numerics.solve.grid import Grid
 from numerics.solve.settle import settle
+from numerics.theory import constants_of
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -89,9 +93,79 @@ def expand(experiment: Experiment, order: int) -> xr.Dataset:
     )
 
 
-def _check(order: int) -> None:
+@one_thread
+def resum(experiment: Experiment, order: int, gamma0: float | None = None) -> xr.Dataset:
+    """Error and loss at ``gamma0`` (the experiment's) from words up to ``order``, the error in them in full.
+
+    See :mod:`numerics.expand.self_consistent`.  ``error_truncation`` and ``train_loss_truncation`` are how
+    far the solution moves when f is pushed by what its resummed series is estimated to miss.  Raises
+    :class:`~numerics.errors.SpecError` for an order below 4 and :class:`~numerics.errors.NotConverged` where
+    the words' series fails.
+    """
+    _check(order, LOWEST)
+    started = clock.perf_counter()
+    strength = float(experiment.spec.network.gamma0) if gamma0 is None else gamma0
+    rule = "multistep" if experiment.training.rule == "flow" else experiment.training.rule
+    few = _expansion(rule, experiment.training.loss, 0)
+    known, gain = constants_of(experiment), float(feedback(few, 0).subs(L, experiment.depth))
+    last = order // 2 * 2
+
+    def attempt(grid: Grid | None, T: int) -> tuple[Array, Array]:
+        tables = {} if grid is None else {"w": grid.weights}
+        causal = [k for k in few.closure.kernels if k.causal and k.definition != 0]
+        memory = {k.name: memory_weight(k, "Delta", known, T, tables) for k in causal}
+        data = (memory, experiment.kernel, experiment.targets, gain, strength, last)
+        return solved(Problem(few.closure, experiment.depth, known, *data))
+
+    notes: dict[str, Any] = {}
+    if experiment.training.rule == "gd":
+        errors = attempt(None, len(experiment.times))
+    else:
+
+        def on(grid: Grid) -> tuple[Array, tuple[Array, Array]]:
+            found = attempt(grid, len(grid.nodes))
+            return found[0][grid.outputs], (found[0][grid.outputs], found[1][grid.outputs])
+
+        _, errors, notes = settle(experiment.times, experiment.solver.rtol, on)
+    values = with_truncation(errors)
+    coordinates = {"time": experiment.times, "sample": np.arange(len(experiment.targets))}
+    attributes = {
+        "spec": experiment.text,
+        "status": "ok",
+        "method": "expansion in gamma0 at fixed error",
+        "gamma0": strength,
+        "truncation_order": last,
+        "wall_time_s": clock.perf_counter() - started,
+        **notes,
+    }
+    return xr.Dataset(values, coordinates, attributes)
+
+
+def evaluated_at(experiment: Experiment, order: int, method: str | None = None) -> xr.Dataset:
+    """The coefficients, and loss and error at the experiment's gamma0 with estimates of what is missed.
+
+    ``method`` is "sum", "pade" or "self-consistent" (:func:`resum`); the default is "pade", and then a series
+    that says nothing at this gamma0 is reported in ``resummation_status``.  With a method named it raises
+    :class:`~numerics.errors.NotConverged`.
+    """
+    gamma0, chosen = float(experiment.spec.network.gamma0), Method(method or "pade")
+    if chosen is Method.SELF_CONSISTENT:
+        _check(order, LOWEST)
+    result = expand(experiment, order)
+    try:
+        values = resum(experiment, order, gamma0) if chosen is Method.SELF_CONSISTENT else None
+        return with_values(result, values, gamma0, chosen)
+    except NotConverged as reason:
+        if method is not None:
+            raise
+        return without_values(result, gamma0, chosen, reason)
+
+
+def _check(order: int, lowest: int = 0) -> None:
     if order < 0:
         raise SpecError("--order", order, "must not be negative", "an integer >= 0, such as 2")
+    if order < lowest:
+        raise SpecError("--order", order, "is too low to be resummed", f"{lowest} or more")
 
 
 @lru_cache(maxsize=16)
@@ -128,4 +202,4 @@ def _values(e: Orders, order: int, depth: int, out: NDArray[np.intp], grid: Grid
     }
 
 
-__all__ = ["expand", "feedback", "series"]
+__all__ = ["evaluated_at", "expand", "feedback", "resum", "series"]

@@ -177,6 +177,12 @@ class Closed:
                 )
         self.settled = n
 
+    def outputs_at(self, error: Array, order: int) -> list[Array]:
+        """f at orders 0 to ``order`` with ``error`` remembered in full, as if it did not depend on gamma0."""
+        self.errors = {n: error if n == 0 else np.zeros_like(error) for n in range(order + 1)}
+        self.settled = order
+        return [self.output(n) for n in range(order + 1)]
+
     def inwards(self, name: str) -> list[int]:
         """The layers from the end where an operator is given."""
         place = self.base[name][0]
