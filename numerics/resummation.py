@@ -125,15 +125,17 @@ def _polynomial(c: Array, x: Array) -> Array:
 
 
 def approximants(order: int) -> list[tuple[int, int]]:
-    """The degrees tried for coefficients up to ``order``: near the diagonal first, all coefficients first.
+    """The degrees tried for coefficients up to ``order``: all coefficients first, then near the diagonal.
+
+    Of two as near to it, the one with more poles: singularities of a theory that can diverge are poles.
 
     >>> approximants(4)
-    [(2, 2), (3, 1), (1, 3), (2, 1), (1, 2)]
+    [(2, 2), (1, 3), (3, 1), (1, 2), (2, 1)]
     """
     found = [(order - n, n) for n in range(1, order)]
-    found.sort(key=lambda x: (abs(x[0] - x[1]), x[1]))
+    found.sort(key=lambda x: (abs(x[0] - x[1]), -x[1]))
     less = [(order - 1 - n, n) for n in range(1, order)]
-    less.sort(key=lambda x: (abs(x[0] - x[1]), x[1]))
+    less.sort(key=lambda x: (abs(x[0] - x[1]), -x[1]))
     return [*found[:3], *less[:2]] if order > 1 else []
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TypeAlias
 
 import mpmath
 from sympy import Expr, Integer, Symbol, binomial, sympify
@@ -82,7 +83,7 @@ def radius(series: PowerSeries, digits: int = 40) -> Radius:
         return Radius(value, value * change / distance / series.step, distance, angle, name, estimates)
 
 
-Point = mpmath.mpc | None
+Point: TypeAlias = "mpmath.mpc | None"
 
 
 def ratios(c: Sequence[mpmath.mpf]) -> Point:

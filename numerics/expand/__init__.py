@@ -14,11 +14,12 @@ from derive.expansion import LinearExpansion, expand_linear
 from derive.meanfield import mean_field
 from derive.program import L, mlp
 from numerics.compile.words import memory_weight
-from numerics.errors import NotConverged, SpecError
+from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.expand.by_recursion import ByRecursion
 from numerics.expand.by_words import ByWords, feedback
 from numerics.expand.evaluated import LOWEST, Method, with_values, without_values
 from numerics.expand.self_consistent import Problem, solved, with_truncation
+from numerics.expand.volterra import volterra
 from numerics.experiment import Experiment
 from numerics.results import dataset
 from numerics.solve.grid import Grid
@@ -30,6 +31,9 @@ Array = NDArray[np.float64]
 
 BY_WORDS = 2
 """Up to this order words are evaluated; beyond, their number grows tenfold with each order."""
+
+COARSE = 1e-2
+"""Grids on which the lazy error has not settled to this are too coarse to be tried."""
 
 
 class Orders(Protocol):
@@ -110,11 +114,13 @@ def resum(experiment: Experiment, order: int, gamma0: float | None = None) -> xr
     known, gain = constants_of(experiment), float(feedback(few, 0).subs(L, experiment.depth))
     last = order // 2 * 2
 
-    def attempt(grid: Grid | None, T: int) -> tuple[Array, Array]:
+    def memories(grid: Grid | None, T: int) -> dict[str, Array]:
         tables = {} if grid is None else {"w": grid.weights}
         causal = [k for k in few.closure.kernels if k.causal and k.definition != 0]
-        memory = {k.name: memory_weight(k, "Delta", known, T, tables) for k in causal}
-        data = (memory, experiment.kernel, experiment.targets, gain, strength, last)
+        return {k.name: memory_weight(k, "Delta", known, T, tables) for k in causal}
+
+    def attempt(grid: Grid | None, T: int) -> tuple[Array, Array]:
+        data = (memories(grid, T), experiment.kernel, experiment.targets, gain, strength, last)
         return solved(Problem(few.closure, experiment.depth, known, *data))
 
     notes: dict[str, Any] = {}
@@ -122,7 +128,16 @@ def resum(experiment: Experiment, order: int, gamma0: float | None = None) -> xr
         errors = attempt(None, len(experiment.times))
     else:
 
+        def lazy(grid: Grid) -> tuple[Array, None]:
+            targets = np.broadcast_to(experiment.targets, (len(grid.nodes), len(experiment.targets)))
+            memory = next(iter(memories(grid, len(grid.nodes)).values()))
+            return volterra(memory, gain * experiment.kernel, targets, 0)[grid.outputs], None
+
+        enough = len(settle(experiment.times, COARSE, lazy)[0].nodes)
+
         def on(grid: Grid) -> tuple[Array, tuple[Array, Array]]:
+            if len(grid.nodes) < enough:
+                raise Diverged("the grid is too coarse for the lazy network")
             found = attempt(grid, len(grid.nodes))
             return found[0][grid.outputs], (found[0][grid.outputs], found[1][grid.outputs])
 

@@ -97,7 +97,14 @@ def beyond_lowest(closed: Closed, error: Array, order: int, gamma0: float) -> Va
     if any(np.any(x) for x in outputs[1::2]):
         raise NotConverged("f has odd powers of gamma0: resummation in gamma0^2 does not apply")
     z = gamma0**2
-    values = resum(np.stack(outputs[2::2]), z, shared=1)
+    series = np.stack(outputs[2::2])
+    values = resum(series, z)
+    if values.failed.any():
+        # where a sample's own series has no approximant, that of all samples together may have one
+        others = resum(series, z, shared=1)
+        value = np.where(values.failed, others.value, values.value)
+        error = np.where(values.failed, others.error, values.error)
+        values = Values(value, error, values.failed & others.failed)
     if values.failed.any():
         step = int(np.argmax(values.failed.any(axis=1)))
         raise NotConverged(
