@@ -28,6 +28,7 @@ SETTLED = 1e-9
 """Changes of the error below this share of its start are none."""
 ROUGHLY = 1e-3
 SWEEPS = 60
+ROUNDING = 1e-14
 HORIZONS = 8
 """The error is found up to growing times, so that what follows starts from something sensible."""
 
@@ -98,6 +99,9 @@ def beyond_lowest(closed: Closed, error: Array, order: int, gamma0: float) -> Va
         raise NotConverged("f has odd powers of gamma0: resummation in gamma0^2 does not apply")
     z = gamma0**2
     series = np.stack(outputs[2::2])
+    # what is rounding at one time (f is exactly zero at first) has no series
+    largest = np.abs(series).max(axis=(1, 2), keepdims=True)
+    series = np.where(np.abs(series) > ROUNDING * largest, series, 0.0)
     values = resum(series, z)
     if values.failed.any():
         # where a sample's own series has no approximant, that of all samples together may have one
