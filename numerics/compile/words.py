@@ -7,7 +7,7 @@ integrals are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,6 +66,15 @@ class Separable:
 
 
 Value = Dense | Separable
+
+
+def combined(parts: Sequence[tuple[float, Separable]], out: NDArray[np.intp] | slice) -> Array:
+    """A sum of separable words at output times, (out, rows, out, cols), as one matrix product."""
+    lefts = [number * (x.left[out] @ x.core) for number, x in parts]
+    rights = [x.right[out] for _, x in parts]
+    left, right = (a[0] if len(a) == 1 else np.concatenate(a, axis=2) for a in (lefts, rights))
+    product = left.reshape(-1, left.shape[2]) @ right.reshape(-1, right.shape[2]).T
+    return np.asarray(product.reshape(*left.shape[:2], *right.shape[:2]))
 
 
 def product(a: Value, b: Value) -> Value:

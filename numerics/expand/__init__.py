@@ -41,6 +41,9 @@ class Orders(Protocol):
 
     errors: dict[int, Array]
 
+    def occurs(self, n: int) -> bool:
+        """May anything at this order differ from zero?"""
+
     def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
         """Order n of a correlation at one layer and at output times, (out, rows, out, cols)."""
 
@@ -73,7 +76,7 @@ def expand(experiment: Experiment, order: int) -> xr.Dataset:
     notes: dict[str, Any] = {}
     if experiment.training.rule == "gd":
         count = len(experiment.times)
-        values = _values(
+        found, values = _values(
             _orders(experiment, order, None, count), order, experiment.depth, np.arange(count), None
         )
     else:
@@ -83,10 +86,11 @@ def expand(experiment: Experiment, order: int) -> xr.Dataset:
             return np.stack([e[grid.outputs] for e in found.errors.values()]), found
 
         grid, evaluation, notes = settle(experiment.times, experiment.solver.rtol, attempt)
-        values = _values(evaluation, order, experiment.depth, grid.outputs, grid)
-    orders = [n for n in range(order + 1) if n == 0 or any(np.any(v[n]) for v in values.values())]
+        found, values = _values(evaluation, order, experiment.depth, grid.outputs, grid)
+    orders = [n for n in found if n == 0 or any(np.any(v[found.index(n)]) for v in values.values())]
+    kept = [found.index(n) for n in orders]
     return dataset(
-        {k: v[orders] for k, v in values.items()},
+        {k: v if len(kept) == len(found) else v[kept] for k, v in values.items()},
         times=experiment.times,
         spec=experiment.text,
         orders=orders,
@@ -199,21 +203,32 @@ def _orders(experiment: Experiment, order: int, weights: Array | None, T: int) -
     )
 
 
-def _values(e: Orders, order: int, depth: int, out: NDArray[np.intp], grid: Grid | None) -> dict[str, Array]:
-    """Every variable, with the order first."""
-    orders, layers = range(order + 1), range(1, depth + 1)
-    error = np.stack([e.errors[n][out] for n in orders])
-    loss = np.stack([np.mean(sum(error[k] * error[n - k] for k in range(n + 1)), axis=1) for n in orders])
-    H = np.stack([[e.layer("H", n, k, out) for k in layers] for n in orders])
-    G = np.stack([[e.layer("G", n, k, out)[:, 0, :, 0] for k in layers] for n in orders])
-    return {
-        "error": error,
-        "train_loss": loss,
-        "Phi": H.transpose(0, 1, 2, 4, 3, 5),
+def _values(
+    e: Orders, order: int, depth: int, out: NDArray[np.intp], grid: Grid | None
+) -> tuple[list[int], dict[str, Array]]:
+    """The orders at which anything occurs, and every variable, with the order first."""
+    orders, layers = [n for n in range(order + 1) if e.occurs(n)], range(1, depth + 1)
+    T, P = len(out), e.errors[0].shape[1]
+    error = {n: e.errors[n][out] for n in range(order + 1)}
+    loss = [np.mean(sum(error[k] * error[n - k] for k in range(n + 1)), axis=1) for n in orders]
+    Phi, G = np.empty((len(orders), depth, T, P, T, P)), np.empty((len(orders), depth, T, T))
+    A, B = np.empty((2, len(orders), depth, T, T, P))
+    tangent = np.empty((len(orders), T, T, P, P))
+    for i, n in enumerate(orders):
+        for j, k in enumerate(layers):
+            Phi[i, j] = e.layer("H", n, k, out)
+            G[i, j] = e.layer("G", n, k, out)[:, 0, :, 0]
+            A[i, j] = e.responses("A", n, k, out, grid)
+            B[i, j] = e.responses("B", n, k, out, grid)
+        tangent[i] = e.tangent(n, out)
+    return orders, {
+        "error": np.stack([error[n] for n in orders]),
+        "train_loss": np.stack(loss),
+        "Phi": Phi.transpose(0, 1, 2, 4, 3, 5),
         "G": G,
-        "A": np.stack([[e.responses("A", n, k, out, grid) for k in layers] for n in orders]),
-        "B": np.stack([[e.responses("B", n, k, out, grid) for k in layers] for n in orders]),
-        "tangent_kernel": np.stack([e.tangent(n, out) for n in orders]),
+        "A": A,
+        "B": B,
+        "tangent_kernel": tangent,
     }
 
 

@@ -266,6 +266,13 @@ class ByRecursion:
             self.closed.advance(np.broadcast_to(start, (T, self.P)), gain)
         self.dense: Densities | None = None
 
+    def occurs(self, n: int) -> bool:
+        """May anything at this order differ from zero?"""
+        found = [
+            self.closed.operator(x, k) for x in self.closed.laws for k in range(1, self.closed.depth + 1)
+        ]
+        return any(x.at(n) is not None for x in found if x is not None)
+
     def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
         """Order n of a correlation at one layer and at output times, (out, rows, out, cols)."""
         value = self.closed.operator(name, layer).at(n)

@@ -97,8 +97,8 @@ def test_a_series_as_a_function(benchmark, timed, note, count):
 
     def by_hand(g, t, lam, y):
         decay = np.exp(-2 * lam * t)
-        rest, z, y2 = 1 - decay, g * g, y * y
-        return y2 * decay * decay * (1 + z * y2 * rest * rest * (-1 + z * y2 * rest * t))
+        rest = 1 - decay
+        return (y * decay) ** 2 * (1 - (g * y * rest) ** 2 + (g * y) ** 4 * rest**3 * t)
 
     np.testing.assert_allclose(compiled(0.3, times, 1.2, 0.7), by_hand(0.3, times, 1.2, 0.7), rtol=1e-12)
     benchmark.pedantic(compiled, args=(0.3, times, 1.2, 0.7), rounds=1)
