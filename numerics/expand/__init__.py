@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from sympy import Expr, Integer
 
 from derive.expansion import LinearExpansion, expand_linear
 from derive.meanfield import mean_field
@@ -44,8 +45,8 @@ class Orders(Protocol):
     def occurs(self, n: int) -> bool:
         """May anything at this order differ from zero?"""
 
-    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
-        """Order n of a correlation at one layer and at output times, (out, rows, out, cols)."""
+    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp], into: Array) -> None:
+        """Order n of a correlation at one layer and at output times, into (out, rows, out, cols)."""
 
     def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp], grid: Grid | None) -> Array:
         """Order n of a response, (out, out, P); for the flow as a density."""
@@ -192,12 +193,18 @@ def _expansion(rule: str, loss: str, order: int) -> LinearExpansion:
     return expand_linear(mean_field(mlp(L, "linear", rule, loss)), order)
 
 
+@lru_cache(maxsize=16)
+def _gains(rule: str, loss: str, order: int) -> tuple[Expr, ...]:
+    expansion = _expansion(rule, loss, order)
+    return tuple(feedback(expansion, n) if expansion.output[n] != 0 else Integer(0) for n in range(order + 1))
+
+
 def _orders(experiment: Experiment, order: int, weights: Array | None, T: int) -> Orders:
     """By words while they are few, else by the recursion that they solve."""
     rule = "multistep" if experiment.training.rule == "flow" else experiment.training.rule
     few = _expansion(rule, experiment.training.loss, min(order, BY_WORDS))
     return (
-        ByWords(experiment, few, weights, T)
+        ByWords(experiment, few, _gains(rule, experiment.training.loss, order), weights, T)
         if order <= BY_WORDS
         else ByRecursion(experiment, few, order, weights, T)
     )
@@ -216,8 +223,8 @@ def _values(
     tangent = np.empty((len(orders), T, T, P, P))
     for i, n in enumerate(orders):
         for j, k in enumerate(layers):
-            Phi[i, j] = e.layer("H", n, k, out)
-            G[i, j] = e.layer("G", n, k, out)[:, 0, :, 0]
+            e.layer("H", n, k, out, Phi[i, j])
+            e.layer("G", n, k, out, G[i, j][:, None, :, None])
             A[i, j] = e.responses("A", n, k, out, grid)
             B[i, j] = e.responses("B", n, k, out, grid)
         tangent[i] = e.tangent(n, out)

@@ -273,11 +273,10 @@ class ByRecursion:
         ]
         return any(x.at(n) is not None for x in found if x is not None)
 
-    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
-        """Order n of a correlation at one layer and at output times, (out, rows, out, cols)."""
+    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp], into: Array) -> None:
+        """Order n of a correlation at one layer and at output times, into (out, rows, out, cols)."""
         value = self.closed.operator(name, layer).at(n)
-        members = self.P if name == "H" else 1
-        return np.zeros((len(out), members, len(out), members)) if value is None else value.at(out)
+        into[...] = 0.0 if value is None else value.at(out)
 
     def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp], grid: Grid | None) -> Array:
         """Order n of a response, (out, out, P); for the flow as a density."""

@@ -36,15 +36,25 @@ def _monomials(c: Expr) -> tuple[tuple[tuple[int, int], Fraction], ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=100_000)
+def _number(c: Expr, layer: int, depth: int) -> float:
+    return float(sum((q * layer**a * depth**b for (a, b), q in _monomials(c)), Fraction(0)))
+
+
 class ByWords:
     """The errors at every order, and the words they make, on one time grid."""
 
     errors: dict[int, Array]
 
     def __init__(
-        self, experiment: Experiment, expansion: LinearExpansion, weights: Array | None, T: int
+        self,
+        experiment: Experiment,
+        expansion: LinearExpansion,
+        gains: tuple[Expr, ...],
+        weights: Array | None,
+        T: int,
     ) -> None:
-        self.experiment, self.expansion = experiment, expansion
+        self.experiment, self.expansion, self.gains = experiment, expansion, gains
         tables = {} if weights is None else {"w": weights}
         kernels = {k.name: k for k in expansion.closure.kernels if k.causal and k.definition != 0}
         known = constants_of(experiment)
@@ -63,8 +73,7 @@ class ByWords:
 
     def number(self, c: Expr, layer: int = 0) -> float:
         """A coefficient at this depth and ``layer``."""
-        depth = self.experiment.depth
-        return float(sum((q * layer**a * depth**b for (a, b), q in _monomials(c)), Fraction(0)))
+        return _number(c, layer, self.experiment.depth)
 
     def terms(self, name: str, n: int) -> list[tuple[Expr, Expr]]:
         """Order n of an operator as (coefficient, word)."""
@@ -84,16 +93,16 @@ class ByWords:
                 drive -= self.number(c) * value.diagonal()[:, :, 0]
         if not np.any(drive):
             return drive
-        K = self.number(feedback(self.expansion, n)) * self.experiment.kernel
+        K = self.number(self.gains[n]) * self.experiment.kernel
         return volterra(next(iter(self.words.memory.values())), K, drive, n)
 
-    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
-        """Order n of an operator at one layer and at output times, (out, rows, out, cols)."""
+    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp], into: Array) -> None:
+        """Order n of a correlation at one layer and at output times, into (out, rows, out, cols)."""
         found = [(number, w) for c, w in self.terms(name, n) if (number := self.number(c, layer)) != 0]
         if not found:
-            members = self.shape[1] if name == "H" else 1
-            return np.zeros((len(out), members, len(out), members))
-        return combined([(number, self.separable(w)) for number, w in found], self.chosen(out))
+            into[...] = 0.0
+            return
+        combined([(number, self.separable(w)) for number, w in found], self.chosen(out), into)
 
     def separable(self, word: Expr) -> Separable:
         """A word with a constant kernel."""
