@@ -118,9 +118,7 @@ def resum(experiment: Experiment, order: int, gamma0: float | None = None) -> xr
     :class:`~numerics.errors.SpecError` for an order below 4 and :class:`~numerics.errors.NotConverged` where
     the words' series fails.
     """
-    _check(order, LOWEST)
-    if not is_linear(experiment.network.activation):
-        raise SpecError("--resum", "self-consistent", "needs the words of a linear network", '"sum" or "pade"')
+    _check_resummable(experiment, order)
     started = clock.perf_counter()
     strength = float(experiment.spec.network.gamma0) if gamma0 is None else gamma0
     rule = "multistep" if experiment.training.rule == "flow" else experiment.training.rule
@@ -179,7 +177,7 @@ def evaluated_at(experiment: Experiment, order: int, method: str | None = None) 
     """
     gamma0, chosen = float(experiment.spec.network.gamma0), Method(method or "pade")
     if chosen is Method.SELF_CONSISTENT:
-        _check(order, LOWEST)
+        _check_resummable(experiment, order)
     result = expand(experiment, order)
     try:
         values = resum(experiment, order, gamma0) if chosen is Method.SELF_CONSISTENT else None
@@ -195,6 +193,12 @@ def _check(order: int, lowest: int = 0) -> None:
         raise SpecError("--order", order, "must not be negative", "an integer >= 0, such as 2")
     if order < lowest:
         raise SpecError("--order", order, "is too low to be resummed", f"{lowest} or more")
+
+
+def _check_resummable(experiment: Experiment, order: int) -> None:
+    _check(order, LOWEST)
+    if not is_linear(experiment.network.activation):
+        raise SpecError("--resum", "self-consistent", "is for linear networks", '"sum" or "pade"')
 
 
 @lru_cache(maxsize=16)
