@@ -24,6 +24,8 @@ Array = NDArray[np.float64]
 TRUNCATION = "_truncation"
 """What is added to a variable's name for the estimate of its truncation error."""
 
+TIMES = ("time", "time_")
+
 SINGULAR = 1e-12
 """Equations for a denominator with a smaller ratio of singular values have no meaningful solution."""
 BEYOND = 1.1
@@ -46,7 +48,8 @@ def partial_sums(coefficients: ArrayLike, z: float) -> Values:
     """``sum_k c[k] z**k``, k first; the error continues the last terms as a geometric series.
 
     The growth of the terms is that of the larger of the last two over the larger of the two before; from
-    ratio one on the series does not converge and the entry has failed.  Compare
+    ratio one on the series does not converge and the entry has failed.  One correction says nothing about
+    the next: with two coefficients the error is that term itself.  Compare
     :meth:`derive.expansion.PowerSeries.error_estimate`.
 
     >>> found = partial_sums([1.0, 0.5, 0.25, 0.125], 1.0)
@@ -64,7 +67,7 @@ def partial_sums(coefficients: ArrayLike, z: float) -> Values:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(late == 0, 0.0, (late / early) ** (1.0 / max(apart, 1)))
         size = np.maximum(sizes[-1], sizes[-2] * ratio) if apart else sizes[-1]
-        error = np.where(size == 0, 0.0, size * ratio / (1 - ratio))
+        error = np.where(size == 0, 0.0, size * ratio / (1 - ratio)) if len(sizes) > 2 else sizes[-1]
     failed = ~(ratio < 1)
     return Values(np.where(failed, np.nan, value), np.where(failed, np.nan, error), failed)
 
@@ -174,9 +177,11 @@ def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Values:
 def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Dataset:
     """A result of ``expand`` at one gamma0: every variable without ``order``, and ``*_truncation`` beside it.
 
-    ``method`` is ``"pade"`` or ``"sum"`` (partial sums).  Entries where it fails are NaN: ``status`` is then
-    "partial", and ``failed`` says how many of which variable.  Raises ValueError for an unknown method or a
-    negative gamma0, :class:`~numerics.errors.NotConverged` when every entry of a variable fails.
+    ``method`` is ``"pade"`` or ``"sum"`` (partial sums).  A term that changes sign in time is small there by
+    accident, so an estimate is the largest among a tenth of the times on either side.  Entries where the
+    method fails are NaN: ``status`` is then "partial", and ``failed`` says how many of which variable.
+    Raises ValueError for an unknown method or a negative gamma0, :class:`~numerics.errors.NotConverged` when
+    every entry of a variable fails.
 
     >>> times = np.array([0.0, 1.0])
     >>> series = xr.Dataset({"train_loss": (("order", "time"), [[1.0, 1.0], [0.0, -1.0], [0.0, 1.0]])},
@@ -207,11 +212,12 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
                     "a smaller gamma0, or a higher order, would do"
                 )
         dims = tuple(map(str, array.dims[1:]))
+        missed = np.where(np.any(dense[1:], axis=0), _largest_around(values.error, dims), values.error)
         words = str(array.attrs.get("long_name", name))
         found[str(name)] = (dims, values.value, {"long_name": words})
         found[f"{name}{TRUNCATION}"] = (
             dims,
-            values.error,
+            missed,
             {"long_name": f"estimated truncation error of {words}"},
         )
     status = str(series.attrs.get("status", "ok")) if not failed else "partial"
@@ -221,6 +227,20 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
     return xr.Dataset(
         found, {k: v for k, v in series.coords.items() if k != "order"}, {**series.attrs, **notes}
     )
+
+
+def _largest_around(error: Array, dims: tuple[str, ...]) -> Array:
+    """The largest of the neighbouring times; entries that have failed stay as they are."""
+    found = error
+    for axis, dim in enumerate(dims):
+        if dim in TIMES:
+            here, count = np.moveaxis(found, axis, 0), found.shape[axis]
+            wide = here.copy()
+            for k in range(1, min(count, 1 + max(1, count // 10))):
+                wide[k:] = np.fmax(wide[k:], here[:-k])
+                wide[:-k] = np.fmax(wide[:-k], here[k:])
+            found = np.moveaxis(wide, 0, axis)
+    return np.where(np.isnan(error), np.nan, found)
 
 
 __all__ = ["TRUNCATION", "Values", "approximants", "pade", "partial_sums", "resum", "resummed"]
