@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sympy import Rational, S, Symbol
+from sympy import Float, Rational, S, Symbol
 
+from derive.expansion.power_series import PowerSeries
 from derive.expansion.theories import TheorySeries, expand_sizes, expand_step_size
 from derive.expansion.theories.orders import named
 from derive.meanfield.reductions.projection import NotApplicable
@@ -122,6 +123,20 @@ def partial_sum(series: xr.Dataset, value: float, order: int | None = None) -> x
     kept = series if order is None else series.sel(order=[n for n in series.order.values if n <= order])
     powers = xr.DataArray(value ** kept.order.values.astype(float), dims="order")
     return (kept * powers).sum("order", skipna=False)
+
+
+def truncation_error(series: xr.Dataset, value: float) -> dict[str, float]:
+    """An estimate of what the series misses at one value of its variable, of the largest entry, by variable.
+
+    That of :meth:`~derive.expansion.PowerSeries.error_estimate` for the largest entries of the coefficients;
+    infinite where these grow as fast as the powers fall.  It is an estimate, no bound.
+    """
+    x = Symbol("x", positive=True)
+    found = {}
+    for name, a in series.data_vars.items():
+        sizes = [Float(float(np.abs(a.sel(order=n)).max())) for n in series.order.values]
+        found[str(name)] = float(PowerSeries(tuple(sizes), x).error_estimate().subs(x, value))
+    return found
 
 
 # -- theories ------------------------------------------------------------------------------------------
@@ -269,4 +284,4 @@ def _equal(a: Array) -> Array:
     return value.copy()  # of one output it is a view
 
 
-__all__ = ["SIZES", "partial_sum", "size_series", "step_size_series"]
+__all__ = ["SIZES", "partial_sum", "size_series", "step_size_series", "truncation_error"]

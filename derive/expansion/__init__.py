@@ -5,6 +5,7 @@ from derive.expansion.linear import LinearExpansion, expand_linear
 from derive.expansion.nonlinear import NonlinearExpansion, expand_nonlinear
 from derive.expansion.power_series import PowerSeries
 from derive.expansion.rational import DegeneratePade
+from derive.expansion.resummation import Mapped, Radius, conformal, radius
 from derive.expansion.words import Memory
 from derive.meanfield.theory import Theory
 
@@ -25,13 +26,17 @@ def expand(theory: Theory, order: int = 2) -> LinearExpansion | NonlinearExpansi
 __all__ = [
     "DegeneratePade",
     "LinearExpansion",
+    "Mapped",
     "Memory",
     "NonlinearExpansion",
     "PowerSeries",
+    "Radius",
+    "conformal",
     "error_equation",
     "expand",
     "expand_linear",
     "expand_nonlinear",
     "iterated_integral",
+    "radius",
     "time_integrals",
 ]

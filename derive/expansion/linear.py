@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from sympy import Eq, Expr, Mul
+from sympy import Eq, Expr, Mul, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.expansion.recursion import Recursion
@@ -12,6 +14,9 @@ from derive.expansion.words import Memory
 from derive.meanfield.reductions.linear_closure import LinearClosure, linear_closure
 from derive.meanfield.theory import Theory
 from derive.program.expressions import ell, s, t
+
+if TYPE_CHECKING:
+    from derive.expansion.in_time.series import InTime
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,43 @@ class LinearExpansion:
         from derive.expansion.integrals import iterated_integral
 
         return iterated_integral(self, v)
+
+    def in_time(
+        self,
+        eigenvalues: Sequence[Any] = (1,),
+        targets: Sequence[Any] | None = None,
+        multiplicities: Sequence[Any] | None = None,
+        *,
+        depth: int | None = None,
+        order: int | None = None,
+        constants: Mapping[Symbol, Any] | None = None,
+    ) -> InTime:
+        """The series for a kernel with these eigenvalues: explicit functions of time, in its eigenbasis.
+
+        ``targets`` are the projections of the targets on the eigenvectors (symbols by default), and
+        ``multiplicities`` how many eigenvectors each eigenvalue has; the default is whitened data, of any
+        number of samples.  All are exact: numbers decide themselves whether rates resonate, symbols are
+        taken to be generic.  Layer and depth stay symbols, to the order of this expansion; with an integer
+        ``depth`` the closure's equations are solved as they stand, to any ``order``.  ``constants`` gives
+        values to symbols of the rule, such as eta.
+
+        Raises ValueError for numbers that are not exact or not possible,
+        :class:`~derive.meanfield.reductions.projection.NotApplicable` for a rule whose weights forget, and
+        for steps that remove the lazy error of a mode at once.
+
+        >>> from derive.meanfield import mean_field
+        >>> from derive.program import mlp
+        >>> e = expand_linear(mean_field(mlp(rule="flow", loss="sum")), 2)
+        >>> e.in_time(depth=1).Delta(0)
+        y*exp(-2*t)
+        >>> e.in_time(depth=1).Delta(2)
+        -t*y**3*exp(-2*t) + 3*y**3*exp(-2*t)/4 - y**3*exp(-4*t) + y**3*exp(-6*t)/4
+        """
+        from derive.expansion.in_time.series import in_time
+
+        return in_time(
+            self, eigenvalues, targets, multiplicities, depth=depth, order=order, constants=constants
+        )
 
     def render(self, format: str = "text") -> str:
         """The series as ``text`` or ``latex``.  Raises ValueError for another format."""

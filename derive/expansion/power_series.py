@@ -252,9 +252,10 @@ class PowerSeries:
         ``q**2 = max(|c[N]|, |c[N-1]|) / max(|c[N-2]|, |c[N-3]|)``, and ``E`` the larger of the last term and
         of ``q z`` times the one before it: one coefficient that happens to be small, as in the oscillations
         that a complex pair of singularities makes, makes neither small.  With three coefficients the pairs
-        are one apart, with two ``q`` is their ratio.  The estimate is infinite from ``q z = 1`` on, where the
-        series does not converge, and for a single term, which says nothing about the next; it is 0 for a
-        series that vanishes at every order known.  It is an estimate, no bound: growth that sets in later
+        are one apart.  One correction says nothing about the next: with two coefficients the estimate is that
+        term itself, where it is smaller than the first.  The estimate is infinite from ``q z = 1`` on, where
+        the series does not converge, and for a single term; it is 0 for a series that vanishes at every
+        order known.  It is an estimate, no bound: growth that sets in later
         than at the last coefficient known is beyond it.
 
         >>> from sympy import Rational
@@ -273,6 +274,8 @@ class PowerSeries:
         z = Abs(self.variable) ** self.step
         front = Abs(self.variable) ** self.lowest * z**last
         missed = front * Max(sizes[-1], sizes[-2] * q) * q * z / (1 - q * z)
+        if len(sizes) == 2:
+            missed = front * sizes[-1]
         return Piecewise((missed, q * z < 1), (oo, True))
 
     def pade(self, m: int, n: int) -> Expr:

@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import gamma
 
 from numerics.averages.spacing import Function, Parts, base_reach, conditional_means, ruler
 from numerics.averages.value import Array
-from numerics.errors import NotConverged
+from numerics.errors import NotConverged, SpecError
 
 Product = tuple[Parts, ...]
 """What is multiplied of each variable."""
@@ -30,7 +31,9 @@ RANK = 1e-14
 """Pivots below this share of the largest variance are dropped; smooth averages lose as little."""
 POINTS = 20_000_000
 """The largest lattice that is summed."""
-CHUNK = 1 << 17
+REFINEMENTS = 8
+CHUNK = 1 << 14
+ACCEPTED = "a symmetric matrix without negative eigenvalues"
 ROUNDING = 4e-16
 
 
@@ -50,7 +53,7 @@ class Factor:
 def cholesky(covariance: Array) -> Factor:
     """The pivoted factor, largest variance first.
 
-    Raises ValueError for a matrix that is not positive semidefinite.
+    Raises SpecError for a matrix that is not positive semidefinite.
 
     >>> cholesky(np.array([[1.0, 2.0], [2.0, 4.0]])).L
     array([[2.],
@@ -72,9 +75,18 @@ def cholesky(covariance: Array) -> Factor:
         rest = rest - np.outer(column, column)
     lost = max(-float(np.diag(rest).min(initial=0.0)), float(np.abs(rest).max(initial=0.0)) if n else 0.0)
     if lost > 1e-9 * largest or (largest == 0.0 and np.any(covariance)):
-        raise ValueError(f"a covariance has no negative eigenvalue, as {np.asarray(covariance).tolist()} has")
+        raise SpecError(
+            "covariance", str(np.asarray(covariance).tolist()), "has a negative eigenvalue", ACCEPTED
+        )
     L = np.stack(columns, axis=1) if columns else np.zeros((n, 0))
     return Factor(tuple(order), L[order])
+
+
+def check_covariance(K: Array) -> None:
+    """Raises SpecError for what is no symmetric matrix of finite numbers."""
+    square = K.ndim == 2 and K.shape[0] == K.shape[1]
+    if not square or not np.all(np.isfinite(K)) or not np.allclose(K, K.T, rtol=1e-12, atol=0.0):
+        raise SpecError("covariance", str(K.tolist()), "is no covariance", ACCEPTED)
 
 
 def averages(products: Sequence[Product], covariance: Array, rtol: float) -> tuple[Array, Array]:
@@ -91,18 +103,18 @@ def averages(products: Sequence[Product], covariance: Array, rtol: float) -> tup
     factor = cholesky(covariance)
     turned = [tuple(p[i] for i in factor.order) for p in products]
     lattice = _Lattice.of(turned, factor, max(rtol, 40 * ROUNDING) / 10)
-    while True:
-        (first, scale, size), (second, _, _) = (lattice.summed(turned, offset) for offset in (0.0, 0.5))
-        error = np.abs(first - second) / 2 + 10 * ROUNDING * scale
+    for _ in range(REFINEMENTS):
+        if lattice.size > POINTS:
+            break
+        (first, scale), (second, _) = (lattice.summed(turned, offset) for offset in (0.0, 0.5))
+        error = np.abs(first - second) / 2 + lattice.tol * scale  # the second for reach and table
         if np.all(error <= 10 * lattice.tol * scale):
             return (first + second) / 2, error
         lattice = replace(lattice, steps=lattice.steps * 0.8)
-        if lattice.dimension == 0 or size / 0.8**lattice.dimension > POINTS:
-            worst = int(np.argmax(error / np.maximum(scale, 1e-300)))
-            raise NotConverged(
-                f"an average over {factor.rank} independent Gaussian numbers: {size} points give "
-                f"{first[worst]:.6g} with an error of {error[worst]:.2g}; take a larger rtol than {rtol:g}"
-            )
+    raise NotConverged(
+        f"an average over {factor.rank} independent numbers is not found to {rtol:g} with at most "
+        f"{POINTS:.0e} points: take a larger rtol"
+    )
 
 
 @dataclass(frozen=True)
@@ -138,30 +150,38 @@ class _Lattice:
     def dimension(self) -> int:
         return int(self.L.shape[1]) - self.peeled
 
-    def summed(self, products: Sequence[Product], offset: float) -> tuple[Array, Array, int]:
-        """The averages, those of the sizes, and the number of points."""
+    @property
+    def size(self) -> float:
+        """About how many points there are."""
+        d = self.dimension
+        box = np.prod(2 * self.radius / self.steps[:d])
+        return float(box * np.pi ** (d / 2) / gamma(d / 2 + 1) / 2**d)
+
+    def summed(self, products: Sequence[Product], offset: float) -> tuple[Array, Array]:
+        """The averages, and those of the sizes."""
         L = self.L[:, : self.dimension]
-        total, scale, weight, size = np.zeros(len(products)), np.zeros(len(products)), 0.0, 0
+        half = (len(self.L) + 1) // 2  # one half of each product times the other: one product of matrices
+        firsts = list(dict.fromkeys(p[:half] for p in products))
+        seconds = list(dict.fromkeys(p[half:] for p in products))
+        total, scale = np.zeros((2, len(firsts), len(seconds)))
+        weight = 0.0
         last = list(dict.fromkeys(p[-1] for p in products)) if self.peeled else []
         if last:
             ends, end = self.radius * float(np.sqrt((L[-1] ** 2).sum())), float(self.L[-1, -1])
             means = conditional_means(last, end, ends, self.steps[-1], self.reaches[-1], self.tol)
         for points in self.points(offset):
             w = np.exp(-(points**2).sum(axis=1) / 2)
-            u = points @ L.T
+            u = L @ points.T
             known: dict[tuple[int, Any], Array] = {}
             if last:
-                values = means(u[:, -1])
-                known = {(len(L) - 1, f): values[:, k] for k, f in enumerate(last)}
-            for n, p in enumerate(products):
-                value = w
-                for i, parts in enumerate(p):
-                    value = value * _at(parts, i, u[:, i], known)
-                total[n] += value.sum()
-                scale[n] += np.abs(value).sum()
+                known = dict(zip([(len(L) - 1, f) for f in last], np.array(means(u[-1]).T), strict=True))
+            left = np.array([w * _product(p, 0, u, known) for p in firsts])
+            right = np.array([_product(p, half, u, known) for p in seconds])
+            total += left @ right.T
+            scale += np.abs(left) @ np.abs(right).T
             weight += float(w.sum())
-            size += len(points)
-        return total / weight, scale / weight, size
+        at = [firsts.index(p[:half]) for p in products], [seconds.index(p[half:]) for p in products]
+        return total[at] / weight, scale[at] / weight
 
     def points(self, offset: float) -> Iterator[Array]:
         """Those inside the ball, in pieces."""
@@ -189,13 +209,14 @@ class _Lattice:
             yield np.concatenate(held)
 
 
-def _at(parts: Parts, i: int, u: Array, known: dict[tuple[int, Any], Array]) -> Array:
-    """A product of functions at the points; what is known is not computed again."""
-    if (i, parts) not in known:
-        value = np.ones_like(u)
-        for f in parts:
-            if (i, f) not in known:
-                known[i, f] = np.broadcast_to(f(u), u.shape)
-            value = value * known[i, f]
-        known[i, parts] = value
-    return known[i, parts]
+def _product(p: Product, first: int, u: Array, known: dict[tuple[int, Any], Array]) -> Array:
+    """Of functions of consecutive numbers at the points; what is known is not computed again."""
+    value = np.ones(u.shape[1])
+    for i, parts in enumerate(p, first):
+        if (i, parts) not in known:
+            for f in parts:
+                if (i, f) not in known:
+                    known[i, f] = np.broadcast_to(f(u[i]), u[i].shape)
+            known[i, parts] = np.prod([known[i, f] for f in parts], axis=0) if parts else np.ones_like(u[i])
+        value = value * known[i, parts]
+    return value

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,12 @@ from numerics.errors import Unserved
 GONE = 1e-11
 """A row shorter than this share of what it was counts as zero."""
 SIGNS = 4
-ACCURACY = 3e-14
-"""The error of an average, relative to the sum of the sizes of its terms."""
+ACCURACY = 1e-14
+"""The error of an average, relative to the sum of the sizes of its terms, if no two numbers are alike."""
 
 
 def rows_of(covariance: Array) -> Array:
-    """Rows of which the covariance consists.  Raises ValueError if it has a negative eigenvalue."""
+    """Rows of which the covariance consists.  Raises SpecError if it has a negative eigenvalue."""
     factor = cholesky(covariance)
     rows = np.zeros_like(factor.L)
     rows[list(factor.order)] = factor.L
@@ -42,14 +42,23 @@ def rows_of(covariance: Array) -> Array:
 
 
 def of_products(functions: Sequence[Jumps], rows: Array) -> tuple[Array, Array]:
-    """The average of a product of piecewise polynomials, one for each row, and the size of its terms."""
+    """The average of a product of piecewise polynomials, one for each row, and its error.
+
+    Rounding moves a number that is nearly parallel to another by as much as they are apart, at worst.
+    """
     total, size = np.zeros(len(rows)), np.zeros(len(rows))
     for terms in product(*[f.items() for f in functions]):
         number = float(np.prod([float(c) for _, c in terms]))
         found, scale = moment([m for m, _ in terms], rows)
         total += number * found
         size += abs(number) * scale
-    return total, size
+    unit = _unit(rows)
+    apart = np.ones(len(rows))
+    for i, j in combinations(range(rows.shape[1]), 2):
+        for sign in (1, -1):
+            gap = np.sqrt(((unit[:, i] - sign * unit[:, j]) ** 2).sum(axis=-1))
+            apart = np.where(gap > GONE, np.minimum(gap, apart), apart)
+    return total, ACCURACY * size / apart
 
 
 def moment(monomials: Sequence[Monomial], rows: Array) -> tuple[Array, Array]:
@@ -110,10 +119,9 @@ class _Rows:
 
 def _moment(ms: tuple[Monomial, ...], rows: _Rows, given: bool) -> tuple[Array, Array]:
     """``given``: no point mass came from a sign yet, so that one of a number without variance is an error."""
-    zero = np.zeros(len(rows))
-    if sum(n + s + max(m, 0) for n, s, m in ms) % 2:
-        return zero, zero
     at = next((i for i, (_, _, m) in enumerate(ms) if m >= 0), None)
+    if not (given and at is not None) and sum(n + s + max(m, 0) for n, s, m in ms) % 2:
+        return np.zeros(len(rows)), np.zeros(len(rows))
     if at is not None:
         return _mass(ms, at, rows, given)
     at = next((i for i, (n, _, _) in enumerate(ms) if n), None)
@@ -191,50 +199,72 @@ def signs(unit: Array) -> Array:
     if count == 2:
         return np.asarray(2 / np.pi * _angle(unit[:, 0], unit[:, 1]))
     if count == SIGNS:
-        return _four(unit)
+        return four(unit)
     raise Unserved(f"the average of {count} signs: at most {SIGNS}")
 
 
 def _angle(a: Array, b: Array) -> Array:
     """The arc sine of the overlap of unit vectors, to full precision also where they are nearly parallel."""
     plus, minus = np.sqrt(((a + b) ** 2).sum(axis=-1)), np.sqrt(((a - b) ** 2).sum(axis=-1))
-    return np.asarray(np.arctan2(plus, minus) * 2 - np.pi / 2)
+    return np.where(plus + minus > 0, np.arctan2(plus, minus) * 2 - np.pi / 2, 0.0)
 
 
-def _four(unit: Array) -> Array:
-    """Four signs: pairs that are least alike stay together, their overlap with the others is switched on."""
+def four(unit: Array) -> Array:
+    """Four signs: pairs that are least alike stay together, their overlap with the others is switched on.
+
+    Two that are equal or opposite cancel.
+    """
     R = unit @ np.swapaxes(unit, 1, 2)
     pairings = [(0, 1, 2, 3), (0, 2, 1, 3), (0, 3, 1, 2)]
     alike = np.stack([np.maximum(np.abs(R[:, i, j]), np.abs(R[:, k, m])) for i, j, k, m in pairings])
     chosen = np.array(pairings)[np.argmin(alike, axis=0)]
     unit = np.take_along_axis(unit, chosen[..., None], axis=1)
-    R = unit @ np.swapaxes(unit, 1, 2)
     start = (2 / np.pi) ** 2 * _angle(unit[:, 0], unit[:, 1]) * _angle(unit[:, 2], unit[:, 3])
-    return start + sum(_switched(R, i, j) for i in (0, 1) for j in (2, 3))
+    value = np.asarray(start + sum(_switched(unit, i, j) for i in (0, 1) for j in (2, 3)))
+    for i, j in combinations(range(4), 2):
+        others = [k for k in range(4) if k not in (i, j)]
+        rest = 2 / np.pi * _angle(unit[:, others[0]], unit[:, others[1]])
+        for sign in (1, -1):
+            same = np.sqrt(((unit[:, i] - sign * unit[:, j]) ** 2).sum(axis=-1)) <= GONE
+            value = np.where(same, sign * rest, value)
+    return value
 
 
-def _switched(R: Array, i: int, j: int) -> Array:
-    """The part of one pair: an integral over the angle whose sine is its correlation."""
-    k, m = 1 - i, 5 - j
-    x, w = double_exponential()
-    top = np.arcsin(np.clip(R[:, i, j], -1, 1))[:, None]
-    c = np.sin(top * x)
-    safe = np.where(R[:, i, j] == 0, 1.0, R[:, i, j])[:, None]
-    t = np.where(R[:, i, j, None] == 0, x, c / safe)
-    ik, jm = R[:, i, k, None], R[:, j, m, None]
-    im, jk, km = t * R[:, i, m, None], t * R[:, j, k, None], t * R[:, k, m, None]
-    across = km * (1 - c**2) - ik * im - jk * jm + c * (ik * jm + jk * im)
-    first = 1 - c**2 - ik**2 - jk**2 + 2 * c * ik * jk
-    second = 1 - c**2 - im**2 - jm**2 + 2 * c * im * jm
-    rest = np.sqrt(np.clip(first, 0, None) * np.clip(second, 0, None))
-    angle = np.arcsin(np.clip(across / np.where(rest > 0, rest, 1.0), -1, 1))
-    return 4 / np.pi**2 * top[:, 0] * (np.where(rest > 0, angle, 0.0) @ w)
+def _switched(unit: Array, i: int, j: int) -> Array:
+    """The part of one pair: an integral over the angle whose sine is its overlap, ``t`` times the full one.
+
+    Numbers with these overlaps are ``sqrt(t) a.x`` plus ``sqrt(1 - t) a.y``, with ``y`` of each pair its own.
+    """
+    x, y, w = double_exponential()
+    top = _angle(unit[:, i], unit[:, j])[:, None]
+    safe = np.where(top == 0, 1.0, top)
+    t = np.where(top == 0, x, np.sin(safe * x) / np.sin(safe))
+    less = np.where(top == 0, y, 2 * np.cos(safe * (1 + x) / 2) * np.sin(safe * y / 2) / np.sin(safe))
+    shared, own = np.sqrt(t)[..., None], np.sqrt(np.clip(less, 0, None))[..., None]
+
+    def number(k: int) -> Array:
+        a = unit[:, None, k]
+        parts = [shared * a, own * a, 0 * own * a]
+        return np.concatenate(parts if k < 2 else [parts[0], parts[2], parts[1]], axis=-1)
+
+    first = number(i)
+    second = _unit(_without(number(j), first))
+    left = [_unit(_without(_without(number(k), first), second)) for k in (1 - i, 5 - j)]
+    return np.asarray(4 / np.pi**2 * top[:, 0] * (_angle(*left) @ w))
+
+
+def _without(a: Array, unit: Array) -> Array:
+    return np.asarray(a - (a * unit).sum(axis=-1, keepdims=True) * unit)
+
+
+def _unit(a: Array) -> Array:
+    length = np.sqrt((a**2).sum(axis=-1, keepdims=True))
+    return np.asarray(a / np.where(length > 0, length, 1.0))
 
 
 @lru_cache(maxsize=4)
-def double_exponential(step: float = 0.08) -> tuple[Array, Array]:
-    """Points and weights on (0, 1) that crowd at both ends, where the integrand may bend like a root."""
-    k = step * np.arange(-45, 46)
-    x = 1 / (1 + np.exp(-np.pi * np.sinh(k)))
-    w = step * np.pi * np.cosh(k) * x * (1 - x)
-    return x, w
+def double_exponential(step: float = 0.08) -> tuple[Array, Array, Array]:
+    """Points on (0, 1), their distances to 1, weights; they crowd at both ends, where a root may be."""
+    k = np.pi * np.sinh(step * np.arange(-int(3.9 / step), int(3.9 / step) + 1))
+    x, y = 1 / (1 + np.exp(-k)), 1 / (1 + np.exp(k))
+    return x, y, step * np.sqrt(np.pi**2 + k**2) * x * y

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sympy import Add, Expr, I, Matrix, Mul, Poly, Pow, Rational, Symbol, sympify
+from sympy import Add, DiracDelta, Dummy, Expr, I, Matrix, Mul, Poly, Pow, Rational, Symbol, sympify
 
 from derive.meanfield.gaussian import GaussianAverage
 from derive.meanfield.jumps import OtherKind, jumps, multiplied
 from numerics.averages.functions import X, compiled, is_smooth
-from numerics.averages.lattice import averages
-from numerics.averages.orthants import ACCURACY, of_products, rows_of
+from numerics.averages.lattice import averages, check_covariance
+from numerics.averages.nested import PAIR, bent_product
+from numerics.averages.orthants import of_products, rows_of
 from numerics.averages.panels import Moment
 from numerics.averages.value import Array, Value
 from numerics.errors import SpecError, Unserved
@@ -28,7 +29,7 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     ``body`` is an expression, or a :class:`~derive.meanfield.gaussian.GaussianAverage` whose covariance is
     numbers.  Closed forms come first.  Then sums of products are taken apart, each factor a function of one
     linear combination of variables: analytic ones are summed over a lattice, those that bend at zero are
-    reduced to orthants, and pairs with other bends are integrated between them.
+    reduced to orthants, and those that bend elsewhere are integrated between the bends.
 
     Raises SpecError for a body with unknown symbols, or a covariance of another shape;
     :class:`~numerics.errors.Unserved` for what is none of these; :class:`~numerics.errors.NotConverged` where
@@ -54,13 +55,32 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
         raise SpecError("covariance", str(covariance), "has another shape", f"{len(names)} rows and columns")
     exact = Matrix(len(names), len(names), [_exact(x) for row in covariance for x in row])
     K = np.array(exact.tolist(), dtype=float).reshape(exact.shape)
-    rows_of(K)  # refuses what is no covariance
+    check_covariance(K)
+    exact = exact.applyfunc(lambda x: x / 2)
+    exact, K = exact + exact.T, (K + K.T) / 2
+    rows_of(K)  # refuses negative eigenvalues
     closed = GaussianAverage(body, names, exact).doit()
     if not closed.has(GaussianAverage) and (value := closed.evalf(DIGITS)).is_number and not value.has(I):
         return Value(float(value), 1e-15 * abs(float(value)), "closed form")
+    if body.has(DiracDelta) and closed.has(GaussianAverage) and not closed.has(DiracDelta, I):
+        return _folded(closed, rtol)
     found = [_term(term, names, K, rtol) for term in Add.make_args(body.expand())]
-    methods = dict.fromkeys(v.method for v in found if v.method != "closed form")
-    return Value(sum(v.value for v in found), sum(v.error for v in found), ", ".join(methods))
+    return Value(sum(v.value for v in found), sum(v.error for v in found), _methods(found))
+
+
+def _folded(closed: Expr, rtol: float) -> Value:
+    """What is left when point masses have been integrated out: numbers and simpler averages."""
+    slots = {a: Dummy() for a in closed.atoms(GaussianAverage)}
+    found = {d: average(a, rtol=rtol) for a, d in slots.items()}
+    numbers = {d: v.value for d, v in found.items()}
+    plain = closed.xreplace(slots)
+    error = sum(abs(float(plain.diff(d).subs(numbers))) * v.error for d, v in found.items())
+    return Value(float(plain.subs(numbers)), error, _methods(list(found.values())))
+
+
+def _methods(found: list[Value]) -> str:
+    names = [name for v in found for name in v.method.split(", ")]
+    return ", ".join(dict.fromkeys(name for name in names if name != "closed form")) or "closed form"
 
 
 def _exact(x: Any) -> Any:
@@ -100,21 +120,18 @@ def _term(term: Expr, names: list[Symbol], K: Array, rtol: float) -> Value:
         return Value(number * float(values[0]), abs(number) * float(errors[0]), "lattice")
     try:
         blocks = [multiplied(jumps(f, X) for f in fs) for fs in functions]
-    except OtherKind as other:
-        if len(forms) > 2:
-            raise Unserved(f"<{term}> is an average over {len(forms)} numbers, with {other}") from None
-        slots = [Symbol(f"y{i}", real=True) for i in range(len(forms))]
-        parts = [Mul(*fs).xreplace({X: y}) for y, fs in zip(slots, functions, strict=True)]
-        value, error, method = _pair(Mul(*parts), slots, C, rtol)
-        return Value(number * value, abs(number) * error, method)
-    total, size = of_products(blocks, rows_of(C)[None])
-    return Value(number * float(total[0]), abs(number) * ACCURACY * float(size[0]), "orthants")
+    except OtherKind:
+        parts = [Mul(*fs) for fs in functions]
+        value, error = bent_product(parts, C, rtol)
+        return Value(number * value, abs(number) * error, "panels")
+    total, miss = of_products(blocks, rows_of(C)[None])
+    return Value(number * float(total[0]), abs(number) * float(miss[0]), "orthants")
 
 
 def _pair(e: Expr, names: list[Symbol], K: Array, rtol: float) -> tuple[float, float, str]:
     """A function of one or two numbers."""
     used = [i for i, x in enumerate(names) if e.has(x)]
-    if len(used) > 2:
+    if len(used) > PAIR:
         raise Unserved(f"<{e}> couples {len(used)} numbers other than through sums of them")
     i, j = used[0], used[-1]
     moment = Moment(e, tuple(names[k] for k in used))

@@ -14,7 +14,7 @@ Function = Callable[[Array], Array]
 Parts = tuple[Function, ...]
 """Functions of one number that are multiplied."""
 
-FARTHEST = 40.0
+FARTHEST = 30.0
 """Standard deviations beyond which nothing is summed."""
 AWAY = np.array([0.0, 0.7, -1.9])[:, None]
 """Where one variable is looked at while the others stand elsewhere, in standard deviations."""
@@ -33,7 +33,7 @@ def ruler(bodies: Sequence[Parts], scale: float, deviation: float, tol: float) -
     >>> [round(ruler([(np.tanh, np.tanh)], s, 1.0, 1e-10)[0], 2) for s in (0.1, 1.0, 3.0)]
     [0.83, 0.36, 0.13]
     """
-    reach = max(_reach(body, scale, deviation, tol) for body in bodies)
+    reach = max(reach_of(body, scale, deviation, tol) for body in bodies)
     h = 2 * np.pi / np.sqrt(-2 * np.log(tol))
     while h > FINEST:
         x = h / 2 * np.arange(-2 * np.ceil(reach / h), 2 * np.ceil(reach / h) + 1)
@@ -59,14 +59,14 @@ def multiplied(parts: Parts, u: Array) -> Array:
     return value
 
 
-def _reach(body: Parts, scale: float, deviation: float, tol: float) -> float:
+def reach_of(body: Parts, scale: float, deviation: float, tol: float) -> float:
     """Where the integrand has fallen below a tolerance, on both sides; at least that of a constant."""
-    x = np.linspace(-FARTHEST, FARTHEST, 801)
+    x = np.linspace(-FARTHEST, FARTHEST, 601)
     with np.errstate(over="ignore", invalid="ignore"):
         value = np.abs(multiplied(body, deviation * AWAY + scale * x) * np.exp(-(x**2) / 2))
-    value[~np.isfinite(value)] = 0.0
-    counts = np.abs(x[(value > tol * value.max(axis=1, keepdims=True)).any(axis=0)])
-    farthest = float(counts.max(initial=0.0))
+    if not np.all(np.isfinite(value)):
+        raise NotConverged(f"a function is not finite within {FARTHEST:g} standard deviations of {scale:g}")
+    farthest = float(np.abs(x[(value > tol * value.max(axis=1, keepdims=True)).any(axis=0)]).max(initial=0.0))
     if farthest >= FARTHEST:
         raise NotConverged(f"a function still counts at {FARTHEST:g} standard deviations of {scale:g}")
     return max(base_reach(tol), farthest + 0.1)

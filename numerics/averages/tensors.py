@@ -7,14 +7,15 @@ from itertools import combinations, permutations, product
 from typing import Any
 
 import numpy as np
-from sympy import Basic, Expr
+from sympy import Basic, Expr, Mul
 
 from derive.meanfield.jumps import Ambiguous, Jumps, OtherKind, jumps, multiplied
 from numerics.averages.functions import X, compiled, expression, is_smooth
-from numerics.averages.lattice import averages
-from numerics.averages.orthants import ACCURACY, of_products, rows_of
+from numerics.averages.lattice import averages, check_covariance
+from numerics.averages.nested import bent_product
+from numerics.averages.orthants import of_products, rows_of
 from numerics.averages.value import Array, Tensor
-from numerics.errors import SpecError, Unserved
+from numerics.errors import Unserved
 
 Key = tuple[tuple[int, ...], ...]
 """Which functions each distinct sample takes."""
@@ -33,8 +34,8 @@ def tensor(
 
     Raises :class:`~numerics.errors.NotConverged` where ``rtol`` is not reached;
     :class:`~derive.meanfield.jumps.Ambiguous` for entries without meaning;
-    :class:`~numerics.errors.Unserved` for bends that are not at zero; SpecError for a covariance that is no
-    symmetric matrix.
+    :class:`~numerics.errors.Unserved` for six signs, and for point masses, or three dependent samples, where
+    functions bend elsewhere than at zero; SpecError for a covariance that is none.
 
     >>> from sympy import Heaviside, sin
     >>> from sympy.abc import u
@@ -61,8 +62,8 @@ def tensors(
     [[1.0, 0.5], [0.5, 1.0]] [[3.0, 1.5], [1.5, 3.0]]
     """
     K = np.asarray(covariance, dtype=float)
-    if K.ndim != 2 or K.shape[0] != K.shape[1] or not np.allclose(K, K.T, rtol=1e-12, atol=0.0):
-        raise SpecError("covariance", K.tolist(), "is no covariance", "a symmetric matrix")
+    check_covariance(K)
+    K = (K + K.T) / 2
     labels: dict[Any, int] = {}
     numbers = [tuple(labels.setdefault(_named(f), len(labels)) for f in fs) for fs in lists]
     smooth = [not isinstance(f, Expr) or is_smooth(f) for f in labels]
@@ -75,8 +76,8 @@ def tensors(
             fs = [list(labels)[i] for i in n]
             try:
                 found[n] = _bent([jumps(_expression(f), X) for f in fs], K, meaningless)
-            except OtherKind as e:
-                raise Unserved(f"an average of {', '.join(map(str, fs))}: {e}") from None
+            except OtherKind:
+                found[n] = _between_bends(fs, K, rtol)
     return [found[n] for n in numbers]
 
 
@@ -133,7 +134,7 @@ def _bent(functions: Sequence[Jumps], K: Array, meaningless: float | None) -> Te
     value = np.ones((len(K),) * len(functions))
     error = np.zeros_like(value)
     rows = rows_of(K)
-    for index in _patterns(len(functions)):
+    for index in reversed([*_patterns(len(functions))]):  # the hardest first
         count = max(index, default=-1) + 1
         samples = np.array(list(permutations(range(len(K)), count)), dtype=int).reshape(-1, count)
         if not count or not len(samples):
@@ -141,13 +142,43 @@ def _bent(functions: Sequence[Jumps], K: Array, meaningless: float | None) -> Te
         at = tuple(samples[:, i] for i in index)
         taken = [[f for f, i in zip(functions, index, strict=True) if i == k] for k in range(count)]
         try:
-            total, size = of_products([multiplied(fs) for fs in taken], rows[samples])
+            blocks = [multiplied(fs) for fs in taken]
         except Ambiguous:
             if meaningless is None:
                 raise
-            total, size = np.full(len(samples), meaningless), np.zeros(len(samples))
-        value[at], error[at] = total, ACCURACY * size
+            value[at] = meaningless
+            continue
+        try:
+            value[at], error[at] = of_products(blocks, rows[samples])
+        except Ambiguous:  # of some tuples: different samples may be alike
+            if meaningless is None:
+                raise
+            for chosen in samples:
+                place = tuple(chosen[i] for i in index)
+                try:
+                    found, miss = of_products(blocks, rows[chosen][None])
+                    value[place], error[place] = found[0], miss[0]
+                except Ambiguous:
+                    value[place] = meaningless
     return Tensor(value, error, "orthants")
+
+
+# -- functions that bend elsewhere ---------------------------------------------------------------------------
+
+
+def _between_bends(functions: Sequence[Expr], K: Array, rtol: float) -> Tensor:
+    """One tuple after the other; those that differ by order only are one."""
+    value = np.ones((len(K),) * len(functions))
+    error = np.zeros_like(value)
+    known: dict[frozenset[tuple[int, Expr]], tuple[float, float]] = {}
+    for at in np.ndindex(value.shape):
+        samples = sorted(set(at))
+        parts = [Mul(*[f for f, i in zip(functions, at, strict=True) if i == k]) for k in samples]
+        key = frozenset(zip(samples, parts, strict=True))
+        if key not in known:
+            known[key] = bent_product(parts, K[np.ix_(samples, samples)], rtol)
+        value[at], error[at] = known[key]
+    return Tensor(value, error, "panels")
 
 
 def _patterns(count: int) -> Iterator[tuple[int, ...]]:

@@ -150,6 +150,9 @@ def summary(result: xr.Dataset, rows: int = 9) -> str:
                 columns["stderr" + " " * k] = result.train_loss_stderr.sel(order=n).values
     else:
         columns = {"train_loss": loss.values}
+    if "train_loss_resummed" in result:
+        columns["at gamma0"] = result.train_loss_resummed.values
+        columns["truncation"] = result.train_loss_truncation.values
     if "train_loss_stderr" in result and "order" not in loss.dims:
         columns["stderr"] = result.train_loss_stderr.values
     if "test_loss" in result:
@@ -165,8 +168,14 @@ def summary(result: xr.Dataset, rows: int = 9) -> str:
             *(f"{float(column[i]):16.8g}" for column in columns.values()),
         ]
         lines.append("".join(cells))
+    if "resummation" in result.attrs:
+        said = {k: result.attrs.get(k, "") for k in ("gamma0", "resummation", "resummation_status")}
+        lines.append(f"at gamma0 = {said['gamma0']:g} by {said['resummation']}: {said['resummation_status']}")
+        if "resummation_failed" in result.attrs:
+            lines.append(f"no value for {result.attrs['resummation_failed']}")
     status = [f"status: {result.attrs.get('status', 'unknown')}"]
     if "powers_of" in result.attrs:
-        known = ", ".join(f"{name} {v.attrs['known_to_order']}" for name, v in result.data_vars.items())
+        orders = {str(k): v.attrs["known_to_order"] for k, v in result.data_vars.items()}
+        known = ", ".join(f"{name} {n}" for name, n in orders.items() if not name.endswith("_stderr"))
         status.append(f"powers of {result.attrs['powers_of']}; known to order: {known}; nan: not known")
     return "\n".join([*status, *lines])

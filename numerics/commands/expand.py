@@ -20,6 +20,14 @@ from numerics.commands.common import (
 )
 
 
+class Method(StrEnum):
+    """How the series is evaluated; as in :mod:`numerics.expand.evaluated`."""
+
+    SUM = "sum"
+    PADE = "pade"
+    SELF_CONSISTENT = "self-consistent"
+
+
 class Form(StrEnum):
     """The forms the series is printed in."""
 
@@ -32,11 +40,16 @@ def expand(
     order: Annotated[int, typer.Option(min=0, metavar="n", help="The highest power of gamma0.")],
     show: Annotated[Form | None, typer.Option(help="Print the series itself, in this form.")] = None,
     output: NetcdfOut = None,
+    resum: Annotated[
+        Method | None,
+        typer.Option(help="How the series is evaluated at network.gamma0.", show_default="pade"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Expand in gamma0. With --show, print the series, and compute nothing unless -o asks for numbers.
 
-    To print the series network.depth may be "L".
+    To print the series network.depth may be "L". Loss and error at network.gamma0 come with an estimate of
+    what the truncation misses: partial sums, Padé approximants, or words with the error in full.
     """
     symbols_only = show is not None and output is None
     load = load_served if symbols_only else load_numeric
@@ -54,5 +67,5 @@ def expand(
             print_json(extra)
         return
     with naming_the_key(experiment):
-        result = numerics.expand.expand(experiment, order)
+        result = numerics.expand.evaluated_at(experiment, order, resum)
     report(result, output, as_json, extra)

@@ -7,7 +7,7 @@ integrals are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,6 +68,23 @@ class Separable:
 Value = Dense | Separable
 
 
+def combined(
+    parts: Sequence[tuple[float, Separable]], out: NDArray[np.intp] | slice, into: Array | None = None
+) -> Array:
+    """A sum of separable words at output times, (out, rows, out, cols), as one matrix product.
+
+    It is written ``into`` a contiguous array of that shape, if one is given.
+    """
+    lefts = [number * (x.left[out] @ x.core) for number, x in parts]
+    rights = [x.right[out] for _, x in parts]
+    left, right = (a[0] if len(a) == 1 else np.concatenate(a, axis=2) for a in (lefts, rights))
+    if into is None:
+        into = np.empty((*left.shape[:2], *right.shape[:2]))
+    rows, cols = left.reshape(-1, left.shape[2]), right.reshape(-1, right.shape[2])
+    np.matmul(rows, cols.T, out=into.reshape(len(rows), len(cols)))
+    return into
+
+
 def product(a: Value, b: Value) -> Value:
     """The operator product."""
     if isinstance(a, Dense) and isinstance(b, Dense):
@@ -109,9 +126,19 @@ class Words:
             if len(ls) == 1:
                 self.known[word] = self.letter(ls[0])
             else:
-                # causal letters act on what is to their right, which is a tall matrix once a constant is met
-                self.known[word] = product(self.value(ls[0]), self.value(Mul(*ls[1:])))
+                # causal letters act on what is to their right, which is a tall matrix once a constant is met;
+                # of causal letters alone those are multiplied first that have times on both sides only
+                cut = 2 if len(ls) > 2 and all(map(self.is_causal, ls)) and self.is_narrow(*ls[:2]) else 1
+                self.known[word] = product(self.value(Mul(*ls[:cut])), self.value(Mul(*ls[cut:])))
         return self.known[word]
+
+    def is_causal(self, x: Expr) -> bool:
+        """Is a letter a kernel with memory?"""
+        return isinstance(x, Memory)
+
+    def is_narrow(self, a: Memory, b: Memory) -> bool:
+        """Does the product of two letters have no sample on either side?"""
+        return not self.kernels[a.kernel].rows and not self.kernels[b.kernel].cols
 
     def letter(self, x: Expr) -> Value:
         if isinstance(x, Transpose):

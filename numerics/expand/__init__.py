@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from sympy import Expr, Integer
 
 import numerics.expand_nonlinear
 import numerics.expand_nonlinear.kinks
@@ -18,13 +19,18 @@ from derive.expansion.nonlinear.kinks import KinkExpansion
 from derive.meanfield import mean_field
 from derive.program import L, mlp
 from numerics.activation import is_linear, slope_jumps
-from numerics.errors import SpecError
+from numerics.compile.words import memory_weight
+from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.expand.by_recursion import ByRecursion
 from numerics.expand.by_words import ByWords, feedback
+from numerics.expand.evaluated import LOWEST, Method, with_values, without_values
+from numerics.expand.self_consistent import Problem, solved, with_truncation
+from numerics.expand.volterra import volterra
 from numerics.experiment import Experiment
 from numerics.results import dataset
 from numerics.solve.grid import Grid
 from numerics.solve.settle import settle
+from numerics.theory import constants_of
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -32,14 +38,20 @@ Array = NDArray[np.float64]
 BY_WORDS = 2
 """Up to this order words are evaluated; beyond, their number grows tenfold with each order."""
 
+COARSE = 1e-2
+"""Grids on which the lazy error has not settled to this are too coarse to be tried."""
+
 
 class Orders(Protocol):
     """The coefficients on one time grid, whichever way they are computed."""
 
     errors: dict[int, Array]
 
-    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
-        """Order n of a correlation at one layer and at output times, (out, rows, out, cols)."""
+    def occurs(self, n: int) -> bool:
+        """May anything at this order differ from zero?"""
+
+    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp], into: Array) -> None:
+        """Order n of a correlation at one layer and at output times, into (out, rows, out, cols)."""
 
     def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp], grid: Grid | None) -> Array:
         """Order n of a response, (out, out, P); for the flow as a density."""
@@ -80,7 +92,7 @@ def expand(experiment: Experiment, order: int) -> xr.Dataset:
     notes: dict[str, Any] = {}
     if experiment.training.rule == "gd":
         count = len(experiment.times)
-        values = _values(
+        found, values = _values(
             _orders(experiment, order, None, count), order, experiment.depth, np.arange(count), None
         )
     else:
@@ -90,10 +102,11 @@ def expand(experiment: Experiment, order: int) -> xr.Dataset:
             return np.stack([e[grid.outputs] for e in found.errors.values()]), found
 
         grid, evaluation, notes = settle(experiment.times, experiment.solver.rtol, attempt)
-        values = _values(evaluation, order, experiment.depth, grid.outputs, grid)
-    orders = [n for n in range(order + 1) if n == 0 or any(np.any(v[n]) for v in values.values())]
+        found, values = _values(evaluation, order, experiment.depth, grid.outputs, grid)
+    orders = [n for n in found if n == 0 or any(np.any(v[found.index(n)]) for v in values.values())]
+    kept = [found.index(n) for n in orders]
     return dataset(
-        {k: v[orders] for k, v in values.items()},
+        {k: v if len(kept) == len(found) else v[kept] for k, v in values.items()},
         times=experiment.times,
         spec=experiment.text,
         orders=orders,
@@ -104,9 +117,102 @@ def expand(experiment: Experiment, order: int) -> xr.Dataset:
     )
 
 
-def _check(order: int) -> None:
+@one_thread
+def resum(experiment: Experiment, order: int, gamma0: float | None = None) -> xr.Dataset:
+    """Error and loss at ``gamma0`` (the experiment's) from words up to ``order``, the error in them in full.
+
+    See :mod:`numerics.expand.self_consistent`.  ``error_truncation`` and ``train_loss_truncation`` are how
+    far the solution moves when f is pushed by what its resummed series is estimated to miss.  Raises
+    :class:`~numerics.errors.SpecError` for an order below 4 and :class:`~numerics.errors.NotConverged` where
+    the words' series fails.
+    """
+    _check_resummable(experiment, order)
+    started = clock.perf_counter()
+    strength = float(experiment.spec.network.gamma0) if gamma0 is None else gamma0
+    rule = "multistep" if experiment.training.rule == "flow" else experiment.training.rule
+    few = _expansion(rule, experiment.training.loss, 0)
+    known, gain = constants_of(experiment), float(feedback(few, 0).subs(L, experiment.depth))
+    last = order // 2 * 2
+
+    def memories(grid: Grid | None, T: int) -> dict[str, Array]:
+        tables = {} if grid is None else {"w": grid.weights}
+        causal = [k for k in few.closure.kernels if k.causal and k.definition != 0]
+        return {k.name: memory_weight(k, "Delta", known, T, tables) for k in causal}
+
+    def attempt(grid: Grid | None, T: int) -> tuple[Array, Array]:
+        data = (memories(grid, T), experiment.kernel, experiment.targets, gain, strength, last)
+        return solved(Problem(few.closure, experiment.depth, known, *data))
+
+    notes: dict[str, Any] = {}
+    if experiment.training.rule == "gd":
+        errors = attempt(None, len(experiment.times))
+    else:
+
+        def lazy(grid: Grid) -> tuple[Array, None]:
+            targets = np.broadcast_to(experiment.targets, (len(grid.nodes), len(experiment.targets)))
+            memory = next(iter(memories(grid, len(grid.nodes)).values()))
+            return volterra(memory, gain * experiment.kernel, targets, 0)[grid.outputs], None
+
+        enough = len(settle(experiment.times, COARSE, lazy)[0].nodes)
+
+        def on(grid: Grid) -> tuple[Array, tuple[Array, Array]]:
+            if len(grid.nodes) < enough:
+                raise Diverged("the grid is too coarse for the lazy network")
+            found = attempt(grid, len(grid.nodes))
+            return found[0][grid.outputs], (found[0][grid.outputs], found[1][grid.outputs])
+
+        _, errors, notes = settle(experiment.times, experiment.solver.rtol, on)
+    values = with_truncation(errors)
+    coordinates = {"time": experiment.times, "sample": np.arange(len(experiment.targets))}
+    attributes = {
+        "spec": experiment.text,
+        "status": "ok",
+        "method": "expansion in gamma0 at fixed error",
+        "gamma0": strength,
+        "truncation_order": last,
+        "wall_time_s": clock.perf_counter() - started,
+        **notes,
+    }
+    return xr.Dataset(values, coordinates, attributes)
+
+
+def evaluated_at(experiment: Experiment, order: int, method: str | None = None) -> xr.Dataset:
+    """The coefficients, and loss and error at the experiment's gamma0 with estimates of what is missed.
+
+    ``method`` is "sum", "pade" or "self-consistent" (:func:`resum`); the default is "pade", and then a series
+    that says nothing at this gamma0 is reported in ``resummation_status``.  With a method named it raises
+    :class:`~numerics.errors.NotConverged`.  Powers of ``|gamma0|``, of which two are known, are not summed: no
+    estimate of what they miss is possible; a method named is refused.
+    """
+    gamma0, chosen = float(experiment.spec.network.gamma0), Method(method or "pade")
+    if order and slope_jumps(experiment.network.activation):
+        if method is not None:
+            problem = "two powers of |gamma0| are known, which do not tell what their sum misses"
+            raise SpecError("--resum", str(method), problem, "no --resum, or a smooth activation")
+        return expand(experiment, order)
+    if chosen is Method.SELF_CONSISTENT:
+        _check_resummable(experiment, order)
+    result = expand(experiment, order)
+    try:
+        values = resum(experiment, order, gamma0) if chosen is Method.SELF_CONSISTENT else None
+        return with_values(result, values, gamma0, chosen)
+    except NotConverged as reason:
+        if method is not None:
+            raise
+        return without_values(result, gamma0, chosen, reason)
+
+
+def _check(order: int, lowest: int = 0) -> None:
     if order < 0:
         raise SpecError("--order", order, "must not be negative", "an integer >= 0, such as 2")
+    if order < lowest:
+        raise SpecError("--order", order, "is too low to be resummed", f"{lowest} or more")
+
+
+def _check_resummable(experiment: Experiment, order: int) -> None:
+    _check(order, LOWEST)
+    if not is_linear(experiment.network.activation):
+        raise SpecError("--resum", "self-consistent", "is for linear networks", '"sum" or "pade"')
 
 
 @lru_cache(maxsize=16)
@@ -114,33 +220,50 @@ def _expansion(rule: str, loss: str, order: int) -> LinearExpansion:
     return expand_linear(mean_field(mlp(L, "linear", rule, loss)), order)
 
 
+@lru_cache(maxsize=16)
+def _gains(rule: str, loss: str, order: int) -> tuple[Expr, ...]:
+    expansion = _expansion(rule, loss, order)
+    return tuple(feedback(expansion, n) if expansion.output[n] != 0 else Integer(0) for n in range(order + 1))
+
+
 def _orders(experiment: Experiment, order: int, weights: Array | None, T: int) -> Orders:
     """By words while they are few, else by the recursion that they solve."""
     rule = "multistep" if experiment.training.rule == "flow" else experiment.training.rule
     few = _expansion(rule, experiment.training.loss, min(order, BY_WORDS))
     return (
-        ByWords(experiment, few, weights, T)
+        ByWords(experiment, few, _gains(rule, experiment.training.loss, order), weights, T)
         if order <= BY_WORDS
         else ByRecursion(experiment, few, order, weights, T)
     )
 
 
-def _values(e: Orders, order: int, depth: int, out: NDArray[np.intp], grid: Grid | None) -> dict[str, Array]:
-    """Every variable, with the order first."""
-    orders, layers = range(order + 1), range(1, depth + 1)
-    error = np.stack([e.errors[n][out] for n in orders])
-    loss = np.stack([np.mean(sum(error[k] * error[n - k] for k in range(n + 1)), axis=1) for n in orders])
-    H = np.stack([[e.layer("H", n, k, out) for k in layers] for n in orders])
-    G = np.stack([[e.layer("G", n, k, out)[:, 0, :, 0] for k in layers] for n in orders])
-    return {
-        "error": error,
-        "train_loss": loss,
-        "Phi": H.transpose(0, 1, 2, 4, 3, 5),
+def _values(
+    e: Orders, order: int, depth: int, out: NDArray[np.intp], grid: Grid | None
+) -> tuple[list[int], dict[str, Array]]:
+    """The orders at which anything occurs, and every variable, with the order first."""
+    orders, layers = [n for n in range(order + 1) if e.occurs(n)], range(1, depth + 1)
+    T, P = len(out), e.errors[0].shape[1]
+    error = {n: e.errors[n][out] for n in range(order + 1)}
+    loss = [np.mean(sum(error[k] * error[n - k] for k in range(n + 1)), axis=1) for n in orders]
+    Phi, G = np.empty((len(orders), depth, T, P, T, P)), np.empty((len(orders), depth, T, T))
+    A, B = np.empty((2, len(orders), depth, T, T, P))
+    tangent = np.empty((len(orders), T, T, P, P))
+    for i, n in enumerate(orders):
+        for j, k in enumerate(layers):
+            e.layer("H", n, k, out, Phi[i, j])
+            e.layer("G", n, k, out, G[i, j][:, None, :, None])
+            A[i, j] = e.responses("A", n, k, out, grid)
+            B[i, j] = e.responses("B", n, k, out, grid)
+        tangent[i] = e.tangent(n, out)
+    return orders, {
+        "error": np.stack([error[n] for n in orders]),
+        "train_loss": np.stack(loss),
+        "Phi": Phi.transpose(0, 1, 2, 4, 3, 5),
         "G": G,
-        "A": np.stack([[e.responses("A", n, k, out, grid) for k in layers] for n in orders]),
-        "B": np.stack([[e.responses("B", n, k, out, grid) for k in layers] for n in orders]),
-        "tangent_kernel": np.stack([e.tangent(n, out) for n in orders]),
+        "A": A,
+        "B": B,
+        "tangent_kernel": tangent,
     }
 
 
-__all__ = ["expand", "feedback", "series"]
+__all__ = ["evaluated_at", "expand", "feedback", "resum", "series"]

@@ -177,6 +177,12 @@ class Closed:
                 )
         self.settled = n
 
+    def outputs_at(self, error: Array, order: int) -> list[Array]:
+        """f at orders 0 to ``order`` with ``error`` remembered in full, as if it did not depend on gamma0."""
+        self.errors = {n: error if n == 0 else np.zeros_like(error) for n in range(order + 1)}
+        self.settled = order
+        return [self.output(n) for n in range(order + 1)]
+
     def inwards(self, name: str) -> list[int]:
         """The layers from the end where an operator is given."""
         place = self.base[name][0]
@@ -260,11 +266,17 @@ class ByRecursion:
             self.closed.advance(np.broadcast_to(start, (T, self.P)), gain)
         self.dense: Densities | None = None
 
-    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
-        """Order n of a correlation at one layer and at output times, (out, rows, out, cols)."""
+    def occurs(self, n: int) -> bool:
+        """May anything at this order differ from zero?"""
+        found = [
+            self.closed.operator(x, k) for x in self.closed.laws for k in range(1, self.closed.depth + 1)
+        ]
+        return any(x.at(n) is not None for x in found if x is not None)
+
+    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp], into: Array) -> None:
+        """Order n of a correlation at one layer and at output times, into (out, rows, out, cols)."""
         value = self.closed.operator(name, layer).at(n)
-        members = self.P if name == "H" else 1
-        return np.zeros((len(out), members, len(out), members)) if value is None else value.at(out)
+        into[...] = 0.0 if value is None else value.at(out)
 
     def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp], grid: Grid | None) -> Array:
         """Order n of a response, (out, out, P); for the flow as a density."""

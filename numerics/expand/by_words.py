@@ -12,8 +12,9 @@ from sympy import Add, Expr, Function, Integer, Sum
 from derive.expansion import LinearExpansion, time_integrals
 from derive.expansion.linear import has_error
 from derive.expansion.words import Memory, terms
+from derive.meanfield.reductions.operators import J
 from derive.program import L, ell, mu, t
-from numerics.compile.words import Separable, Words, memory_weight
+from numerics.compile.words import Dense, Separable, Words, combined, memory_weight
 from numerics.expand.volterra import volterra
 from numerics.experiment import Experiment
 from numerics.solve.grid import Grid
@@ -35,15 +36,25 @@ def _monomials(c: Expr) -> tuple[tuple[tuple[int, int], Fraction], ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=100_000)
+def _number(c: Expr, layer: int, depth: int) -> float:
+    return float(sum((q * layer**a * depth**b for (a, b), q in _monomials(c)), Fraction(0)))
+
+
 class ByWords:
     """The errors at every order, and the words they make, on one time grid."""
 
     errors: dict[int, Array]
 
     def __init__(
-        self, experiment: Experiment, expansion: LinearExpansion, weights: Array | None, T: int
+        self,
+        experiment: Experiment,
+        expansion: LinearExpansion,
+        gains: tuple[Expr, ...],
+        weights: Array | None,
+        T: int,
     ) -> None:
-        self.experiment, self.expansion = experiment, expansion
+        self.experiment, self.expansion, self.gains = experiment, expansion, gains
         tables = {} if weights is None else {"w": weights}
         kernels = {k.name: k for k in expansion.closure.kernels if k.causal and k.definition != 0}
         known = constants_of(experiment)
@@ -56,10 +67,13 @@ class ByWords:
         for n in range(expansion.order + 1):
             self.errors[n] = self.error(n)
 
+    def occurs(self, n: int) -> bool:
+        """May anything at this order differ from zero?"""
+        return any(values[n] != 0 for values in self.expansion.series.values())
+
     def number(self, c: Expr, layer: int = 0) -> float:
         """A coefficient at this depth and ``layer``."""
-        depth = self.experiment.depth
-        return float(sum((q * layer**a * depth**b for (a, b), q in _monomials(c)), Fraction(0)))
+        return _number(c, layer, self.experiment.depth)
 
     def terms(self, name: str, n: int) -> list[tuple[Expr, Expr]]:
         """Order n of an operator as (coefficient, word)."""
@@ -79,28 +93,43 @@ class ByWords:
                 drive -= self.number(c) * value.diagonal()[:, :, 0]
         if not np.any(drive):
             return drive
-        K = self.number(feedback(self.expansion, n)) * self.experiment.kernel
+        K = self.number(self.gains[n]) * self.experiment.kernel
         return volterra(next(iter(self.words.memory.values())), K, drive, n)
 
-    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
-        """Order n of an operator at one layer and at output times, (out, rows, out, cols)."""
-        total: Array | None = None
-        for c, w in self.terms(name, n):
-            if (number := self.number(c, layer)) != 0:
-                part = number * self.words.value(w).at(out)
-                total = part if total is None else total + part
-        rows, cols = {"H": (1, 1), "G": (0, 0), "A": (1, 0), "B": (0, 1)}[name]
-        P, T = self.shape[1], len(out)
-        return np.zeros((T, P if rows else 1, T, P if cols else 1)) if total is None else total
+    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp], into: Array) -> None:
+        """Order n of a correlation at one layer and at output times, into (out, rows, out, cols)."""
+        found = [(number, w) for c, w in self.terms(name, n) if (number := self.number(c, layer)) != 0]
+        if not found:
+            into[...] = 0.0
+            return
+        combined([(number, self.separable(w)) for number, w in found], self.chosen(out), into)
+
+    def separable(self, word: Expr) -> Separable:
+        """A word with a constant kernel."""
+        value = self.words.value(word)
+        assert isinstance(value, Separable)
+        return value
+
+    def chosen(self, out: NDArray[np.intp]) -> NDArray[np.intp] | slice:
+        """A slice where all times are wanted: no copies."""
+        return slice(None) if len(out) == self.shape[0] else out
 
     def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp], grid: Grid | None) -> Array:
         """Order n of a response, (out, out, P); for the flow as a density."""
         total = np.zeros((len(out), len(out), self.shape[1]))
         for c, w in self.terms(name, n):
             if (number := self.number(c, layer)) != 0:
-                part = self.words.value(w).at(out) if grid is None else self.density(w, grid)[out][:, :, out]
-                total += number * (part[..., 0].transpose(0, 2, 1) if name == "A" else part[:, 0])
+                total += number * self.response(name, w, out, grid)
         return total
+
+    def response(self, name: str, word: Expr, out: NDArray[np.intp], grid: Grid | None) -> Array:
+        """A causal word, (out, out, P)."""
+        value = self.words.value(word)
+        assert isinstance(value, Dense)
+        block = value.block if grid is None else self.density(word, grid)
+        if len(out) < self.shape[0]:
+            block = block[out][:, :, out]
+        return block[..., 0].transpose(0, 2, 1) if name == "A" else block[:, 0]
 
     def density(self, word: Expr, grid: Grid) -> Array:
         """Densities are shared by all layers."""
@@ -110,11 +139,23 @@ class ByWords:
 
     def tangent(self, n: int, out: NDArray[np.intp]) -> Array:
         """Words of G times words of H, entry by entry: (out, out, P, P)."""
-        P, T = self.shape[1], len(out)
+        P, T, times = self.shape[1], len(out), self.chosen(out)
         total = np.zeros((T, T, P, P))
+        # words that share a constant factor first make one sum
+        fixed: dict[Expr, list[tuple[float, Separable]]] = {}
+        moving: dict[Expr, list[tuple[float, Separable]]] = {}
         for c, g, h in self.expansion.tangent[n]:
-            G = self.words.value(g).at(out)[:, 0, :, 0]
-            total += self.number(c) * G[:, :, None, None] * self.words.value(h).at(out).transpose(0, 2, 1, 3)
+            if h.has(Memory):
+                moving.setdefault(g, []).append((self.number(c), self.separable(h)))
+            else:
+                fixed.setdefault(h, []).append((self.number(c), self.separable(g)))
+        for h, parts in fixed.items():
+            right = self.separable(h)
+            now = (right.left[:1] @ right.core) @ right.right[0].T
+            total += combined(parts, times)[:, 0, :, 0][:, :, None, None] * now
+        for g, parts in moving.items():
+            factor = combined(parts, times).transpose(0, 2, 1, 3)
+            total += factor if g == J else self.separable(g).at(out)[:, 0, :, 0][:, :, None, None] * factor
         return total
 
 

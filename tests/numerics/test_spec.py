@@ -188,8 +188,6 @@ def test_keys_that_do_not_go_together_are_named_with_what_would_do(
 
 
 UNSERVED: list[tuple[str, dict[str, Any], str, str]] = [
-    ("fixed", {"network.activation": "tanh"}, "network.activation", '"linear"'),
-    ("fixed", {"network.activation": "2*h"}, "network.activation", '"linear"'),
     ("fixed", {"network.bias": True}, "network.bias", "false"),
     ("fixed", {"network.outputs": 2}, "network.outputs", "1"),
     ("fixed", {"network.branch": 0.6}, "network.branch", "leaving it out"),

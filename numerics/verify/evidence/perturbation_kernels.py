@@ -238,7 +238,7 @@ def tangent_kernel() -> Evidence:
     return conclude(
         "perturbation_kernels:tangent_kernel",
         "With G^{ell+1} beside Phi^ell, as in (P.5), (P.26) is exact; as printed it is off by "
-        f"{sizes[0]:.3g} and {sizes[1]:.3g} of the largest entry.",
+        f"{' and '.join(f'{v:.3g}' for v in sizes)} of the largest entry.",
         *findings,
     )
 

@@ -24,8 +24,8 @@ Array = NDArray[np.float64]
 
 ORDERS = 4
 """Orders 0..3: the error at gamma0^2 needs activities at gamma0^3."""
-WIDTHS = (200, 400)
-NETWORKS = (800, 400)
+WIDTHS = (150, 300)
+NETWORKS = (1000, 500)
 BATCH = 20
 SOFT = Case(x + x**2 / 4 - x**3 / 24, 3, ((HALF,),), (Fraction(1),), steps=3, rate=EIGHTH)
 """Its moments are small enough for networks of these widths."""

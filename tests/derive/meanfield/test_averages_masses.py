@@ -67,9 +67,7 @@ def test_a_point_mass_conditions(body: Expr, at: Expr) -> None:
         assert abs(found - on_the_line(body, mp.mpf(at))) < mp.mpf(10) ** -15
 
 
-@pytest.mark.parametrize(
-    ("body", "order"), [(erf(y) * y, 1), (y**2, 1), (Max(0, y), 1), (Max(0, y), 2)], ids=str
-)
+@pytest.mark.parametrize(("body", "order"), [(cos(y), 1), (Max(0, y), 1), (Max(0, y), 2)], ids=str)
 def test_derivatives_of_a_point_mass(body: Expr, order: int) -> None:
     """``<delta^(n)(x) F> = (-1)^n d^n/dt^n <delta(x - t) F>`` at ``t = 0``, from the quadrature."""
     with mp.workdps(20):

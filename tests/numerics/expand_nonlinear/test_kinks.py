@@ -12,8 +12,9 @@ from sympy import Symbol
 
 import numerics.expand_nonlinear.kinks as kinks
 from derive.expansion.nonlinear.one_sample import dv, v
+from numerics.commands.common import summary
 from numerics.errors import Diverged, SpecError
-from numerics.expand import expand, series
+from numerics.expand import evaluated_at, expand, series
 from numerics.experiment import Experiment
 from tests.numerics.expansion_nonlinear.kinks import Problem
 
@@ -163,6 +164,15 @@ def test_planted_errors_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
             m.setattr(kinks.KinkExpansion, name, property(lambda _, value=value: value))
             found = coefficient(expand(experiment(2), 1), "error", 1)
         assert np.abs(found - expected).max() > 1e-3
+
+
+def test_no_sum_without_an_estimate_of_what_it_misses() -> None:
+    """Two powers are known: they are printed as they are, with what is known of each variable."""
+    result = evaluated_at(experiment(2), 2)
+    assert not any("resummed" in str(name) for name in result.data_vars)
+    assert "powers of |gamma0|; known to order: error 1, train_loss 1, Phi 2" in summary(result)
+    with pytest.raises(SpecError, match="--resum"):
+        evaluated_at(experiment(2), 2, "pade")
 
 
 def test_what_is_refused() -> None:

@@ -1,0 +1,303 @@
+r"""Lazy wide networks on a full batch, in closed form: linear regression in powers of 1/alpha.
+
+At gamma0 = 0 the tangent kernel of wide layers is a number and the error vector obeys a linear recursion.
+Then responses depend on differences of times only, and generating functions ``a(z) = sum_t z^t a(t)`` turn
+sums over past steps into products: the expanded theory becomes linear equations between rational functions,
+solved order by order.  A coefficient is a polynomial in t times a power, read off partial fractions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import (
+    QQ,
+    Add,
+    Dummy,
+    Expr,
+    Function,
+    Mul,
+    Poly,
+    Pow,
+    S,
+    Sum,
+    Symbol,
+    apart,
+    expand_func,
+    expand_power_exp,
+    factor,
+    factor_list,
+    factorial,
+    ff,
+    fraction,
+    oo,
+    powsimp,
+    simplify,
+    sympify,
+    together,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.expansion.power_series import PowerSeries
+from derive.expansion.theories.orders import named
+from derive.expansion.theories.sizes import expand_sizes
+from derive.meanfield import mean_field
+from derive.meanfield.averages import Average, Response
+from derive.meanfield.reductions.data import theory_limit
+from derive.meanfield.reductions.data.transfer import addends
+from derive.meanfield.reductions.lazy import lazy
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.meanfield.theory import Equation, Term, Theory
+from derive.program import mlp
+from derive.program.builders.isotropic import alpha, nu
+from derive.program.expressions import s, t
+
+kept = Symbol("q", positive=True)
+"""What a step leaves of an error that all samples see alike: 1 minus the rate times the tangent kernel."""
+z, y = Symbol("z"), Symbol("y")
+"""Arguments of generating functions in t and s."""
+
+Form = dict[AppliedUndef, Any]
+"""A field as a sum of sources (or fields) with rational functions, elements of a field of fractions."""
+
+ON_DATA = ("v", "Delta", "h0")
+"""The fields that are left when layers are a number."""
+
+
+def lazy_regression(theory: Theory, order: int, name: str = "C_v") -> PowerSeries:
+    """``name`` at equal times for ``gamma0 -> 0`` and wide layers, in powers of 1/alpha, as functions of t.
+
+    ``q`` stands for :func:`kept_share`.  Raises :class:`NotApplicable` for a flow, fresh batches, and what
+    has no sample ratio.
+
+    >>> from derive.program import isotropic
+    >>> losses = lazy_regression(mean_field(isotropic()), 1)
+    >>> for c in losses.coefficients: print(c)
+    q**(2*t)
+    q**(2*t - 2)*t*(q - 1)**2*(2*t - 1)
+    """
+    return _Regression(theory, order).at_equal_times(name)
+
+
+def kept_share(theory: Theory) -> Expr:
+    """What ``q`` is: by the lazy limit of the network on one sample, which is what unlimited data leave.
+
+    >>> from derive.program import isotropic
+    >>> kept_share(mean_field(isotropic()))
+    -eta*(L + 1) + 1
+    """
+    network = mean_field(mlp(theory.program.depth, rule="gd", loss="sum"))
+    step = lazy(network).error.rhs
+    (total,) = step.atoms(Sum)
+    return sympify(1 + factor(step / total))
+
+
+class _Regression:
+    def __init__(self, theory: Theory, order: int) -> None:
+        if not theory.program.rule.discrete:
+            raise NotApplicable("a flow has no steps")
+        wide = theory_limit(theory, {nu: oo}) if any(e.rhs.has(nu) for e in theory.equations) else theory
+        if not any(e.name == "Delta" and e.rhs.has(Sum) for e in wide.equations):
+            raise NotApplicable("without samples that stay there is no series in 1/alpha")
+        self.series = expand_sizes(_regression(wide), alpha, order)
+        self.theory = self.series.expanded
+        self.responses = {q.name: q for q in self.theory.responses()}
+        symbols = {x for e in self.theory.equations for x in e.rhs.free_symbols if x not in (t, s)}
+        self.numbers = QQ.frac_field(z, y, *sorted(symbols | {kept}, key=str))
+        self.answers: dict[str, Expr] = {}
+        self.forms: dict[AppliedUndef, Form] = {}
+        self.found: dict[str, Any] = {}
+        self.solve()
+
+    # -- fields ----------------------------------------------------------------------------------------
+
+    def solve(self) -> None:
+        """Every field in its sources: those whose equations contain known responses and fields, in turn."""
+        todo = list(self.theory.equations)
+        while todo:
+            ready = [e for e in todo if not self.unknown(e)]
+            while late := [e for e in ready if self.fields(e) & {x.lhs for x in todo if x not in ready}]:
+                ready = [e for e in ready if e not in late]
+            if not ready:
+                raise NotApplicable(f"the responses in the equation of {todo[0].lhs} need each other")
+            self.together(ready)
+            todo = [e for e in todo if e not in ready]
+
+    def fields(self, e: Equation) -> set[Expr]:
+        """The fields in an equation, at time t."""
+        names = {x.name for x in self.theory.equations}
+        return {a.func(t) for a in e.rhs.atoms(AppliedUndef) if str(a.func) in names}
+
+    def unknown(self, e: Equation) -> bool:
+        names = {str(a.func) for a in e.rhs.atoms(AppliedUndef)} & set(self.responses)
+        return any(self.answer(x) is None for x in names)
+
+    def answer(self, name: str) -> Expr | None:
+        """The generating function of a response; None while its field is not known."""
+        if name not in self.answers:
+            node = next(iter(self.responses[name].definition.atoms(Response)))
+            form = self.forms.get(node.body)
+            if form is None:
+                return None
+            average = next(iter(self.responses[name].definition.atoms(Average)))
+            front = self.responses[name].definition / average
+            source = node.source.xreplace({s: t})
+            self.answers[name] = front * self.numbers.to_sympy(form.get(source, self.numbers.zero))
+        return self.answers[name]
+
+    def together(self, equations: list[Equation]) -> None:
+        """Solve equations that may need each other, one unknown after the other."""
+        forms = {e.lhs: self.form(self.transformed(e.rhs)) for e in equations}
+        for a in list(forms):
+            own = forms[a].pop(a, self.numbers.zero)
+            forms[a] = {x: c / (1 - own) for x, c in forms[a].items()}
+            for b in forms:
+                if b != a and a in forms[b]:
+                    forms[b] = _added(forms[b], forms[a], forms[b].pop(a))
+        self.forms |= forms
+
+    def form(self, e: Expr) -> Form:
+        """A linear combination of fields and sources, in unknown fields and sources."""
+        found: Form = {}
+        e = e.expand()
+        for a in sorted(e.atoms(AppliedUndef), key=str):
+            c = self.numbers.from_sympy(e.coeff(a))
+            found = _added(found, self.forms.get(a, {a: self.numbers.one}), c)
+        return found
+
+    def transformed(self, e: Expr) -> Expr:
+        """An equation's right-hand side between generating functions."""
+        total = S.Zero
+        for part in addends(e):
+            if not isinstance(part, Sum):
+                total += part
+                continue
+            body = part.function
+            known = [a for a in body.atoms(AppliedUndef) if str(a.func) in self.responses]
+            moved = body.xreplace({a: self.answer(str(a.func)) for a in known}).xreplace({s: t})
+            total += moved if known else moved * z / (1 - z)
+        return total
+
+    # -- correlations ----------------------------------------------------------------------------------
+
+    def correlation(self, a: AppliedUndef) -> Any:
+        """Of two fields, as a function of z and y."""
+        name = str(a.func)
+        if name not in self.found:
+            q = self.theory.order_parameter(name)
+            average = next(iter(q.definition.atoms(Average)))
+            atoms = [x for f in Mul.make_args(average.body) for x in ([f.base] * 2 if f.is_Pow else [f])]
+            first, second = sorted(atoms, key=lambda x: bool(x.args[-1] != t))
+            one, two = self.forms[first.func(t)], self.forms[second.func(t)]
+            total = self.numbers.zero
+            for u in self.theory.sources:
+                left, right = one.get(u.symbol), two.get(u.partner.xreplace({s: t}))
+                if left is not None and right is not None:
+                    later = self.numbers.to_sympy(right).xreplace({z: y})
+                    total += left * self.numbers.from_sympy(later) * self.covariance(u.covariance)
+            self.found[name] = self.numbers.from_sympy(q.definition / average) * total
+        return self.found[name]
+
+    def covariance(self, e: Expr) -> Any:
+        """A constant is a geometric series in both arguments."""
+        total = self.numbers.zero
+        for part in Add.make_args(e.expand()):
+            number, rest = part.as_independent(AppliedUndef)
+            series = self.correlation(rest) if rest != 1 else self.numbers.from_sympy(1 / (1 - z) / (1 - y))
+            total += self.numbers.from_sympy(number) * series
+        return total
+
+    def at_equal_times(self, name: str) -> PowerSeries:
+        """The coefficients as functions of t."""
+        found = []
+        for terms in self.series.parts(name):
+            parts = [self.correlation(Function(named(name, *k))(t, s)) for _, k in terms]
+            numbers = [self.numbers.from_sympy(c) for c, _ in terms]
+            whole = sum((c * x for c, x in zip(numbers, parts, strict=True)), self.numbers.zero)
+            found.append(_tidy(_inverted(self.numbers.to_sympy(whole))))
+        return PowerSeries(tuple(found), self.series.variable)
+
+
+def _added(form: Form, other: Form, factor_: Any) -> Form:
+    """``form + factor_ * other``."""
+    found = dict(form)
+    for x, c in other.items():
+        found[x] = found[x] + factor_ * c if x in found else factor_ * c
+    return {x: c for x, c in found.items() if c}
+
+
+def _inverted(e: Expr) -> Expr:
+    """The coefficient of ``z^t y^t``."""
+    above, below = fraction(e)
+    number, poles = factor_list(below)
+    if all(len(base.free_symbols & {z, y}) < 2 for base, _ in poles):
+        once = [(base, m) for base, m in poles if base.has(z, y)]
+        plain = number * Mul(*[base**m for base, m in poles if not base.has(z, y)])
+        if len(once) == 2 and all(Poly(above, *(b.free_symbols & {z, y})).degree() < m for b, m in once):
+            return Add(*[c / plain * _shifted(once, i, j) for (i, j), c in Poly(above, z, y).terms()])
+    total = S.Zero
+    for part in Add.make_args(apart(e, z)):
+        for x in Add.make_args(apart(part, y).expand()):
+            front, rest = factor(x).as_independent(z, y, as_Add=False)
+            powers = rest.as_powers_dict()
+            total += front * Mul(*[_at(base, -int(m), t) for base, m in powers.items()])
+    return total
+
+
+def _tidy(e: Expr) -> Expr:
+    """Factored, with one power of q for each factor."""
+    X = Dummy("X", positive=True)  # q**t
+    split = expand_power_exp(e).replace(
+        lambda p: isinstance(p, Pow) and p.exp.has(t), lambda p: X ** (p.exp / t) if p.base == kept else p
+    )
+    if split.has(Pow) and any(p.exp.has(t) for p in split.atoms(Pow)):
+        return factor(e)
+    return powsimp(factor(together(split)).xreplace({X: kept**t}))
+
+
+def _shifted(poles: list[tuple[Expr, int]], i: int, j: int) -> Expr:
+    """The coefficient of ``z^t y^t`` in ``z^i y^j`` over one pole in each, of higher power than these."""
+    return Mul(*[_at(base, m, t - (i if base.has(z) else j)) for base, m in poles])
+
+
+def _at(base: Expr, m: int, time: Expr) -> Expr:
+    """The coefficient of power ``time`` of ``base^-m``, for a base that is linear in z or in y."""
+    (argument,) = base.free_symbols & {z, y}
+    slope, start = Poly(base, argument).all_coeffs()
+    if m < 1 or start == 0:
+        raise NotApplicable(f"({base})**{-m} is there at one time only")
+    paths = ff(time + m - 1, m - 1) / factorial(m - 1)
+    return start**-m * simplify(-slope / start) ** time * expand_func(paths)
+
+
+def _regression(theory: Theory) -> Theory:
+    """With the lazy kernel in place of the network, and without the fields of its layers."""
+    own = [e for e in theory.equations if e.name in ON_DATA]
+    kernel = Term(Sum((kept - 1) * Function("h0")(s), (s, 0, t - 1)), "memory")
+
+    def equation(e: Equation) -> Equation:
+        if e.name != "v":
+            return e
+        past = [x for x in e.terms if x.kind in ("memory", "response")]
+        if not past or not all(x.expr.has(Function("h0")) for x in past):
+            raise NotApplicable(f"{e.lhs} = {e.rhs} is not driven by h0: of wide layers give center=False")
+        return Equation(e.lhs, (*[x for x in e.terms if x not in past], kernel), e.ranges)
+
+    left = {str(a.func) for e in own for a in e.rhs.atoms(AppliedUndef)} | set(ON_DATA)
+    sources = tuple(u for u in theory.sources if str(u.symbol.func) in left)
+    known = {e.name for e in own} | {str(u.symbol.func) for u in sources}
+    return Theory(
+        program=theory.program,
+        sources=sources,
+        equations=tuple(map(equation, own)),
+        order_parameters=tuple(
+            q
+            for q in theory.order_parameters
+            if {str(a.func) for a in q.definition.atoms(AppliedUndef)} <= known
+        ),
+        scalars=(),
+        reduction="lazy, wide",
+    )
+
+
+__all__ = ["kept_share", "lazy_regression"]

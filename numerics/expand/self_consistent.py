@@ -1,0 +1,133 @@
+"""The series resummed at fixed error.
+
+The expansion has two sources of powers of gamma0: the words, and the coefficients Delta^(n) of the error that
+their letters remember.  The second is what ends the series early, because the error reacts back on itself.
+Here the error is not expanded: the letters remember the full Delta, and ``Delta = y - f[Delta]`` is solved,
+where f[Delta] is the series of words at that error, with Padé approximants in gamma0^2 entry by entry.
+Expanded in gamma0 this gives back the coefficients, order by order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Symbol
+
+from derive.meanfield.reductions.linear_closure import LinearClosure
+from numerics.errors import NotConverged
+from numerics.expand.by_recursion import Closed
+from numerics.expand.volterra import volterra
+from numerics.resummation import Values, resum
+
+Array = NDArray[np.float64]
+
+SETTLED = 1e-9
+"""Changes of the error below this share of its start are none."""
+ROUGHLY = 1e-3
+SWEEPS = 60
+ROUNDING = 1e-14
+HORIZONS = 8
+"""The error is found up to growing times, so that what follows starts from something sensible."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What the error's equation is made of; it feeds back ``gain * kernel`` at lowest order."""
+
+    closure: LinearClosure
+    depth: int
+    constants: Mapping[Symbol, float]
+    memory: Mapping[str, Array]
+    kernel: Array
+    targets: Array
+    gain: float
+    gamma0: float
+    order: int
+
+    def upto(self, now: int) -> Problem:
+        """The same up to a time only."""
+        return replace(self, memory={k: v[:now, :now] for k, v in self.memory.items()})
+
+    def step(self, error: Array, pushed: Array | None = None) -> tuple[Array, Array]:
+        """The error that follows from f at ``error`` (and ``pushed``, added to f), and the estimate of what f
+        misses."""
+        closed = Closed(self.closure, self.depth, self.constants, self.memory, self.kernel)
+        rest = beyond_lowest(closed, error, self.order, self.gamma0)
+        w = next(iter(self.memory.values()))
+        drive = self.targets - rest.value - (0.0 if pushed is None else pushed)
+        return volterra(w, self.gain * self.kernel, drive, self.order), rest.error
+
+    def settled(self, error: Array, tolerance: float, pushed: Array | None = None) -> tuple[Array, Array]:
+        """Repeats steps until nothing changes; raises NotConverged if it does not end."""
+        for _ in range(SWEEPS):
+            new, missed = self.step(error, pushed)
+            change, error = float(np.max(np.abs(new - error))), new
+            if change <= tolerance:
+                return error, missed
+        raise NotConverged(
+            f"the error at gamma0 = {self.gamma0} does not settle at order {self.order} "
+            f"(change {change:.1e}): a smaller gamma0 or a higher order would do"
+        )
+
+
+def solved(problem: Problem) -> tuple[Array, Array]:
+    """The error, (T, P), and the same with f pushed by what its series is estimated to miss.
+
+    Raises :class:`~numerics.errors.NotConverged` where the words' own series fails, or the equation does not
+    settle.
+    """
+    T = next(iter(problem.memory.values())).shape[0]
+    scale = max(float(np.max(np.abs(problem.targets))), 1e-300)
+    error = np.broadcast_to(problem.targets, (1, len(problem.targets)))
+    missed = np.zeros_like(error)
+    for part in range(1, HORIZONS + 1):
+        now = max(min(2, T), -(-T * part // HORIZONS))
+        error = np.concatenate([error, np.repeat(error[-1:], max(now - len(error), 0), axis=0)])
+        tolerance = (SETTLED if part == HORIZONS else ROUGHLY) * scale
+        error, missed = problem.upto(now).settled(error, tolerance)
+    pushed, _ = problem.settled(error, ROUGHLY * scale, np.where(error < 0, 1, -1) * missed)
+    return error, pushed
+
+
+def beyond_lowest(closed: Closed, error: Array, order: int, gamma0: float) -> Values:
+    """f[Delta] without its term of lowest order, which is linear in Delta, and what is missed of it."""
+    outputs = closed.outputs_at(error, order)
+    if any(np.any(x) for x in outputs[1::2]):
+        raise NotConverged("f has odd powers of gamma0: resummation in gamma0^2 does not apply")
+    z = gamma0**2
+    series = np.stack(outputs[2::2])
+    # what is rounding at one time (f is exactly zero at first) has no series
+    largest = np.abs(series).max(axis=(1, 2), keepdims=True)
+    series = np.where(np.abs(series) > ROUNDING * largest, series, 0.0)
+    values = resum(series, z)
+    if values.failed.any():
+        # where a sample's own series has no approximant, that of all samples together may have one
+        others = resum(series, z, shared=1)
+        value = np.where(values.failed, others.value, values.value)
+        error = np.where(values.failed, others.error, values.error)
+        values = Values(value, error, values.failed & others.failed)
+    if values.failed.any():
+        step = int(np.argmax(values.failed.any(axis=1)))
+        raise NotConverged(
+            f"the words up to order {order} say nothing about gamma0 = {gamma0} from step {step} on: "
+            "a smaller gamma0 or a higher order would do"
+        )
+    return Values(z * values.value, z * values.error, values.failed)
+
+
+def with_truncation(errors: tuple[Array, Array]) -> dict[str, tuple[tuple[str, ...], Array]]:
+    """Error and loss, and how far those of the pushed solution are from them."""
+    last, pushed = errors
+    loss, other = np.mean(last**2, axis=1), np.mean(pushed**2, axis=1)
+    return {
+        "error": (("time", "sample"), last),
+        "error_truncation": (("time", "sample"), np.abs(last - pushed)),
+        "train_loss": (("time",), loss),
+        "train_loss_truncation": (("time",), np.abs(loss - other)),
+    }
+
+
+__all__ = ["Problem", "beyond_lowest", "solved", "with_truncation"]

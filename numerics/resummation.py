@@ -1,0 +1,246 @@
+"""Evaluate truncated power series as arrays: partial sums and Padé approximants, each with an error estimate.
+
+result = expand(experiment, 8); at = resummed(result, 0.7); at.train_loss, at.train_loss_truncation
+
+Every entry of an array has approximants of its own.  One whose equations are singular, or whose denominator
+vanishes between 0 and the point (a spurious pole next to a zero does so as well), is left out; the next one
+is taken in its place.  Where none is left and the partial sum does not converge either, the entry has failed:
+it is NaN, and is counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from numerics.errors import NotConverged
+
+Array = NDArray[np.float64]
+
+TRUNCATION = "_truncation"
+"""What is added to a variable's name for the estimate of its truncation error."""
+
+TIMES = ("time", "time_")
+
+SINGULAR = 1e-12
+"""Equations for a denominator with a smaller ratio of singular values have no meaningful solution."""
+BEYOND = 1.1
+"""Denominators must be positive up to this multiple of the point."""
+SMALLEST = 0.05
+"""A denominator smaller than this anywhere up to there is as good as a pole."""
+ROUNDING = 4e-15
+
+
+@dataclass(frozen=True)
+class Values:
+    """Values of a series, estimates of the truncation error, and where there is neither (both are NaN)."""
+
+    value: Array
+    error: Array
+    failed: NDArray[np.bool_]
+
+
+def partial_sums(coefficients: ArrayLike, z: float) -> Values:
+    """``sum_k c[k] z**k``, k first; the error continues the last terms as a geometric series.
+
+    The growth of the terms is that of the larger of the last two over the larger of the two before; from
+    ratio one on the series does not converge and the entry has failed.  One correction says nothing about
+    the next: with two coefficients the error is that term itself.  Compare
+    :meth:`derive.expansion.PowerSeries.error_estimate`.
+
+    >>> found = partial_sums([1.0, 0.5, 0.25, 0.125], 1.0)
+    >>> float(found.value), float(found.error), bool(found.failed)
+    (1.875, 0.125, False)
+    """
+    c = np.asarray(coefficients, dtype=np.float64)
+    terms = c * (z ** np.arange(len(c))).reshape(-1, *[1] * (c.ndim - 1))
+    value, sizes = terms.sum(axis=0), np.abs(terms[-4:])
+    apart = len(sizes) // 2
+    if apart == 0:
+        late = early = sizes[-1]
+    else:
+        late, early = sizes[apart:].max(axis=0), sizes[: len(sizes) - apart].max(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(late == 0, 0.0, (late / early) ** (1.0 / max(apart, 1)))
+        size = np.maximum(sizes[-1], sizes[-2] * ratio) if apart else sizes[-1]
+        error = np.where(size == 0, 0.0, size * ratio / (1 - ratio)) if len(sizes) > 2 else sizes[-1]
+    failed = ~(ratio < 1)
+    return Values(np.where(failed, np.nan, value), np.where(failed, np.nan, error), failed)
+
+
+def pade(coefficients: ArrayLike, m: int, n: int, z: float, shared: int = 0) -> Values:
+    """The approximants [m/n] at ``z >= 0``; those that are not to be trusted have failed.
+
+    The entries along the last ``shared`` axes have one denominator together, by least squares: they are
+    functions with the same singularities.  Without, each entry has its own.  The ``error`` is that of
+    rounding only: see :func:`resum`.  Raises ValueError for too few coefficients.
+
+    >>> pade([1.0, -1.0, 1.0], 1, 1, 3.0).value.round(12)
+    np.float64(0.25)
+    """
+    c = np.asarray(coefficients, dtype=np.float64)
+    if m + n >= len(c):
+        raise ValueError(f"[{m}/{n}] needs {m + n + 1} coefficients; there are {len(c)}")
+    shape = c.shape[1:]
+    alone = shape[: len(shape) - shared]
+    flat = c[: m + n + 1].reshape(m + n + 1, int(np.prod(alone)), -1)  # powers, groups, members
+    # in units in which the coefficients are about as large as the first of them
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        sizes = np.abs(flat).max(axis=2)
+        powers = np.arange(1, len(flat))
+        scale = ((sizes[1:] / sizes.max(axis=0)) ** (1.0 / powers)[:, None]).max(axis=0)
+    fine = np.isfinite(scale) & (scale > 0)
+    scale = np.where(fine, scale, 1.0)
+    scaled = flat / (scale ** np.arange(len(flat))[:, None])[..., None]
+    x = z * scale
+    below = np.ones((n + 1, flat.shape[1]))
+    if n:
+        nothing = np.zeros_like(scaled[0])
+        rows = [
+            [scaled[m + i - j] if m + i >= j else nothing for j in range(1, n + 1)] for i in range(1, n + 1)
+        ]
+        matrix = np.moveaxis(np.array(rows), (0, 1, 2, 3), (1, 3, 0, 2)).reshape(len(scale), -1, n)
+        right = np.moveaxis(-scaled[m + 1 :], 0, 1).reshape(len(scale), -1, 1)
+        singular = np.linalg.svd(matrix, compute_uv=False)
+        fine &= singular[:, -1] > SINGULAR * singular[:, 0]
+        matrix[~fine] = 1.0
+        below[1:] = (np.linalg.pinv(matrix) @ right)[..., 0].T
+    above = np.stack(
+        [sum(below[j][:, None] * scaled[k - j] for j in range(min(k, n) + 1)) for k in range(m + 1)]
+    )
+    for share in np.linspace(0.0, BEYOND, 23):
+        fine &= _polynomial(below, share * x) > SMALLEST
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = _polynomial(above, x[:, None]) / _polynomial(below, x)[:, None]
+    value = np.where(fine[:, None], value, np.nan).reshape(shape)
+    return Values(value, np.asarray(ROUNDING * np.abs(value)), np.isnan(value))
+
+
+def _polynomial(c: Array, x: Array) -> Array:
+    total: Array = np.zeros(1)
+    for k in range(len(c) - 1, -1, -1):
+        total = total * x + c[k]
+    return total
+
+
+def approximants(order: int) -> list[tuple[int, int]]:
+    """The degrees tried for coefficients up to ``order``: all coefficients first, then near the diagonal.
+
+    Of two as near to it, the one with more poles: singularities of a theory that can diverge are poles.
+
+    >>> approximants(4)
+    [(2, 2), (1, 3), (3, 1), (1, 2), (2, 1)]
+    """
+    found = [(order - n, n) for n in range(1, order)]
+    found.sort(key=lambda x: (abs(x[0] - x[1]), -x[1]))
+    less = [(order - 1 - n, n) for n in range(1, order)]
+    less.sort(key=lambda x: (abs(x[0] - x[1]), -x[1]))
+    return [*found[:3], *less[:2]] if order > 1 else []
+
+
+def resum(coefficients: ArrayLike, z: float, shared: int = 0) -> Values:
+    """The series at ``z >= 0``, resummed entry by entry; orders first, powers 0, 1, 2, ... of z.
+    Entries along the last ``shared`` axes share their denominators.
+
+    The value is that of the first approximant that can be trusted, the error its largest distance from the
+    next two.  Where fewer than two can be trusted the partial sum must do, if it converges; if not, the error
+    is the distance from it.  Coefficients that all vanish from the first on leave a constant.
+
+    >>> found = resum([1.0, -1.0, 1.0, -1.0, 1.0], 2.0)  # 1 / (1 + z), twice as far as the series reaches
+    >>> float(found.value.round(12)), bool(found.error < 1e-12)
+    (0.333333333333, True)
+    """
+    c = np.asarray(coefficients, dtype=np.float64)
+    plain = partial_sums(c, z)
+    found = [pade(c, m, n, z, shared) for m, n in approximants(len(c) - 1)]
+    value, error = np.full(c.shape[1:], np.nan), np.full(c.shape[1:], 0.0)
+    seen = np.zeros(c.shape[1:], dtype=int)
+    for x in found:
+        gap = np.where(seen == 0, x.error, np.abs(x.value - value))
+        use = ~x.failed & (seen < 3)
+        error = np.where(use, np.maximum(error, gap), error)
+        value = np.where(use & (seen == 0), x.value, value)
+        seen = seen + use
+    constant = ~np.any(c[1:], axis=0) if len(c) > 2 else np.zeros(c.shape[1:], dtype=bool)
+    few, sums = seen < 2, ~plain.failed
+    raw = np.tensordot(z ** np.arange(len(c)), c, 1)
+    error = np.where(few, np.where(sums, plain.error, np.abs(value - raw)), error)
+    value = np.where(few & sums, plain.value, value)
+    value, error = np.where(constant, c[0], value), np.where(constant, 0.0, error)
+    return Values(value, error, np.isnan(value))
+
+
+def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Dataset:
+    """A result of ``expand`` at one gamma0: every variable without ``order``, and ``*_truncation`` beside it.
+
+    ``method`` is ``"pade"`` or ``"sum"`` (partial sums).  A term that changes sign in time is small there by
+    accident, so an estimate is the largest among a tenth of the times on either side.  Entries where the
+    method fails are NaN: ``status`` is then "partial", and ``failed`` says how many of which variable.
+    Raises ValueError for an unknown method or a negative gamma0, :class:`~numerics.errors.NotConverged` when
+    every entry of a variable fails.
+
+    >>> times = np.array([0.0, 1.0])
+    >>> series = xr.Dataset({"train_loss": (("order", "time"), [[1.0, 1.0], [0.0, -1.0], [0.0, 1.0]])},
+    ...                     {"order": [0, 2, 4], "time": times})
+    >>> at = resummed(series, 1.0)
+    >>> at.train_loss.values, at.status
+    (array([1. , 0.5]), 'ok')
+    """
+    if method not in ("pade", "sum"):
+        raise ValueError(f"method = {method!r}: must be 'pade' or 'sum'")
+    if gamma0 < 0:
+        raise ValueError(f"gamma0 = {gamma0}: must not be negative")
+    orders = [int(n) for n in series.order.values]
+    step = gcd(*orders) or 1
+    evaluate = resum if method == "pade" else partial_sums
+    top = max([*orders, int(series.attrs.get("truncation_order", 0)) // step * step])
+    found: dict[str, tuple[tuple[str, ...], Array, dict[str, str]]] = {}
+    failed: dict[str, str] = {}
+    for name, array in series.data_vars.items():
+        dense = np.zeros((top // step + 1, *array.shape[1:]))
+        dense[[n // step for n in orders]] = array.values
+        values = evaluate(dense, gamma0**step)
+        if values.failed.any():
+            failed[str(name)] = f"{int(values.failed.sum())} of {values.failed.size}"
+            if values.failed.all():
+                raise NotConverged(
+                    f"the series of {name} to order {top} says nothing about gamma0 = {gamma0}: "
+                    "a smaller gamma0, or a higher order, would do"
+                )
+        dims = tuple(map(str, array.dims[1:]))
+        missed = np.where(np.any(dense[1:], axis=0), _largest_around(values.error, dims), values.error)
+        words = str(array.attrs.get("long_name", name))
+        found[str(name)] = (dims, values.value, {"long_name": words})
+        found[f"{name}{TRUNCATION}"] = (
+            dims,
+            missed,
+            {"long_name": f"estimated truncation error of {words}"},
+        )
+    status = str(series.attrs.get("status", "ok")) if not failed else "partial"
+    notes = {"gamma0": gamma0, "method": f"expansion in gamma0, {method}", "status": status}
+    if failed:
+        notes["failed"] = ", ".join(f"{k}: {v}" for k, v in failed.items())
+    return xr.Dataset(
+        found, {k: v for k, v in series.coords.items() if k != "order"}, {**series.attrs, **notes}
+    )
+
+
+def _largest_around(error: Array, dims: tuple[str, ...]) -> Array:
+    """The largest of the neighbouring times; entries that have failed stay as they are."""
+    found = error
+    for axis, dim in enumerate(dims):
+        if dim in TIMES:
+            here, count = np.moveaxis(found, axis, 0), found.shape[axis]
+            wide = here.copy()
+            for k in range(1, min(count, 1 + max(1, count // 10))):
+                wide[k:] = np.fmax(wide[k:], here[:-k])
+                wide[:-k] = np.fmax(wide[:-k], here[k:])
+            found = np.moveaxis(wide, 0, axis)
+    return np.where(np.isnan(error), np.nan, found)
+
+
+__all__ = ["TRUNCATION", "Values", "approximants", "pade", "partial_sums", "resum", "resummed"]

@@ -1,0 +1,65 @@
+"""Lazy wide networks in closed form, against moments of the law of Marchenko and Pastur."""
+
+from __future__ import annotations
+
+from math import comb
+
+import pytest
+from sympy import Expr, Rational, Symbol, expand, simplify
+
+from derive.expansion.theories.regression import kept, kept_share, lazy_regression
+from derive.meanfield import mean_field
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.program import L, eta, isotropic
+from derive.program.builders.isotropic import sigma
+from derive.program.expressions import t
+
+
+def moment(k: int, n: int) -> Expr:
+    """The coefficient of alpha^-n in the k-th moment of the eigenvalues of samples' covariance (Narayana)."""
+    return Rational(comb(k, n) * comb(k - 1, n), n + 1) if k else Rational(int(n == 0))
+
+
+def averaged(time: int, n: int, extra: int = 0) -> Expr:
+    """Order n of the average of ``x^extra (1 - (1 - q) x)^(2 time)``."""
+    terms = [comb(2 * time, k) * (kept - 1) ** k * moment(k + extra, n) for k in range(2 * time + 1)]
+    return expand(sum(terms))
+
+
+@pytest.mark.parametrize("order", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_test_loss_is_an_average_over_eigenvalues(order: int) -> None:
+    found = lazy_regression(mean_field(isotropic()), order)
+    for n, c in enumerate(found.coefficients):
+        for time in range(5):
+            assert expand(simplify(c.subs(t, time)) - averaged(time, n)) == 0, (n, time)
+
+
+def test_training_loss_weighs_directions_with_their_eigenvalue() -> None:
+    found = lazy_regression(mean_field(isotropic(depth=2)), 2, "C_Delta")
+    for n, c in enumerate(found.coefficients):
+        for time in range(4):
+            assert expand(simplify(c.subs(t, time)) - averaged(time, n, 1)) == 0, (n, time)
+
+
+def test_noise_is_fitted() -> None:
+    """To first order the labels' noise adds sigma^2 (1 - q^t)^2/alpha to the test loss."""
+    clean = lazy_regression(mean_field(isotropic()), 1).coefficient(1)
+    noisy = lazy_regression(mean_field(isotropic(noise=True)), 1).coefficient(1)
+    assert simplify(noisy - clean - sigma**2 * (1 - kept**t) ** 2) == 0
+
+
+def test_what_is_kept_of_an_error() -> None:
+    assert expand(kept_share(mean_field(isotropic())) - (1 - eta * (L + 1))) == 0
+    assert expand(kept_share(mean_field(isotropic(depth=3))) - (1 - 4 * eta)) == 0
+
+
+def test_other_theories_are_refused() -> None:
+    with pytest.raises(NotApplicable, match="no series in 1/alpha"):
+        lazy_regression(mean_field(isotropic(data="population")), 1)
+    with pytest.raises(NotApplicable, match="no series in 1/alpha"):
+        lazy_regression(mean_field(isotropic(data="online")), 1)
+    with pytest.raises(NotApplicable, match="a flow has no steps"):
+        lazy_regression(mean_field(isotropic(rule="flow")), 1)
+    with pytest.raises(NotApplicable, match="give center=False"):
+        lazy_regression(mean_field(isotropic(center=True)), 1)
+    assert Symbol("q", positive=True) == kept

@@ -1,0 +1,75 @@
+"""Averages of functions that bend elsewhere than at zero."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+from sympy import Abs, Expr, Heaviside, Max, exp, lambdify, symbols, tanh
+
+from numerics.averages import average, tensor
+from numerics.averages.nested import Bent, nested
+from numerics.errors import NotConverged, Unserved
+
+u = symbols("u", real=True)
+K = np.array([[1.0, 0.4, -0.2, 0.3], [0.4, 0.8, 0.1, 0.0], [-0.2, 0.1, 1.3, 0.5], [0.3, 0.0, 0.5, 0.9]])
+
+
+def bent(e: Expr, *bends: float) -> Bent:
+    function = lambdify(u, e, "numpy")
+    return Bent(lambda x: np.asarray(function(x)) + 0 * x, bends)
+
+
+def test_bends_at_zero_are_known() -> None:
+    """Orthants give the same."""
+    fs = [Max(0, u), Heaviside(u), Abs(u), Heaviside(u)]
+    exact = tensor(fs, K).value
+    for count, at in ((3, (0, 1, 2)), (4, (0, 1, 2, 3))):
+        chosen = [bent(f, 0.0) for f in fs[:count]] if count == 3 else [bent(f, 0.0) for f in fs]
+        reference = exact[at] if count == 4 else tensor(fs[:3], K).value[at]
+        value, error = nested(chosen, K[:count, :count], 1e-8)
+        assert abs(value - reference) < 1e-8
+        assert error < 1e-8
+
+
+def test_a_corner_away_from_zero() -> None:
+    """Three numbers above thresholds, by the distribution function of Genz."""
+    fs = [Heaviside(u - 1), Heaviside(u + 1 / 2), Heaviside(u)]
+    value, _ = nested([bent(f, c) for f, c in zip(fs, (1.0, -0.5, 0.0), strict=True)], K[:3, :3], 1e-9)
+    genz = multivariate_normal(np.zeros(3), K[:3, :3], abseps=1e-10, releps=1e-10, maxpts=2_000_000, seed=1)
+    assert abs(value - genz.cdf(np.array([-1.0, 0.5, 0.0]))) < 2e-6
+
+
+def test_tensors_of_other_bends() -> None:
+    """Against sampling, and against the average of one body."""
+    fs = [Abs(u - 1), Max(0, u) + tanh(u), Heaviside(u - 1)]
+    small = K[:3, :3]
+    found = tensor(fs, small, 1e-8)
+    assert found.method == "panels"
+    count = 200_000
+    x = np.random.default_rng(0).normal(size=(count, 3)) @ np.linalg.cholesky(small).T
+    values = [np.abs(x - 1), np.maximum(x, 0) + np.tanh(x), (x > 1) * 1.0]
+    for at in np.ndindex(3, 3, 3):
+        sample = values[0][:, at[0]] * values[1][:, at[1]] * values[2][:, at[2]]
+        assert abs(found.value[at] - sample.mean()) < 4.5 * sample.std() / np.sqrt(count)
+    a, b, c = symbols("a b c", real=True)
+    body = Abs(a - 1) * (Max(0, b) + tanh(b)) * Heaviside(c - 1)
+    single = average(body, (a, b, c), small, 1e-9)
+    assert abs(single.value - found.value[0, 1, 2]) < 1e-8
+
+
+def test_dependent_numbers_are_refused() -> None:
+    step = bent(Heaviside(u - 1), 1.0)
+    with pytest.raises(Unserved, match="only 1 independent"):
+        nested([step] * 3, np.ones((3, 3)), 1e-8)
+    close = np.full((3, 3), 1 - 1e-9) + 1e-9 * np.eye(3)
+    with pytest.raises(NotConverged):
+        nested([step] * 3, close, 1e-10)
+
+
+def test_growth_is_reached() -> None:
+    """exp(2 u) moves the point of largest weight: <exp(2 u) F(v, w)> = exp(2 <u u>) <F> at means 2 <u .>."""
+    fs = [bent(exp(2 * u)), bent(Heaviside(u - 1), 1.0), bent(Heaviside(u), 0.0)]
+    value, _ = nested(fs, K[:3, :3], 1e-8)
+    genz = multivariate_normal(-2 * K[0, 1:3], K[1:3, 1:3], abseps=1e-10, releps=1e-10)
+    assert abs(value / np.exp(2 * K[0, 0]) / genz.cdf(np.array([-1.0, 0.0])) - 1) < 1e-7

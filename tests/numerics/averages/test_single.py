@@ -1,0 +1,122 @@
+"""Single averages: the method that is chosen, and its value against others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from mpmath import mp
+from sympy import (
+    Abs,
+    DiracDelta,
+    Expr,
+    Function,
+    Heaviside,
+    Max,
+    Rational,
+    Symbol,
+    cos,
+    erf,
+    exp,
+    lambdify,
+    log,
+    sin,
+    sqrt,
+    symbols,
+    tanh,
+)
+
+from derive.meanfield.gaussian import GaussianAverage
+from derive.meanfield.jumps import Ambiguous
+from numerics.averages import Value, average, tensor
+from numerics.errors import NotConverged, SpecError, Unserved
+
+x, y, z, w = symbols("x y z w", real=True)
+K = np.array([[0.9, 0.3, -0.2, 0.1], [0.3, 0.7, 0.2, 0.0], [-0.2, 0.2, 1.1, 0.4], [0.1, 0.0, 0.4, 0.6]])
+
+METHODS = [
+    (erf(x) * erf(y) * z * w, "closed form"),
+    (Max(0, x + y) * Abs(z - w), "closed form"),
+    (sin(x + 2 * y) * z, "closed form"),
+    (tanh(x) * tanh(y) * tanh(z) * w, "lattice"),
+    (tanh(x + y) * tanh(z) + 2 * w**2, "lattice"),
+    (erf(x) * erf(y) * erf(z) * erf(w), "lattice"),
+    (Max(0, x) * Max(0, y) * Max(0, z) * Max(0, w), "orthants"),
+    (Heaviside(x - y) * Heaviside(y) * Heaviside(z + w) * Max(0, w), "closed form"),
+    (Max(0, x - 1) * tanh(y), "panels"),
+    (tanh(x * y), "lattice"),
+    (log(1 + exp(x)) * Max(0, y), "panels"),
+    (tanh(x) * y + Max(0, x - 1) * tanh(y), "lattice, panels"),
+]
+
+
+@pytest.mark.parametrize(("body", "method"), METHODS, ids=[str(b) for b, _ in METHODS])
+def test_values_and_methods(body: Expr, method: str) -> None:
+    """Against sampling."""
+    found = average(body, (x, y, z, w), K)
+    assert set(found.method.split(", ")) == set(method.split(", "))
+    rng = np.random.default_rng(4)
+    sample = rng.normal(size=(400_000, 4)) @ np.linalg.cholesky(K).T
+    values = lambdify((x, y, z, w), body, ["scipy", "numpy"])(*sample.T)
+    assert abs(found.value - values.mean()) < 4 * values.std() / np.sqrt(len(values))
+    assert found.error < 1e-9
+
+
+def test_two_routes_agree() -> None:
+    """Closed forms against what comes without them: the same functions in disguise."""
+    rescaled = tensor([erf(x), erf(x)], K[:2, :2]).value[0, 1]
+    assert abs(average(erf(x) * erf(y), (x, y), K[:2, :2]).value - rescaled) < 1e-11
+    orthants = tensor([Max(0, x), Max(0, x) ** 2], K[:2, :2]).value[0, 1]
+    assert abs(average(Max(0, x) * Max(0, y) ** 2, (x, y), K[:2, :2]).value - orthants) < 1e-14
+
+
+def test_an_average_object_brings_its_covariance() -> None:
+    both = {(x, x): 1, (x, y): Rational(1, 3), (y, y): 2}
+    found = average(GaussianAverage(x**2 * y**2, both))
+    assert found == Value(2 + Rational(2, 9), found.error, "closed form") or abs(found.value - 20 / 9) < 1e-15
+    assert abs(float(found) - 20 / 9) < 1e-15
+
+
+def test_fields_are_variables() -> None:
+    h = Function("h")
+    found = average(h(1) * h(2), (h(1), h(2)), [[1, 0.25], [0.25, 1]])
+    assert abs(found.value - 0.25) < 1e-15
+
+
+def test_kinks_off_zero_to_twelve_digits() -> None:
+    found = average(Max(0, x - 1) * tanh(x), (x,), [[0.9]])
+    direct = mp.quad(
+        lambda q: mp.npdf(q) * (mp.sqrt(0.9) * q - 1) * mp.tanh(mp.sqrt(0.9) * q), [1 / mp.sqrt(0.9), 4, 12]
+    )
+    assert abs(found.value - float(direct)) < 1e-12
+
+
+def test_point_masses_among_other_functions() -> None:
+    """Conditioning: the symbolic route takes any function along."""
+    found = average(DiracDelta(x) * cos(y), (x, y), K[:2, :2])
+    left = K[1, 1] - K[0, 1] ** 2 / K[0, 0]
+    assert abs(found.value - np.exp(-left / 2) / np.sqrt(2 * np.pi * K[0, 0])) < 1e-14
+    found = average(DiracDelta(x) * tanh(y) ** 2, (x, y), K[:2, :2])
+    expected = average(tanh(y) ** 2, (y,), [[left]]).value / np.sqrt(2 * np.pi * K[0, 0])
+    assert abs(found.value - expected) < 1e-10
+
+
+def test_constants_and_no_variance() -> None:
+    assert average(3, (x,), [[1.0]]).value == 3.0
+    assert abs(average(tanh(x + 1), (x,), [[0.0]]).value - np.tanh(1)) < 1e-15
+
+
+def test_what_is_refused() -> None:
+    one, two = (x,), (x, y)
+    with pytest.raises(SpecError, match="contains a"):
+        average(Symbol("a") * x, one, [[1.0]])
+    with pytest.raises(SpecError, match="another shape"):
+        average(x * y, two, [[1.0]])
+    with pytest.raises(SpecError, match="negative eigenvalue"):
+        average(x * y, two, [[1.0, 2.0], [2.0, 1.0]])
+    with pytest.raises(Ambiguous):
+        average(Heaviside(x) * DiracDelta(x), one, [[1.0]])
+    with pytest.raises(Unserved, match="couples 3 numbers"):
+        average(tanh(x * y * z), (x, y, z), K[:3, :3])
+    with pytest.raises(NotConverged, match=r"not finite|still counts"):
+        average(exp(x**2) * tanh(x) ** 2, one, [[1.0]])
+    assert average(exp(x**2 / 4), one, [[1.0]]).value == pytest.approx(float(sqrt(2)), rel=1e-14)
