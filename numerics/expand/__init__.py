@@ -181,8 +181,8 @@ def evaluated_at(experiment: Experiment, order: int, method: str | None = None) 
 
     ``method`` is "sum", "pade" or "self-consistent" (:func:`resum`); the default is "pade", and then a series
     that says nothing at this gamma0 is reported in ``resummation_status``.  With a method named it raises
-    :class:`~numerics.errors.NotConverged`.  Powers of ``|gamma0|``, of which two are known, are not summed: no
-    estimate of what they miss is possible; a method named is refused.
+    :class:`~numerics.errors.NotConverged`.  Powers of ``|gamma0|``, of which two are known, are not summed,
+    for nothing tells what the sum misses; a method named is refused.
     """
     gamma0, chosen = float(experiment.spec.network.gamma0), Method(method or "pade")
     if order and slope_jumps(experiment.network.activation):
