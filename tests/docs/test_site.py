@@ -40,6 +40,8 @@ LONG = {
     "learning_rates.md",
     "linear_networks.md",
     "nonlinear_networks.md",
+    "other-expansions.md",
+    "perturbation.md",
     "power_law.md",
     "relu_networks.md",
     "residual_depth.md",
@@ -47,7 +49,7 @@ LONG = {
     "test_points.md",
     "two_layer.md",
 }
-"""Pages that take more than about twenty seconds; the site's build runs them too."""
+"""Pages that take more than about ten seconds; the site's build runs them too."""
 SOLVED = {"digits.toml", "digits_flow.toml", "digits_test.toml", "isotropic.toml", "online.toml"}
 
 

@@ -151,7 +151,7 @@ def test_integrals_are_the_words(name: str, n: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "every"),
-    [("A", 22), ("H", 6), ("G", 6)],
+    [pytest.param("A", 22, marks=pytest.mark.slow), ("A", 220), ("H", 6), ("G", 6)],
 )
 def test_fourth_order_shuffles_and_splits(name: str, every: int) -> None:
     e = series(4)

@@ -42,6 +42,21 @@ LONG = {
         "solved_rates:largest_rates",
         "captions:finite_width_by_layer",
         "depth:recursions",
+        "depth:nonlinear",
+        "isotropic:fresh_batches",
+        "isotropic_responses:modes",
+        "nonlinear:independent_backward",
+        "perturbation_kernels:tangent_kernel",
+        "perturbation_networks:kernels_of_networks",
+        "residual:equal_time_responses",
+        "residual:response_recursions",
+        "residual_limit:limit_responses",
+        "rest:dynamics_end_there",
+        "rest:long_times",
+        "rest:ridge_in_the_theory",
+        "scaling_exponents:from_kernel_to_loss",
+        "solved_rates:lazy_rates",
+        "widths:networks_of_unequal_widths",
     )
 }
 GOOD = Entry(source="paper2020", number="1", title="x", printed="x", verdict="convention", why="x")
