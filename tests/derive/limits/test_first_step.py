@@ -42,7 +42,9 @@ def numerically(e: Expr, numbers: Mapping[Symbol, float]) -> float:
         return float(value.real)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x == "online" else x for x in CASES]
+)
 def test_the_closed_form_is_the_march_to_rounding(name: str) -> None:
     program, data = CASES[name]
     drawn = random.Random(name)

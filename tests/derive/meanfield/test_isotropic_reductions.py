@@ -150,7 +150,9 @@ ATTRIBUTES = {"lamda": [1.0, 0.4, 0.2], "w_star": [0.5, -1.0, 2.0]}
 SIZES = {M: 3, N: 20, B: 9}
 
 
-@pytest.mark.parametrize("case", OPTIONS)
+@pytest.mark.parametrize(
+    "case", [pytest.param(x, marks=pytest.mark.slow) if "two outputs" in x else x for x in OPTIONS]
+)
 def test_parts_add_up_to_the_loss(case: str) -> None:
     """Eq. 13 as an identity: the parts, with transfer functions from their own equations, sum to the C_v that
     the theory itself gives, at equal and at different times."""
