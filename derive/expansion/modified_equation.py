@@ -93,7 +93,7 @@ def modified_equation(step: Mapping[Expr, Expr], order: int, variable: Symbol = 
     if order < 0:
         raise ValueError(f"order = {order}: must not be negative; 0 is the flow")
     names = list(step)
-    moved = {x: _powers(sympify(step[x]) - x, variable, order + 1) for x in names}
+    moved = {x: _powers(sympify(step[x], strict=True) - x, variable, order + 1) for x in names}
     for x, c in moved.items():
         if simplify(c[0]) != 0:
             raise ValueError(f"{x} -> {step[x]}: must not move when {variable} = 0; it moves by {c[0]}")

@@ -59,7 +59,7 @@ class PowerSeries:
     variable: Expr = gamma0
 
     def __post_init__(self) -> None:
-        found = tuple(sympify(c) for c in self.coefficients)
+        found = tuple(sympify(c, strict=True) for c in self.coefficients)
         if not found:
             raise ValueError("coefficients = (): a power series needs at least the coefficient of order 0")
         if len(self.variable.free_symbols) != 1:
@@ -173,7 +173,7 @@ class PowerSeries:
     def __truediv__(self, other: Any) -> PowerSeries:
         if isinstance(other, PowerSeries):
             return self.__mul__(other._inverse())
-        return self.__mul__(1 / sympify(other))
+        return self.__mul__(1 / sympify(other, strict=True))
 
     def __rtruediv__(self, other: Any) -> PowerSeries:
         return self._inverse().__mul__(other)
@@ -200,7 +200,7 @@ class PowerSeries:
             if other.variable != self.variable:
                 raise ValueError(f"a series in {self.variable} and one in {other.variable} do not mix")
             return other.coefficients
-        value = sympify(other)
+        value = sympify(other, strict=True)
         if value.free_symbols & self.variable.free_symbols:
             raise ValueError(f"{value} contains {self.symbol}: make it a series first")
         return (value, *[S.Zero] * self.order)

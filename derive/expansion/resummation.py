@@ -116,7 +116,7 @@ def poles(c: Sequence[mpmath.mpf]) -> Point:
     order = len(c) - 1
     n = (order + 1) // 2
     try:
-        above, below = pade([sympify(x) for x in c], order - n, n)
+        above, below = pade([sympify(x, strict=True) for x in c], order - n, n)
     except (DegeneratePade, ValueError):
         return None
     zeros = _roots(above)
@@ -155,7 +155,7 @@ class Mapped:
 
     def point(self, z: Expr | float) -> mpmath.mpf:
         """The w of a positive z, between 0 and 1.  Raises ValueError where the map does not reach."""
-        target = mpmath.mpf(sympify(z).evalf(mpmath.mp.dps))
+        target = mpmath.mpf(sympify(z, strict=True).evalf(mpmath.mp.dps))
         if target < 0 or (self.angle == 0 and target >= mpmath.mpf(self.distance)):
             raise ValueError(f"z = {z}: the map reaches from 0 up to the singularity on the positive axis")
         if target == 0:
@@ -172,7 +172,7 @@ class Mapped:
 
     def value(self, variable: Expr | float, order: int | None = None) -> mpmath.mpf:
         """The resummed value at a positive value of the variable, from terms up to w**order (all)."""
-        given = sympify(variable)
+        given = sympify(variable, strict=True)
         x = self.point(given**self.original.step)
         terms = self.series.truncate(self.series.order if order is None else order).coefficients
         total = mpmath.polyval([mpmath.mpf(c.evalf(mpmath.mp.dps)) for c in reversed(terms)], x)
@@ -204,7 +204,7 @@ def conformal(series: PowerSeries, distance: Expr | float, angle: Expr | float =
     >>> print(mpmath.nstr(g.value(8), 4))  # far outside the circle of convergence; exact: 3
     2.875
     """
-    d, a = sympify(distance), sympify(angle)
+    d, a = sympify(distance, strict=True), sympify(angle, strict=True)
     if not (0 <= a <= 1) or not d > 0:
         raise ValueError(
             f"distance = {distance}, angle = {angle}: must be positive, and from 0 to 1 (times pi)"

@@ -59,7 +59,9 @@ def modes_of(
     """
     values = [exact("eigenvalues", x) for x in eigenvalues]
     parts = [exact("targets", x) for x in targets]
-    counts = [sympify(m) for m in ([1] * len(values) if multiplicities is None else multiplicities)]
+    counts = [
+        exact("multiplicities", m) for m in ([1] * len(values) if multiplicities is None else multiplicities)
+    ]
     if not len(values) == len(parts) == len(counts) or not values:
         raise ValueError(
             f"{len(values)} eigenvalues, {len(parts)} targets, {len(counts)} multiplicities: give as many"
@@ -85,8 +87,10 @@ def modes_of(
 
 
 def exact(name: str, x: Any) -> Expr:
-    """``x`` as an expression.  Raises ValueError for a decimal number."""
-    value = sympify(x)
+    """``x`` as an expression.  Raises ValueError for a decimal number and for text, never evaluated."""
+    if isinstance(x, str):
+        raise ValueError(f"{name}: {x!r} is text; give a number or a SymPy expression, such as Symbol('a')")
+    value = sympify(x, strict=True)
     if value.is_real is False or (not value.is_finite and value.is_number):
         raise ValueError(f"{name}: {x} is no real number")
     if value.has(Float):

@@ -203,7 +203,9 @@ def in_time(
     ]
     solved(values, aims, scales.powers, order)
     expressions = Expressions(functions, scales, total, letters)
-    return InTime(modes, order, sympify(L if depth is None else depth), discrete, values, expressions)
+    return InTime(
+        modes, order, sympify(L if depth is None else depth, strict=True), discrete, values, expressions
+    )
 
 
 def _lifted(number: Any, functions: Exponentials, layers: int) -> Any:

@@ -40,7 +40,9 @@ def expand_sizes(
         raise ValueError(f"order = {order}: must not be negative; 0 is the limit itself")
     theory = instant_responses(theory)
     small = Symbol(f"1/{size}", positive=True)
-    values = {size: 1 / small} | {k: sympify(v).subs(size, 1 / small) for k, v in (together or {}).items()}
+    values = {size: 1 / small} | {
+        k: sympify(v, strict=True).subs(size, 1 / small) for k, v in (together or {}).items()
+    }
     if not any(x.has(size) for x in _expressions(theory)):
         raise NotApplicable(f"the theory does not depend on {size}")
     scales: list[tuple[str, Expr]] = []

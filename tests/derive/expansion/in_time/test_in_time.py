@@ -433,3 +433,24 @@ def test_what_is_refused() -> None:
         found.coefficient("G", 0, 0)
     with pytest.raises(ValueError, match="at depth 2 give an integer"):
         x.in_time(depth=2).coefficient("H", 0, layer=ell)
+
+
+DANGER = "__import__('os').system('false')"
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("eigenvalues", ([DANGER], [1])),
+        ("targets", ([1], [DANGER])),
+        ("multiplicities", ([1], [1], [DANGER])),
+    ],
+)
+def test_text_is_refused_and_never_evaluated(name: str, given: tuple[list[Any], ...]) -> None:
+    with pytest.raises(ValueError, match=f"{name}: .* is text"):
+        modes_of(*given)
+
+
+def test_a_series_evaluates_no_text() -> None:
+    with pytest.raises(ValueError, match="__import__"):
+        PowerSeries((1, DANGER))  # type: ignore[arg-type]
