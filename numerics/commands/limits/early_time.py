@@ -1,4 +1,4 @@
-"""`dmft limits`: what derived theories say in closed form."""
+"""`dmft limits early-time`: the first step on isotropic data."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import typer
 
 from numerics.commands.common import AsJson, SpecFile, load_served, print_json
 
-limits = typer.Typer(help="Limits of the derived theory in closed form.", no_args_is_help=True)
 
-
-@limits.command("early-time")
 def early_time(file: SpecFile, as_json: AsJson = False) -> None:
     """The first step on isotropic data: by which factor the test loss changes, and at which rate it rises.
 
