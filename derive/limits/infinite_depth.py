@@ -20,7 +20,6 @@ from derive.limits.infinite_depth_shifts import (
     SLOPE,
     Parts,
     Reader,
-    at_layer,
     delta,
     on_side,
     power,
@@ -154,14 +153,18 @@ class _Correction:
     # -- powers of L -----------------------------------------------------------------------------------------
 
     def largest(self) -> Expr:
-        """The largest power of L that the limit leaves out."""
+        """The largest power of L that the equations have beside the limit."""
         found = STEPS
-        for x in {d.order for d in self.limit.dropped}:
-            gap = (x - found).expand()
+        rows = [(e.rhs, S.Zero) for e in (*self.ends, *self.cross.correlations, *self.cross.scalars)]
+        for e in self.moving:
+            rows += [(x.expr, S.One) for x in e.terms if x.expr != _neighbour(e) and delta(x.expr) is None]
+            rows += [(d[0], S.Zero) for x in e.terms if (d := delta(x.expr)) is not None]
+        for order in {order for e, extra in rows for order, _ in self.terms(e, extra)} - {S.Zero}:
+            gap = (order - found).expand()
             if gap.is_positive:
-                found = x
+                found = order
             elif not gap.is_nonpositive:
-                raise NotApplicable(f"which is larger, L**({x}) or L**({found})?")
+                raise NotApplicable(f"which is larger, L**({order}) or L**({found})?")
         return found
 
     def terms(self, e: Expr, extra: Expr = S.Zero) -> list[tuple[Expr, Parts]]:
@@ -215,7 +218,7 @@ class _Correction:
             total += Integral(body, limits)
         if self.order == STEPS:
             near, far = (HALF - low, HALF - p) if up else (HALF + high, HALF + p)
-            total += near * at_layer(rate, tau, S.Zero if up else S.One) + far * rate
+            total += near * self.reader.at_layer(rate, tau, S.Zero if up else S.One) + far * rate
             firsts = _crossings(added, self.slots, self.cuts)
             if firsts:
                 step = Heaviside(tau - tau_) if up else Heaviside(tau_ - tau)

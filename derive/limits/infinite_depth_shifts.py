@@ -125,23 +125,40 @@ class Reader:
     def layers(self, body: Expr, f: Parts, low: int, high: int) -> Parts:
         """``sum over k from low to L + high, over L``."""
         found = f.each(lambda x: Integral(x, (tau_, S.Zero, S.One)) if x != 0 else S.Zero)
-        ends = (HALF - low) * at_layer(f.limit, tau_, S.Zero) + (HALF + high) * at_layer(
-            f.limit, tau_, S.One
-        )
+        first, last = (self.at_layer(f.limit, tau_, x) for x in (S.Zero, S.One))
+        ends = (HALF - low) * first + (HALF + high) * last
         # k counts as above up to ell + a - cut
-        firsts = {b: a - self.cuts[n] + 1 for n, a, b in self.crossing(body)}
+        firsts = {n: a - self.cuts[n] + 1 for n, a in self.crossing(body, low, high)}
         return Parts(found.limit, found.linear, found.shift + ends + self.jump(f.limit, firsts, "k"))
 
-    def crossing(self, body: Expr) -> list[tuple[str, int, str]]:
-        """Functions of both layers: name, shift of the first layer, and name at the limit."""
+    def crossing(self, body: Expr, low: int, high: int) -> list[tuple[str, int]]:
+        """Functions of (ell + a, k) in a summand over k, and a."""
         found = []
         for x in sorted(body.atoms(AppliedUndef), key=str):
             name = str(x.func)
-            if self.slots.get(name) == 2 and x.args[1] == k:
-                if not x.args[0].has(ell):
-                    raise NotApplicable(f"{x}: an end of the network beside a sum over its layers")
-                found.append((name, int(x.args[0] - ell), name))
+            if self.slots.get(name) != 2 or x.args[1] != k:
+                continue
+            at, a = _place(x.args[0])
+            if at == tau:
+                found.append((name, a))
+            elif (at == 0 and a - self.cuts[name] >= low) or (at == 1 and a - self.cuts[name] < high):
+                raise NotApplicable(f"{x} changes sides within a sum over k")
         return found
+
+    def at_layer(self, e: Expr, where: Expr, value: Expr) -> Expr:
+        """``e`` at an end of layer time; a function at twice the same end is on the side that there is."""
+
+        def put(x: AppliedUndef) -> Expr:
+            return Function(f"{x.func}{SIDES[int(value)]}")(*x.args[1:])
+
+        return e.xreplace({where: value}).replace(
+            lambda x: (
+                isinstance(x, AppliedUndef)
+                and x.args[:2] == (value, value)
+                and self.slots.get(_bare(x)) == 2
+            ),
+            put,
+        )
 
     def jump(self, f: Expr, firsts: Mapping[str, int], index: str) -> Expr:
         """What a jump of the summand adds: the sum over ``index`` goes from one side to the other.
@@ -163,11 +180,6 @@ class Reader:
         return total + Add(*[at(j) - after for j in range(start, max(firsts.values()))])
 
 
-def at_layer(e: Expr, where: Expr, value: Expr) -> Expr:
-    """``e`` at a number of layer time; a function at twice the same number is on the side it is reached from."""
-    return e.xreplace({where: value})
-
-
 def on_side(e: Expr, side: str, names: Mapping[str, int], place: Expr) -> Expr:
     """Functions of both layers at ``tau_ = tau``, all on one side (``"_above"`` or ``"_below"``)."""
     return _on_sides(e, {n: side for n, slots in names.items() if slots == 2}, place)
@@ -175,19 +187,21 @@ def on_side(e: Expr, side: str, names: Mapping[str, int], place: Expr) -> Expr:
 
 def _on_sides(e: Expr, sides: Mapping[str, str], place: Expr) -> Expr:
     def put(x: AppliedUndef) -> Expr:
-        name = str(x.func)
-        bare = name.removeprefix(FIRST).removeprefix(SLOPE)
-        return Function(name + sides[bare])(place, *x.args[2:])
+        return Function(f"{x.func}{sides[_bare(x)]}")(place, *x.args[2:])
 
     found = e.replace(
         lambda x: (
             isinstance(x, AppliedUndef)
-            and str(x.func).removeprefix(FIRST).removeprefix(SLOPE) in sides
+            and _bare(x) in sides
             and x.args[:2] == (tau, tau_)
         ),
         put,
     )
     return found.xreplace({tau: place, tau_: place})
+
+
+def _bare(x: AppliedUndef) -> str:
+    return str(x.func).removeprefix(FIRST).removeprefix(SLOPE)
 
 
 def _place(layer: Expr) -> tuple[Expr, int]:
