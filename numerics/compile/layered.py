@@ -137,7 +137,7 @@ def lower_layer_time(limit: LayerTime) -> LayerTable:
 
 
 def _row(e: Eq, layers: dict[str, int], correlation: bool) -> LayerRow:
-    products = tuple(_finished(p, e) for p in _products(e.rhs, layers))
+    products = tuple(_finished(p, e) for p in products_of(e.rhs, layers))
     axes = tuple(e.lhs.args)
     if not all(isinstance(x, Symbol) for x in axes):
         raise NotLowered(f"{e.lhs} is no tensor at symbols")
@@ -164,20 +164,21 @@ def reads_across(x: Read, p: Product, jumping: Collection[str]) -> bool:
     return x.name in jumping and p.layer is None and set(x.args[:2]) == set(LAYER_TIMES)
 
 
-def _products(e: Expr, layers: dict[str, int]) -> Iterator[Product]:
+def products_of(e: Expr, layers: dict[str, int]) -> Iterator[Product]:
+    """An expression as products of tensors; ``layers`` counts the layer times of each."""
     if isinstance(e, Add):
         for x in e.args:
-            yield from _products(x, layers)
+            yield from products_of(x, layers)
     elif isinstance(e, Mul):
         found = [Product(S.One)]
         for x in e.args:
-            found = [_times(a, b) for a in found for b in _products(x, layers)]
+            found = [_times(a, b) for a in found for b in products_of(x, layers)]
         yield from found
     elif isinstance(e, Pow) and e.exp.is_Integer and e.exp.is_positive and e.base.has(AppliedUndef):
-        yield from _products(Mul(*[e.base] * int(e.exp), evaluate=False), layers)
+        yield from products_of(Mul(*[e.base] * int(e.exp), evaluate=False), layers)
     elif isinstance(e, Sum):
         spans = tuple(_span(*lim) for lim in e.limits)
-        for p in _products(e.function, layers):
+        for p in products_of(e.function, layers):
             yield replace(p, spans=(*p.spans, *spans))
     elif isinstance(e, Integral):
         yield from _integrated(e, layers)
@@ -224,7 +225,7 @@ def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[Product]:
     bounds = {(S.Zero, tau): "below", (tau, S.One): "above", (S.Zero, S.One): "all"}
     if (lower, upper) not in bounds:
         raise NotLowered(f"{e} is no integral over layer time: flows are not served")
-    for p in _products(e.function, layers):
+    for p in products_of(e.function, layers):
         if p.layer is not None:
             raise NotLowered(f"{e} has an integral within")
         yield replace(p, layer=x, bound=bounds[lower, upper])  # type: ignore[arg-type]
