@@ -1,4 +1,4 @@
-"""What `dmft limits depth` says of an experiment: its limit of infinite depth, and how far it is from there."""
+"""What `dmft limits depth` says of an experiment: its limit of infinite depth, and how far it is from it."""
 
 from __future__ import annotations
 

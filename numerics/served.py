@@ -47,7 +47,7 @@ RESIDUAL: dict[str, tuple[object, ...]] = {
     "network.bias": (False,),
     "training.rule": ("gd", "sgd"),
 }
-"""The values of which the limit of infinite depth is derived; the branch is asked for by the command itself."""
+"""The values of which the limit of infinite depth is derived; the command itself asks for a branch."""
 
 SERVED: dict[str, dict[str, tuple[object, ...]]] = {
     "dmft limits early-time": FIRST_STEP,

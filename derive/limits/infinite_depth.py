@@ -1,8 +1,8 @@
 """The first correction to infinite depth, as equations in layer time.
 
-A residual network of L layers differs from its limit by ``L**order`` times functions of layer time, which obey
-linear equations.  Two things make them: sums over layers are not integrals and layers are not at one place
-(1/L), and terms that vanish in the limit (with branches smaller than 1/sqrt(L) these are larger than 1/L).
+A residual network of L layers differs from its limit by ``L**order`` times functions of layer time, which
+obey linear equations.  Two things make them: sums over layers are not integrals, layers are not at one
+place (1/L), and terms vanish in the limit (more than 1/L where branches are smaller than 1/sqrt(L)).
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from sympy import Add, Derivative, Eq, Expr, Function, Heaviside, Integral, Mul, S, Sum, sympify
+from sympy import Add, Eq, Expr, Function, Heaviside, Integral, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.limits.infinite_depth_shifts import (
     FIRST,
     HALF,
     SLOPE,
+    Cuts,
     Parts,
     Reader,
+    crossings,
     delta,
     on_side,
     power,
@@ -27,15 +29,15 @@ from derive.limits.infinite_depth_shifts import (
 from derive.meanfield.reductions.depth.layer_time import (
     LayerTime,
     Scaling,
-    _direction,
-    _neighbour,
-    _slots,
     between,
+    direction,
     layer_time,
+    neighbour,
+    slots,
 )
 from derive.meanfield.reductions.depth.powers import tau, tau_
 from derive.meanfield.reductions.depth.rescale import relabelled
-from derive.meanfield.reductions.depth.system import CrossLayer, k
+from derive.meanfield.reductions.depth.system import CrossLayer
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.meanfield.theory import Equation
 from derive.program.expressions import L, ell
@@ -49,8 +51,8 @@ class FirstCorrection:
     """Equations of the limit and of what L**order multiplies.
 
     ``system`` holds both, and the derivatives by layer time that they need: ``first_X`` is the coefficient of
-    ``L**order`` in X, ``slope_X`` the derivative by tau of X in the limit, ``X_above`` and ``X_below`` are the
-    values of X at ``tau_ = tau`` from either side, ``ddloss`` is the derivative of a given function
+    ``L**order`` in X, ``slope_X`` the derivative by tau of X in the limit, ``X_above`` and ``X_below`` are
+    the values of X at ``tau_ = tau`` from either side, ``ddloss`` is the derivative of a given function
     ``dloss(t, f)`` by f.
     """
 
@@ -114,12 +116,12 @@ class _Correction:
         if self.limit.vanishing:
             gone = ", ".join(self.limit.vanishing)
             raise NotApplicable(f"{gone} vanish in the limit: divide them by the branch's factor before")
-        self.ends = [e for e in cross.responses if _neighbour(e) is None]
-        self.moving = [e for e in cross.responses if _neighbour(e) is not None]
+        self.ends = [e for e in cross.responses if neighbour(e) is None]
+        self.moving = [e for e in cross.responses if neighbour(e) is not None]
         known = {str(e.lhs.func) for e in (*cross.responses, *cross.correlations, *cross.scalars)}
-        slots = _slots(cross)
-        self.slots = {n: slots.get(n, 0) for n in known}
-        self.cuts = _Cuts(self.moving, self.slots).found
+        layers = slots(cross)
+        self.slots = {n: layers.get(n, 0) for n in known}
+        self.cuts = Cuts(self.moving, self.slots).found
         self.reader = Reader(self.slots, self.cuts)
         self.order = self.largest()
 
@@ -133,9 +135,7 @@ class _Correction:
         for e in self.ends:
             if str(e.lhs.func) not in self.moved:
                 firsts.append(self.row(e.lhs, self.coefficient(self.terms(e.rhs))))
-        correlations = [
-            self.row(e.lhs, self.coefficient(self.terms(e.rhs))) for e in self.cross.correlations
-        ]
+        correlations = [self.row(e.lhs, self.coefficient(self.terms(e.rhs))) for e in self.cross.correlations]
         scalars = [self.row(e.lhs, self.coefficient(self.terms(e.rhs))) for e in self.cross.scalars]
         rates = [self.slope(e) for e in self.limit.correlations if e.lhs.args and e.lhs.args[0] == tau]
         whole = replace(
@@ -157,7 +157,7 @@ class _Correction:
         found = STEPS
         rows = [(e.rhs, S.Zero) for e in (*self.ends, *self.cross.correlations, *self.cross.scalars)]
         for e in self.moving:
-            rows += [(x.expr, S.One) for x in e.terms if x.expr != _neighbour(e) and delta(x.expr) is None]
+            rows += [(x.expr, S.One) for x in e.terms if x.expr != neighbour(e) and delta(x.expr) is None]
             rows += [(d[0], S.Zero) for x in e.terms if (d := delta(x.expr)) is not None]
         for order in {order for e, extra in rows for order, _ in self.terms(e, extra)} - {S.Zero}:
             gap = (order - found).expand()
@@ -196,13 +196,13 @@ class _Correction:
 
     def recursion(self, e: Equation, starts: Mapping[str, list[tuple[Expr, Parts]]]) -> tuple[Eq, Eq]:
         """The derivative in the limit, and the correction as an integral equation."""
-        neighbour, up = _neighbour(e), _direction(e) == 1
+        next_one, up = neighbour(e), direction(e) == 1
         name, n = str(e.lhs.func), self.slots[str(e.lhs.func)]
         p = int(e.lhs.args[0] - ell)
         inside = next(r for r in e.ranges if r.index == ell)
         low, high = int(inside.lower), int(inside.upper - L)
         own, rest = (tau, tau_)[:n], e.lhs.args[n:]
-        added = [x.expr for x in e.terms if x.expr != neighbour]
+        added = [x.expr for x in e.terms if x.expr != next_one]
         jumps = [(x, found) for x in added if (found := delta(x)) is not None]
         smooth = self.terms(Add(*[x for x in added if delta(x) is None]), extra=S.One)
         rate = Add(*[x.limit for order, x in smooth if order == 0])
@@ -219,7 +219,7 @@ class _Correction:
         if self.order == STEPS:
             near, far = (HALF - low, HALF - p) if up else (HALF + high, HALF + p)
             total += near * self.reader.at_layer(rate, tau, S.Zero if up else S.One) + far * rate
-            firsts = _crossings(added, self.slots, self.cuts)
+            firsts = crossings(added, self.slots, self.cuts)
             if firsts:
                 step = Heaviside(tau - tau_) if up else Heaviside(tau_ - tau)
                 jump = self.reader.jump(rate, firsts, "ell")
@@ -243,7 +243,9 @@ class _Correction:
             body = e.function
             jump = on_side(body, "_above", self.slots, tau) - on_side(body, "_below", self.slots, tau)
             inner = self.differentiated(body)
-            return (Integral(inner, *e.limits) if inner != 0 else S.Zero) + (jump if _crosses(body) else S.Zero)
+            return (Integral(inner, *e.limits) if inner != 0 else S.Zero) + (
+                jump if _crosses(body) else S.Zero
+            )
         if isinstance(e, Add):
             return Add(*[self.differentiated(x) for x in e.args])
         if isinstance(e, Mul):
@@ -258,56 +260,6 @@ class _Correction:
         if e.has(tau):
             raise NotApplicable(f"{e} has no derivative by layer time here")
         return S.Zero
-
-
-class _Cuts:
-    """Where each function of two layers goes from one side to the other, from its recursion."""
-
-    def __init__(self, moving: list[Equation], slots: Mapping[str, int]) -> None:
-        self.found: dict[str, int] = {}
-        rows = [e for e in moving if slots[str(e.lhs.func)] == 2]
-        while len(self.found) < len(rows):
-            before = len(self.found)
-            for e in rows:
-                name = str(e.lhs.func)
-                if name not in self.found and (cut := self.cut(e, slots)) is not None:
-                    self.found[name] = cut
-            if len(self.found) == before:
-                for e in rows:  # smooth everywhere: any place will do
-                    self.found.setdefault(str(e.lhs.func), 0)
-        for e in rows:
-            self.check(e, slots)
-
-    def cut(self, e: Equation, slots: Mapping[str, int]) -> int | None:
-        p, up = int(e.lhs.args[0] - ell), _direction(e) == 1
-        for x in e.terms:
-            if (found := delta(x.expr)) is not None:
-                own = next(r for r in e.ranges if r.index == k)
-                inside = next(r for r in e.ranges if r.index == ell)
-                if (own.lower - inside.lower, own.upper - inside.upper) != (found[1], found[1]):
-                    raise NotApplicable(f"{e.lhs} has sources that enter at no layer of its recursion")
-                return p - found[1] + (0 if up else 1)
-        firsts = _crossings([x.expr for x in e.terms if x.expr != _neighbour(e)], slots, self.found)
-        return p + min(firsts.values()) if firsts else None
-
-    def check(self, e: Equation, slots: Mapping[str, int]) -> None:
-        """Where the function changes sides, its own jump and those of its summands must come together."""
-        name, p = str(e.lhs.func), int(e.lhs.args[0] - ell)
-        firsts = _crossings([x.expr for x in e.terms if x.expr != _neighbour(e)], slots, self.found)
-        for c in firsts.values():
-            if self.found[name] - p - c not in ((0, -1) if _direction(e) == 1 else (0, 1)):
-                raise NotApplicable(f"{e.lhs} jumps at another layer than what drives it")
-
-
-def _crossings(added: list[Expr], slots: Mapping[str, int], cuts: Mapping[str, int]) -> dict[str, int]:
-    """Functions of (ell + a, k) in the terms: from which ``ell - k`` on they are above."""
-    found: dict[str, int] = {}
-    for e in added:
-        for x in e.atoms(AppliedUndef):
-            name = str(x.func)
-            if slots.get(name) == 2 and x.args[1] == k and name in cuts:
-                found[name] = min(found.get(name, 99), cuts[name] - int(x.args[0] - ell))
-    return found
 
 
 def _crosses(body: Expr) -> bool:
@@ -347,4 +299,4 @@ def _bare(x: AppliedUndef) -> str:
     return str(x.func).removesuffix("_above").removesuffix("_below")
 
 
-__all__ = ["Derivative", "FirstCorrection", "aligned", "first_correction"]
+__all__ = ["FIRST", "FirstCorrection", "aligned", "first_correction"]

@@ -1,8 +1,8 @@
 """Infinite depth of networks whose blocks have layers of their own: which powers of L everything goes with.
 
 The units within a block meet the weights of that block alone, so that their answers are local; on the stream
-they join all blocks.  Every function ``X`` is written as ``L**p X`` with the power p that its equations balance
-at, and the limit of the rescaled system is taken as for blocks of one layer.
+they join all blocks.  Every function ``X`` is written as ``L**p X`` with the power p that its equations
+balance at, and the limit of the rescaled system is taken as for blocks of one layer.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from derive.meanfield.reductions.depth.rescale import divided, ends_apart
 from derive.meanfield.reductions.depth.system import CrossLayer, k
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.meanfield.theory import Equation, Theory
-from derive.program.expressions import L, ell
+from derive.program.expressions import L
 
 ROUNDS = 50
 
 
 @dataclass(frozen=True)
 class BlockLimit:
-    """``orders`` says with which power of L each function goes (those that are zero are left out), ``cross`` is
-    the system of what multiplies them, at any depth, and ``limit`` its limit.  Of single-site equations there
-    are none: those within a block have no layer time.
+    """``orders`` says with which power of L each function goes (those that are zero are left out), ``cross``
+    is the system of what multiplies them, at any depth, and ``limit`` its limit.  Of single-site equations
+    there are none: those within a block have no layer time.
     """
 
     orders: dict[str, Expr]
@@ -77,7 +77,7 @@ def _is_zero(e: Expr) -> bool:
 
 
 def within_blocks(cross: CrossLayer) -> CrossLayer:
-    """The same with answers within a block as functions of that block: ``R(ell, k) = delta(ell, k) R(ell)``."""
+    """The same with answers within a block as functions of it: ``R(ell, k) = delta(ell, k) R(ell)``."""
     cross = ends_apart(cross)
     local = _local(cross)
 
@@ -118,9 +118,7 @@ def within_blocks(cross: CrossLayer) -> CrossLayer:
 
 def _local(cross: CrossLayer) -> set[str]:
     """Answers of units that no other block has, in all of whose terms the source is that of the block."""
-    own = {
-        f.name for f in cross.theory.program.fields if f.layered and not f.population.shared
-    }
+    own = {f.name for f in cross.theory.program.fields if f.layered and not f.population.shared}
     names = {str(e.lhs.func) for e in cross.responses if len(e.lhs.args) >= 4}
     return {n for n in names if any(n.startswith(f"R_{f}{p.name}") for f in own for p in cross.pushes)} & {
         f"R_{f}{p.name}" for f in own for p in cross.pushes
@@ -169,9 +167,7 @@ def _neighbouring(x: Expr, lhs: Expr) -> bool:
     return isinstance(x, AppliedUndef) and x.func == lhs.func and x.args[1:] == lhs.args[1:]
 
 
-def _weights(
-    e: Expr, names: set[str], scaling: Scaling, moving: bool
-) -> list[tuple[Expr, tuple[str, ...]]]:
+def _weights(e: Expr, names: set[str], scaling: Scaling, moving: bool) -> list[tuple[Expr, tuple[str, ...]]]:
     """For each term the power of L and the functions in it; steps of a recursion add up L times."""
     found = []
     for x in Add.make_args(scaling(e).expand()):
@@ -192,7 +188,11 @@ def _factors(e: Expr, names: set[str]) -> list[str]:
     if isinstance(e, Pow) and e.exp.is_Integer:
         return _factors(e.base, names) * int(e.exp)
     if isinstance(e, AppliedUndef):
-        inner = [n for x in e.args for n in _factors(x, names)] if any(x.has(AppliedUndef) for x in e.args) else []
+        inner = (
+            [n for x in e.args for n in _factors(x, names)]
+            if any(x.has(AppliedUndef) for x in e.args)
+            else []
+        )
         if inner:  # a given function of a scalar: of order one
             return []
         return [str(e.func)] if str(e.func) in names else []
@@ -277,7 +277,9 @@ def settled(limit: LayerTime) -> LayerTime:
 
 def _circular(rows: dict[str, Eq]) -> set[str]:
     """Those that need each other: what the updates of a block do to each other has not vanished."""
-    edges = [(n, str(x.func)) for n, e in rows.items() for x in e.rhs.atoms(AppliedUndef) if str(x.func) in rows]
+    edges = [
+        (n, str(x.func)) for n, e in rows.items() for x in e.rhs.atoms(AppliedUndef) if str(x.func) in rows
+    ]
     parts = strongly_connected_components((list(rows), edges))
     return {n for p in parts for n in p if len(p) > 1 or (n, n) in edges}
 

@@ -62,10 +62,7 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     # answers at the second time stand at the second layer
     both = e.rhs.replace(
         lambda x: (
-            isinstance(x, AppliedUndef)
-            and str(x.func) in answers
-            and x.args[0] == tau
-            and _now(x) == s
+            isinstance(x, AppliedUndef) and str(x.func) in answers and x.args[0] == tau and _now(x) == s
         ),
         put,
     )

@@ -1,8 +1,9 @@
 """Equations between layers to first order in 1/L: neighbouring layers by Taylor, sums over layers by
 Euler and Maclaurin.
 
-A function of the layers is ``X(ell, k) = X(tau, tau_) + L**order * first_X(tau, tau_) + ...`` at ``tau = ell/L``,
-``tau_ = k/L``.  It is smooth on either side of ``ell = k``; ``cuts`` says that ``ell >= k + cut`` is above.
+A function of the layers is ``X(ell, k) = X(tau, tau_) + L**order * first_X(tau, tau_) + ...`` at
+``tau = ell/L``, ``tau_ = k/L``.  It is smooth on either side of ``ell = k``; ``cuts`` says that ``ell >=
+k + cut`` is above.
 ``slope_X`` is its derivative by tau, ``X_above`` and ``X_below`` its values at ``tau_ = tau``.
 """
 
@@ -14,9 +15,11 @@ from dataclasses import dataclass
 from sympy import Add, Dummy, Expr, Function, Integral, KroneckerDelta, Mul, Pow, Rational, S, Sum
 from sympy.core.function import AppliedUndef
 
+from derive.meanfield.reductions.depth.layer_time import direction, neighbour
 from derive.meanfield.reductions.depth.powers import tau, tau_
 from derive.meanfield.reductions.depth.system import k
 from derive.meanfield.reductions.projection import NotApplicable
+from derive.meanfield.theory import Equation
 from derive.program.expressions import L, ell
 
 HALF = Rational(1, 2)
@@ -153,9 +156,7 @@ class Reader:
 
         return e.xreplace({where: value}).replace(
             lambda x: (
-                isinstance(x, AppliedUndef)
-                and x.args[:2] == (value, value)
-                and self.slots.get(_bare(x)) == 2
+                isinstance(x, AppliedUndef) and x.args[:2] == (value, value) and self.slots.get(_bare(x)) == 2
             ),
             put,
         )
@@ -190,11 +191,7 @@ def _on_sides(e: Expr, sides: Mapping[str, str], place: Expr) -> Expr:
         return Function(f"{x.func}{sides[_bare(x)]}")(place, *x.args[2:])
 
     found = e.replace(
-        lambda x: (
-            isinstance(x, AppliedUndef)
-            and _bare(x) in sides
-            and x.args[:2] == (tau, tau_)
-        ),
+        lambda x: isinstance(x, AppliedUndef) and _bare(x) in sides and x.args[:2] == (tau, tau_),
         put,
     )
     return found.xreplace({tau: place, tau_: place})
@@ -248,3 +245,53 @@ def delta(e: Expr) -> tuple[Expr, int] | None:
     other = x.args[0] if x.args[1] == k else x.args[1]
     mark = Dummy()
     return e.xreplace({x: mark}).coeff(mark), int(other - ell)
+
+
+class Cuts:
+    """Where each function of two layers goes from one side to the other, from its recursion."""
+
+    def __init__(self, moving: list[Equation], slots: Mapping[str, int]) -> None:
+        self.found: dict[str, int] = {}
+        rows = [e for e in moving if slots[str(e.lhs.func)] == 2]
+        while len(self.found) < len(rows):
+            before = len(self.found)
+            for e in rows:
+                name = str(e.lhs.func)
+                if name not in self.found and (cut := self.cut(e, slots)) is not None:
+                    self.found[name] = cut
+            if len(self.found) == before:
+                for e in rows:  # smooth everywhere: any place will do
+                    self.found.setdefault(str(e.lhs.func), 0)
+        for e in rows:
+            self.check(e, slots)
+
+    def cut(self, e: Equation, slots: Mapping[str, int]) -> int | None:
+        p, up = int(e.lhs.args[0] - ell), direction(e) == 1
+        for x in e.terms:
+            if (found := delta(x.expr)) is not None:
+                own = next(r for r in e.ranges if r.index == k)
+                inside = next(r for r in e.ranges if r.index == ell)
+                if (own.lower - inside.lower, own.upper - inside.upper) != (found[1], found[1]):
+                    raise NotApplicable(f"{e.lhs} has sources that enter at no layer of its recursion")
+                return p - found[1] + (0 if up else 1)
+        firsts = crossings([x.expr for x in e.terms if x.expr != neighbour(e)], slots, self.found)
+        return p + min(firsts.values()) if firsts else None
+
+    def check(self, e: Equation, slots: Mapping[str, int]) -> None:
+        """Where the function changes sides, its own jump and those of its summands must come together."""
+        name, p = str(e.lhs.func), int(e.lhs.args[0] - ell)
+        firsts = crossings([x.expr for x in e.terms if x.expr != neighbour(e)], slots, self.found)
+        for c in firsts.values():
+            if self.found[name] - p - c not in ((0, -1) if direction(e) == 1 else (0, 1)):
+                raise NotApplicable(f"{e.lhs} jumps at another layer than what drives it")
+
+
+def crossings(added: list[Expr], slots: Mapping[str, int], cuts: Mapping[str, int]) -> dict[str, int]:
+    """Functions of (ell + a, k) in the terms: from which ``ell - k`` on they are above."""
+    found: dict[str, int] = {}
+    for e in added:
+        for x in e.atoms(AppliedUndef):
+            name = str(x.func)
+            if slots.get(name) == 2 and x.args[1] == k and name in cuts:
+                found[name] = min(found.get(name, 99), cuts[name] - int(x.args[0] - ell))
+    return found

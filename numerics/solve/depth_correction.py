@@ -1,6 +1,6 @@
 """How far residual networks of finite depth are from infinite depth: the first correction, solved.
 
-Its equations (:mod:`derive.limits.infinite_depth`) hold those of the limit; both are solved on one layer grid.
+Its equations (:mod:`derive.limits.infinite_depth`) hold those of the limit; one layer grid solves both.
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ def solve_frozen_ends_correction(
         for part in GRIDS
     ]
     limit, first = (
-        extrapolated(layers, [{n: run[before + x] for n, x in names.items()} for run in runs], ("C_x", "C_dx"))
+        extrapolated(
+            layers, [{n: run[before + x] for n, x in names.items()} for run in runs], ("C_x", "C_dx")
+        )
         for before in ("", FIRST)
     )
     return DepthCorrection(float(correction.order), limit, first)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +28,8 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LayerDistances:
-    """``squares[t, i, j]`` is ``<(x(tau_i) - x(tau_j))**2>`` at time t, between ``nodes``; ``error`` estimates
-    how wrong the layer grid makes them.
+    """``squares[t, i, j]`` is ``<(x(tau_i) - x(tau_j))**2>`` at time t, between ``nodes``; ``error``
+    estimates how wrong the layer grid makes them.
     """
 
     nodes: Array
@@ -139,7 +140,7 @@ class _TwoPoint:
         """Summed over times and data; the layer of the source is the last axis.  ``side`` is 1 for the values
         just after a node of it, -1 for those just before.
         """
-        given = []
+        given: list[Any] = []
         for r in p.reads:
             array, names = self.tensor(r, now, ends, side)
             given += [array, [labels.setdefault(x, len(labels)) for x in names]]
@@ -158,12 +159,7 @@ class _TwoPoint:
             node = np.arange(self.run.layers + 1)
             whole[node, node] = self.run.under[r.name]
         at = tuple(
-            now
-            if x in (t, s)
-            else round(float(x) * self.run.layers)
-            if x.is_number
-            else slice(ends.get(x))
+            now if x in (t, s) else round(float(x) * self.run.layers) if x.is_number else slice(ends.get(x))
             for x in r.args
         )
         return whole[at], [x for x in r.args if isinstance(x, Symbol) and x not in (t, s)]
-

@@ -126,7 +126,7 @@ ENTRIES = (
         claim=linear.prop44,
         derived="layer_time of gamma_c_recursion: integrals and correlations",
         verdict="agrees",
-        why="The same as Prop. 4.4. The proof bounds the distance by a constant over L; the constant is derived.",
+        why="The same as Prop. 4.4. The proof bounds the distance by a constant over L; it is derived.",
         evidence=(*shown_by("infinite_depth"), _CORRECTION),
     ),
     Entry(

@@ -37,7 +37,7 @@ ENTRIES = (
         source=SOURCE,
         number="17 text",
         title="convergence to infinite depth",
-        printed=r"\beta = \beta_0/\sqrt{L}: \quad \mathcal{L}_L(t) \to \mathcal{L}_\infty(t) \text{ as } L \to \infty",
+        printed=r"\beta = \beta_0/\sqrt{L}: \quad \mathcal{L}_L(t) \to \mathcal{L}_\infty(t), \ L \to \infty",
         derived="first_correction",
         verdict="agrees",
         why=(

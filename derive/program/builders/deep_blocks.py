@@ -1,9 +1,9 @@
 """A deep linear residual network whose blocks have two matrices (depth2023 section 9), trained as it is or
 linearised within each block.
 
-``x(ell) = x(ell - 1) + multiplier L^-alpha Z W x(ell - 1)``, frozen ends, one sample a step.  The updates of W
-and Z go with ``rate L^-gamma``.  Linearised within its blocks, ``Z W x`` is replaced by ``Z0 W0 x + (Z - Z0) W0
-x + Z0 (W - W0) x``, in the forward pass and in the gradients.
+``x(ell) = x(ell - 1) + multiplier L^-alpha Z W x(ell - 1)``, frozen ends, one sample a step.  The updates of
+W and Z go with ``rate L^-gamma``.  Linearised within its blocks, ``Z W x`` is replaced by ``Z0 W0 x + (Z -
+Z0) W0 x + Z0 (W - W0) x``, in the forward pass and in the gradients.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from numerics.compile.layered import lower_layer_time
 from numerics.compile.lower import lower
 from numerics.solve.depth import GRIDS, extrapolated
 from numerics.solve.frozen_ends import given_in_sources
-from numerics.solve.layer_grid import solve_layer_grid
+from numerics.solve.layer_grid import Known, solve_layer_grid
 from numerics.solve.march import march
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 
@@ -46,7 +46,7 @@ def _slope(step: int, f: float) -> float:
 
 
 def _system(linearised: bool, **symbols: Symbol) -> CrossLayer:
-    theory = mean_field(block_program(linearised=linearised, **symbols))  # type: ignore[arg-type]
+    theory = mean_field(block_program(linearised=linearised, **symbols))
     return within_blocks(cross_layer(without_silent(theory)))
 
 
@@ -62,7 +62,7 @@ def corrected(linearised: bool) -> dict[str, Array]:
     """f of the limit and its correction."""
     found = first_correction(block_limit(_system(linearised)).cross)
     table = lower_layer_time(found.system)
-    known = {"xi": lambda t: INPUTS[t], "dloss": _slope, "ddloss": lambda t, f: SIZE}
+    known: Known = {"xi": lambda t: INPUTS[t], "dloss": _slope, "ddloss": lambda t, f: SIZE}
     runs = [
         solve_layer_grid(table, layers=int(LAYERS * x), steps=len(INPUTS), constants={}, known=known)
         for x in GRIDS
@@ -170,16 +170,16 @@ def networks() -> Evidence:
         lines.append(f"{value[2]:.4f}+-{error[2]:.4f} ({theory[2]:.4f})")
     return conclude(
         "depth_blocks:networks",
-        f"f in the third step of networks of {BLOCKS} blocks, extrapolated in the width, and of their theory: "
-        f"{lines[0]} as they are, {lines[1]} linearised within blocks.",
+        f"f in the third step of networks of {BLOCKS} blocks, extrapolated in the width, and of their "
+        f"theory: {lines[0]} as they are, {lines[1]} linearised within blocks.",
         agrees("worst score of the network", scores[0], 4.0),
         agrees("worst score of the linearised one", scores[1], 4.0),
     )
 
 
 def parametrizations() -> Evidence:
-    """Section 9.3: over a grid of (alpha, gamma_W, gamma_Z), what the updates of a block do to each other stays
-    only at alpha = 1 with rates that do not fall, where features are redundant.
+    """Section 9.3: over a grid of (alpha, gamma_W, gamma_Z), what the updates of a block do to each other
+    stays only at alpha = 1 with rates that do not fall, where features are redundant.
     """
     a, w, z = Symbol("a"), Symbol("w"), Symbol("z")
     program = block_program(alpha=a, gammas=(w, z))
@@ -205,7 +205,9 @@ def parametrizations() -> Evidence:
         f"{', '.join(str(tuple(map(str, x))) for x in together)} alone.",
         agrees("points with interaction minus 1", len(together) - 1, 0.5),
         agrees("of these with alpha < 1", len([x for x in together if x[0] != 1]), 0.5),
-        agrees("all rates at alpha = 1/2 at least 1/2", len([x for x in at_half if min(x[1:]) < S.Half]), 0.5),
+        agrees(
+            "all rates at alpha = 1/2 at least 1/2", len([x for x in at_half if min(x[1:]) < S.Half]), 0.5
+        ),
         contradicts("stable points", len(stable), 0.5, by=2),
         contradicts("pairs of powers", len(line), 0.5, by=2),
     )

@@ -48,9 +48,7 @@ def in_powers(depths: tuple[int, ...], rows: list[Array], power: float) -> list[
 @lru_cache(maxsize=8)
 def frozen(alpha: float) -> DepthCorrection:
     """Program 1 at (alpha, 1 - alpha), to first order."""
-    return solve_frozen_ends_correction(
-        INPUTS, _slope, _curvature, layers=16, alpha=alpha, gamma=1.0 - alpha
-    )
+    return solve_frozen_ends_correction(INPUTS, _slope, _curvature, layers=16, alpha=alpha, gamma=1.0 - alpha)
 
 
 def _differences(alpha: float, name: str, layer: float | None = None) -> tuple[Array, list[Array]]:
@@ -92,15 +90,17 @@ def frozen_ends() -> Evidence:
 
 
 def residual() -> Evidence:
-    """linear2025 section 3: deep residual networks converge to the limit, with a derived coefficient over L."""
+    """linear2025 section 3: deep residual networks converge to the limit, with a derived coefficient."""
 
     def at(depth: int | str) -> Experiment:
         branch = BRANCH if depth == "L" else BRANCH / np.sqrt(float(depth))
-        return Experiment.from_dict({
-            "network": {"depth": depth, "branch": branch, "gamma0": 0.8, "width_ratio": 2.0},
-            "data": {"kind": "isotropic"},
-            "training": {"learning_rate": RATE, "steps": STEPS},
-        })
+        return Experiment.from_dict(
+            {
+                "network": {"depth": depth, "branch": branch, "gamma0": 0.8, "width_ratio": 2.0},
+                "data": {"kind": "isotropic"},
+                "training": {"learning_rate": RATE, "steps": STEPS},
+            }
+        )
 
     found = solve_depth_correction(at("L"))
     limit, derived = found.limit["test_loss"], found.first["test_loss"]
@@ -108,7 +108,9 @@ def residual() -> Evidence:
     measured = in_powers(DEPTHS, rows, -1.0)[0]
     gap = float(np.max(np.abs(measured - derived)))
     plain = float(np.max(np.abs(limit - solve(at(DEPTHS[-1])).test_loss.values)))
-    better = float(np.max(np.abs(found.at_depth(DEPTHS[-1], "test_loss") - solve(at(DEPTHS[-1])).test_loss.values)))
+    better = float(
+        np.max(np.abs(found.at_depth(DEPTHS[-1], "test_loss") - solve(at(DEPTHS[-1])).test_loss.values))
+    )
     return conclude(
         "depth_correction:residual",
         f"Coefficient of 1/L in the loss over {STEPS} steps: derived {_listed(derived)}, from L = "
@@ -131,8 +133,8 @@ def after_one_step(depth: int, alpha: float) -> float:
 
 
 def between_the_ends() -> Evidence:
-    """D.3: above alpha = 1/2 the ODE is off by L**(1 - 2 alpha), with derived coefficients; at alpha = 1 layers
-    being steps counts as much.
+    """D.3: above alpha = 1/2 the ODE is off by L**(1 - 2 alpha), with derived coefficients; at alpha = 1
+    layers being steps counts as much.
     """
     gaps, orders, lines = [], [], []
     for alpha in (0.6, 0.75, 1.0):
@@ -162,7 +164,9 @@ def between_the_ends() -> Evidence:
         agrees("orders minus 1 - 2 alpha", float(np.max(np.abs(orders))), 1e-12),
         agrees("derivatives by layer time needed below alpha = 1", len(steps), 0.5),
         contradicts("coefficients at 0.75 minus those at 1", float(np.max(np.abs(ode - other))), 0.005),
-        agrees("the correction of f is that of the last layer", float(str(at_one) != f"{FIRST}R_xV(1, t)"), 0.5),
+        agrees(
+            "the correction of f is that of the last layer", float(str(at_one) != f"{FIRST}R_xV(1, t)"), 0.5
+        ),
     )
 
 
