@@ -42,8 +42,16 @@ FIRST_STEP: dict[str, tuple[object, ...]] = {
 }
 """The values of which the first step has a closed form."""
 
+RESIDUAL: dict[str, tuple[object, ...]] = {
+    "data.kind": ("fixed", "isotropic"),
+    "network.bias": (False,),
+    "training.rule": ("gd", "sgd"),
+}
+"""The values of which the limit of infinite depth is derived; the command itself asks for a branch."""
+
 SERVED: dict[str, dict[str, tuple[object, ...]]] = {
     "dmft limits early-time": FIRST_STEP,
+    "dmft limits depth": RESIDUAL,
     "dmft solve": {},
     "dmft simulate": {},
     "dmft verify": {},

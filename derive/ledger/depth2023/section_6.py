@@ -1,4 +1,4 @@
-"""Sections 6 and 7: the space of parametrisations and its classification, (4)-(6)."""
+"""Sections 6 and 7: the space of parametrisations and its classification, (4), (5)."""
 
 from __future__ import annotations
 
@@ -96,13 +96,5 @@ ENTRIES = (
         verdict="agrees",
         why="For the linear network: an update enters with L^(1 - alpha - gamma).",
         evidence=shown_by("other_scalings"),
-    ),
-    Entry(
-        source=SOURCE,
-        number="6",
-        title="deeper blocks",
-        printed=r"x^l = x^{l-1} + \frac{a}{\sqrt{L}} g^l(x^{l-1}; W^l), \quad \text{block depth} \geq 2",
-        verdict="convention",
-        why="The same multiplier for blocks of several layers.",
     ),
 )

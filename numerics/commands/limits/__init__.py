@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import typer
 
+from numerics.commands.limits.depth import depth
 from numerics.commands.limits.early_time import early_time
 
 limits = typer.Typer(help="Limits of the derived theory in closed form.", no_args_is_help=True)
 limits.command("early-time")(early_time)
+limits.command("depth")(depth)

@@ -28,7 +28,8 @@ def test_every_named_statement_of_depth2023_is_there_once() -> None:
 
 
 def test_every_equation_of_residual_networks_is_there_once() -> None:
-    assert Counter(e.number for e in RESIDUAL) == Counter(map(str, (16, 17, *range(71, 96))))
+    numbers = Counter(e.number for e in RESIDUAL if not e.number.endswith(" text"))
+    assert numbers == Counter(map(str, (16, 17, *range(71, 96))))
 
 
 @pytest.mark.parametrize("entry", ALL, ids=_name)
