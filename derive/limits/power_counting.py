@@ -14,8 +14,7 @@ programs implies (entries of variance 1/N, means, ``right . v / N``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -33,6 +32,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.limits.power_counting_functions import applied, shape_of
+from derive.limits.power_counting_result import Counted, Node
 from derive.limits.power_counting_values import Generator, Grows, Part, Parts, combined, powers, product, top
 from derive.meanfield.applications import nonempty
 from derive.meanfield.reductions.projection import NotApplicable
@@ -41,57 +41,22 @@ from derive.program.program import Definition, Program, gaussian, parameter
 from derive.program.training import TrainedMatrix, TrainedVector
 
 Env = Mapping[Symbol, Expr]
-Node = tuple[str, Expr | None, int]
-"""A field or number: its name, its layer, the step."""
 
 
-@dataclass(frozen=True)
-class Counted:
-    """The parts of every field and number of a program at the steps 0, 1, ..., by name, layer and step.
-
-    ``read`` holds the parts at the start before they were assumed to be of order one, if they were.
-    ``stopped`` says why a count ended early: a field grows, and a function of it is no power.
-    """
-
-    program: Program
-    found: Mapping[Node, Parts]
-    steps: int
-    read: Mapping[tuple[str, Expr | None], Parts]
-    stopped: str | None = None
-
-    def names(self) -> list[tuple[str, Expr | None]]:
-        """Fields and numbers in the order in which they were counted."""
-        return list(dict.fromkeys((name, site) for name, site, _ in self.found))
-
-    def power(self, name: str, site: Any = None, step: int = 0) -> Expr | None:
-        """The power of N of a field or number; None if it is zero or was not reached."""
-        return top(self.found.get((name, _site(site), step), ()))
-
-    def change(self, name: str, site: Any = None, step: int = 1) -> Expr | None:
-        """The power of what training has added to it; None if nothing, or if not reached."""
-        return top(p for p in self.found.get((name, _site(site), step), ()) if p.order)
-
-    def owed(
-        self, name: str, site: Any = None, step: int = 1, *, systematic: bool = False
-    ) -> dict[str, tuple[Expr, ...]]:
-        """The powers of what it owes to each weight, if only the first order in the updates was counted.
-
-        With ``systematic`` without what is there by chance, because a mean vanishes.
-        """
-        table: dict[str, list[Part]] = {}
-        for p in self.found.get((name, _site(site), step), ()):
-            if p.order == 1 and not (systematic and p.chance):
-                (weight,) = p.owed
-                table.setdefault(weight, []).append(Part(p.power))
-        return {w: tuple(x.power for x in combined(parts)) for w, parts in table.items()}
-
-
-def count_powers(program: Program, steps: int = 1, *, assumed: bool = False, first: bool = False) -> Counted:
+def count_powers(
+    program: Program,
+    steps: int = 1,
+    *,
+    assumed: bool = False,
+    first: bool = False,
+    until: Sequence[tuple[str, Expr | None]] = (),
+) -> Counted:
     """Count powers of N at the start and after 1, ..., ``steps`` updates.
 
     The depth must be a number.  With ``assumed`` every field is taken to be of order one once its own power
     at the start has been read (the step of an induction over layers), and errors are as well.  With ``first``
-    only the first order in the updates is kept.
+    only the first order in the updates is kept.  With ``until`` the count ends with the first step at which
+    one of these fields or numbers grows.
 
     Raises :class:`NotApplicable` for a symbolic depth, continuous fields, noise, and functions of N that are
     no powers.
@@ -101,22 +66,34 @@ def count_powers(program: Program, steps: int = 1, *, assumed: bool = False, fir
     >>> counted.power("h", 2), counted.change("h", 2), counted.power("f"), counted.change("f")
     (0, 0, -1/2, 0)
     """
-    return Counting(program, assumed, first).counted(steps)
-
-
-def _site(site: Any) -> Expr | None:
-    return None if site is None else sympify(site)
+    uneven: frozenset[Generator] = frozenset()
+    while True:
+        found = Counting(program, assumed, first, uneven).counted(steps, until)
+        seen = uneven | {g[:3] for parts in found.found.values() for p in parts for g in p.mixed}
+        if seen == uneven:
+            return found
+        uneven = seen
 
 
 class Counting:
-    """One count over a program; :func:`count_powers` runs it."""
+    """One count over a program; :func:`count_powers` runs it.
 
-    def __init__(self, program: Program, assumed: bool, first: bool) -> None:
+    ``uneven`` are sources under which something is neither even nor odd; they tell no vectors apart.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        assumed: bool = False,
+        first: bool = False,
+        uneven: frozenset[Generator] = frozenset(),
+    ) -> None:
         if not sympify(program.depth).is_Integer:
             raise NotApplicable(f"depth = {program.depth}: powers are counted for a number of layers")
         if any(d.evolves for d in program.definitions):
             raise NotApplicable("fields that evolve in continuous time: powers are counted step by step")
         self.program, self.assumed, self.first = program, assumed, first
+        self.uneven = uneven
         self.stopped: str | None = None
         self.found: dict[Node, Parts] = {}
         self.start: dict[tuple[str, Expr | None], Parts] = {}
@@ -128,15 +105,19 @@ class Counting:
             for env in self.members(d.ranges):
                 self.rules[d.name, self.site(d.lhs, env)] = (d, env)
 
-    def counted(self, steps: int) -> Counted:
+    def counted(self, steps: int, until: Sequence[tuple[str, Expr | None]] = ()) -> Counted:
         """Count the start and ``steps`` updates; what cannot be counted any more says why."""
+        step = 0
         try:
             for step in range(steps + 1):
                 for name, site in self.rules:
                     self.value((name, site, step))
+                sizes = [top(self.found[name, site, step]) for name, site in until]
+                if any(p is not None and p.is_positive for p in sizes):
+                    break
         except Grows as reason:
             self.stopped = str(reason)
-        return Counted(self.program, dict(self.found), steps, dict(self.start), self.stopped)
+        return Counted(self.program, dict(self.found), step, dict(self.start), self.stopped)
 
     # -- where things are --------------------------------------------------------------------------------
 
@@ -246,28 +227,38 @@ class Counting:
         base = S.Zero if initial.cols.given else S.One  # the size that the variance is divided by
         gain = (variance - base + self.size(cols, at)) / 2
         gained = (variance - base + self.size(rows, at)) / 2
-        own: Generator = (initial.name, member, back)
-        opposite: Generator = (initial.name, member, not back)
-        parts = [Part((p.power + gain).expand(), frozenset({own}), owed=p.owed, order=p.order) for p in v]
+        parts = [self.source((initial.name, member, back), p, gain) for p in v]
         pushed = variance - base + self.size(cols, at) - gained
+        opposite: Generator = (initial.name, member, not back)
         for b in self.met.get(opposite, ()):
             largest = top(b)
-            for p in v:
-                average = p * Part(odd=frozenset({opposite}))
-                if average.vanishes or largest is None:
-                    continue
-                lost = [largest - q.power for q in b]
-                for q, less in zip(b, lost, strict=True):
-                    less = less if less.is_number else S.Zero
-                    number = Part((p.power + pushed - less).expand(), owed=p.owed, order=p.order)
-                    parts.append(number * q.at(S.Zero))
-        self.met.setdefault(own, [])
-        if v not in self.met[own]:
+            for q in b:
+                less = (largest - q.power).expand() if largest is not None else S.Zero
+                less = less if less.is_number else S.Zero
+                drive = self.source(opposite, q, S.Zero)
+                found = [p for p in v if not (p * drive).vanishes]
+                parts += [
+                    Part((p.power + pushed - less).expand(), owed=p.owed, order=p.order) * q.at(S.Zero)
+                    for p in found
+                ]
+        own: Generator = (initial.name, member, back)
+        if v not in self.met.setdefault(own, []):
             self.met[own].append(v)
         if isinstance(m, TrainedMatrix):
             for past in range(step):
                 parts += self.update(m, member, e, v, past)
         return combined(parts)
+
+    def source(self, use: Generator, p: Part, gain: Expr) -> Part:
+        """The Gaussian part of a product.  Vectors that do not overlap have independent sources.
+
+        An unknown part counts as overlapping with everything.
+        """
+        power = (p.power + gain).expand()
+        if p.unknown:
+            return Part(power, owed=p.owed, order=p.order, unknown=True)
+        kind = frozenset(g for g in p.odd if g[:3] not in self.uneven)
+        return Part(power, frozenset({(*use, kind)}), owed=p.owed, order=p.order)
 
     def given_or(self, vector: Expr, env: Env, step: int) -> Parts:
         """The vector that a matrix meets; fixed inputs have entries of order one."""
@@ -285,16 +276,18 @@ class Counting:
         found: list[Part] = []
         for inner in self.members(u.over):
             env = {**at, **inner}
-            whole = product(rate, self.expression(u.coefficient, env, past))
+            whole = product(rate, self.number(self.expression(u.coefficient, env, past)))
             left, right = self.given_or(stays, env, past), self.given_or(meets, env, past)
             size = self.size(acts, at)
             units = S.Zero if m.initial.cols.given and not e.transposed else size - 1
             overlap = combined((p * q).mean(size).times(units) for p in right for q in v)
-            found += [
-                x.due_to(self.called(m, member) if self.first else None)
-                for x in product(whole, left, overlap)
-            ]
+            name = self.called(m, member) if self.first else None
+            found += [x.due_to(name) for x in product(whole, left, self.number(overlap))]
         return list(self.kept(tuple(found)))
+
+    def number(self, parts: Parts) -> Parts:
+        """A number that multiplies an update: where all orders count, only its size matters."""
+        return parts if self.first else combined(Part(p.power) for p in parts)
 
     def memory(self, w: TrainedMatrix | TrainedVector, past: int) -> Parts:
         """The power of the rate with which updates enter the weight."""
@@ -319,7 +312,7 @@ class Counting:
                     here = {**at, **inner}
                     moved = product(
                         self.memory(v, past),
-                        self.expression(u.coefficient, here, past),
+                        self.number(self.expression(u.coefficient, here, past)),
                         self.expression(u.vector, here, past),
                     )
                     parts += [x.due_to(self.called(v, *member) if self.first else None) for x in moved]

@@ -45,8 +45,7 @@ def applied(shape: Shape, arguments: tuple[Parts, ...], first: bool = False) -> 
     found = [_signature(shape, start, 0).at(_size_of(shape, base))]
     moved = [(i, p) for i, parts in enumerate(arguments) for p in parts if p.order]
     if grows and not first:  # what training adds may outgrow what was there: no expansion, no parity
-        all_of = frozenset(g for parts in arguments for p in parts for g in p.odd | p.mixed)
-        large = [Part(shape.degree * p.power, mixed=all_of, owed=p.owed, order=p.order) for _, p in moved]
+        large = [Part(shape.degree * p.power, owed=p.owed, order=p.order, unknown=True) for _, p in moved]
         return combined([*found, *large])
     slope = _signature(shape, start, 1).at(_size_of(shape, base, 1))
     bend = _signature(shape, start, 2).at(_size_of(shape, base, 2))
@@ -90,7 +89,7 @@ def shape_of(e: Expr, atoms: list[Any]) -> Shape:
     Of an undefined function nothing is known: no parity, and a value at zero.
 
     >>> from sympy import Function, tanh
-    >>> h = Function("h")(t)
+    >>> h = Function("h")(Symbol("t"))
     >>> tanh_, relu = shape_of(tanh(h), [h]), shape_of(Max(0, h), [h])
     >>> tanh_.odd(frozenset({0})), tanh_.degree, relu.degree, relu.odd(frozenset({0}))
     (True, None, 1, False)

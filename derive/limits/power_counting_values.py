@@ -26,7 +26,8 @@ class Grows(NotApplicable):
 
 
 Generator = tuple[object, ...]
-"""A Gaussian source: a vector parameter, or a matrix and the direction in which it is used."""
+"""A Gaussian source: a vector parameter; or a matrix, the direction in which it is used, and what the vector
+that it met is odd under (sources of vectors that do not overlap are independent)."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Part:
 
     ``order`` counts the updates that the part is due to, 0 for what is there without training (2 stands for
     more as well), and ``owed`` names their weights where that is asked for.  ``chance`` says that a mean in
-    it vanishes.
+    it vanishes; of an ``unknown`` part no mean is taken to vanish.
 
     >>> u, r = ("W", 1, False), ("W", 1, True)
     >>> h = Part(S.Zero, frozenset({u}))
@@ -49,11 +50,12 @@ class Part:
     owed: frozenset[str] = frozenset()
     order: int = 0
     chance: bool = False
+    unknown: bool = False
 
     @property
     def vanishes(self) -> bool:
         """Is its mean zero?"""
-        return bool(self.odd)
+        return bool(self.odd) and not self.unknown
 
     def __mul__(self, other: Part) -> Part:
         mixed = self.mixed | other.mixed
@@ -62,9 +64,16 @@ class Part:
             (self.odd ^ other.odd) - mixed,
             mixed,
             self.owed | other.owed,
-            min(self.order + other.order, 2),
+            self.order + other.order,
             self.chance or other.chance,
-        )
+            self.unknown or other.unknown,
+        ).settled()
+
+    def settled(self) -> Part:
+        """Beyond the first order in the updates no parity is kept: an upper bound."""
+        if self.order < 2:
+            return self
+        return Part(self.power, owed=self.owed, order=2, chance=self.chance, unknown=True)
 
     def at(self, power: Expr) -> Part:
         """The same part with another power."""
@@ -77,7 +86,7 @@ class Part:
     def due_to(self, weight: str | None) -> Part:
         """The same part after it has gone through an update, of this weight if that matters."""
         owed = self.owed if weight is None else self.owed | {weight}
-        return replace(self, owed=owed, order=min(self.order + 1, 2))
+        return replace(self, owed=owed, order=self.order + 1).settled()
 
     def mean(self, size: Expr) -> Part:
         """The mean over ``N^size`` units."""

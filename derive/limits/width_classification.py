@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Expr, Rational, S, nsimplify, sympify
+from sympy import Expr, Rational, S, Symbol, nsimplify, sympify
+from sympy.core.function import AppliedUndef
 
 from derive.limits.parametrization import Exponents, as_written, parametrized, symbols_of
-from derive.limits.power_counting import Counted, Counting, count_powers
-from derive.limits.width_parametrization import features, outputs, put_in, width_constraints
+from derive.limits.power_counting import count_powers
+from derive.limits.power_counting_result import Counted
+from derive.limits.width_parametrization import features, outputs, put_in, unknowns, width_constraints
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.program.program import Program
 
@@ -104,11 +106,12 @@ def classify(program: Program, exponents: Mapping[Any, Any], steps: int = 3) -> 
     changes: dict[Node, Expr | None] = dict(rates)
     stable = stable_at_start
     if stable_at_start:
-        counted, step = _followed(whole, watched, steps)
-        stable = step is None
-        if step is not None:
-            broken += _blown(counted, watched, step)
-        changes = {x: counted.change(*x, step=steps if step is None else step) for x in nodes}
+        counted = count_powers(whole, steps, until=watched)
+        blown = [x for x in watched if _above(counted.power(*x, step=counted.steps))]
+        stable = counted.stopped is None and not blown
+        if not stable:
+            broken += _blown(counted, watched)
+        changes = {x: counted.change(*x, step=counted.steps) for x in nodes}
     small = [x for x in hidden if stable_at_start and start[x] != 0]
     broken += [f"{_called(x)} vanishes as N^({start[x]}) at the start" for x in small]
     result = Classification(
@@ -125,28 +128,14 @@ def classify(program: Program, exponents: Mapping[Any, Any], steps: int = 3) -> 
     )
 
 
-def _followed(whole: Program, watched: tuple[Node, ...], steps: int) -> tuple[Counted, int | None]:
-    """Count step by step, up to the first at which something blows up, if any."""
-    counting = Counting(whole, assumed=False, first=False)
-    counted = counting.counted(0)
-    for step in range(1, steps + 1):
-        counted = counting.counted(step)
-        sizes = [counted.power(*x, step=step) for x in watched]
-        if counted.stopped is not None or any(_above(p) for p in sizes):
-            return counted, step
-    return counted, None
-
-
 def _above(power: Expr | None) -> bool:
     return power is not None and bool(power > 0)
 
 
-def _blown(counted: Counted, watched: tuple[Node, ...], step: int) -> list[str]:
-    sizes = {x: counted.power(*x, step=step) for x in watched}
-    when = "update 1" if step == 1 else f"update {step}"
-    found = [
-        f"{_called(x)} grows as N^({p}) with {when}" for x, p in sizes.items() if p is not None and p > 0
-    ]
+def _blown(counted: Counted, watched: tuple[Node, ...]) -> list[str]:
+    when = f"update {counted.steps}"
+    sizes = {x: counted.power(*x, step=counted.steps) for x in watched}
+    found = [f"{_called(x)} grows as N^({p}) with {when}" for x, p in sizes.items() if _above(p)]
     return found or [f"counting ends with {when}: {counted.stopped}"]
 
 
@@ -154,7 +143,7 @@ def read_exponents(program: Program, exponents: Mapping[Any, Any]) -> tuple[Expo
     """The exponents by name, and those that the program is to be written with."""
     own = symbols_of(program)
     given = {str(k): _number(str(k), v) for k, v in exponents.items()}
-    wanted = {f"{kind}_{name}" for name in own.a for kind in "ab"} | {"c", "d"}
+    wanted = {str(x).split("(")[0] for x in unknowns(program)}
     heads = {k.split("(")[0] for k in given}
     if heads - wanted:
         unknown, known = (", ".join(sorted(x)) for x in (heads - wanted, wanted))
@@ -178,7 +167,8 @@ def named(program: Program) -> dict[str, dict[str, Expr]]:
     - ``mean-field``: the same with outputs divided by ``N^1/2``, as programs here are written;
     - ``standard``: no scales; the variance is one over the number of terms; the raw rate is fixed;
     - ``standard, rate 1/N``: the same with a raw rate of order 1/N;
-    - ``muP``: the solution of all four requirements of :func:`.width_constraints`.
+    - ``muP``: the solution of all four requirements of :func:`.width_constraints`; what they leave free is as
+      in ``NTK``.
 
     >>> from derive.program import mlp
     >>> {k: v["b_W"] for k, v in named(mlp(2, "tanh")).items()}
@@ -194,6 +184,8 @@ def named(program: Program) -> dict[str, dict[str, Expr]]:
         "standard, rate 1/N": plain | {"c": S.One, "d": S.Zero},
     }
     maximal = width_constraints(program).maximal_update()
+    free = {x: ntk[str(x).split("(")[0]] for v in maximal.values() for x in v.atoms(AppliedUndef, Symbol)}
+    maximal = {x: v.xreplace(free) for x, v in maximal.items()}
     found["muP"] = {str(k).split("(")[0]: v for k, v in maximal.items()}
     return found
 

@@ -25,7 +25,8 @@ from derive.limits.parametrization import (
     weights,
 )
 from derive.limits.parametrization_symmetry import symmetries
-from derive.limits.power_counting import Counted, count_powers
+from derive.limits.power_counting import count_powers
+from derive.limits.power_counting_result import Counted
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.program.builders.sizes import Listed
 from derive.program.expressions import Mean
@@ -84,7 +85,10 @@ class Constraints:
 
     @property
     def inequalities(self) -> tuple[Le, ...]:
-        """The same as bounds, for parametrisations in which something may vanish but nothing blows up."""
+        """The same as bounds, for parametrisations in which something may vanish but nothing blows up.
+
+        Those of the first update are counted with fields of order one; :meth:`classify` follows the others.
+        """
         return tuple(dict.fromkeys(x.bound for x in self.conditions if x.requirement != RAW_RATE))
 
     def solution(self, *requirements: str) -> dict[Expr, Expr]:
@@ -98,20 +102,18 @@ class Constraints:
     def family(self) -> dict[Expr, Expr]:
         """All exponents that fulfil the first three requirements, by one parameter ``a`` if one is left.
 
-        ``a`` is the scale of the first matrix between layers (of the inputs, if there is none).  Exponents of
-        weights that no condition speaks of are left out.
+        ``a`` is the scale of the first matrix between layers (of the readout, if there is none).  Exponents
+        of weights that no condition speaks of are left out; further free ones stand for themselves.
         """
         solved = self.solution(FIELDS, OUTPUTS, FEATURES)
         lead = self._lead
-        left = sorted(
-            set().union(*(x.free_symbols | x.atoms(AppliedUndef) for x in solved.values())), key=str
-        )
-        left = [x for x in left if x in self.unknowns]
-        if len(left) != 1:
-            return solved
-        whole = {**solved, left[0]: left[0]}
-        (back,) = solve_linear([whole[lead] - FREE], (left[0],)).items()
-        return {x: whole[x].xreplace(dict([back])) for x in self.unknowns if x in whole}
+        asked = {y for x in self.conditions for y in _exponents_in(x.power, self.unknowns)}
+        whole = {x: solved.get(x, x) for x in self.unknowns if x in asked}
+        inside = _exponents_in(whole[lead], self.unknowns)
+        if not inside:
+            return whole
+        back = solve_linear([whole[lead] - FREE], (inside[0],))
+        return {x: v.xreplace(back) for x, v in whole.items()}
 
     def maximal_update(self) -> dict[Expr, Expr]:
         """The member of the family whose raw learning rate is of order one (muP)."""
@@ -129,7 +131,7 @@ class Constraints:
     def _lead(self) -> Expr:
         written, own = as_written(self.program).a, symbols_of(self.program).a
         matrices = [gaussian(m).name for m in self.program.matrices]
-        heads = [own[k] for k in sorted(written, key=lambda k: (k not in matrices, written[k] == 0))]
+        heads = [own[k] for k in sorted(written, key=lambda k: (written[k] == 0, k not in matrices))]
         return next(x for a in heads for x in self.unknowns if x == a or (x.args and x.func == a.func))
 
     def classify(self, exponents: Mapping[Any, Any], steps: int = 3) -> Any:
@@ -143,8 +145,8 @@ def width_constraints(program: Program) -> Constraints:
     """Count powers of N on a program with symbolic exponents; its depth must be a number.
 
     The order is that of the paper: fields first, layer by layer, each given those before it; then what one
-    update adds, to first order, with fields of order one.  Of outputs only those changes are asked for that do not
-    vanish on average (feedback alignment has others, which count once weights have aligned).
+    update adds, to first order, with fields of order one.  Of outputs only those changes are asked for that
+    do not vanish on average (feedback alignment has others, which count once weights have aligned).
 
     Raises :class:`NotApplicable` where powers cannot be counted, see :func:`.count_powers`.
 
@@ -222,6 +224,10 @@ def unknowns(program: Program) -> tuple[Expr, ...]:
         for env in read.members(families(w)):
             found += [a.subs(env), b.subs(env)]
     return (*dict.fromkeys(found), own.c, own.d)
+
+
+def _exponents_in(e: Expr, names: tuple[Expr, ...]) -> list[Expr]:
+    return [x for x in names if e.has(x)]
 
 
 def outputs(program: Program) -> list[tuple[str, None]]:
