@@ -42,10 +42,10 @@ ENTRIES = (
         derived="classification by powers of N over several steps",
         verdict="agrees",
         why=(
-            "With 2 a + b = 1 for the readout too, and if z must stay of order one. Outputs and h are bounded "
-            "and features learn at d > 1/2 as well, where the readout starts smaller than its updates (a_0 = 1/2, "
-            "a_L = 1/2, c = 0, d = 1); that is d = 1/2 with 2 a_L + b_L > 1. Without the convention d is free, see "
-            "N.9 text."
+            "With 2 a + b = 1 for the readout too, and if z must stay of order one. Outputs and h are "
+            "bounded and features learn at d > 1/2 too, where the readout starts smaller than its updates "
+            "(a_0 = 1/2, a_L = 1/2, c = 0, d = 1); that is d = 1/2 with 2 a_L + b_L > 1. Without the "
+            "convention d is free, see N.9 text."
         ),
         evidence=shown_by(
             "width_constraints:only_half", "width_powers:conventions", "width_powers:several_steps"

@@ -131,7 +131,9 @@ def only_half() -> Evidence:
 
     One hidden layer; c = 0 without loss, by the symmetry that shifts it.
     """
-    program, quiet, loud = mlp(1, "tanh"), [], []
+    program = mlp(1, "tanh")
+    quiet: list[tuple[Rational, ...]] = []
+    loud: list[tuple[Rational, ...]] = []
     quarters = [Rational(k, 4) for k in range(5)]
     grid = list(product(quarters[:3], quarters[1:4], quarters))
     for a0, a1, d in grid:
