@@ -1,4 +1,4 @@
-"""Limits of derived theories: the first step in closed form."""
+"""Limits of derived theories: the first step in closed form, parametrisations of depth."""
 
 from derive.limits.first_step import FirstStep, first_step, smallest_rate
 
