@@ -38,7 +38,7 @@ from derive.meanfield.applications import nonempty
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.program.expressions import IndexRange, Mean, Population, Product, s, t
 from derive.program.program import Definition, Program, gaussian, parameter
-from derive.program.training import TrainedMatrix, TrainedVector
+from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
 
 Env = Mapping[Symbol, Expr]
 
@@ -95,6 +95,7 @@ class Counting:
         self.program, self.assumed, self.first = program, assumed, first
         self.uneven = uneven
         self.stopped: str | None = None
+        self.rates: dict[TrainingRule, Parts] = {}
         self.found: dict[Node, Parts] = {}
         self.start: dict[tuple[str, Expr | None], Parts] = {}
         self.rules: dict[tuple[str, Expr | None], tuple[Definition, Env]] = {}
@@ -293,8 +294,10 @@ class Counting:
         """The power of the rate with which updates enter the weight."""
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
             raise NotApplicable(f"{w.name} is trained with noise, whose power of N is not counted")
-        _, weight = w.rule.memory(t, s)
-        return tuple(Part(x) for x in powers(sympify(weight)))
+        if w.rule not in self.rates:
+            _, weight = w.rule.memory(t, s)
+            self.rates[w.rule] = tuple(Part(x) for x in powers(sympify(weight)))
+        return self.rates[w.rule]
 
     def vector(self, v: Any, e: Expr, env: Env, step: int) -> Parts:
         """A vector parameter: its start, and its updates."""

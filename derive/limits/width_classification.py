@@ -144,10 +144,11 @@ def read_exponents(program: Program, exponents: Mapping[Any, Any]) -> tuple[Expo
     own = symbols_of(program)
     given = {str(k): _number(str(k), v) for k, v in exponents.items()}
     wanted = {str(x).split("(")[0] for x in unknowns(program)}
+    known = {f"{kind}_{name}" for name in own.a for kind in "ab"} | {"c", "d"}
     heads = {k.split("(")[0] for k in given}
-    if heads - wanted:
-        unknown, known = (", ".join(sorted(x)) for x in (heads - wanted, wanted))
-        raise NotApplicable(f"exponents: {unknown} unknown; the program has {known}")
+    if heads - known:
+        strange, needed = (", ".join(sorted(x)) for x in (heads - known, wanted))
+        raise NotApplicable(f"exponents: {strange} unknown; the program has {needed}")
     if wanted - heads:
         raise NotApplicable(f"exponents: {', '.join(sorted(wanted - heads))} missing")
     return own, given

@@ -16,11 +16,14 @@ HIDDEN = 3
 def parametrization(alpha: Power = None, gamma: Power = None, as_json: AsJson = False) -> None:
     """Which powers of the width (without options) or of the depth (with both) train well.
 
-    Width: weights N^-a W with variances N^-b, rate eta gamma^2 N^-c, gamma = gamma0 N^d.  Depth: branches times
-    L^-alpha, updates of size L^-gamma.
+    Width: weights N^-a W with variances N^-b, rate eta gamma^2 N^-c, gamma = gamma0 N^d.  Depth: branches
+    times L^-alpha, updates of size L^-gamma.
     """
     if (alpha is None) != (gamma is None):
-        raise SpecError("--alpha and --gamma belong together: give both for the depth, none for the width")
+        key, value = ("--alpha", alpha) if gamma is None else ("--gamma", gamma)
+        raise SpecError(
+            key, value, "stands alone", "--alpha and --gamma for the depth, neither for the width"
+        )
     if alpha is not None and gamma is not None:
         _depth(alpha, gamma, as_json)
         return
@@ -81,7 +84,7 @@ def _depth(alpha: str, gamma: str, as_json: bool) -> None:
     try:
         found = classify(alpha, gamma).as_json()
     except NotApplicable as reason:
-        raise SpecError(str(reason)) from None
+        raise SpecError("--alpha, --gamma", f"{alpha}, {gamma}", str(reason), "numbers") from None
     if as_json:
         print_json(found)
         return
