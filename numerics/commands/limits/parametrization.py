@@ -10,7 +10,7 @@ from numerics.commands.common import AsJson, print_json
 from numerics.errors import SpecError
 
 Power = Annotated[str | None, typer.Option(metavar="NUMBER", help="A number or a fraction such as 1/2.")]
-HIDDEN = 3
+HIDDEN = 2
 
 
 def parametrization(alpha: Power = None, gamma: Power = None, as_json: AsJson = False) -> None:
