@@ -118,7 +118,8 @@ class Counting:
                     break
         except Grows as reason:
             self.stopped = str(reason)
-        return Counted(self.program, dict(self.found), step, dict(self.start), self.stopped)
+        found, start = dict(self.found), dict(self.start)
+        return Counted(self.program, found, step, start, self.stopped, tuple(self.rules))
 
     # -- where things are --------------------------------------------------------------------------------
 

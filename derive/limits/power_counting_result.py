@@ -28,10 +28,11 @@ class Counted:
     steps: int
     read: Mapping[tuple[str, Expr | None], Parts]
     stopped: str | None = None
+    nodes: tuple[tuple[str, Expr | None], ...] = ()
 
     def names(self) -> list[tuple[str, Expr | None]]:
-        """Fields and numbers in the order in which they were counted."""
-        return list(dict.fromkeys((name, site) for name, site, _ in self.found))
+        """All fields and numbers with their layers, reached or not."""
+        return list(self.nodes)
 
     def power(self, name: str, site: Any = None, step: int = 0) -> Expr | None:
         """The power of N of a field or number; None if it is zero or was not reached."""
