@@ -1,4 +1,4 @@
-"""Limits of derived theories: the first step in closed form, and what is close to infinite depth."""
+"""Limits of derived theories: early time, power laws, largest rates, parametrisations, infinite depth."""
 
 from derive.limits.first_step import FirstStep, first_step, smallest_rate
 from derive.limits.infinite_depth import FirstCorrection, first_correction

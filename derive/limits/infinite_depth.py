@@ -32,8 +32,8 @@ from derive.meanfield.reductions.depth.layer_time import (
     between,
     direction,
     layer_time,
+    layers_of,
     neighbour,
-    slots,
 )
 from derive.meanfield.reductions.depth.powers import tau, tau_
 from derive.meanfield.reductions.depth.rescale import relabelled
@@ -119,7 +119,7 @@ class _Correction:
         self.ends = [e for e in cross.responses if neighbour(e) is None]
         self.moving = [e for e in cross.responses if neighbour(e) is not None]
         known = {str(e.lhs.func) for e in (*cross.responses, *cross.correlations, *cross.scalars)}
-        layers = slots(cross)
+        layers = layers_of(cross)
         self.slots = {n: layers.get(n, 0) for n in known}
         self.cuts = Cuts(self.moving, self.slots).found
         self.reader = Reader(self.slots, self.cuts)

@@ -6,7 +6,9 @@ import typer
 
 from numerics.commands.limits.depth import depth
 from numerics.commands.limits.early_time import early_time
+from numerics.commands.limits.parametrization import parametrization
 
 limits = typer.Typer(help="Limits of the derived theory in closed form.", no_args_is_help=True)
 limits.command("early-time")(early_time)
 limits.command("depth")(depth)
+limits.command("parametrization")(parametrization)

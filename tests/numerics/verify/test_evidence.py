@@ -64,6 +64,9 @@ LONG = {
         "scaling_exponents:from_kernel_to_loss",
         "solved_rates:lazy_rates",
         "widths:networks_of_unequal_widths",
+        "width_constraints:only_half",
+        "width_powers:rates",
+        "width_powers:several_steps",
     )
 }
 GOOD = Entry(source="paper2020", number="1", title="x", printed="x", verdict="convention", why="x")

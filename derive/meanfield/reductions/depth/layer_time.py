@@ -142,7 +142,7 @@ def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
 class _LayerTime:
     def __init__(self, cross: CrossLayer, scaling: Scaling) -> None:
         self.cross, self.scaling = cross, scaling
-        self.slots = slots(cross)
+        self.slots = layers_of(cross)
         self.dropped: list[Dropped] = []
 
     def result(self) -> LayerTime:
@@ -284,8 +284,8 @@ class _Without:
         return Eq(e.lhs, rhs, evaluate=False)
 
 
-def slots(cross: CrossLayer) -> dict[str, int]:
-    """How many layers each function carries."""
+def layers_of(cross: CrossLayer) -> dict[str, int]:
+    """How many layers each function carries, as its first arguments."""
     found: dict[str, int] = {}
     for e in cross.responses:
         one = any(x.lhs.args and x.lhs.args[0].has(ell) for x in cross.responses if x.lhs.func == e.lhs.func)
@@ -372,4 +372,4 @@ def _integrated(rates: list[Eq], starts: list[Eq], directions: dict[str, Expr]) 
     return found
 
 
-__all__ = ["Dropped", "LayerTime", "Scaling", "layer_time", "layer_time_of"]
+__all__ = ["Dropped", "LayerTime", "Scaling", "layer_time", "layer_time_of", "layers_of"]
