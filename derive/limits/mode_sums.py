@@ -33,9 +33,11 @@ from sympy import (
     expand,
     factorial,
     gamma,
+    gammasimp,
     limit,
     log,
     oo,
+    powsimp,
     simplify,
     sympify,
     true,
@@ -97,8 +99,8 @@ class Powers:
 
     def scaled(self, factor: Any, power: Any = 0) -> Powers:
         """Times ``factor * variable^power``."""
-        terms = tuple(replace(p, coefficient=factor * p.coefficient, power=p.power + power) for p in self.terms)
-        return replace(self, terms=terms, error=self.error + power)
+        terms = (replace(p, coefficient=factor * p.coefficient, power=p.power + power) for p in self.terms)
+        return replace(self, terms=tuple(terms), error=self.error + power)
 
     def sorted(self, given: Mapping[Any, Any] | None = None) -> Powers:
         """With the largest term first.
@@ -159,7 +161,7 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
     meets = next((m for m in tails if simplify(m + own) == 0), None)
     if meets is None:
         front = _value(transform, z, own) / b
-        out.append(Power(simplify(front), -own))
+        out.append(Power(_tidied(front), -own))
     for power, c in tails.items():
         if power == meets:
             rest = limit(transform.subs(z, own + z) + c / z, z, 0)
@@ -171,6 +173,26 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
     kept = tuple(p for p in out if p.coefficient != 0)
     errors = [e for e in lost if e is not None]
     return Powers(x, kept, max(errors, default=-oo), And(*conditions))
+
+
+def moment(F: Expr, y: Symbol, a: Any, b: Any, n: int = 0) -> Expr:
+    """``int_0^oo x^n S(x) dx`` of the sum S that :func:`mode_sum` is about; continued where it diverges.
+
+    Then it is the finite part: what the integral tends to once the powers of its upper end are taken off.
+
+    >>> from sympy import symbols
+    >>> y, alpha = symbols("y alpha", positive=True)
+    >>> moment(exp(-y) - exp(-2 * y), y, 3 * alpha, alpha)
+    zeta(2*alpha)/2
+    """
+    z = Dummy("z")
+    transform = Add(*[p.mellin(z) for p in _parts(sympify(F), y)])
+    return _value(transform, z, S(n + 1)) * zeta(simplify(sympify(a) - sympify(b) * (n + 1)))
+
+
+def _tidied(e: Expr) -> Expr:
+    """Common powers and gamma functions out of a sum of them."""
+    return powsimp(gammasimp(e)) if e.is_Add else e
 
 
 def _value(transform: Expr, z: Symbol, at: Expr) -> Expr:
@@ -262,4 +284,4 @@ def _above(p: Power, q: Power, given: Mapping[Any, Any]) -> bool:
     return bool(gap.is_positive) or (gap == 0 and p.logs > q.logs)
 
 
-__all__ = ["Power", "Powers", "mode_sum"]
+__all__ = ["Power", "Powers", "mode_sum", "moment"]
