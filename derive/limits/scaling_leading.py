@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from sympy import (
-    Abs,
     Add,
     Dummy,
     Expr,
@@ -184,7 +183,7 @@ class LeadingOrder:
         return Power(top.coefficient / base.coefficient, simplify(top.power - base.power))
 
     def crossover(self) -> Expr:
-        """Hard tasks: the time at which the correction would be as large as the lazy loss.
+        """Hard tasks: the time at which the correction would be as large as the lazy loss, which it lowers.
 
         >>> from derive.program.expressions import gamma0
         >>> found = leading_order().crossover()
@@ -192,7 +191,7 @@ class LeadingOrder:
         2/(beta - 1)
         """
         x = self.relative("hard")
-        return (gamma0**2 * Abs(x.coefficient)) ** (-1 / x.power)
+        return (-(gamma0**2) * x.coefficient) ** (-1 / x.power)
 
     def slope(self, depth: int, capacity: Expr, source: Expr) -> Expr:
         """``d log / d log t`` of the correction, both of its powers kept."""
