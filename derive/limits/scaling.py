@@ -14,9 +14,11 @@ from typing import Any
 from sympy import Expr, Gt, Integer, Rational, Symbol, false, simplify, sympify
 
 from derive.limits.mode_sums import Powers
-from derive.limits.scaling_lazy import alpha, beta, lazy_modes
+from derive.limits.scaling_lazy import alpha, beta, lazy_modes, time
 from derive.limits.scaling_leading import given, leading_order
+from derive.limits.scaling_noise import batch_noise, width_noise, width_order
 from derive.meanfield.reductions.projection import NotApplicable
+from derive.program.builders.structured import N
 from derive.program.expressions import L, eta, gamma0
 
 
@@ -93,12 +95,7 @@ def leading(depth: Any = L, source: Any = beta, capacity: Any = alpha, *, task: 
     0 -0.072230 -1/2
     """
     values = numbers(depth, source, capacity)
-    kind = task_of(values[beta])
-    if values[beta] == 1:
-        raise NotApplicable("source = 1: two powers of the order gamma0^2 meet, and there is a logarithm")
-    if kind and task not in (None, kind):
-        raise ValueError(f"task = {task!r}: a source of {values[beta]} makes the task {kind!r}")
-    kind = kind or task or "hard"
+    kind = _kind(values[beta], task, "the order gamma0^2")
     order = leading_order()
     series = order.correction.sorted(given(kind)).subs(values)
     top = series.terms[0]
@@ -111,6 +108,75 @@ def leading(depth: Any = L, source: Any = beta, capacity: Any = alpha, *, task: 
     crossover = {"features": order.crossover().subs(values)} if kind == "hard" else {}
     formula = order.lazy.subs(values).expr + gamma0**2 * series.expr
     return Scaling("leading", formula, -top.power, top.coefficient, tuple(conditions), crossover, series)
+
+
+def finite_batch(depth: Any = L, source: Any = beta, capacity: Any = alpha) -> Scaling:
+    """Descent on fresh batches, lazy and infinitely wide, without label noise: ``t`` counts steps.
+
+    Where targets are learnt faster than ``t^-(2 - 1/capacity)``, that is the power of the loss: each batch
+    stirs modes that had been learnt, and these forget it no faster.  Raises NotApplicable where symbols
+    leave open which of the two it is, ValueError for a capacity of 1 or less.
+
+    >>> print(finite_batch(1, "1/2", 2).exponent, finite_batch(1, 2, "3/2").exponent)
+    1/2 4/3
+    """
+    values = numbers(depth, source, capacity)
+    if values[alpha].is_number and values[alpha] <= 1:
+        raise ValueError(f"capacity = {values[alpha]}: must be above 1, or the eigenvalues have no sum")
+    noise = batch_noise()
+    gap = simplify(values[beta] + noise.gain.terms[0].power.subs(values))
+    if gap.is_positive is None or gap == 0:
+        raise NotApplicable(f"source = {values[beta]}: must be below or above 2 - 1/capacity")
+    top = noise.decay(bool(gap.is_positive))
+    power, constant = top.power.subs(values), sympify(top.coefficient).subs(values)
+    amplification = noise.amplification.subs(values)
+    conditions = (
+        "gamma0 -> 0, N -> oo, no label noise; with it the loss ends at "
+        f"{noise.floor().xreplace({noise.amplification: Symbol('q')})}",
+        f"q = {amplification} < 1",
+        "kernels that fall as a power: the renewal theorem is used, not derived",
+    )
+    return Scaling("batch", constant * time**power, -power, constant, conditions)
+
+
+def finite_width(
+    depth: Any = L, source: Any = beta, capacity: Any = alpha, *, task: str | None = None
+) -> Scaling:
+    """Order 1/N of the lazy loss: the variance of what N units learn, ``c t^-exponent/N``.
+
+    On easy tasks it falls slower than the loss of infinite width and takes over long before ``N^capacity``.
+    Raises as :func:`leading` does, and ValueError for a capacity of 1 or less.
+
+    >>> found = finite_width(task="easy")
+    >>> print(found.exponent, simplify(N * found.crossover["width"].diff(N) / found.crossover["width"]))
+    1 - 1/alpha alpha/(alpha*(beta - 1) + 1)
+    """
+    values = numbers(depth, source, capacity)
+    if values[alpha].is_number and values[alpha] <= 1:
+        raise ValueError(f"capacity = {values[alpha]}: must be above 1, or the eigenvalues have no sum")
+    kind = _kind(values[beta], task, "the variance at order 1/N")
+    noise = width_noise()
+    top = noise.variance.sorted(width_order(kind)).terms[0]
+    power, constant = top.power.subs(values), top.coefficient.subs(values)
+    conditions = (
+        "source < 1" if kind == "hard" else "source > 1",
+        f"1 << t << N**({values[alpha]}): beyond, order 1/N is not enough",
+        "the mean error has an order 1/N too: "
+        + ("of the same power, so that the constant is not all" if kind == "hard" else "a smaller power"),
+    )
+    formula = noise.lazy.subs(values).expr + constant * time**power / N
+    crossover = {"width": noise.crossover(kind).subs(values)}
+    return Scaling("width", formula, -power, constant, conditions, crossover)
+
+
+def _kind(source: Expr, task: str | None, where: str) -> str:
+    """``hard`` or ``easy``, from the source where it is a number."""
+    kind = task_of(source)
+    if source == 1:
+        raise NotApplicable(f"source = 1: two powers of {where} meet, and there is a logarithm")
+    if kind and task not in (None, kind):
+        raise ValueError(f"task = {task!r}: a source of {source} makes the task {kind!r}")
+    return kind or task or "hard"
 
 
 def numbers(depth: Any, source: Any, capacity: Any) -> dict[Symbol, Expr]:
@@ -149,7 +215,24 @@ def task_of(source: Expr) -> str | None:
     return "hard" if source < 1 else "easy"
 
 
-REGIMES: dict[str, Callable[..., Scaling]] = {"lazy": lazy, "leading": leading}
+REGIMES: dict[str, Callable[..., Scaling]] = {
+    "lazy": lazy,
+    "leading": leading,
+    "batch": finite_batch,
+    "width": finite_width,
+}
 """What `dmft limits scaling --regime` offers."""
 
-__all__ = ["REGIMES", "Scaling", "alpha", "beta", "exact", "lazy", "leading", "numbers", "task_of"]
+__all__ = [
+    "REGIMES",
+    "Scaling",
+    "alpha",
+    "beta",
+    "exact",
+    "finite_batch",
+    "finite_width",
+    "lazy",
+    "leading",
+    "numbers",
+    "task_of",
+]

@@ -206,8 +206,11 @@ def late(summand: Expr, terms: int = 3, x: Expr = time) -> Powers:
     weight, rest = e.as_independent(lamda(k), t, as_Add=False)
     rest = rest.subs(lamda(k), y * small).subs(t, 1 / small)
     orders = _orders(rest, small, y, terms)
-    a = -simplify(weight.subs(k, 2 * k) / weight).as_base_exp()[1]
-    found = [mode_sum(F, y, a, alpha, time).scaled(1, -n) for n, F in orders if F != 0]
+    a = -simplify(k * weight.diff(k) / weight)
+    front = simplify(weight * k**a)
+    if a.has(k) or front.has(k):
+        raise NotApplicable(f"{weight} is no power of {k}")
+    found = [mode_sum(F, y, a, alpha, time).scaled(front, -n) for n, F in orders if F != 0]
     exact = len(orders) == 1
     out = tuple(p for x in found for p in x.terms)
     error = -oo if exact else found[0].terms[0].power - terms

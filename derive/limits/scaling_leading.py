@@ -107,7 +107,7 @@ def _of_pairs(part: Expr, expansion: LinearExpansion, kernel: Expr) -> tuple[Exp
         rate |= dict.fromkeys(ends, known)
         number, rest = number / kernel, rest.xreplace({a: known})
     waves = {
-        v: _explicit(expansion.iterated_integral(v), rate)
+        v: explicit(expansion.iterated_integral(v), rate)
         for v in rest.atoms(AppliedUndef)
         if str(v.func) == "v"
     }
@@ -116,7 +116,7 @@ def _of_pairs(part: Expr, expansion: LinearExpansion, kernel: Expr) -> tuple[Exp
     return factor(-number), rest.xreplace(waves)
 
 
-def _explicit(e: Expr, rate: dict[Symbol, Symbol]) -> Expr:
+def explicit(e: Expr, rate: dict[Symbol, Symbol]) -> Expr:
     """A time integral of lazy errors of unit targets, at time t."""
     return Add(*[c * exp(-r * t) for r, c in _waves(e, rate).items()])
 
@@ -257,14 +257,14 @@ def _convolved(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> list[Power]:
     for d in late.terms:
         q = d.power
         total = simplify(q + 1 + front.power)
-        shape = _integral(q, front.power, 1 - p)
+        shape = beta_integral(q, front.power, 1 - p)
         out.append(Power(front.coefficient * d.coefficient * shape, total))
     start = Power(front.coefficient * 2**front.power * moment(F, u, a, alpha), front.power)
     # so far for rates k^-alpha and times t kernel
     return [Power(x.coefficient * kernel ** (x.power + m + n - 1), x.power) for x in [*out, start]]
 
 
-def _integral(q: Expr, r: Expr, less: Expr) -> Expr:
+def beta_integral(q: Expr, r: Expr, less: Expr) -> Expr:
     """``int_0^1 x^q (2 - less x)^r dx``, its finite part at x = 0."""
     if less == 0:
         return 2**r / (q + 1)
@@ -285,4 +285,4 @@ def _degree(driving: Expr) -> Expr:
     return degrees.pop()
 
 
-__all__ = ["LeadingOrder", "PairForce", "given", "leading_order", "pair_force"]
+__all__ = ["LeadingOrder", "PairForce", "beta_integral", "explicit", "given", "leading_order", "pair_force"]

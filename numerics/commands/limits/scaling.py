@@ -21,7 +21,9 @@ def scaling(
     capacity: Annotated[
         str | None, typer.Option(help="alpha: lambda_k = k^-alpha. A symbol if left out.")
     ] = None,
-    regime: Annotated[str, typer.Option(help="lazy, leading (order gamma0^2) or rich.")] = "lazy",
+    regime: Annotated[
+        str, typer.Option(help="lazy, leading (order gamma0^2), rich; batch or width: what finite ones do.")
+    ] = "lazy",
     gamma0: Annotated[
         str | None, typer.Option(help="A number for gamma0 in crossover times. A symbol if left out.")
     ] = None,
@@ -32,6 +34,8 @@ def scaling(
     Numbers may be fractions, such as 2/3.
     """
     found = _found(depth, source, capacity, regime)
+    if not found.exponent.is_number:
+        raise SpecError("--capacity", None, f"is missing; the exponent is {found.exponent}", "a number")
     shown = _numbers(found, gamma0)
     if as_json:
         print_json(
@@ -44,7 +48,7 @@ def scaling(
             }
         )
         return
-    what = "order gamma0^2 of the loss" if regime == "leading" else "loss"
+    what = {"leading": "order gamma0^2 of the loss", "width": "order 1/N of the loss"}.get(regime, "loss")
     typer.echo(f"{what} ~ t^-({found.exponent}) = t^{-float(found.exponent):.6g}")
     typer.echo(f"loss = {found.formula}")
     typer.echo("holds where")
