@@ -12,3 +12,8 @@ limits = typer.Typer(help="Limits of the derived theory in closed form.", no_arg
 limits.command("early-time")(early_time)
 limits.command("depth")(depth)
 limits.command("parametrization")(parametrization)
+from numerics.commands.limits.scaling import scaling
+
+limits = typer.Typer(help="Limits of the derived theory in closed form.", no_args_is_help=True)
+limits.command("early-time")(early_time)
+limits.command("scaling")(scaling)

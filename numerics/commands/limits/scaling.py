@@ -1,0 +1,97 @@
+"""`dmft limits scaling`: exponents of the loss on power-law data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from numerics.commands.common import AsJson, print_json
+from numerics.errors import SpecError
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
+    from derive.limits.scaling import Scaling
+
+
+def scaling(
+    depth: Annotated[int, typer.Option(help="Hidden layers L.")],
+    source: Annotated[str, typer.Option(help="beta: (w*_k)^2 lambda_k = k^(-capacity beta - 1).")],
+    capacity: Annotated[
+        str | None, typer.Option(help="alpha: lambda_k = k^-alpha. A symbol if left out.")
+    ] = None,
+    regime: Annotated[
+        str, typer.Option(help="lazy, leading (order gamma0^2), rich; batch or width: what finite ones do.")
+    ] = "lazy",
+    gamma0: Annotated[
+        str | None, typer.Option(help="A number for gamma0 in crossover times. A symbol if left out.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """By which power of time the loss of gradient flow falls on power-law data, and when.
+
+    Numbers may be fractions, such as 2/3.
+    """
+    found = _found(depth, source, capacity, regime)
+    if not found.exponent.is_number:
+        raise SpecError("--capacity", None, f"is missing; the exponent is {found.exponent}", "a number")
+    shown = _numbers(found, gamma0)
+    if as_json:
+        print_json(
+            {
+                "exponent": float(found.exponent),
+                "formula": str(found.formula),
+                "regime": found.regime,
+                "conditions": list(found.conditions),
+                "crossover": shown,
+            }
+        )
+        return
+    what = {"leading": "order gamma0^2 of the loss", "width": "order 1/N of the loss"}.get(regime, "loss")
+    typer.echo(f"{what} ~ t^-({found.exponent}) = t^{-float(found.exponent):.6g}")
+    typer.echo(f"loss = {found.formula}")
+    typer.echo("holds where")
+    for line in found.conditions:
+        typer.echo(f"  {line}")
+    for why, when in shown.items():
+        typer.echo(f"ends by {why} at t = {when}")
+
+
+def _found(depth: int, source: str, capacity: str | None, regime: str) -> Scaling:
+    from derive.limits.scaling import REGIMES, alpha
+    from derive.meanfield.reductions.projection import NotApplicable
+
+    if regime not in REGIMES:
+        raise SpecError("--regime", regime, "is no regime", ", ".join(REGIMES))
+    try:
+        return REGIMES[regime](depth, source, alpha if capacity is None else capacity)
+    except (ValueError, NotApplicable) as error:
+        name, _, said = str(error).partition(" = ")
+        value, _, problem = said.partition(": ")
+        if name not in ("depth", "source", "capacity"):
+            raise
+        accepted = "1, 2, 3, ..." if name == "depth" else "a positive number"
+        if isinstance(error, NotApplicable):
+            accepted += " other than this"
+        raise SpecError(f"--{name}", value.strip("'"), problem, accepted) from error
+
+
+def _numbers(found: Scaling, given: str | None) -> dict[str, Any]:
+    """Crossover times: numbers where nothing is open."""
+    from derive.limits.scaling import exact
+    from derive.program.expressions import gamma0
+
+    values: dict[Any, Expr] = {}
+    if given is not None:
+        try:
+            values = {gamma0: exact("gamma0", given)}
+        except ValueError as error:
+            raise SpecError("--gamma0", given, "is no number", "a positive number") from error
+        if not values[gamma0] > 0:
+            raise SpecError("--gamma0", given, "must be positive", "a positive number")
+    out: dict[str, Any] = {}
+    for why, when in found.crossover.items():
+        e = when.subs(values)
+        out[why] = float(e) if e.is_number else str(e)
+    return out

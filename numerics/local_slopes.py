@@ -1,0 +1,156 @@
+"""Exponents from curves: the local slope of log y over log t, with its error and its drift.
+
+One straight line through a curve of which only the end is a power law gives a number that belongs to no
+time.  Here each time has a slope of its own, from a cubic through the points around it; how that changes is
+the drift, and how it differs from the slope of a parabola bounds what the window does to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LocalSlopes:
+    """``slope = d log y / d log t`` at ``time``, its ``error``, and ``drift = d slope / d log t``.
+
+    A loss that falls as ``t^-beta`` has the slope ``-beta``; ``exponent`` is minus the slope.
+    """
+
+    time: Array
+    slope: Array
+    error: Array
+    drift: Array
+
+    @property
+    def exponent(self) -> Array:
+        """Minus the slope, the power by which a loss falls."""
+        return -self.slope
+
+    def at(self, time: float) -> tuple[float, float]:
+        """The slope nearest to ``time``, and its error.  Raises ValueError outside of the curve."""
+        if not self.time[0] <= time <= self.time[-1]:
+            raise ValueError(f"time = {time:g}: slopes are known from {self.time[0]:g} to {self.time[-1]:g}")
+        k = int(np.argmin(np.abs(np.log(self.time / time))))
+        return float(self.slope[k]), float(self.error[k])
+
+    def limit(self) -> tuple[float, float]:
+        """What the last slopes tend to if the rest falls as a power of time, and the error of that.
+
+        Three slopes at the ends and the middle of the last half of the curve (in log t) give it by Aitken's
+        rule.  The error is half of what was added, and those of the slopes as the rule hands them on.
+        Raises ValueError if the differences do not shrink: nothing says then where the slope goes.
+        """
+        x = np.log(self.time)
+        end = x[-1]
+        at = np.array([(x[0] + end) / 2, (x[0] + 3 * end) / 4, end])
+        a, b, c = np.interp(at, x, self.slope)
+        error = np.interp(at, x, self.error)
+        first, last = b - a, c - b
+        if abs(last) >= abs(first) or first * last <= 0:
+            if max(abs(first), abs(last)) <= 2 * error.sum():  # no drift beyond the errors
+                return float(c), float(error[2] + abs(last))
+            raise ValueError(
+                f"the slopes {a:.4f}, {b:.4f}, {c:.4f} do not settle: the curve must reach later times"
+            )
+        added = last**2 / (first - last)
+        by = (1 + abs(last / (first - last))) ** 2
+        return float(c + added), float(abs(added) / 2 + by * error.max())
+
+
+def local_slopes(
+    time: ArrayLike, values: ArrayLike, errors: ArrayLike | None = None, *, window: int = 5
+) -> LocalSlopes:
+    """Slopes of ``log values`` over ``log time`` at every time with ``window // 2`` neighbours on each side.
+
+    ``errors`` are the absolute errors of the values; neighbours count as independent.  The error of a slope
+    is theirs, handed on by the fit, and the difference between the slopes of a cubic and a parabola, which is
+    more than the cubic is off by.
+    Raises ValueError for a window that is even or below 5, for fewer points than that, for times that do not
+    grow or are not positive, and for values that are not positive: what is below its error has no slope.
+
+    >>> t = np.geomspace(10, 1e5, 9)
+    >>> found = local_slopes(t, 3 * t**-0.5 + 2 / t)
+    >>> found.slope.round(3), bool((found.error < 0.01).all())
+    (array([-0.531, -0.518, -0.51 , -0.506, -0.503]), True)
+    >>> "{:.3f} +- {:.3f}".format(*found.limit())
+    '-0.500 +- 0.012'
+    """
+    t, y = np.asarray(time, float), np.asarray(values, float)
+    sigma = np.zeros_like(y) if errors is None else np.broadcast_to(np.asarray(errors, float), y.shape)
+    _checked(t, y, sigma, window)
+    x, z, half = np.log(t), np.log(y), window // 2
+    rows = []
+    for k in range(half, len(t) - half):
+        part = slice(k - half, k + half + 1)
+        near = x[part] - x[k]
+        parabola, cubic = (np.linalg.pinv(np.vander(near, n, increasing=True)) for n in (3, 4))
+        handed = np.sqrt(np.sum((cubic[1] * sigma[part] / y[part]) ** 2))
+        slope = cubic[1] @ z[part]
+        rows.append((t[k], slope, handed + abs(parabola[1] @ z[part] - slope), 2 * cubic[2] @ z[part]))
+    return LocalSlopes(*np.array(rows).T)
+
+
+def _checked(t: Array, y: Array, sigma: Array, window: int) -> None:
+    if window < 5 or window % 2 == 0:
+        raise ValueError(f"window = {window}: must be odd, and 5 or more")
+    if t.ndim != 1 or t.shape != y.shape:
+        raise ValueError(f"time has shape {t.shape}, values {y.shape}: must be two lists of one length")
+    if len(t) < window:
+        raise ValueError(f"{len(t)} points: a window of {window} needs as many")
+    if not (np.all(t > 0) and np.all(np.diff(t) > 0)):
+        raise ValueError("time: must be positive and grow")
+    if not np.all(np.isfinite(y)) or not np.all(y > 0):
+        raise ValueError("values: must be positive and finite; leave out what has fallen below its error")
+    if not np.all(sigma >= 0):
+        raise ValueError("errors: must be 0 or more")
+
+
+@dataclass(frozen=True)
+class Window:
+    """The times from ``start`` to ``end`` at which a curve has the slope called ``name``."""
+
+    name: str
+    start: float
+    end: float
+
+    @property
+    def decades(self) -> float:
+        """How many powers of ten in time it spans."""
+        return float(np.log10(self.end / self.start))
+
+
+def regimes(found: LocalSlopes, slopes: Mapping[str, float], tolerance: float = 0.02) -> tuple[Window, ...]:
+    """In which stretches of time a curve has which of some slopes, within ``tolerance`` and its own error.
+
+    Where several fit, the nearest counts; where none does, there is no window.
+
+    >>> t = np.geomspace(1, 1e8, 81)
+    >>> for w in regimes(local_slopes(t, 1 / (t**0.3 + 1e-3 * t)), {"slow": -0.3, "fast": -1.0}):
+    ...     print(w.name, f"{w.start:.0e} {w.end:.0e}")
+    slow 2e+00 1e+02
+    fast 3e+06 6e+07
+    """
+    names = list(slopes)
+    gaps = np.abs(found.slope[:, None] - np.array([slopes[n] for n in names]))
+    best = np.argmin(gaps, axis=1)
+    fits = gaps[np.arange(len(best)), best] <= tolerance + found.error
+    out: list[Window] = []
+    before = -1
+    for k, (b, fit) in enumerate(zip(best, fits, strict=True)):
+        now = int(b) if fit else -1
+        if now >= 0 and now == before:
+            out[-1] = Window(out[-1].name, out[-1].start, float(found.time[k]))
+        elif now >= 0:
+            out.append(Window(names[now], float(found.time[k]), float(found.time[k])))
+        before = now
+    return tuple(out)
+
+
+__all__ = ["LocalSlopes", "Window", "local_slopes", "regimes"]
