@@ -57,6 +57,8 @@ class Layers:
         self.statics, self.depth = times.statics, times.statics.depth
         self.weight, self.error = times.weight, times.errors[0]
         self.site = series.bulk.site
+        (variance,) = series.density.atoms(AppliedUndef)
+        self.density = lambdify(variance, series.density)
         T, P = self.error.shape
         self.drift = {1: np.zeros((T, P, T, P))}
         self.output = np.zeros((T, P))
@@ -123,14 +125,12 @@ class Layers:
         }
         C = self.statics.value(Tensor("C", 0, self.series.bulk.forests("C", 0)[0]), layer)
         K = self.statics.correlation(self.site.u.name, layer + self.site.u.shift)
-        (variance,) = self.series.density.atoms(AppliedUndef)
-        density = lambdify(variance, self.series.density)
         slopes = float(self.series.below), float(self.series.above)
         for k in range(P):
             sources = Patterns(self, layer, k, K)
             for share, own in sources:
                 units = follow(k, own, self.weight, self.error, C, slopes)
-                share *= density(K[k, k])
+                share *= self.density(K[k, k])
                 for name in wanted:
                     units.add(total[name], jumps[name], share)
                 total["turning"][:, k, :, k] += share * units.turning()

@@ -144,7 +144,7 @@ class Crossing:
             Eq(Vbar(mu, t), self.moved(mu, False), evaluate=False),
         )
 
-    @property
+    @cached_property
     def density(self) -> Expr:
         """``<delta(u_kappa)>``: units at the kink, for each unit of x and of gamma0."""
         slot, source = Dummy("u", real=True), self.lazy.site.u

@@ -40,16 +40,16 @@ ENTRIES = ([0, 0, 1], [0, 1, 1])
 MEASURED = {
     2: {
         "G": [
-            [(-0.230, 0.004), (-0.037, 0.004), (-0.094, 0.007)],
-            [(-0.187, 0.007), (-0.057, 0.008), (-0.046, 0.007)],
+            [(-0.2376, 0.0028), (-0.0467, 0.0028), (-0.1050, 0.0037)],
+            [(-0.1948, 0.0042), (-0.0722, 0.0078), (-0.0710, 0.0071)],
         ],
         "Phi": [
             [(0.2066, 1e-4), (0.0165, 5e-4), (0.0417, 3e-4)],
             [(0.3143, 4e-4), (0.0045, 6e-4), (0.0554, 3e-4)],
         ],
         "tangent_kernel": [[(-0.323, 0.007), (-0.024, 0.003), (-0.093, 0.007)]],
-        "error": [[(0.100, 0.001), (-0.024, 0.002)]],
-        "train_loss": [[(0.0726, 9e-4)]],
+        "error": [[(0.1009, 3e-4), (-0.0253, 6e-4)]],
+        "train_loss": [[(0.0738, 4e-4)]],
     },
     3: {
         "G": [
@@ -67,7 +67,10 @@ MEASURED = {
         "train_loss": [[(0.113, 0.001)]],
     },
 }
-"""After the last step, by particles: fits of three powers to gamma0 = 0.05 ... 0.3, with standard errors."""
+"""After the last step, by particles, with standard errors.
+
+G, Delta and the loss from 131072 paths at gamma0 = 0.04 and 0.08, on a straight line in gamma0; Phi and
+K, and for three layers all, from 16384 paths and three powers from 0.05 to 0.3."""
 
 
 def last(result: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +101,7 @@ def scores(result: Any, depth: int) -> dict[str, float]:
 
 
 def test_one_step_of_one_sample_by_hand() -> None:
-    """A unit of the second layer is taken across by w = xi + a r, of which a r acts on active ones only.
+    """A unit of the second layer is taken across by w = xi + a r, of which a r acts on active ones.
 
     a = eta y K, since C_0 = Phi_1 + A_1 = K/2 + K/2, and <xi^2> = <phi'^2 (K eta y)^2 phi'^2 r^2> = a^2/4.
     Dying units cost <r^2 max(-w, 0)>, so that G_1(1, 0) = -p <r^2 max(w, 0)> with p = 1/sqrt(2 pi K/2).
@@ -129,6 +132,21 @@ def test_moving_sources_by_themselves() -> None:
     expected = -2 * size * (1 + (a / size) ** 2) * np.sqrt(2 / np.pi) / np.sqrt(2 * np.pi)
     value, error = (found["G" + x].sel(order=1).values[1, 1, 0, 0, 0] for x in ("", "_stderr"))
     assert value == pytest.approx(expected, abs=5 * error)
+
+
+def test_the_law_of_depth() -> None:
+    """sqrt(2) relu, one sample: K_1(t, t) = -8/(21 pi) sqrt(3/2) v L^(7/2), up to 1/L.
+
+    Found by hand from the recursions: <xi xi> is 2/3 L^3 v^2, each layer's kink adds -sqrt(3/2) v/(pi sqrt(L))
+    to what B_{-1} makes of v, and G_1 gains 4 L times what D_{-1} has summed up from above.
+    """
+    depths, found = (2, 4, 8), []
+    for depth in depths:
+        run = experiment(depth, 1, "sqrt(2)*max(h, 0)", training={"steps": 1}, solver={"samples": 1024})
+        K = expand(run, 1).tangent_kernel.sel(order=1).values[1, 1, 0, 0]
+        found.append(K / 0.2 / depth**3.5)
+    limit = np.linalg.solve(1.0 / np.array(depths)[:, None] ** np.arange(3), found)[0]
+    assert limit == pytest.approx(-8 / 21 / np.pi * np.sqrt(1.5), rel=0.03)
 
 
 # -- measured ------------------------------------------------------------------------------------------------
@@ -186,25 +204,26 @@ def test_replicas_show_the_error() -> None:
 
 
 def test_with_more_samples_than_signs_are_counted_for() -> None:
-    """Seven samples: shares of signs and averages are sampled, and the first six agree with those alone."""
+    """Shares of signs and averages over points agree with the exact ones."""
     rng = np.random.default_rng(4)
     x = rng.standard_normal((3, 9))
     kernel, targets = x @ x.T / 9 + 0.2 * np.eye(3), rng.standard_normal(3)
     tables = {
         "network": {"depth": 2, "activation": "relu"},
-        "training": {"learning_rate": 0.1, "steps": 2, "loss": "sum"},
+        "training": {"learning_rate": 0.1, "steps": 1, "loss": "sum"},
         "solver": {"samples": 64},
     }
     run = Experiment.from_dict(tables, kernel=kernel, targets=targets)
     exact = expand(run, 2)
     with pytest.MonkeyPatch.context() as m:
         m.setattr("numerics.expand_nonlinear.kinks.EXACT", 2)
+        m.setattr("numerics.expand_nonlinear.kinks.REPLICAS", 4)
         rough = expand(run, 2)
     for name in ("G", "Phi", "train_loss"):
         order = 2 if name == "Phi" else 1
         a, b = (q[name].sel(order=order).values for q in (exact, rough))
         error = np.hypot(*(q[name + "_stderr"].sel(order=order).values for q in (exact, rough)))
-        assert np.all(np.abs(a - b) <= 8 * error + 0.02 * np.abs(a).max())
+        assert np.all(np.abs(a - b) <= 12 * error + 0.02 * np.abs(a).max())
 
 
 # -- the full theory and networks, anew ----------------------------------------------------------------------
@@ -220,7 +239,7 @@ def fitted(strengths: Sequence[float], powers: Sequence[int], moved: Sequence[np
 @pytest.mark.parametrize("depth", [2, 3])
 def test_the_full_theory(depth: int) -> None:
     """Particles with common random numbers: all times, layers and samples."""
-    strengths = (0.02, 0.04)
+    strengths = (0.04, 0.08)
     lazy, *found = [_runs(experiment(depth), g, 16384, 16, 7) for g in (1e-6, *strengths)]
     for name in MEASURED[depth]:
         order = 2 if name == "Phi" else 1
@@ -240,7 +259,7 @@ def test_wide_networks() -> None:
     """Finite networks, on a straight line in 1/width; gamma0 and -gamma0 are the same network mirrored."""
     problem = Problem("relu", 2, KERNEL, TARGETS, 0.2, 4)
     strengths = (0.05, 0.1)
-    found = problem.limit((64, 128), (1200, 600), strengths, powers=(1, 2))
+    found = problem.limit((64, 128), (10_000, 5000), strengths, powers=(1, 2))
     for name in ("G", "error", "train_loss", "tangent_kernel"):
         value = derived(2)[name].sel(order=1).transpose(*found[name].dims).values
         error = found[name + "_stderr"].values
