@@ -15,8 +15,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from sympy import Add, Dummy, Expr, Function, Integer, Poly, S, Symbol, cancel, factor, limit, oo, solve, sqrt
+from mpmath import cholesky, eigsy, matrix, mp, mpf, workdps
+from sympy import (
+    Add,
+    Dummy,
+    Expr,
+    Float,
+    Function,
+    Integer,
+    Poly,
+    S,
+    Symbol,
+    cancel,
+    factor,
+    fraction,
+    lambdify,
+    limit,
+    oo,
+    solve,
+    sqrt,
+)
 
 from derive.limits.every_depth import in_depth
 from derive.limits.exact_steps import ExactSteps
@@ -119,6 +139,66 @@ class LazySteps:
         """
         return factor(self.moments[1] / self.moments[0] ** 2)
 
+    def spectrum(self, nodes: int | None = None, digits: int = 20) -> list[tuple[Float, Float]]:
+        """Eigenvalues and weights that have the known moments: Gauss's rule for the spectrum.
+
+        There are half as many as moments, or fewer: ``nodes``.  Raises :class:`NotApplicable` for moments
+        that are no numbers, or of a spectrum of fewer points.
+
+        >>> from sympy import Rational
+        >>> three = LazySteps(None, tuple(Rational(1 + 3**n, 2) for n in range(1, 5)), lambda c: c * 0)
+        >>> [(round(float(k), 6), round(float(w), 6)) for k, w in three.spectrum()]
+        [(1.0, 0.5), (3.0, 0.5)]
+        """
+        count = len(self.moments) // 2 if nodes is None else nodes
+        if any(not x.is_number for x in self.moments):
+            raise NotApplicable("the spectrum of a kernel with symbols: give numbers for all of them")
+        if not 1 <= count <= len(self.moments) // 2:
+            raise NotApplicable(f"{count} nodes need {2 * count} moments; {len(self.moments)} are known")
+        m = (S.One, *self.moments)
+        with workdps(digits + 10 * count):
+            H = matrix(count, count)
+            K = matrix(count, count)
+            for i in range(count):
+                for j in range(count):
+                    H[i, j], K[i, j] = _number(m[i + j]), _number(m[i + j + 1])
+            try:
+                R = cholesky(H)
+            except ValueError:
+                raise NotApplicable(f"the spectrum has fewer than {count} points: ask for fewer") from None
+            inverse = R**-1
+            values, vectors = eigsy(inverse * K * inverse.T)
+            pairs = [(values[i], (vectors[0, i]) ** 2) for i in range(count)]
+            return [(Float(str(v), digits), Float(str(w), digits)) for v, w in pairs]
+
+    def largest_rate(self, nodes: int | None = None) -> Float:
+        """The largest rate at which the lazy loss settles, from above; all symbols but the rate are numbers.
+
+        With the eigenvalues of :meth:`spectrum` in place of the spectrum.  Every even derivative of
+        :attr:`settles` in k is positive, so that Gauss's rule gives too small an average, and its largest
+        eigenvalue is below the edge: more nodes, smaller rates.  One node gives :attr:`ceiling`.
+
+        >>> from derive.meanfield import mean_field
+        >>> from derive.program import isotropic
+        >>> from derive.program.builders.isotropic import alpha_B
+        >>> from sympy import Rational
+        >>> numbers = {alpha_B: Rational(1, 4), nu: Rational(1, 2)}
+        >>> theory = mean_field(isotropic(1, data="online", center=True)).map(lambda e: e.xreplace(numbers))
+        >>> found = lazy_steps(theory, 3)
+        >>> [round(float(found.largest_rate(n)), 4) for n in (1, 2, 3)], found.first_rise
+        ([0.2, 0.1761, 0.1754], 2/15)
+        """
+        spectrum = self.spectrum(nodes)
+        highest = 2 / max(v for v, _ in spectrum)
+        if self.slope == 0:
+            return highest
+        total = lambdify(eta, Add(*[w * self.settles.subs(k, v) for v, w in spectrum]) - 1, "mpmath")
+        low, high = Float(0), highest
+        for _ in range(50):
+            middle = (low + high) / 2
+            low, high = (middle, high) if total(middle) < 0 else (low, middle)
+        return Float(low)
+
     def wide(self, steps: Expr) -> Expr:
         """``C_v`` after any number of steps, a symbol or a number, of infinitely wide layers.
 
@@ -218,6 +298,12 @@ def _read(theory: Theory, steps: int) -> LazySteps:
             raise NotApplicable(f"step {t} of the lazy theory is not that of a kernel that stands still")
         moments += tuple(factor(solved[0][x]) for x in unknown)
     return LazySteps(theory, moments, noise)
+
+
+def _number(x: Expr) -> Any:
+    """To as many digits as are worked with."""
+    p, q = fraction(x)
+    return mpf(int(p)) / mpf(int(q)) if x.is_Rational else mpf(str(x.evalf(mp.dps)))
 
 
 def limit_at_zero(value: Expr) -> Expr:
