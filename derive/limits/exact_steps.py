@@ -54,9 +54,15 @@ class ExactSteps:
         self.theory, self.read = theory, Unrolled(theory)
         self.scaled, self.order = dict(scaled or {}), order
         found: set[Symbol] = {eta, gamma0, *self.scaled.values()}
-        for e in (*(x.rhs for x in self.read.equations), *(sympify(u.covariance) for u in self.read.sources)):
+        told = [*(x.rhs for x in self.read.equations), *(sympify(u.covariance) for u in self.read.sources)]
+        for e in told:
             found |= {x for x in e.free_symbols if isinstance(x, Symbol)}
         found -= {t, s}
+        roots = {p for e in told for p in e.atoms(Pow) if not p.exp.is_Integer and p.base.is_Symbol}
+        if roots:
+            root = min(roots, key=str)
+            raise NotApplicable(f"{root} is not rational: put in a number or a square (theory.map)")
+
         names = sorted(found, key=str)
         self.field = QQ.frac_field(*names)
         self.place = None if order is None else names.index(order[0])
@@ -126,7 +132,10 @@ class ExactSteps:
             return found
         if isinstance(e, Pow) and e.exp.is_Integer:
             return self.number(e.base) ** int(e.exp)
-        return self.field.from_sympy(e)
+        try:
+            return self.field.from_sympy(e)
+        except ValueError:
+            raise NotApplicable(f"{e} differs between units, which is not served here") from None
 
     # -- order parameters ------------------------------------------------------------------------------
 
