@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from sympy import Dummy, Expr, Integer, Poly, S, interpolate
 
@@ -29,17 +30,18 @@ def in_depth(value: Callable[[int], Expr], *variables: Expr, degree: int | None 
     """
     found: list[Expr] = []
     for top in range(HIGHEST + 1) if degree is None else (degree,):
-        last = top + (2 if degree is not None else 1 + CHECKED)
-        while len(found) < last:
-            found.append(value(len(found) + 1))
-        guess = _through(found[: top + 1], variables)
-        if all((_at(guess, k) - found[k - 1]).expand() == 0 for k in range(top + 2, last + 1)):
-            return guess
+        while len(found) < top + (2 if degree is not None else 1 + CHECKED):
+            found.append(value(len(found) + 1).expand())
+        rest = found
+        for _ in range(top + 1):
+            rest = [(y - x).expand() for x, y in pairwise(rest)]
+        if not any(rest):
+            return _through(found[: top + 1], variables)
     raise NotApplicable(f"not a polynomial of degree {HIGHEST if degree is None else degree} in the depth")
 
 
 def _through(values: list[Expr], variables: tuple[Expr, ...]) -> Expr:
-    polynomials = [Poly(x.expand(), *variables) for x in values]
+    polynomials = [Poly(x, *variables) for x in values]
     found = S.Zero
     x = Dummy("x")
     for m in sorted({m for p in polynomials for m in p.monoms()}):
@@ -49,10 +51,6 @@ def _through(values: list[Expr], variables: tuple[Expr, ...]) -> Expr:
             term *= y**power
         found += term
     return found
-
-
-def _at(e: Expr, depth: int) -> Expr:
-    return e.subs(L, depth)
 
 
 __all__ = ["in_depth"]

@@ -21,7 +21,7 @@ from numerics.experiment import Experiment
 from numerics.numbers import numbers_of, theory_at_depth
 from numerics.solve import solve
 
-NOISY = {"data": "online", "noise": True, "center": True}
+NOISY = pytest.param(1, "online", 1, marks=pytest.mark.slow)
 
 
 @lru_cache
@@ -45,9 +45,9 @@ def recursion(depth: int, data: str, step: int = 1) -> MemoryFree:
     depth=st.integers(1, 3),
     center=st.booleans(),
     online=st.booleans(),
-    numbers=st.tuples(*[st.integers(4, 40)] * 5),
+    numbers=st.tuples(*[st.integers(8, 40)] * 5),
 )
-@settings(max_examples=6, deadline=None, phases=(Phase.generate,))
+@settings(max_examples=5, deadline=None, phases=(Phase.generate,))
 def test_steps_are_those_of_the_march_to_rounding(
     depth: int, center: bool, online: bool, numbers: tuple[int, ...]
 ) -> None:
@@ -58,7 +58,7 @@ def test_steps_are_those_of_the_march_to_rounding(
             "data": {"kind": "isotropic", "batch_ratio" if online else "sample_ratio": batch, "noise": noise},
             "training": {
                 "rule": "sgd" if online else "gd",
-                "learning_rate": rate / 5,
+                "learning_rate": rate / 10,
                 "steps": 2,
                 "center": center,
             },
@@ -71,20 +71,20 @@ def test_steps_are_those_of_the_march_to_rounding(
 
 
 def test_the_first_of_few_steps_is_the_first_step() -> None:
-    program = isotropic(2, data="online", noise=True)  # not centred: gamma0 matters at once
+    program = isotropic(1, data="online", noise=True)  # not centred: gamma0 matters at once
     found = few_steps(mean_field(program), 1).growth_factor(1)
     assert cancel(found - first_step(mean_field(program)).growth_factor) == 0
     assert found.has(gamma0)
-    assert not few_steps(theory(2), 1).growth_factor(1).has(gamma0)
+    assert not few_steps(theory(1), 1).growth_factor(1).has(gamma0)
 
 
 def test_powers_beyond_an_order_are_all_that_is_dropped() -> None:
-    whole = few_steps(theory(1), 2).values[2]
-    cut = few_steps(theory(1), 2, order=(eta, 3)).values[2]
+    whole = few_steps(theory(2, "population"), 2).values[2]
+    cut = few_steps(theory(2, "population"), 2, order=(eta, 3)).values[2]
     gap = Poly(cancel(whole - cut), eta)
     assert gap.as_expr() != 0
     assert all(power > 3 for (power,) in gap.monoms())
-    still = few_steps(theory(1), 2, order=(gamma0, 2)).values[2]
+    still = few_steps(theory(2, "population"), 2, order=(gamma0, 2)).values[2]
     assert cancel(limit_at_zero(still) - limit_at_zero(whole)) == 0
 
 
@@ -100,7 +100,7 @@ def test_ntk_needs_a_number_or_a_square() -> None:
 
 @pytest.mark.parametrize(
     ("depth", "data", "step"),
-    [(1, "population", 1), pytest.param(1, "online", 1, marks=pytest.mark.slow), (2, "population", 1)],
+    [(1, "population", 1), (2, "population", 1), NOISY],
 )
 def test_the_dropped_terms_are_what_the_recursion_misses(depth: int, data: str, step: int) -> None:
     found, exact = recursion(depth, data, step), few_steps(theory(depth, data), step + 1).values
@@ -209,8 +209,8 @@ def test_moments_of_one_hidden_layer_are_those_of_one_plus_a_wishart_matrix() ->
 
 
 def test_lazy_steps_are_few_steps_without_feature_learning() -> None:
-    exact = limit_at_zero(few_steps(theory(2), 2).values[2])
-    assert cancel(exact - lazy(2, "online", 2).loss(2)) == 0
+    exact = limit_at_zero(few_steps(theory(2, "population"), 2).values[2])
+    assert cancel(exact - lazy(2, "population", 2).loss(2)) == 0
 
 
 @pytest.mark.slow
@@ -225,7 +225,7 @@ def test_wide_lazy_layers_repeat_their_first_step() -> None:
     found = lazy(1, "online", 2)
     t = Symbol("t", integer=True, positive=True)
     assert all(cancel(limit(found.loss(n), nu, oo) - found.wide(t).subs(t, n)) == 0 for n in (1, 2))
-    for x in recursion(1, "online").dropped.values():  # every term that the recursion drops is gone
+    for x in recursion(1, "population").dropped.values():  # every term that the recursion drops is gone
         assert limit(cancel(limit_at_zero(x)), nu, oo) == 0
 
 
