@@ -1,5 +1,8 @@
 """Limits of derived theories: early time, power laws, largest rates, parametrisations, infinite depth."""
 
+from derive.limits.early_lazy import LazySteps, lazy_steps
+from derive.limits.early_memory import MemoryFree, memory_free
+from derive.limits.few_steps import FewSteps, few_steps
 from derive.limits.first_step import FirstStep, first_step, smallest_rate
 from derive.limits.infinite_depth import FirstCorrection, first_correction
 from derive.limits.infinite_depth_blocks import BlockLimit, block_limit, within_blocks, without_silent
@@ -8,12 +11,18 @@ from derive.limits.infinite_depth_diversity import Diversity, diversity
 __all__ = [
     "BlockLimit",
     "Diversity",
+    "FewSteps",
     "FirstCorrection",
     "FirstStep",
+    "LazySteps",
+    "MemoryFree",
     "block_limit",
     "diversity",
+    "few_steps",
     "first_correction",
     "first_step",
+    "lazy_steps",
+    "memory_free",
     "smallest_rate",
     "within_blocks",
     "without_silent",
