@@ -107,7 +107,7 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
 
 
 def _rich(theory: Theory) -> tuple[Expr, Expr]:
-    balance, end = dominant_balance(theory), aligned(theory.program)
+    end, balance = aligned(theory.program), dominant_balance(theory)
     rest = _plain(end.rate / balance.rate)
     if any(_power(rest, x) != 0 for x in balance.rate.free_symbols - theory.program.depth.free_symbols):
         raise NotApplicable(f"the balance gives the rate {balance.rate}, the end of training {end.rate}")
@@ -116,7 +116,10 @@ def _rich(theory: Theory) -> tuple[Expr, Expr]:
 
 def _lazy(theory: Theory) -> tuple[Expr, Expr]:
     """Two over the end of a semicircle with the moments of the kernel; the sizes of its two parts."""
-    growth = Poly(first_step(theory).growth_factor, eta)
+    step = first_step(theory)
+    if step.degree != 2:
+        raise NotApplicable("the first step of a network that is not centred is not its kernel alone")
+    growth = Poly(step.growth_factor, eta)
     mean, square = -growth.nth(1) / 2, growth.nth(2)
     spread = factor(square - mean**2)
     return 2 / (factor(mean) + 2 * sqrt(spread)), sqrt(spread) / mean

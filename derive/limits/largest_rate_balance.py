@@ -62,6 +62,7 @@ class _Balance:
         depth = theory.program.depth
         self.fixed = bool(depth.is_Integer)
         self.theory = theory.at_depth(int(depth)) if self.fixed else theory
+        self.trained = {w.name for w in theory.program.trained()}
         self.unknown: dict[Expr, Symbol] = {}
         self.solved: dict[Symbol, Expr] = {}
         self.rate = self.named(eta)
@@ -75,10 +76,9 @@ class _Balance:
         self.solved = solutions[0]
         dropped = {}
         for e in self.theory.equations:
-            if _kept(e) != e.terms:
-                for x in e.terms:
-                    if x.kind != "memory":
-                        dropped[x.expr] = self.largest(x, e)
+            for x in e.terms:
+                if x not in self.kept(e):
+                    dropped[x.expr] = self.largest(x, e)
         fields = {e.lhs: _monomial(self.value(self.size(e.lhs))) for e in self.theory.equations}
         worst = _greatest(dropped.values())
         relative = {x: _monomial(e) for x, e in dropped.items()}
@@ -86,10 +86,16 @@ class _Balance:
 
     def rows(self, e: Equation) -> Iterator[Expr]:
         """What must vanish for the kept terms to be as large as the field."""
-        for x in _kept(e):
+        for x in self.kept(e):
             for part in Add.make_args(x.expr):
                 gap = (self.size(part) - self.size(e.lhs)).expand()
                 yield from Poly(gap, ell).coeffs() if gap.has(ell) else [gap]
+
+    def kept(self, e: Equation) -> tuple[Term, ...]:
+        """Updates and what nobody trains, the target; all terms of a definition, which has no updates."""
+        if not any(x.kind == "memory" for x in e.terms):
+            return e.terms
+        return tuple(x for x in e.terms if x.kind == "memory" or x.matrix not in self.trained)
 
     def value(self, e: Expr) -> Expr:
         return e.xreplace(self.solved).expand()
@@ -190,11 +196,6 @@ class _Balance:
 
 class _Nowhere(NotApplicable):
     """A field that does not depend on the source asked for."""
-
-
-def _kept(e: Equation) -> tuple[Term, ...]:
-    """The updates; all terms where there are none, as in a definition or a target."""
-    return tuple(x for x in e.terms if x.kind == "memory") or e.terms
 
 
 def _place(head: Expr, a: AppliedUndef, ranges: tuple[IndexRange, ...]) -> dict[Expr, Expr] | None:

@@ -88,10 +88,10 @@ class LazyKernel:
         steps grows the rate falls to 2 over :meth:`edge`.  ``values`` are the numbers of all other symbols.
         """
         _, first, second = self.moments(2, values)
-        ends = [first / second, 2 * first / second]  # least after one step, back at the start after it
         with mpmath.workdps(30 + 2 * steps):
             growth = lambdify(eta, self.growth(steps, values), "mpmath")
-            low, high = (mpmath.mpf(x.p) / x.q for x in ends)
+            low, high = mpmath.mpf(0), mpmath.mpf(2) * float(first / second)
+            high *= 1 + mpmath.mpf(10) ** -12  # one step is back at its start there, more are beyond
             while high - low > mpmath.mpf(10) ** -16 * high:
                 middle = (low + high) / 2
                 low, high = (middle, high) if growth(middle) < 1 else (low, middle)
