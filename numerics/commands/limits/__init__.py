@@ -17,3 +17,8 @@ from numerics.commands.limits.scaling import scaling
 limits = typer.Typer(help="Limits of the derived theory in closed form.", no_args_is_help=True)
 limits.command("early-time")(early_time)
 limits.command("scaling")(scaling)
+from numerics.commands.limits.largest_rate import largest_rate
+
+limits = typer.Typer(help="Limits of the derived theory in closed form.", no_args_is_help=True)
+limits.command("early-time")(early_time)
+limits.command("largest-rate")(largest_rate)
