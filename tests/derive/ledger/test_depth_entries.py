@@ -15,6 +15,7 @@ NAMED = (
     + ["Table 1", "Table 2", "Program 1", "Def. 4.1", "Prop. 4.2", "Lemma 4.3", "Lemma C.1", "Prop. 4.4"]
     + ["Prop. C.2", "Thm. 4.1", "Def. 6.1", "Claim 7.1", "Claim 7.2", "D.3", "Def. E.1"]
     + [f"Def. 7.{k}" for k in range(2, 8)]
+    + [f"Claim 7.{k}" for k in range(3, 7)]
 )
 ALL = (*DEPTH, *RESIDUAL)
 
