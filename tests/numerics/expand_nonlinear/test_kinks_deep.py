@@ -137,7 +137,7 @@ def test_moving_sources_by_themselves() -> None:
 def test_the_law_of_depth() -> None:
     """sqrt(2) relu, one sample: K_1(t, t) = -8/(21 pi) sqrt(3/2) v L^(7/2), up to 1/L.
 
-    Found by hand from the recursions: <xi xi> is 2/3 L^3 v^2, each layer's kink adds -sqrt(3/2) v/(pi sqrt(L))
+    Found by hand from the recursions: <xi xi> is 2/3 L^3 v^2, a kink adds -sqrt(3/2) v/(pi sqrt(L))
     to what B_{-1} makes of v, and G_1 gains 4 L times what D_{-1} has summed up from above.
     """
     depths, found = (2, 4, 8), []
