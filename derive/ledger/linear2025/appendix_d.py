@@ -165,6 +165,24 @@ ENTRIES: tuple[Entry, ...] = (
     ),
     Entry(
         source="linear2025",
+        number="104 text",
+        title="the recursion predicts the first few steps",
+        printed=(
+            r"\text{We verify that this does accurately predict the first few steps of the loss dynamics} \\ "
+            r"\text{(and captures the early blowup)}"
+        ),
+        derived="memory-free recursion and the terms that it drops in the second step",
+        verdict="wrong",
+        why=(
+            "It is a first step taken again and again. In the second step the neglected memory, and the "
+            "correlation of weights and error, are 2 L (L + 1) (2 L + 1) eta^2/(3 nu) at small rates, four "
+            "times the term with 1/nu that (104) keeps. The recursion is right for every step only if "
+            "layers are wide and gamma0 -> 0; without noise of batches it is then a lower bound."
+        ),
+        evidence=shown_by("early_steps:memory"),
+    ),
+    Entry(
+        source="linear2025",
         number="105",
         title="rate above which the loss first rises, online",
         printed=(
@@ -178,7 +196,7 @@ ENTRIES: tuple[Entry, ...] = (
             "It follows from (104) as printed. Derived: eta > 12 alpha_B nu/((alpha_B + 1) (2 L^2 + L + "
             "6 (L + 1) nu)). The printed rate is too large for nu > (2 L + 1)/6 and too small below."
         ),
-        evidence=shown_by("first_step:critical_rate"),
+        evidence=shown_by("first_step:critical_rate", "early_steps:separation"),
     ),
     Entry(
         source="linear2025",
@@ -194,8 +212,26 @@ ENTRIES: tuple[Entry, ...] = (
         why=(
             "It contradicts (104) at every L, and both are wrong. Besides L for L + 1, its terms with nu "
             "should be those of (104): L (L + 1) (2 L + 1)/6 in place of L^2, and no 2. One factor for every "
-            "step is an approximation for small rates."
+            "step is right for wide lazy layers only, and without centring it depends on gamma0, too."
         ),
-        evidence=shown_by("first_step:growth"),
+        evidence=shown_by("first_step:growth", "early_steps:not_centred"),
+    ),
+    Entry(
+        source="linear2025",
+        number="Figure 9",
+        title="a loss that rises can recover if features are learnt",
+        printed=(
+            r"\text{Early dynamics of the online SGD can exhibit an initial blowup followed by recovery if } "
+            r"\gamma_0 > 0"
+        ),
+        derived="lazy steps: rate of first rise and largest rate; largest rates of the solved theory",
+        verdict="agrees",
+        why=(
+            "It can, but gamma0 > 0 is not needed: in small batches a loss recovers at gamma0 -> 0, too, at "
+            "rates from the critical one up to where <eta k/(2 - eta k)> = alpha_B over the kernel's "
+            "eigenvalues k, which is at most 2 alpha_B/((L + 1)(alpha_B + 1)). Without noise of batches it "
+            "cannot at gamma0 -> 0: C_v(t + 1)/C_v(t) never falls there."
+        ),
+        evidence=shown_by("early_steps:recovers"),
     ),
 )
