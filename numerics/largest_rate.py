@@ -61,7 +61,8 @@ def rate_limit(experiment: Experiment, regime: str | None = None) -> RateLimit:
 
     >>> from numerics.experiment import Experiment
     >>> network = {"depth": 2, "gamma0": 300.0, "width_ratio": 4.0, "parametrization": "ntk"}
-    >>> found = rate_limit(Experiment.from_dict({"network": network, "data": {"kind": "isotropic"}}))
+    >>> tables = {"network": network, "data": {"kind": "isotropic"}, "training": {"center": True}}
+    >>> found = rate_limit(Experiment.from_dict(tables))
     >>> print(found.form.regime, found.form.exponent, round(found.exponent, 3), f"{found.rate:.6f}")
     rich L/(L + 1) 0.667 0.000836
     """

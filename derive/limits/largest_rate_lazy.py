@@ -156,6 +156,8 @@ class LazyKernel:
         >>> kernel = lazy_kernel(mean_field(isotropic(data="population", center=True)), 1)
         >>> round(kernel.edge({nu: 4}), 12)  # 1 + (1 + 1/sqrt(nu))^2
         3.25
+
+        Raises :class:`NotApplicable` where it cannot be followed (many layers much narrower than the input).
         """
         found, last = self.at(values).chain
         names, values_of = [H, y], []
@@ -170,7 +172,10 @@ class LazyKernel:
                 numbers.append(value(*numbers))
             return end(*numbers)
 
-        return float(-1 / _turning(gap, float(self.depth + 1)))
+        try:
+            return float(-1 / _turning(gap, float(self.depth + 1)))
+        except ZeroDivisionError:
+            raise NotApplicable("the law of the kernel cannot be followed to its end: too narrow") from None
 
 
 def lazy_kernel(theory: Theory, depth: int | None = None) -> LazyKernel:
@@ -313,8 +318,13 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
     """The value of y at which y(H), from y(1) = 0 on with ``gap(H, y(H)) = 0``, stops falling."""
     with mpmath.workdps(30):
 
-        def along(h: Any, guess: Any) -> Any:
-            return mpmath.findroot(lambda z: gap(h, z), (guess, guess * (1 + mpmath.mpf("1e-6"))))
+        def along(h: Any, z: Any) -> Any:
+            for _ in range(50):
+                move = gap(h, z) / mpmath.diff(lambda x: gap(h, x), z)
+                z -= move
+                if abs(move) < mpmath.mpf(10) ** -20 * abs(z):
+                    return z
+            raise NotApplicable("the step along the law of the kernel is too long")
 
         def slope(h: Any, z: Any) -> Any:
             return -mpmath.diff(lambda x: gap(x, z), h) / mpmath.diff(lambda x: gap(h, x), z)
@@ -322,14 +332,21 @@ def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
         h, z, step = mpmath.mpf(1), mpmath.mpf(0), mpmath.mpf("0.02")
         below = -1 / mpmath.mpf(start)
         for _ in range(MOST):
-            rate = slope(h, z) if z else below
-            following = along(h + step, z + step * rate)
-            if slope(h + step, following) >= 0:
+            try:
+                move = step * (slope(h, z) if z else below)
+                following = along(h + step, z + move)
+                turned = slope(h + step, following) >= 0
+                if abs(following - z - move) > abs(move):
+                    raise NotApplicable("another root")
+            except (NotApplicable, ZeroDivisionError):
+                step /= 4
+                continue
+            if turned:
                 break
             h, z = h + step, following
             step *= mpmath.mpf("1.05")
         else:
-            raise NotApplicable("the law of the kernel has no end")
+            raise NotApplicable("the law of the kernel cannot be followed to its end")
         low, high = h, h + step
         for _ in range(100):
             middle = (low + high) / 2

@@ -91,9 +91,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["limits", "largest-rate", str(file), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (printed["regime"], printed["exponent"]) == ("lazy", 0.0)
-    assert printed["rate"] == pytest.approx(
-        2 / 6.049694986, rel=1e-6
-    )  # of random matrices: test_largest_rate
+    assert printed["rate"] == pytest.approx(2 / 6.049694986, rel=1e-6)
 
 
 def test_text_and_symbolic_depth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

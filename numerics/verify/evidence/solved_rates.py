@@ -138,7 +138,9 @@ def rates_of_networks() -> Evidence:
     form = derived("ntk", "rich")
     ratios = (1.0, 4.0, 16.0)
     for depth in (1, 2):
-        found = np.array([[_of_network(depth, x, seed) for x in ratios] for seed in range(4)])
+        found = np.array(
+            [[rate_of_network(depth, x, seed, RICH[depth]) for x in ratios] for seed in range(4)]
+        )
         slopes = np.array([powers(ratios, list(row))[0] for row in found])
         slope = float(slopes.mean())
         error = max(float(slopes.std(ddof=1)) / 2, powers(ratios, list(found[0]))[1])
@@ -225,13 +227,13 @@ def _experiment(depth: int, gamma: float, scaling: str, ratio: float, steps: int
     return Experiment.from_dict({"network": network, "data": {"kind": "isotropic"}, "training": training})
 
 
-def _of_network(depth: int, ratio: float, seed: int, features: int = 24) -> float:
-    """The rate above which the loss of one network does not die out, by the same rule."""
+def rate_of_network(depth: int, ratio: float, seed: int, gamma: float, features: int = 24) -> float:
+    """The rate above which the loss of one network in NTK scaling does not die out, by the same rule."""
     steps, width = STEPS[depth], round(ratio * features)
     target = np.full(features, features**-0.5)
 
     def dies_out(rate: float) -> bool:
-        net = Descent.drawn(depth, width, target, np.ones(features), RICH[depth] / ratio**0.5, seed)
+        net = Descent.drawn(depth, width, target, np.ones(features), gamma / ratio**0.5, seed)
         loss = [float(np.sum((net.target - net.learnt()) ** 2))]
         for _ in range(steps):
             net.move(net.target - net.learnt(), rate)
@@ -241,7 +243,7 @@ def _of_network(depth: int, ratio: float, seed: int, features: int = 24) -> floa
         quarter = steps // 4
         return max(loss[-quarter:]) <= max(max(loss[-2 * quarter : -quarter]) / 2, 1e-12)
 
-    return _bisected(dies_out, of_form(derived("ntk", "rich"), depth, RICH[depth], ratio))
+    return _bisected(dies_out, of_form(derived("ntk", "rich"), depth, gamma, ratio))
 
 
 def _bisected(stable: Callable[[float], bool], near: float) -> float:

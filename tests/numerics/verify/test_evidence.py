@@ -70,6 +70,8 @@ LONG = {
         "rest:ridge_in_the_theory",
         "scaling_exponents:from_kernel_to_loss",
         "solved_rates:lazy_rates",
+        "solved_rates:criteria",
+        "solved_rates:rates_of_networks",
         "widths:networks_of_unequal_widths",
         "width_constraints:only_half",
         "width_powers:rates",
