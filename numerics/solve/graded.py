@@ -51,8 +51,9 @@ def solve_graded(
     table, spectrum = lower(theory), spectrum_of(experiment)
     assert spectrum is not None
     times, rtol = experiment.times, experiment.solver.rtol
-    # where steps begin to grow: some early time, on which no result depends
-    tau = 1 / ((experiment.depth + 1) * float(spectrum.attributes["lamda"].max()))
+    # where steps begin to grow: some early time, on which no result depends; features move by gamma0 a time
+    fastest = float(spectrum.attributes["lamda"].max()) * max(1.0, experiment.spec.network.gamma0)
+    tau = 1 / ((experiment.depth + 1) * fastest)
     wanted = tuple(n for n in table.tensors if n[0] in KEPT)
     at = np.log1p(times / tau)
 
