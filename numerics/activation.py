@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from sympy import (
@@ -156,6 +157,7 @@ def parse_activation(text: str) -> Expr:
     return expression
 
 
+@lru_cache(maxsize=256)
 def is_linear(text: str) -> bool:
     """Is this activation the identity?
 
@@ -165,6 +167,7 @@ def is_linear(text: str) -> bool:
     return text == "linear" or isinstance(parse_activation(text), Symbol)
 
 
+@lru_cache(maxsize=256)
 def slope_jumps(text: str) -> bool:
     """Has this activation a kink, as relu and abs have at zero?
 

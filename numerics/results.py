@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import cache
+from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
@@ -178,11 +179,16 @@ def dataset(
         coordinates["order"] = np.asarray(orders)
     metadata = {
         "spec": spec,
-        "version": version("dmft-derive"),
+        "version": _version(),
         "status": status,
         **{key: _plain(value) for key, value in attributes.items() if value is not None},
     }
     return xr.Dataset(arrays, coordinates, metadata)
+
+
+@cache
+def _version() -> str:
+    return installed("dmft-derive")
 
 
 def save(result: xr.Dataset, path: str | Path) -> None:

@@ -42,8 +42,32 @@ FIRST_STEP: dict[str, tuple[object, ...]] = {
 }
 """The values of which the first step has a closed form."""
 
+RESIDUAL: dict[str, tuple[object, ...]] = {
+    "data.kind": ("fixed", "isotropic"),
+    "network.bias": (False,),
+    "training.rule": ("gd", "sgd"),
+}
+"""The values of which the limit of infinite depth is derived; the command itself asks for a branch."""
+
+POPULATION: dict[str, tuple[object, ...]] = {
+    "data.kind": ("isotropic",),
+    "data.sample_ratio": (None,),
+    "data.batch_ratio": (None,),
+    "data.noise": (None, 0.0),
+    "network.outputs": (1,),
+    "network.branch": (None,),
+    "training.rule": ("gd",),
+    "training.center": (True,),
+    "training.weight_decay": (0.0,),
+    "training.momentum": (0.0,),
+    "training.temperature": (0.0,),
+}
+"""The values of which the largest learning rate has a closed form."""
+
 SERVED: dict[str, dict[str, tuple[object, ...]]] = {
     "dmft limits early-time": FIRST_STEP,
+    "dmft limits depth": RESIDUAL,
+    "dmft limits largest-rate": POPULATION,
     "dmft solve": {},
     "dmft simulate": {},
     "dmft verify": {},

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
@@ -80,16 +81,23 @@ class Rate:
         return float(np.sqrt(self.stable * self.unstable))
 
 
-def largest_rate(experiment: Experiment, *, rtol: float = 0.01, rise: bool = True) -> Rate:
+def largest_rate(
+    experiment: Experiment, *, rtol: float = 0.01, rise: bool = True, settle: bool = False
+) -> Rate:
     """The learning rate above which ``experiment`` does not learn, to a relative ``rtol``.
 
     At a stable rate the loss (of random data the test loss) is smaller after all ``training.steps`` than at
     the start; with ``rise=False`` it must not have been larger in between either, as it is in a catapult: the
-    error grows until the kernel has shrunk.  Rates are halved or doubled from ``training.learning_rate``
-    until one is stable and its double is not, then bisected.  A rate that is only just unstable needs many
-    steps to show: the answer falls to its limit as the number of steps grows.  Raises
-    :class:`~numerics.errors.SpecError` for a flow, and :class:`~numerics.errors.NotConverged` when no rate
-    between 2^-60 and 2^60 times the given one will do.
+    error grows until the kernel has shrunk.  With ``settle`` it must die out: above the rate that the minimum
+    bears, the error of rich networks may swing around it for ever, below its start.  The largest loss in the
+    last quarter of the steps is then at most half of that in the quarter before, or rounding; there must be
+    steps enough for that, and ``training.learning_rate`` must not be far too small.
+
+    Rates are halved or doubled from ``training.learning_rate`` until one is stable and its double is not,
+    then bisected.  A rate that is only just unstable needs many steps to show: the answer falls to its limit
+    as the number of steps grows.  Raises :class:`~numerics.errors.SpecError` for a flow, and
+    :class:`~numerics.errors.NotConverged` when no rate between 2^-60 and 2^60 times the given one will do
+    (with ``settle``: none down to 2^-10).
 
     >>> from numerics.experiment import Experiment
     >>> lazy = Experiment.from_dict({"network": {"depth": 1, "gamma0": 1e-3}, "data": {"kind": "isotropic"},
@@ -101,9 +109,9 @@ def largest_rate(experiment: Experiment, *, rtol: float = 0.01, rise: bool = Tru
     if training.rule == "flow" or training.steps is None:
         raise SpecError("training.rule", training.rule, "has no learning rate to be found", '"gd" or "sgd"')
     rate = training.learning_rate or 0.1
-    learns = partial(_learns, experiment, rise=rise)
+    learns = partial(_learns, experiment, rise=rise, settle=settle)
     low, high = (rate, 2 * rate) if learns(rate) else (rate / 2, rate)
-    for _ in range(60):
+    for _ in range(10 if settle else 60):
         if learns(high):
             low, high = high, 2 * high
         elif not learns(low):
@@ -118,13 +126,24 @@ def largest_rate(experiment: Experiment, *, rtol: float = 0.01, rise: bool = Tru
     return Rate(low, high, training.steps)
 
 
-def _learns(experiment: Experiment, rate: float, *, rise: bool) -> bool:
+def _learns(experiment: Experiment, rate: float, *, rise: bool, settle: bool) -> bool:
     curves, status = _losses(experiment.replace({"training.learning_rate": rate}))
     if status != "ok":
         return False
     fixed = experiment.spec.kind == "fixed"  # where test points may be learnt less while training succeeds
     loss = curves["train_loss"] if fixed else curves.get("test_loss", curves["train_loss"])
-    return bool(loss[-1] < loss[0]) and (rise or bool(loss.max() <= loss[0]))
+    learnt = bool(loss[-1] < loss[0]) and (rise or bool(loss.max() <= loss[0]))
+    return learnt and (not settle or _settles(loss))
+
+
+ROUNDING = 1e-12
+"""A loss that is no larger than this part of its start has died out."""
+
+
+def _settles(loss: NDArray[np.float64]) -> bool:
+    quarter = max(1, (len(loss) - 1) // 4)
+    late, before = loss[-quarter:].max(), loss[-2 * quarter : -quarter].max()
+    return bool(late <= max(before / 2, ROUNDING * loss[0]))
 
 
 def _losses(experiment: Experiment) -> tuple[dict[str, Any], str]:

@@ -1,8 +1,10 @@
 """Directives that read the ledger when the site is built, so that its pages cannot fall behind it.
 
-{ledger-table} [verdicts]      one row an equation: number, title, verdict
-{ledger-entries} [verdicts]    each in full: printed form, verdict, reason, evidence and how to run it
-{ledger-counts}                how many entries have which verdict
+{ledger-table} [paper] [verdicts]      one row an equation: number, title, verdict
+{ledger-entries} [paper] [verdicts]    each in full: printed form, reason, numbers, and the command for them
+{ledger-counts} [paper] [verdicts]     how many entries have which verdict
+
+What was measured stands in `docs/ledger/numbers.json`, which `docs/ledger/record.py` writes.
 """
 
 from __future__ import annotations
@@ -11,18 +13,26 @@ from collections import Counter
 from typing import Any
 
 from docutils import nodes
+from ledger_markdown import entry_text
 from sphinx.util.docutils import SphinxDirective
 
 from derive.ledger import Entry, entries
+from derive.ledger.entry import VERDICTS
 
 
 class LedgerDirective(SphinxDirective):
-    """Markdown made from the entries of the chosen verdicts."""
+    """Markdown made from the entries of the chosen papers and verdicts."""
 
     optional_arguments = 20
 
     def run(self) -> list[nodes.Node]:
-        chosen = [e for e in entries() if not self.arguments or e.verdict in self.arguments]
+        verdicts = set(self.arguments) & set(VERDICTS)
+        papers = set(self.arguments) - verdicts
+        if unknown := papers - {e.source for e in entries()}:
+            raise self.error(f"neither a verdict nor a paper of the ledger: {', '.join(sorted(unknown))}")
+        chosen = [
+            e for e in entries() if e.verdict in (verdicts or VERDICTS) and e.source in (papers or {e.source})
+        ]
         return self.parse_text_to_nodes(self.text(chosen))
 
     def text(self, chosen: list[Entry]) -> str:
@@ -50,26 +60,7 @@ class Counts(LedgerDirective):
     def text(self, chosen: list[Entry]) -> str:
         counts = Counter(e.verdict for e in chosen)
         verdicts = ", ".join(f"{n} {verdict}" for verdict, n in counts.most_common())
-        return f"The ledger has {len(chosen)} entries: {verdicts}."
-
-
-def entry_text(e: Entry) -> str:
-    """Title, printed formula, reason, and the evidence with the command that runs it."""
-    printed = e.printed
-    if r"\\" in printed and r"\begin{" not in printed:
-        printed = rf"\begin{{gathered}} {printed} \end{{gathered}}"
-    parts = [f"**{e.source} ({e.number})**: {e.title}. *{e.verdict}*", f"$$\n{printed}\n$$", plain(e.why)]
-    if e.evidence:
-        shown = "\n".join(f"- `{name}`" for name in e.evidence)
-        parts.append(f"Evidence, run again by `dmft ledger --check`:\n\n{shown}")
-    return "\n\n".join(parts)
-
-
-def plain(text: str) -> str:
-    """Prose of the ledger as Markdown: it may hold formulas in plain characters."""
-    for character in "\\`*_{}[]<>#|$^~":
-        text = text.replace(character, f"\\{character}")
-    return text
+        return f"{len(chosen)} entries: {verdicts}."
 
 
 def setup(app: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ indices, and integrated over at most one layer time.  Only what was derived is r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,6 +19,8 @@ from derive.meanfield.reductions.depth.powers import tau, tau_
 from derive.program.expressions import L, s, t
 
 LAYER_TIMES = (tau, tau_)
+SIDES = {"_above": 1, "_below": -1}
+"""``X_above(tau, t)`` is the value of X at tau_ = tau, reached from tau > tau_."""
 
 
 class NotLowered(ValueError):
@@ -29,12 +31,14 @@ class NotLowered(ValueError):
 class Read:
     """A tensor at layers, indices and times, in the order of its axes; a layer is a symbol, 0 or 1.
 
-    ``layers`` counts the layer times among the arguments.
+    ``layers`` counts the layer times among the arguments.  ``side`` says from where a value at equal layer
+    times is reached: 1 from tau > tau_, -1 from tau < tau_, 0 where that does not matter.
     """
 
     name: str
     args: tuple[Expr, ...]
     layers: int = 0
+    side: int = 0
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,7 @@ def lower_layer_time(limit: LayerTime) -> LayerTable:
     correlations = {str(e.lhs.func) for e in limit.correlations}
     layers = {str(e.lhs.func): sum(x in LAYER_TIMES for x in e.lhs.args) for e in equations}
     rows = [_row(e, layers, str(e.lhs.func) in correlations) for e in equations]
+    rows = _jumping(rows)
     jumping = {r.name for r in rows if r.jumps}
     for r in rows:
         for p in r.products:
@@ -132,7 +137,7 @@ def lower_layer_time(limit: LayerTime) -> LayerTable:
 
 
 def _row(e: Eq, layers: dict[str, int], correlation: bool) -> LayerRow:
-    products = tuple(_finished(p, e) for p in _products(e.rhs, layers))
+    products = tuple(_finished(p, e) for p in products_of(e.rhs, layers))
     axes = tuple(e.lhs.args)
     if not all(isinstance(x, Symbol) for x in axes):
         raise NotLowered(f"{e.lhs} is no tensor at symbols")
@@ -141,20 +146,39 @@ def _row(e: Eq, layers: dict[str, int], correlation: bool) -> LayerRow:
     )
 
 
-def _products(e: Expr, layers: dict[str, int]) -> Iterator[Product]:
+def _jumping(rows: list[LayerRow]) -> list[LayerRow]:
+    """A row that reads a jumping one at (tau, tau_) jumps too, unless it integrates over it."""
+    while True:
+        names = {r.name for r in rows if r.jumps}
+        found = [
+            replace(r, jumps=r.jumps or any(reads_across(x, p, names) for p in r.products for x in p.reads))
+            for r in rows
+        ]
+        if found == rows:
+            return rows
+        rows = found
+
+
+def reads_across(x: Read, p: Product, jumping: Collection[str]) -> bool:
+    """Is a jumping tensor read at (tau, tau_), outside of an integral?"""
+    return x.name in jumping and p.layer is None and set(x.args[:2]) == set(LAYER_TIMES)
+
+
+def products_of(e: Expr, layers: dict[str, int]) -> Iterator[Product]:
+    """An expression as products of tensors; ``layers`` counts the layer times of each."""
     if isinstance(e, Add):
         for x in e.args:
-            yield from _products(x, layers)
+            yield from products_of(x, layers)
     elif isinstance(e, Mul):
         found = [Product(S.One)]
         for x in e.args:
-            found = [_times(a, b) for a in found for b in _products(x, layers)]
+            found = [_times(a, b) for a in found for b in products_of(x, layers)]
         yield from found
     elif isinstance(e, Pow) and e.exp.is_Integer and e.exp.is_positive and e.base.has(AppliedUndef):
-        yield from _products(Mul(*[e.base] * int(e.exp), evaluate=False), layers)
+        yield from products_of(Mul(*[e.base] * int(e.exp), evaluate=False), layers)
     elif isinstance(e, Sum):
         spans = tuple(_span(*lim) for lim in e.limits)
-        for p in _products(e.function, layers):
+        for p in products_of(e.function, layers):
             yield replace(p, spans=(*p.spans, *spans))
     elif isinstance(e, Integral):
         yield from _integrated(e, layers)
@@ -177,7 +201,11 @@ def _products(e: Expr, layers: dict[str, int]) -> Iterator[Product]:
 def _applied(e: AppliedUndef, layers: dict[str, int]) -> Product:
     if any(x.has(AppliedUndef) for x in e.args):  # a given function of a scalar: the loss's slope
         return Product(S.One, calls=(e,))
-    return Product(S.One, (Read(str(e.func), tuple(e.args), layers.get(str(e.func), 0)),))
+    name, args = str(e.func), tuple(e.args)
+    for suffix, side in SIDES.items():
+        if layers.get(bare := name.removesuffix(suffix)) == 2 and bare != name:
+            return Product(S.One, (Read(bare, (args[0], *args), 2, side),))
+    return Product(S.One, (Read(name, args, layers.get(name, 0)),))
 
 
 def _span(index: Symbol, lower: Expr, upper: Expr) -> Span:
@@ -197,7 +225,7 @@ def _integrated(e: Integral, layers: dict[str, int]) -> Iterator[Product]:
     bounds = {(S.Zero, tau): "below", (tau, S.One): "above", (S.Zero, S.One): "all"}
     if (lower, upper) not in bounds:
         raise NotLowered(f"{e} is no integral over layer time: flows are not served")
-    for p in _products(e.function, layers):
+    for p in products_of(e.function, layers):
         if p.layer is not None:
             raise NotLowered(f"{e} has an integral within")
         yield replace(p, layer=x, bound=bounds[lower, upper])  # type: ignore[arg-type]
@@ -229,7 +257,10 @@ def _check(row: LayerRow, p: Product, jumping: set[str]) -> None:
     """Refuse a jumping answer that is read where it jumps, and a sum that no answer makes causal."""
     for x in p.reads:
         at = x.args[: x.layers]
-        if x.name in jumping and (at[0] == at[1] or (p.layer is None and not (at[0].is_number))):
+        if x.name not in jumping or x.side:
+            continue
+        ends = any(y.is_number for y in at)
+        if at[0] == at[1] or (p.layer is None and not ends and set(at) != set(LAYER_TIMES)):
             raise NotLowered(f"{x.name} jumps at tau = tau_ and is read there by {row.name}")
     pairs = [x.args[-2:] for x in p.reads]
     for span in p.spans:

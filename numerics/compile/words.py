@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,7 +63,7 @@ class Separable:
 
     def diagonal(self) -> Array:
         """Entries at equal times, (T, rows, cols)."""
-        return np.asarray(np.einsum("tak,km,tbm->tab", self.left, self.core, self.right, optimize=True))
+        return (self.left @ self.core) @ self.right.transpose(0, 2, 1)
 
 
 Value = Dense | Separable
@@ -121,8 +122,8 @@ class Words:
 
     def value(self, word: Expr) -> Value:
         """The operator that a word stands for; shared prefixes are computed once."""
-        ls = letters(word)
         if word not in self.known:
+            ls = _letters(word)
             if len(ls) == 1:
                 self.known[word] = self.letter(ls[0])
             else:
@@ -184,7 +185,7 @@ def remembered(kernel: Kernel, w: Array, error: Array, body: Value) -> Dense:
         return Dense(block[:, None, :, None] * error[None, None])
     if isinstance(body, Separable):
         right = np.einsum("sa,sam->sm", error, body.right)
-        block = np.einsum("tak,km,sm->tas", body.left, body.core, right, optimize=True)
+        block = (body.left @ body.core) @ right.T
     else:
         block = np.einsum("sb,tasb->tas", error, body.block)
     return Dense((block * w[:, None, :])[..., None])
@@ -217,6 +218,11 @@ def memory_weight(
         else:
             constant *= float(x.subs(dict(known)))
     return np.asarray(constant * np.tril(table, -1))
+
+
+@lru_cache(maxsize=100_000)
+def _letters(word: Expr) -> tuple[Expr, ...]:
+    return tuple(letters(word))
 
 
 def _addends(e: Expr) -> tuple[Expr, ...]:

@@ -41,6 +41,16 @@ def _number(c: Expr, layer: int, depth: int) -> float:
     return float(sum((q * layer**a * depth**b for (a, b), q in _monomials(c)), Fraction(0)))
 
 
+@lru_cache(maxsize=10_000)
+def _terms(e: Expr) -> tuple[tuple[Expr, Expr], ...]:
+    return tuple(terms(e))
+
+
+@lru_cache(maxsize=100_000)
+def _has_error(word: Expr, n: int) -> bool:
+    return has_error(word, n)
+
+
 class ByWords:
     """The errors at every order, and the words they make, on one time grid."""
 
@@ -62,7 +72,6 @@ class ByWords:
         self.words = Words(kernels, memory, {"K_x": experiment.kernel}, {})
         self.shape = (T, len(experiment.targets))
         self.densities: dict[Expr, Array] = {}
-        self.parts: dict[tuple[str, int], list[tuple[Expr, Expr]]] = {}
         self.errors = self.words.errors
         for n in range(expansion.order + 1):
             self.errors[n] = self.error(n)
@@ -75,19 +84,17 @@ class ByWords:
         """A coefficient at this depth and ``layer``."""
         return _number(c, layer, self.experiment.depth)
 
-    def terms(self, name: str, n: int) -> list[tuple[Expr, Expr]]:
+    def terms(self, name: str, n: int) -> tuple[tuple[Expr, Expr], ...]:
         """Order n of an operator as (coefficient, word)."""
-        if (name, n) not in self.parts:
-            self.parts[name, n] = terms(self.expansion.series[name][n])
-        return self.parts[name, n]
+        return _terms(self.expansion.series[name][n])
 
     def error(self, n: int) -> Array:
         """``Delta_n = [y] - f_n``: f_n is linear in Delta_n (a Volterra equation), the rest is known."""
         drive = np.zeros(self.shape)
         if n == 0:
             drive += self.experiment.targets
-        for c, w in terms(self.expansion.output[n]):
-            if not has_error(w, n) and self.number(c) != 0:
+        for c, w in _terms(self.expansion.output[n]):
+            if not _has_error(w, n) and self.number(c) != 0:
                 value = self.words.value(w)
                 assert isinstance(value, Separable)
                 drive -= self.number(c) * value.diagonal()[:, :, 0]

@@ -155,15 +155,19 @@ class Evaluation:
     """Errors at every order and order parameters, on one time grid.
 
     ``table`` is (T, T), strictly lower: ones for steps, the weights of the integrator for the flow.
+    ``order`` is that of the statics' expansion, unless something else adds to it.
     """
 
-    def __init__(self, experiment: Experiment, statics: Statics, table: Array) -> None:
+    def __init__(
+        self, experiment: Experiment, statics: Statics, table: Array, order: int | None = None
+    ) -> None:
         self.experiment, self.statics, self.expansion = experiment, statics, statics.expansion
         self.depth = experiment.depth
+        self.order = self.expansion.order if order is None else order
         self.weight = self.rate() * table
         self.errors: dict[int, Array] = {}
         self.forests = Forests(self.weight, self.errors)
-        for n in range(self.expansion.order + 1):
+        for n in range(self.order + 1):
             self.errors[n] = self.error(n)
 
     def rate(self) -> float:
@@ -242,7 +246,7 @@ class Evaluation:
 
     def values(self, out: Index, responses: bool = True) -> dict[str, Array]:
         """Every variable, with the order first."""
-        orders, layers = range(self.expansion.order + 1), range(1, self.depth + 1)
+        orders, layers = range(self.order + 1), range(1, self.depth + 1)
         error = np.stack([self.errors[n][out] for n in orders])
         loss = [np.mean(sum(error[k] * error[n - k] for k in range(n + 1)), axis=1) for n in orders]
         found = {"error": error, "train_loss": np.stack(loss)}

@@ -1,82 +1,206 @@
-"""A unit at the kink on all its starts, the averages over its r and over the signs of the other samples."""
+"""Units at the kink on all their starts, for many of their sources at once.
+
+A unit's place is its start plus what its source and its own past slopes add, so that the line of starts falls
+into intervals on which all slopes agree: integrals over it are exact sums.  What is integrated is homogeneous
+in the start and the sources: of these only directions are needed, the radius is integrated in closed form.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
-from scipy.special import gamma as gamma_function
-from sympy import Add, Expr, Mul, Rational, Symbol
+from scipy.special import gammaln
+from sympy import Add, Expr, Mul, Symbol
 
-from derive.expansion.nonlinear.kinks import Jump, kappa
-from derive.meanfield.jumps import Jumps
+from derive.expansion.nonlinear.crossing import Cases, Jump, kappa
 from derive.program import s, t
 from derive.program.expressions import alpha, mu
+from numerics.expand_nonlinear.forests import Index
 from numerics.expand_nonlinear.statics import Array
 
 
 @dataclass(frozen=True)
-class Unit:
-    """The unit at the kink of ``sample`` on intervals of starts: middles ``x``, and ``widths``.
+class Sources:
+    """What the units of one sign pattern have: one column for each direction.
 
-    What is integrated is constant or linear on each, so that the middle is exact.
+    ``slopes``, ``features`` and ``upsilon`` (P,) belong to the samples; ``r`` and ``rho`` are (P, N), ``xi``
+    is (T, N); ``dimension`` is that of the Gaussian vector, here of length one, of which they are functions.
+    """
+
+    slopes: Array
+    features: Array
+    upsilon: Array
+    r: Array
+    rho: Array
+    xi: Array
+    dimension: int
+
+
+@dataclass(frozen=True)
+class Units:
+    """Units at the kink of ``sample`` on intervals of starts: middles ``x``, ``widths``, their ``column``.
+
+    What is integrated is constant or linear on each, so that the middle is exact.  ``slope`` is
+    (T, intervals), ``start`` that of the start, ``low`` and ``high`` the times whose crossings bound them
+    (-1: none).
     """
 
     sample: int
+    sources: Sources
     x: Array
     widths: Array
+    column: Index
     slope: Array
     start: Array
-    V: Array
-    Vbar: Array
-    slopes: Array
-    features: Array
-    r: float
+    low: Index
+    high: Index
+    weight: Array
+    error: Array
+    C: Array
 
     def add(self, total: Array, jump: Jump, share: float) -> None:
-        """Add the jump's integral, for all observed samples, to ``total``."""
-        P, single = len(self.slopes), jump.name == "f"
-        others = [i for i in range(P) if i != self.sample]
-        for own, e in jump.cases.items():
+        """Add the jump's integral, for all observed samples, to ``total``, (T, P, T or 1, P or 1)."""
+        self._add(total, jump.cases, share, self.widths)
+        if jump.after:
+            self._add(total, jump.after, share, None)
+
+    def _add(self, total: Array, cases: Cases, share: float, widths: Array | None) -> None:
+        others = [i for i in range(len(self.sources.slopes)) if i != self.sample]
+        T = len(self.slope)
+        dx = np.ones(self.sources.r.shape[1]) if widths is None else widths
+        for own, e in cases.items():
             first = [self.sample] if own[0] else others
-            second = [0] if single else [self.sample] if own[-1] else others
+            second = [0] if len(own) == 1 else [self.sample] if own[-1] else others
             for number, early, late in read(e):
+                degree = sum(power for name, _, _, power in early + late if name in LINEAR)
+                scale = radius(self.sources.dimension, degree + (widths is not None))
+                scale *= share * number / self.sources.r.shape[1]
                 for i in first:
                     for j in second:
-                        row, column = self.factor(early, i, j), self.factor(late, i, j)
-                        value = (row * self.widths) @ column.T
-                        total[:, i, :, j] += share * number * (value[:, :1] if single else value)
+                        left = self.factor(early, i, j, widths is None)
+                        right = self.factor(late, i, j, widths is None)
+                        if total.shape[2] == 1:
+                            value = (left * right) @ dx
+                            total[:, i, 0, j] += scale * np.broadcast_to(value, (T,))
+                        else:
+                            total[:, i, :, j] += scale * np.broadcast_to((left * dx) @ right.T, (T, T))
 
-    def factor(self, parts: tuple[Part, ...], i: int, j: int) -> Array:
-        """A product of fields on all intervals, at all times; mu is the sample i, alpha the sample j."""
-        found = np.ones((len(self.slope), len(self.x)))
+    def turning(self) -> Array:
+        """``int dx r d sigma(t) / d u(s)``, (T, T): an edge moves against a push at its time."""
+        times = np.arange(len(self.slope))[:, None]
+        edges = (times == self.low).astype(float) - (times == self.high)
+        r = self.sources.r[self.sample]
+        share = radius(self.sources.dimension, 1) / len(r)
+        return np.asarray((self.slope * r[self.column]) @ edges.T * share)
+
+    # -- fields ----------------------------------------------------------------------------------------
+
+    def factor(self, parts: tuple[Part, ...], i: int, j: int, columns: bool) -> Array:
+        """A product of fields at all times, (T or 1, intervals or columns); mu is i and alpha is j."""
+        found = np.ones((1, 1))
         for name, who, timed, power in parts:
             sample = self.sample if who == kappa else i if who == mu else j
-            found *= self.field(name, sample, timed) ** power
-        return found
+            field = self.source(name, sample) if columns else self.field(name, sample, timed)
+            found = found * field**power
+        size = self.sources.r.shape[1] if columns else len(self.x)
+        return np.broadcast_to(found, (len(found), size))
+
+    def source(self, name: str, sample: int) -> Array:
+        """A field that does not depend on the start, (T or 1, columns or 1).  Raises KeyError for another."""
+        own = self.sources
+        if name in ("r", "rho"):
+            return np.asarray(getattr(own, name)[None, sample])
+        if name == "xi":
+            return own.xi
+        static = {"sigma": own.slopes, "phi": own.features, "upsilon": own.upsilon}
+        return np.full((1, 1), static[name][sample])
 
     def field(self, name: str, sample: int, timed: bool) -> Array:
-        """A field of the unit.  Raises KeyError for an unknown one."""
+        """A field of the unit, (T or 1, intervals or 1).  Raises KeyError for an unknown one."""
         if name == "sigma" and sample == self.sample:
-            return self.slope if timed else self.start
-        if name in ("X", "V"):
-            return np.asarray(self.V[:, sample] + (self.x if name == "X" else 0.0))
-        if name in ("Xbar", "Vbar"):
-            return np.asarray(self.Vbar[:, sample] + (self.x if name == "Xbar" else 0.0))
-        static = {"sigma": self.slopes[sample], "phi": self.features[sample], "r": self.r}
-        return np.asarray(static[name])
+            return self.slope if timed else self.start[None]
+        if name in ("X", "Xbar"):
+            return self.moved(self.sample, name == "X") + self.x + self.sources.xi[:, self.column]
+        if name in ("V", "Vbar"):
+            return self.moved(sample, name == "V")
+        found = self.source(name, sample)
+        return found if found.shape[1] == 1 else found[:, self.column]
+
+    def moved(self, sample: int, followed: bool) -> Array:
+        """``[h - u]_1`` of a sample: what the others' slopes add, and what its own do."""
+        own = (
+            self.turns[0 if followed else 1]
+            * self.sources.r[self.sample, self.column]
+            * self.C[sample, self.sample]
+        )
+        return np.asarray(self.pushes[sample][:, self.column] + own)
+
+    @cached_property
+    def turns(self) -> tuple[Array, Array]:
+        """The integral of the error times the slope, as it is and as at the start."""
+        memory = self.weight * self.error[:, self.sample]
+        return memory @ self.slope, memory.sum(axis=1)[:, None] * self.start
+
+    @cached_property
+    def pushes(self) -> Array:
+        """What the slopes at the other samples add, (P, T, columns)."""
+        return pushes(self.sample, self.sources, self.weight, self.error, self.C)
+
+
+def pushes(k: int, sources: Sources, weight: Array, error: Array, C: Array) -> Array:
+    """``[h_i - u_i]_1`` that comes from the slopes at the samples but k, which rest: (P, T, columns)."""
+    others = np.array([i != k for i in range(len(C))])
+    force = (weight @ error) * (sources.slopes * others)
+    return np.asarray(np.einsum("ib,tb,bn->itn", C, force, sources.r))
+
+
+def follow(
+    k: int, sources: Sources, weight: Array, error: Array, C: Array, slopes: tuple[float, float]
+) -> Units:
+    """Follow units of all starts: intervals of starts, split where a place is zero."""
+    below, above = slopes
+    T, N = len(error), sources.r.shape[1]
+    given = pushes(k, sources, weight, error, C)[k] + sources.xi
+    own = C[k, k] * error[:, k]
+    steepest = max(abs(above), abs(below))
+    reach = np.abs(given).max(axis=0) + (np.abs(weight) @ np.abs(own)).max() * steepest * np.abs(sources.r[k])
+    reach = 1.001 * reach + 1e-300
+    zero = np.zeros(N)
+    low, high = np.concatenate([-reach, zero]), np.concatenate([zero, reach])
+    column = np.tile(np.arange(N), 2)
+    none, first = np.full(N, -1), np.zeros(N, dtype=int)
+    early, late = np.concatenate([none, first]), np.concatenate([first, none])
+    on = np.zeros((0, 2 * N))
+    for now in range(T):
+        moved = given[now, column] + (weight[now, :now] * own[:now]) @ on * sources.r[k, column]
+        cut = (low < -moved) & (-moved < high)
+        at = -moved[cut]
+        low, high = np.concatenate([low, at]), np.concatenate([np.where(cut, -moved, high), high[cut]])
+        early, late = (
+            np.concatenate([early, np.full(len(at), now)]),
+            np.concatenate([np.where(cut, now, late), late[cut]]),
+        )
+        on, moved, column = (np.concatenate([a, a[..., cut]], axis=-1) for a in (on, moved, column))
+        on = np.concatenate([on, np.where((low + high) / 2 + moved > 0, above, below)[None]])
+    x = (low + high) / 2
+    start = np.where(x > 0, above, below)
+    return Units(k, sources, x, high - low, column, on, start, early, late, weight, error, C)
 
 
 Part = tuple[str, Symbol, bool, int]
 """A field, its sample, whether it depends on time, and its power."""
+
+LINEAR = ("X", "Xbar", "V", "Vbar", "xi", "r", "rho")
+"""Fields that are homogeneous of degree one in the start and the sources."""
 
 
 @lru_cache(maxsize=64)
 def read(e: Expr) -> list[tuple[float, tuple[Part, ...], tuple[Part, ...]]]:
     """A jump as a sum of products: a number, what stands at t or is static, what stands at s."""
     found = []
-    for term in Add.make_args(e):
+    for term in Add.make_args(e.expand()):
         number, rest = term.as_coeff_Mul()
         early: list[Part] = []
         late: list[Part] = []
@@ -89,25 +213,13 @@ def read(e: Expr) -> list[tuple[float, tuple[Part, ...], tuple[Part, ...]]]:
     return found
 
 
-def step(power: int, sign: int) -> Jumps:
-    """``x**power`` where x has this sign."""
-    return {(power, 0, -1): Rational(1, 2), (power, 1, -1): Rational(sign, 2)}
+def radius(dimension: int, power: int) -> float:
+    """The mean of a power of the length of a standard normal vector.
 
-
-@lru_cache(maxsize=1)
-def half_normal() -> list[tuple[float, float]]:
-    """Gauss' rule with two nodes for positive r with the normal weight, exact for powers up to 3.
-
-    X is homogeneous of degree one in its start and r: integrals over the start are powers of r up to 3.
-
-    >>> print(f"{sum(w * r**3 for r, w in half_normal()) * np.sqrt(2 * np.pi):.9f}")
-    2.000000000
+    >>> print(f"{radius(3, 2):.12f}")
+    3.000000000000
     """
-    m = [2 ** ((k - 1) / 2) * gamma_function((k + 1) / 2) / np.sqrt(2 * np.pi) for k in range(4)]
-    low, high = np.linalg.solve([[m[0], m[1]], [m[1], m[2]]], [-m[2], -m[3]])
-    nodes = np.sort(np.roots([1.0, high, low]).real)
-    weights = np.linalg.solve(np.stack([np.ones(2), nodes]), np.array(m[:2]))
-    return list(zip(nodes.tolist(), weights.tolist(), strict=True))
+    return float(2 ** (power / 2) * np.exp(gammaln((dimension + power) / 2) - gammaln(dimension / 2)))
 
 
-__all__ = ["Unit", "half_normal", "step"]
+__all__ = ["Sources", "Units", "follow", "pushes", "radius"]

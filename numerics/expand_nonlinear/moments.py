@@ -78,7 +78,8 @@ class Moments:
 
     def sample(self, patterns: list[Pattern], points: Array) -> None:
         """Means over points, as products of matrices."""
-        at = {a: compiled(expression(e))(points) for a, e in enumerate(self.slopes) if e != 0}
+        needed = {a for p in patterns for orders in p for a in orders}
+        at = {a: compiled(expression(self.slopes[a]))(points) for a in needed}
         at = {a: np.broadcast_to(v, points.shape) for a, v in at.items()}
 
         def factor(orders: tuple[int, ...]) -> Array:

@@ -67,6 +67,12 @@ class Statics:
                     self.known[tensor, k] = self.evaluated(tensor, k)
         return self.known[tensor, layer]
 
+    def correlation(self, name: str, layer: int) -> Array:
+        """The covariance of a source at order 0; with one layer the kernel may be given, or 1."""
+        if name == "1":
+            return np.ones_like(self.kernel)
+        return self.value(Tensor(name, 0, PAIR), layer)
+
     def evaluated(self, tensor: Tensor, layer: int) -> Array:
         own = samples_of(tensor.shape)
         total = np.zeros((len(self.kernel),) * len(own))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import gcd
+from typing import TypeVar
 
 import numpy as np
 import xarray as xr
@@ -22,7 +23,7 @@ from sympy import Symbol, oo, sqrt
 
 from derive.meanfield import mean_field
 from derive.meanfield.reductions.data import theory_limit
-from derive.meanfield.reductions.depth import Scaling, cross_layer, layer_time, rescale
+from derive.meanfield.reductions.depth import CrossLayer, Scaling, cross_layer, layer_time, rescale
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.program import L
 from derive.program.builders.isotropic import nu
@@ -39,11 +40,18 @@ from numerics.theory import beta, program_of
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 
+T = TypeVar("T")
+
 beta0 = Symbol("beta0", positive=True)
 """``beta sqrt(L)``, which stays as the network gets deeper."""
 
+SCALING = Scaling({beta: beta0 / sqrt(L)})
+
 LAYERS = 16
 """Cells of layer time that a command takes."""
+
+LAYERED = ("Phi", "G", "C_h", "C_g")
+"""Variables with an axis of layers, the first one."""
 
 GRIDS = (Fraction(1, 2), Fraction(3, 4), Fraction(1))
 """Cells of the grids that are extrapolated, as shares of those that were asked for."""
@@ -88,15 +96,26 @@ def solve_depth_limit(
     >>> bool(abs(found["test_loss"][0] - exact) < found.errors["test_loss"] < 1e-3)
     True
     """
-    _require_limit(experiment)
+    require_limit(experiment)
+    table = _table(structure(experiment).text)
+    runs = on_grids(experiment, table, layers, progress)
+    return extrapolated(layers, [dict(values_of(experiment, run, table)) for run in runs], LAYERED)
+
+
+def on_grids(
+    experiment: Experiment, table: LayerTable, layers: int, progress: Progress | None = None
+) -> list[LayerGrid]:
+    """Solutions on :data:`GRIDS` of equations that know the numbers of ``experiment``.
+
+    Raises :class:`~numerics.errors.SpecError` for ``layers`` that are no multiple of 4, and for more memory
+    than there is.
+    """
     if layers < 4 or layers % 4:
         raise SpecError("layers", layers, "is the finest of three grids", "a multiple of 4")
-    steps, runs = len(experiment.times), []
-    table = _table(structure(experiment).text)
+    steps = len(experiment.times)
     constants = {beta0 if k == beta else k: v for k, v in numbers_of(experiment).items()}
-    fixed = experiment.spec.kind == "fixed"
     extents = {"c": experiment.network.outputs}
-    if fixed:
+    if experiment.spec.kind == "fixed":
         extents |= {"mu": experiment.sample_count, "alpha": experiment.sample_count}
     needed, have = (
         needed_bytes(table, layers, steps, extents),
@@ -105,23 +124,20 @@ def solve_depth_limit(
     if needed > have:
         problem = f"needs {needed / 2**30:.0f} GiB for responses between layers; there are {have / 2**30:.0f}"
         raise SpecError("training.steps", steps - 1, problem, "fewer steps, samples, or cells of layer time")
-    for done, part in enumerate(GRIDS):
-        runs.append(
-            solve_layer_grid(
-                table,
-                layers=int(layers * part),
-                steps=steps,
-                constants=constants,
-                extents=extents,
-                known=arrays_of(experiment),
-                progress=None
-                if progress is None
-                else lambda k, n, done=done: progress(done * n + k, len(GRIDS) * n),  # type: ignore[misc]
-            )
+    return [
+        solve_layer_grid(
+            table,
+            layers=int(layers * part),
+            steps=steps,
+            constants=constants,
+            extents=extents,
+            known=arrays_of(experiment),
+            progress=None
+            if progress is None
+            else lambda k, n, done=done: progress(done * n + k, len(GRIDS) * n),  # type: ignore[misc]
         )
-    return extrapolated(
-        layers, [dict(_values(experiment, run, table)) for run in runs], ("Phi", "G", "C_h", "C_g")
-    )
+        for done, part in enumerate(GRIDS)
+    ]
 
 
 def solve_deep(experiment: Experiment, progress: Progress | None = None) -> xr.Dataset:
@@ -143,7 +159,8 @@ def solve_deep(experiment: Experiment, progress: Progress | None = None) -> xr.D
     return result.assign_coords(layer=found.nodes) if "layer" in result.dims else result
 
 
-def _require_limit(experiment: Experiment) -> None:
+def require_limit(experiment: Experiment) -> None:
+    """Raises SpecError for an experiment without a limit of infinite depth, or whose limit is not served."""
     network, training = experiment.network, experiment.training
     if not experiment.symbolic:
         raise SpecError("network.depth", network.depth, "the limit is that of symbolic depth", '"L"')
@@ -164,20 +181,30 @@ def _require_limit(experiment: Experiment) -> None:
 @lru_cache(maxsize=32)
 def _table(text: str) -> LayerTable:
     """The equations in layer time of a structure."""
-    experiment = Experiment.without_arrays(tomllib.loads(text))
-    theory = mean_field(program_of(experiment))
-    if experiment.spec.kind == "isotropic" and experiment.network.width_ratio is None:
-        theory = theory_limit(theory, {nu: oo})
+    return lower_layer_time(refused(lambda: layer_time(closed_equations(text), SCALING)))
+
+
+def refused(derive: Callable[[], T]) -> T:
+    """What is derived, or a refusal that names the depth."""
     try:
-        cross = rescale(cross_layer(theory), beta)
-        return lower_layer_time(layer_time(cross, Scaling({beta: beta0 / sqrt(L)})))
+        return derive()
     except NotApplicable as reason:
         raise SpecError(
             "network.depth", "L", f"no limit of infinite depth: {reason}", "an integer >= 1"
         ) from None
 
 
-def _values(experiment: Experiment, run: LayerGrid, table: LayerTable) -> Iterator[tuple[str, Array]]:
+@lru_cache(maxsize=32)
+def closed_equations(text: str) -> CrossLayer:
+    """The equations across layers of a structure, its branch ``beta``."""
+    experiment = Experiment.without_arrays(tomllib.loads(text))
+    theory = mean_field(program_of(experiment))
+    if experiment.spec.kind == "isotropic" and experiment.network.width_ratio is None:
+        theory = theory_limit(theory, {nu: oo})
+    return refused(lambda: rescale(cross_layer(theory), beta))
+
+
+def values_of(experiment: Experiment, run: LayerGrid, table: LayerTable) -> Iterator[tuple[str, Array]]:
     """The contract's variables; times before indices, as they have it."""
     if experiment.spec.kind == "fixed":
         found = {

@@ -55,8 +55,8 @@ def solve_frozen_ends(
     >>> found["C_x"][:, 0, 0]  # before training the stream grows by 1 + 1/L a layer
     array([1.  , 1.5 , 2.25])
     """
-    xi = _checked(inputs)
-    table = _table(depth, _exact(alpha), _exact(gamma))
+    xi = as_inputs(inputs)
+    table = _table(depth, exact_power(alpha), exact_power(gamma))
     layers = {n: [(n, k) for k in range(depth + 1)] for n in ("C_x", "C_dx")}
     run = march(
         table,
@@ -90,10 +90,10 @@ def solve_frozen_ends_limit(
     >>> bool(abs(found["C_x"][-1, 0, 0] - np.e) < 1e-5)
     True
     """
-    xi = _checked(inputs)
+    xi = as_inputs(inputs)
     if layers < 4 or layers % 4:
         raise SpecError("layers", layers, "is the finest of three grids", "a multiple of 4")
-    table = _limit_table(_exact(alpha), _exact(gamma))
+    table = _limit_table(exact_power(alpha), exact_power(gamma))
     runs = []
     for part in GRIDS:
         run = solve_layer_grid(
@@ -122,9 +122,9 @@ def simulate_frozen_ends(
     """Means over ``seeds`` networks of ``width`` units, with ``*_stderr``; names and shapes as in
     :func:`solve_frozen_ends`.
     """
-    xi = _checked(inputs)
+    xi = as_inputs(inputs)
     run = simulate_program(
-        depth_program(depth, _exact(alpha), _exact(gamma)),
+        depth_program(depth, exact_power(alpha), exact_power(gamma)),
         width=width,
         steps=len(xi) - 1,
         seeds=seeds,
@@ -185,11 +185,13 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
     return replace(theory, equations=equations, sources=tuple(map(source, theory.sources)))
 
 
-def _exact(power: float) -> Expr:
+def exact_power(power: float) -> Expr:
+    """A power as a fraction."""
     return nsimplify(power, rational=True)
 
 
-def _checked(inputs: ArrayLike) -> Array:
+def as_inputs(inputs: ArrayLike) -> Array:
+    """One finite number a step, or a refusal."""
     xi = np.asarray(inputs, dtype=float)
     if xi.ndim != 1 or not len(xi) or not np.all(np.isfinite(xi)):
         raise SpecError("inputs", xi.tolist(), "one finite number a step is needed", "an array of shape (T,)")

@@ -31,6 +31,7 @@ from numerics.compile.layered import (
 )
 from numerics.errors import Diverged, NotConverged
 from numerics.solve.contract import Contraction, Operand
+from numerics.solve.layer_terms import Term
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -183,8 +184,9 @@ class _Grid(_Sizes):
     def factors(self, p: Product, now: int, at_jump: Symbol | None) -> Iterator[tuple[Operand, list[Expr]]]:
         """The tensors of a product with the names of their axes; what must be looked up again is a call."""
         ends = {s: now + 1} | {x.index: self.reach(x, now) for x in p.spans}  # s may be an index of a sum
+        onto = p.layer or LAYER_TIMES[0]
         for r in p.reads:
-            yield self.read(r, p, now, ends, at_jump)
+            yield self.read(r, now, ends, at_jump, onto)
         for a, b in p.equal:
             rows, cols = (ends[y] if y in ends else self.extent(y) for y in (a, b))
             yield np.eye(rows, cols), [a, b]
@@ -197,25 +199,30 @@ class _Grid(_Sizes):
             yield (lambda c=c: np.asarray(self.called(c, now), dtype=float)), []  # type: ignore[misc]
 
     def read(
-        self, r: Read, p: Product, now: int, ends: Mapping[Symbol, int], at_jump: Symbol | None
+        self, r: Read, now: int, ends: Mapping[Symbol, int], at_jump: Symbol | None, onto: Symbol
     ) -> tuple[Operand, list[Expr]]:
+        """A tensor with the names of its axes; with ``at_jump`` set to ``onto``, and from below there."""
         if r.name not in self.values:
             return self.given(r, now)
-        names = [p.layer if x == at_jump else x for x in r.args if isinstance(x, Symbol) and x != t]
+        names = [onto if x == at_jump else x for x in r.args if isinstance(x, Symbol) and x != t]
         times = tuple(
             now if x == t else int(x) if x.is_number else slice(ends.get(x)) for x in r.args[r.layers :]
         )
         whole = self.values[r.name]
+        if r.layers == 2 and r.args[0] == r.args[1]:
+            below = r.side == -1 and r.name in self.under
+            diagonal = self.under[r.name] if below else np.moveaxis(np.diagonal(whole), -1, 0)
+            if r.args[0].is_number:
+                return diagonal[(round(float(r.args[0]) * self.n), *times)], names
+            return diagonal[(slice(None), *times)], names[1:]
         if r.name in self.under:
             under, (a, b) = self.under[r.name], r.args[:2]
             if at_jump is not None and at_jump in (a, b):
-                return under[(slice(None), *times)], [p.layer, *names[2:]]
+                return under[(slice(None), *times)], [onto, *names[2:]]
             if a == 0 or b == 1:  # reached from tau < tau_
                 end = 0 if a == 0 else self.n
                 side = (whole[0] if a == 0 else whole[:, -1])[(slice(None), *times)]
                 return (lambda: _with_end(side, under[(slice(None), *times)], end)), names
-        if r.layers == 2 and r.args[0] == r.args[1]:
-            return np.moveaxis(np.diagonal(whole), -1, 0)[(slice(None), *times)], names[1:]
         layers = tuple(round(float(x) * self.n) if x.is_number else slice(None) for x in r.args[: r.layers])
         return whole[(*layers, *times)], names
 
@@ -242,7 +249,9 @@ class _Grid(_Sizes):
         found = set()
         for r in p.reads:
             a = r.args[: r.layers]
-            if r.name in self.under and p.layer in a and all(isinstance(y, Symbol) for y in a):
+            if r.name not in self.under or a[0] == a[1]:
+                continue
+            if p.layer in a and all(isinstance(y, Symbol) for y in a):
                 found.add((a[1], True) if a[0] == p.layer else (a[0], False))
         if len(found) > 1:
             raise NotLowered(f"{p} jumps at two places")
@@ -285,12 +294,12 @@ class _Assign:
         at = (..., now, slice(now + 1)) if s in row.axes else (..., now)
         self.above = grid.values[row.name][at]
         self.below = grid.under[row.name][at] if row.jumps else None
-        self.moving: list[_Term] = []
+        self.moving: list[Term] = []
         self.still = np.zeros(shape), np.zeros(shape[1:]) if row.jumps else None
         for p in row.products:
             if any(x.upper.has(t, s) and grid.reach(x, now) == 0 for x in p.spans):
                 continue
-            term = _Term(grid, p, axes, now)
+            term = Term(grid, p, axes, now)
             if group & set(present_names(p)):
                 self.moving.append(term)
             else:
@@ -318,68 +327,6 @@ class _Assign:
         half = count // 2
         order = [*range(first), *range(first + half, first + count), *range(first, first + half)]
         return value.transpose([*order, first + count])
-
-
-class _Term:
-    """A product at one step, added to a row when it is called."""
-
-    def __init__(self, grid: _Grid, p: Product, axes: list[Expr], now: int) -> None:
-        self.p, self.n = p, grid.n
-        self.number = grid.numbers.get(p, 1.0)
-        self.broken = grid.broken(p) if p.layer else None
-        b = None if self.broken is None else self.broken[0]
-        self.plain = grid.contraction(p, axes, now, p.layer, b, False)
-        self.jump = None if b is None else grid.contraction(p, axes, now, p.layer, b, True)
-        names = list(self.plain[0].out)
-        if p.bound == "all":
-            names = names[1:]
-        elif p.layer is not None:
-            names = [LAYER_TIMES[0], *names[1:]]
-        if self.jump and self.jump[0].out[1:] != self.plain[0].out[2:]:
-            raise NotLowered(f"{p} has an index only where its answer does not jump")
-        self.at: tuple[Any, ...] = tuple(now if p.present and x == s else slice(None) for x in axes)
-        present = [x for x in axes if not (p.present and x == s)]
-        self.order = [names.index(x) for x in present if x in names]
-        self.missing = tuple(None if x not in names else slice(None) for x in present)
-
-    def __call__(self, above: Array, below: Array | None) -> None:
-        """Add the product to a row; ``below`` is its diagonal tau = tau_ on the side of tau < tau_."""
-        found = self.integral() if self.p.layer else self.plain[0](self.plain[1])
-        value = self.number * found.transpose(self.order)[self.missing]
-        if below is None:
-            above[self.at] += value
-            return
-        value = np.broadcast_to(value, above[self.at].shape)
-        if self.p.step != 1:
-            below[self.at[1:]] += np.moveaxis(np.diagonal(value), -1, 0)
-        if self.p.step:
-            over = np.tri(self.n + 1)
-            side = over if self.p.step == 1 else 1.0 - over
-            value = value * side.reshape(side.shape + (1,) * (value.ndim - 2))
-        above[self.at] += value
-
-    def integral(self) -> Array:
-        """The integral over cells, each with the values of its own side of a jump."""
-        value = self.plain[0](self.plain[1])
-        cells = 0.5 * (value[:-1] + value[1:])
-        if self.jump is not None and self.broken is not None:
-            under = self.jump[0](self.jump[1])
-            jump = 0.5 * (under - np.moveaxis(np.diagonal(value), -1, 0))
-            c = np.arange(self.n)
-            if self.broken[1]:
-                cells[c, c + 1] += jump[1:]
-            else:
-                cells[c, c] += jump[:-1]
-        cells /= self.n
-        if self.p.bound == "all":
-            total: Array = cells.sum(axis=0)
-            return total
-        total = np.zeros_like(value)
-        if self.p.bound == "below":
-            np.cumsum(cells, axis=0, out=total[1:])
-        else:
-            total[:-1] = np.cumsum(cells[::-1], axis=0)[::-1]
-        return total
 
 
 def _with_end(side: Array, under: Array, end: int) -> Array:

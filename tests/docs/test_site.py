@@ -35,6 +35,7 @@ LONG = {
     "decay-noise-momentum.md",
     "decay_and_noise.md",
     "gradient_independence.md",
+    "infinite-depth.md",
     "infinite_depth.md",
     "isotropic_data.md",
     "learning_rates.md",

@@ -423,6 +423,15 @@ def test_one_paper_of_the_ledger(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no such paper" in capsys.readouterr().err
 
 
+def test_one_equation_of_the_ledger_with_its_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["ledger", "linear2025", "104", "--check"]) == 0
+    out = capsys.readouterr().out
+    assert "holds: numerics.verify.evidence.first_step:growth" in out
+    assert "    L = 1: networks minus (104) with L layers: -0.2442 (tolerance or standard error 0.0054" in out
+    assert run(["ledger", "linear2025", "1040"]) == 2
+    assert "1040" in capsys.readouterr().err
+
+
 def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 2
     assert run(["--help"]) == 0

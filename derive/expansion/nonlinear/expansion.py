@@ -342,7 +342,7 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
         raise NotApplicable(
             f"phi = {site.activation.expr} has a kink, which units within gamma0 of it cross: G, the tangent "
             "kernel and the loss have a term of order |gamma0|, no Taylor series gives it; order 0 exists, "
-            "and for one hidden layer see expand_kinks"
+            "for the next ones see expand_kinks"
         )
     laws, errors = solved_laws(site, order)
     return NonlinearExpansion(theory, order, site, laws, errors)

@@ -23,6 +23,12 @@ sources; those of φ and its slopes are over all units, with slopes as at the st
 v_β(t) = ∫ Δ^(0)_β and v1_β(t) = ∫ Δ^(1)_β, sums in steps."""
 
 
+DEEP = """\
+ξ is what the source u_κ has moved: Gaussian, independent of u and r.  ρ = G⁻¹ r and υ = Φ⁻¹ u, with the
+covariances of r and u at order 0.  turned_κ(t,s) = ∂σ_κ(t)/∂ξ(s).  D^(-1) = B^(-1), D₀ = B₀ + k Δ^(0) G₀ are
+kernels of z.  A and B₀ are meant summed over s, of A what does not come from Δ^(1)."""
+
+
 def render(series: KinkExpansion, format: str = "text") -> str:
     """All that is known.  Raises ValueError for an unknown format."""
     if format not in ("text", "latex"):
@@ -37,19 +43,32 @@ def _entries(series: KinkExpansion) -> Iterator[tuple[str, int, tuple[Expr, ...]
             yield name, n, place.get(name, (mu, t)), series.coefficient(name, n)
 
 
+def _responses(series: KinkExpansion) -> Iterator[tuple[str, int, tuple[Expr, ...], Expr]]:
+    """Those that z and h are made of; B belongs to the layer below."""
+    site = series.bulk.site
+    for name, shift, orders in (("A", site.forward, (1,)), ("B", site.backward, (-1, 0))):
+        if shift is not None:
+            for n in orders:
+                yield name, n, (site.layer + shift, mu, alpha, t, s), series.response(name, n)
+
+
 def _text(series: KinkExpansion) -> str:
     names = {"Delta0": "Δ^(0)", "Delta1": "Δ^(1)", "kappa": "κ", "Xbar": "X̄", "Vbar": "V̄"}
+    names |= {"D_1": "D^(-1)", "t__": "t''", "upsilon": "υ"}
 
     def show(e: Expr) -> str:
         return text(e, series.theory, names)
 
     phi = series.bulk.activation.expr
-    lines = [f"Expansion in |γ₀|: {series.theory.program.name}, φ(x) = {phi}", "", HEADER, "", "Unit"]
+    header = HEADER + ("\n" + DEEP if series.drift != 0 else "")
+    lines = [f"Expansion in |γ₀|: {series.theory.program.name}, φ(x) = {phi}", "", header, "", "Unit"]
     for e in series.equations:
         lines.append(wrap(f"    {show(e.lhs)} = {show(e.rhs)}", COLUMNS, 10))
     lines.append(f"    ⟨δ(u_κ)⟩ = {show(series.density)}")
+    if series.drift != 0:
+        lines.append(wrap(f"    ⟨ξ(t) ξ(s)⟩ = {show(series.drift)}", COLUMNS, 10))
     lines += ["", "Coefficients"]
-    for name, n, place, e in _entries(series):
+    for name, n, place, e in (*_entries(series), *_responses(series)):
         first, *rest = [show(x) for x in Add.make_args(e)]
         lines.append(wrap(f"    [{show(Function(name)(*place))}]_{n} = {first}", COLUMNS, 10))
         lines += [wrap(f"        {x if x.startswith('-') else '+ ' + x}", COLUMNS, 12) for x in rest]
@@ -59,14 +78,17 @@ def _text(series: KinkExpansion) -> str:
 def _latex(series: KinkExpansion) -> str:
     names = {"Delta0": r"\Delta^{(0)}", "Delta1": r"\Delta^{(1)}", "K_x": "K^x", "v1": "v^{(1)}"}
     names |= {"kappa": r"\kappa", "Xbar": r"\bar X", "Vbar": r"\bar V"}
-    names |= {"beta" + "_" * k: r"\beta" + "'" * k for k in range(1, 3)} | {"t_": "t'"}
+    names |= {"beta" + "_" * k: r"\beta" + "'" * k for k in range(1, 4)} | {"t_": "t'", "t__": "t''"}
+    names |= {"D_1": "D^{(-1)}", "turned": r"\dot\sigma"}
 
     def show(e: Expr) -> str:
         return latex(e, series.theory, names)
 
     rows = [f"{show(e.lhs)} &= {show(e.rhs)}" for e in series.equations]
     rows.append(rf"\left\langle\delta(u_\kappa)\right\rangle &= {show(series.density)}")
-    for name, n, place, e in _entries(series):
+    if series.drift != 0:
+        rows.append(rf"\left\langle\xi(t)\xi(s)\right\rangle &= {show(series.drift)}")
+    for name, n, place, e in (*_entries(series), *_responses(series)):
         first, *rest = [show(x) for x in Add.make_args(e)]
         rows.append(rf"\left[{show(Function(name)(*place))}\right]_{{{n}}} &= {first}")
         rows += [rf"&\quad {x if x.startswith('-') else '+ ' + x}" for x in rest]

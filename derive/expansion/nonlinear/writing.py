@@ -71,6 +71,10 @@ class Writer:
             return self.known(name, at, sorted(samples, key=str))
         if (name, at) in self.site.bases:
             return S.Zero
+        if is_opaque(x.tensor) and n <= 0:
+            return Function(name + (f"{n}" if n == 0 else f"_{-n}"))(
+                at, *samples, *(times[i] for i in x.samples)
+            )
         if name in KERNELS and n == 0 and (value := self.at_end(x.tensor, at, samples)) is not None:
             return value
         if is_opaque(x.tensor):

@@ -59,9 +59,14 @@ ENTRIES = (
         verdict="agrees",
         why=(
             "Equal for all exponents. For alpha > 1/2 on the line alpha + gamma = 1 all Gamma between layers "
-            "vanish and those of U and V obey an ODE, as said; corrections are of order L^(1 - 2 alpha)."
+            "vanish and those of U and V obey an ODE, as said; corrections are of order L^(1 - 2 alpha), "
+            "with derived coefficients, to which at alpha = 1 the 1/L of layers being steps comes."
         ),
-        evidence=shown_by("other_scalings"),
+        evidence=(
+            *shown_by("other_scalings"),
+            "numerics.verify.evidence.depth_correction:between_the_ends",
+            "numerics.verify.evidence.depth_correction:diversity",
+        ),
     ),
     Entry(
         source=SOURCE,

@@ -13,3 +13,17 @@ def shown_by(*functions: str) -> tuple[str, ...]:
     ('numerics.verify.evidence.depth:recursions',)
     """
     return tuple(f"{_MODULE}:{name}" for name in functions)
+
+
+_CLASSES = "numerics.verify.evidence.depth_classes"
+_NETWORKS = "numerics.verify.evidence.depth_class_networks"
+
+
+def classes(*functions: str) -> tuple[str, ...]:
+    """The same for the evidence on parametrisations: solved theories, and networks.
+
+    >>> classes("exponents", "networks")[1]
+    'numerics.verify.evidence.depth_class_networks:networks'
+    """
+    here = ("networks", "bounded")
+    return tuple(f"{_NETWORKS if name in here else _CLASSES}:{name}" for name in functions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from derive.ledger.depth2023.claims import linear
-from derive.ledger.depth2023.names import SOURCE, shown_by
+from derive.ledger.depth2023.names import SOURCE, classes, shown_by
 from derive.ledger.entry import Entry
 
 ENTRIES = (
@@ -17,8 +17,11 @@ ENTRIES = (
             r"(Adam)} & a/\sqrt{L} & \eta/\sqrt{L} \end{array}"
         ),
         verdict="convention",
-        why="A choice, the one that (2) and the claims of section 7 single out.",
-        evidence=shown_by("update_size"),
+        why=(
+            "A choice, the one that (2) and the claims of section 7 single out: depth_rates.optimal_rate is "
+            "L^(2 alpha - 1) for SGD, L^(alpha - 1) for signs."
+        ),
+        evidence=(*shown_by("update_size"), *classes("rates")),
     ),
     Entry(
         source=SOURCE,
@@ -43,7 +46,7 @@ ENTRIES = (
             "Differentiating the product of blocks. The gradient G carries 1/sqrt(L) of its own, so L "
             "coherent terms of size L^-1/2 add up to L^1/2; signs add up to L."
         ),
-        evidence=shown_by("update_size"),
+        evidence=(*shown_by("update_size"), *classes("rates")),
     ),
     Entry(
         source=SOURCE,

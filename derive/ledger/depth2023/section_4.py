@@ -6,6 +6,7 @@ from derive.ledger.depth2023.claims import linear
 from derive.ledger.depth2023.names import SOURCE, shown_by
 from derive.ledger.entry import Entry
 
+_CORRECTION = "numerics.verify.evidence.depth_correction:frozen_ends"
 _GAMMA = (
     r"\Gamma_{t,r,0,b}\left(\frac{l}{L},q\right) = \Gamma_{t,r,0,b}\left(\frac{l-1}{L},q\right) + "
     r"\mathbb{I}_{[t=r, b=0, l=\lceil Lq \rceil]} + \frac{1}{L} \sum_{s<t} "
@@ -112,9 +113,10 @@ ENTRIES = (
         verdict="agrees",
         why=(
             "Equal to the derived limit; for s = -1 the starting values are Gamma_{t,-1,0,0}(0) = xi_t and "
-            "Gamma_{t,-1,1,1}(1) = chi_t. Finite depth approaches it like 1/L."
+            "Gamma_{t,-1,1,1}(1) = chi_t. Finite depth approaches it like 1/L, with the coefficient of the "
+            "derived first correction."
         ),
-        evidence=shown_by("infinite_depth"),
+        evidence=(*shown_by("infinite_depth"), _CORRECTION),
     ),
     Entry(
         source=SOURCE,
@@ -124,8 +126,8 @@ ENTRIES = (
         claim=linear.prop44,
         derived="layer_time of gamma_c_recursion: integrals and correlations",
         verdict="agrees",
-        why="The same as Prop. 4.4.",
-        evidence=shown_by("infinite_depth"),
+        why="The same as Prop. 4.4. The proof bounds the distance by a constant over L; it is derived.",
+        evidence=(*shown_by("infinite_depth"), _CORRECTION),
     ),
     Entry(
         source=SOURCE,

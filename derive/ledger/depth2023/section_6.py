@@ -1,8 +1,8 @@
-"""Sections 6 and 7: the space of parametrisations and its classification, (4)-(6)."""
+"""Sections 6 and 7: the space of parametrisations and its classification, (4), (5)."""
 
 from __future__ import annotations
 
-from derive.ledger.depth2023.names import SOURCE, shown_by
+from derive.ledger.depth2023.names import SOURCE, classes, shown_by
 from derive.ledger.entry import Entry
 
 
@@ -57,32 +57,44 @@ ENTRIES = (
         r"\|\Delta h_t^{\lfloor \lambda L \rfloor}\|/\sqrt{n} = \Theta(1)",
         "A name.",
     ),
-    _definition(
-        "Def. 7.6",
-        "feature diversity exponent",
-        r"\|x_t^{\lfloor(\lambda+\epsilon)L\rfloor} - x_t^{\lfloor\lambda L\rfloor}\|/\sqrt{n} = "
-        r"\Omega(\epsilon^{1-\kappa})",
-        "The largest such kappa; redundant if it is 0.",
+    Entry(
+        source=SOURCE,
+        number="Def. 7.6",
+        title="feature diversity exponent",
+        printed=(
+            r"\|x_t^{\lfloor(\lambda+\epsilon)L\rfloor} - x_t^{\lfloor\lambda L\rfloor}\|/\sqrt{n} = "
+            r"\Omega(\epsilon^{1-\kappa}) \text{ for all } t"
+        ),
+        derived="depth_statements: noise and drift of a window of layers",
+        verdict="misprint",
+        why=(
+            "The largest such kappa; redundant if it is 0. It needs t >= 1: before training the difference "
+            "is xi^2 ((1 + L^(-2 alpha))^((lambda + epsilon) L) - (1 + L^(-2 alpha))^(lambda L)) in the "
+            "square, which goes like epsilon L^(1 - 2 alpha). Above alpha = 1/2 it vanishes as L grows, no "
+            "power of epsilon bounds it from below, and no kappa exists at t = 0; Claim 7.4 means kappa = 0."
+        ),
+        evidence=classes("diversity"),
     ),
     _definition(
         "Def. 7.7",
         "layerwise linearisation",
-        r"\text{the change of } \phi(W_t^l x) \text{ with } W_t^l \text{ is linear at leading order}",
-        "A name.",
+        r"L^{-\alpha} \mathrm{MS}(\phi(W_t^l x_t^{l-1}) - \phi(W_0^l x_t^{l-1}) - \phi'(W_0^l x_t^{l-1}) "
+        r"\odot (W_t^l - W_0^l) x_t^{l-1}) = o(L^{-1})",
+        "Linear in the change of the weights, at the stream as it is: what that has moved is kept whole.",
     ),
     Entry(
         source=SOURCE,
         number="Claim 7.1",
         title="stability at initialisation",
         printed=r"\text{stable at initialisation} \iff \alpha \geq 1/2",
-        derived="layer_time of gamma_c_recursion for symbolic alpha (linear)",
+        derived="depth_exponents: gain; depth_first_step: start",
         verdict="agrees",
         why=(
-            "For the linear network: the layer's own source enters with L^(1/2 - alpha) in units in which a "
-            "limit exists, and layer_time refuses what grows. By hand: (1 + L^(-2 alpha))^L is bounded for "
-            "alpha >= 1/2."
+            "A layer adds L^(-2 alpha) of the variance it gets, L layers L^(1 - 2 alpha): the gain of the "
+            "one loop in the derived equations at t = 0. In closed form (1 + L^(-2 alpha))^L, bounded from "
+            "alpha = 1/2 on and exp(L^(1 - 2 alpha)) below (linear layers; with bounded phi a power)."
         ),
-        evidence=shown_by("other_scalings", "first_step"),
+        evidence=(*classes("start"), *shown_by("other_scalings", "first_step")),
     ),
     Entry(
         source=SOURCE,
@@ -92,17 +104,15 @@ ENTRIES = (
             r"\text{stable in training} \iff \alpha + \gamma \geq 1; \quad \text{nontrivial} \iff \alpha + "
             r"\gamma \leq 1"
         ),
-        derived="layer_time of gamma_c_recursion for symbolic alpha, gamma (linear)",
-        verdict="agrees",
-        why="For the linear network: an update enters with L^(1 - alpha - gamma).",
-        evidence=shown_by("other_scalings"),
-    ),
-    Entry(
-        source=SOURCE,
-        number="6",
-        title="deeper blocks",
-        printed=r"x^l = x^{l-1} + \frac{a}{\sqrt{L}} g^l(x^{l-1}; W^l), \quad \text{block depth} \geq 2",
-        verdict="convention",
-        why="The same multiplier for blocks of several layers.",
+        derived="depth_exponents: output, stream, feature; depth_first_step: output",
+        verdict="wrong",
+        why=(
+            "For the stream and f: f_1 - f_0 = -chi xi^2 L^(1 - alpha - gamma) (1 + L^(-2 alpha))^(L - 1), "
+            "and at all steps that power bounds both. But Def. 7.2 asks for the change of h too, which is "
+            "L^-gamma in its learnt part: where gamma < 0 <= alpha + gamma - 1 training is not stable, and "
+            "with Def. 7.2 as it stands the second part of Claim 7.3 is empty. And if phi is bounded, L "
+            "layers move x by no more than L^(1 - alpha), so that above alpha = 1 nothing is nontrivial."
+        ),
+        evidence=classes("unbounded", "bounded", "exponents"),
     ),
 )

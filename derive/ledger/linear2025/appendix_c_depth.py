@@ -35,6 +35,19 @@ ENTRIES = (
     ),
     Entry(
         source=SOURCE,
+        number="17 text",
+        title="convergence to infinite depth",
+        printed=r"\beta = \beta_0/\sqrt{L}: \quad \mathcal{L}_L(t) \to \mathcal{L}_\infty(t), \ L \to \infty",
+        derived="first_correction",
+        verdict="agrees",
+        why=(
+            "The loss is that of the limit plus a coefficient over L, which is derived and solved. The paper "
+            "says that there is a limit, not how fast it is reached."
+        ),
+        evidence=(f"{_EVIDENCE}.depth_correction:residual",),
+    ),
+    Entry(
+        source=SOURCE,
         number="83",
         title="order of the responses to u",
         printed=(

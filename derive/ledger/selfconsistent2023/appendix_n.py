@@ -35,6 +35,24 @@ ENTRIES = (
     ),
     Entry(
         source="selfconsistent2023",
+        number="N.2 text",
+        title="the output scale that allows feature learning",
+        printed=r"\gamma = \gamma_0 N^d , \ d = \frac{1}{2}",
+        claim=parametrisation.n2_text,
+        derived="classification by powers of N over several steps",
+        verdict="agrees",
+        why=(
+            "With 2 a + b = 1 for the readout too, and if z must stay of order one. Outputs and h are "
+            "bounded and features learn at d > 1/2 too, where the readout starts smaller than its updates "
+            "(a_0 = 1/2, a_L = 1/2, c = 0, d = 1); that is d = 1/2 with 2 a_L + b_L > 1. Without the "
+            "convention d is free, see N.9 text."
+        ),
+        evidence=shown_by(
+            "width_constraints:only_half", "width_powers:conventions", "width_powers:several_steps"
+        ),
+    ),
+    Entry(
+        source="selfconsistent2023",
         number="N.3",
         title="size of the first fields",
         printed=(
@@ -45,7 +63,7 @@ ENTRIES = (
         derived="second moments of the definitions (N.1)",
         verdict="agrees",
         why=("Two scales N^{-a_0}, the variance N^{-b_0}, and a sum over the D inputs; so 2 a_0 + b_0 = 0."),
-        evidence=shown_by("parametrisation:moments"),
+        evidence=shown_by("parametrisation:moments", "width_constraints:conditions"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -63,7 +81,7 @@ ENTRIES = (
             "The sum over N units gives the 1; so 2 a + b = 1. An equals sign is missing before the second "
             "line."
         ),
-        evidence=shown_by("parametrisation:moments"),
+        evidence=shown_by("parametrisation:moments", "width_constraints:conditions"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -111,7 +129,7 @@ ENTRIES = (
         derived="second moments of the definitions (N.1)",
         verdict="agrees",
         why=("As (N.4), with the transpose; the second index on the left must be j."),
-        evidence=shown_by("parametrisation:moments"),
+        evidence=shown_by("parametrisation:moments", "width_constraints:conditions"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -152,7 +170,21 @@ ENTRIES = (
         derived="exponents of (N.7)",
         verdict="agrees",
         why=("The exponents of the three terms of (N.7), each set to zero."),
-        evidence=shown_by("parametrisation:gradients", "parametrisation:family"),
+        evidence=shown_by("width_constraints:conditions", "parametrisation:gradients", "width_powers:rates"),
+    ),
+    Entry(
+        source="selfconsistent2023",
+        number="N.8 text",
+        title="the first layer's scale",
+        printed=r"c = 0 , \ a_0 = 0 , \ a_\ell = \frac{1}{2} ; \quad c \neq 0 \implies a_0 \neq 0",
+        claim=parametrisation.n8_text,
+        derived="width_constraints(program).solution(...)",
+        verdict="agrees",
+        why=(
+            "a_0 = -c/2. With a_0 = a instead, as in a network whose layers are all alike, the first layer "
+            "moves by a power of N less than the others (by 1/N with muP's other exponents), as networks do."
+        ),
+        evidence=shown_by("width_constraints:conditions", "width_powers:rates"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -171,7 +203,7 @@ ENTRIES = (
             "it) and N from the kernel. With (N.8) it is d - 1/2, also for ell = 0, where the exponent reads "
             "d - c - 2 a_0 - 1/2."
         ),
-        evidence=shown_by("parametrisation:updates"),
+        evidence=shown_by("width_constraints:conditions", "parametrisation:updates", "width_powers:rates"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -183,14 +215,22 @@ ENTRIES = (
             r"\implies c = 2d = 1 , \ a_{\ell} = 0 , \ b_{\ell} = 1 , \ a_0 = -\frac{1}{2} , \ b_0 = 1"
         ),
         claim=parametrisation.n9_text,
-        derived="solution of the conditions",
+        derived="width_constraints(program).family()",
         verdict="agrees",
         why=(
-            "The general solution of 2 a + b = 1, 2 a_0 + b_0 = 0, (N.8) and d - c - 2 a + 1/2 = 0; the "
-            "output at the start is h^{L+1}/gamma, of order N^{-d}. Its members are one network at every "
-            "step, to rounding."
+            "The solution of the conditions that are counted on the program, at every depth tried; the rate "
+            "picks its member muP. Its members are one network at every step, by an exact symmetry. A second "
+            "one shifts d, a_L and c: d = 1/2 follows only with the convention 2 a_L + b_L = 1, that h^{L+1} "
+            "starts at order one. The network itself fixes a_L + d and 2 d - c."
         ),
-        evidence=shown_by("parametrisation:family"),
+        evidence=shown_by(
+            "width_constraints:family",
+            "parametrisation:family",
+            "width_powers:symmetry",
+            "width_powers:conventions",
+            "width_powers:rates",
+            "width_powers:several_steps",
+        ),
     ),
     Entry(
         source="selfconsistent2023",

@@ -15,6 +15,7 @@ NAMED = (
     + ["Table 1", "Table 2", "Program 1", "Def. 4.1", "Prop. 4.2", "Lemma 4.3", "Lemma C.1", "Prop. 4.4"]
     + ["Prop. C.2", "Thm. 4.1", "Def. 6.1", "Claim 7.1", "Claim 7.2", "D.3", "Def. E.1"]
     + [f"Def. 7.{k}" for k in range(2, 8)]
+    + [f"Claim 7.{k}" for k in range(3, 7)]
 )
 ALL = (*DEPTH, *RESIDUAL)
 
@@ -28,7 +29,8 @@ def test_every_named_statement_of_depth2023_is_there_once() -> None:
 
 
 def test_every_equation_of_residual_networks_is_there_once() -> None:
-    assert Counter(e.number for e in RESIDUAL) == Counter(map(str, (16, 17, *range(71, 96))))
+    numbers = Counter(e.number for e in RESIDUAL if not e.number.endswith(" text"))
+    assert numbers == Counter(map(str, (16, 17, *range(71, 96))))
 
 
 @pytest.mark.parametrize("entry", ALL, ids=_name)

@@ -9,11 +9,10 @@ import pytest
 import xarray as xr
 from sympy import QQ
 
+from numerics.expand_nonlinear import expand_nonlinear
 from numerics.experiment import Experiment
 from tests.reference import exact_nonlinear
 from tests.reference.exact_nonlinear import SINH, Cubic, Exact, solve
-
-expand_nonlinear = pytest.importorskip("numerics.expand_nonlinear").expand_nonlinear
 
 ETA = QQ(1, 5)
 ONE: tuple[Any, Any] = [[QQ(1, 2)]], [QQ(1)]

@@ -176,18 +176,6 @@ def test_no_sum_without_an_estimate_of_what_it_misses() -> None:
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(SpecError, match=r"network\.depth"):
-        expand(
-            Experiment.from_dict(
-                {
-                    "network": {"depth": 2, "activation": "relu"},
-                    "training": {"learning_rate": 0.1, "steps": 2},
-                },
-                kernel=[[1.0]],
-                targets=[1.0],
-            ),
-            1,
-        )
     with pytest.raises(SpecError, match="--order"):
         expand(experiment(2), 3)
     with pytest.raises(SpecError, match=r"training\.rule"):

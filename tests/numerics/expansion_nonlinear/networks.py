@@ -88,12 +88,18 @@ class Problem:
         loss = (error**2).mean(axis=2)
         return {"Phi": Phi, "G": G, "tangent_kernel": tangent, "error": error, "train_loss": loss}
 
-    def coefficients(self, width: int, seeds: int, strengths: Sequence[float], seed: int) -> dict[str, Array]:
-        """The coefficient of gamma0^2 of every network, first axis."""
+    def coefficients(
+        self,
+        width: int,
+        seeds: int,
+        strengths: Sequence[float],
+        seed: int,
+        powers: Sequence[int] = (),
+    ) -> dict[str, Array]:
+        """The coefficient of gamma0^2 of every network, first axis; or of the first of ``powers``."""
         rng = np.random.default_rng([seed, width, self.depth])
-        squares = np.asarray(strengths) ** 2
-        powers = np.stack([squares ** (k + 1) for k in range(len(squares))], axis=1)
-        weights = np.linalg.inv(powers)[0]
+        fitted = np.asarray(powers or [2 * k + 2 for k in range(len(strengths))])
+        weights = np.linalg.inv(np.asarray(strengths)[:, None] ** fitted)[0]
         together = max(1, int(NUMBERS / (width * (width * (self.depth - 1) + 3))))
         found: dict[str, list[Array]] = {}
         for begin in range(0, seeds, together):
@@ -112,14 +118,19 @@ class Problem:
         return {name: np.concatenate(x) for name, x in found.items()}
 
     def limit(
-        self, widths: tuple[int, int], seeds: tuple[int, int], strengths: Sequence[float], seed: int = 1
+        self,
+        widths: tuple[int, int],
+        seeds: tuple[int, int],
+        strengths: Sequence[float],
+        seed: int = 1,
+        powers: Sequence[int] = (),
     ) -> xr.Dataset:
         """The coefficient at infinite width, on a straight line in 1/width, with its standard error."""
         a, b = (1 / n for n in widths)
         shares = (-b / (a - b), a / (a - b))
         means, variances = {}, {}
         for share, width, count in zip(shares, widths, seeds, strict=True):
-            for name, x in self.coefficients(width, count, strengths, seed).items():
+            for name, x in self.coefficients(width, count, strengths, seed, powers).items():
                 means[name] = means.get(name, 0.0) + share * x.mean(axis=0)
                 variances[name] = variances.get(name, 0.0) + share**2 * x.var(axis=0, ddof=1) / count
         variables = {}

@@ -43,6 +43,17 @@ LONG = {
         "captions:finite_width_by_layer",
         "depth:recursions",
         "depth:nonlinear",
+        "depth_blocks:linearise",
+        "depth_blocks:networks",
+        "depth_blocks:parametrizations",
+        "depth_correction:between_the_ends",
+        "depth_correction:diversity",
+        "depth_correction:frozen_ends",
+        "depth_correction:residual",
+        "depth_classes:diversity",
+        "depth_classes:exponents",
+        "depth_class_networks:bounded",
+        "depth_class_networks:networks",
         "isotropic:fresh_batches",
         "isotropic_responses:modes",
         "nonlinear:independent_backward",
@@ -57,6 +68,9 @@ LONG = {
         "scaling_exponents:from_kernel_to_loss",
         "solved_rates:lazy_rates",
         "widths:networks_of_unequal_widths",
+        "width_constraints:only_half",
+        "width_powers:rates",
+        "width_powers:several_steps",
     )
 }
 GOOD = Entry(source="paper2020", number="1", title="x", printed="x", verdict="convention", why="x")

@@ -16,6 +16,11 @@ free = Symbol("a")
 HALF = Rational(1, 2)
 
 
+def n2_text() -> dict[str, Basic]:
+    """The power of N in gamma that allows stable feature learning."""
+    return {"d": HALF}
+
+
 def n3() -> dict[str, Basic]:
     """Of the covariance of h^1, times K^x."""
     return {"h1_h1": -2 * a(0) - b(0)}
@@ -50,6 +55,11 @@ def n7() -> dict[str, Basic]:
 def n8() -> dict[str, Basic]:
     """What must vanish for outputs to move in time of order one."""
     return {"inner": 2 * a(ell) + c - 1, "first": 2 * a(0) + c}
+
+
+def n8_text() -> dict[str, Basic]:
+    """Of the scales for a given c: of the first layer, and of the others."""
+    return {"a0": -c / 2, "a": (1 - c) / 2}
 
 
 def n9() -> dict[str, Basic]:

@@ -142,13 +142,13 @@ def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
 class _LayerTime:
     def __init__(self, cross: CrossLayer, scaling: Scaling) -> None:
         self.cross, self.scaling = cross, scaling
-        self.slots = _slots(cross)
+        self.slots = layers_of(cross)
         self.dropped: list[Dropped] = []
 
     def result(self) -> LayerTime:
-        recursions = [e for e in self.cross.responses if _neighbour(e) is not None]
-        ends = [e for e in self.cross.responses if _neighbour(e) is None]
-        directions = {str(e.lhs.func): _direction(e) for e in recursions}
+        recursions = [e for e in self.cross.responses if neighbour(e) is not None]
+        ends = [e for e in self.cross.responses if neighbour(e) is None]
+        directions = {str(e.lhs.func): direction(e) for e in recursions}
         rates = [self.rate(e) for e in recursions]
         starts = [Eq(self.at(e.lhs), self.kept(e.lhs, e.rhs), evaluate=False) for e in ends]
         zero = _vanishing(rates, starts)
@@ -196,12 +196,12 @@ class _LayerTime:
 
     def rate(self, e: Equation) -> Eq:
         """A recursion as a differential equation."""
-        neighbour = _neighbour(e)
-        assert neighbour is not None
-        added = [x.expr for x in e.terms if x.expr != neighbour]
+        found = neighbour(e)
+        assert found is not None
+        added = [x.expr for x in e.terms if x.expr != found]
         rhs = S.Zero
         for x in added:
-            rhs += self.kept(e.lhs, x, L * _direction(e))
+            rhs += self.kept(e.lhs, x, L * direction(e))
         return Eq(Derivative(self.at(e.lhs), tau), rhs, evaluate=False)
 
     # -- single site -----------------------------------------------------------------------------------------
@@ -284,8 +284,8 @@ class _Without:
         return Eq(e.lhs, rhs, evaluate=False)
 
 
-def _slots(cross: CrossLayer) -> dict[str, int]:
-    """How many layers each function carries."""
+def layers_of(cross: CrossLayer) -> dict[str, int]:
+    """How many layers each function carries, as its first arguments."""
     found: dict[str, int] = {}
     for e in cross.responses:
         one = any(x.lhs.args and x.lhs.args[0].has(ell) for x in cross.responses if x.lhs.func == e.lhs.func)
@@ -306,15 +306,16 @@ def _is_neighbour(x: Expr, lhs: Expr) -> bool:
     return x.args[0].has(ell) and (lhs.args[0] - x.args[0]) in (1, -1)
 
 
-def _neighbour(e: Equation) -> Expr | None:
+def neighbour(e: Equation) -> Expr | None:
     """The member of the same response at the next layer, from which a recursion goes on."""
     return next((x.expr for x in e.terms if _is_neighbour(x.expr, e.lhs)), None)
 
 
-def _direction(e: Equation) -> Expr:
-    neighbour = _neighbour(e)
-    assert neighbour is not None
-    return e.lhs.args[0] - neighbour.args[0]
+def direction(e: Equation) -> Expr:
+    """1 for a recursion upwards, -1 for one downwards."""
+    found = neighbour(e)
+    assert found is not None
+    return e.lhs.args[0] - found.args[0]
 
 
 def _sources_named(e: Expr, families: set[str], singles: dict[str, list[Expr]]) -> Expr:
@@ -371,4 +372,4 @@ def _integrated(rates: list[Eq], starts: list[Eq], directions: dict[str, Expr]) 
     return found
 
 
-__all__ = ["Dropped", "LayerTime", "Scaling", "layer_time", "layer_time_of"]
+__all__ = ["Dropped", "LayerTime", "Scaling", "layer_time", "layer_time_of", "layers_of"]

@@ -1,0 +1,231 @@
+"""The first steps of a residual network of any depth, from the rows of :mod:`derive.limits.depth_steps`.
+
+Causality orders everything: at each step once up through the layers, the scalars, once down; nothing is
+repeated.  An answer to the sources of all layers is an array over them, so that a layer takes a time
+proportional to the depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Add, Dummy, Expr, KroneckerDelta, lambdify
+from sympy.core.function import AppliedUndef
+
+from derive.limits.depth_steps import Row, Steps, over_layers
+from derive.meanfield.reductions.depth.system import k
+from derive.program.expressions import L, ell
+from numerics.errors import Diverged
+
+Array = NDArray[np.float64]
+Way = Literal["up", "down", "scalar"]
+Slope = Callable[[int, float], float]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What stands in a row without the sum over k, or under it, and the atoms that it is a function of."""
+
+    run: Callable[..., Any]
+    atoms: tuple[Expr, ...]
+    summed: bool
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    row: Row
+    parts: tuple[_Part, ...]
+
+
+class DepthSolver:
+    """Rows of the first steps, compiled once for every depth.
+
+    ``symbols`` are those that get numbers at each call, beside the depth; ``slope(t, f)`` is the derivative
+    of the loss at the output.
+
+    >>> from derive.limits.depth_counting import alpha, gamma
+    >>> from derive.limits.depth_steps import at_steps
+    >>> from derive.meanfield import mean_field
+    >>> from derive.meanfield.reductions.depth import cross_layer
+    >>> from derive.program import depth_program
+    >>> steps = at_steps(cross_layer(mean_field(depth_program(alpha=alpha, gamma=gamma))), 1)
+    >>> solver = DepthSolver(steps, lambda t, f: f - 1.0)
+    >>> found = solver(4, {"alpha": 0.5, "gamma": 0.5, "xi": 1.0})
+    >>> float(round(found["C_x_0_0"][4], 9)), float(round(found["f_1"][()], 9))
+    (2.44140625, 1.953125)
+    """
+
+    def __init__(self, steps: Steps, slope: Slope) -> None:
+        self.steps, self.slope = steps, slope
+        free = {x for r in steps.rows for x in r.rhs.free_symbols} - {L, ell, k, over_layers}
+        self.symbols = tuple(sorted(free, key=str))
+        self.depths = {r.name: len(r.symbol.args) for r in steps.rows}
+        self.way = {r.name: way for r in steps.rows if (way := _recursion(r)) is not None}
+        self.order: dict[int, dict[str, list[_Compiled]]] = {}
+        for r in steps.rows:
+            place = self.order.setdefault(
+                r.now, {x: [] for x in ("start", "before", "up", "after", "scalar", "end", "down", "below")}
+            )
+            place[self._place(r)].append(self._compiled(r))
+
+    def __call__(self, depth: int, values: Mapping[str, float]) -> dict[str, Array]:
+        """Every function at every layer 0 .. depth (and layer of the source).
+
+        Raises KeyError for a symbol without a value, :class:`~numerics.errors.Diverged` with the step.
+        """
+        run = _Run(self, depth, [float(depth), *[values[str(x)] for x in self.symbols]])
+        for now in range(self.steps.last + 1):
+            with np.errstate(over="ignore", invalid="ignore"):
+                run.step(now)
+            if not all(np.all(np.isfinite(v)) for n, v in run.found.items()):
+                raise Diverged(now)
+        return run.found
+
+    def _place(self, r: Row) -> str:
+        if not r.symbol.args:
+            return "scalar"
+        first = r.symbol.args[0]
+        if not first.has(ell):
+            return "start" if first == 0 else "end"
+        if r.neighbour != 0:
+            return self.way[r.name]
+        here = {a for a in r.rhs.atoms(AppliedUndef) if a.args and a.args[0] == ell}
+        ways = {self.way[str(a.func)] for a in here if str(a.func) in self.way}
+        if not here:
+            return "before"
+        return "below" if ways == {"down"} else "after"
+
+    def _compiled(self, r: Row) -> _Compiled:
+        terms = Add.make_args(r.rhs)
+        sums = Add(*[x / over_layers for x in terms if x.has(over_layers)])
+        rest = Add(*[x for x in terms if not x.has(over_layers)])
+        parts = [self._part(e, summed) for e, summed in ((rest, False), (sums, True)) if e != 0]
+        return _Compiled(r, tuple(parts))
+
+    def _part(self, e: Expr, summed: bool) -> _Part:
+        atoms = sorted((a for a in e.atoms(AppliedUndef, KroneckerDelta) if not _given(a)), key=str)
+        atoms = [
+            a for a in atoms if not any(a != b and b.has(a) and _given(b) for b in e.atoms(AppliedUndef))
+        ]
+        atoms += sorted((a for a in e.atoms(AppliedUndef) if _given(a)), key=str)
+        names = {a: Dummy(f"a{i}") for i, a in enumerate(atoms)}
+        run = lambdify((L, *self.symbols, *names.values()), e.xreplace(names), "numpy")
+        return _Part(run, tuple(atoms), summed)
+
+
+class _Run:
+    def __init__(self, solver: DepthSolver, depth: int, numbers: list[float]) -> None:
+        self.solver, self.depth, self.numbers = solver, depth, numbers
+        self.found = {n: np.zeros((depth + 1,) * d) for n, d in solver.depths.items()}
+        self.sources = np.arange(depth + 1)
+
+    def step(self, now: int) -> None:
+        rows = self.solver.order[now]
+        for c in rows["start"]:
+            self.put(c, 0)
+        for c in rows["after"]:
+            self.put(c, 0)
+        for layer in range(1, self.depth + 1):
+            for part in ("before", "up", "after"):
+                for c in rows[part]:
+                    self.put(c, layer)
+        for c in rows["scalar"]:
+            self.put(c, self.depth)
+        for c in rows["end"]:
+            self.put(c, self.depth)
+        for c in rows["below"]:
+            self.put(c, self.depth)
+        for layer in range(self.depth, 0, -1):
+            for c in rows["down"]:
+                self.put(c, layer)
+            for c in rows["below"]:
+                self.put(c, layer - 1)
+
+    def put(self, c: _Compiled, layer: int) -> None:
+        total: Any = 0.0
+        for part in c.parts:
+            value = part.run(*self.numbers, *[self.atom(a, layer) for a in part.atoms])
+            total = total + (np.sum(value) if part.summed else value)
+        array = self.found[c.row.name]
+        if not c.row.symbol.args:
+            array[()] = total
+        else:
+            array[self.place(c.row.symbol.args[0], layer)] = total
+
+    def place(self, e: Expr, layer: int) -> Any:
+        if e.has(k):
+            return np.clip(self.sources + int(e - k), 0, self.depth)
+        if e.has(ell):
+            return min(max(layer + int(e - ell), 0), self.depth)
+        return self.depth if e == L else int(e)
+
+    def atom(self, a: Expr, layer: int) -> Any:
+        if isinstance(a, KroneckerDelta):
+            x, y = (self.place(z, layer) if z.has(ell) else z for z in a.args)
+            return (self.sources == (y if x == k else x)).astype(float)
+        name = str(a.func)
+        if _given(a):
+            return self.solver.slope(int(a.args[0]), float(self.found[str(a.args[1].func)][()]))
+        array = self.found[name]
+        if not a.args:
+            return array[()]
+        where = tuple(self.place(x, layer) for x in a.args)
+        if len(where) == 1 or a.args[1] != k:
+            return array[where]
+        return array[where[0]]
+
+
+def variance(
+    found: Mapping[str, Array], combination: Mapping[tuple[int, int], float], field: str = "x"
+) -> float:
+    """The variance of ``sum c x(layer, time)`` over units, ``combination`` being ``{(layer, time): c}``.
+
+    Every field is its answers times the sources: those of W forwards and backwards, and the frozen ends.
+
+    >>> from derive.limits.depth_steps import at_steps
+    >>> from derive.meanfield import mean_field
+    >>> from derive.meanfield.reductions.depth import cross_layer
+    >>> from derive.program import depth_program
+    >>> steps = at_steps(cross_layer(mean_field(depth_program())), 0)
+    >>> found = DepthSolver(steps, lambda t, f: f - 1.0)(4, {"xi": 1.0})
+    >>> variance(found, {(4, 0): 1.0, (3, 0): -1.0}), float(found["C_x_0_0"][3] / 4)
+    (0.48828125, 0.48828125)
+    """
+    last = max(time for _, time in combination)
+    total = 0.0
+    for end in "UV":
+        answer = sum(c * found[f"R_{field}{end}_{time}"][layer] for (layer, time), c in combination.items())
+        total += float(answer) ** 2
+    for source, name, shift in (("u", "C_x", -1), ("r", "C_dx", 1)):
+        answers = {}
+        for past in range(last + 1):
+            rows = [
+                c * found[f"R_{field}{source}_{time}_{past}"][layer]
+                for (layer, time), c in combination.items()
+                if past <= time
+            ]
+            answers[past] = np.sum(rows, axis=0)
+        for a in answers:
+            for b in answers:
+                covariance = found[f"{name}_{max(a, b)}_{min(a, b)}"]
+                at = np.clip(np.arange(len(covariance)) + shift, 0, len(covariance) - 1)
+                total += float(np.sum(answers[a] * answers[b] * covariance[at]))
+    return total
+
+
+def _given(a: Expr) -> bool:
+    """A given function of a scalar: the slope of the loss."""
+    return isinstance(a, AppliedUndef) and any(isinstance(x, AppliedUndef) for x in a.args)
+
+
+def _recursion(r: Row) -> Way | None:
+    if r.neighbour == 0:
+        return None
+    return "up" if r.symbol.args[0] - r.neighbour.args[0] == 1 else "down"
+
+
+__all__ = ["DepthSolver", "variance"]

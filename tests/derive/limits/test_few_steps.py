@@ -1,0 +1,285 @@
+"""A few exact steps, the memory-free recursion and the lazy limit: each other, and the solved theory."""
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from sympy import Function, Integer, Poly, Rational, S, Symbol, cancel, limit, oo, simplify, symbols
+
+from derive.limits import LazySteps, MemoryFree, few_steps, first_step, lazy_steps, memory_free
+from derive.limits.early_lazy import limit_at_zero
+from derive.limits.early_memory import CORRELATION, KERNEL, MEMORY, NOISE, TERMS
+from derive.limits.every_depth import in_depth
+from derive.limits.exact_steps import ExactSteps
+from derive.meanfield import Theory, mean_field
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.program import L, eta, gamma0, isotropic, structured
+from derive.program.builders.isotropic import alpha_B, nu, sigma
+from numerics.experiment import Experiment
+from numerics.numbers import numbers_of, theory_at_depth
+from numerics.solve import solve
+
+NOISY = pytest.param(1, "online", 1, marks=pytest.mark.slow)
+
+
+@lru_cache
+def theory(depth: int | None = None, data: str = "online", noise: bool = True) -> Theory:
+    noisy = {"noise": True} if noise and data == "online" else {}
+    program = isotropic(L if depth is None else depth, data=data, center=True, **noisy)
+    return mean_field(program)
+
+
+@lru_cache
+def lazy(depth: int | None, data: str, steps: int) -> LazySteps:
+    return lazy_steps(theory(depth, data, depth is not None), steps)
+
+
+@lru_cache
+def recursion(depth: int, data: str, step: int = 1) -> MemoryFree:
+    return memory_free(theory(depth, data), step)
+
+
+@given(
+    depth=st.integers(1, 3),
+    center=st.booleans(),
+    online=st.booleans(),
+    numbers=st.tuples(*[st.integers(8, 40)] * 5),
+)
+@settings(max_examples=5, deadline=None, phases=(Phase.generate,))
+def test_steps_are_those_of_the_march_to_rounding(
+    depth: int, center: bool, online: bool, numbers: tuple[int, ...]
+) -> None:
+    width, batch, rate, richness, noise = (k / 20 for k in numbers)
+    e = Experiment.from_dict(
+        {
+            "network": {"depth": depth, "gamma0": richness, "width_ratio": width},
+            "data": {"kind": "isotropic", "batch_ratio" if online else "sample_ratio": batch, "noise": noise},
+            "training": {
+                "rule": "sgd" if online else "gd",
+                "learning_rate": rate / 10,
+                "steps": 2,
+                "center": center,
+            },
+        }
+    )
+    exact = {x: Rational(str(v)) for x, v in numbers_of(e).items()}
+    found = few_steps(theory_at_depth(e).map(lambda x: x.xreplace(exact)), 2)
+    solved = np.diag(solve(e).C_v.values)
+    assert np.array([float(x) for x in found.values]) == pytest.approx(solved, rel=1e-11)
+
+
+def test_the_first_of_few_steps_is_the_first_step() -> None:
+    program = isotropic(1, data="online", noise=True)  # not centred: gamma0 matters at once
+    found = few_steps(mean_field(program), 1).growth_factor(1)
+    assert cancel(found - first_step(mean_field(program)).growth_factor) == 0
+    assert found.has(gamma0)
+    assert not few_steps(theory(1), 1).growth_factor(1).has(gamma0)
+
+
+def test_powers_beyond_an_order_are_all_that_is_dropped() -> None:
+    whole = few_steps(theory(2, "population"), 2).values[2]
+    cut = few_steps(theory(2, "population"), 2, order=(eta, 3)).values[2]
+    gap = Poly(cancel(whole - cut), eta)
+    assert gap.as_expr() != 0
+    assert all(power > 3 for (power,) in gap.monoms())
+    still = few_steps(theory(2, "population"), 2, order=(gamma0, 2)).values[2]
+    assert cancel(limit_at_zero(still) - limit_at_zero(whole)) == 0
+
+
+def test_ntk_needs_a_number_or_a_square() -> None:
+    program = isotropic(1, data="population", center=True, parametrization="ntk")
+    with pytest.raises(NotApplicable, match="square"):
+        few_steps(mean_field(program), 1)
+    x = Symbol("x", positive=True)
+    found = few_steps(mean_field(program).map(lambda e: e.subs(nu, x**2)), 2).values[2]
+    plain = few_steps(theory(1, "population"), 2).values[2]
+    assert cancel(found - plain.subs({nu: x**2, gamma0: gamma0 / x})) == 0
+
+
+@pytest.mark.parametrize(
+    ("depth", "data", "step"),
+    [(1, "population", 1), (2, "population", 1), NOISY],
+)
+def test_the_dropped_terms_are_what_the_recursion_misses(depth: int, data: str, step: int) -> None:
+    found, exact = recursion(depth, data, step), few_steps(theory(depth, data), step + 1).values
+    assert set(found.dropped) == set(TERMS)
+    assert cancel(exact[step + 1] - found.factor * exact[step] - found.drive - found.error) == 0
+    assert all(x != 0 for x in found.dropped.values())
+    assert cancel(exact[1] - found.loss(1)) == 0
+
+
+def test_the_largest_dropped_terms_for_every_depth() -> None:
+    found = memory_free(theory(None, "population"), order=2)
+    spread = lazy(None, "population", 1).spread
+    assert simplify(found.leading() - 4 * spread * eta**2) == 0  # of the same order as the terms kept
+    assert found.leading(MEMORY) == found.leading(CORRELATION)
+    assert found.dropped[KERNEL] == found.dropped[NOISE] == 0
+
+
+@pytest.mark.slow
+def test_the_smaller_dropped_terms_for_every_depth() -> None:
+    found = memory_free(theory(None, "population"), order=3)
+    kernel, noise = found.leading(KERNEL), found.leading(NOISE)
+    for depth in (1, 2):
+        one = recursion(depth, "population")
+        assert simplify(kernel.subs(L, depth) - one.leading(KERNEL)) == 0
+        assert simplify(noise.subs(L, depth) - one.leading(NOISE)) == 0
+    assert kernel.has(gamma0)
+    assert (kernel.subs(gamma0, 1) / eta**3).subs(L, 3) < 0  # it grows, and the loss falls faster
+
+
+def test_what_is_left_after_several_steps_adds_up() -> None:
+    numbers = {nu: Rational(1, 2), alpha_B: Rational(1, 3), gamma0: 1, eta: Rational(1, 9), sigma: 0}
+    exact = few_steps(theory(1, noise=False).map(lambda e: e.subs(numbers)), 4).values
+    here = theory(1, noise=False).map(lambda e: e.subs(numbers))
+    errors = [memory_free(here, step).error for step in (1, 2, 3)]
+    F = memory_free(here).factor
+    total = sum(F ** (3 - t) * d for t, d in enumerate(errors, 1))
+    assert exact[4] - memory_free(here).loss(4) == total != 0
+
+
+def test_the_recursion_with_label_noise_for_any_number_of_steps() -> None:
+    found, t = recursion(1, "online"), symbols("t", integer=True, positive=True)
+    assert found.drive.has(sigma)
+    assert not found.factor.has(sigma)
+    assert cancel(found.loss(t).subs(t, 3) - found.loss(3)) == 0
+    c = Symbol("c")
+    exact = ExactSteps(theory(1), scaled={"w_star": c})  # one step, from an error of any size
+    after = exact.expr(exact.value(Function("C_v")(S.One, S.One)))
+    assert cancel(after - found.loss(1, c)) == 0
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (isotropic(1, data="online"), "not centred"),
+        (isotropic(1, data="full-batch", center=True), "come again"),
+        (isotropic(data="online", center=True), "give order"),
+        (isotropic(1, data="population", center=True, rule="flow"), "exact steps"),
+        (isotropic(1, data="population", center=True, outputs=2), "one output"),
+    ],
+)
+def test_what_has_no_recursion_is_refused(program: object, reason: str) -> None:
+    with pytest.raises(NotApplicable, match=reason):
+        memory_free(mean_field(program))
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (isotropic(1, data="online"), "centred"),
+        (isotropic(1, data="full-batch", center=True), "stands still"),
+        (isotropic(1, data="population", center=True, outputs=2), "one output"),
+        (structured(1), "differs between units"),
+    ],
+)
+def test_what_has_no_lazy_steps_is_refused(program: object, reason: str) -> None:
+    with pytest.raises(NotApplicable, match=reason):
+        lazy_steps(mean_field(program))
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        (isotropic(data="online", center=True), "symbol"),
+        (isotropic(1, data="population", rule="flow"), "exact steps"),
+        (isotropic(1, data="population", outputs=2), "one output"),
+        (structured(1), "units that differ|index"),
+    ],
+)
+def test_what_has_no_closed_form_is_refused(program: object, reason: str) -> None:
+    with pytest.raises(NotApplicable, match=reason):
+        few_steps(mean_field(program), 2)
+
+
+def test_moments_of_one_hidden_layer_are_those_of_one_plus_a_wishart_matrix() -> None:
+    aspect = 1 / nu  # of the Marchenko-Pastur law of W0^T W0/N
+    wishart = [
+        S.One,
+        S.One,
+        1 + aspect,
+        1 + 3 * aspect + aspect**2,
+        1 + 6 * aspect + 6 * aspect**2 + aspect**3,
+    ]
+    binomials = [[1, 1], [1, 2, 1], [1, 3, 3, 1], [1, 4, 6, 4, 1]]
+    for found, row in zip(lazy(1, "population", 2).moments, binomials, strict=True):
+        assert cancel(found - sum(b * m for b, m in zip(row, wishart, strict=False))) == 0
+
+
+def test_lazy_steps_are_few_steps_without_feature_learning() -> None:
+    exact = limit_at_zero(few_steps(theory(2, "population"), 2).values[2])
+    assert cancel(exact - lazy(2, "population", 2).loss(2)) == 0
+
+
+@pytest.mark.slow
+def test_moments_for_every_depth() -> None:
+    found = lazy(None, "population", 2).moments
+    for depth in (1, 3, 11):
+        one = lazy_steps(theory(depth, "population"), 2).moments
+        assert all(cancel(x.subs(L, depth) - y) == 0 for x, y in zip(found, one, strict=True))
+
+
+def test_wide_lazy_layers_repeat_their_first_step() -> None:
+    found = lazy(1, "online", 2)
+    t = Symbol("t", integer=True, positive=True)
+    assert all(cancel(limit(found.loss(n), nu, oo) - found.wide(t).subs(t, n)) == 0 for n in (1, 2))
+    for x in recursion(1, "population").dropped.values():  # every term that the recursion drops is gone
+        assert limit(cancel(limit_at_zero(x)), nu, oo) == 0
+
+
+def test_rates_of_the_lazy_limit() -> None:
+    found = lazy(None, "online", 1)
+    first = first_step(theory(None, noise=False)).critical_learning_rate
+    assert simplify(found.first_rise - first) == 0
+    assert simplify(found.ceiling - limit(first, nu, oo)) == 0  # the critical rate of wide layers
+    assert simplify(found.widest - limit(found.ceiling / found.first_rise, alpha_B, 0)) == 0
+    numbers = {L: 3, nu: Rational(1, 2), alpha_B: Rational(1, 5)}
+    assert found.first_rise.subs(numbers) < found.ceiling.subs(numbers)
+
+
+def test_more_eigenvalues_lower_the_largest_rate() -> None:
+    numbers = {nu: Rational(1, 2), alpha_B: Rational(1, 5)}
+    found = lazy_steps(theory(3, noise=False).map(lambda e: e.xreplace(numbers)), 3)
+    rates = [found.largest_rate(n) for n in (1, 2, 3)]
+    assert float(rates[0]) == pytest.approx(float(found.ceiling))
+    assert found.first_rise < rates[2] < rates[1] < rates[0]
+    quiet = lazy_steps(theory(3, "population").map(lambda e: e.xreplace(numbers)), 3)
+    assert quiet.largest_rate() < quiet.first_rise < quiet.ceiling  # a loss that rises first never comes back
+    values = [sum(w * k**n for k, w in quiet.spectrum()) for n in range(1, 6)]
+    assert values == pytest.approx([float(m) for m in quiet.moments[:5]], rel=1e-12)
+    with pytest.raises(NotApplicable, match="nodes"):
+        quiet.spectrum(4)
+    with pytest.raises(NotApplicable, match="symbols"):
+        lazy(1, "population", 2).spectrum()
+
+
+@pytest.mark.parametrize("batch", [None, 0.25])
+def test_the_bound_holds_and_is_no_better_than_it_is(batch: float | None) -> None:
+    data = {"kind": "isotropic"} | ({} if batch is None else {"batch_ratio": batch})
+    rate, width, steps = 0.02, 0.5, 8
+    rule = "gd" if batch is None else "sgd"
+    training = {"rule": rule, "learning_rate": rate, "steps": steps, "center": True}
+    network = {"depth": 1, "gamma0": 1e-3, "width_ratio": width}
+    solved = np.diag(
+        solve(Experiment.from_dict({"network": network, "data": data, "training": training})).C_v
+    )
+    kind = "population" if batch is None else "online"
+    found, numbers = lazy(1, kind, 2), {eta: rate, nu: width, alpha_B: batch or 1.0, sigma: 0}
+    repeated = recursion(1, kind).loss
+    for t in range(2, steps + 1):
+        gap = solved[t] - float(repeated(t).subs(numbers))
+        bound = float(found.bound(t).subs(numbers))
+        assert abs(gap) <= bound * (1 + 1e-6)
+        if batch is None:
+            assert gap > 0
+            assert t > 2 or gap == pytest.approx(bound, rel=1e-3)  # at the second step it is the error
+
+
+def test_polynomials_in_the_depth() -> None:
+    assert in_depth(lambda k: Integer(k) ** 3 * eta + 1, eta, degree=3) == L**3 * eta + 1
+    with pytest.raises(NotApplicable, match="degree 2"):
+        in_depth(lambda k: Integer(k) ** 3 * eta, eta, degree=2)
+    with pytest.raises(NotApplicable, match="not a polynomial"):
+        in_depth(lambda k: Integer(2) ** k * eta, eta)

@@ -1,0 +1,273 @@
+"""The first correction to infinite depth, feature diversity and blocks: what is derived, symbol by symbol."""
+
+from functools import lru_cache
+
+import pytest
+from sympy import (
+    Expr,
+    Function,
+    Integral,
+    KroneckerDelta,
+    Rational,
+    S,
+    Sum,
+    Symbol,
+    exp,
+    integrate,
+    latex,
+    limit,
+    oo,
+    simplify,
+    sqrt,
+    srepr,
+    sympify,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.limits.infinite_depth import FirstCorrection, aligned, first_correction
+from derive.limits.infinite_depth_blocks import (
+    BlockLimit,
+    balanced,
+    block_limit,
+    settled,
+    within_blocks,
+    without_silent,
+)
+from derive.limits.infinite_depth_diversity import diversity
+from derive.limits.infinite_depth_shifts import Reader, delta, power
+from derive.meanfield import mean_field
+from derive.meanfield.reductions.depth import (
+    CrossLayer,
+    Scaling,
+    cross_layer,
+    gamma_c_recursion,
+    layer_time,
+    rescale,
+)
+from derive.meanfield.reductions.depth.powers import tau, tau_
+from derive.meanfield.reductions.depth.system import k
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.program import isotropic
+from derive.program.builders.deep_blocks import block_program
+from derive.program.builders.infinite_depth import depth_program
+from derive.program.expressions import L, ell, s, t
+from derive.program.program import ProgramError
+
+beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)
+X, Y, C = Function("X"), Function("Y"), Function("C")
+HALF = Rational(1, 2)
+
+
+@lru_cache(maxsize=4)
+def frozen(alpha: Expr) -> FirstCorrection:
+    theory = mean_field(depth_program(alpha=alpha, gamma=1 - alpha))
+    return first_correction(rescale(cross_layer(theory), L**-alpha))
+
+
+# -- Taylor, Euler and Maclaurin ---------------------------------------------------------------------------
+
+
+def test_a_shifted_layer_is_a_derivative() -> None:
+    found = Reader({"C": 1}, {}).parts(C(ell + 2, t))
+    assert (found.limit, found.shift) == (C(tau, t), 2 * Function("slope_C")(tau, t))
+    assert found.linear == Function("first_C")(tau, t)
+
+
+def test_the_end_of_the_network_is_read_from_the_end() -> None:
+    found = Reader({"C": 1}, {}).parts(C(L - 1, t) * C(1, s))
+    assert found.limit == C(1, t) * C(0, s)
+    slope = Function("slope_C")
+    assert found.shift == C(1, t) * slope(0, s) - C(0, s) * slope(1, t)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 0), (0, -1), (2, 0), (1, -1)])
+def test_a_sum_over_layers_misses_what_euler_and_maclaurin_say(low: int, high: int) -> None:
+    """Against the sum of k**2/L**2, done by SymPy."""
+    found = Reader({"C": 1}, {}).parts(Sum(C(k), (k, low, L + high)))
+    ours = found.shift.xreplace({C(0): S.Zero, C(1): S.One, C(tau_): tau_**2}).doit()
+    exact = Sum(k**2 / L**2, (k, low, L + high)).doit() / L
+    assert limit(simplify((exact - Rational(1, 3)) * L), L, oo) == ours
+
+
+@pytest.mark.parametrize("cut", [-1, 0, 1, 2])
+def test_a_jump_counts_where_it_is(cut: int) -> None:
+    """A step that begins at ell - k = cut, summed over k, at ell = tau L."""
+    found = Reader({"X": 2}, {"X": cut}).parts(Sum(X(ell, k), (k, 1, L)))
+    sides = {X(tau, 0): S.One, X(tau, 1): S.Zero}
+    sides |= {Function("X_above")(tau): S.One, Function("X_below")(tau): S.Zero}
+    ones = found.shift.replace(lambda e: isinstance(e, Integral), lambda _: S.Zero).xreplace(sides)
+    assert ones == -cut  # k = 1 .. ell - cut are above: as many as ell - cut
+
+
+def test_two_steps_that_begin_apart_are_counted_apart() -> None:
+    found = Reader({"X": 2, "Y": 2}, {"X": 0, "Y": 2}).parts(Sum(X(ell, k) * Y(ell, k), (k, 1, L)))
+    above = {Function(f"{n}_above")(tau): S.One for n in "XY"}
+    below = {Function(f"{n}_below")(tau): S.Zero for n in "XY"}
+    ends = {f(tau, 0): S.One for f in (X, Y)} | {f(tau, 1): S.Zero for f in (X, Y)}
+    ones = found.shift.replace(lambda e: isinstance(e, Integral), lambda _: S.Zero)
+    assert ones.xreplace(above | below | ends) == -2  # both are above as long as Y is
+
+
+def test_powers_and_deltas_are_read() -> None:
+    assert power(sqrt(L) * C(ell) / L) == (-HALF, C(ell))
+    assert delta(3 * KroneckerDelta(k, ell + 1)) == (3, 1)
+    assert delta(C(ell)) is None
+
+
+@pytest.mark.parametrize("e", [Y(ell + 1, k + 1, t), X(ell) ** HALF, C(k) / C(ell)])
+def test_what_has_no_expansion_is_refused(e: Expr) -> None:
+    with pytest.raises(NotApplicable):
+        Reader({"Y": 2, "X": 1, "C": 1}, {"Y": 0}).parts(e)
+
+
+# -- the correction ----------------------------------------------------------------------------------------
+
+
+def test_the_order_follows_from_the_branch() -> None:
+    assert [frozen(a).order for a in (HALF, Rational(3, 4))] == [-1, -HALF]
+
+
+@pytest.mark.parametrize("planted", [S.Zero, Rational(1, 10)])
+def test_the_stream_at_the_start_solves_the_equation(planted: Expr) -> None:
+    """<x x> at t = 0 is (1 + 1/L)**ell = exp(tau) (1 - tau/(2 L) + ...): both orders solve the equations."""
+    whole, first = exp(tau), -tau * exp(tau) / 2
+    known = {"C_x": whole, "slope_C_x": whole, "first_C_x": first, "R_xU": S.One, "R_xu_above": S.One}
+
+    def value(x: AppliedUndef) -> Expr:
+        name, at = str(x.func), x.args[0]
+        if name == "R_xu":  # one for sources below, zero above
+            return S.One if x.args[1] in (0, tau_) else S.Zero
+        return known.get(name, S.Zero).subs(tau, at)
+
+    def at_start(e: Expr) -> Expr:
+        """At t = s = 0; the integral is over the sources below, where answers are one."""
+        if isinstance(e, Sum):
+            return at_start(e.function) if all(hi in (t, s) for _, _, hi in e.limits) else S.Zero
+        if isinstance(e, Integral):
+            return integrate(at_start(e.function), (tau_, 0, tau))
+        if isinstance(e, AppliedUndef):
+            return value(e)
+        return e.func(*[at_start(x) for x in e.args]) if e.args else e
+
+    for name in ("C_x", "first_C_x"):
+        rhs = at_start(frozen(HALF).equations[name].rhs) + planted
+        assert ((rhs - known[name]).expand() == 0) is (planted == 0), name
+
+
+def test_steps_are_all_that_is_left_out_at_one_half_and_nothing_of_them_in_between() -> None:
+    between = frozen(Rational(3, 4))
+    assert not [n for n in between.equations if n.startswith("slope_")]
+    assert [n for n in frozen(HALF).equations if n.startswith("slope_")]
+    only = between.first("C_x").rhs
+    assert only.has(Function("R_xu"))
+    assert not frozen(Rational(3, 4)).limit.correlation("C_x").rhs.has(Function("R_xu"))
+
+
+def test_a_correction_is_plain_sympy() -> None:
+    e = frozen(HALF).first("R_xV").rhs
+    assert latex(e)
+    assert e.diff(Symbol("q")) == 0
+    assert sympify(srepr(e)) == e
+
+
+def test_the_other_convention_goes_through_the_same_machine() -> None:
+    cross = rescale(cross_layer(mean_field(isotropic(data="population", branch=beta))), beta)
+    found = first_correction(cross, Scaling({beta: beta0 / sqrt(L)}))
+    assert found.order == -1
+    assert found.first("C_h0").rhs.has(Function("slope_C_g"))  # the loss reads layer 1, which is not layer 0
+    assert aligned(cross) != cross
+    assert not found.first("R_vr0").rhs.has(L)
+
+
+def test_what_is_not_there_is_named() -> None:
+    with pytest.raises(KeyError, match="no correction to nothing; there are those to"):
+        frozen(HALF).first("nothing")
+
+
+def test_answers_that_vanish_are_refused_by_name() -> None:
+    cross = gamma_c_recursion(mean_field(depth_program(alpha=Rational(3, 4), gamma=Rational(1, 4)))).cross
+    with pytest.raises(NotApplicable, match=r"Gamma_00.* vanish in the limit"):
+        first_correction(cross)
+
+
+# -- diversity ---------------------------------------------------------------------------------------------
+
+
+def test_roughness_is_the_covariance_of_the_noise() -> None:
+    cross = rescale(cross_layer(mean_field(isotropic(data="population", branch=beta))), beta)
+    found = layer_time(cross, Scaling({beta: beta0 / sqrt(L)}))
+    for name in ("C_h", "C_g"):
+        assert diversity(found, name).roughness == beta0**2 * Function(name)(tau, t, t)
+        assert diversity(found, name).exponent == HALF
+
+
+def test_beyond_one_half_the_stream_is_smooth() -> None:
+    found = diversity(frozen(Rational(3, 4)).limit, "C_x")
+    assert (found.roughness, found.exponent) == (0, 0)
+
+
+def test_the_two_point_function_is_symmetric_in_form() -> None:
+    found = diversity(frozen(HALF).limit, "C_x")
+    tau_2 = Symbol("tau_2", nonnegative=True)
+    swapped = found.two_point.rhs.subs({tau: tau_2, tau_2: tau, t: s, s: t}, simultaneous=True)
+    assert swapped.subs(tau_2, tau).has(Function("R_xU"))
+    assert found.two_point.rhs.subs(tau_2, tau) == frozen(HALF).limit.correlation("C_x").rhs
+
+
+# -- blocks ------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4)
+def system(linearised: bool) -> CrossLayer:
+    return within_blocks(cross_layer(without_silent(mean_field(block_program(linearised=linearised)))))
+
+
+@lru_cache(maxsize=4)
+def blocks(linearised: bool) -> BlockLimit:
+    return block_limit(system(linearised))
+
+
+def test_the_network_and_it_linearised_have_one_limit() -> None:
+    ours, theirs = (
+        {str(e.lhs.func): e.rhs for e in (*x.limit.integrals, *x.limit.correlations)}
+        for x in (blocks(False), blocks(True))
+    )
+    for name in ("R_xV", "R_dxV", "R_xu_Z", "R_dxr_W", "C_x", "C_dx"):
+        assert ours[name] == theirs[name], name
+    assert ours["C_h"] == Function("C_x")(tau, t, s)
+
+
+def test_before_the_limit_they_differ() -> None:
+    assert system(False).response("R_hu_W", ell).rhs.has(Function("C_x"))
+    assert not system(True).response("R_hu_W", ell).rhs.has(Function("C_x"))
+
+
+def test_powers_of_answers_are_found() -> None:
+    orders = blocks(False).orders
+    assert {n for n, x in orders.items() if x == -HALF} == {
+        "R_xu_Z", "R_dxu_Z", "R_xr_W", "R_dxr_W", "R_hr_Z", "R_bu_W",
+    }  # fmt: skip
+    assert all(x in (0, -HALF) for x in orders.values())
+
+
+def test_too_large_rates_grow_without_end() -> None:
+    system = within_blocks(cross_layer(mean_field(block_program(gammas=(0, 0)))))
+    with pytest.raises(NotApplicable, match="grow without end"):
+        balanced(system)
+
+
+def test_at_alpha_one_updates_of_a_block_stay_together() -> None:
+    found = block_limit(within_blocks(cross_layer(mean_field(block_program(alpha=1, gammas=(0, 0))))))
+    rhs = {str(e.lhs.func): e.rhs for e in (*found.limit.integrals, *found.limit.correlations)}
+    assert rhs["R_hu_W"].has(Function("R_bu_W"))
+    assert settled(found.limit) == found.limit
+
+
+def test_a_block_program_needs_a_block() -> None:
+    with pytest.raises(ProgramError, match="depth = 0"):
+        block_program(0)
+
+
+def test_silent_sources_are_only_those() -> None:
+    theory = mean_field(block_program())
+    assert without_silent(theory) == theory

@@ -1,0 +1,320 @@
+"""Width parametrisations: the paper's family, Yang and Hu's theorem, changed programs, exact symmetries."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from sympy import Eq, Expr, Function, Max, Rational, Symbol, latex, powsimp, sqrt
+
+from derive.limits.parametrization import as_written, parametrized
+from derive.limits.parametrization_symmetry import symmetries
+from derive.limits.power_counting_values import N
+from derive.limits.width_classification import classify, named
+from derive.limits.width_parametrization import (
+    FEATURES,
+    FIELDS,
+    FREE,
+    OUTPUTS,
+    RAW_RATE,
+    put_in,
+    solve_linear,
+    width_constraints,
+)
+from derive.meanfield import mean_field
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.program import (
+    GradientDescent,
+    Product,
+    convolution,
+    eta,
+    feedback_alignment,
+    isotropic,
+    mlp,
+    recurrent,
+)
+from derive.program.program import gaussian
+
+a, HALF = FREE, Rational(1, 2)
+PAPER = {"a_W0": a - HALF, "b_W0": 1 - 2 * a, "a_W": a, "b_W": 1 - 2 * a, "a_w": a, "b_w": 1 - 2 * a}
+PAPER |= {"c": 1 - 2 * a, "d": HALF}
+"""selfconsistent2023 N.4."""
+MUP = {"a_W0": -HALF, "b_W0": 1, "a_W": 0, "b_W": 1, "a_w": 0, "b_w": 1, "c": 1, "d": HALF}
+"""selfconsistent2023 N.5."""
+
+
+def by_name(table):
+    return {str(x).split("(")[0]: v for x, v in table.items()}
+
+
+@pytest.mark.parametrize(
+    ("depth", "activation"), [(1, "relu"), (2, "linear"), (2, "relu"), (4, Function("phi")), (5, "linear")]
+)
+def test_the_family_of_the_paper(depth, activation):
+    found = width_constraints(mlp(depth, activation))
+    said = {k: v for k, v in PAPER.items() if depth > 1 or k not in ("a_W", "b_W")}
+    assert by_name(found.family()) == said
+    assert by_name(found.maximal_update()) == {k: v.subs(a, 0) for k, v in said.items()}
+    assert {k: MUP[k] for k in said} == {k: v.subs(a, 0) for k, v in said.items()}
+
+
+def test_conditions_are_plain_equations():
+    found = width_constraints(mlp(2, "tanh"))
+    assert all(isinstance(e, Eq) for e in found.equations)
+    assert all(isinstance(x.power, Expr) for x in found.conditions)
+    assert "a_{W}" in latex(found.equations[1])
+    assert found.solution(FIELDS)[found.unknowns[1]] == -2 * found.unknowns[0]
+    (rate,) = found.of(RAW_RATE)
+    assert rate.power == 2 * found.unknowns[-1] - found.unknowns[-2]
+    with pytest.raises(KeyError, match="must be one of"):
+        found.of("speed")
+
+
+def bare(program, name):
+    """One matrix without its 1/sqrt(N), forwards, backwards and in its gradient."""
+
+    def changed(e):
+        used = [x for x in e.atoms(Product) if gaussian(program.matrix_of(x)).name == name]
+        return e.xreplace({x: sqrt(N) * x for x in used})
+
+    matrices = tuple(
+        replace(m, update=replace(m.update, coefficient=sqrt(N) * m.update.coefficient))
+        if m.name == name
+        else m
+        for m in program.matrices
+    )
+    definitions = tuple(replace(d, rhs=changed(d.rhs)) for d in program.definitions)
+    return replace(program, definitions=definitions, matrices=matrices)
+
+
+def test_a_layer_without_its_root_has_other_constraints():
+    """2 a + b = 2 and 2 a + c = 2 for it: its own a is larger by a half, whatever the others are."""
+    found = width_constraints(bare(mlp(2, "tanh"), "W"))
+    assert found.equations != width_constraints(mlp(2, "tanh")).equations
+    own = by_name(found.family())
+    assert own == {k: v.subs(a, a - HALF) if k != "a_W" else a for k, v in PAPER.items()}
+    assert by_name(found.maximal_update()) == {**MUP, "a_W": HALF}
+
+
+def test_an_update_that_is_forgotten_changes_the_constraints():
+    """A planted slip: the factor stands in the definitions and not in the gradient."""
+    program = bare(mlp(2, "tanh"), "W")
+    slip = replace(program, matrices=mlp(2, "tanh").matrices)
+    weights = {x.weight: x.power for x in width_constraints(slip).of(OUTPUTS)}
+    right = {x.weight: x.power for x in width_constraints(program).of(OUTPUTS)}
+    assert weights["W(1)"] - right["W(1)"] == -HALF
+
+
+def test_biases_go_with_the_first_layer():
+    found = by_name(width_constraints(mlp(2, "tanh", bias=True)).family())
+    assert found == {**PAPER, "a_b": a - HALF, "b_b": 1 - 2 * a}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        mlp(2, "tanh", branch=Symbol("beta")),
+        mlp(2, "tanh", outputs=3),
+        mlp(2, "relu", "flow"),
+        mlp(2, "tanh", momentum=HALF, weight_decay=Symbol("lam")),
+        recurrent(3, "tanh"),
+        convolution(2, "tanh", positions=3, receptive=1),
+    ],
+    ids=["residual", "outputs", "flow", "momentum and decay", "recurrent", "convolution"],
+)
+def test_variants_share_the_family(program):
+    found = width_constraints(program)
+    assert by_name(found.family()) == PAPER
+    assert len(found.symmetries) == 2 + 2 * (program.definitions[1].rhs.has(Max))
+
+
+def test_feedback_matrices_are_free_but_for_their_size():
+    """Nothing is asked of fixed feedback but its product of scale and deviation."""
+    found = width_constraints(feedback_alignment(2, "tanh"))
+    family = {str(x): v for x, v in found.family().items()}
+    V = next(x for x in found.unknowns if str(x) == "a_V(1)")
+    assert family["b_V(1)"] == 1 - 2 * V
+    assert family["a_W(1)"] == a
+    assert {x.weight for x in found.of(OUTPUTS)} == {"w"}
+    assert {x.weight for x in found.of(FEATURES)} == {"W0", "W(1)", "w"}
+
+
+# -- classification -----------------------------------------------------------------------------------------
+
+
+def yang_hu(depth, a, b, c):
+    """Theorems 3.3, 3.4 and definition 3.2 of Yang and Hu, Tensor Programs IV (arXiv:2011.14522).
+
+    Scales n^-a, standard deviations n^-b, rate n^-c; layers 1..L hidden, L + 1 the readout.
+    """
+    last = depth + 1
+    least = min(2 * a[k] + (k == 1) for k in range(1, last))
+    r = min(a[last] + b[last], 2 * a[last] + c) + c - 1 + least
+    stable = a[1] + b[1] == 0 and all(a[k] + b[k] == HALF for k in range(2, last))
+    stable = stable and a[last] + b[last] >= HALF and r >= 0
+    stable = stable and 2 * a[last] + c >= 1 and a[last] + b[last] + r >= 1
+    moves = stable and (a[last] + b[last] + r == 1 or 2 * a[last] + c == 1)
+    return bool(stable), bool(moves), r, bool(stable and r == 0)
+
+
+def drawn(rng, depth):
+    def half(low, high):
+        return Rational(rng.randint(2 * low, 2 * high), 2)
+
+    last = depth + 1
+    if rng.random() < 0.4:  # near a parametrisation that learns
+        shift = half(-1, 1)
+        a = {k: shift for k in range(1, last + 1)} | {1: shift - HALF, last: shift + HALF}
+        a[rng.randint(1, last)] += half(0, 1)
+        b = {k: HALF - a[k] for k in a} | {1: -a[1], last: -shift + half(0, 1)}
+        return a, b, -2 * shift + half(-1, 1), half(0, 1)
+    a = {k: half(-1, 1) for k in range(1, last + 1)}
+    b = {k: HALF - a[k] for k in a} | {1: -a[1]}
+    b[last] += half(0, 1)
+    if rng.random() < 0.1:
+        b[rng.randint(1, depth)] += HALF
+    return a, b, half(-1, 3), half(0, 1)
+
+
+def against_yang_hu(depth, activation, count, seed):
+    """Compare ``count`` random parametrisations, two thirds of them stable.  How many learn features."""
+    rng, program, learn, seen = random.Random(seed), mlp(depth, activation), 0, 0
+    while seen < count:
+        a, b, c, d = drawn(rng, depth)
+        stable, moves, r, learns = yang_hu(depth, a, b, c)
+        if not stable and seen % 3:
+            continue
+        seen += 1
+        e = {"a_W0": a[1], "b_W0": 2 * b[1], "a_w": a[depth + 1] - d, "b_w": 2 * b[depth + 1]}
+        for k in range(2, depth + 1):
+            e |= {f"a_W({k - 1})": a[k], f"b_W({k - 1})": 2 * b[k]}
+        found = classify(program, {**e, "c": c + 2 * d, "d": d})
+        keeps_size = all(found.start[x] == 0 for x in found.hidden)
+        assert (found.stable and keeps_size) == stable, (e, c, d)
+        if stable:
+            mine = (found.nontrivial, -found.feature_power, found.feature_learning)
+            assert mine == (moves, r, learns), (e, c, d)
+        learn += learns
+    return learn
+
+
+def test_yang_and_hu():
+    assert against_yang_hu(1, "tanh", 12, seed=5) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("depth", "activation"), [(1, "tanh"), (2, "tanh"), (2, "relu"), (3, "tanh")])
+def test_yang_and_hu_at_length(depth, activation):
+    assert against_yang_hu(depth, activation, 150, seed=depth) > 3
+
+
+def test_mu_p_is_theirs():
+    """Table 1 of Yang and Hu: a = (-1/2, 0, 1/2), b = 1/2, c = 0; the readout carries N^-d too."""
+    own = {k: Rational(v) for k, v in named(mlp(2, "tanh"))["muP"].items()}
+    assert (own["a_W0"], own["a_W"], own["a_w"] + own["d"]) == (-HALF, 0, HALF)
+    assert {own[k] / 2 for k in ("b_W0", "b_W", "b_w")} == {HALF}
+    assert own["c"] - 2 * own["d"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "regime", "rates"),
+    [
+        ("NTK", "lazy", {"h": -HALF, "f": 0}),
+        ("mean-field", "feature learning", {"h": 0, "f": 0}),
+        ("standard", "unstable", {"h": HALF, "f": 1}),
+        ("standard, rate 1/N", "lazy", {"h": -HALF, "f": 0}),
+        ("muP", "feature learning", {"h": 0, "f": 0}),
+    ],
+)
+def test_common_points(name, regime, rates):
+    program = mlp(2, "tanh")
+    found = classify(program, named(program)[name])
+    assert found.regime == regime
+    assert {"h": found.rates["h", 2], "f": found.rates["f", None]} == rates
+
+
+def test_forbidden_choices_say_what_breaks():
+    program = mlp(2, "relu")
+    good = named(program)["mean-field"]
+    broken = {
+        "h(2) is of order N^(1/2) at the start": {"b_W": -1},
+        "h(2) vanishes as N^(-1/2) at the start": {"b_W": 1},
+        "features move only as N^(-1/2)": {"d": 0},
+        "outputs move only as N^(-1/2)": {"c": HALF},
+        "f grows as N^(1/2) with update 1": {"a_w": HALF / 2, "b_w": HALF},
+    }
+    for words, change in broken.items():
+        assert words in classify(program, {**good, **change}).broken, words
+
+
+def test_exponents_are_read_strictly():
+    program = mlp(1, "tanh")
+    good = named(program)["NTK"]
+    with pytest.raises(NotApplicable, match="a_V unknown"):
+        classify(program, {**good, "a_V": 0})
+    with pytest.raises(NotApplicable, match="d missing"):
+        classify(program, {k: v for k, v in good.items() if k != "d"})
+    with pytest.raises(NotApplicable, match="c = x: must be a number"):
+        classify(program, {**good, "c": Symbol("x")})
+    with pytest.raises(NotApplicable, match="no exponents fulfil"):
+        solve_linear([a, a - 1], (a,))
+
+
+# -- one network, many exponents ----------------------------------------------------------------------------
+
+
+def test_the_canonical_member_is_the_program_itself():
+    program = mlp(2, "tanh")
+    own = as_written(program)
+    same = parametrized(program, own)
+    assert [d.rhs for d in same.definitions] == [d.rhs for d in program.definitions]
+    assert same.matrices == program.matrices
+
+
+def test_members_of_the_family_are_one_program():
+    """Scales absorbed into the weights leave a program without N, whatever ``a`` is."""
+    program = mlp(2, "tanh")
+    found = width_constraints(program)
+    members = put_in(parametrized(program), by_name(found.family()))
+    for name, w in {m.name: m for m in members.matrices}.items():
+        scale = {"W0": -a + HALF, "W": HALF - a}[name]
+        written = next(m for m in program.matrices if m.name == name)
+        assert powsimp(w.initial.variance * N ** (2 * scale).expand()) == written.initial.variance
+        assert powsimp(w.update.coefficient * N**scale / written.update.coefficient) == 1
+
+
+def test_symmetries():
+    c, d = (Symbol(x, real=True) for x in "cd")
+    found = symmetries(mlp(3, "tanh"))
+    assert len(found) == 2
+    convention, shift = found
+    assert {str(k): v for k, v in convention.items()} == {"a_w": -1, "c": 2, "d": 1}
+    assert shift[c] == -2
+    assert d not in shift
+    assert {v for k, v in shift.items() if str(k).startswith("a_")} == {1}
+    assert {v for k, v in shift.items() if str(k).startswith("b_")} == {-2}
+    # homogeneous layers can hand scales on to each other
+    assert len(symmetries(mlp(3, "relu"))) == len(symmetries(mlp(3))) == 5
+
+
+def test_the_family_moves_along_a_symmetry():
+    found = width_constraints(mlp(3, "tanh"))
+    direction = {x: v.diff(a) for x, v in found.family().items() if v.diff(a) != 0}
+    assert direction in found.symmetries
+
+
+def test_the_theory_of_a_parametrised_program_is_derived_as_any_other():
+    """Its powers of N stand in the derived equations; at the canonical point they are gone."""
+    program = mlp(1, "tanh")
+    theory = mean_field(put_in(parametrized(program), named(program)["muP"]))
+    assert any(term.expr.has(N) for e in theory.equations for term in e.terms)
+    plain = mean_field(put_in(parametrized(program), named(program)["mean-field"]))
+    assert not any(term.expr.has(N) for e in plain.equations for term in e.terms)
+
+
+def test_programs_without_a_scale_or_with_noise_are_refused():
+    with pytest.raises(NotApplicable, match="no scale"):
+        width_constraints(isotropic(2))
+    with pytest.raises(NotApplicable, match="noise"):
+        width_constraints(mlp(1, temperature=1))
+    rule = GradientDescent(eta)
+    assert width_constraints(mlp(1, "tanh").with_rule(rule)).family()

@@ -1,0 +1,59 @@
+"""The page of findings shows for every contradiction what was measured, and how to measure it again."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shlex
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from derive.ledger import entries, find
+from numerics.verify.evidence import check
+
+DOCS = Path(__file__).parents[2] / "docs"
+CONTRADICTED = [e for e in entries() if e.verdict in ("misprint", "wrong")]
+
+
+@pytest.fixture(scope="module")
+def pages() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("ledger_markdown", DOCS / "_ext" / "ledger_markdown.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def recorded() -> dict[str, dict[str, object]]:
+    rows = json.loads((DOCS / "ledger" / "numbers.json").read_text())["evidence"]
+    return {row["evidence"]: row for row in rows}
+
+
+def test_every_contradiction_has_its_numbers_and_nothing_else_is_recorded():
+    assert set(recorded()) == {name for e in CONTRADICTED for name in e.evidence}
+    assert all(row["numbers"] for row in recorded().values())
+
+
+def test_what_is_recorded_is_what_a_run_finds():
+    (found,) = check([find("linear2025", "104")])
+    row = recorded()[found.evidence]
+    assert row["summary"] == found.summary
+
+
+def test_every_contradicted_entry_stands_on_the_page():
+    text = (DOCS / "ledger" / "findings.md").read_text()
+    shown = set(re.findall(r"^```\{ledger-entries\} (\w+) (\w+)$", text, re.MULTILINE))
+    assert shown == {(e.source, e.verdict) for e in CONTRADICTED}
+
+
+def test_an_entry_shows_the_sentence_and_the_command(pages: ModuleType):
+    e = find("linear2025", "105 text")
+    text = pages.entry_text(e)
+    command = re.search(r"^dmft (.*)$", text, re.MULTILINE)
+    assert command is not None
+    assert shlex.split(command[1]) == ["ledger", "linear2025", "105 text", "--check"]
+    assert pages.plain(recorded()[e.evidence[0]]["summary"]) in text

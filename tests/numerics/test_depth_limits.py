@@ -1,0 +1,87 @@
+"""`dmft limits depth`: what it prints, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from numerics.cli import run
+from numerics.depth_limits import depth_limits
+from numerics.experiment import Experiment
+
+RESIDUAL = """
+[network]
+depth = 8
+branch = 0.25
+width_ratio = 1.0
+[data]
+kind = "isotropic"
+[training]
+learning_rate = 0.03
+steps = 2
+"""
+
+
+def written(folder: Path, text: str) -> str:
+    path = folder / "e.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_json_has_the_limit_its_correction_and_the_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["limits", "depth", written(tmp_path, RESIDUAL), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    limit, first, finite = (np.array(found[n]) for n in ("limit", "coefficient", "test_loss"))
+    assert found["status"] == "ok"
+    assert (found["exponent"], found["diversity_exponent"], found["depth"]) == (-1.0, 0.5, 8)
+    assert found["branch_times_sqrt_depth"] == pytest.approx(np.sqrt(0.5))
+    np.testing.assert_allclose(found["to_first_order"], limit + first / 8)
+    assert np.max(np.abs(finite - found["to_first_order"])) < 0.1 * np.max(np.abs(finite - limit))
+    assert "beta0**2*C_h(tau, t, t)" in found["formula"]
+
+
+def test_text_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["limits", "depth", written(tmp_path, RESIDUAL)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("limit: branch = 0.7071067812/sqrt(L)")
+    assert "L = 8" in lines[1]
+    assert len(lines) == 2 + 3 + 2
+
+
+def test_symbolic_depth_has_the_limit_alone() -> None:
+    text = RESIDUAL.replace("depth = 8", 'depth = "L"')
+    import tomllib
+
+    found = depth_limits(Experiment.from_dict(tomllib.loads(text)), layers=8)
+    assert (found.depth, found.finite, found.to_first_order) == (None, None, None)
+    assert found.beta0 == 0.25
+    assert found.to_json()["test_loss"] is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "names"),
+    [
+        ("branch = 0.25\n", "", ("network.branch", "missing", "1/sqrt(depth)")),
+        (
+            "width_ratio = 1.0",
+            'width_ratio = 1.0\nactivation = "tanh"',
+            ("network.activation", "tanh", "linear"),
+        ),
+        ("learning_rate = 0.03\nsteps = 2", 'rule = "flow"\ntime = 1.0', ("training.rule", "flow", "gd")),
+    ],
+)
+def test_what_has_no_limit_is_refused_by_key_value_and_what_would_do(
+    old: str, new: str, names: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["limits", "depth", written(tmp_path, RESIDUAL.replace(old, new))]) == 2
+    message = capsys.readouterr().err
+    assert all(x in message for x in names)
+
+
+def test_a_rate_that_diverges_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = RESIDUAL.replace("0.03", "8.0").replace("steps = 2", "steps = 12")
+    assert run(["limits", "depth", written(tmp_path, text)]) == 3
+    assert "training.learning_rate" in capsys.readouterr().err

@@ -1,0 +1,79 @@
+"""`dmft limits parametrization`: what it prints for the width and for the depth, and what it refuses."""
+
+import json
+from importlib import import_module
+from types import SimpleNamespace
+
+import pytest
+from sympy import Rational, sympify
+
+from numerics.cli import run
+
+COMMAND = import_module("numerics.commands.limits.parametrization")
+
+
+def test_width_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["limits", "parametrization", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    family = {k: sympify(v) for k, v in printed["family"].items()}
+    assert family["d"] == Rational(1, 2)
+    assert family["a_W0"] == family["a_W(1)"] - Rational(1, 2) == family["a_w"] - Rational(1, 2)
+    assert {k: v["regime"] for k, v in printed["named"].items()} == {
+        "NTK": "lazy",
+        "mean-field": "feature learning",
+        "standard": "unstable",
+        "standard, rate 1/N": "lazy",
+        "muP": "feature learning",
+    }
+    assert printed["named"]["NTK"]["changes"]["h(2)"] == "-1/2"
+    assert printed["named"]["standard"]["rates"]["h(2)"] == "1/2"
+
+
+def test_width_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {"a_w": "a"}
+    row = {"regime": "lazy", "broken": ["features move only as N^(-1/2)"]}
+    found = {"requirements": {"x": ["a_w = 0"]}, "family": table, "maximal_update": table}
+    found |= {"symmetries": [{"d": "1"}], "named": {"NTK": row}}
+    monkeypatch.setattr(COMMAND, "width", lambda: found)
+    assert run(["limits", "parametrization"]) == 0
+    printed = capsys.readouterr().out
+    assert "NTK                 lazy: features move only as N^(-1/2)" in printed
+    assert "same network:   d = 1" in printed
+
+
+def test_depth_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    step = {"name": "output", "exponent": "0", "leading": "-xi**2", "how": "counted"}
+    found = {"alpha": "1/2", "regime": "depth-muP", "exponents": {"output": "0"}, "statements": [step]}
+    seen = []
+
+    def classify(alpha: str, gamma: str) -> SimpleNamespace:
+        seen.append((alpha, gamma))
+        return SimpleNamespace(as_json=lambda: dict(found))
+
+    monkeypatch.setattr("derive.limits.depth_parametrization.classify", classify)
+    assert run(["limits", "parametrization", "--alpha", "1/2", "--gamma", "-1/3"]) == 0
+    printed = capsys.readouterr().out
+    assert seen == [("1/2", "-1/3")]
+    assert "regime                  depth-muP" in printed
+    assert "  output: L^(0); first step -xi**2 [counted]" in printed
+
+
+@pytest.mark.slow
+def test_depth(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["limits", "parametrization", "--alpha", "1/2", "--gamma", "1/2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["regime"] == "depth-muP"
+    assert run(["limits", "parametrization", "--alpha", "1", "--gamma", "0"]) == 0
+    assert "redundant               True" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--alpha", "1/2"], '--alpha = "1/2": stands alone'),
+        (["--gamma", "1"], '--gamma = "1": stands alone'),
+        (["--alpha", "x", "--gamma", "1"], "alpha = 'x'"),
+    ],
+)
+def test_refusals(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["limits", "parametrization", *options]) == 2
+    assert words in capsys.readouterr().err
