@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from sympy import Expr, Gt, Integer, Rational, Symbol, false, simplify, sympify
+from sympy import Expr, Gt, Integer, Rational, Symbol, false, nan, simplify, sympify, zoo
 
 from derive.limits.mode_sums import Powers
 from derive.limits.rich_scaling import rich_scaling
@@ -115,7 +115,7 @@ def rich(depth: Any = L, source: Any = beta, capacity: Any = alpha, *, task: str
     """The regime in which features have outgrown their start: see :mod:`derive.limits.rich_scaling`.
 
     On hard tasks the power depends on depth.  ``crossover`` says when the regime begins: where its loss meets
-    the lazy one.  Raises as :func:`leading` does, and NotApplicable for a source of 2 or more.
+    the lazy one.  Raises as :func:`leading` does, and NotApplicable where the constant has no closed form.
 
     >>> found = rich()
     >>> begin = found.crossover["lazy"]
@@ -125,6 +125,8 @@ def rich(depth: Any = L, source: Any = beta, capacity: Any = alpha, *, task: str
     values = numbers(depth, source, capacity)
     kind = _kind(values[beta], task, "the norm of what is learnt")
     found = rich_scaling(values[L], values[beta], values[alpha], task=kind)
+    if found.constant.has(nan, zoo):
+        raise NotApplicable(f"source = {values[beta]}: the closed form of the constant is 0/0 there")
     before = lazy_modes().loss().subs(values).expr
     crossover = {"lazy": found.crossover(before)} if kind == "hard" else {}
     return Scaling("rich", found.loss, found.exponent, found.constant, found.conditions, crossover)
