@@ -42,16 +42,16 @@ def small(depth, source, time, share):
     return float(share / abs((order / base).subs(T, Float(time)).n(10))) ** 0.5
 
 
-def lazy_and_leading(depth, source, time, share=3e-3):
+def lazy_and_leading(depth, source, time, rtol, share=3e-3):
     """The lazy loss, the order gamma0^2 of the loss, and their times, from two flows."""
     gamma = small(depth, source, time, share)
-    t, base = flow(depth, source, 1e-9, time)
-    _, moved = flow(depth, source, gamma, time)
+    t, base = flow(depth, source, 1e-9, time, rtol)
+    _, moved = flow(depth, source, gamma, time, rtol)
     return t, base, (base - moved) / gamma**2
 
 
-def check_slopes(depth, source, time, start):
-    t, base, order = lazy_and_leading(depth, source, time)
+def check_slopes(depth, source, time, start, rtol=1e-5):
+    t, base, order = lazy_and_leading(depth, source, time, rtol)
     expected = leading(depth, source, 2)
     late = slice(np.searchsorted(t, start), None)
     first = local_slopes(t[late], base[late])
@@ -66,7 +66,7 @@ def check_slopes(depth, source, time, start):
 
 
 def test_slopes_of_one_hidden_layer():
-    check_slopes(1, "1/2", 1e4, 3e2)
+    check_slopes(1, "1/2", 1e4, 3e2, 1e-4)
 
 
 @pytest.mark.slow
@@ -100,10 +100,6 @@ def check_crossover(depth, source, last):
     assert np.all(abs(np.log(found / times)) < slack)
     measured = np.diff(np.log(found)) / np.diff(np.log(strengths))
     assert measured == pytest.approx(power, abs=0.05)
-
-
-def test_the_crossover_of_one_hidden_layer():
-    check_crossover(1, "3/10", 1e3)
 
 
 @pytest.mark.slow
