@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from sympy import Expr, Gt, Integer, Rational, Symbol, false, simplify, sympify
+from sympy import Expr, Gt, Integer, Rational, Symbol, false, nan, simplify, sympify, zoo
 
 from derive.limits.mode_sums import Powers
+from derive.limits.rich_scaling import rich_scaling
 from derive.limits.scaling_lazy import alpha, beta, lazy_modes, time
 from derive.limits.scaling_leading import given, leading_order
 from derive.limits.scaling_noise import batch_noise, width_noise, width_order
@@ -28,8 +29,8 @@ class Scaling:
 
     At leading order in gamma0 it is the term ``gamma0^2 c t^-exponent`` that is meant, and ``constant`` has
     its sign.  ``formula`` is the loss with all terms that are known, ``conditions`` say when it holds, and
-    ``crossover`` where it ends, by the reason.  ``series`` is what the exponent was read from, if it is a sum
-    of powers.
+    ``crossover`` where it meets another regime, by what that is.  ``series`` is what the exponent was read
+    from, if it is a sum of powers.
     """
 
     regime: str
@@ -108,6 +109,27 @@ def leading(depth: Any = L, source: Any = beta, capacity: Any = alpha, *, task: 
     crossover = {"features": order.crossover().subs(values)} if kind == "hard" else {}
     formula = order.lazy.subs(values).expr + gamma0**2 * series.expr
     return Scaling("leading", formula, -top.power, top.coefficient, tuple(conditions), crossover, series)
+
+
+def rich(depth: Any = L, source: Any = beta, capacity: Any = alpha, *, task: str | None = None) -> Scaling:
+    """The regime in which features have outgrown their start: see :mod:`derive.limits.rich_scaling`.
+
+    On hard tasks the power depends on depth.  ``crossover`` says when the regime begins: where its loss meets
+    the lazy one.  Raises as :func:`leading` does, and NotApplicable where the constant has no closed form.
+
+    >>> found = rich()
+    >>> begin = found.crossover["lazy"]
+    >>> print(found.exponent, simplify(gamma0 * begin.diff(gamma0) / begin))
+    beta*(L + 1)/(L*beta + 1) 2/(beta - 1)
+    """
+    values = numbers(depth, source, capacity)
+    kind = _kind(values[beta], task, "the norm of what is learnt")
+    found = rich_scaling(values[L], values[beta], values[alpha], task=kind)
+    if found.constant.has(nan, zoo):
+        raise NotApplicable(f"source = {values[beta]}: the closed form of the constant is 0/0 there")
+    before = lazy_modes().loss().subs(values).expr
+    crossover = {"lazy": found.crossover(before)} if kind == "hard" else {}
+    return Scaling("rich", found.loss, found.exponent, found.constant, found.conditions, crossover)
 
 
 def finite_batch(depth: Any = L, source: Any = beta, capacity: Any = alpha) -> Scaling:
@@ -218,6 +240,7 @@ def task_of(source: Expr) -> str | None:
 REGIMES: dict[str, Callable[..., Scaling]] = {
     "lazy": lazy,
     "leading": leading,
+    "rich": rich,
     "batch": finite_batch,
     "width": finite_width,
 }

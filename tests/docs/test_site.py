@@ -44,6 +44,7 @@ LONG = {
     "nonlinear_networks.md",
     "other-expansions.md",
     "perturbation.md",
+    "power-laws.md",
     "power_law.md",
     "relu_networks.md",
     "residual_depth.md",

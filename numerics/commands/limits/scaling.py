@@ -55,7 +55,7 @@ def scaling(
     for line in found.conditions:
         typer.echo(f"  {line}")
     for why, when in shown.items():
-        typer.echo(f"ends by {why} at t = {when}")
+        typer.echo(f"meets {why} at t = {when}")
 
 
 def _found(depth: int, source: str, capacity: str | None, regime: str) -> Scaling:

@@ -8,7 +8,7 @@ import pytest
 from sympy import Function, Rational, Sum, Symbol, exp, expand, lambdify, simplify
 
 from derive.expansion import expand_linear
-from derive.limits.scaling import alpha, beta, exact, finite_batch, finite_width, lazy, leading
+from derive.limits.scaling import alpha, beta, exact, finite_batch, finite_width, lazy, leading, rich
 from derive.limits.scaling_lazy import lazy_modes, on_power_law
 from derive.limits.scaling_leading import kappa, kappa_, leading_order, pair_force, tau
 from derive.limits.scaling_noise import batch_noise, width_noise
@@ -133,6 +133,8 @@ def test_the_crossover_is_a_power_of_gamma0():
 def test_exponents(depth, source, power):
     assert lazy(depth, source).exponent == Rational(source)
     assert leading(depth, source).exponent == Rational(power)
+    b = Rational(source)
+    assert rich(depth, source).exponent == ((depth + 1) * b / (1 + depth * b) if b < 1 else b)
 
 
 def test_the_gain_of_a_batch_is_a_renewal_kernel():
@@ -217,6 +219,8 @@ def test_the_speed_of_all_of_it():
         (lambda: finite_width(1, 2, 1), "capacity = 1"),
         (lambda: finite_batch(1, 2, "1/2"), "capacity = 1/2"),
         (lambda: finite_batch(1, "3/2", 2), "below or above"),
+        (lambda: rich(1, 1), "logarithm"),
+        (lambda: rich(1, 2), "source = 2"),
         (lambda: leading(task="soft"), "must be 'hard'"),
     ],
 )
