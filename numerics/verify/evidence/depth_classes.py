@@ -216,8 +216,8 @@ def rates() -> Evidence:
     worst = max(map(abs, gaps))
     return conclude(
         "depth_classes:rates",
-        f"E A_L^2 in closed form is {worst:.1f} s.e. from samples at L = 4; from 1024 to 4096 layers it grows "
-        f"like L^{powers['sgd']:.3f} (SGD), L^{powers['sign']:.3f} (signs): rates L^0 and L^(-1/2).",
+        f"E A_L^2 in closed form is {worst:.1f} s.e. from samples at L = 4; from 1024 to 4096 layers it "
+        f"grows like L^{powers['sgd']:.3f} (SGD), L^{powers['sign']:.3f} (signs): rates L^0 and L^(-1/2).",
         agrees("worst score of the samples", worst, 4.0),
         agrees("exponent for SGD minus 1", powers["sgd"] - 1.0, 0.05),
         agrees("exponent for signs minus 2", powers["sign"] - 2.0, 0.05),
