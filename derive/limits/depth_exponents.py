@@ -97,7 +97,7 @@ class _Exponents:
 
     def result(self) -> DepthExponents:
         steps = self.steps
-        forward = sizes(steps, STEADY, of=("f_1", "C_x_1_1", "C_dx_0_0"))
+        forward = sizes(steps, STEADY, of=("f_1", "C_x_0_0", "C_x_1_1", "C_dx_0_0"))
         where = STEADY if self.linear else STABLE
         moved = sizes(changes(steps), where, of=("D_x_1_1", "f_1"), like=SMOOTH)
         later = at_all_steps(self.two, STABLE)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import TypeAlias
 
 from sympy import Expr, Max, Rational, S, solve
@@ -109,8 +110,7 @@ def classify(alpha: Number, gamma: Number, rule: str = "sgd") -> DepthClass:
     """
     if rule not in RULES:
         raise NotApplicable(f"rule = {rule!r} is not known; {' and '.join(map(repr, RULES))} are")
-    a, g = _number("alpha", alpha), _number("gamma", gamma)
-    return _Classifier(a, g, rule).result()
+    return _classified(_number("alpha", alpha), _number("gamma", gamma), rule)
 
 
 def optimal(rule: str = "sgd") -> tuple[Expr, Expr, Expr]:
@@ -124,6 +124,11 @@ def optimal(rule: str = "sgd") -> tuple[Expr, Expr, Expr]:
     (found,) = solve([p.noise, p.output], [alpha_, gamma_], dict=True)
     rate = _rate(found[alpha_], found[gamma_], rule)
     return found[alpha_], found[gamma_], -rate
+
+
+@lru_cache(maxsize=256)
+def _classified(a: Expr, g: Expr, rule: str) -> DepthClass:
+    return _Classifier(a, g, rule).result()
 
 
 class _Classifier:
@@ -215,7 +220,7 @@ def _small(e: Expr) -> Expr:
 
 def _rate(a: Expr, g: Expr, rule: str) -> Expr:
     """The power c of a learning rate ``eta L^-c`` with which updates enter h with ``L^-g``."""
-    (found,) = solve(update_power(rule) - gamma_, c)
+    found = gamma_ - (update_power(rule) - c)
     return found.subs({alpha_: a, gamma_: g}, simultaneous=True)
 
 

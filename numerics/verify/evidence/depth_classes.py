@@ -185,7 +185,7 @@ def diversity() -> Evidence:
 def unbounded() -> Evidence:
     """Def. 7.2, Claim 7.2: at alpha + gamma >= 1, gamma < 0 stream and output are stable, but not h."""
     point = ("3/2", "-1/2")
-    found = measured(point, 1, DEPTHS[:-1])
+    found = measured(point, 1, (8, 16, 32, 64))
     return conclude(
         "depth_classes:unbounded",
         f"(alpha, gamma) = (3/2, -1/2): alpha + gamma = 1, and the changes of f and x are of order one (L^"
@@ -203,7 +203,7 @@ def rates() -> Evidence:
     for rule in ("sgd", "sign"):
         found = first_update(rule)
         values = {}
-        for depth in (4, 64, 256):
+        for depth in (4, 1024, 4096):
             exact = float(found.square.subs({alpha: 0.5, L: depth, x_0: 1.0, chi: 1.0}))
             values[depth] = exact
             if depth == 4:
@@ -212,13 +212,13 @@ def rates() -> Evidence:
                 gradient = product / np.sqrt(depth) if rule == "sgd" else np.sign(product)
                 squares = np.sum(product * gradient, axis=1) ** 2
                 gaps.append((np.mean(squares) - exact) / (np.std(squares) / np.sqrt(len(squares))))
-        powers[rule] = float(np.log(values[256] / values[64]) / np.log(4))
+        powers[rule] = float(np.log(values[4096] / values[1024]) / np.log(4))
     worst = max(map(abs, gaps))
     return conclude(
         "depth_classes:rates",
-        f"E A_L^2 in closed form is {worst:.1f} s.e. from samples at L = 4; from 64 to 256 layers it grows "
-        f"like L^{powers['sgd']:.3f} (SGD), L^{powers['sign']:.3f} (signs): rates L^0 and L^(-1/2).",
+        f"E A_L^2 in closed form is {worst:.1f} s.e. from samples at L = 4; from 1024 to 4096 layers it "
+        f"grows like L^{powers['sgd']:.3f} (SGD), L^{powers['sign']:.3f} (signs): rates L^0 and L^(-1/2).",
         agrees("worst score of the samples", worst, 4.0),
-        agrees("exponent for SGD minus 1", powers["sgd"] - 1.0, 0.2),
+        agrees("exponent for SGD minus 1", powers["sgd"] - 1.0, 0.05),
         agrees("exponent for signs minus 2", powers["sign"] - 2.0, 0.05),
     )

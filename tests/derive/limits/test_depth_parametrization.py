@@ -1,0 +1,175 @@
+"""Classification of (alpha, gamma): the regions of depth2023, the closed form behind it, what is refused."""
+
+import json
+from fractions import Fraction
+from itertools import product
+
+import pytest
+from sympy import E, Rational, Symbol, exp, oo, symbols
+
+from derive.limits.depth_counting import alpha, gamma
+from derive.limits.depth_exponents import depth_exponents
+from derive.limits.depth_parametrization import classify, optimal
+from derive.limits.depth_rates import first_update, optimal_rate, update_power
+from derive.limits.depth_statements import epsilon, statements, tau
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.program.expressions import L
+
+HALF = Fraction(1, 2)
+POINTS = list(
+    product(map(Fraction, ("1/4", "1/2", "3/4", "1", "3/2")), map(Fraction, ("-1/2", "0", "1/4", "1/2", "1")))
+)
+
+
+@pytest.mark.parametrize(("a", "g"), POINTS)
+def test_the_claims_of_section_7(a, g):
+    """Claims 7.1-7.6 as printed, for stream and output (Claim 7.2 is about these)."""
+    found = classify(a, g)
+    assert found.stable_at_init == (a >= HALF)
+    if a < HALF:
+        assert found.region == "unstable at initialisation"
+        assert not found.stable_in_training
+        return
+    assert found.stable_in_training == (a + g >= 1)
+    assert found.nontrivial == (a + g <= 1)
+    assert found.faithful_at_init
+    if a + g == 1:
+        assert found.faithful_in_training == (a <= 1)
+        assert found.redundant == (a > HALF)
+        assert found.layerwise_linear == (a < 1)
+        assert found.feature_learning == (a <= 1)
+
+
+def test_depth_mup_is_the_one_class_with_everything():
+    whole = [
+        (a, g)
+        for a, g in POINTS
+        if (x := classify(a, g)).stable_at_init
+        and x.stable_in_training
+        and x.nontrivial
+        and x.faithful_in_training
+        and x.feature_learning
+        and x.diversity == Rational(1, 2)
+    ]
+    assert whole == [(HALF, HALF)]
+    assert optimal("sgd") == (HALF, HALF, 0)
+    assert optimal("sign") == (HALF, HALF, -HALF)
+
+
+def test_beyond_the_claims():
+    """h explodes where gamma < 0 although stream and output are stable; layers differ without learning."""
+    assert classify(2, "-1/2").stable_in_training
+    assert not classify(2, "-1/2").faithful_in_training
+    assert classify(2, "-1/2").exponents["feature"] == HALF
+    assert classify("1/2", 1).diversity == HALF
+    assert not classify("1/2", 1).nontrivial
+    assert classify("3/4", 1).diversity is None
+    assert classify(2, 0).feature_learning  # of h alone: Def. 7.5 does not ask whether the output moves
+
+
+def test_symbols_with_assumptions():
+    e = Symbol("e", positive=True)
+    share = 1 / (2 * (1 + e))
+    inside = classify(1 - share, share)  # all of the line between the edges
+    assert (inside.region, inside.diversity, inside.layerwise_linear) == ("redundant", 0, True)
+    assert classify(1 + e, -e).region == "unfaithful"
+    assert classify(Rational(1, 2) - e, 0).exponents["output"] == oo
+    assert classify(Rational(1, 2) + e, Rational(1, 2) + 2 * e).exponents["output"] == -3 * e
+
+
+@pytest.mark.parametrize(
+    ("a", "g", "named"),
+    [
+        ("x", 1, "alpha = 'x'"),
+        (1, True, "gamma = True"),
+        (oo, 1, "alpha = oo"),
+        (1, float("nan"), "gamma = nan"),
+        ("1/0", 0, "alpha = '1/0'"),
+        ("1e9", 0, "alpha = '1e9'"),
+        ([], 0, "alpha = "),
+        (L, 0, "alpha = L"),
+        (1, Symbol("g", real=True), "gamma = g: is .* negative, zero or positive"),
+    ],
+)
+def test_what_is_no_exponent_is_refused_by_name(a, g, named):
+    with pytest.raises(NotApplicable, match=named):
+        classify(a, g)
+
+
+def test_other_rules_are_refused_by_name():
+    for call in (lambda: classify(1, 1, "adam"), lambda: optimal("adam"), lambda: first_update("lion")):
+        with pytest.raises(NotApplicable, match=r"rule = '.*' is not known; 'sgd' and 'sign' are"):
+            call()
+
+
+def test_statements_at_the_edge_and_above():
+    xi, chi = symbols("xi chi_0", real=True)
+    edge = {x.name: x for x in classify("1/2", "1/2").statements}
+    assert edge["stream at the start"].leading == E * xi**2
+    assert edge["output"].leading == -E * chi * xi**2
+    assert edge["preactivation"].leading == -(xi**2) * (1 + tau) * exp(tau) / L**HALF
+    above = {x.name: x for x in classify("3/4", "1/4").statements}
+    assert above["output"].leading == -chi * xi**2
+    assert above["diversity, noise"].leading == epsilon * xi**2 / L**HALF
+    assert above["diversity, drift"].leading == -chi * epsilon * xi**2
+    assert {x.leading for x in classify(0, 1).statements} == {None}
+
+
+def test_powers_of_closed_forms_are_those_that_were_counted():
+    """Two derivations of one exponent: power counting, and the closed form at large depth."""
+    for x in statements():
+        if x.leading is not None:
+            square = 2 if x.name in ("stream at the start", "diversity, noise") else 1
+            z = symbols("z", positive=True)
+            power = x.leading.subs(z, L ** (1 - 2 * alpha))
+            if x.name == "diversity, noise":
+                power = power.series(epsilon, 0, 2).removeO()
+            for a, g in ((1, 0), (Rational(3, 4), Rational(1, 2)), (2, -1)):
+                at = {alpha: a, gamma: g}
+                ratio = (power / L ** (square * x.exponent)).subs(at)
+                values = [
+                    abs(ratio.subs({L: v}).subs(dict.fromkeys(ratio.free_symbols, 1)).evalf())
+                    for v in (1e8, 1e12)
+                ]
+                assert 0.5 < values[1] / values[0] < 2, x.name
+
+
+@pytest.mark.slow
+def test_nonlinear_layers_have_the_exponents_of_linear_ones():
+    one, other = depth_exponents("linear"), depth_exponents("nonlinear")
+    names = (
+        "gain",
+        "output",
+        "stream",
+        "bracket",
+        "feature",
+        "preactivation",
+        "noise",
+        "drift",
+        "linearisation",
+    )
+    assert [getattr(one, n) for n in names] == [getattr(other, n) for n in names]
+
+
+def test_other_layers_are_refused_by_name():
+    with pytest.raises(NotApplicable, match="layers = 'relu'"):
+        depth_exponents("relu")
+
+
+def test_rates_of_table_1():
+    at_half = {alpha: HALF}
+    assert [optimal_rate(r).subs(at_half) for r in ("sgd", "sign")] == [0, HALF]
+    assert [first_update(r).rate - optimal_rate(r) for r in ("sgd", "sign")] == [0, 0]
+    assert update_power("sgd") - update_power("sign") == alpha
+    # section 3: E A_L^2 = Theta(L) for SGD and Theta(L^2) for signs at alpha = 1/2
+    assert [first_update(r).leading.as_powers_dict()[L].subs(at_half) for r in ("sgd", "sign")] == [1, 2]
+
+
+def test_json():
+    text = json.dumps(classify("1/2", "1/2", "sign").as_json())
+    back = json.loads(text)
+    assert back["regime"] == "depth-muP"
+    assert back["learning_rate"] == "1/sqrt(L)"
+    assert back["diversity"] == "1/2"
+    assert back["stable_at_init"] is True
+    assert {x["name"] for x in back["statements"]} == {x.name for x in statements()}
