@@ -159,9 +159,27 @@ ENTRIES: tuple[Entry, ...] = (
         why=(
             "In the first two terms L should be L + 1: there are L + 1 layers of weights, and the update of "
             "W^0, the term eta C_g^1 of (69), is left out. The terms with nu are right, for the centred "
-            "function without label noise."
+            "function without label noise. Where it is not centred the growth depends on gamma0."
         ),
-        evidence=shown_by("first_step:growth"),
+        evidence=shown_by("first_step:growth", "early_steps:not_centred"),
+    ),
+    Entry(
+        source="linear2025",
+        number="104 text",
+        title="the recursion predicts the first few steps",
+        printed=(
+            r"\text{We verify that this does accurately predict the first few steps of the loss dynamics} \\ "
+            r"\text{(and captures the early blowup)}"
+        ),
+        derived="memory-free recursion and the terms that it drops in the second step",
+        verdict="wrong",
+        why=(
+            "It is a first step taken again and again. In the second step the neglected memory, and the "
+            "correlation of weights and error, are 2 L (L + 1) (2 L + 1) eta^2/(3 nu) at small rates, four "
+            "times the term with 1/nu that (104) keeps. The recursion is right for every step only if "
+            "layers are wide and gamma0 -> 0; without noise of batches it is then a lower bound."
+        ),
+        evidence=shown_by("early_steps:memory"),
     ),
     Entry(
         source="linear2025",
@@ -178,7 +196,7 @@ ENTRIES: tuple[Entry, ...] = (
             "It follows from (104) as printed. Derived: eta > 12 alpha_B nu/((alpha_B + 1) (2 L^2 + L + "
             "6 (L + 1) nu)). The printed rate is too large for nu > (2 L + 1)/6 and too small below."
         ),
-        evidence=shown_by("first_step:critical_rate"),
+        evidence=shown_by("first_step:critical_rate", "early_steps:separation"),
     ),
     Entry(
         source="linear2025",
@@ -197,5 +215,23 @@ ENTRIES: tuple[Entry, ...] = (
             "step is an approximation for small rates."
         ),
         evidence=shown_by("first_step:growth"),
+    ),
+    Entry(
+        source="linear2025",
+        number="Figure 9",
+        title="a loss that rises can recover if features are learnt",
+        printed=(
+            r"\text{Early dynamics of the online SGD can exhibit an initial blowup followed by recovery if } "
+            r"\gamma_0 > 0"
+        ),
+        derived="lazy steps: rate of first rise and largest rate; largest rates of the solved theory",
+        verdict="agrees",
+        why=(
+            "It can, but gamma0 > 0 is not needed: in small batches a loss recovers at gamma0 -> 0, too, at "
+            "rates from the critical one up to where <eta k/(2 - eta k)> = alpha_B over the kernel's "
+            "eigenvalues k, which is at most 2 alpha_B/((L + 1)(alpha_B + 1)). Without noise of batches it "
+            "cannot at gamma0 -> 0: C_v(t + 1)/C_v(t) never falls there."
+        ),
+        evidence=shown_by("early_steps:recovers"),
     ),
 )
