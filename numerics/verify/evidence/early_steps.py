@@ -21,12 +21,12 @@ from numerics.solve import solve
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from numerics.verify.evidence.first_step import at
 
-SIZES, FEWER = {32: 1200, 64: 600}, {16: 300, 32: 150}
+SIZES, FEWER = {32: 1200, 64: 600}, {16: 800, 32: 400}
 """Neurons in a layer and networks, extrapolated linearly in one over the width."""
 MANY, FAR, ROUNDING = 4.0, 5.0, 1e-12
 """Standard errors of a mean over networks that agrees, and of one that does not; rounding."""
 RATE, STEPS = 0.15, 3
-NARROW, MOST = {"depth": 1, "gamma0": 1.0, "width_ratio": 0.1}, {"batch_ratio": 8.0}
+NARROW, MOST = {"depth": 1, "gamma0": 1.0, "width_ratio": 0.1}, {"batch_ratio": 4.0}
 """Where width matters and the losses of networks vary little."""
 NOISY = {"batch_ratio": 0.8, "noise": 0.5}
 FORMS = {"(104)": "104", "caption": "105 text"}
