@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Expr, Rational, Symbol, nsimplify, sympify
+from sympy import Expr, Pow, Rational, Symbol, nsimplify, sympify
 
 from derive.limits import lazy_steps, memory_free
 from derive.meanfield.reductions.projection import NotApplicable
@@ -164,7 +164,14 @@ def _numbers(experiment: Experiment) -> dict[Symbol, Expr]:
 
 
 def _put(theory: Theory, numbers: Mapping[Symbol, Expr]) -> Theory:
-    return theory.map(lambda e: nsimplify(sympify(e).subs(numbers), rational=True))
+    """With the numbers in place of symbols, in fractions: roots of numbers to thirty digits."""
+
+    def exact(e: Expr) -> Expr:
+        e = nsimplify(sympify(e).subs(numbers), rational=True)
+        roots = [p for p in e.atoms(Pow) if p.is_number and not p.is_Rational]
+        return e.xreplace({p: Rational(str(p.evalf(30))) for p in roots})
+
+    return theory.map(exact)
 
 
 __all__ = ["EarlySteps", "Recovery", "early_steps", "recovery"]

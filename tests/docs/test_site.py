@@ -34,6 +34,7 @@ LONG = {
     "approximations.md",
     "decay-noise-momentum.md",
     "decay_and_noise.md",
+    "early_time.md",
     "gradient_independence.md",
     "infinite-depth.md",
     "infinite_depth.md",
