@@ -104,6 +104,7 @@ def test_json_and_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "dropped in the second step:" in capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_without_centring_there_is_neither_recursion_nor_lazy_limit() -> None:
     e = experiment({"batch_ratio": 0.7}, center=False).replace({"training.steps": 3})
     assert "not centred" in str(early_steps(e, 1).refused)

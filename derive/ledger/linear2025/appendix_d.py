@@ -159,9 +159,9 @@ ENTRIES: tuple[Entry, ...] = (
         why=(
             "In the first two terms L should be L + 1: there are L + 1 layers of weights, and the update of "
             "W^0, the term eta C_g^1 of (69), is left out. The terms with nu are right, for the centred "
-            "function without label noise. Where it is not centred the growth depends on gamma0."
+            "function without label noise."
         ),
-        evidence=shown_by("first_step:growth", "early_steps:not_centred"),
+        evidence=shown_by("first_step:growth"),
     ),
     Entry(
         source="linear2025",
@@ -212,9 +212,9 @@ ENTRIES: tuple[Entry, ...] = (
         why=(
             "It contradicts (104) at every L, and both are wrong. Besides L for L + 1, its terms with nu "
             "should be those of (104): L (L + 1) (2 L + 1)/6 in place of L^2, and no 2. One factor for every "
-            "step is an approximation for small rates."
+            "step is right for wide lazy layers only, and without centring it depends on gamma0, too."
         ),
-        evidence=shown_by("first_step:growth"),
+        evidence=shown_by("first_step:growth", "early_steps:not_centred"),
     ),
     Entry(
         source="linear2025",
