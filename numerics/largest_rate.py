@@ -13,7 +13,8 @@ from typing import Any
 
 from sympy import Expr, sympify
 
-from derive.limits import LargestRate, largest_rate, lazy_kernel
+from derive.limits.largest_rate import LargestRate, largest_rate
+from derive.limits.largest_rate_lazy import lazy_kernel
 from derive.meanfield import Theory
 from derive.program import L, gamma0
 from derive.program.builders.isotropic import nu

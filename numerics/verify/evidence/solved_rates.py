@@ -11,7 +11,8 @@ from itertools import pairwise
 import numpy as np
 
 from derive.ledger import find
-from derive.limits import LargestRate, LazyKernel, largest_rate, lazy_kernel
+from derive.limits.largest_rate import LargestRate, largest_rate
+from derive.limits.largest_rate_lazy import LazyKernel, lazy_kernel
 from derive.meanfield import mean_field
 from derive.program import isotropic
 from derive.program.builders.isotropic import nu as NU
