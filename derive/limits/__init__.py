@@ -11,6 +11,9 @@ from derive.limits.largest_rate import LargestRate, largest_rate
 from derive.limits.largest_rate_aligned import Aligned, aligned
 from derive.limits.largest_rate_balance import Balance, dominant_balance
 from derive.limits.largest_rate_lazy import LazyKernel, lazy_kernel
+from derive.limits.parametrization import parametrized
+from derive.limits.power_counting import count_powers
+from derive.limits.width_parametrization import width_constraints
 
 __all__ = [
     "Aligned",
@@ -26,6 +29,7 @@ __all__ = [
     "MemoryFree",
     "aligned",
     "block_limit",
+    "count_powers",
     "diversity",
     "dominant_balance",
     "few_steps",
@@ -35,7 +39,9 @@ __all__ = [
     "lazy_kernel",
     "lazy_steps",
     "memory_free",
+    "parametrized",
     "smallest_rate",
+    "width_constraints",
     "within_blocks",
     "without_silent",
 ]

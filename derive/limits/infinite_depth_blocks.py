@@ -117,12 +117,10 @@ def within_blocks(cross: CrossLayer) -> CrossLayer:
 
 
 def _local(cross: CrossLayer) -> set[str]:
-    """Answers of units that no other block has, in all of whose terms the source is that of the block."""
+    """Answers of units that no other block has."""
     own = {f.name for f in cross.theory.program.fields if f.layered and not f.population.shared}
-    names = {str(e.lhs.func) for e in cross.responses if len(e.lhs.args) >= 4}
-    return {n for n in names if any(n.startswith(f"R_{f}{p.name}") for f in own for p in cross.pushes)} & {
-        f"R_{f}{p.name}" for f in own for p in cross.pushes
-    }
+    sent = {str(e.lhs.func) for e in cross.responses if len(e.lhs.args) >= 4}
+    return sent & {f"R_{f}{p.name}" for f in own for p in cross.pushes}
 
 
 def _over_layers(x: Sum) -> bool:
@@ -181,22 +179,14 @@ def _weights(e: Expr, names: set[str], scaling: Scaling, moving: bool) -> list[t
 
 
 def _factors(e: Expr, names: set[str]) -> list[str]:
+    """The functions in a product; a given function of a scalar is of order one."""
     if isinstance(e, Sum | Integral):
         return _factors(e.function, names)
     if isinstance(e, Mul):
         return [n for x in e.args for n in _factors(x, names)]
     if isinstance(e, Pow) and e.exp.is_Integer:
         return _factors(e.base, names) * int(e.exp)
-    if isinstance(e, AppliedUndef):
-        inner = (
-            [n for x in e.args for n in _factors(x, names)]
-            if any(x.has(AppliedUndef) for x in e.args)
-            else []
-        )
-        if inner:  # a given function of a scalar: of order one
-            return []
-        return [str(e.func)] if str(e.func) in names else []
-    return []
+    return [str(e.func)] if isinstance(e, AppliedUndef) and str(e.func) in names else []
 
 
 def _divided(cross: CrossLayer, orders: dict[str, Expr], names: set[str]) -> CrossLayer:

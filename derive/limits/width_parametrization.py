@@ -102,8 +102,8 @@ class Constraints:
     def family(self) -> dict[Expr, Expr]:
         """All exponents that fulfil the first three requirements, by one parameter ``a`` if one is left.
 
-        ``a`` is the scale of the first matrix between layers (of the readout, if there is none).  Exponents
-        of weights that no condition speaks of are left out; further free ones stand for themselves.
+        ``a`` is the scale of the first trained matrix between layers (of the readout, if there is none).
+        Exponents of weights that no condition speaks of are left out; further free ones stand for themselves.
         """
         solved = self.solution(FIELDS, OUTPUTS, FEATURES)
         lead = self._lead
@@ -131,7 +131,9 @@ class Constraints:
     def _lead(self) -> Expr:
         written, own = as_written(self.program).a, symbols_of(self.program).a
         matrices = [gaussian(m).name for m in self.program.matrices]
-        heads = [own[k] for k in sorted(written, key=lambda k: (written[k] == 0, k not in matrices))]
+        trained = [w.name for w in self.program.trained()]
+        order = sorted(written, key=lambda k: (k not in trained, written[k] == 0, k not in matrices))
+        heads = [own[k] for k in order]
         return next(x for a in heads for x in self.unknowns if x == a or (x.args and x.func == a.func))
 
     def classify(self, exponents: Mapping[Any, Any], steps: int = 3) -> Any:

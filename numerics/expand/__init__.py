@@ -63,7 +63,7 @@ class Orders(Protocol):
 def series(experiment: Experiment, order: int) -> LinearExpansion | NonlinearExpansion | KinkExpansion:
     """The expansion with layer and depth symbolic, in the experiment's own rule, loss and nonlinearity.
 
-    Beyond order 0 an activation with a kink has powers of ``|gamma0|``, at depth one.  Raises
+    Beyond order 0 an activation with a kink has powers of ``|gamma0|``.  Raises
     :class:`~numerics.errors.SpecError` for a negative order, and where there is no such series.
     """
     _check(order)

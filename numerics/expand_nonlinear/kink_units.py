@@ -130,12 +130,16 @@ class Units:
 
     def moved(self, sample: int, followed: bool) -> Array:
         """``[h - u]_1`` of a sample: what the others' slopes add, and what its own do."""
-        own = (
-            self.turns[0 if followed else 1]
-            * self.sources.r[self.sample, self.column]
-            * self.C[sample, self.sample]
-        )
-        return np.asarray(self.pushes[sample][:, self.column] + own)
+        if (sample, followed) not in self.found:
+            force = self.sources.r[self.sample] * self.C[sample, self.sample]
+            own = self.turns[0 if followed else 1] * force[self.column]
+            self.found[sample, followed] = self.pushes[sample][:, self.column] + own
+        return self.found[sample, followed]
+
+    @cached_property
+    def found(self) -> dict[tuple[int, bool], Array]:
+        """What was asked for once."""
+        return {}
 
     @cached_property
     def turns(self) -> tuple[Array, Array]:

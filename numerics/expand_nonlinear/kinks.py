@@ -115,7 +115,12 @@ def expand_kinks(experiment: Experiment, order: int) -> xr.Dataset:
     values = {k: np.mean([run[k] for run in runs], axis=0) for k in runs[0]}
     notes: dict[str, Any] = {}
     if len(runs) > 1:
-        spread = {k: np.std([run[k] for run in runs], axis=0, ddof=1) for k in runs[0]}
+        # what no direction enters is the same in all, to the last digit
+        spread = {
+            k: np.std([run[k] for run in runs], axis=0, ddof=1)
+            * (np.ptp([run[k] for run in runs], axis=0) > 0)
+            for k in runs[0]
+        }
         values |= {k + STDERR: v / np.sqrt(len(runs)) for k, v in spread.items()}
         notes = {"replicas": REPLICAS} | ({"samples": 2 * POINTS * REPLICAS} if many else {})
         notes |= {"directions": 4 * count} if deep else {}

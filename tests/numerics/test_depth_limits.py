@@ -1,6 +1,7 @@
 """`dmft limits depth`: what it prints, and what it refuses."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ width_ratio = 1.0
 kind = "isotropic"
 [training]
 learning_rate = 0.03
-steps = 2
+steps = 1
 """
 
 
@@ -48,13 +49,11 @@ def test_text_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("limit: branch = 0.7071067812/sqrt(L)")
     assert "L = 8" in lines[1]
-    assert len(lines) == 2 + 3 + 2
+    assert len(lines) == 2 + 2 + 2
 
 
 def test_symbolic_depth_has_the_limit_alone() -> None:
     text = RESIDUAL.replace("depth = 8", 'depth = "L"')
-    import tomllib
-
     found = depth_limits(Experiment.from_dict(tomllib.loads(text)), layers=8)
     assert (found.depth, found.finite, found.to_first_order) == (None, None, None)
     assert found.beta0 == 0.25
@@ -70,7 +69,7 @@ def test_symbolic_depth_has_the_limit_alone() -> None:
             'width_ratio = 1.0\nactivation = "tanh"',
             ("network.activation", "tanh", "linear"),
         ),
-        ("learning_rate = 0.03\nsteps = 2", 'rule = "flow"\ntime = 1.0', ("training.rule", "flow", "gd")),
+        ("learning_rate = 0.03\nsteps = 1", 'rule = "flow"\ntime = 1.0', ("training.rule", "flow", "gd")),
     ],
 )
 def test_what_has_no_limit_is_refused_by_key_value_and_what_would_do(
@@ -82,6 +81,6 @@ def test_what_has_no_limit_is_refused_by_key_value_and_what_would_do(
 
 
 def test_a_rate_that_diverges_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = RESIDUAL.replace("0.03", "8.0").replace("steps = 2", "steps = 12")
+    text = RESIDUAL.replace("0.03", "8.0").replace("steps = 1", "steps = 12")
     assert run(["limits", "depth", written(tmp_path, text)]) == 3
     assert "training.learning_rate" in capsys.readouterr().err

@@ -62,8 +62,10 @@ def block_program(
     ``xi(t)``, ``dloss(t, f)`` as for :func:`~derive.program.builders.infinite_depth.depth_program`.  Raises
     :class:`ProgramError` for a depth below one.
 
-    >>> [d.name for d in block_program().causal_order()]
+    >>> [d.name for d in block_program().definitions]
     ['x', 'h', 'x', 'readout', 'f', 'chi', 'dx', 'b', 'dx']
+    >>> [d.name for d in block_program(linearised=True).definitions if d.name in "kc"]
+    ['k', 'c']
     """
     blocks = sympify(depth)
     if isinstance(blocks, Integer) and blocks < 1:

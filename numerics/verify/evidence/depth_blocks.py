@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Rational, S, Symbol
+from sympy import Add, Expr, Function, Integral, Rational, S, Sum, Symbol
 
 from derive.limits.infinite_depth import FIRST, first_correction
 from derive.limits.infinite_depth_blocks import (
@@ -87,6 +87,28 @@ def at_depth(depth: int, linearised: bool) -> Array:
     return found
 
 
+def _by_square_and_product(name: str, rhs: Expr) -> bool:
+    """Does an equation know a and eta as a**2 and a eta alone, answers to sources in units of a?"""
+    a, eta, theta = Symbol("a", positive=True), Symbol("eta", positive=True), Symbol("theta")
+    units = {n: Function(n) for n in ("R_xu_Z", "R_dxu_Z", "R_xr_W", "R_dxr_W")}
+    for n, f in units.items():
+        rhs = rhs.replace(f, lambda *x, n=n: a * Function(n + "_")(*x))
+    value = rhs.subs(eta, theta / a).replace(
+        lambda x: isinstance(x, Sum | Integral),
+        lambda x: Add(*[_outside(y, x, a) for y in Add.make_args(x.function.expand())]),
+    )
+    powers = {y.as_coeff_exponent(a)[1] for y in Add.make_args(value.expand())}
+    own = 1 if name in units else 0  # these have the factor a of their own
+    found: bool = not value.has(eta) and all((p - own) % 2 == 0 for p in powers)
+    return found
+
+
+def _outside(e: Expr, of: Expr, a: Symbol) -> Expr:
+    """A term under a sum or integral, powers of ``a`` before it."""
+    factor, power = e.as_coeff_exponent(a)
+    return a**power * of.func(factor, *of.limits)
+
+
 def linearise() -> Evidence:
     """Section 9.2: the derived limits of the network and of the one linearised within blocks are equal; at
     finite depth they differ by a derived coefficient over L.
@@ -96,7 +118,6 @@ def linearise() -> Evidence:
         {str(e.lhs.func): e.rhs for e in (*x.integrals, *x.correlations, *x.scalars)} for x in (whole, linear)
     )
     differ = [n for n in STREAM if ours[n] != theirs[n]]
-    a, eta, theta = Symbol("a", positive=True), Symbol("eta", positive=True), Symbol("theta")
     second = {str(d.lhs.func): d.order for d in whole.dropped}
     derived = corrected(False)[FIRST + "f"] - corrected(True)[FIRST + "f"]
     rows = [n * (at_depth(n, False) - at_depth(n, True)) for n in DEPTHS]
@@ -105,8 +126,7 @@ def linearise() -> Evidence:
     away = [n * (at_depth(n, False) - corrected(False)["f"]) for n in DEPTHS]
     near = [away[i + 1] * 2 - away[i] for i in range(len(away) - 1)]
     limit_gap = near[-1] + (near[-1] - near[-2]) / 3 - corrected(False)[FIRST + "f"]
-    alone = {e.lhs.func: e.rhs.subs(eta, theta / a) for e in whole.integrals if str(e.lhs.func) == "R_xV"}
-    separate = [x for x in alone.values() if x.expand().has(a**2) or not x.has(theta)]
+    apart = [n for n in STREAM if not _by_square_and_product(n, ours[n])]
     one = at_depth(1, False) - at_depth(1, True)
     return conclude(
         "depth_blocks:linearise",
@@ -117,7 +137,7 @@ def linearise() -> Evidence:
         agrees("orders of what is left out, plus 1", max(float(abs(x + 1)) for x in second.values()), 1e-12),
         agrees("coefficient of the difference: measured minus derived", measured[2] - derived[2], 0.006),
         agrees("coefficient of 1/L: measured minus derived", float(np.max(np.abs(limit_gap))), 0.03),
-        agrees("forms of the memory in which rate and multiplier stand apart", len(separate), 0.5),
+        agrees("equations with more than multiplier squared and multiplier times rate", len(apart), 0.5),
         contradicts("difference with one block", float(one[2]), 5e-4),
         contradicts("derived coefficient of the difference", float(derived[2]), 0.003),
     )

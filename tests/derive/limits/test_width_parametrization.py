@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from sympy import Eq, Expr, Function, Max, Rational, Symbol, latex, powsimp, sqrt
+from sympy import Eq, Expr, Function, Integer, Max, Rational, Symbol, latex, powsimp, sqrt, tanh
 
 from derive.limits.parametrization import as_written, parametrized
 from derive.limits.parametrization_symmetry import symmetries
@@ -23,14 +23,32 @@ from derive.limits.width_parametrization import (
 from derive.meanfield import mean_field
 from derive.meanfield.reductions.projection import NotApplicable
 from derive.program import (
+    Along,
+    Definition,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
     GradientDescent,
+    IndexRange,
+    Mean,
+    Outer,
+    P,
+    Population,
     Product,
+    Program,
+    TrainedMatrix,
+    TrainedVector,
+    alpha,
     convolution,
     eta,
     feedback_alignment,
+    gamma0,
     isotropic,
     mlp,
+    mu,
     recurrent,
+    t,
 )
 from derive.program.program import gaussian
 
@@ -51,7 +69,7 @@ def by_name(table):
 )
 def test_the_family_of_the_paper(depth, activation):
     found = width_constraints(mlp(depth, activation))
-    said = {k: v for k, v in PAPER.items() if depth > 1 or k not in ("a_W", "b_W")}
+    said = PAPER if depth > 1 else without_interior(PAPER)
     assert by_name(found.family()) == said
     assert by_name(found.maximal_update()) == {k: v.subs(a, 0) for k, v in said.items()}
     assert {k: MUP[k] for k in said} == {k: v.subs(a, 0) for k, v in said.items()}
@@ -136,6 +154,58 @@ def test_feedback_matrices_are_free_but_for_their_size():
     assert family["a_W(1)"] == a
     assert {x.weight for x in found.of(OUTPUTS)} == {"w"}
     assert {x.weight for x in found.of(FEATURES)} == {"W0", "W(1)", "w"}
+
+
+def without_interior(family):
+    return {k: v for k, v in family.items() if k not in ("a_W", "b_W")}
+
+
+def gated():
+    """A program that no builder offers: the top layer gates itself through a fixed random matrix V."""
+    pixels, layer = Population("input", given=True), Population("layer")
+    x = GivenVector("x", pixels, "K_x")
+    h, q, top, g, g_q, g_a = (Field(n, layer) for n in ("h", "q", "top", "g", "g_q", "g_a"))
+    f, Delta, y = Function("f"), Function("Delta"), Function("y")
+    W0 = GaussianMatrix("W0", layer, pixels)
+    V = GaussianMatrix("V", layer, layer, sources=("v", "rho"))
+    w = GaussianVector("w", layer, source="omega")
+    samples, past = IndexRange(mu, 1, P), IndexRange(alpha, 1, P)
+    gate, rule, error = 1 + tanh(q(mu, t)), GradientDescent(eta), gamma0 * Delta(alpha, t)
+    slope = (1 - tanh(q(mu, t)) ** 2) * h(mu, t) * g_a(t)
+    return Program(
+        "a network that gates itself",
+        rule,
+        fields=(h, q, top, g, g_q, g_a),
+        definitions=(
+            Definition(h(mu, t), W0 @ x(mu), (samples,)),
+            Definition(q(mu, t), V @ h(mu, t), (samples,)),
+            Definition(top(mu, t), gate * h(mu, t), (samples,)),
+            Definition(f(mu, t), Mean(g_a(t) * top(mu, t)) / gamma0, (samples,)),
+            Definition(Delta(mu, t), y(mu) - f(mu, t), (samples,)),
+            Definition(g_a(t), w.symbol),
+            Definition(g_q(mu, t), slope, (samples,)),
+            Definition(g(mu, t), gate * g_a(t) + V.T @ g_q(mu, t), (samples,)),
+        ),
+        matrices=(TrainedMatrix(W0, Outer(error, g(alpha, t), x(alpha), (past,)), rule), V),
+        vectors=(TrainedVector(w, Along(error, top(alpha, t), (past,)), rule),),
+        given=(x,),
+        scalars=("f", "Delta"),
+        constants=("y",),
+        scale=gamma0,
+        depth=Integer(1),
+    )
+
+
+def test_a_program_of_ones_own():
+    """Its gate's matrix, drawn once and never trained, asks for its size; the rest is the paper's family."""
+    found = width_constraints(gated())
+    V = next(x for x in found.unknowns if str(x) == "a_V")
+    family = {str(k): v for k, v in found.family().items()}
+    assert family == {**without_interior(PAPER), "a_V": V, "b_V": 1 - 2 * V}
+    ntk = named(gated())["NTK"]
+    assert classify(gated(), ntk).regime == "lazy"
+    assert classify(gated(), {**ntk, "d": HALF}).regime == "feature learning"
+    assert "q" in " ".join(classify(gated(), {**ntk, "b_V": -1}).broken)
 
 
 # -- classification -----------------------------------------------------------------------------------------

@@ -175,11 +175,11 @@ def test_leading_depth_laws(order: int) -> None:
     assert all(late < 0.55 * early and late < 0.17 for early, late in away.values())
 
 
-def test_kinks_have_order_zero_only() -> None:
+def test_kinks_have_order_zero_only_in_gamma0() -> None:
     """Units that cross the kink give |gamma0|: no coefficient of gamma0^2 is returned in its place."""
     run = experiment(2, "relu")
     with pytest.raises(SpecError, match="a slope that jumps"):
-        expand(run, 2)
+        evaluation.expand_nonlinear(run, 2)
     with pytest.raises(SpecError, match="a slope that jumps"):
         evaluation.series(run, 1)
     lazy = expand(run, 0)

@@ -53,24 +53,22 @@ MEASURED = {
     },
     3: {
         "G": [
-            [(-0.207, 0.002), (-0.021, 0.002), (-0.097, 0.004)],
-            [(-0.266, 0.005), (-0.052, 0.004), (-0.110, 0.005)],
-            [(-0.193, 0.006), (-0.043, 0.009), (-0.048, 0.007)],
+            [(-0.2116, 0.0020), (-0.0240, 0.0012), (-0.0919, 0.0017)],
+            [(-0.2677, 0.0042), (-0.0620, 0.0021), (-0.1070, 0.0025)],
+            [(-0.1886, 0.0062), (-0.0588, 0.0037), (-0.0581, 0.0076)],
         ],
         "Phi": [
-            [(0.1568, 3e-4), (0.0249, 5e-4), (0.0314, 3e-4)],
-            [(0.2402, 4e-4), (0.0336, 6e-4), (0.0461, 3e-4)],
-            [(0.2414, 4e-4), (0.0186, 4e-4), (0.0402, 3e-4)],
+            [(0.1564, 1e-4), (0.0247, 1e-4), (0.0316, 1e-4)],
+            [(0.2397, 2e-4), (0.0330, 2e-4), (0.0462, 1e-4)],
+            [(0.2409, 2e-4), (0.0188, 2e-4), (0.0401, 1e-4)],
         ],
-        "tangent_kernel": [[(-0.387, 0.005), (-0.024, 0.002), (-0.131, 0.005)]],
-        "error": [[(0.134, 0.001), (-0.030, 0.001)]],
-        "train_loss": [[(0.113, 0.001)]],
+        "tangent_kernel": [[(-0.392, 0.005), (-0.0293, 0.0012), (-0.1279, 0.0036)]],
+        "error": [[(0.1340, 6e-4), (-0.0291, 1e-3)]],
+        "train_loss": [[(0.1121, 7e-4)]],
     },
 }
-"""After the last step, by particles, with standard errors.
-
-G, Delta and the loss from 131072 paths at gamma0 = 0.04 and 0.08, on a straight line in gamma0; Phi and
-K, and for three layers all, from 16384 paths and three powers from 0.05 to 0.3."""
+"""After the last step, by particles, with standard errors: 4 times 3 replicas of 131072 paths at gamma0 =
+0.04 and 0.08, on a straight line in gamma0; Phi and K of two layers from 16384 paths and three powers."""
 
 
 def last(result: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -137,8 +135,8 @@ def test_moving_sources_by_themselves() -> None:
 def test_the_law_of_depth() -> None:
     """sqrt(2) relu, one sample: K_1(t, t) = -8/(21 pi) sqrt(3/2) v L^(7/2), up to 1/L.
 
-    Found by hand from the recursions: <xi xi> is 2/3 L^3 v^2, a kink adds -sqrt(3/2) v/(pi sqrt(L))
-    to what B_{-1} makes of v, and G_1 gains 4 L times what D_{-1} has summed up from above.
+    By hand from the recursions: <xi xi> is 2/3 L^3 v^2, each layer's kink adds -sqrt(3/2) v/(pi sqrt(L)) to
+    what B_{-1} makes of v; G_1 gains 4 L times what D_{-1} has summed up from above.
     """
     depths, found = (2, 4, 8), []
     for depth in depths:
@@ -151,14 +149,47 @@ def test_the_law_of_depth() -> None:
 
 # -- measured ------------------------------------------------------------------------------------------------
 
-LIMIT = 3.6
-"""Of 26 and 36 numbers, at 1 %."""
+LIMIT = 4.0
+"""Of 18 and 24 numbers; the errors are those of four runs."""
 
 
 @pytest.mark.parametrize("depth", [2, 3])
 def test_two_samples_as_measured(depth: int) -> None:
     """The full theory's first powers: G, K, Delta and the loss at |gamma0|, Phi at gamma0^2."""
     assert max(scores(derived(depth), depth).values()) < LIMIT
+
+
+OTHERS = {
+    "max(h, h/5)": {
+        "G": [
+            [(-0.0743, 0.0054), (-0.0289, 0.0031), (-0.0313, 0.0079)],
+            [(-0.0709, 0.0068), (-0.0336, 0.0048), (-0.0105, 0.0117)],
+        ],
+        "error": [[(0.0158, 8e-4), (-0.0018, 6e-4)]],
+        "train_loss": [[(0.0139, 6e-4)]],
+    },
+    "abs(h) + 1/2": {
+        "G": [
+            [(-0.1459, 0.0281), (0.2990, 0.0292), (-0.1138, 0.0252)],
+            [(0.0, 1e-9), (0.5705, 0.0434), (0.0, 1e-9)],
+        ],
+        "error": [[(0.1571, 0.0054), (-0.1460, 0.0060)]],
+        "train_loss": [[(0.1249, 0.0039)]],
+    },
+}
+"""The same, two layers, eta = 0.1 and three steps: 8 replicas of 32768 paths at gamma0 = 0.03 and 0.06."""
+
+
+@pytest.mark.parametrize("activation", list(OTHERS))
+def test_other_kinks_as_measured(activation: str) -> None:
+    """A leak, and features that do not vanish at the kink."""
+    training = {"learning_rate": 0.1, "steps": 3}
+    found = expand(experiment(2, 2, activation, training=training, solver={"samples": 512}), 1)
+    for name, rows in OTHERS[activation].items():
+        value, error = last(found, name)
+        measured = np.array(rows)
+        z = (measured[..., 0] - value) / np.hypot(measured[..., 1], error)
+        assert np.abs(z).max() < LIMIT
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from sympy import Rational
 
 from derive.limits.parametrization import parametrized
+from derive.limits.power_counting import count_powers
+from derive.limits.width_classification import named
 from derive.limits.width_parametrization import put_in
-from derive.program import mlp
+from derive.program import feedback_alignment, mlp
 from numerics.simulate.programs import simulate_program
 from numerics.verify.evidence import width_constraints, width_powers
 from numerics.verify.evidence.width_powers import ETA, GAMMA0, INPUTS, Networks, cases, measured, slope_of
@@ -97,3 +100,27 @@ def test_slopes_come_with_their_errors():
     assert abs(slope_of(widths, bent)[0] + 0.5) > 4 * error
     curved, wider = slope_of(widths, bent, curved=True)
     assert abs(curved + 0.5) < 4 * wider
+
+
+PROGRAMS = {
+    "biases": mlp(2, bias=True),
+    "feedback": feedback_alignment(2),
+    "without root": width_constraints.without_root(mlp(2), "W"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [Rational(0), Rational(1, 2)])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_other_programs_move_as_counted(name, d):
+    """Any program, simulated literally: counted powers are multiples of 1/2, and the nearest to the slope."""
+    program, widths = PROGRAMS[name], (64, 128, 256, 512)
+    whole = put_in(parametrized(program), {**named(program)["NTK"], "d": d})
+    values, data = {"eta": 1e-4, "gamma0": 1.0, "P": 2}, {"x": INPUTS[:2], "y": np.array([1.0, -0.7])}
+    logs = []
+    for n in widths:
+        found = simulate_program(whole, width=n, steps=1, seeds=60, values={**values, "N": n}, data=data)
+        H = found["H"][2].mean
+        logs.append(np.log(sum(H[1, 1, i, i] - 2 * H[1, 0, i, i] + H[0, 0, i, i] for i in range(2))) / 2)
+    slope = np.polyfit(np.log(widths), logs, 1)[0]
+    assert round(2 * slope) == 2 * count_powers(whole, 1, first=True).change("h", 2)
