@@ -113,6 +113,11 @@ class RichScaling:
         return self.named_clock.xreplace(dict(self.values))
 
     @property
+    def slowness(self) -> Expr:
+        """The q of the profile: the kernel grows as ``clock^(2 q)``."""
+        return simplify(self.growth / (1 + self.growth) / 2)
+
+    @property
     def outgrown(self) -> Expr:
         """The time at which the large singular values are one, and the random start is forgotten.
 
@@ -306,17 +311,12 @@ class _Rich:
         constant, power, rest = learnt
         if self.task == EASY:
             powers = Powers(q, clock, self.height, self.source, None)
-            return [
-                powers.correction("modes are still to be learnt", simplify(-power), constant / rest, True)
-            ]
-        powers = Powers(q, clock, self.height, self.source, power)
-        leading = B ** (2 / self.height)
-        return [
-            powers.correction("the modes are no continuum", power, rest / constant, True),
-            powers.correction(
-                "the start of training", simplify(2 * q / self.height), self.start / leading, False
-            ),
-        ]
+            own = powers.correction("modes are still to be learnt", simplify(-power), constant / rest, True)
+        else:
+            powers = Powers(q, clock, self.height, self.source, power)
+            own = powers.correction("the modes are no continuum", power, rest / constant, True)
+        gap, start = simplify(2 * q / self.height), self.start / B ** (2 / self.height)
+        return [own, powers.correction("the start of training", gap, start, False)]
 
     def conditions(self) -> tuple[str, ...]:
         if self.task == HARD:

@@ -316,15 +316,22 @@ ENTRIES: tuple[Entry, ...] = (
             r"< 1 & \text{(Hard Tasks)} \\ t^{-\beta} & \beta \ge 1 & \text{(Easy Tasks)} \end{cases}"
         ),
         claim=scaling.f21,
-        derived="solved structured theory: the loss as a power of t",
+        derived="rich regime of the structured theory: kernels of rank one in time",
         verdict="wrong",
         why=(
-            "Right for one hidden layer, and on easy tasks for two as well. On hard tasks the exponent grows "
-            "with depth, where the text says that it does not: with two hidden layers it is 0.50 at "
-            "beta = 1/4 and 0.75 at beta = 1/2, printed 0.40 and 0.67. Networks follow the theory."
+            "Right on easy tasks. On hard ones the derived exponent is (L+1) beta/(1 + L beta), of which the "
+            "print is L = 1: it grows with depth, where the text says that it does not. With two hidden "
+            "layers it is 1/2 at beta = 1/4 and 3/4 at beta = 1/2, printed 0.40 and 0.67. The solved theory "
+            "and networks follow the derived one."
         ),
         evidence=shown_by(
-            "isotropic_rates:scaling_laws", "scaling_exponents:exponents", "scaling_networks:two_layers"
+            "isotropic_rates:scaling_laws",
+            "scaling_exponents:exponents",
+            "rich_regime:two_layers",
+            "rich_regime:slopes",
+            "rich_regime:easy_tasks",
+            "rich_regime:crossover",
+            "scaling_networks:two_layers",
         ),
     ),
 )

@@ -17,6 +17,8 @@ from sympy import Function, Symbol, diff, lambdify, sympify
 from derive.ledger import find
 from derive.ledger.linear2025.claims.scaling import beta as BETA
 from derive.ledger.linear2025.claims.scaling import chi as CHI
+from derive.limits.rich_profiles import missing
+from derive.limits.rich_scaling import rich_scaling
 from derive.program.expressions import gamma0, t
 from numerics.experiment import Experiment
 from numerics.modes import power_law
@@ -200,10 +202,14 @@ def single_modes() -> Evidence:
     loss = np.array([np.sum(spectrum.counts * eigen * (target * np.exp(rate * a)) ** 2) for a in area])
     ratio = loss / flow.loss
     slope = Slope.of(x, np.log(ratio))
+    q = rich_scaling(1, TASK).slowness
+    derived = float(missing(0, 0, TASK) / missing(q, q, TASK))  # without and with the memory of a mode
     return conclude(
         "scaling_exponents:single_modes",
         f"beta = {TASK}, L = 1: the loss of (112) with K of the solved theory is {ratio[-3]:.3f}, "
-        f"{ratio[-2]:.3f}, {ratio[-1]:.3f} times the solved loss at the last three times.",
+        f"{ratio[-2]:.3f}, {ratio[-1]:.3f} times the solved loss at the last three times; derived for late "
+        f"times {derived:.3f}.",
+        agrees("ratio of the losses minus derived", ratio[-1] - derived, abs(ratio[-1] - ratio[-3])),
         agrees("power of t in the ratio of the losses", slope.limit, slope.error),
         contradicts("ratio of the losses minus 1", ratio[-1] - 1, RTOL),
     )

@@ -33,6 +33,10 @@ LONG = {
     for name in (
         "residual_limit:infinite_depth",
         "scaling_networks:two_layers",
+        "rich_regime:slopes",
+        "rich_regime:two_layers",
+        "rich_regime:easy_tasks",
+        "rich_regime:crossover",
         "scaling_exponents:exponents",
         "convolution:sources_and_responses",
         "langevin:responses_to_noise",
