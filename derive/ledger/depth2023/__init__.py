@@ -1,4 +1,4 @@
-"""Yang, Yu, Zhu & Hayou, arXiv:2310.02244 (Tensor Programs VI): sections 3, 4, 6, 7, 9, appendices C, D, E.
+"""Yang, Yu, Zhu & Hayou, arXiv:2310.02244 (Tensor Programs VI): sections 3, 4, 6, 7, 9, appendices A to E.
 
 ``printed`` follows the restatement of the paper's formulas, slips included; ``Gamma`` and ``C`` are as
 defined in section 4.  Unnumbered statements carry the name of the definition, lemma, proposition or claim.
@@ -6,7 +6,15 @@ defined in section 4.  Unnumbered statements carry the name of the definition, l
 
 from __future__ import annotations
 
-from derive.ledger.depth2023 import appendix_d, section_3, section_4, section_6, section_7, section_9
+from derive.ledger.depth2023 import (
+    appendix_ab,
+    appendix_d,
+    section_3,
+    section_4,
+    section_6,
+    section_7,
+    section_9,
+)
 from derive.ledger.entry import Entry
 
 ENTRIES: tuple[Entry, ...] = (
@@ -15,6 +23,7 @@ ENTRIES: tuple[Entry, ...] = (
     + section_6.ENTRIES
     + section_7.ENTRIES
     + section_9.ENTRIES
+    + appendix_ab.ENTRIES
     + appendix_d.ENTRIES
 )
 

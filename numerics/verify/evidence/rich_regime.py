@@ -146,7 +146,7 @@ def easy_tasks() -> Evidence:
     """(21), (116), easy tasks: beta at any depth, with the final kernel that balance and target decide."""
     findings: list[Finding] = []
     words = []
-    for depth in (1, 2):
+    for depth in DEPTHS:
         flow, rule = solved(depth, EASY), law(depth, EASY)
         _, found, error = flow.slopes
         where = f"L = {depth}, beta = {float(Rational(EASY))}"

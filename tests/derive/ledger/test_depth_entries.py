@@ -11,7 +11,7 @@ from derive.ledger.linear2025.appendix_c import ENTRIES as RESIDUAL
 
 DEPTH = entries("depth2023")
 NAMED = (
-    [str(n) for n in (1, 2, 3, 4, 5, 6, 11)]
+    [str(n) for n in range(1, 12)]
     + ["Table 1", "Table 2", "Program 1", "Def. 4.1", "Prop. 4.2", "Lemma 4.3", "Lemma C.1", "Prop. 4.4"]
     + ["Prop. C.2", "Thm. 4.1", "Def. 6.1", "Claim 7.1", "Claim 7.2", "D.3", "Def. E.1"]
     + [f"Def. 7.{k}" for k in range(2, 8)]
