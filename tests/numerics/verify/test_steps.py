@@ -76,9 +76,6 @@ def few_networks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
-    "online, unequal widths": lambda: isotropic(
-        {"width_ratio": [1.5, 0.5]}, {"batch_ratio": 1.0}, {"rule": "sgd"}
-    ),
     "widths and variances": lambda: fixed(
         {"relative_widths": [1.0, 0.5], "init_variance": [1.0, 2.0, 0.5]}, {"center": True}
     ),
@@ -102,12 +99,6 @@ FLOW_KEYS: dict[str, object] = {
     **{"training.steps": None, "training.learning_rate": None, "solver.rtol": 1e-4},
 }
 FLOW = {"rule": "flow", "time": 2.0, "points": 5}
-EXPERIMENTS |= {
-    "flow with decay": lambda: fixed(training={**FLOW, "weight_decay": 0.2}).replace({"solver.rtol": 1e-4}),
-    "power law, batches": lambda: power_law(
-        {"width": 24}, {"batch": 32, "noise": 0.1}, {"rule": "sgd", "learning_rate": 0.1, "steps": 6}
-    ),
-}
 SLOW: dict[str, Callable[[], Experiment]] = {
     "full batch, noise": lambda: isotropic(data={"sample_ratio": 2.0, "noise": 0.3}),
     "biases and outputs": lambda: fixed({"outputs": 2, "bias": True}, targets=TWO),
@@ -124,6 +115,13 @@ SLOW: dict[str, Callable[[], Experiment]] = {
     "flow on isotropic data": lambda: isotropic().replace(FLOW_KEYS),
     "flow with noise": lambda: fixed(training={**FLOW, "temperature": 0.1}).replace({"solver.rtol": 1e-3}),
     "branches and momentum": lambda: fixed({"branch": 0.5}, {"momentum": 0.5, "loss": "sum"}),
+    "online, unequal widths": lambda: isotropic(
+        {"width_ratio": [1.5, 0.5]}, {"batch_ratio": 1.0}, {"rule": "sgd"}
+    ),
+    "flow with decay": lambda: fixed(training={**FLOW, "weight_decay": 0.2}).replace({"solver.rtol": 1e-4}),
+    "power law, batches": lambda: power_law(
+        {"width": 24}, {"batch": 32, "noise": 0.1}, {"rule": "sgd", "learning_rate": 0.1, "steps": 6}
+    ),
 }
 ALL = [*EXPERIMENTS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 
