@@ -46,9 +46,9 @@ from derive.meanfield.theory import Theory
 from derive.program.builders.structured import N, P, structured
 from derive.program.expressions import s, t
 
-z, z_ = Symbol("z", positive=True), Symbol("z'", positive=True)
+z, z_ = Symbol("z", positive=True), Symbol("zprime", positive=True)
 """Rates that belong to two times."""
-kappa, kappa_ = Symbol("kappa", positive=True), Symbol("kappa'", positive=True)
+kappa, kappa_ = Symbol("kappa", positive=True), Symbol("kappaprime", positive=True)
 """``z/(K R_Delta(z))``: modes with eigenvalues above it have been learnt."""
 _t, _t_ = Dummy("t", positive=True), Dummy("t'", positive=True)
 
@@ -280,4 +280,4 @@ def _answer(theory: Theory, into: str, R: Symbol) -> Expr:
     return out
 
 
-__all__ = ["FixedData", "fixed_data", "kappa", "z"]
+__all__ = ["FixedData", "fixed_data", "kappa", "kappa_", "z", "z_"]

@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from sympy import Function, Rational, Sum, Symbol, lambdify, simplify
 
 from derive.limits.scaling import alpha, beta, finite_data, lazy
-from derive.limits.scaling_data import FixedData, fixed_data, kappa, z
+from derive.limits.scaling_data import FixedData, fixed_data, kappa, kappa_, z
 from derive.limits.scaling_lazy import K, k, lamda, w_star
 from derive.limits.scaling_lazy import time as T
 from derive.meanfield import mean_field
@@ -71,7 +71,6 @@ def _solved(values, samples, modes=10**5, noise=0.0):
     put = {lamda(k): x, w_star(k) ** 2: y, P: samples}
     freedom = lambdify((x, kappa), found.freedom.subs(put), "numpy")
     scale = brentq(lambda s: freedom(rates, s).sum() - samples, 1e-16, 1e6, xtol=1e-20, rtol=1e-12)
-    kappa_ = Symbol("kappa'", positive=True)
     signal, gain = (e.subs(kappa_, kappa).subs(put) for e in (found.signal, found.gain))
     bias = lambdify((x, y, kappa), signal, "numpy")(rates, targets, scale).sum()
     share = lambdify((x, kappa), gain, "numpy")(rates, scale).sum()
