@@ -15,12 +15,15 @@ from sympy import Expr, Gt, Integer, Rational, Symbol, false, nan, simplify, sym
 
 from derive.limits.mode_sums import Powers
 from derive.limits.rich_scaling import rich_scaling
+from derive.limits.scaling_data import fixed_data
 from derive.limits.scaling_lazy import alpha, beta, lazy_modes, time
 from derive.limits.scaling_leading import given, leading_order
 from derive.limits.scaling_noise import batch_noise, width_noise, width_order
 from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.builders.structured import N
+from derive.program.builders.structured import N, P
 from derive.program.expressions import L, eta, gamma0
+
+_MORE = Symbol("p", positive=True)
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,9 @@ class Scaling:
     """``loss ~ constant t^-exponent`` at late times.
 
     At leading order in gamma0 it is the term ``gamma0^2 c t^-exponent`` that is meant, and ``constant`` has
-    its sign.  ``formula`` is the loss with all terms that are known, ``conditions`` say when it holds, and
-    ``crossover`` where it meets another regime, by what that is.  ``series`` is what the exponent was read
-    from, if it is a sum of powers.
+    its sign.  On finite data it is the loss in the end, ``constant P^-exponent``.  ``formula`` is the loss
+    with all terms that are known, ``conditions`` say when it holds, and ``crossover`` where it meets another
+    regime, by what that is.  ``series`` is what the exponent was read from, if it is a sum of powers.
     """
 
     regime: str
@@ -191,6 +194,61 @@ def finite_width(
     return Scaling("width", formula, -power, constant, conditions, crossover)
 
 
+def finite_data(
+    depth: Any = L, source: Any = beta, capacity: Any = alpha, *, steep: bool | None = None
+) -> Scaling:
+    """The same P samples at every step, lazy and infinitely wide: the test loss ends at ``c P^-exponent``.
+
+    With a source below 2 the exponent is ``capacity source``, and the loss is that of the population until
+    it meets this floor at ``t ~ P^capacity``.  ``steep`` tasks, of a source above 2, have the floor of a
+    source of 2, and a power of their own before it, ``t^-(2 - 1/capacity)/P``.  ``steep`` is needed where
+    the source is a symbol; it is False if left out.  Raises NotApplicable for a source of 2, where there is
+    a logarithm, ValueError for a capacity of 1 or less.
+
+    >>> found = finite_data()
+    >>> when = found.crossover["lazy"]
+    >>> print(found.exponent, simplify(P * when.diff(P) / when))
+    alpha*beta alpha
+    >>> found = finite_data(1, 3, 2)
+    >>> print(found.exponent, *[simplify(P * x.diff(P) / x) for x in found.crossover.values()])
+    4 2/3 2
+    """
+    values = numbers(depth, source, capacity)
+    if values[alpha].is_number and values[alpha] <= 1:
+        raise ValueError(f"capacity = {values[alpha]}: must be above 1, or the eigenvalues have no sum")
+    b = values[beta]
+    if b == 2:
+        raise NotApplicable("source = 2: two powers of P meet, and there is a logarithm")
+    if b.is_number:
+        if steep is not None and steep != bool(b > 2):
+            raise ValueError(f"steep = {steep}: a source of {b} makes it {bool(b > 2)}")
+        steep = bool(b > 2)
+    data = fixed_data()
+    found = data.floor.sorted({beta: 2 + _MORE} if steep else {beta: 2 / (1 + _MORE)}).subs(values)
+    top = found.terms[0]
+    end, before = top.at(P), lazy_modes().loss().terms[0]
+    if steep:
+        middle = data.stirred
+        rise = simplify(before.power - middle.power)
+        meets = (middle.coefficient / before.coefficient / P) ** (1 / rise)
+        own = (end * P / middle.coefficient) ** (1 / middle.power)
+        crossover = {"lazy": meets.subs(values), "end": own.subs(values)}
+        first = f"{(middle.coefficient * time**middle.power / P).subs(values)} between the two crossovers"
+    else:
+        crossover = {"lazy": ((end / before.coefficient) ** (1 / before.power)).subs(values)}
+        first = f"{before.at(time).subs(values)} before it"
+    fit = data.label_fit
+    conditions = (
+        "source > 2" if steep else "source < 2",
+        "gamma0 -> 0, N -> oo, 1 << P << M, M the number of modes",
+        f"t beyond the last crossover; the loss is {first}",
+        f"no label noise; with it {data.label_floor.subs(values)} is added at the end, and "
+        f"{(fit.coefficient * time**fit.power / P).subs(values)} before",
+        "the final value theorem is used: the limit of late times is taken to exist",
+    )
+    return Scaling("data", end, -top.power, top.coefficient, conditions, crossover, found)
+
+
 def _kind(source: Expr, task: str | None, where: str) -> str:
     """``hard`` or ``easy``, from the source where it is a number."""
     kind = task_of(source)
@@ -243,6 +301,7 @@ REGIMES: dict[str, Callable[..., Scaling]] = {
     "rich": rich,
     "batch": finite_batch,
     "width": finite_width,
+    "data": finite_data,
 }
 """What `dmft limits scaling --regime` offers."""
 
@@ -253,6 +312,7 @@ __all__ = [
     "beta",
     "exact",
     "finite_batch",
+    "finite_data",
     "finite_width",
     "lazy",
     "leading",

@@ -173,6 +173,7 @@ def flow_of(depth, time, **more):
         (["--depth", "3", "--source", "0.7", "--regime", "rich", "--capacity", "2"], 2.8 / 3.1),
         (["--depth", "1", "--source", "3/2", "--regime", "width", "--capacity", "2"], 0.5),
         (["--depth", "1", "--source", "2", "--regime", "batch", "--capacity", "3/2"], 4 / 3),
+        (["--depth", "1", "--source", "1/2", "--regime", "data", "--capacity", "3"], 1.5),
     ],
 )
 def test_the_command(options, exponent, capsys):
@@ -198,6 +199,7 @@ def test_a_crossover_time_is_a_number(capsys):
         (["--depth", "1", "--source", "1", "--regime", "leading"], "other than this"),
         (["--depth", "1", "--source", "1", "--regime", "quick"], "--regime"),
         (["--depth", "1", "--source", "2", "--regime", "width"], "--capacity"),
+        (["--depth", "1", "--source", "2", "--regime", "data", "--capacity", "2"], "--source"),
         (["--depth", "1", "--source", "2", "--gamma0", "-1"], "--gamma0"),
     ],
 )

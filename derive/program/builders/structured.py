@@ -1,5 +1,5 @@
-"""Descent of a deep linear network on structured data, online or on the population: one mode for each
-eigenvalue (linear2025 section 4, appendix E).
+"""Descent of a deep linear network on structured data, online, on the population or on a set of samples that
+is used at every step: one mode for each eigenvalue (linear2025 section 4, appendix E).
 
 Inputs have covariance ``diag(lamda(k))``; the eigenvalues may be summable, so the number M of modes is no
 size that anything is proportional to: batch B and width N stay explicit.  In the language M is the
@@ -27,6 +27,8 @@ from derive.program.training import TrainingRule
 
 B = Symbol("B", positive=True)
 """Batch size."""
+P = Symbol("P", positive=True)
+"""The number of samples that are used at every step."""
 N = Symbol("N", positive=True)
 """Width."""
 M = Symbol("M", integer=True, positive=True)
@@ -46,11 +48,12 @@ def structured(
 ) -> Program:
     """Descent on inputs with eigenvalues ``lamda(k)`` and target ``w_star(k)`` (eq. 106).
 
-    ``data`` is ``"online"`` (B new samples at each step) or ``"population"``, whose gradient is that of very
-    large batches, in steps or in continuous time (eq. 112).  ``noise`` is sigma, or True for a symbol;
-    ``center`` subtracts the initial function, as eq. 106 does.
+    ``data`` is ``"online"`` (B new samples at each step), ``"full-batch"`` (the same P samples at every step,
+    in steps or in continuous time; the data matrix of eq. 6 with these variances) or ``"population"``, whose
+    gradient is that of very large batches, in steps or in continuous time (eq. 112).  ``noise`` is sigma, or
+    True for a symbol; ``center`` subtracts the initial function, as eq. 106 does.
     With ``parametrization="ntk"`` gamma0 becomes ``gamma0/sqrt(N)``, so that the features stand still as N
-    grows.  Fields: ``v``, ``h0`` (and ``xi``) with one entry a mode, ``Delta`` on the batch, ``h(ell)``,
+    grows.  Fields: ``v``, ``h0`` (and ``xi``) with one entry a mode, ``Delta`` on samples, ``h(ell)``,
     ``g(ell)``.  ``C_v`` weighs each mode by its eigenvalue (eq. 108), so it is the loss.
 
     Raises :class:`ProgramError` as :func:`derive.program.builders.isotropic.isotropic` does.  The
@@ -61,8 +64,8 @@ def structured(
     """
     if parametrization not in ("mean-field", "ntk"):
         raise ProgramError(f"parametrization = {parametrization!r}: must be 'mean-field' or 'ntk'")
-    if data not in ("online", "population"):
-        raise ProgramError(f"data = {data!r}: must be 'online' or 'population'")
+    if data not in ("online", "full-batch", "population"):
+        raise ProgramError(f"data = {data!r}: must be 'online', 'full-batch' or 'population'")
     modes = Population("modes")
     build = LinearNetwork(
         depth,
@@ -75,13 +78,15 @@ def structured(
     strength = sigma if noise is True else sympify(noise or 0)
     if data == "population" and strength != 0:
         raise ProgramError("noise: the population's loss has no samples, so its labels have no noise to fit")
-    batch = Population("samples", ratio=B / M)
+    fresh = data == "online"
+    count = B if fresh else P
+    batch = Population("samples", ratio=count / M)
     Delta, lamda = Field("Delta", batch), Attribute("lamda", modes)
     target = Attribute("w_star", modes)
     Z = GaussianMatrix(
-        "Z", batch, modes, M, sources=("u_Delta", "u0"), responses=("R_vu", "R_Delta"), fresh=True
+        "Z", batch, modes, M, sources=("u_Delta", "u0"), responses=("R_vu", "R_Delta"), fresh=fresh
     )
-    eps = GaussianVector("eps", batch, source="eps", fresh=True)
+    eps = GaussianVector("eps", batch, source="eps", fresh=fresh)
     v, h0, at = build.v, build.h0, build.at
     seen = sqrt(lamda(k)) * at(v)
 
@@ -98,10 +103,10 @@ def structured(
     definitions = [
         *build.function(target(k), center),
         Definition(at(Delta), Z @ seen + strength * eps.symbol),
-        Definition(at(h0), sqrt(lamda(k)) / B * (Z.T @ at(Delta))),
+        Definition(at(h0), sqrt(lamda(k)) / count * (Z.T @ at(Delta))),
     ]
     return build.program(
-        "deep linear network, structured data",
+        "deep linear network, structured data" + ("" if fresh else " (full-batch)"),
         definitions,
         fields=(Delta,),
         matrices=(Z,),

@@ -22,7 +22,8 @@ def scaling(
         str | None, typer.Option(help="alpha: lambda_k = k^-alpha. A symbol if left out.")
     ] = None,
     regime: Annotated[
-        str, typer.Option(help="lazy, leading (order gamma0^2), rich; batch or width: what finite ones do.")
+        str,
+        typer.Option(help="lazy, leading (order gamma0^2), rich; batch, width or data: what finite ones do."),
     ] = "lazy",
     gamma0: Annotated[
         str | None, typer.Option(help="A number for gamma0 in crossover times. A symbol if left out.")
@@ -49,7 +50,10 @@ def scaling(
         )
         return
     what = {"leading": "order gamma0^2 of the loss", "width": "order 1/N of the loss"}.get(regime, "loss")
-    typer.echo(f"{what} ~ t^-({found.exponent}) = t^{-float(found.exponent):.6g}")
+    of = "t"
+    if regime == "data":
+        what, of = "loss in the end", "P"
+    typer.echo(f"{what} ~ {of}^-({found.exponent}) = {of}^{-float(found.exponent):.6g}")
     typer.echo(f"loss = {found.formula}")
     typer.echo("holds where")
     for line in found.conditions:

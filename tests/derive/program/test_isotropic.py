@@ -8,7 +8,7 @@ from sympy import Function, Rational, Symbol, simplify, sqrt
 from derive.program import GradientFlow, L, Program, ProgramError, ell, gamma0, t
 from derive.program.builders.infinite_depth import depth_program
 from derive.program.builders.isotropic import alpha, alpha_B, isotropic, nu, sigma
-from derive.program.builders.structured import B, M, N, structured
+from derive.program.builders.structured import B, M, N, P, structured
 from derive.program.program import gaussian
 
 beta = Symbol("beta", positive=True)
@@ -109,6 +109,17 @@ def test_modes_carry_their_eigenvalue_and_target() -> None:
         structured(parametrization="mup")
     with pytest.raises(ProgramError, match="time flows"):
         structured(rule="flow")
+
+
+def test_samples_that_are_used_again_are_drawn_once() -> None:
+    program = structured(data="full-batch", noise=True, rule="flow")
+    samples = next(x.population for x in program.fields if x.name == "Delta")
+    drawn = {x.name: x.fresh for x in (*program.matrices, *program.vectors) if hasattr(x, "fresh")}
+    assert samples.ratio == P / M
+    assert not drawn["Z"]
+    assert not drawn["eps"]
+    with pytest.raises(ProgramError, match="full-batch"):
+        structured(data="batch")
 
 
 def test_program_1_has_the_multipliers_of_appendix_d() -> None:

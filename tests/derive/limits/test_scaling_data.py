@@ -1,0 +1,214 @@
+"""The same P samples at every step: derived floors against sums over modes and against random samples."""
+
+import time
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from sympy import Function, Rational, Sum, Symbol, lambdify, simplify
+
+from derive.limits.scaling import alpha, beta, finite_data, lazy
+from derive.limits.scaling_data import FixedData, fixed_data, kappa, kappa_, z
+from derive.limits.scaling_lazy import K, k, lamda, w_star
+from derive.limits.scaling_lazy import time as T
+from derive.meanfield import mean_field
+from derive.meanfield.reductions.data import mode_sums
+from derive.meanfield.reductions.projection import NotApplicable
+from derive.program.builders.isotropic import alpha as ratio
+from derive.program.builders.isotropic import isotropic, sigma
+from derive.program.builders.structured import M, P, structured
+from derive.program.expressions import L
+
+
+def test_equal_eigenvalues_are_isotropic_data():
+    """With lamda = 1/M the fields are those of isotropic data, h0 in units of 1/M."""
+    ours = mode_sums(mean_field(structured(data="full-batch", noise=True)))
+    iso = mean_field(isotropic(noise=True))
+    v, h0 = Function("v"), Function("h0")
+
+    def alike(e):
+        return e.replace(lamda, lambda _: 1 / M).replace(v, lambda i, s: v(s)).replace(h0, lambda i, s: h0(s))
+
+    assert ours.equation("Delta").rhs == iso.equation("Delta").rhs
+    (memory,) = (x.expr for x in ours.equation("h0").terms if x.kind == "response")
+    (expected,) = (x.expr for x in iso.equation("h0").terms if x.kind == "response")
+    assert simplify(alike(memory) * M - expected) == 0
+    shares = []
+    for theory, unit in ((ours, M), (iso, 1)):
+        (source,) = (x for x in theory.sources if str(x.symbol.func) == "u0")
+        front = theory.equation("h0").rhs.coeff(source.symbol)
+        shares.append(alike((unit * front) ** 2 * source.covariance))
+    assert simplify(shares[0].subs(P, ratio * M) - shares[1]) == 0
+
+
+def test_many_samples_are_the_population():
+    """The equation for kappa at order 0 in 1/P: each mode decays by itself."""
+    rest = (fixed_data().balance.rhs / P).expand().replace(Sum, lambda *_: 0)
+    assert simplify(rest.subs(kappa, z / K) - 1) == 0
+
+
+def test_equal_modes_by_hand():
+    """M equal modes, fewer samples: P of M directions are learnt, label noise adds P/(M - P)."""
+    found = fixed_data()
+    alike = {lamda(k): 1, w_star(k): 1}
+    rest = found.rest.rhs.subs(alike).doit()
+    assert simplify(rest.subs(kappa, M / P - 1) - P) == 0
+    final = found.final.subs(alike).doit().subs(kappa, M / P - 1)
+    assert simplify(final - (M - P) - sigma**2 * P / (M - P)) == 0
+
+
+# -- power laws against sums over modes ----------------------------------------------------------------------
+
+
+def _solved(values, samples, modes=10**5, noise=0.0):
+    """kappa and the final loss with many modes, from the derived sums."""
+    found = fixed_data()
+    j = np.arange(1, modes + 1.0)
+    rates = j ** -float(values[alpha])
+    targets = j ** (-float(values[alpha] * values[beta]) - 1) / rates
+    x, y = Symbol("x", positive=True), Symbol("y", positive=True)
+    put = {lamda(k): x, w_star(k) ** 2: y, P: samples}
+    freedom = lambdify((x, kappa), found.freedom.subs(put), "numpy")
+    scale = brentq(lambda s: freedom(rates, s).sum() - samples, 1e-16, 1e6, xtol=1e-20, rtol=1e-12)
+    signal, gain = (e.subs(kappa_, kappa).subs(put) for e in (found.signal, found.gain))
+    bias = lambdify((x, y, kappa), signal, "numpy")(rates, targets, scale).sum()
+    share = lambdify((x, kappa), gain, "numpy")(rates, scale).sum()
+    return scale, (bias + share * noise**2) / (1 - share)
+
+
+@pytest.mark.parametrize(("source", "capacity"), [("1/2", "3"), ("3/2", "2"), ("3", "2")])
+def test_the_floor_against_the_sums(source, capacity):
+    """Off by order 1/P: the deviation halves as P doubles."""
+    values = {alpha: Rational(capacity), beta: Rational(source)}
+    off = []
+    for samples in (30, 60):
+        scale, end = _solved(values, samples)
+        found = finite_data(1, source, capacity)
+        off.append(float(found.formula.subs(P, samples)) / end - 1)
+        one = fixed_data().scale
+        expected = float((one.coefficient * samples**one.power).subs(values))
+        assert expected / scale == pytest.approx(1, abs=3 / samples)
+    assert abs(off[0]) < 10 / 30
+    assert off[1] / off[0] == pytest.approx(0.5, abs=0.1)
+
+
+def test_the_floor_of_label_noise():
+    values = {alpha: Rational(2), beta: Rational(3, 2)}
+    _, clean = _solved(values, 100)
+    _, noisy = _solved(values, 100, noise=0.3)
+    expected = float(fixed_data().label_floor.subs(alpha, 2).subs(sigma, 0.3))
+    assert noisy - clean == pytest.approx(expected, rel=3 / 100)
+
+
+# -- against random samples ----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4)
+def _interpolated(source, samples, seeds=40, modes=600):
+    """Smallest interpolation of random samples, over its derived value: signal and labels, with errors.
+
+    The mean over signs of the target and over label noise is exact, the rest are seeds.
+    """
+    rng = np.random.default_rng(3)
+    j = np.arange(1, modes + 1.0)
+    rates, weight = j**-2.0, j ** (-2 * float(Rational(source)) - 1) * j**2
+    values = {alpha: Rational(2), beta: Rational(source)}
+    signal, labels = [], []
+    for _ in range(seeds):
+        X = rng.standard_normal((samples, modes)) * np.sqrt(rates)
+        kernel, seen = X @ X.T, (X * rates) @ X.T
+        S = np.linalg.solve(kernel, X)
+        left = rates - 2 * rates * np.einsum("pj,pj->j", X, S) + np.einsum("pj,pj->j", S, seen @ S)
+        signal.append(weight @ left)
+        labels.append(np.trace(np.linalg.solve(kernel, np.linalg.solve(kernel, seen).T)))
+    _, clean = _solved(values, samples, modes)
+    _, noisy = _solved(values, samples, modes, noise=1.0)
+    rows = np.array([np.array(signal) / clean, np.array(labels) / (noisy - clean)])
+    return rows.mean(axis=1), rows.std(axis=1, ddof=1) / np.sqrt(seeds)
+
+
+@pytest.mark.parametrize(("source", "order"), [("1/2", 1.0), ("3/2", 4.0)])
+def test_interpolation_ends_at_the_derived_loss(source, order):
+    """The theory is the limit of many samples: at P samples it is off by a number of order 1/P."""
+    for samples in (40, 120):
+        ratio, error = _interpolated(source, samples)
+        assert np.all(abs(ratio - 1) < order / samples + 3 * error)
+        assert np.all(error < 0.03)
+
+
+def _flow(times, samples, seeds, modes=150):
+    """Lazy flow, L = 1, capacity 2, source 3: the loss and its label noise by random samples."""
+    rng = np.random.default_rng(5)
+    j = np.arange(1, modes + 1.0)
+    rates, weight = j**-2.0, j**-5.0
+    root, loss, labels = np.sqrt(rates), [], []
+    for _ in range(seeds):
+        A = np.tril(rng.standard_normal((modes, modes)), -1)  # Bartlett: the covariance of the samples
+        A[np.diag_indices(modes)] = np.sqrt(rng.chisquare(samples - np.arange(modes)))
+        e, V = np.linalg.eigh((A @ A.T / samples) * root * root[:, None])
+        left = [(V * np.exp(-2 * e * t)) @ V.T for t in times]
+        loss.append([weight @ (rates @ E**2) for E in left])
+        labels.append([rates @ (V**2 @ (np.expm1(-2 * e * t) ** 2 / e)) / samples for t in times])
+    still = np.array([weight @ (rates * np.exp(-4 * rates * t)) for t in times])
+    return np.array(loss) - still, np.array(labels)
+
+
+def test_before_the_floor_against_random_samples():
+    """Order 1/P of a steep task, and of label noise; next orders are ``t^-1/2`` and ``t^(1/2)/P``."""
+    times, samples = np.array([300.0]), 16000
+    loss, labels = _flow(times, samples, 60)
+    values = {alpha: 2, beta: 3, L: 1, sigma: 1}
+    for found, own in ((fixed_data().stirred, loss), (fixed_data().label_fit, labels)):
+        expected = float(
+            (found.coefficient * T**found.power / P).subs(values).subs({P: samples, T: times[0]})
+        )
+        ratio = own[:, 0] / expected
+        error = ratio.std(ddof=1) / np.sqrt(len(ratio))
+        assert error < 0.03
+        assert ratio.mean() == pytest.approx(1, abs=times[0] ** -0.5 + 3 * error)
+
+
+# -- what it says --------------------------------------------------------------------------------------------
+
+
+def test_crossovers_are_where_the_losses_meet():
+    found = finite_data(2, "1/2", 2)
+    assert simplify(lazy(2, "1/2", 2).formula.subs(T, found.crossover["lazy"]) - found.formula) == 0
+    steep = finite_data(2, 3, 2)
+    middle = fixed_data().stirred
+    before = (middle.coefficient * T**middle.power / P).subs({alpha: 2, beta: 3, L: 2})
+    at = {P: 1000}
+    first, last = (steep.crossover[name].subs(at).n() for name in ("lazy", "end"))
+    assert float(before.subs(at).subs(T, first)) == pytest.approx(
+        float(lazy(2, 3, 2).formula.subs(T, first)), rel=1e-9
+    )
+    assert float(before.subs(at).subs(T, last)) == pytest.approx(float(steep.formula.subs(at)), rel=1e-9)
+    assert first < last
+
+
+def test_symbols_stay():
+    assert finite_data().exponent == alpha * beta
+    assert finite_data(steep=True).exponent == 2 * alpha
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: finite_data(1, 2, 2), "logarithm"),
+        (lambda: finite_data(1, 1, 1), "capacity = 1"),
+        (lambda: finite_data(1, 3, 2, steep=False), "makes it True"),
+        (lambda: finite_data(0, 1, 2), "depth = 0"),
+    ],
+)
+def test_refusals(call, says):
+    with pytest.raises((ValueError, NotApplicable), match=says):
+        call()
+
+
+def test_it_is_quick():
+    fixed_data.cache_clear()
+    start = time.perf_counter()
+    assert isinstance(fixed_data(), FixedData)
+    finite_data()
+    assert time.perf_counter() - start < 6
