@@ -44,7 +44,7 @@ def dense(a: np.ndarray) -> Separable:
 
 
 def from_exact(depth: int, factor: float = 1.0) -> tuple[Laws, np.ndarray, xr.Dataset]:
-    """Laws with the full solution's memories, those of H inside the network times ``factor``; f; the solution."""
+    """Laws with the full solution's memories, those of inner H times ``factor``; f; the solution."""
     e = experiment(depth)
     full, c = solve(e, kernels="full"), closed(e)
     error = np.asarray(full.error.values)
