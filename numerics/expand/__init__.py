@@ -121,10 +121,11 @@ def expand(experiment: Experiment, order: int) -> xr.Dataset:
 def resum(experiment: Experiment, order: int, gamma0: float | None = None) -> xr.Dataset:
     """Error and loss at ``gamma0`` (the experiment's) from words up to ``order``, the error in them in full.
 
-    See :mod:`numerics.expand.self_consistent`.  ``error_truncation`` and ``train_loss_truncation`` are how
-    far the solution moves when f is pushed by what its resummed series is estimated to miss.  Raises
-    :class:`~numerics.errors.SpecError` for an order below 4 and :class:`~numerics.errors.NotConverged` where
-    the words' series fails.
+    See :mod:`numerics.expand.self_consistent` and :mod:`numerics.expand.by_laws`.  Expanded in gamma0 the
+    error is right up to one power of gamma0^2 beyond ``order``.  ``error_truncation`` and
+    ``train_loss_truncation`` are how far the solution moves when f is pushed by as much as the last use of
+    the closure's laws has moved it.  Raises :class:`~numerics.errors.SpecError` for an order below 4 and
+    :class:`~numerics.errors.NotConverged` where a series has no approximant or the error does not settle.
     """
     _check_resummable(experiment, order)
     started = clock.perf_counter()

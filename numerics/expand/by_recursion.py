@@ -29,6 +29,8 @@ from numerics.solve.grid import Grid
 from numerics.theory import constants_of
 
 Array = NDArray[np.float64]
+Place = tuple[str, int]
+"""An operator's name and layer."""
 
 DATA = operator("K_x")
 
@@ -64,10 +66,12 @@ class Closed:
         self.correlations = [x for x in self.laws if self.base.get(x, (0, 0))[1] != 0]
         self.errors: dict[int, Array] = {}
         self.settled = -1
-        self.operators: dict[tuple[str, int], Stream] = {}
+        self.operators: dict[Place, Stream] = {}
+        self.numbers: dict[Expr, float] = {}
+        self.made_of: dict[Place, tuple[list[Place], list[Place]]] = {}
         self.algebra = Algebra(self.known, self.number, self.is_correlation)
-        average = closure.outputs[0].rhs
-        self.average = self.algebra.series(average.subs(self.upper, depth))
+        self.average_law = closure.outputs[0].rhs.subs(self.upper, depth)
+        self.average = self.algebra.series(self.average_law)
 
     # -- operators -------------------------------------------------------------------------------------
 
@@ -77,7 +81,9 @@ class Closed:
 
     def number(self, e: Expr) -> float:
         """A constant of the closure."""
-        return float(e.subs(self.constants))
+        if e not in self.numbers:
+            self.numbers[e] = float(e.subs(self.constants))
+        return self.numbers[e]
 
     def known(self, x: Expr) -> Stream:
         """An operator by its symbol: data, or one of the family at a layer."""
@@ -125,14 +131,7 @@ class Closed:
     def remembering(self, name: str, site: int) -> Stream:
         """A kernel: the response of the neighbouring layer, and the memory of a correlation."""
         kernel = self.kernels[name]
-        responses: list[Stream] = []
-        memories: list[Stream] = []
-        for part in Add.make_args(kernel.definition):
-            found = [a for a in part.atoms(AppliedUndef) if str(a.func) in self.laws]
-            if len(found) != 1:
-                raise NotApplicable(f"{part} must contain one order parameter; it contains {found or 'none'}")
-            stream = self.operator(str(found[0].func), self.site(found[0].args[0].subs(ell, site)))
-            (responses if part == found[0] else memories).append(stream)
+        responses, memories = ([self.operator(*x) for x in places] for places in self.parts(name, site))
 
         def rule(n: int) -> Value | None:
             if n > self.settled + 1:
@@ -150,6 +149,21 @@ class Closed:
             return add(*parts)
 
         return self.algebra.new(rule)
+
+    def parts(self, name: str, site: int) -> tuple[list[Place], list[Place]]:
+        """What a kernel is made of, each by name and layer: responses, and the correlations remembered."""
+        if (name, site) in self.made_of:
+            return self.made_of[name, site]
+        responses: list[Place] = []
+        memories: list[Place] = []
+        for part in Add.make_args(self.kernels[name].definition):
+            found = [a for a in part.atoms(AppliedUndef) if str(a.func) in self.laws]
+            if len(found) != 1:
+                raise NotApplicable(f"{part} must contain one order parameter; it contains {found or 'none'}")
+            place = (str(found[0].func), self.site(found[0].args[0].subs(ell, site)))
+            (responses if part == found[0] else memories).append(place)
+        self.made_of[name, site] = responses, memories
+        return responses, memories
 
     # -- the error -------------------------------------------------------------------------------------
 
@@ -179,9 +193,13 @@ class Closed:
 
     def outputs_at(self, error: Array, order: int) -> list[Array]:
         """f at orders 0 to ``order`` with ``error`` remembered in full, as if it did not depend on gamma0."""
+        self.remember(error, order)
+        return [self.output(n) for n in range(order + 1)]
+
+    def remember(self, error: Array, order: int) -> None:
+        """Let ``error`` be remembered in full, as if it did not depend on gamma0."""
         self.errors = {n: error if n == 0 else np.zeros_like(error) for n in range(order + 1)}
         self.settled = order
-        return [self.output(n) for n in range(order + 1)]
 
     def inwards(self, name: str) -> list[int]:
         """The layers from the end where an operator is given."""

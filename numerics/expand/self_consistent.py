@@ -3,8 +3,8 @@
 The expansion has two sources of powers of gamma0: the words, and the coefficients Delta^(n) of the error that
 their letters remember.  The second is what ends the series early, because the error reacts back on itself.
 Here the error is not expanded: the letters remember the full Delta, and ``Delta = y - f[Delta]`` is solved,
-where f[Delta] is the series of words at that error, with Padé approximants in gamma0^2 entry by entry.
-Expanded in gamma0 this gives back the coefficients, order by order.
+where f[Delta] is made from the series of words at that error (:mod:`numerics.expand.by_laws`).
+Expanded in gamma0 this gives back the coefficients, order by order, and the next one besides.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from sympy import Symbol
 
 from derive.meanfield.reductions.linear_closure import LinearClosure
 from numerics.errors import NotConverged
+from numerics.expand.by_laws import output_at
 from numerics.expand.by_recursion import Closed
 from numerics.expand.volterra import volterra
-from numerics.resummation import Values, resum
+from numerics.resummation import Values
 
 Array = NDArray[np.float64]
 
@@ -28,7 +29,6 @@ SETTLED = 1e-9
 """Changes of the error below this share of its start are none."""
 ROUGHLY = 1e-3
 SWEEPS = 60
-ROUNDING = 1e-14
 HORIZONS = 8
 """The error is found up to growing times, so that what follows starts from something sensible."""
 
@@ -94,28 +94,10 @@ def solved(problem: Problem) -> tuple[Array, Array]:
 
 def beyond_lowest(closed: Closed, error: Array, order: int, gamma0: float) -> Values:
     """f[Delta] without its term of lowest order, which is linear in Delta, and what is missed of it."""
-    outputs = closed.outputs_at(error, order)
-    if any(np.any(x) for x in outputs[1::2]):
-        raise NotConverged("f has odd powers of gamma0: resummation in gamma0^2 does not apply")
-    z = gamma0**2
-    series = np.stack(outputs[2::2])
-    # what is rounding at one time (f is exactly zero at first) has no series
-    largest = np.abs(series).max(axis=(1, 2), keepdims=True)
-    series = np.where(np.abs(series) > ROUNDING * largest, series, 0.0)
-    values = resum(series, z)
-    if values.failed.any():
-        # where a sample's own series has no approximant, that of all samples together may have one
-        others = resum(series, z, shared=1)
-        value = np.where(values.failed, others.value, values.value)
-        error = np.where(values.failed, others.error, values.error)
-        values = Values(value, error, values.failed & others.failed)
-    if values.failed.any():
-        step = int(np.argmax(values.failed.any(axis=1)))
-        raise NotConverged(
-            f"the words up to order {order} say nothing about gamma0 = {gamma0} from step {step} on: "
-            "a smaller gamma0 or a higher order would do"
-        )
-    return Values(z * values.value, z * values.error, values.failed)
+    if gamma0 == 0:
+        return Values(np.zeros_like(error), np.zeros_like(error), np.zeros(error.shape, dtype=bool))
+    found = output_at(closed, error, order, gamma0)
+    return Values(found.value - closed.output(0), found.error, found.failed)
 
 
 def with_truncation(errors: tuple[Array, Array]) -> dict[str, tuple[tuple[str, ...], Array]]:
