@@ -33,6 +33,8 @@ EXAMPLES = sorted((DOCS / "examples").glob("*.toml"))
 LONG = {
     "approximations.md",
     "decay-noise-momentum.md",
+    "depth-parametrizations.md",
+    "expansion.md",
     "decay_and_noise.md",
     "early_time.md",
     "gradient_independence.md",

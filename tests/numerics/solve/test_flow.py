@@ -34,7 +34,10 @@ def on_grid(experiment, pieces, order=4):
     }
 
 
-@pytest.mark.parametrize(("depth", "grid"), [(1, "uniform"), (2, "uniform"), (2, "log"), (3, "uniform")])
+@pytest.mark.parametrize(
+    ("depth", "grid"),
+    [(1, "uniform"), (2, "uniform"), (2, "log"), pytest.param(3, "uniform", marks=pytest.mark.slow)],
+)
 def test_fourth_order_in_the_step(depth, grid):
     """Loss, kernels and the densities of the responses, those at s = 0 and s = t included."""
     e = flow(depth, 2, points=4, grid=grid, time=0.8)
@@ -80,7 +83,7 @@ def test_the_first_density_has_its_closed_form():
         (2, {"loss": "sum", "points": 5}),
         (2, {"time": 2.0, "points": 4, "grid": "log", "gamma0": 1.0}),
         (3, {"time": 1.5, "points": 7, "gamma0": 0.7}),
-        (4, {"time": 1.0, "points": 5, "gamma0": 1.0}),
+        pytest.param(4, {"time": 1.0, "points": 5, "gamma0": 1.0}, marks=pytest.mark.slow),
     ],
 )
 def test_the_error_estimate_is_honest(depth, changes):
