@@ -70,7 +70,7 @@ class MemoryFree:
 
     def loss(self, steps: int | Expr, start: Expr = S.One) -> Expr:
         """``C_v`` after that many steps of the recursion, a number or a symbol, from ``C_v(0) = start``."""
-        count = sympify(steps)
+        count = sympify(steps, strict=True)
         power = self.factor**count
         if self.drive == 0:
             return power * start

@@ -89,6 +89,7 @@ class Powers:
 
     def subs(self, values: Mapping[Any, Any]) -> Powers:
         """With values put in; terms whose coefficient vanishes are gone."""
+        values = {k: sympify(v, strict=True) for k, v in values.items()}
         terms = [
             Power(c, sympify(p.power).subs(values), p.logs)
             for p in self.terms
@@ -145,8 +146,8 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
     >>> print(mode_sum(1 / (1 + y), y, 2, 2, x, terms=2).expr)
     -1/(2*x) + pi/(2*sqrt(x))
     """
-    a, b = sympify(a), sympify(b)
-    parts = _parts(sympify(F), y)
+    a, b = sympify(a, strict=True), sympify(b, strict=True)
+    parts = _parts(sympify(F, strict=True), y)
     converges = And(Gt(b, 0), Gt(simplify(a + b * _rise(parts)), 1))
     if converges == S.false:
         raise NotApplicable(f"sum over k of k^-({a}) F(k^-({b}) x) diverges at large k")
@@ -186,8 +187,10 @@ def moment(F: Expr, y: Symbol, a: Any, b: Any, n: int = 0) -> Expr:
     zeta(2*alpha)/2
     """
     z = Dummy("z")
-    transform = Add(*[p.mellin(z) for p in _parts(sympify(F), y)])
-    return _value(transform, z, S(n + 1)) * zeta(simplify(sympify(a) - sympify(b) * (n + 1)))
+    transform = Add(*[p.mellin(z) for p in _parts(sympify(F, strict=True), y)])
+    return _value(transform, z, S(n + 1)) * zeta(
+        simplify(sympify(a, strict=True) - sympify(b, strict=True) * (n + 1))
+    )
 
 
 def _tidied(e: Expr) -> Expr:

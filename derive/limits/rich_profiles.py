@@ -38,7 +38,7 @@ def profile(q: Expr) -> Expr:
     >>> series(profile(Rational(1, 4)), x, 0, 3)
     4*x/3 - 16*x**2/21 + O(x**3)
     """
-    q = sympify(q)
+    q = sympify(q, strict=True)
     return x / (1 - q) * hyper((1,), (2 - q,), -x)
 
 
@@ -66,7 +66,7 @@ def transform(q: Expr, at: Expr) -> Expr:
     >>> transform(0, Rational(-1, 2)) == -gamma(Rational(-1, 2))
     True
     """
-    q, at = sympify(q), sympify(at)
+    q, at = sympify(q, strict=True), sympify(at, strict=True)
     return gamma(1 + at) * gamma(-at) * gamma(1 - q) / gamma(1 - q - at)
 
 
@@ -82,7 +82,7 @@ def product_transform(q: Expr, r: Expr, at: Expr) -> Expr:
     >>> print(found.n(8), Integral(x ** Rational(-3, 2) * F**2, (x, 0, 8)).n(4))
     2.3159970 1.601
     """
-    q, r, at = sympify(q), sympify(r), sympify(at)
+    q, r, at = (sympify(x, strict=True) for x in (q, r, at))
     if q == r == 0:  # exponentials
         return gamma(at) * (2**-at - 2)
     half = Rational(1, 2)

@@ -19,7 +19,6 @@ from sympy import (
     Eq,
     Expr,
     Function,
-    Integer,
     Integral,
     Mul,
     S,
@@ -32,9 +31,9 @@ from sympy import (
     powsimp,
     simplify,
     solve,
-    sympify,
 )
 
+from derive.limits.exact import exact
 from derive.limits.rich_ansatz import RankOne, kappa, phi, rank_one, sigma
 from derive.limits.rich_corrections import Correction, Powers
 from derive.limits.rich_profiles import argument, missing, mode_sum, product_transform, profile, x
@@ -142,7 +141,7 @@ class RichScaling:
 
     def _kept(self, start: Any) -> list[Correction]:
         kept = [c for c in self.corrections if c.known or (start is not None and c.size.has(kappa))]
-        put = {} if start is None else {kappa: sympify(start)}
+        put = {} if start is None else {kappa: exact("start", start)}
         return [Correction(c.name, c.size.subs(put), c.power, c.known) for c in kept]
 
     def crossover(self, before: Expr) -> Expr:
@@ -174,7 +173,7 @@ def rich_scaling(
     >>> print(rich_scaling(2, "3/10").exponent, rich_scaling(2, "3/2").exponent)
     9/16 3/2
     """
-    depth, source, capacity = map(_exact, (depth, source, capacity))
+    depth, source, capacity = exact("depth", depth), exact("source", source), exact("capacity", capacity)
     for name, value, least in (("depth", depth, 1), ("source", source, 0), ("capacity", capacity, 0)):
         if value.is_number and not (value >= least if name == "depth" else value > least):
             bound = "at least 1" if name == "depth" else "positive"
@@ -192,19 +191,6 @@ def rich_scaling(
     if task not in (HARD, EASY):
         raise ValueError(f"task = {task!r}: must be 'hard' or 'easy'")
     return _Rich(depth, source, capacity, task).found()
-
-
-def _exact(value: Any) -> Expr:
-    """Numbers as fractions.  Text is a fraction, never an expression."""
-    from fractions import Fraction
-
-    if isinstance(value, str):
-        value = Fraction(value)
-    if isinstance(value, float):
-        value = Fraction(repr(value))
-    if isinstance(value, Fraction):
-        return Integer(value.numerator) / value.denominator
-    return sympify(value)
 
 
 def tidied(e: Expr) -> Expr:
@@ -264,7 +250,7 @@ class _Rich:
             I_F: product_transform(q, q, -learnt[1]),
             I_v: missing(q, q, -decay),
         }
-        exact = B.xreplace(values)
+        whole = B.xreplace(values)
         speed = 1 / (1 - 2 * q)
         named_clock = tidied((B**2 * (1 - 2 * q) * t) ** speed)
         clock = named_clock.xreplace(values)
@@ -283,7 +269,7 @@ class _Rich:
             profile=profile(q),
             moments=self.moments(q, -learnt[1], -decay),
             values=values,
-            corrections=tuple(self.corrections(q, exact, clock, learnt)),
+            corrections=tuple(self.corrections(q, whole, clock, learnt)),
             conditions=self.conditions(),
         )
 

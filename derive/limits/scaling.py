@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
-from sympy import Expr, Gt, Integer, Rational, Symbol, false, nan, simplify, sympify, zoo
+from sympy import Expr, Gt, Symbol, false, nan, simplify, sympify, zoo
 
+from derive.limits.exact import exact
 from derive.limits.mode_sums import Powers
 from derive.limits.rich_scaling import rich_scaling
 from derive.limits.scaling_data import fixed_data
@@ -56,6 +56,7 @@ def lazy(depth: Any = L, source: Any = beta, capacity: Any = alpha, *, rule: str
     beta gamma(beta)/(alpha*t**beta*(2*L + 2)**beta)
     >>> print(*found.crossover)
     last mode
+    >>> from sympy import Rational
     >>> print(lazy(2, "1/2", 2).crossover["features"].subs(gamma0, Rational(1, 100)).n(4))
     7.939e+8
     """
@@ -272,20 +273,6 @@ def numbers(depth: Any, source: Any, capacity: Any) -> dict[Symbol, Expr]:
         if not v > 0:
             raise ValueError(f"{name} = {v}: must be positive")
     return values
-
-
-def exact(name: str, value: Any) -> Expr:
-    """A number as a fraction, an expression as it is; text is a number, never an expression."""
-    if isinstance(value, float):
-        value = repr(value)
-    if isinstance(value, str):
-        try:
-            value = Fraction(value.strip())
-        except (ValueError, ZeroDivisionError):
-            raise ValueError(f"{name} = {value!r}: must be a number, such as 0.7 or 2/3") from None
-    if isinstance(value, Fraction):
-        return Rational(value.numerator, value.denominator)
-    return Integer(value) if isinstance(value, int) else sympify(value, strict=True)
 
 
 def task_of(source: Expr) -> str | None:

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Expr, Rational, S, Symbol, nsimplify, sympify
+from sympy import Expr, S, Symbol, nsimplify
 from sympy.core.function import AppliedUndef
 
+from derive.limits.exact import exact
 from derive.limits.parametrization import Exponents, as_written, parametrized, symbols_of
 from derive.limits.power_counting import count_powers
 from derive.limits.power_counting_result import Counted
@@ -155,7 +156,10 @@ def read_exponents(program: Program, exponents: Mapping[Any, Any]) -> tuple[Expo
 
 
 def _number(key: str, value: Any) -> Expr:
-    found = nsimplify(sympify(value) if not isinstance(value, float) else Rational(str(value)), rational=True)
+    try:
+        found = nsimplify(exact(key, value), rational=True)
+    except (ValueError, TypeError):
+        raise NotApplicable(f"{key} = {value!r}: must be a number, such as 1/2") from None
     if not (found.is_number and found.is_real):
         raise NotApplicable(f"{key} = {value}: must be a number")
     return found

@@ -16,6 +16,7 @@ from typing import Any
 from sympy import Eq, Expr, Integer, Le, Matrix, S, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.limits.exact import exact
 from derive.limits.parametrization import (
     alone,
     as_written,
@@ -189,7 +190,7 @@ def put_in(program: Program, values: Mapping[Any, Expr]) -> Program:
     A function of the layer gets one value (``a_W``), or one for each member (``a_W(1)``); members without a
     value stay what they are.
     """
-    given = {str(k): sympify(v) for k, v in values.items()}
+    given = {str(k): exact(str(k), v) for k, v in values.items()}
     members: dict[str, dict[int, Expr]] = {}
     for key, v in given.items():
         head, _, rest = key.partition("(")

@@ -1,0 +1,50 @@
+"""Limits take numbers and expressions; text is a number at most, and is never evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sympy import SympifyError, exp, symbols
+
+from derive.limits.depth_parametrization import classify as classify_depth
+from derive.limits.mode_sums import mode_sum
+from derive.limits.rich_profiles import profile
+from derive.limits.rich_scaling import rich_scaling
+from derive.limits.scaling import lazy
+from derive.limits.width_classification import classify as classify_width
+from derive.limits.width_classification import named
+from derive.limits.width_parametrization import put_in
+from derive.program import mlp
+
+x, y = symbols("x y", positive=True)
+
+
+def width(text: str) -> object:
+    program = mlp(2, "tanh")
+    return classify_width(program, {**named(program)["muP"], "d": text})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda text: rich_scaling(1, text, 2),
+        lambda text: lazy(1, text, 2),
+        lambda text: mode_sum(exp(-y), y, text, 2, x),
+        lambda text: mode_sum(text, y, 2, 2, x),
+        profile,
+        width,
+        lambda text: put_in(mlp(2, "tanh"), {"d": text}),
+        lambda text: classify_depth(text, 1),
+    ],
+)
+def test_text_is_refused_and_not_run(call: Callable[[str], object], tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    with pytest.raises((ValueError, SympifyError)):
+        call(f"open({str(seen)!r}, 'w')")
+    assert not seen.exists()
+
+
+def test_fractions_as_text_are_numbers() -> None:
+    assert str(lazy(1, "1/2", 2).exponent) == "1/2"
