@@ -13,18 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from derive.expansion import LinearExpansion, error_equation, expand_linear, time_integrals
-    from derive.meanfield import Average, Response, Theory, mean_field
-    from derive.meanfield.path_integral import path_integral
-    from derive.meanfield.reductions.gradient_independence import independent_backward
-    from derive.meanfield.reductions.lazy import lazy
-    from derive.meanfield.reductions.limits import series_radius, whitened_limits
-    from derive.meanfield.reductions.linear_closure import LinearClosure, linear_closure
-    from derive.meanfield.reductions.projection import NotApplicable, error_projected
-    from derive.meanfield.reductions.two_layer import two_layer
-    from derive.meanfield.reductions.whitened import whitened
-    from derive.meanfield.reductions.whitened_deep import whitened_deep
-    from derive.meanfield.routes import check_routes
-    from derive.printing import latex, text
+    from derive.linear.closure import LinearClosure, linear_closure
+    from derive.linear.lazy import lazy
+    from derive.linear.projection import NotApplicable, error_projected
     from derive.program import (
         Along,
         Definition,
@@ -47,10 +38,19 @@ if TYPE_CHECKING:
         TrainedVector,
         mlp,
     )
+    from derive.reduce.independence import independent_backward
+    from derive.reduce.limits import series_radius, whitened_limits
+    from derive.reduce.two_layer import two_layer
+    from derive.reduce.whitened import whitened
+    from derive.reduce.whitened_deep import whitened_deep
+    from derive.show import latex, text
+    from derive.theory import Average, Response, Theory, mean_field
+    from derive.theory.compare import check_routes
+    from derive.theory.path_integral import path_integral
 
 _HOME = {
     "Along": "derive.program",
-    "Average": "derive.meanfield",
+    "Average": "derive.theory",
     "Definition": "derive.program",
     "Field": "derive.program",
     "GaussianMatrix": "derive.program",
@@ -60,38 +60,38 @@ _HOME = {
     "GradientFlow": "derive.program",
     "IndexRange": "derive.program",
     "L": "derive.program",
-    "LinearClosure": "derive.meanfield.reductions.linear_closure",
+    "LinearClosure": "derive.linear.closure",
     "LinearExpansion": "derive.expansion",
     "Mean": "derive.program",
     "Multistep": "derive.program",
-    "NotApplicable": "derive.meanfield.reductions.projection",
+    "NotApplicable": "derive.linear.projection",
     "Outer": "derive.program",
     "P": "derive.program",
     "Population": "derive.program",
     "Program": "derive.program",
     "ProgramError": "derive.program",
-    "Response": "derive.meanfield",
-    "Theory": "derive.meanfield",
+    "Response": "derive.theory",
+    "Theory": "derive.theory",
     "TrainedMatrix": "derive.program",
     "TrainedVector": "derive.program",
-    "check_routes": "derive.meanfield.routes",
+    "check_routes": "derive.theory.compare",
     "error_equation": "derive.expansion",
-    "error_projected": "derive.meanfield.reductions.projection",
+    "error_projected": "derive.linear.projection",
     "expand_linear": "derive.expansion",
-    "independent_backward": "derive.meanfield.reductions.gradient_independence",
-    "latex": "derive.printing",
-    "lazy": "derive.meanfield.reductions.lazy",
-    "linear_closure": "derive.meanfield.reductions.linear_closure",
-    "mean_field": "derive.meanfield",
+    "independent_backward": "derive.reduce.independence",
+    "latex": "derive.show",
+    "lazy": "derive.linear.lazy",
+    "linear_closure": "derive.linear.closure",
+    "mean_field": "derive.theory",
     "mlp": "derive.program",
-    "path_integral": "derive.meanfield.path_integral",
-    "series_radius": "derive.meanfield.reductions.limits",
-    "text": "derive.printing",
+    "path_integral": "derive.theory.path_integral",
+    "series_radius": "derive.reduce.limits",
+    "text": "derive.show",
     "time_integrals": "derive.expansion",
-    "two_layer": "derive.meanfield.reductions.two_layer",
-    "whitened": "derive.meanfield.reductions.whitened",
-    "whitened_deep": "derive.meanfield.reductions.whitened_deep",
-    "whitened_limits": "derive.meanfield.reductions.limits",
+    "two_layer": "derive.reduce.two_layer",
+    "whitened": "derive.reduce.whitened",
+    "whitened_deep": "derive.reduce.whitened_deep",
+    "whitened_limits": "derive.reduce.limits",
 }
 """Where each public name lives; SymPy is loaded when one is first used."""
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from sympy import Expr, Pow, Rational, Symbol, nsimplify, sympify
 
-from derive.limits import lazy_steps, memory_free
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.theory import Theory
+from derive.linear.projection import NotApplicable
 from derive.program import eta, gamma0
-from derive.program.builders.isotropic import sigma
+from derive.program.networks.isotropic import sigma
+from derive.scale import lazy_steps, memory_free
+from derive.theory.theory import Theory
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import numbers_of, theory_at_depth

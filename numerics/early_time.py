@@ -12,9 +12,9 @@ from typing import Any
 
 from sympy import Expr, Rational, nsimplify, sympify
 
-from derive.limits import FirstStep, first_step, smallest_rate
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import eta
+from derive.scale import FirstStep, first_step, smallest_rate
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import numbers_of, structure, theory_at_depth

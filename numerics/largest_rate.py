@@ -13,11 +13,11 @@ from typing import Any
 
 from sympy import Expr, sympify
 
-from derive.limits.largest_rate import LargestRate, largest_rate
-from derive.limits.largest_rate_lazy import lazy_kernel
-from derive.meanfield import Theory
 from derive.program import L, gamma0
-from derive.program.builders.isotropic import nu
+from derive.program.networks.isotropic import nu
+from derive.scale.largest_rate import LargestRate, largest_rate
+from derive.scale.largest_rate_lazy import lazy_kernel
+from derive.theory import Theory
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import structure

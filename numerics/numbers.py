@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from sympy import Expr, Float, Symbol, sqrt
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield import Theory
-from derive.meanfield.theory import Term
 from derive.program import P, P_train, eta, gamma0
-from derive.program.builders.isotropic import alpha, alpha_B, nu
-from derive.program.builders.isotropic import sigma as noise
-from derive.program.builders.sample_weights import SAMPLE_WEIGHT
-from derive.program.builders.structured import B, M, N
+from derive.program.networks.isotropic import alpha, alpha_B, nu
+from derive.program.networks.isotropic import sigma as noise
+from derive.program.networks.sample_weights import SAMPLE_WEIGHT
+from derive.program.networks.structured import B, M, N
+from derive.theory import Theory
+from derive.theory.theory import Term
 from numerics import theory as theories
 from numerics.experiment import Experiment
 from numerics.held_out import KEYS

@@ -9,9 +9,7 @@ from typing import TypedDict
 
 from sympy import Function, Integer, Symbol, oo
 
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.reductions.data import instant_responses, mode_sums, theory_limit
-from derive.meanfield.reductions.projection import error_projected
+from derive.linear.projection import error_projected
 from derive.program import (
     GradientFlow,
     L,
@@ -26,8 +24,10 @@ from derive.program import (
     structured,
     training_rule,
 )
-from derive.program.builders.isotropic import nu
-from derive.program.builders.structured import N
+from derive.program.networks.isotropic import nu
+from derive.program.networks.structured import N
+from derive.reduce.data import instant_responses, mode_sums, theory_limit
+from derive.theory import Theory, mean_field
 from numerics.activation import parse_activation
 from numerics.experiment import Experiment
 from numerics.served import require_served

@@ -16,12 +16,12 @@ import xarray as xr
 from numpy.typing import NDArray
 from sympy import Float, Rational, S, Symbol
 
-from derive.expansion.power_series import PowerSeries
+from derive.calculus.power_series import PowerSeries
 from derive.expansion.theories import TheorySeries, expand_sizes, expand_step_size
 from derive.expansion.theories.orders import named
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import eta
-from derive.program.builders.isotropic import alpha, alpha_B, nu
+from derive.program.networks.isotropic import alpha, alpha_B, nu
 from numerics.compile.lower import lower
 from numerics.compile.table import Node, Request, Table
 from numerics.errors import SpecError

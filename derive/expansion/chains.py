@@ -18,8 +18,8 @@ from sympy import Expr
 from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.expansion.words import Memory, letters
-from derive.meanfield.reductions.operators import J, Kernel
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.operators import J, Kernel
+from derive.linear.projection import NotApplicable
 
 ROW, COL, FREE = 0, 1, 2
 """Samples are numbered: the row's, the column's, and from FREE on those summed over."""

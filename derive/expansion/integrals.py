@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from sympy import Add, Eq, Expr, Function, Integral, Mul, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.polynomials import factored
 from derive.expansion.chains import COL, FREE, ROW, Nested, Piece, Reader, is_constant
 from derive.expansion.linear import LinearExpansion
-from derive.expansion.polynomials import factored
 from derive.expansion.words import letters, terms
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.expressions import IndexRange, alpha, mu, s, t
+from derive.linear.projection import NotApplicable
+from derive.program.words import IndexRange, alpha, mu, s, t
 
 TANGENT, OUTPUT = "K", "f"
 
@@ -50,7 +50,7 @@ def time_integrals(
     ``row`` and ``col`` are the samples that the operator has on either side, None where it has none.  Raises
     :class:`NotApplicable` where a discrete rule leaves products of sums within sums.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import mlp
     >>> from derive.expansion.linear import expand_linear
     >>> x = expand_linear(mean_field(mlp(rule="flow")), 0)
@@ -107,7 +107,7 @@ def error_equation(expansion: LinearExpansion, n: int) -> Eq:
 def iterated_integral(expansion: LinearExpansion, v: AppliedUndef) -> Expr:
     """What ``v(a, b, ..., t)`` stands for, as nested integrals (or sums with the rule's weights).
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import mlp
     >>> from derive.expansion.linear import expand_linear
     >>> x = expand_linear(mean_field(mlp(rule="flow")), 0)

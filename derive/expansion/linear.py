@@ -11,9 +11,9 @@ from sympy.core.function import AppliedUndef
 
 from derive.expansion.recursion import Recursion
 from derive.expansion.words import Memory
-from derive.meanfield.reductions.linear_closure import LinearClosure, linear_closure
-from derive.meanfield.theory import Theory
-from derive.program.expressions import ell, s, t
+from derive.linear.closure import LinearClosure, linear_closure
+from derive.program.words import ell, s, t
+from derive.theory.theory import Theory
 
 if TYPE_CHECKING:
     from derive.expansion.in_time.series import InTime
@@ -42,7 +42,7 @@ class LinearExpansion:
 
         Raises KeyError for an unknown name and IndexError beyond ``order``.
 
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import L, mlp
         >>> e = expand_linear(mean_field(mlp(rule="flow")), 2)
         >>> e.coefficient("C", 0)
@@ -62,7 +62,7 @@ class LinearExpansion:
     def truncate(self, n: int) -> LinearExpansion:
         """The series up to gamma0^n only.  Raises IndexError beyond ``order``.
 
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import mlp
         >>> expand_linear(mean_field(mlp()), 2).truncate(0).coefficient("H", 0)
         K_x
@@ -77,10 +77,10 @@ class LinearExpansion:
 
         ``name`` is one of ``H``, ``G``, ``A``, ``B``, ``C``, ``D``, ``K`` (the tangent kernel) and ``f``
         (at time ``now``); samples are called mu and alpha.  Raises
-        :class:`~derive.meanfield.reductions.projection.NotApplicable` where products of such integrals under
+        :class:`~derive.linear.projection.NotApplicable` where products of such integrals under
         one more sum over time do not reduce (discrete rules, from order 4).
 
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import mlp
         >>> expand_linear(mean_field(mlp(rule="flow")), 0).entry("A", 0)
         ell*Sum(Delta0(beta, s)*K_x(mu, beta), (beta, 1, P))
@@ -92,7 +92,7 @@ class LinearExpansion:
     def error_equation(self, n: int) -> Eq:
         """The equation of the error at order n, in time integrals.
 
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import mlp
         >>> print(expand_linear(mean_field(mlp(rule="flow")), 0).error_equation(0).rhs)
         (-L - 1)*Sum(K_x(mu, beta)*v(beta, t), (beta, 1, P)) + y(mu)
@@ -127,10 +127,10 @@ class LinearExpansion:
         values to symbols of the rule, such as eta.
 
         Raises ValueError for numbers that are not exact or not possible,
-        :class:`~derive.meanfield.reductions.projection.NotApplicable` for a rule whose weights forget, and
+        :class:`~derive.linear.projection.NotApplicable` for a rule whose weights forget, and
         for steps that remove the lazy error of a mode at once.
 
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import mlp
         >>> e = expand_linear(mean_field(mlp(rule="flow", loss="sum")), 2)
         >>> e.in_time(depth=1).Delta(0)
@@ -157,10 +157,10 @@ class LinearExpansion:
 def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:
     """Expand a linear theory (of a family of layers) in gamma0 up to ``order``.
 
-    Raises :class:`~derive.meanfield.reductions.projection.NotApplicable` when the closure is no first-order
+    Raises :class:`~derive.linear.projection.NotApplicable` when the closure is no first-order
     recursion in the layer, ValueError for a negative order.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import mlp
     >>> expand_linear(mean_field(mlp()), 1).output[1]
     0

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from sympy import Add, Derivative, Eq, Expr, Rational, Symbol, factorial, latex, simplify, sympify
 
-from derive.expansion.power_series import PowerSeries
-from derive.program.expressions import eta, t
+from derive.calculus.power_series import PowerSeries
+from derive.program.words import eta, t
 
 Coefficients = tuple[Expr, ...]
 

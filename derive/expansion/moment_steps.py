@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from sympy import Dummy, Expr, Function, Mul, S, Sum, Symbol, solve, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.averages import Average
-from derive.meanfield.reductions.contraction import Frame, closed_span
-from derive.meanfield.reductions.data.transfer import addends
-from derive.meanfield.reductions.markov import Markov, markov
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.reductions.whitened import Coefficients, n, on_targets
-from derive.meanfield.theory import Equation, Theory
-from derive.program.expressions import ell, t
+from derive.calculus.averages import Average
+from derive.linear.contraction import Frame, closed_span
+from derive.linear.projection import NotApplicable
+from derive.linear.transfer import addends
+from derive.program.words import ell, t
+from derive.reduce.markov import Markov, markov
+from derive.reduce.whitened import Coefficients, n, on_targets
+from derive.theory.theory import Equation, Theory
 
 Part = tuple[Expr, AppliedUndef, tuple[tuple[Symbol, Expr, Expr], ...]]
 """A number times a field, summed over the limits."""
@@ -42,7 +42,7 @@ def moment_steps(theory: Theory) -> MomentSteps:
     The one-time functions are the correlation functions at equal times and the error.  Raises
     :class:`NotApplicable` for a flow, for a theory with memory, and for one whose moments do not close.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import mlp
     >>> steps = moment_steps(mean_field(mlp(1, loss="sum")))
     >>> print(*steps.step)
@@ -173,7 +173,7 @@ def whitened_steps(steps: MomentSteps) -> MomentSteps:
     Raises :class:`NotApplicable` when error and kernels do not stay in the span of the target direction and
     the identity.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import mlp
     >>> plain = whitened_steps(moment_steps(mean_field(mlp(1, loss="sum"))))
     >>> print(*plain.step)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from sympy import Add, Expr, Mul, Poly, Rational
 from sympy.functions.elementary.complexes import transpose as Transpose
 
-from derive.expansion.polynomials import factored
+from derive.calculus.polynomials import factored
 from derive.expansion.words import Memory, letters, terms, transposed
-from derive.meanfield.reductions.operators import J
-from derive.printing import latex, text
+from derive.linear.operators import J
+from derive.show import latex, text
 
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LOWERED = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")

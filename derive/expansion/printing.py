@@ -13,9 +13,9 @@ from derive.expansion.integrals import Group, groups, iterated_integral, time_in
 from derive.expansion.linear import LinearExpansion
 from derive.expansion.notation import LATEX, TEXT, Script
 from derive.expansion.words import Memory, letters
-from derive.printing import latex, text
-from derive.printing.text import wrap
-from derive.program.expressions import alpha, mu, s, t
+from derive.program.words import alpha, mu, s, t
+from derive.show import latex, text
+from derive.show.text import wrap
 
 COLUMNS = 110
 INTEGRALS = 2

@@ -12,13 +12,13 @@ from sympy import Add, Expr, Indexed, Integral, Mul, S, Symbol
 from sympy import Sum as SymSum
 from sympy.core.function import AppliedUndef
 
-from derive.expansion.polynomials import Polynomials
+from derive.calculus.polynomials import Polynomials
 from derive.expansion.series import Ring, Series, Sum, Word, total
 from derive.expansion.words import Memory
-from derive.meanfield.reductions.linear_closure import LinearClosure
-from derive.meanfield.reductions.operators import J, operator
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.expressions import ell, gamma0, mu
+from derive.linear.closure import LinearClosure
+from derive.linear.operators import J, operator
+from derive.linear.projection import NotApplicable
+from derive.program.words import ell, gamma0, mu
 
 UNKNOWN = "next_"
 

@@ -11,9 +11,9 @@ from sympy import transpose as flip
 from sympy.functions.elementary.complexes import transpose as Transpose
 from sympy.polys.rings import PolyElement
 
-from derive.expansion.polynomials import Polynomials
+from derive.calculus.polynomials import Polynomials
 from derive.expansion.words import letters
-from derive.meanfield.reductions.operators import J
+from derive.linear.operators import J
 
 Word = tuple[Expr, ...]
 """A product of letters, left to right; empty for the identity."""

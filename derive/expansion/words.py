@@ -13,7 +13,7 @@ from typing import Any
 from sympy import Add, Expr, Indexed, Integer, Mul, Pow, Symbol, sympify, transpose
 from sympy.functions.elementary.complexes import transpose as Transpose
 
-from derive.meanfield.reductions.operators import J
+from derive.linear.operators import J
 
 
 class Memory(Expr):
@@ -21,7 +21,7 @@ class Memory(Expr):
 
     Linear in the correlation X; a noncommutative letter when X is a single word.
 
-    >>> from derive.meanfield.reductions.operators import operator
+    >>> from derive.linear.operators import operator
     >>> Memory("C", 0, operator("K_x"))
     C0[K_x]
     """
@@ -57,7 +57,7 @@ class Memory(Expr):
 def terms(e: Expr) -> list[tuple[Expr, Expr]]:
     """``e`` as a list of (number, word); the word of a pure number is 1.
 
-    >>> from derive.meanfield.reductions.operators import operator
+    >>> from derive.linear.operators import operator
     >>> C, D = operator("C"), operator("D")
     >>> terms(2 * C * D + 3)
     [(3, 1), (2, C*D)]

@@ -1,6 +1,6 @@
 """What a user writes down: populations, fields, Gaussian matrices, training rules, data."""
 
-from derive.program.builders import (
+from derive.program.networks import (
     convolution,
     depth_program,
     feedback_alignment,
@@ -12,7 +12,21 @@ from derive.program.builders import (
     structured,
     training_rule,
 )
-from derive.program.expressions import (
+from derive.program.program import Definition, Program, ProgramError
+from derive.program.training import (
+    Along,
+    GradientDescent,
+    GradientFlow,
+    Momentum,
+    MomentumFlow,
+    Multistep,
+    Outer,
+    TrainedMatrix,
+    TrainedVector,
+    TrainingRule,
+    entry_covariance,
+)
+from derive.program.words import (
     Attribute,
     Field,
     GaussianMatrix,
@@ -32,20 +46,6 @@ from derive.program.expressions import (
     mu,
     s,
     t,
-)
-from derive.program.program import Definition, Program, ProgramError
-from derive.program.training import (
-    Along,
-    GradientDescent,
-    GradientFlow,
-    Momentum,
-    MomentumFlow,
-    Multistep,
-    Outer,
-    TrainedMatrix,
-    TrainedVector,
-    TrainingRule,
-    entry_covariance,
 )
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 A Program says which vectors are computed from which at every step (:class:`Definition`), which matrices are
 Gaussian at first, and how weights accumulate updates.  It is checked when it is made; the mean-field limit
-is taken elsewhere (:mod:`derive.meanfield`).
+is taken elsewhere (:mod:`derive.theory`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 from sympy import Expr, Function, S, Symbol, preorder_traversal, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.program.expressions import (
+from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector, TrainingRule
+from derive.program.words import (
     Attribute,
     Field,
     GaussianMatrix,
@@ -27,7 +28,6 @@ from derive.program.expressions import (
     Product,
     t,
 )
-from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector, TrainingRule
 
 
 class ProgramError(ValueError):

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from sympy import Expr, Function, Integral, Matrix, S, Sum, Symbol, sympify
 
-from derive.program.expressions import GaussianMatrix, GaussianVector, IndexRange
 from derive.program.memory import LinearSystem
+from derive.program.words import GaussianMatrix, GaussianVector, IndexRange
 
 
 class TrainingRule(Protocol):

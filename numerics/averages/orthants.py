@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from sympy import S
 
-from derive.meanfield.jumps import Ambiguous, Jumps, Monomial, lowest, slope
+from derive.calculus.jumps import Ambiguous, Jumps, Monomial, lowest, slope
 from numerics.averages.lattice import cholesky
 from numerics.averages.value import Array
 from numerics.errors import Unserved
@@ -64,8 +64,8 @@ def of_products(functions: Sequence[Jumps], rows: Array) -> tuple[Array, Array]:
 def moment(monomials: Sequence[Monomial], rows: Array) -> tuple[Array, Array]:
     """``<prod_i monomial_i(a_i . x)>`` for rows of shape (tuples, variables, rank), and its terms' size.
 
-    Monomials are those of :mod:`derive.meanfield.jumps`, in lowest terms.  Raises
-    :class:`~derive.meanfield.jumps.Ambiguous` for a point mass of a number that alone decides on a sign or on
+    Monomials are those of :mod:`derive.calculus.jumps`, in lowest terms.  Raises
+    :class:`~derive.calculus.jumps.Ambiguous` for a point mass of a number that alone decides on a sign or on
     another point mass, :class:`~numerics.errors.Unserved` for six signs.
 
     >>> rows = np.array([[[1.0, 0.0], [0.5, np.sqrt(0.75)]]])

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from sympy import Add, DiracDelta, Dummy, Expr, I, Matrix, Mul, Poly, Pow, Rational, Symbol, sympify
 
-from derive.meanfield.gaussian import GaussianAverage
-from derive.meanfield.jumps import OtherKind, jumps, multiplied
+from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.jumps import OtherKind, jumps, multiplied
 from numerics.averages.functions import X, compiled, is_smooth
 from numerics.averages.lattice import averages, check_covariance
 from numerics.averages.nested import PAIR, bent_product
@@ -26,7 +26,7 @@ DIGITS = 25
 def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rtol: float = 1e-10) -> Value:
     """``<body>`` over centred Gaussian ``variables`` of the given ``covariance``.
 
-    ``body`` is an expression, or a :class:`~derive.meanfield.gaussian.GaussianAverage` whose covariance is
+    ``body`` is an expression, or a :class:`~derive.calculus.gaussian.GaussianAverage` whose covariance is
     numbers.  Closed forms come first.  Then sums of products are taken apart, each factor a function of one
     linear combination of variables: analytic ones are summed over a lattice, those that bend at zero are
     reduced to orthants, and those that bend elsewhere are integrated between the bends.
@@ -34,7 +34,7 @@ def average(body: Any, variables: Sequence[Any] = (), covariance: Any = None, rt
     Raises SpecError for a body with unknown symbols, or a covariance of another shape;
     :class:`~numerics.errors.Unserved` for what is none of these; :class:`~numerics.errors.NotConverged` where
     ``rtol``, relative to the average of the size of each term, is not reached;
-    :class:`~derive.meanfield.jumps.Ambiguous` for a jump times a point mass of the same number.
+    :class:`~derive.calculus.jumps.Ambiguous` for a jump times a point mass of the same number.
 
     >>> from sympy import erf, tanh
     >>> from sympy.abc import x, y

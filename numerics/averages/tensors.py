@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sympy import Basic, Expr, Mul
 
-from derive.meanfield.jumps import Ambiguous, Jumps, OtherKind, jumps, multiplied
+from derive.calculus.jumps import Ambiguous, Jumps, OtherKind, jumps, multiplied
 from numerics.averages.functions import X, compiled, expression, is_smooth
 from numerics.averages.lattice import averages, check_covariance
 from numerics.averages.nested import bent_product
@@ -33,7 +33,7 @@ def tensor(
     entries are refused, or get the value ``meaningless``.
 
     Raises :class:`~numerics.errors.NotConverged` where ``rtol`` is not reached;
-    :class:`~derive.meanfield.jumps.Ambiguous` for entries without meaning;
+    :class:`~derive.calculus.jumps.Ambiguous` for entries without meaning;
     :class:`~numerics.errors.Unserved` for six signs, and for point masses, or three dependent samples, where
     functions bend elsewhere than at zero; SpecError for a covariance that is none.
 

@@ -14,9 +14,9 @@ from sympy import Add, Eq, Expr, Heaviside, Integral, KroneckerDelta, Mul, Pow, 
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
-from derive.meanfield.reductions.depth import LayerTime
-from derive.meanfield.reductions.depth.powers import tau, tau_
-from derive.program.expressions import L, s, t
+from derive.depth import LayerTime
+from derive.depth.powers import tau, tau_
+from derive.program.words import L, s, t
 
 LAYER_TIMES = (tau, tau_)
 SIDES = {"_above": 1, "_below": -1}
@@ -115,9 +115,9 @@ def lower_layer_time(limit: LayerTime) -> LayerTable:
     jumps at tau = tau_ and is read there.
 
     >>> from sympy import Symbol
-    >>> from derive.meanfield import mean_field
-    >>> from derive.meanfield.reductions.depth import gamma_c_recursion, layer_time
-    >>> from derive.program.builders.infinite_depth import depth_program
+    >>> from derive.theory import mean_field
+    >>> from derive.depth import gamma_c_recursion, layer_time
+    >>> from derive.program.networks.infinite_depth import depth_program
     >>> table = lower_layer_time(layer_time(gamma_c_recursion(mean_field(depth_program())).cross))
     >>> [row.name for group in table.groups for row in group if row.jumps]
     ['Gamma_00', 'Gamma_11']

@@ -14,10 +14,10 @@ from sympy import Add, Expr, Mul, Pow, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.functions.special.tensor_functions import KroneckerDelta
 
-from derive.meanfield.averages import Average, Response
-from derive.meanfield.reductions.data.transfer import units
-from derive.meanfield.theory import Equation, OrderParameter, Theory
-from derive.program.expressions import ell, s, t
+from derive.calculus.averages import Average, Response
+from derive.linear.transfer import units
+from derive.program.words import ell, s, t
+from derive.theory.theory import Equation, OrderParameter, Theory
 from numerics.compile.table import (
     DELTA,
     Coupling,
@@ -43,7 +43,7 @@ def lower(theory: Theory) -> Table:
 
     Raises :class:`NotLinear` otherwise, and ValueError for a family of layers that ``at_depth`` would unroll.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import mlp
     >>> [row.field for row in lower(mean_field(mlp(2)).at_depth(2)).fields]
     [('h', 1), ('h', 2), ('g', 2), ('g', 1)]

@@ -18,8 +18,8 @@ from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.expansion.words import Memory, letters
-from derive.meanfield.reductions.operators import J, Kernel
-from derive.program.expressions import s, t
+from derive.linear.operators import J, Kernel
+from derive.program.words import s, t
 from numerics.solve.densities import interval_weights
 
 Array = NDArray[np.float64]

@@ -16,8 +16,8 @@ import numerics.expand_nonlinear.kinks
 from derive.expansion import LinearExpansion, expand_linear
 from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear.kinks import KinkExpansion
-from derive.meanfield import mean_field
 from derive.program import L, mlp
+from derive.theory import mean_field
 from numerics.activation import is_linear, slope_jumps
 from numerics.compile.words import memory_weight
 from numerics.errors import Diverged, NotConverged, SpecError

@@ -16,10 +16,10 @@ from sympy.core.function import AppliedUndef
 
 from derive.expansion import LinearExpansion
 from derive.expansion.recursion import layer_products
-from derive.meanfield.reductions.linear_closure import LinearClosure
-from derive.meanfield.reductions.operators import J, operator
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.expressions import ell
+from derive.linear.closure import LinearClosure
+from derive.linear.operators import J, operator
+from derive.linear.projection import NotApplicable
+from derive.program.words import ell
 from numerics.compile.words import Dense, Separable, Value, convolved, memory_weight, product, remembered
 from numerics.expand.by_words import feedback
 from numerics.expand.streams import Algebra, Stream, add
@@ -42,7 +42,7 @@ class Closed:
     """Orders 0, 1, 2, ... of every operator at every layer, on one time grid.
 
     ``memory[C]`` is the weight with which kernel C remembers, (T, T); ``kernel`` the data's constant kernel.
-    Raises :class:`~derive.meanfield.reductions.projection.NotApplicable` for a closure without a family of
+    Raises :class:`~derive.linear.projection.NotApplicable` for a closure without a family of
     layers.
     """
 

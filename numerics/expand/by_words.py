@@ -12,7 +12,7 @@ from sympy import Add, Expr, Function, Integer, Sum
 from derive.expansion import LinearExpansion, time_integrals
 from derive.expansion.linear import has_error
 from derive.expansion.words import Memory, terms
-from derive.meanfield.reductions.operators import J
+from derive.linear.operators import J
 from derive.program import L, ell, mu, t
 from numerics.compile.words import Dense, Separable, Words, combined, memory_weight
 from numerics.expand.volterra import volterra

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Symbol
 
-from derive.meanfield.reductions.linear_closure import LinearClosure
+from derive.linear.closure import LinearClosure
 from numerics.errors import NotConverged
 from numerics.expand.by_laws import output_at
 from numerics.expand.by_recursion import Closed

@@ -15,8 +15,8 @@ from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.laws import OUTPUT
 from derive.expansion.nonlinear.trees import Tensor
-from derive.meanfield import mean_field
 from derive.program import L, P, eta, mlp, s, t
+from derive.theory import mean_field
 from numerics.activation import parse_activation, slope_jumps
 from numerics.errors import Diverged, SpecError
 from numerics.expand_nonlinear.forests import Forests, Index

@@ -18,10 +18,10 @@ from scipy.stats import qmc
 from sympy import Rational, lambdify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.jumps import Jumps
 from derive.expansion.nonlinear.kinks import KinkExpansion
 from derive.expansion.nonlinear.straight import RESTS
 from derive.expansion.nonlinear.trees import Tensor
-from derive.meanfield.jumps import Jumps
 from numerics.averages.orthants import of_products, rows_of
 from numerics.expand_nonlinear.kink_units import Sources, follow
 from numerics.expand_nonlinear.statics import Array

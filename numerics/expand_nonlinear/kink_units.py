@@ -16,7 +16,7 @@ from sympy import Add, Expr, Mul, Symbol
 
 from derive.expansion.nonlinear.crossing import Cases, Jump, kappa
 from derive.program import s, t
-from derive.program.expressions import alpha, mu
+from derive.program.words import alpha, mu
 from numerics.expand_nonlinear.forests import Index
 from numerics.expand_nonlinear.statics import Array
 

@@ -16,9 +16,9 @@ import xarray as xr
 
 from derive.expansion.nonlinear.kinks import KinkExpansion
 from derive.expansion.nonlinear.kinks import expand_kinks as derived
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import L, mlp
+from derive.theory import mean_field
 from numerics.activation import parse_activation
 from numerics.averages.orthants import SIGNS
 from numerics.errors import SpecError

@@ -21,12 +21,12 @@ import xarray as xr
 from numpy.typing import NDArray
 from sympy import Symbol, oo, sqrt
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.data import theory_limit
-from derive.meanfield.reductions.depth import CrossLayer, Scaling, cross_layer, layer_time, rescale
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.depth import CrossLayer, Scaling, cross_layer, layer_time, rescale
+from derive.linear.projection import NotApplicable
 from derive.program import L
-from derive.program.builders.isotropic import nu
+from derive.program.networks.isotropic import nu
+from derive.reduce.data import theory_limit
+from derive.theory import mean_field
 from numerics.activation import is_linear
 from numerics.compile.layered import LayerTable, lower_layer_time
 from numerics.errors import SpecError

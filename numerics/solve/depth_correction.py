@@ -1,6 +1,6 @@
 """How far residual networks of finite depth are from infinite depth: the first correction, solved.
 
-Its equations (:mod:`derive.limits.infinite_depth`) hold those of the limit; one layer grid solves both.
+Its equations (:mod:`derive.depth.infinite`) hold those of the limit; one layer grid solves both.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sympy import Expr
 
-from derive.limits.infinite_depth import FIRST, FirstCorrection, first_correction
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.depth import cross_layer, rescale
-from derive.program.builders.infinite_depth import depth_program
-from derive.program.expressions import L
+from derive.depth import cross_layer, rescale
+from derive.depth.infinite import FIRST, FirstCorrection, first_correction
+from derive.program.networks.infinite_depth import depth_program
+from derive.program.words import L
+from derive.theory import mean_field
 from numerics.compile.layered import LayerTable, lower_layer_time
 from numerics.experiment import Experiment
 from numerics.numbers import structure

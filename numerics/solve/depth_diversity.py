@@ -1,6 +1,6 @@
 """How different the layers of an infinitely deep network are, from its solution in layer time.
 
-The squared distance between the stream at two layer times is derived (:func:`derive.limits.diversity`); here
+The squared distance between the stream at two layer times is derived (:func:`derive.scale.diversity`); here
 its integrals over sources are done on the cells of a solution.  An answer may jump inside, at the layer where
 it is given: each cell takes the values of its own side.
 """
@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Symbol
 
-from derive.limits.infinite_depth_diversity import Diversity, diversity, tau_2
-from derive.meanfield.reductions.depth import LayerTime
-from derive.meanfield.reductions.depth.powers import tau, tau_
-from derive.program.expressions import s, t
+from derive.depth import LayerTime
+from derive.depth.diversity import Diversity, diversity, tau_2
+from derive.depth.powers import tau, tau_
+from derive.program.words import s, t
 from numerics.compile.layered import LayerTable, NotLowered, Product, Read, lower_layer_time, products_of
 from numerics.solve.depth import extrapolated
 from numerics.solve.layer_grid import Known, LayerGrid, solve_layer_grid
@@ -65,9 +65,9 @@ def layer_distances(
     Solves the limit on ``layers``, three quarters and half as many cells and extrapolates to the nodes that
     all have.  Raises what :func:`~numerics.solve.layer_grid.solve_layer_grid` does.
 
-    >>> from derive.program.builders.infinite_depth import depth_program
-    >>> from derive.meanfield import mean_field
-    >>> from derive.meanfield.reductions.depth import gamma_c_recursion, layer_time
+    >>> from derive.program.networks.infinite_depth import depth_program
+    >>> from derive.theory import mean_field
+    >>> from derive.depth import gamma_c_recursion, layer_time
     >>> found = layer_distances(layer_time(gamma_c_recursion(mean_field(depth_program())).cross), "C_0",
     ...     layers=16, steps=1, constants={}, known={"xi": lambda t: 1.0, "dloss": lambda t, f: f})
     >>> bool(abs(found.squares[0, 0, -1] - (np.e - 1)) < 1e-6)  # a Brownian motion of rate C(tau) = exp(tau)

@@ -1,4 +1,4 @@
-"""The first steps of a residual network of any depth, from the rows of :mod:`derive.limits.depth_steps`.
+"""The first steps of a residual network of any depth, from the rows of :mod:`derive.scale.depth_steps`.
 
 Causality orders everything: at each step once up through the layers, the scalars, once down; nothing is
 repeated.  An answer to the sources of all layers is an array over them, so that a layer takes a time
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from sympy import Add, Dummy, Expr, KroneckerDelta, lambdify
 from sympy.core.function import AppliedUndef
 
-from derive.limits.depth_steps import Row, Steps, over_layers
-from derive.meanfield.reductions.depth.system import k
-from derive.program.expressions import L, ell
+from derive.linear.system import k
+from derive.program.words import L, ell
+from derive.scale.depth_steps import Row, Steps, over_layers
 from numerics.errors import Diverged
 
 Array = NDArray[np.float64]
@@ -47,10 +47,10 @@ class DepthSolver:
     ``symbols`` are those that get numbers at each call, beside the depth; ``slope(t, f)`` is the derivative
     of the loss at the output.
 
-    >>> from derive.limits.depth_counting import alpha, gamma
-    >>> from derive.limits.depth_steps import at_steps
-    >>> from derive.meanfield import mean_field
-    >>> from derive.meanfield.reductions.depth import cross_layer
+    >>> from derive.scale.depth_counting import alpha, gamma
+    >>> from derive.scale.depth_steps import at_steps
+    >>> from derive.theory import mean_field
+    >>> from derive.depth import cross_layer
     >>> from derive.program import depth_program
     >>> steps = at_steps(cross_layer(mean_field(depth_program(alpha=alpha, gamma=gamma))), 1)
     >>> solver = DepthSolver(steps, lambda t, f: f - 1.0)
@@ -186,9 +186,9 @@ def variance(
 
     Every field is its answers times the sources: those of W forwards and backwards, and the frozen ends.
 
-    >>> from derive.limits.depth_steps import at_steps
-    >>> from derive.meanfield import mean_field
-    >>> from derive.meanfield.reductions.depth import cross_layer
+    >>> from derive.scale.depth_steps import at_steps
+    >>> from derive.theory import mean_field
+    >>> from derive.depth import cross_layer
     >>> from derive.program import depth_program
     >>> steps = at_steps(cross_layer(mean_field(depth_program())), 0)
     >>> found = DepthSolver(steps, lambda t, f: f - 1.0)(4, {"xi": 1.0})

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import S
 
-from derive.meanfield import Theory
-from derive.meanfield.reductions.data import LossDecomposition, loss_decomposition
-from derive.meanfield.reductions.data.loss import NOISE
 from derive.program import gamma0
+from derive.reduce.data import LossDecomposition, loss_decomposition
+from derive.reduce.data.loss import NOISE
+from derive.theory import Theory
 from numerics.compile.lower import lower
 from numerics.compile.table import Node, Request, Table
 from numerics.experiment import Experiment

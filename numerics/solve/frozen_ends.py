@@ -17,11 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 from sympy import Expr, nsimplify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.reductions.depth import gamma_c_recursion, layer_time
-from derive.meanfield.theory import Source, Term
-from derive.program.builders.infinite_depth import depth_program
-from derive.program.expressions import L, s, t
+from derive.depth import gamma_c_recursion, layer_time
+from derive.program.networks.infinite_depth import depth_program
+from derive.program.words import L, s, t
+from derive.theory import Theory, mean_field
+from derive.theory.theory import Source, Term
 from numerics.compile.layered import LayerTable, lower_layer_time
 from numerics.compile.lower import lower
 from numerics.compile.table import Table
@@ -84,7 +84,7 @@ def solve_frozen_ends_limit(
     ``C_x`` and ``C_dx`` are nodes of layer time.
 
     ``layers`` cells are the finest of three grids, extrapolated.  Raises
-    :class:`~derive.meanfield.reductions.projection.NotApplicable` for powers without a limit.
+    :class:`~derive.linear.projection.NotApplicable` for powers without a limit.
 
     >>> found = solve_frozen_ends_limit([1.0], lambda step, f: f - 1.0, layers=8)
     >>> bool(abs(found["C_x"][-1, 0, 0] - np.e) < 1e-5)

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from derive.meanfield.theory import Theory
+from derive.theory.theory import Theory
 from numerics.compile.lower import lower
 from numerics.compile.table import Node
 from numerics.errors import SpecError
@@ -64,7 +64,7 @@ def solve(
 
     ``variant`` takes the experiment's program to another one with the same fields, whose theory is derived
     and solved instead, with the numbers of the experiment: such as
-    :func:`~derive.meanfield.reductions.gradient_independence.independent_backward`.  Raises
+    :func:`~derive.reduce.independence.independent_backward`.  Raises
     :class:`~numerics.errors.SpecError` when ``full`` fits in no memory and for what is not served,
     :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged` when a flow
     needs more than MAX_NODES nodes.  A residual network of symbolic depth is solved in the limit of infinite

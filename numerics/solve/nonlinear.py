@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.meanfield import Theory
+from derive.theory import Theory
 from numerics.errors import NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, numbers_of, theory_at_depth

@@ -10,8 +10,8 @@ from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.functions.special.tensor_functions import KroneckerDelta
 
-from derive.meanfield.theory import Equation
-from derive.program.expressions import s, t
+from derive.program.words import s, t
+from derive.theory.theory import Equation
 from numerics.compile.lower import node, products
 from numerics.compile.table import Node
 

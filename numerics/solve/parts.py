@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from sympy import Add, Dummy, Expr, KroneckerDelta, Mul, Pow, Sum, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.reductions.data import LossDecomposition
-from derive.meanfield.reductions.data.loss import BIAS, DATA, NOISE, WIDTH
-from derive.meanfield.reductions.data.transfer import START
-from derive.meanfield.reductions.operators import Kernel
+from derive.linear.operators import Kernel
+from derive.linear.transfer import START
+from derive.reduce.data import LossDecomposition
+from derive.reduce.data.loss import BIAS, DATA, NOISE, WIDTH
 from numerics.compile.table import Node
 
 Array = NDArray[np.float64]

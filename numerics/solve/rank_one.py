@@ -1,6 +1,6 @@
 """The reduced theory of the rich regime (kernels of rank one in time), as ordinary differential equations.
 
-The right-hand side is compiled from :func:`derive.limits.rich_ansatz.rank_one`.  A mode that has been learnt
+The right-hand side is compiled from :func:`derive.scale.rich_ansatz.rank_one`.  A mode that has been learnt
 is fast, so that the solver is an implicit one.
 """
 
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 from sympy import Function, Sum, Symbol, lambdify, sqrt
 
-from derive.limits.rich_ansatz import kappa, phi, rank_one, sigma
-from derive.program.expressions import L, gamma0, t
+from derive.program.words import L, gamma0, t
+from derive.scale.rich_ansatz import kappa, phi, rank_one, sigma
 from numerics.errors import NotConverged
 from numerics.modes import Spectrum
 

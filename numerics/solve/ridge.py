@@ -1,7 +1,7 @@
 """Weight decay at long times: where the outputs rest, beside the ridge regression that the theory derives.
 
 A network that is homogeneous in its weights rests where its outputs are kernel ridge regression with its own
-final tangent kernel (:func:`derive.meanfield.reductions.ridge.representer`).  Here both come from one
+final tangent kernel (:func:`derive.reduce.ridge.representer`).  Here both come from one
 solution: each replica's outputs are compared with the regression that its own kernel gives, so that what
 the replicas share drops out of the difference.
 """
@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Symbol
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.reductions.ridge import representer
+from derive.linear.projection import NotApplicable
 from derive.program import P, Program
-from derive.program.builders.sample_weights import SAMPLE_WEIGHT, has_sample_weights
+from derive.program.networks.sample_weights import SAMPLE_WEIGHT, has_sample_weights
+from derive.reduce.ridge import representer
+from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, numbers_of
@@ -106,8 +106,8 @@ def at_rest(
     The regression is over the samples; with sample weights those of weight zero are test points.
     ``tolerance`` is in units of the largest target.  Rest points of a flow are those of steps.
 
-    Raises :class:`~derive.meanfield.reductions.homogeneous.NotHomogeneous` for networks of which the theorem
-    says nothing, :class:`~derive.meanfield.reductions.projection.NotApplicable` for rules without rest,
+    Raises :class:`~derive.reduce.homogeneous.NotHomogeneous` for networks of which the theorem
+    says nothing, :class:`~derive.linear.projection.NotApplicable` for rules without rest,
     :class:`~numerics.errors.SpecError` for an experiment that is no descent on fixed data.
     """
     if isinstance(program, Experiment):

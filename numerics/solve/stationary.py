@@ -1,6 +1,6 @@
 """Kernels of Langevin dynamics at weak feature learning and long times, by the derived recursion.
 
-The recursion is that of :func:`derive.meanfield.reductions.langevin.stationary`; what it needs are averages
+The recursion is that of :func:`derive.reduce.langevin.stationary`; what it needs are averages
 over pairs of Gaussian numbers.
 """
 
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from sympy import Eq, Expr, Float, Function, Integer, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.gaussian import GaussianAverage
-from derive.meanfield.reductions.langevin import Stationary, stationary
-from derive.meanfield.theory import Theory
+from derive.calculus.gaussian import GaussianAverage
 from derive.program import ell
+from derive.reduce.langevin import Stationary, stationary
+from derive.theory.theory import Theory
 from numerics.averages.panels import Moment
 
 Array = NDArray[np.float64]
@@ -40,9 +40,9 @@ def stationary_kernels(
     index of the kernel and the lags last: ``("Phi", 1)`` has shape (P, P, lags).  H and Z are covariances of
     fields.  ``values`` and ``data`` as for :func:`.solve_particles`.
 
-    Raises what :func:`derive.meanfield.reductions.langevin.stationary` raises.
+    Raises what :func:`derive.reduce.langevin.stationary` raises.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import eta, mlp
     >>> decay, heat = Symbol("decay", positive=True), Symbol("heat", positive=True)
     >>> noisy = mean_field(mlp(1, "relu", weight_decay=decay, temperature=heat))

@@ -7,12 +7,12 @@ import xarray as xr
 from numpy.typing import NDArray
 from sympy import Integer
 
-from derive.meanfield import mean_field
-from derive.meanfield.path_integral import path_integral
-from derive.meanfield.routes import compare
-from derive.meanfield.theory import Theory
 from derive.program import L
 from derive.program.program import Program
+from derive.theory import mean_field
+from derive.theory.compare import compare
+from derive.theory.path_integral import path_integral
+from derive.theory.theory import Theory
 from numerics.compile.table import Node
 from numerics.experiment import Experiment
 from numerics.solve.march import March

@@ -15,8 +15,8 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from derive.meanfield.jumps import Ambiguous
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.calculus.jumps import Ambiguous
+from derive.linear.projection import NotApplicable
 from numerics.activation import slope_jumps
 from numerics.errors import NotConverged, SpecError
 from numerics.expand import expand

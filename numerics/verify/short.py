@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import S
 
-from derive.meanfield.theory import Theory
 from derive.program import P, eta
+from derive.theory.theory import Theory
 from numerics import theory as theories
 from numerics.compile import lower
 from numerics.compile.table import Node, Request

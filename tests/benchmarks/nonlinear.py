@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from derive.meanfield import mean_field
-from derive.meanfield.theory import Theory
 from derive.program import P, eta, gamma0, mlp
+from derive.theory import mean_field
+from derive.theory.theory import Theory
 from numerics.solve.direct.layout import TIMES, Layout
 from numerics.solve.particles import Solved, solve_particles
 from numerics.solve.particles.reading import Model, Responding

@@ -7,10 +7,8 @@ import time
 import pytest
 from sympy import Function, Symbol
 
-from derive.meanfield import mean_field
-from derive.meanfield.path_integral import path_integral
 from derive.program import mlp
-from derive.program.builders import (
+from derive.program.networks import (
     convolution,
     depth_program,
     feedback_alignment,
@@ -19,6 +17,8 @@ from derive.program.builders import (
     recurrent,
     structured,
 )
+from derive.theory import mean_field
+from derive.theory.path_integral import path_integral
 
 TITLE = "Deriving a theory with the depth a symbol (seconds)"
 

@@ -9,8 +9,8 @@ import pytest
 from sympy import Symbol, exp, symbols
 
 from derive.expansion import PowerSeries, expand_linear
-from derive.meanfield import mean_field
 from derive.program import mlp
+from derive.theory import mean_field
 from numerics.expand import expand
 from numerics.experiment import Experiment
 from numerics.threads import one_thread

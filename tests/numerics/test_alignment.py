@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student
 
-from derive.meanfield import mean_field
 from derive.program import P, eta, gamma0, mlp
+from derive.theory import mean_field
 from numerics.alignment import alignment, change, cosine, each
 from numerics.powers import fitted_power
 from numerics.simulate.programs import simulate_program

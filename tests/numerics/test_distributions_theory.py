@@ -10,8 +10,8 @@ import xarray as xr
 from scipy.special import erf
 from scipy.stats import t as student
 
-from derive.meanfield import mean_field
 from derive.program import P, convolution, eta, gamma0, mlp
+from derive.theory import mean_field
 from numerics.distributions import deviations, histogram, kernel_density, moments, non_gaussianity
 from numerics.paths import Paths
 from numerics.simulate.programs import Networks, simulate_program

@@ -10,8 +10,8 @@ import pytest
 from sympy import Matrix, Rational, diag, eye, lambdify
 
 from derive.expansion import LinearExpansion, expand_linear
-from derive.meanfield import mean_field
 from derive.program import L, mlp, s, t
+from derive.theory import mean_field
 from numerics.expand import expand
 from numerics.experiment import Experiment
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from sympy import Symbol, sympify
 
-from derive.limits import lazy_kernel
-from derive.meanfield import mean_field
 from derive.program import isotropic
-from derive.program.builders.isotropic import nu
+from derive.program.networks.isotropic import nu
+from derive.scale import lazy_kernel
+from derive.theory import mean_field
 from numerics.cli import run
 from numerics.errors import NotConverged, SpecError
 from numerics.experiment import Experiment

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from sympy import Float, Rational, Symbol, lambdify
 
-from derive.limits.scaling import alpha, beta, finite_width, lazy, leading
-from derive.limits.scaling_noise import batch_noise, width_noise
-from derive.program.expressions import L, eta, gamma0
+from derive.program.words import L, eta, gamma0
+from derive.scale.scaling import alpha, beta, finite_width, lazy, leading
+from derive.scale.scaling_noise import batch_noise, width_noise
 from numerics.cli import run
 from numerics.experiment import Experiment
 from numerics.local_slopes import local_slopes

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from sympy import Expr, Function, Integer, Sum, Symbol, symbols, tanh
 
-from derive.meanfield import Theory, mean_field
-from derive.printing.data import namespace
 from derive.program import L, P, alpha, ell, eta, gamma0, isotropic, mlp, mu, s, structured, t
+from derive.show.data import namespace
+from derive.theory import Theory, mean_field
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from derive.meanfield import mean_field
 from derive.program import P, eta, gamma0, mlp
+from derive.theory import mean_field
 from numerics.solve.direct import evaluate
 from numerics.solve.particles import solve_particles
 from tests.reference.alternating import LINEAR, TANH, Activation, Alternated, alternating

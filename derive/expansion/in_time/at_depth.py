@@ -14,10 +14,10 @@ from sympy.polys.rings import PolyElement
 from derive.expansion.in_time.operators import Algebra, Operator, Vector
 from derive.expansion.in_time.values import Values
 from derive.expansion.recursion import layer_products
-from derive.meanfield.reductions.linear_closure import LinearClosure
-from derive.meanfield.reductions.operators import J
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.expressions import L, ell, gamma0
+from derive.linear.closure import LinearClosure
+from derive.linear.operators import J
+from derive.linear.projection import NotApplicable
+from derive.program.words import L, ell, gamma0
 
 
 @dataclass(frozen=True)

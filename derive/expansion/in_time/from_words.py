@@ -12,7 +12,7 @@ from derive.expansion.in_time.operators import Algebra, Operator, Vector
 from derive.expansion.in_time.values import Values
 from derive.expansion.linear import LinearExpansion
 from derive.expansion.words import Memory, letters, terms
-from derive.program.expressions import ell
+from derive.program.words import ell
 
 
 class FromWords(Values):

@@ -29,7 +29,7 @@ from sympy import (
     sympify,
 )
 
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from sympy.polys.rings import PolyElement
 
 from derive.expansion.in_time.exponentials import Exponentials, Powers
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 
 TwoTimes = dict[Powers, PolyElement]
 """A function of t and s."""

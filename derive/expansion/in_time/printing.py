@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from sympy import Dummy, Expr, Function, Mul, Symbol, exp
 
-from derive.printing import latex, text
-from derive.printing.text import wrap
-from derive.program.expressions import gamma0, t
+from derive.program.words import gamma0, t
+from derive.show import latex, text
+from derive.show.text import wrap
 
 if TYPE_CHECKING:
     from derive.expansion.in_time.series import InTime

@@ -16,10 +16,10 @@ from derive.expansion.in_time.modes import Mode, exact, modes_of, samples_of, sc
 from derive.expansion.in_time.operators import Algebra, Vector
 from derive.expansion.in_time.values import Values, feedback, memory_weight, solved
 from derive.expansion.linear import LinearExpansion
-from derive.program.expressions import L, P, ell, s, t
+from derive.program.words import L, P, ell, s, t
 
 if TYPE_CHECKING:
-    from derive.expansion.power_series import PowerSeries
+    from derive.calculus.power_series import PowerSeries
 
 norm = Symbol("y", positive=True)
 """The length of the target vector."""
@@ -124,7 +124,7 @@ class InTime:
 
     def series(self, name: str, *modes: int, layer: Any = ell, now: Expr = t, past: Expr = s) -> PowerSeries:
         """All coefficients as a power series in gamma0."""
-        from derive.expansion.power_series import PowerSeries
+        from derive.calculus.power_series import PowerSeries
 
         found = [
             self.coefficient(name, n, *modes, layer=layer, now=now, past=past) for n in range(self.order + 1)

@@ -15,10 +15,10 @@ from sympy.core.function import AppliedUndef
 from sympy.polys.rings import PolyElement
 
 from derive.expansion.in_time.operators import Algebra, Operator, Vector
-from derive.meanfield.reductions.linear_closure import LinearClosure
-from derive.meanfield.reductions.operators import J, Kernel
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.expressions import ell, s, t
+from derive.linear.closure import LinearClosure
+from derive.linear.operators import J, Kernel
+from derive.linear.projection import NotApplicable
+from derive.program.words import ell, s, t
 
 
 class Values(ABC):

@@ -19,8 +19,8 @@ from derive.expansion.nonlinear.depth import Orders, Product, in_order, tangent_
 from derive.expansion.nonlinear.expansion import NonlinearExpansion
 from derive.expansion.nonlinear.fields import PAIR, Forest
 from derive.expansion.nonlinear.trees import Tensor, oriented
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.expressions import L, ell
+from derive.linear.projection import NotApplicable
+from derive.program.words import L, ell
 
 TERMS = 8
 """Powers of the variance to which averages are expanded."""
@@ -71,7 +71,7 @@ class AtCriticality:
 
     >>> from sympy import tanh
     >>> from derive.expansion.nonlinear import expand_nonlinear
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import mlp
     >>> law = AtCriticality(expand_nonlinear(mean_field(mlp(L, tanh)), 0))
     >>> [law.expression(Tensor(name, 0, PAIR)) for name in ("Phi", "G")]

@@ -33,11 +33,11 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.masses import conditioned
 from derive.expansion.nonlinear.expansion import NonlinearExpansion
 from derive.expansion.nonlinear.laws import OUTPUT
 from derive.expansion.nonlinear.straight import RESTS
-from derive.meanfield.masses import conditioned
-from derive.program.expressions import alpha, mu, s, t
+from derive.program.words import alpha, mu, s, t
 
 kappa = Symbol("kappa", integer=True, positive=True)
 """The sample whose field is at the kink."""

@@ -29,9 +29,9 @@ from derive.expansion.nonlinear.laws import OUTPUT, Law, order_parameters, solve
 from derive.expansion.nonlinear.reading import Kernel, Site, read
 from derive.expansion.nonlinear.trees import CORRELATIONS, Piece, Static, Tensor, Terms, oriented
 from derive.expansion.nonlinear.writing import Writer
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.theory import Theory
-from derive.program.expressions import L, P, alpha, ell, mu, s, t
+from derive.linear.projection import NotApplicable
+from derive.program.words import L, P, alpha, ell, mu, s, t
+from derive.theory.theory import Theory
 
 if TYPE_CHECKING:
     from derive.expansion.nonlinear.critical import AtCriticality
@@ -78,7 +78,7 @@ class NonlinearExpansion:
         Raises KeyError for an unknown name and IndexError beyond ``order``.
 
         >>> from sympy import Function
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import L, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"), "flow")), 2)
         >>> series.coefficient("Phi", 0)
@@ -114,7 +114,7 @@ class NonlinearExpansion:
         the series are there too; no kernel that they contain is then known to vanish.
 
         >>> from sympy import Function
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import L, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"), "flow")), 0)
         >>> series.field("h", 0), series.field("z", 0)
@@ -145,7 +145,7 @@ class NonlinearExpansion:
         ``Phi2_1`` is what multiplies the first of :meth:`factors` of Phi at order 2, and so on.
 
         >>> from sympy import Function
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import L, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"), "flow")), 0)
         >>> print(next(e for e in series.recursions() if e.lhs.func.__name__ == "C0").rhs)
@@ -170,7 +170,7 @@ class NonlinearExpansion:
         Samples but mu and alpha are summed over.
 
         >>> from sympy import Function
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import L, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"), "flow")), 2)
         >>> for pair in series.factors("Phi", 2)[:2]: print(pair)
@@ -199,7 +199,7 @@ class NonlinearExpansion:
         ``names`` are the order parameters wanted, and ``f``.  Raises ValueError for another place.
 
         >>> from sympy import tanh
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import L, mlp
         >>> series = expand_nonlinear(mean_field(mlp(L, tanh)), 0)
         >>> series.depth_dependence("critical").tangent(0)  # order 0 of the tangent kernel, in the limit
@@ -229,7 +229,7 @@ class NonlinearExpansion:
         """The series up to gamma0^n only.  Raises IndexError beyond ``order``.
 
         >>> from sympy import Function
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import L, mlp
         >>> expand_nonlinear(mean_field(mlp(L, Function("phi"))), 2).truncate(0).order
         0
@@ -325,11 +325,11 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
     derivatives as they name.  Odd orders are computed and vanish.  A phi with a kink has order 0 only: units
     that cross it add terms of order ``|gamma0|``.
 
-    Raises :class:`~derive.meanfield.reductions.projection.NotApplicable` for a theory of another form (the
+    Raises :class:`~derive.linear.projection.NotApplicable` for a theory of another form (the
     reason says which part), ValueError for a negative order.
 
     >>> from sympy import Function
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import L, mlp
     >>> series = expand_nonlinear(mean_field(mlp(L, Function("phi"))), 2)
     >>> series.errors, [len(series.forests("Phi", n)) for n in range(3)]

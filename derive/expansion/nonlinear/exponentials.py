@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from sympy import Add, Expr, Symbol
 
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.expressions import L, ell
+from derive.linear.projection import NotApplicable
+from derive.program.words import L, ell
 
 x, p = Symbol("x", positive=True), Symbol("p", positive=True)
 

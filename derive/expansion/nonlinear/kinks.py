@@ -12,15 +12,15 @@ from functools import cached_property
 from sympy import DiracDelta, Eq, Expr, Function, Integral, KroneckerDelta, Mul, S, Sum, oo
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.averages import Average
+from derive.calculus.jumps import OtherKind, jumps
 from derive.expansion.nonlinear.crossing import FACTORS, Crossing, Jump, X, kappa, r, sigma, u, x
 from derive.expansion.nonlinear.expansion import NonlinearExpansion, expand_nonlinear
 from derive.expansion.nonlinear.laws import OUTPUT
 from derive.expansion.nonlinear.straight import Coefficients, straight
-from derive.meanfield.averages import Average
-from derive.meanfield.jumps import OtherKind, jumps
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.theory import Theory
-from derive.program.expressions import L, P, alpha, mu, s, t
+from derive.linear.projection import NotApplicable
+from derive.program.words import L, P, alpha, mu, s, t
+from derive.theory.theory import Theory
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class KinkExpansion:
     def drift(self) -> Expr:
         """``<xi(t) xi(s)>``: zero with one hidden layer, whose sources rest.
 
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import L, mlp
         >>> expand_kinks(mean_field(mlp(L, "relu"))).drift.subs(t, 0)
         0
@@ -85,7 +85,7 @@ class KinkExpansion:
     def density(self) -> Expr:
         """``<delta(u_kappa)>``: units at the kink, for each unit of x and of gamma0.
 
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import mlp
         >>> expand_kinks(mean_field(mlp(1, "relu"))).density
         sqrt(2)/(2*sqrt(pi)*sqrt(K_x(kappa, kappa)))
@@ -96,7 +96,7 @@ class KinkExpansion:
     def jumps(self) -> dict[str, Jump]:
         """What the unit changes in Phi, G and f; in the responses too, if there are any.
 
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import L, mlp
         >>> found = expand_kinks(mean_field(mlp(1, "relu"))).jumps
         >>> [(j.name, j.order) for j in found.values()]
@@ -119,7 +119,7 @@ class KinkExpansion:
     def known(self) -> dict[str, int]:
         """The highest power of ``|gamma0|`` that is known of each variable.
 
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import mlp
         >>> expand_kinks(mean_field(mlp(1, "relu"))).known
         {'Phi': 2, 'G': 1, 'f': 1, 'K': 1, 'Delta': 1, 'loss': 1}
@@ -153,7 +153,7 @@ class KinkExpansion:
 
         Raises KeyError for another name, IndexError for a coefficient that is not :attr:`known`.
 
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import mlp
         >>> series = expand_kinks(mean_field(mlp(1, "relu")))
         >>> series.coefficient("Phi", 1), series.coefficient("K", 1)
@@ -184,7 +184,7 @@ class KinkExpansion:
         B is stored one layer below.  A, and B at 0, are what counts: summed over the times of the push, and
         A without what comes from ``Delta1``.  Raises KeyError for another one.
 
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import L, mlp
         >>> found = expand_kinks(mean_field(mlp(L, "relu"))).response("B", -1)
         >>> found.has(Function("turned")), found.has(Function("D_1"))
@@ -264,9 +264,9 @@ def expand_kinks(theory: Theory) -> KinkExpansion:
     The theory is of one hidden layer, or of symbolic depth.  G, the tangent kernel, the error and the loss
     have a term linear in ``|gamma0|``; Phi starts to move at gamma0^2.  These coefficients are found.
 
-    Raises :class:`~derive.meanfield.reductions.projection.NotApplicable` for other functions and theories.
+    Raises :class:`~derive.linear.projection.NotApplicable` for other functions and theories.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import mlp
     >>> series = expand_kinks(mean_field(mlp(1, "relu", "flow")))
     >>> print(series.moved(kappa))

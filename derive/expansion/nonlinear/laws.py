@@ -22,8 +22,8 @@ from derive.expansion.nonlinear.trees import (
     convolved,
     side_by_side,
 )
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.expressions import L
+from derive.linear.projection import NotApplicable
+from derive.program.words import L
 
 Averages = tuple[tuple[int, tuple[int, ...]], ...]
 OUTPUT = "f"

@@ -27,8 +27,8 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.expansion.nonlinear.laws import OUTPUT
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.expressions import s, t
+from derive.linear.projection import NotApplicable
+from derive.program.words import s, t
 
 if TYPE_CHECKING:
     from derive.expansion.nonlinear.kinks import KinkExpansion
@@ -49,7 +49,7 @@ def closed_form(series: KinkExpansion, name: str) -> Expr:
     another name, :class:`NotApplicable` where both sides push units onto the kink, which then slide along it.
 
     >>> from derive.expansion.nonlinear.kinks import expand_kinks
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import mlp
     >>> series = expand_kinks(mean_field(mlp(1, "relu", "flow")))
     >>> closed_form(series, "G"), closed_form(series, "f")

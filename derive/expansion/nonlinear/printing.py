@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from sympy import Add, Expr, Function, S
 
-from derive.printing import latex, text
-from derive.printing.text import wrap
-from derive.program.expressions import alpha, ell, mu, s, t
+from derive.program.words import alpha, ell, mu, s, t
+from derive.show import latex, text
+from derive.show.text import wrap
 
 if TYPE_CHECKING:
     from derive.expansion.nonlinear.expansion import NonlinearExpansion

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from sympy import Add, Expr, Function
 
-from derive.printing import latex, text
-from derive.printing.text import wrap
-from derive.program.expressions import alpha, mu, s, t
+from derive.program.words import alpha, mu, s, t
+from derive.show import latex, text
+from derive.show.text import wrap
 
 if TYPE_CHECKING:
     from derive.expansion.nonlinear.kinks import KinkExpansion

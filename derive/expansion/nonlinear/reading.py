@@ -23,11 +23,11 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.averages import Average
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.responses import Response
-from derive.meanfield.theory import Equation, Source, Theory
-from derive.program.expressions import alpha, ell, gamma0, mu, s, t
+from derive.calculus.averages import Average
+from derive.calculus.responses import Response
+from derive.linear.projection import NotApplicable
+from derive.program.words import alpha, ell, gamma0, mu, s, t
+from derive.theory.theory import Equation, Source, Theory
 
 x = Symbol("x", real=True)
 
@@ -78,7 +78,7 @@ def read(theory: Theory) -> Site:
 
     Raises :class:`NotApplicable` for a theory of another form.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import L, mlp
     >>> site = read(mean_field(mlp(L, Function("phi"))))
     >>> [(e.kernel.name, e.kernel.shift, e.memory, e.field) for e in site.h]

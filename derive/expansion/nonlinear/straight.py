@@ -87,7 +87,7 @@ def straight(site: Site) -> Coefficients:
     ``C_1`` in A and f is what the layer below hands on; B at 0 is meant summed over s.
 
     >>> from derive.expansion.nonlinear.reading import read
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import L, mlp
     >>> laws = straight(read(mean_field(mlp(L, "relu"))))
     >>> {key: len(terms) for key, terms in laws.items()}

@@ -27,12 +27,12 @@ from sympy import (
     sympify,
 )
 
+from derive.calculus.gaussian import GaussianAverage
 from derive.expansion.nonlinear.fields import BETWEEN, KERNELS, OPAQUE, PAIR
 from derive.expansion.nonlinear.reading import Kernel, Site
 from derive.expansion.nonlinear.trees import COL, ROW, Piece, Static, Tensor, Terms
-from derive.meanfield.gaussian import GaussianAverage
-from derive.program.expressions import P, alpha, mu, s, t
 from derive.program.training import TrainingRule
+from derive.program.words import P, alpha, mu, s, t
 
 
 class Writer:

@@ -19,11 +19,11 @@ from functools import cached_property
 from sympy import Add, Expr, Function, Integral, Mul, Pow, Rational, S, Sum, Symbol, series, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.averages import Average, Response
-from derive.meanfield.reductions.data.transfer import addends
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.theory import Equation, OrderParameter, Source, Theory
-from derive.program.expressions import s, t
+from derive.calculus.averages import Average, Response
+from derive.linear.projection import NotApplicable
+from derive.linear.transfer import addends
+from derive.program.words import s, t
+from derive.theory.theory import Equation, OrderParameter, Source, Theory
 
 Coefficients = list[Expr]
 """Those of powers 0, 1, ... of the variable."""

@@ -38,19 +38,19 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.expansion.power_series import PowerSeries
+from derive.calculus.averages import Average, Response
+from derive.calculus.power_series import PowerSeries
 from derive.expansion.theories.orders import named
 from derive.expansion.theories.sizes import expand_sizes
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average, Response
-from derive.meanfield.reductions.data import theory_limit
-from derive.meanfield.reductions.data.transfer import addends
-from derive.meanfield.reductions.lazy import lazy
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.theory import Equation, Term, Theory
+from derive.linear.lazy import lazy
+from derive.linear.projection import NotApplicable
+from derive.linear.transfer import addends
 from derive.program import mlp
-from derive.program.builders.isotropic import alpha, nu
-from derive.program.expressions import s, t
+from derive.program.networks.isotropic import alpha, nu
+from derive.program.words import s, t
+from derive.reduce.data import theory_limit
+from derive.theory import mean_field
+from derive.theory.theory import Equation, Term, Theory
 
 kept = Symbol("q", positive=True)
 """What a step leaves of an error that all samples see alike: 1 minus the rate times the tangent kernel."""

@@ -8,11 +8,11 @@ from functools import cached_property
 from sympy import Add, Eq, Expr, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.expansion.power_series import PowerSeries
+from derive.calculus.power_series import PowerSeries
 from derive.expansion.theories.orders import Expander, at_order, named
-from derive.meanfield.theory import Theory
-from derive.printing.notation import Name, notation
-from derive.printing.render import Show, render
+from derive.show.notation import Name, notation
+from derive.show.render import Show, render
+from derive.theory.theory import Theory
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class TheorySeries:
     def parts(self, name: str) -> tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]:
         """What an order parameter or scalar is made of, order by order: numbers, and orders of parts.
 
-        >>> from derive.meanfield import mean_field
+        >>> from derive.theory import mean_field
         >>> from derive.program import isotropic
-        >>> from derive.program.builders.isotropic import nu
+        >>> from derive.program.networks.isotropic import nu
         >>> from derive.expansion.theories import expand_sizes
         >>> wide = expand_sizes(mean_field(isotropic()), nu, 1)
         >>> wide.parts("C_v"), wide.parts("R_h0r0")

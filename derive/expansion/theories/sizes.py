@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from sympy import Expr, Symbol, sympify
 
+from derive.calculus.averages import Response
 from derive.expansion.theories.series import TheorySeries
-from derive.meanfield.averages import Response
-from derive.meanfield.reductions.data import absorb_factors, instant_responses
-from derive.meanfield.reductions.data.limit import scaled_sources
-from derive.meanfield.reductions.data.sources import source_factor
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.theory import Theory
+from derive.linear.projection import NotApplicable
+from derive.reduce.data import absorb_factors, instant_responses
+from derive.reduce.data.limit import scaled_sources
+from derive.reduce.data.sources import source_factor
+from derive.theory.theory import Theory
 
 
 def expand_sizes(
@@ -28,9 +28,9 @@ def expand_sizes(
     Raises :class:`NotApplicable` for a theory that is no power series in ``1/size``, that is not linear, or
     that does not depend on the size, and ValueError for a negative order.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import isotropic
-    >>> from derive.program.builders.isotropic import nu
+    >>> from derive.program.networks.isotropic import nu
     >>> wide = expand_sizes(mean_field(isotropic(data="population", depth=1)), nu, 2)
     >>> for e in wide.coefficient(1)[2:]: print(e.lhs, "=", e.rhs)
     h0__1(t) = v__1(t)

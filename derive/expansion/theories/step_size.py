@@ -31,13 +31,13 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.expansion.power_series import PowerSeries
+from derive.calculus.power_series import PowerSeries
 from derive.expansion.theories.orders import named
 from derive.expansion.theories.series import TheorySeries
-from derive.meanfield.reductions.data.transfer import addends
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.theory import Equation, Theory
-from derive.program.expressions import eta, s, t
+from derive.linear.projection import NotApplicable
+from derive.linear.transfer import addends
+from derive.program.words import eta, s, t
+from derive.theory.theory import Equation, Theory
 
 WEIGHT = "w"
 """The weights with which past updates count."""
@@ -82,7 +82,7 @@ def expand_step_size(theory: Theory, order: int, rate: Symbol = eta) -> TheorySe
     steps, so that the rate enters in another way than as the weight of past updates, and where noise is
     drawn at each step; and ValueError for a negative order.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import mlp
     >>> gd = expand_step_size(mean_field(mlp(1)), 1)
     >>> print(gd.coefficient(1)[1].rhs)

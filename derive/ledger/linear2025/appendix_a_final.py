@@ -122,7 +122,7 @@ ENTRIES: tuple[Entry, ...] = (
             r"\gamma_0 \sqrt{\nu}), \end{cases}"
         ),
         claim=scaling.f70,
-        derived="derive.limits.largest_rate, rich",
+        derived="derive.scale.largest_rate, rich",
         verdict="wrong",
         why=(
             "Dominant balance of the derived theory as gamma0 -> oo: h^l goes as gamma^(l/(L+1)), g^l as "
@@ -149,7 +149,7 @@ ENTRIES: tuple[Entry, ...] = (
             r"approach constant optimal learning rate as they approach linear models}"
         ),
         claim=scaling.f70_text,
-        derived="derive.limits.lazy_kernel",
+        derived="derive.scale.lazy_kernel",
         verdict="agrees",
         why=(
             "The largest rate of a lazy network is 2 over the largest eigenvalue of its kernel, whose law at "

@@ -50,9 +50,9 @@ def width() -> dict[str, Any]:
     """What `--json` prints: conditions, their solution, and what common parametrisations do."""
     from sympy import Function
 
-    from derive.limits.width_classification import classify, named
-    from derive.limits.width_parametrization import REQUIREMENTS, width_constraints
     from derive.program import mlp
+    from derive.scale.width_classification import classify, named
+    from derive.scale.width_parametrization import REQUIREMENTS, width_constraints
 
     program = mlp(HIDDEN, Function("phi"))
     constraints = width_constraints(program)
@@ -78,8 +78,8 @@ def width() -> dict[str, Any]:
 
 
 def _depth(alpha: str, gamma: str, as_json: bool) -> None:
-    from derive.limits.depth_parametrization import classify
-    from derive.meanfield.reductions.projection import NotApplicable
+    from derive.linear.projection import NotApplicable
+    from derive.scale.depth_parametrization import classify
 
     try:
         found = classify(alpha, gamma).as_json()

@@ -12,7 +12,7 @@ from numerics.errors import SpecError
 if TYPE_CHECKING:
     from sympy import Expr
 
-    from derive.limits.scaling import Scaling
+    from derive.scale.scaling import Scaling
 
 
 def scaling(
@@ -63,8 +63,8 @@ def scaling(
 
 
 def _found(depth: int, source: str, capacity: str | None, regime: str) -> Scaling:
-    from derive.limits.scaling import REGIMES, alpha
-    from derive.meanfield.reductions.projection import NotApplicable
+    from derive.linear.projection import NotApplicable
+    from derive.scale.scaling import REGIMES, alpha
 
     if regime not in REGIMES:
         raise SpecError("--regime", regime, "is no regime", ", ".join(REGIMES))
@@ -83,8 +83,8 @@ def _found(depth: int, source: str, capacity: str | None, regime: str) -> Scalin
 
 def _numbers(found: Scaling, given: str | None) -> dict[str, Any]:
     """Crossover times: numbers where nothing is open."""
-    from derive.limits.scaling import exact
-    from derive.program.expressions import gamma0
+    from derive.program.words import gamma0
+    from derive.scale.scaling import exact
 
     values: dict[Any, Expr] = {}
     if given is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Symbol
 
-from derive.meanfield.theory import Equation, OrderParameter, Theory
+from derive.theory.theory import Equation, OrderParameter, Theory
 from numerics.solve.direct.constants import Constants, Datum
 from numerics.solve.direct.interpret import Interpreter
 from numerics.solve.direct.layout import TIMES, Family, Layout, Member, Number
@@ -89,7 +89,7 @@ def evaluate(
     itself; ValueError for missing values and data, for a covariance that is not positive and for a response
     that is not causal where the theory says that it is.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, gamma0, mlp
     >>> solved = evaluate(mean_field(mlp(2)), steps=2, values={eta: 0.5, gamma0: 1, P: 1},
     ...                   data={"K_x": [[1.0]], "y": [1.0]})

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sympy import Derivative, DiracDelta, Dummy, Expr, Piecewise, Subs, Sum, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.averages import Average, Response
+from derive.calculus.averages import Average, Response
 from numerics.solve.direct.layout import Unserved
 
 Array = NDArray[np.float64]

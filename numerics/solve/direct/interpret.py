@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from sympy import Add, Expr, Integral, Mul, Pow, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.averages import Average, Response
+from derive.calculus.averages import Average, Response
 from numerics.solve.direct.constants import Constants
 from numerics.solve.direct.functions import Compiled, compiled
 from numerics.solve.direct.layout import Entry, Family, Layout, Number, Unserved

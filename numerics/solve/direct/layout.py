@@ -14,9 +14,9 @@ from typing import Any
 from sympy import Add, Derivative, Expr, Integral, Mul, Pow, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.averages import Average, Response
-from derive.meanfield.theory import Equation, OrderParameter, Source, Theory
-from derive.program.expressions import IndexRange, L, ell, s, t
+from derive.calculus.averages import Average, Response
+from derive.program.words import IndexRange, L, ell, s, t
+from derive.theory.theory import Equation, OrderParameter, Source, Theory
 from numerics.errors import Unserved as Unserved
 
 Entry = tuple[str, tuple[int, ...]]

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Symbol
 
-from derive.meanfield.theory import Theory
-from derive.program.expressions import gamma0
+from derive.program.words import gamma0
+from derive.theory.theory import Theory
 from numerics.solve.direct.constants import Constants, Datum
 from numerics.solve.direct.evaluate import Place, _array_of, _deep_recursion, _march
 from numerics.solve.direct.functions import Compiled
@@ -312,7 +312,7 @@ def evaluate_series(
 
     Raises :class:`~numerics.solve.direct.layout.Unserved` for other activations, for attributes and flows.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, mlp
     >>> solved = evaluate_series(mean_field(mlp(2)), steps=2, order=2, values={eta: Fraction(1, 2), P: 1},
     ...                          data={"K_x": [[1]], "y": [1]})

@@ -13,11 +13,11 @@ from scipy.linalg import expm
 from sympy import Add, Expr, Float, Integer, Mul, Pow, S, Symbol, factor_terms
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.averages import Average
-from derive.meanfield.reductions.markov import Markov
-from derive.meanfield.reductions.static import Static, static
-from derive.meanfield.theory import OrderParameter, Theory
-from derive.program.expressions import ell, s, t
+from derive.calculus.averages import Average
+from derive.program.words import ell, s, t
+from derive.reduce.markov import Markov
+from derive.reduce.static import Static, static
+from derive.theory.theory import OrderParameter, Theory
 from numerics.averages.panels import Moment
 from numerics.solve.direct.evaluate import Place
 from numerics.solve.direct.layout import Number, Unserved
@@ -65,17 +65,17 @@ def solve_lazy(
 ) -> LazySolved:
     """Kernels and outputs of ``theory`` at ``gamma0 = 0``, for any activation.
 
-    The recursion is the theory's own (:func:`derive.meanfield.reductions.static.static`): each kernel is an
+    The recursion is the theory's own (:func:`derive.reduce.static.static`): each kernel is an
     average over Gaussian fields whose covariances are the kernels of the neighbouring layer; averages over
     one or two variables are integrals, found to ``accuracy`` (of the average of the absolute value).  The
     kernels are also those of time 0 for any gamma0.  Errors and outputs are given at ``0..steps-1``, or of
     a flow at ``times``.
 
-    Raises :class:`~derive.meanfield.reductions.projection.NotApplicable` where fields move at gamma0 = 0,
+    Raises :class:`~derive.linear.projection.NotApplicable` where fields move at gamma0 = 0,
     :class:`~numerics.solve.direct.layout.Unserved` for averages over more than two variables and for flows
     with momentum, :class:`~numerics.errors.NotConverged`, and ValueError for missing values and data.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, mlp
     >>> given = {"values": {eta: 0.5, P: 1}, "data": {"K_x": [[1.0]], "y": [1.0]}}
     >>> solved = solve_lazy(mean_field(mlp(2, "relu")), steps=3, **given)

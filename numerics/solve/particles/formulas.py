@@ -25,8 +25,8 @@ from sympy import (
 from sympy import Eq as Equal
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.averages import Average, Response
-from derive.program.expressions import ell
+from derive.calculus.averages import Average, Response
+from derive.program.words import ell
 from numerics.solve.direct.layout import TIMES, Unserved
 
 Array = NDArray[np.float64]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sympy import Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.theory import Theory
-from derive.program.expressions import s, t
+from derive.program.words import s, t
+from derive.theory.theory import Theory
 from numerics.solve.direct.layout import Layout, Number
 from numerics.solve.particles.formulas import Jump, Known, Node
 from numerics.solve.particles.march import March

@@ -13,9 +13,9 @@ from typing import Any
 from sympy import Add, Expr, Mul, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.averages import Average, Response
-from derive.meanfield.theory import OrderParameter
-from derive.program.expressions import s, t
+from derive.calculus.averages import Average, Response
+from derive.program.words import s, t
+from derive.theory.theory import OrderParameter
 from numerics.solve.direct.layout import TIMES, Layout, Unserved
 from numerics.solve.particles.formulas import (
     Function,

@@ -11,8 +11,8 @@ import xarray as xr
 from numpy.typing import NDArray
 from sympy import Symbol
 
-from derive.meanfield.theory import Theory
-from derive.program.expressions import s, t
+from derive.program.words import s, t
+from derive.theory.theory import Theory
 from numerics.paths import Block, Paths, gathered
 from numerics.solve.direct.evaluate import Evaluated, Place
 from numerics.solve.direct.layout import Number
@@ -92,7 +92,7 @@ def solve_particles(
     shifted indices) and for ``jacobian`` where a function jumps; ValueError for missing values and data;
     :class:`~numerics.errors.Diverged` when an average is not finite.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, gamma0, mlp
     >>> theory = mean_field(mlp(2, "tanh"))
     >>> data = {"K_x": [[1.0]], "y": [1.0]}

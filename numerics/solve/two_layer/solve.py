@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 from sympy import Abs, Expr, Heaviside, Max, Min, Mul, Piecewise, Symbol, sign
 
-from derive.meanfield.averages import Average
-from derive.meanfield.reductions.markov import markov
-from derive.meanfield.theory import Theory
-from derive.program.expressions import ell, s, t
+from derive.calculus.averages import Average
+from derive.program.words import ell, s, t
+from derive.reduce.markov import markov
+from derive.theory.theory import Theory
 from numerics.errors import Diverged, NotConverged
 from numerics.solve.direct.evaluate import Evaluated, Place
 from numerics.solve.direct.layout import Number, Unserved
@@ -78,7 +78,7 @@ def solve_two_layer(
     In discrete time at ``0..steps-1``, exactly; of a flow at ``times``, integrated to a tenth of
     ``accuracy``.  The Gaussian variables at the start are independent normal numbers times a root of their
     covariance, as many as its numerical rank: P + 1 for P independent samples.  Averages over them are sums
-    over nodes that move by the derived equations (:func:`derive.meanfield.reductions.markov.markov`).
+    over nodes that move by the derived equations (:func:`derive.reduce.markov.markov`).
 
     ``rule``: ``hermite`` and ``trapezoid`` are tensor products of one-dimensional rules, whose number of
     points rises by half until two results agree to ``accuracy`` (relative to the largest value of each name),
@@ -90,12 +90,12 @@ def solve_two_layer(
     leaves out what has two times, and with it most of the memory.  ``start`` is the first number of points;
     the error of a single set of nodes is not known, and infinite.
 
-    Raises :class:`~derive.meanfield.reductions.projection.NotApplicable` for a theory with memory,
+    Raises :class:`~derive.linear.projection.NotApplicable` for a theory with memory,
     :class:`~numerics.solve.direct.layout.Unserved` for what has no rule here, ValueError for missing values
     and data, :class:`~numerics.errors.Diverged` when a value is not finite and
     :class:`~numerics.errors.NotConverged` for a flow that cannot be integrated to its end.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, gamma0, mlp
     >>> given = {"values": {eta: 0.5, gamma0: 1, P: 1}, "data": {"K_x": [[1.0]], "y": [1.0]}}
     >>> solved = solve_two_layer(mean_field(mlp(1, "tanh")), steps=3, accuracy=1e-9, **given)

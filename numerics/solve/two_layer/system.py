@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from sympy import Add, Expr, Integer, Mul, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.averages import Average, Response, is_random
-from derive.meanfield.reductions.markov import Markov, State
-from derive.meanfield.theory import Equation
-from derive.program.expressions import ell, t
+from derive.calculus.averages import Average, Response, is_random
+from derive.program.words import ell, t
+from derive.reduce.markov import Markov, State
+from derive.theory.theory import Equation
 from numerics.solve.direct.layout import TIMES, Unserved
 from numerics.solve.particles.formulas import Function, Node, node_of
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sympy import Symbol
 
-from derive.meanfield import mean_field
 from derive.program import P, eta, gamma0, mlp
+from derive.theory import mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.particles import solve_particles
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts

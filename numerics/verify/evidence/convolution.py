@@ -14,10 +14,10 @@ from sympy import Basic, sympify
 from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims.convolution import N as UNITS
 from derive.ledger.selfconsistent2023.claims.convolution import S, X
-from derive.meanfield import mean_field
-from derive.meanfield.theory import Theory
 from derive.program import P
-from derive.program.builders import convolution
+from derive.program.networks import convolution
+from derive.theory import mean_field
+from derive.theory.theory import Theory
 from numerics.solve.direct import evaluate
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.complex_step import EXACT, derivative, slope

@@ -12,7 +12,7 @@ from sympy import Symbol
 from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims.notation import nu
 from derive.program import L, P, gamma0
-from derive.program.expressions import ell, mu
+from derive.program.words import ell, mu
 from numerics.compile import lower
 from numerics.solve.march import _Sweep
 from numerics.theory import solvable

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Max, Rational, Symbol
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.homogeneous import network_degree
-from derive.meanfield.reductions.langevin import two_sources
-from derive.meanfield.reductions.ridge import representer, rest_points
 from derive.program import gamma0, mlp
+from derive.reduce.homogeneous import network_degree
+from derive.reduce.langevin import two_sources
+from derive.reduce.ridge import representer, rest_points
+from derive.theory import mean_field
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.edited import Experiment, off, right
 

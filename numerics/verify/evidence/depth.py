@@ -10,9 +10,7 @@ import numpy as np
 from sympy import Derivative, Expr, Function, Lambda, Rational, Symbol, cos, sin, sqrt
 from sympy.core.function import AppliedUndef
 
-from derive.ledger import find
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.depth import (
+from derive.depth import (
     Scaling,
     cross_layer,
     ends_apart,
@@ -20,10 +18,12 @@ from derive.meanfield.reductions.depth import (
     layer_time,
     rescale,
 )
-from derive.meanfield.reductions.depth.nonlinear import effective, nonlinear_program, with_activation
-from derive.meanfield.theory import Term, Theory
-from derive.program.builders.infinite_depth import depth_program
-from derive.program.expressions import L, ell, t
+from derive.depth.nonlinear import effective, nonlinear_program, with_activation
+from derive.ledger import find
+from derive.program.networks.infinite_depth import depth_program
+from derive.program.words import L, ell, t
+from derive.theory import mean_field
+from derive.theory.theory import Term, Theory
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import evaluate
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts

@@ -12,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Add, Expr, Function, Integral, Rational, S, Sum, Symbol
 
-from derive.limits.infinite_depth import FIRST, first_correction
-from derive.limits.infinite_depth_blocks import (
+from derive.depth import CrossLayer, Scaling, cross_layer
+from derive.depth.blocks import (
     BlockLimit,
     balanced,
     block_limit,
     within_blocks,
     without_silent,
 )
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.depth import CrossLayer, Scaling, cross_layer
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.builders.deep_blocks import block_program
+from derive.depth.infinite import FIRST, first_correction
+from derive.linear.projection import NotApplicable
+from derive.program.networks.deep_blocks import block_program
+from derive.theory import mean_field
 from numerics.compile.layered import lower_layer_time
 from numerics.compile.lower import lower
 from numerics.solve.depth import GRIDS, extrapolated

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.limits.depth_parametrization import DepthClass, classify
+from derive.scale.depth_parametrization import DepthClass, classify
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]

@@ -8,14 +8,14 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.limits.depth_counting import alpha, gamma
-from derive.limits.depth_parametrization import classify
-from derive.limits.depth_rates import chi, first_update, x_0
-from derive.limits.depth_steps import at_steps
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.depth import cross_layer
-from derive.program.builders.infinite_depth import depth_program
-from derive.program.expressions import L
+from derive.depth import cross_layer
+from derive.program.networks.infinite_depth import depth_program
+from derive.program.words import L
+from derive.scale.depth_counting import alpha, gamma
+from derive.scale.depth_parametrization import classify
+from derive.scale.depth_rates import chi, first_update, x_0
+from derive.scale.depth_steps import at_steps
+from derive.theory import mean_field
 from numerics.solve.depth_steps import DepthSolver, variance
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.limits.infinite_depth import FIRST
+from derive.depth.infinite import FIRST
 from numerics.experiment import Experiment
 from numerics.solve import solve
 from numerics.solve.depth_correction import (

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from sympy import Add, Basic, Expr, Function, Heaviside, I, Integer, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.averages import Average, Response
 from derive.ledger.selfconsistent2023.claims import discrete as claims
-from derive.meanfield import Theory
-from derive.meanfield.averages import Average, Response
 from derive.program import L, P, alpha, gamma0, mlp, mu, s, t
+from derive.theory import Theory
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from numerics.verify.evidence.edited import Experiment, off, right
 

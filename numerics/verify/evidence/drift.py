@@ -16,9 +16,9 @@ from sympy import Add, Derivative, Expr, Function, S, Symbol, lambdify, sympify,
 from sympy.core.function import AppliedUndef
 
 from derive.ledger.selfconsistent2023.claims.drift import e2, with_samples
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.drift import single_site
 from derive.program import gamma0, mlp
+from derive.reduce.drift import single_site
+from derive.theory import mean_field
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]

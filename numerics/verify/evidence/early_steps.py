@@ -9,10 +9,10 @@ import numpy as np
 from sympy import Poly, cancel, sympify
 
 from derive.ledger import find
-from derive.limits import first_step, memory_free
-from derive.meanfield import mean_field
 from derive.program import eta
-from derive.program.builders.isotropic import isotropic, nu
+from derive.program.networks.isotropic import isotropic, nu
+from derive.scale import first_step, memory_free
+from derive.theory import mean_field
 from numerics.early_steps import early_steps, recovery
 from numerics.early_time import early_time
 from numerics.experiment import Experiment

@@ -28,11 +28,11 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average, Response
-from derive.meanfield.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.calculus.averages import Average, Response
 from derive.program import Program
-from derive.program.expressions import ell, eta, s, t
+from derive.program.words import ell, eta, s, t
+from derive.theory import mean_field
+from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
 from numerics.simulate.programs import Measured, simulate_program
 from numerics.solve.direct import Evaluated, evaluate
 from numerics.verify.evidence.base import MUCH, Finding, agrees, contradicts

@@ -14,8 +14,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from derive.meanfield import Theory, mean_field
 from derive.program import L, P, gamma0, mlp
+from derive.theory import Theory, mean_field
 from numerics.compile import lower
 from numerics.compile.table import Node
 from numerics.solve.march import March, march

@@ -18,8 +18,8 @@ from scipy.optimize import brentq
 from sympy import Eq, Expr, Matrix, MatrixSymbol, Symbol, lambdify, simplify, sympify
 
 from derive.ledger.selfconsistent2023.claims import equilibrium as claims
-from derive.meanfield.reductions.equilibrium import equilibrium
 from derive.program import P, gamma0, mlp
+from derive.reduce.equilibrium import equilibrium
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]

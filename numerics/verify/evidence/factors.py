@@ -7,9 +7,9 @@ from functools import lru_cache
 from sympy import Expr
 
 from derive.expansion import LinearExpansion, expand_linear
-from derive.meanfield import mean_field
 from derive.program import L, mlp
-from derive.program.expressions import ell
+from derive.program.words import ell
+from derive.theory import mean_field
 from numerics.verify.evidence.explicit import words
 
 

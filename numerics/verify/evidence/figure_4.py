@@ -17,7 +17,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims.notation import nu
-from derive.program.expressions import L, P, ell, gamma0, mu, s, t
+from derive.program.words import L, P, ell, gamma0, mu, s, t
 from numerics.compile import lower
 from numerics.errors import NotConverged
 from numerics.expand import expand

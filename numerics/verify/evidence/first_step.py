@@ -8,10 +8,10 @@ import numpy as np
 from sympy import Expr, Function, Integer, sympify
 
 from derive.ledger import find
-from derive.limits import FirstStep, first_step
-from derive.meanfield import mean_field
 from derive.program import L, ell
-from derive.program.builders.isotropic import isotropic, nu
+from derive.program.networks.isotropic import isotropic, nu
+from derive.scale import FirstStep, first_step
+from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.numbers import numbers_of
 from numerics.solve import solve

@@ -1,6 +1,6 @@
 """The engine's action of a linear network as a number: a quadratic form in all fields of one unit.
 
-The action and the single-site exponents come from ``derive.meanfield.path_integral``; times and samples are
+The action and the single-site exponents come from ``derive.theory.path_integral``; times and samples are
 written out, and the single-site integral is the determinant of the quadratic form, ln Z = -ln det(Q)/2 up to
 a constant.  The fields h and g are chi and xi plus memory, with the memory of a solved theory held fixed:
 what the memory adds to derivatives at the saddle point is proportional to the conjugates, which vanish.
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from sympy import Add, Expr, Mul, Pow
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.path_integral import PathIntegral, path_integral
 from derive.program import mlp
-from derive.program.expressions import P, gamma0
+from derive.program.words import P, gamma0
+from derive.theory.path_integral import PathIntegral, path_integral
 from numerics.verify.evidence.engine import Array, Solved, solved, steps_of, theory_at
 from numerics.verify.evidence.explicit import number, written_out
 

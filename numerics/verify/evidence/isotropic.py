@@ -12,9 +12,9 @@ import numpy as np
 from sympy import Add, Basic, Expr, Function, Sum, sympify
 
 from derive.ledger import find
-from derive.meanfield import Average, Response
-from derive.meanfield.theory import OrderParameter
-from derive.program.expressions import s, t
+from derive.program.words import s, t
+from derive.theory import Average, Response
+from derive.theory.theory import OrderParameter
 from numerics.solve.direct import evaluate
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.isotropic_theory import (

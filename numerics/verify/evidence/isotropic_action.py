@@ -21,7 +21,7 @@ from sympy.core.function import AppliedUndef
 from derive.ledger import find
 from derive.ledger.linear2025.claims import action as printed
 from derive.ledger.linear2025.claims import notation
-from derive.program.expressions import L, ell, s, t
+from derive.program.words import L, ell, s, t
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 
 Complex = NDArray[np.complex128]

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from sympy import Expr, Function, Sum, sympify
 
 from derive.ledger import find
-from derive.meanfield import Theory, mean_field
 from derive.program import Program
-from derive.program.builders import isotropic
-from derive.program.builders.isotropic import c
-from derive.program.expressions import GaussianVector, gamma0
+from derive.program.networks import isotropic
+from derive.program.networks.isotropic import c
+from derive.program.words import GaussianVector, gamma0
+from derive.theory import Theory, mean_field
 from numerics.solve.direct import evaluate
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.edited import Experiment, off, right

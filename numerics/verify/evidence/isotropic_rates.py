@@ -10,7 +10,7 @@ from sympy import sympify
 
 from derive.ledger import find
 from derive.ledger.linear2025.claims.scaling import beta as BETA
-from derive.program.expressions import L
+from derive.program.words import L
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]

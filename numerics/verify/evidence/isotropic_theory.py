@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from sympy import Basic, Expr, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.reductions.data import absorb_factors
-from derive.meanfield.theory import Equation, Source, Term
 from derive.program import Program
-from derive.program.builders import isotropic
-from derive.program.expressions import ell
+from derive.program.networks import isotropic
+from derive.program.words import ell
+from derive.reduce.data import absorb_factors
+from derive.theory import Theory, mean_field
+from derive.theory.theory import Equation, Source, Term
 from numerics.simulate.programs import Measured, simulate_program
 from numerics.solve.direct import Evaluated, evaluate
 from numerics.verify.evidence.base import MUCH, Finding, agrees, contradicts

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from sympy import Expr, Function, Rational, S, Symbol, lambdify, sympify, tanh
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.averages import Average
+from derive.calculus.responses import Response
 from derive.ledger.selfconsistent2023.claims import langevin as claims
-from derive.meanfield import Theory
-from derive.meanfield.averages import Average
-from derive.meanfield.reductions.langevin import output_rate, two_sources
-from derive.meanfield.responses import Response
 from derive.program import L, ell, gamma0, mlp, s, t
+from derive.reduce.langevin import output_rate, two_sources
+from derive.theory import Theory
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.edited import Experiment, off, right
 

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from sympy import Add, Eq, Expr, Heaviside, Integral, KroneckerDelta, Mul, Pow, Sum, Symbol, exp, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.reductions.depth import CrossLayer, LayerTime
-from derive.meanfield.reductions.depth.powers import tau, tau_
-from derive.meanfield.theory import Equation, Term
-from derive.program.expressions import IndexRange, L, ell, s, t
+from derive.depth import CrossLayer, LayerTime
+from derive.depth.powers import tau, tau_
+from derive.program.words import IndexRange, L, ell, s, t
+from derive.theory.theory import Equation, Term
 
 Array = NDArray[np.float64]
 Known = Mapping[str, Callable[..., Any]]

@@ -12,7 +12,7 @@ import xarray as xr
 from sympy import Expr, Integral, Sum
 
 from derive.ledger import find
-from derive.program.expressions import L, gamma0
+from derive.program.words import L, gamma0
 from numerics.simulate import compare, simulate
 from numerics.solve.grid import flow_grid
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts

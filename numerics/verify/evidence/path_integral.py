@@ -12,10 +12,10 @@ import numpy as np
 from sympy import Add, Expr
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.path_integral import path_integral
-from derive.meanfield.path_integral.fields import Inner
 from derive.program import mlp
-from derive.program.expressions import P
+from derive.program.words import P
+from derive.theory.path_integral import path_integral
+from derive.theory.path_integral.fields import Inner
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.engine import Array, solved, steps_of
 from numerics.verify.evidence.explicit import written_out

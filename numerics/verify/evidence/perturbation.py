@@ -17,7 +17,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims import perturbation as claim
-from derive.program.expressions import ell, gamma0
+from derive.program.words import ell, gamma0
 from numerics.solve.direct.series import Power
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from numerics.verify.evidence.perturbation_reading import TOP, Case, Layer, Reading, of_layer, off, x

@@ -19,8 +19,8 @@ from sympy import Add, Derivative, Expr, Mul, Poly, Pow, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.ledger.selfconsistent2023.claims import perturbation as claim
-from derive.meanfield import mean_field
 from derive.program import L, P, ell, eta, gamma0, mlp
+from derive.theory import mean_field
 from numerics.solve.direct.series import Formal, Gaussians, Power, PowerSolution, evaluate_series
 
 Array = NDArray[np.object_]

@@ -17,10 +17,10 @@ from sympy import Expr, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
 from derive.ledger import find
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.linear_closure import linear_closure
+from derive.linear.closure import linear_closure
 from derive.program import L, mlp
-from derive.program.expressions import alpha, ell, mu, s, t
+from derive.program.words import alpha, ell, mu, s, t
+from derive.theory import mean_field
 from numerics.verify.evidence.engine import Array, Solved
 from numerics.verify.evidence.explicit import lattice
 

@@ -11,16 +11,16 @@ import numpy as np
 from sympy import Eq, Expr, KroneckerDelta, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.ledger import find
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.depth import (
+from derive.depth import (
     CrossLayer,
     cross_layer,
     ends_apart,
 )
-from derive.meanfield.theory import Term, Theory
-from derive.program.builders.isotropic import isotropic, nu
-from derive.program.expressions import L, ell, eta, gamma0, s, t
+from derive.ledger import find
+from derive.program.networks.isotropic import isotropic, nu
+from derive.program.words import L, ell, eta, gamma0, s, t
+from derive.theory import mean_field
+from derive.theory.theory import Term, Theory
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import evaluate
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts

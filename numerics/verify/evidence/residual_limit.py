@@ -11,7 +11,7 @@ import numpy as np
 from sympy import Eq, Expr, Function, Integral, Symbol, sqrt
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.reductions.depth import (
+from derive.depth import (
     LayerTime,
     Scaling,
     cross_layer,
@@ -19,8 +19,8 @@ from derive.meanfield.reductions.depth import (
     layer_time,
     rescale,
 )
-from derive.program.builders.isotropic import nu
-from derive.program.expressions import L, eta, gamma0
+from derive.program.networks.isotropic import nu
+from derive.program.words import L, eta, gamma0
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.layers import Solution, extrapolated, solve_layer_time, solve_layers
 from numerics.verify.evidence.residual import Values, beta, theory

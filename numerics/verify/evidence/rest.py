@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Symbol, nsolve
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.equilibrium import equilibrium
 from derive.program import P, eta, gamma0, mlp
+from derive.reduce.equilibrium import equilibrium
+from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.solve.exact import solve_steps
 from numerics.solve.particles import solve_particles

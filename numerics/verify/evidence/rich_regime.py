@@ -1,4 +1,4 @@
-"""The derived laws of the rich regime (:mod:`derive.limits.rich_scaling`) in the solved theory, and what
+"""The derived laws of the rich regime (:mod:`derive.scale.rich_scaling`) in the solved theory, and what
 linear2025 prints for it, (21) and (113) to (116).
 
 At gamma0 = 30 the regime begins early.  Beyond one hidden layer the law has one number that is not derived,
@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Rational, lambdify
 
-from derive.limits.rich_ansatz import kappa
-from derive.limits.rich_scaling import RichScaling, alpha, beta, rich_scaling, t
-from derive.limits.scaling_lazy import lazy_modes
-from derive.program.expressions import L, gamma0
+from derive.program.words import L, gamma0
+from derive.scale.rich_ansatz import kappa
+from derive.scale.rich_scaling import RichScaling, alpha, beta, rich_scaling, t
+from derive.scale.scaling_lazy import lazy_modes
 from numerics.experiment import Experiment
 from numerics.solve import solve
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts

@@ -17,9 +17,9 @@ from sympy import Function, Symbol, diff, lambdify, sympify
 from derive.ledger import find
 from derive.ledger.linear2025.claims.scaling import beta as BETA
 from derive.ledger.linear2025.claims.scaling import chi as CHI
-from derive.limits.rich_profiles import missing
-from derive.limits.rich_scaling import rich_scaling
-from derive.program.expressions import gamma0, t
+from derive.program.words import gamma0, t
+from derive.scale.rich_profiles import missing
+from derive.scale.rich_scaling import rich_scaling
 from numerics.experiment import Experiment
 from numerics.modes import power_law
 from numerics.solve import solve

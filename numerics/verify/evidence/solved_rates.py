@@ -11,12 +11,12 @@ from itertools import pairwise
 import numpy as np
 
 from derive.ledger import find
-from derive.limits.largest_rate import LargestRate, largest_rate
-from derive.limits.largest_rate_lazy import LazyKernel, lazy_kernel
-from derive.meanfield import mean_field
 from derive.program import isotropic
-from derive.program.builders.isotropic import nu as NU
-from derive.program.expressions import L, gamma0
+from derive.program.networks.isotropic import nu as NU
+from derive.program.words import L, gamma0
+from derive.scale.largest_rate import LargestRate, largest_rate
+from derive.scale.largest_rate_lazy import LazyKernel, lazy_kernel
+from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.sweep import largest_rate as measured_rate
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts

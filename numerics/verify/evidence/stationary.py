@@ -11,9 +11,9 @@ from scipy.special import erf
 from sympy import Eq, Expr, Function, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.langevin import stationary
 from derive.program import ell, mlp
+from derive.reduce.langevin import stationary
+from derive.theory import mean_field
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.edited import CLOSE
 

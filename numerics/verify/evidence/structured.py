@@ -16,11 +16,11 @@ from sympy import Add, Basic, Expr, Function, S, Sum, Symbol, lambdify, sqrt, sy
 from sympy.core.function import AppliedUndef
 
 from derive.ledger import find
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.reductions.data import absorb_factors
 from derive.program import Program
-from derive.program.builders import structured
-from derive.program.expressions import eta, gamma0, s, t
+from derive.program.networks import structured
+from derive.program.words import eta, gamma0, s, t
+from derive.reduce.data import absorb_factors
+from derive.theory import Theory, mean_field
 from numerics.simulate.programs import Measured, simulate_program
 from numerics.solve.direct import Evaluated, evaluate
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 from sympy import Expr, Function, S, tanh
 
-from derive.meanfield.theory import Theory
 from derive.program import (
     Along,
     Definition,
@@ -25,7 +24,8 @@ from derive.program import (
     TrainedMatrix,
     TrainedVector,
 )
-from derive.program.expressions import ell, t
+from derive.program.words import ell, t
+from derive.theory.theory import Theory
 from numerics.verify.evidence.base import Evidence, conclude
 from numerics.verify.evidence.edited import Experiment, off, right
 

@@ -13,18 +13,18 @@ from scipy.integrate import solve_ivp
 from sympy import Basic, Expr, Function, Symbol, lambdify, log
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.averages import Average
 from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims.two_layer import G_t, H_y, error, f, y
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average
-from derive.meanfield.reductions.limits import series_radius as derived_radius
-from derive.meanfield.reductions.limits import whitened_limits
-from derive.meanfield.reductions.two_layer import TwoLayer
-from derive.meanfield.reductions.two_layer import two_layer as reduction
-from derive.meanfield.reductions.whitened import Whitened, norm, output
-from derive.meanfield.reductions.whitened import whitened as on_whitened_data
 from derive.program import P, gamma0, mlp
-from derive.program.expressions import alpha, mu, t
+from derive.program.words import alpha, mu, t
+from derive.reduce.limits import series_radius as derived_radius
+from derive.reduce.limits import whitened_limits
+from derive.reduce.two_layer import TwoLayer
+from derive.reduce.two_layer import two_layer as reduction
+from derive.reduce.whitened import Whitened, norm, output
+from derive.reduce.whitened import whitened as on_whitened_data
+from derive.theory import mean_field
 from numerics.solve.grid import flow_grid
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from numerics.verify.evidence.engine import Array, Solved, solved

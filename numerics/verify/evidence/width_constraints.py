@@ -12,9 +12,12 @@ from sympy import Expr, Function, Integer, Rational, Symbol, prime, sqrt, sympif
 from sympy.core.function import AppliedUndef
 
 from derive.ledger import find
-from derive.limits.power_counting_values import N
-from derive.limits.width_classification import classify
-from derive.limits.width_parametrization import (
+from derive.program import Product, Program, TrainedMatrix, mlp
+from derive.program.program import gaussian
+from derive.program.words import L, ell
+from derive.scale.power_counting_values import N
+from derive.scale.width_classification import classify
+from derive.scale.width_parametrization import (
     FEATURES,
     FIELDS,
     FREE,
@@ -22,9 +25,6 @@ from derive.limits.width_parametrization import (
     Constraints,
     width_constraints,
 )
-from derive.program import Product, Program, TrainedMatrix, mlp
-from derive.program.expressions import L, ell
-from derive.program.program import gaussian
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 
 DEPTH = 3

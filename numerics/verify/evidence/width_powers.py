@@ -1,7 +1,7 @@
 """Powers of the width in trained networks, measured and counted: (N.3)-(N.9) of selfconsistent2023.
 
 The networks are (N.1), (N.2) as printed, in plain NumPy; the powers are those that
-:mod:`derive.limits.power_counting` finds on the program.
+:mod:`derive.scale.power_counting` finds on the program.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Function, Rational, tanh
 
-from derive.limits.parametrization import parametrized
-from derive.limits.power_counting import count_powers
-from derive.limits.power_counting_result import Counted
-from derive.limits.width_classification import named
-from derive.limits.width_parametrization import put_in
 from derive.program import Definition, IndexRange, Mean, P, Program, mlp, mu, t
+from derive.scale.parametrization import parametrized
+from derive.scale.power_counting import count_powers
+from derive.scale.power_counting_result import Counted
+from derive.scale.width_classification import named
+from derive.scale.width_parametrization import put_in
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]
@@ -275,7 +275,7 @@ def _judged(label: str, widths: Sequence[int], logs: Sequence[Array], said: Any)
 
 def symmetry(n: int = 16, steps: int = 4) -> Evidence:
     """Exponents moved along the derived directions: the same network at every step, to rounding."""
-    from derive.limits.parametrization_symmetry import symmetries
+    from derive.scale.parametrization_symmetry import symmetries
 
     findings = []
     for activation in ("tanh", "relu", "linear"):

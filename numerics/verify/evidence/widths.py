@@ -10,9 +10,9 @@ from sympy import Basic, Expr, Function, sqrt, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.ledger import find
-from derive.meanfield.theory import Theory
 from derive.program import mlp
-from derive.program.expressions import L, P, alpha, ell, mu
+from derive.program.words import L, P, alpha, ell, mu
+from derive.theory.theory import Theory
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.complex_step import EXACT, derivative, slope
 from numerics.verify.evidence.edited import CLOSE, Experiment, edited, off, right, worst

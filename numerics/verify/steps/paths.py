@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 from sympy import Expr, Float, Function, Symbol
 
-from derive.meanfield import Theory
-from derive.meanfield.averages import Average
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.theory import OrderParameter
+from derive.calculus.averages import Average
+from derive.linear.projection import NotApplicable
 from derive.program import IndexRange, s, t
+from derive.theory import Theory
+from derive.theory.theory import OrderParameter
 from numerics.experiment import Experiment
 from numerics.numbers import numbers_of, theory_at_depth
 from numerics.solve import solve

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sympy import Symbol
 
 from derive.program import Program, mlp
-from derive.program.builders import (
+from derive.program.networks import (
     convolution,
     depth_program,
     feedback_alignment,

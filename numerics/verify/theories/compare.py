@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.meanfield import Theory, mean_field
 from derive.program import Program
+from derive.theory import Theory, mean_field
 from numerics.simulate.programs import Measured, simulate_program
 from numerics.solve.direct import Evaluated
 from numerics.verify.theories.solved import solved as solution_of

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from sympy import Expr, Function, S, cos, sin
 
-from derive.meanfield.averages import Average
-from derive.meanfield.theory import OrderParameter, Theory
+from derive.calculus.averages import Average
 from derive.program import IndexRange, P, ell, mu, t
+from derive.theory.theory import OrderParameter, Theory
 
 FIELDS = ("h", "z")
 FUNCTIONS: Mapping[str, tuple[str, Expr]] = {

@@ -14,8 +14,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from derive.meanfield import Theory, mean_field
 from derive.program import mlp
+from derive.theory import Theory, mean_field
 from numerics.simulate.programs import Trainer
 from numerics.solve.particles import solve_particles
 from numerics.verify.theories import distributions

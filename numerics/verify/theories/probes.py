@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Function
 
-from derive.meanfield.averages import Average, Response
-from derive.meanfield.theory import Theory
+from derive.calculus.averages import Average, Response
 from derive.program import Definition, Field, GaussianVector, Product, Program, t
 from derive.program.program import gaussian
+from derive.theory.theory import Theory
 from numerics.simulate.programs import Trainer
 
 Array = NDArray[np.float64]
@@ -76,7 +76,7 @@ class Probed:
 def probed(program: Program, theory: Theory) -> Probed:
     """``program`` with a push at every product that is the source of a response of ``theory``.
 
-    >>> from derive.meanfield import mean_field
+    >>> from derive.theory import mean_field
     >>> from derive.program import mlp
     >>> pushed = probed(mlp(2, "tanh"), mean_field(mlp(2, "tanh")))
     >>> print(pushed.program.definitions[2].rhs)

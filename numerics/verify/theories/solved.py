@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Integer, Symbol
 
-from derive.meanfield import Theory
-from derive.program.expressions import s, t
+from derive.program.words import s, t
+from derive.theory import Theory
 from numerics.compile.lower import NotLinear, lower
 from numerics.compile.table import Node
 from numerics.modes import Spectrum

@@ -16,10 +16,10 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 from derive.expansion import LinearExpansion, Memory, expand_linear, iterated_integral, time_integrals
 from derive.expansion.chains import shuffled
 from derive.expansion.words import letters, terms
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.operators import J
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.operators import J
+from derive.linear.projection import NotApplicable
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
+from derive.theory import mean_field
 
 K = ((Integer(2), Rational(1, 2)), (Rational(1, 2), Integer(1)))
 x_ = Symbol("x", nonnegative=True)
@@ -338,8 +338,8 @@ def test_the_printed_tangent_kernel_holds_for_one_layer_and_without_tied_weights
 
 def test_one_sample_against_the_exact_solution() -> None:
     """Delta^(2) and Delta^(4) at L = 1, K_x = 1, P = 1 from the series; Taylor coefficients of (F.12)."""
-    from derive.meanfield.reductions.two_layer import two_layer
-    from derive.meanfield.reductions.whitened import norm, whitened
+    from derive.reduce.two_layer import two_layer
+    from derive.reduce.whitened import norm, whitened
 
     e = series(4)
     solution = whitened(two_layer(mean_field(mlp(1, rule="flow")))).solution.rhs

@@ -11,15 +11,15 @@ import pytest
 from sympy import Expr, Mul, S, expand, srepr, sympify
 from sympy.functions.elementary.complexes import transpose as Transpose
 
+from derive.calculus.polynomials import factored
 from derive.expansion import LinearExpansion, Memory, expand_linear
-from derive.expansion.polynomials import factored
 from derive.expansion.recursion import Recursion
 from derive.expansion.words import letters, terms
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.linear_closure import linear_closure
-from derive.meanfield.reductions.operators import J, operator
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.closure import linear_closure
+from derive.linear.operators import J, operator
+from derive.linear.projection import NotApplicable
 from derive.program import L, ell, gamma0, mlp
+from derive.theory import mean_field
 from tests.derive.expansion import brute_force
 
 K = operator("K_x")

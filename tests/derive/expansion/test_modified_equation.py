@@ -25,13 +25,13 @@ from sympy.core.function import AppliedUndef
 
 from derive.expansion.modified_equation import ModifiedEquation, modified_equation
 from derive.expansion.moment_steps import moment_steps, whitened_steps
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.lazy import lazy
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.reductions.two_layer import two_layer
-from derive.meanfield.reductions.whitened import whitened
+from derive.linear.lazy import lazy
+from derive.linear.projection import NotApplicable
 from derive.program import L, P, eta, gamma0, mlp
-from derive.program.expressions import t
+from derive.program.words import t
+from derive.reduce.two_layer import two_layer
+from derive.reduce.whitened import whitened
+from derive.theory import mean_field
 
 x, y = symbols("x y")
 

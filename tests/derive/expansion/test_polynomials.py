@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from sympy import QQ, Symbol, expand
 from sympy.polys.polyerrors import CoercionFailed
 
-from derive.expansion.polynomials import Polynomials, factored, power_sum
-from derive.program.expressions import L, ell
+from derive.calculus.polynomials import Polynomials, factored, power_sum
+from derive.program.words import L, ell
 
 NUMBERS = Polynomials([L])
 coefficients = st.lists(st.integers(-9, 9), min_size=1, max_size=6)

@@ -30,7 +30,7 @@ from sympy import (
 )
 
 from derive.expansion import DegeneratePade, PowerSeries
-from derive.program.expressions import gamma0
+from derive.program.words import gamma0
 
 a, b, t = symbols("a b t")
 numbers = st.fractions(-5, 5, max_denominator=7)

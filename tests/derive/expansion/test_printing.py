@@ -9,8 +9,8 @@ from sympy import Rational
 
 from derive.expansion import LinearExpansion, expand_linear
 from derive.expansion.notation import LATEX, TEXT
-from derive.meanfield import mean_field
 from derive.program import L, ell, mlp
+from derive.theory import mean_field
 
 
 @lru_cache(maxsize=8)

@@ -8,7 +8,7 @@ from sympy import Expr, Float, Integer, Rational, Symbol, exp, log, series, sqrt
 
 from derive.expansion import PowerSeries, conformal, radius
 from derive.expansion.resummation import _scale
-from derive.program.expressions import gamma0
+from derive.program.words import gamma0
 
 z = Symbol("z")
 
@@ -60,11 +60,11 @@ def test_poles_of_the_whitened_two_layer_solution(t: str, order: int) -> None:
     """The derived solution is a quotient of entire functions of gamma0^2 at each time: a pair of poles."""
     from sympy import fraction, lambdify, together
 
-    from derive.meanfield import mean_field
-    from derive.meanfield.reductions.two_layer import two_layer
-    from derive.meanfield.reductions.whitened import norm, whitened
     from derive.program import mlp
-    from derive.program.expressions import t as time
+    from derive.program.words import t as time
+    from derive.reduce.two_layer import two_layer
+    from derive.reduce.whitened import norm, whitened
+    from derive.theory import mean_field
 
     solution = whitened(two_layer(mean_field(mlp(1, rule="flow")))).solution.rhs
     at = solution.subs({norm: 1, time: Rational(t)}).subs(gamma0, sqrt(z))

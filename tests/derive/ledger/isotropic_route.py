@@ -9,10 +9,10 @@ from functools import cache
 from sympy import Expr, Function, S
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield.path_integral import PathIntegral, path_integral
 from derive.program import gamma0
-from derive.program.builders import isotropic
-from derive.program.builders.isotropic import alpha, nu
+from derive.program.networks import isotropic
+from derive.program.networks.isotropic import alpha, nu
+from derive.theory.path_integral import PathIntegral, path_integral
 
 CONJUGATES = {"Chat_v", "Chat_h0", "Chat_Delta", "Chat_h", "Chat_g"}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from sympy import Expr, Function, Heaviside, Integral, KroneckerDelta, S, Sum, Symbol, oo, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.averages import Average, Response
 from derive.ledger import find
-from derive.meanfield.averages import Average, Response
-from derive.meanfield.routes import normal_form
-from derive.meanfield.theory import Theory
 from derive.program import L, ell, t
+from derive.theory.compare import normal_form
+from derive.theory.theory import Theory
 
 phi, h, z, g = (Function(x) for x in ("phi", "h", "z", "g"))
 

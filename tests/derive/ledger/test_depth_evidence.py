@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from sympy import Function, sqrt
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.depth import (
+from derive.depth import (
     cross_layer,
     ends_apart,
     gamma_c_recursion,
@@ -13,9 +12,10 @@ from derive.meanfield.reductions.depth import (
     rescale,
 )
 from derive.program import ell, t
-from derive.program.builders.infinite_depth import depth_program
-from derive.program.builders.isotropic import isotropic
-from derive.program.expressions import L
+from derive.program.networks.infinite_depth import depth_program
+from derive.program.networks.isotropic import isotropic
+from derive.program.words import L
+from derive.theory import mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import evaluate
 from numerics.verify.evidence import depth, residual, run

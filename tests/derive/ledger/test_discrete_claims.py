@@ -7,11 +7,11 @@ from itertools import product
 import pytest
 from sympy import Add, Expr, Function, Heaviside, I, S, Sum, Symbol, simplify, sympify
 
+from derive.calculus.averages import Average
 from derive.ledger.selfconsistent2023.claims.discrete import N, T, fhat, i, w, xihat
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average
-from derive.meanfield.theory import Theory
 from derive.program import L, P, alpha, ell, gamma0, mlp, mu, s, t
+from derive.theory import mean_field
+from derive.theory.theory import Theory
 from tests.derive.ledger.jklm import ENDS, NEXT, A, B, Delta, G, Phi, h, printed, r, u, z
 from tests.derive.ledger.printed_forms import at, covariance, phi, same
 

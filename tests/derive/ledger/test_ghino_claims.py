@@ -11,10 +11,10 @@ from derive.ledger import entries, find
 from derive.ledger.selfconsistent2023.claims import channels
 from derive.ledger.selfconsistent2023.claims.convolution import S as REACH
 from derive.ledger.selfconsistent2023.claims.convolution import X, c, k, p, p_
-from derive.meanfield import mean_field
-from derive.meanfield.theory import Theory
 from derive.program import L, alpha, ell, mlp, mu, s, t
-from derive.program.builders import convolution
+from derive.program.networks import convolution
+from derive.theory import mean_field
+from derive.theory.theory import Theory
 from tests.derive.ledger.printed_forms import at, canonical, covariance, opened, phi, printed, same
 
 NEXT = {"h": ell + 1, "z": ell}

@@ -18,13 +18,13 @@ from sympy import (
 )
 
 from derive.ledger.selfconsistent2023.claims.drift import with_samples
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.drift import single_site
-from derive.meanfield.reductions.homogeneous import network_degree
-from derive.meanfield.reductions.langevin import two_sources
-from derive.meanfield.reductions.ridge import representer, rest_points
-from derive.meanfield.theory import Theory
 from derive.program import L, MomentumFlow, P, alpha, ell, gamma0, mlp, s, t
+from derive.reduce.drift import single_site
+from derive.reduce.homogeneous import network_degree
+from derive.reduce.langevin import two_sources
+from derive.reduce.ridge import representer, rest_points
+from derive.theory import mean_field
+from derive.theory.theory import Theory
 from tests.derive.ledger.jklm import (
     ENDS,
     ENTRIES,

@@ -31,13 +31,13 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.averages import Average
+from derive.calculus.gaussian import GaussianAverage
 from derive.ledger.selfconsistent2023.claims.langevin import N
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average
-from derive.meanfield.gaussian import GaussianAverage
-from derive.meanfield.reductions.equilibrium import Equilibrium, equilibrium
-from derive.meanfield.reductions.langevin import Stationary, TwoSources, output_rate, stationary, two_sources
 from derive.program import GradientFlow, L, P, alpha, ell, gamma0, mlp, mu, s, t
+from derive.reduce.equilibrium import Equilibrium, equilibrium
+from derive.reduce.langevin import Stationary, TwoSources, output_rate, stationary, two_sources
+from derive.theory import mean_field
 from tests.derive.ledger.jklm import (
     ENDS,
     NEXT,

@@ -15,13 +15,13 @@ from sympy.core.function import AppliedUndef
 
 from derive.ledger import entries, find
 from derive.ledger.linear2025.claims import full_batch
-from derive.meanfield import Average, Response, mean_field
-from derive.meanfield.reductions.data import absorb_factors, loss_decomposition, mode_sums, transfer
-from derive.meanfield.theory import Theory
 from derive.program import L, ell, eta, gamma0, s, t
-from derive.program.builders import isotropic, structured
-from derive.program.builders.isotropic import c, nu
+from derive.program.networks import isotropic, structured
+from derive.program.networks.isotropic import c, nu
 from derive.program.training import TrainedMatrix
+from derive.reduce.data import absorb_factors, loss_decomposition, mode_sums, transfer
+from derive.theory import Average, Response, mean_field
+from derive.theory.theory import Theory
 
 SOURCE = "linear2025"
 DEPTH, NOW = 3, 3
@@ -328,7 +328,7 @@ def _plain(e: Expr) -> Expr:
 
 
 def test_111_is_the_answer_of_the_error_to_a_push() -> None:
-    from derive.meanfield.reductions.data import instant_responses
+    from derive.reduce.data import instant_responses
 
     answers = transfer(instant_responses(modes()), "v")
     H = Function("H")

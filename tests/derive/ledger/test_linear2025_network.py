@@ -10,15 +10,15 @@ from sympy.core.function import AppliedUndef
 
 from derive.ledger import find
 from derive.ledger.linear2025.claims.notation import D, N, P
-from derive.meanfield import Average, mean_field
-from derive.meanfield.path_integral.fields import Inner
-from derive.meanfield.path_integral.fields import N as size
-from derive.meanfield.reductions.data import absorb_factors
 from derive.program import ell, s, t
-from derive.program.builders import isotropic
-from derive.program.builders.isotropic import alpha, nu
+from derive.program.networks import isotropic
+from derive.program.networks.isotropic import alpha, nu
 from derive.program.program import gaussian
 from derive.program.training import TrainedVector
+from derive.reduce.data import absorb_factors
+from derive.theory import Average, mean_field
+from derive.theory.path_integral.fields import Inner
+from derive.theory.path_integral.fields import N as size
 from tests.derive.ledger.isotropic_route import route, units
 
 SIZES = {alpha: P / D, nu: N / D}

@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 from sympy import Expr, Function, S, Sum, Symbol, simplify, sqrt
 
+from derive.calculus.averages import Average, Response
 from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims.nonlinear import response
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average, Response
-from derive.meanfield.routes import normal_form
-from derive.meanfield.theory import Theory
-from derive.meanfield.unfolding import unfold
-from derive.printing import tensor_program
-from derive.printing.tensor_programs import Dot, Expectation, Hat, Z
 from derive.program import L, P, Product, alpha, ell, gamma0, mlp, mu, s, t
+from derive.show import tensor_program
+from derive.show.tensor_programs import Dot, Expectation, Hat, Z
+from derive.theory import mean_field
+from derive.theory.compare import normal_form
+from derive.theory.theory import Theory
+from derive.theory.unfold import unfold
 from tests.derive.ledger.printed_forms import at, canonical, covariance, numbered, phi, printed, same
 from tests.derive.printing.test_tensor_programs import NAMES, dh, dx, equation, one_pass, x
 

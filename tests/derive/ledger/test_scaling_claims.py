@@ -6,10 +6,10 @@ from sympy import Expr, Function, Integral, sympify
 from derive.ledger import find
 from derive.ledger.linear2025.claims.notation import k, lamda
 from derive.ledger.linear2025.claims.scaling import beta, chi
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.data import absorb_factors, mode_sums
 from derive.program import s, t
-from derive.program.builders import structured
+from derive.program.networks import structured
+from derive.reduce.data import absorb_factors, mode_sums
+from derive.theory import mean_field
 
 h0 = Function("h0")
 

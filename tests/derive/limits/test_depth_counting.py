@@ -5,8 +5,13 @@ from dataclasses import replace
 import pytest
 from sympy import Function, Symbol, cos
 
-from derive.limits.depth_changes import changes
-from derive.limits.depth_counting import (
+from derive.depth import cross_layer
+from derive.linear.projection import NotApplicable
+from derive.program import depth_program
+from derive.program.networks.isotropic import isotropic
+from derive.program.words import L, ell
+from derive.scale.depth_changes import changes
+from derive.scale.depth_counting import (
     STABLE,
     STEADY,
     Domain,
@@ -18,15 +23,10 @@ from derive.limits.depth_counting import (
     gamma,
     sizes,
 )
-from derive.limits.depth_first_step import depth_first_step
-from derive.limits.depth_statements import large_depth
-from derive.limits.depth_steps import at_steps, over_layers
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.depth import cross_layer
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program import depth_program
-from derive.program.builders.isotropic import isotropic
-from derive.program.expressions import L, ell
+from derive.scale.depth_first_step import depth_first_step
+from derive.scale.depth_statements import large_depth
+from derive.scale.depth_steps import at_steps, over_layers
+from derive.theory import mean_field
 
 
 def steps(n, a=alpha, g=gamma):

@@ -7,13 +7,13 @@ from itertools import product
 import pytest
 from sympy import E, Rational, Symbol, exp, oo, symbols
 
-from derive.limits.depth_counting import alpha, gamma
-from derive.limits.depth_exponents import depth_exponents
-from derive.limits.depth_parametrization import classify, optimal
-from derive.limits.depth_rates import first_update, optimal_rate, update_power
-from derive.limits.depth_statements import epsilon, statements, tau
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.expressions import L
+from derive.linear.projection import NotApplicable
+from derive.program.words import L
+from derive.scale.depth_counting import alpha, gamma
+from derive.scale.depth_exponents import depth_exponents
+from derive.scale.depth_parametrization import classify, optimal
+from derive.scale.depth_rates import first_update, optimal_rate, update_power
+from derive.scale.depth_statements import epsilon, statements, tau
 
 HALF = Fraction(1, 2)
 POINTS = list(

@@ -8,15 +8,15 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from sympy import Function, Integer, Poly, Rational, S, Symbol, cancel, limit, oo, simplify, symbols
 
-from derive.limits import LazySteps, MemoryFree, few_steps, first_step, lazy_steps, memory_free
-from derive.limits.early_lazy import limit_at_zero
-from derive.limits.early_memory import CORRELATION, KERNEL, MEMORY, NOISE, TERMS
-from derive.limits.every_depth import in_depth
-from derive.limits.exact_steps import ExactSteps
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.calculus.every_depth import in_depth
+from derive.linear.projection import NotApplicable
 from derive.program import L, eta, gamma0, isotropic, structured
-from derive.program.builders.isotropic import alpha_B, nu, sigma
+from derive.program.networks.isotropic import alpha_B, nu, sigma
+from derive.scale import LazySteps, MemoryFree, few_steps, first_step, lazy_steps, memory_free
+from derive.scale.early_lazy import limit_at_zero
+from derive.scale.early_memory import CORRELATION, KERNEL, MEMORY, NOISE, TERMS
+from derive.scale.exact_steps import ExactSteps
+from derive.theory import Theory, mean_field
 from numerics.experiment import Experiment
 from numerics.numbers import numbers_of, theory_at_depth
 from numerics.solve import solve

@@ -8,11 +8,11 @@ import mpmath
 import pytest
 from sympy import Expr, Function, Rational, Symbol, lambdify, simplify
 
-from derive.limits import FirstStep, first_step, smallest_rate
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import L, ell, eta, gamma0, isotropic, mlp, structured
-from derive.program.builders.isotropic import alpha_B, nu, sigma
+from derive.program.networks.isotropic import alpha_B, nu, sigma
+from derive.scale import FirstStep, first_step, smallest_rate
+from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.numbers import numbers_of
 from numerics.solve import solve

@@ -24,19 +24,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.limits.infinite_depth import FirstCorrection, aligned, first_correction
-from derive.limits.infinite_depth_blocks import (
-    BlockLimit,
-    balanced,
-    block_limit,
-    settled,
-    within_blocks,
-    without_silent,
-)
-from derive.limits.infinite_depth_diversity import diversity
-from derive.limits.infinite_depth_shifts import Reader, delta, power
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.depth import (
+from derive.depth import (
     CrossLayer,
     Scaling,
     cross_layer,
@@ -44,14 +32,26 @@ from derive.meanfield.reductions.depth import (
     layer_time,
     rescale,
 )
-from derive.meanfield.reductions.depth.powers import tau, tau_
-from derive.meanfield.reductions.depth.system import k
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.depth.blocks import (
+    BlockLimit,
+    balanced,
+    block_limit,
+    settled,
+    within_blocks,
+    without_silent,
+)
+from derive.depth.diversity import diversity
+from derive.depth.infinite import FirstCorrection, aligned, first_correction
+from derive.depth.powers import tau, tau_
+from derive.depth.shifts import Reader, delta, power
+from derive.linear.projection import NotApplicable
+from derive.linear.system import k
 from derive.program import isotropic
-from derive.program.builders.deep_blocks import block_program
-from derive.program.builders.infinite_depth import depth_program
-from derive.program.expressions import L, ell, s, t
+from derive.program.networks.deep_blocks import block_program
+from derive.program.networks.infinite_depth import depth_program
 from derive.program.program import ProgramError
+from derive.program.words import L, ell, s, t
+from derive.theory import mean_field
 
 beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)
 X, Y, C = Function("X"), Function("Y"), Function("C")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from sympy import Function, Rational, S, Symbol, log, oo, simplify, sqrt
 
-from derive.limits import LargestRate, aligned, dominant_balance, first_step, largest_rate, lazy_kernel
-from derive.limits.largest_rate_series import solved_series
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.theory import Theory
+from derive.linear.projection import NotApplicable
 from derive.program import L, Program, eta, gamma0, isotropic
-from derive.program.builders.isotropic import nu
+from derive.program.networks.isotropic import nu
+from derive.scale import LargestRate, aligned, dominant_balance, first_step, largest_rate, lazy_kernel
+from derive.scale.largest_rate_series import solved_series
+from derive.theory import mean_field
+from derive.theory.theory import Theory
 
 PRINTED = 1 - 1 / L
 """The power of nu in NTK scaling, eq. 70 of linear2025."""

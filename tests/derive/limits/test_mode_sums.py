@@ -4,8 +4,8 @@ import mpmath as mp
 import pytest
 from sympy import Rational, S, exp, lambdify, oo, simplify, symbols, zeta
 
-from derive.limits.mode_sums import mode_sum, moment
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
+from derive.scale.mode_sums import mode_sum, moment
 
 x, y = symbols("x y", positive=True)
 

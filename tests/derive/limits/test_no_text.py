@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from sympy import SympifyError, exp, symbols
 
-from derive.limits.depth_parametrization import classify as classify_depth
-from derive.limits.mode_sums import mode_sum
-from derive.limits.rich_profiles import profile
-from derive.limits.rich_scaling import rich_scaling
-from derive.limits.scaling import lazy
-from derive.limits.width_classification import classify as classify_width
-from derive.limits.width_classification import named
-from derive.limits.width_parametrization import put_in
 from derive.program import mlp
+from derive.scale.depth_parametrization import classify as classify_depth
+from derive.scale.mode_sums import mode_sum
+from derive.scale.rich_profiles import profile
+from derive.scale.rich_scaling import rich_scaling
+from derive.scale.scaling import lazy
+from derive.scale.width_classification import classify as classify_width
+from derive.scale.width_classification import named
+from derive.scale.width_parametrization import put_in
 
 x, y = symbols("x y", positive=True)
 

@@ -5,10 +5,7 @@ from dataclasses import replace
 import pytest
 from sympy import Abs, Function, Integer, Max, Rational, Symbol, tanh
 
-from derive.limits.power_counting import count_powers
-from derive.limits.power_counting_functions import applied, shape_of
-from derive.limits.power_counting_values import Grows, N, Part, combined, powers, product, top
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import (
     Definition,
     Field,
@@ -23,6 +20,9 @@ from derive.program import (
     mlp,
     t,
 )
+from derive.scale.power_counting import count_powers
+from derive.scale.power_counting_functions import applied, shape_of
+from derive.scale.power_counting_values import Grows, N, Part, combined, powers, product, top
 
 HALF = Rational(1, 2)
 U, R = ("W", Integer(1), False), ("W", Integer(1), True)

@@ -21,15 +21,15 @@ from sympy import (
 )
 
 from derive.ledger import find
-from derive.limits.rich_ansatz import kappa, phi, population, rank_one, sigma
-from derive.limits.rich_dropped import dropped, inner_response
-from derive.limits.rich_profiles import memory, missing, product_transform, profile, transform, x
-from derive.limits.rich_scaling import RichScaling, alpha, beta, rich_scaling
-from derive.limits.rich_scaling import t as late
-from derive.limits.scaling_lazy import lazy_modes
-from derive.meanfield.reductions.invariants import conserved
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.expressions import L, ell, gamma0, t
+from derive.linear.projection import NotApplicable
+from derive.program.words import L, ell, gamma0, t
+from derive.reduce.invariants import conserved
+from derive.scale.rich_ansatz import kappa, phi, population, rank_one, sigma
+from derive.scale.rich_dropped import dropped, inner_response
+from derive.scale.rich_profiles import memory, missing, product_transform, profile, transform, x
+from derive.scale.rich_scaling import RichScaling, alpha, beta, rich_scaling
+from derive.scale.rich_scaling import t as late
+from derive.scale.scaling_lazy import lazy_modes
 
 
 @lru_cache

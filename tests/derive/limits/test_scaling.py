@@ -8,15 +8,15 @@ import pytest
 from sympy import Function, Rational, Sum, Symbol, exp, expand, lambdify, simplify
 
 from derive.expansion import expand_linear
-from derive.limits.scaling import alpha, beta, exact, finite_batch, finite_width, lazy, leading, rich
-from derive.limits.scaling_lazy import lazy_modes, on_power_law
-from derive.limits.scaling_leading import kappa, kappa_, leading_order, pair_force, tau
-from derive.limits.scaling_noise import batch_noise, width_noise
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.lazy import lazy as lazy_samples
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.lazy import lazy as lazy_samples
+from derive.linear.projection import NotApplicable
 from derive.program import mlp
-from derive.program.expressions import L, eta, gamma0, t
+from derive.program.words import L, eta, gamma0, t
+from derive.scale.scaling import alpha, beta, exact, finite_batch, finite_width, lazy, leading, rich
+from derive.scale.scaling_lazy import lazy_modes, on_power_law
+from derive.scale.scaling_leading import kappa, kappa_, leading_order, pair_force, tau
+from derive.scale.scaling_noise import batch_noise, width_noise
+from derive.theory import mean_field
 
 T = Symbol("t", positive=True)
 

@@ -8,17 +8,17 @@ import pytest
 from scipy.optimize import brentq
 from sympy import Function, Rational, Sum, Symbol, lambdify, simplify
 
-from derive.limits.scaling import alpha, beta, finite_data, lazy
-from derive.limits.scaling_data import FixedData, fixed_data, kappa, kappa_, z
-from derive.limits.scaling_lazy import K, k, lamda, w_star
-from derive.limits.scaling_lazy import time as T
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.data import mode_sums
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.builders.isotropic import alpha as ratio
-from derive.program.builders.isotropic import isotropic, sigma
-from derive.program.builders.structured import M, P, structured
-from derive.program.expressions import L
+from derive.linear.projection import NotApplicable
+from derive.program.networks.isotropic import alpha as ratio
+from derive.program.networks.isotropic import isotropic, sigma
+from derive.program.networks.structured import M, P, structured
+from derive.program.words import L
+from derive.reduce.data import mode_sums
+from derive.scale.scaling import alpha, beta, finite_data, lazy
+from derive.scale.scaling_data import FixedData, fixed_data, kappa, kappa_, z
+from derive.scale.scaling_lazy import K, k, lamda, w_star
+from derive.scale.scaling_lazy import time as T
+from derive.theory import mean_field
 
 
 def test_equal_eigenvalues_are_isotropic_data():

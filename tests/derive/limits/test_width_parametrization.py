@@ -6,22 +6,7 @@ from dataclasses import replace
 import pytest
 from sympy import Eq, Expr, Function, Integer, Max, Rational, Symbol, latex, powsimp, sqrt, tanh
 
-from derive.limits.parametrization import as_written, parametrized
-from derive.limits.parametrization_symmetry import symmetries
-from derive.limits.power_counting_values import N
-from derive.limits.width_classification import classify, named
-from derive.limits.width_parametrization import (
-    FEATURES,
-    FIELDS,
-    FREE,
-    OUTPUTS,
-    RAW_RATE,
-    put_in,
-    solve_linear,
-    width_constraints,
-)
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import (
     Along,
     Definition,
@@ -51,6 +36,21 @@ from derive.program import (
     t,
 )
 from derive.program.program import gaussian
+from derive.scale.parametrization import as_written, parametrized
+from derive.scale.parametrization_symmetry import symmetries
+from derive.scale.power_counting_values import N
+from derive.scale.width_classification import classify, named
+from derive.scale.width_parametrization import (
+    FEATURES,
+    FIELDS,
+    FREE,
+    OUTPUTS,
+    RAW_RATE,
+    put_in,
+    solve_linear,
+    width_constraints,
+)
+from derive.theory import mean_field
 
 a, HALF = FREE, Rational(1, 2)
 PAPER = {"a_W0": a - HALF, "b_W0": 1 - 2 * a, "a_W": a, "b_W": 1 - 2 * a, "a_w": a, "b_w": 1 - 2 * a}

@@ -15,7 +15,7 @@ from sympy import Add, Expr, Integer, Mul, Pow, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 from sympy.functions.special.tensor_functions import KroneckerDelta
 
-from derive.meanfield import Average, Response, Theory
+from derive.theory import Average, Response, Theory
 
 Linear = dict[tuple[Any, ...], float]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from sympy import Expr, Integer, Mul, Poly, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield import Average, Response, Theory
 from derive.program import s, t
+from derive.theory import Average, Response, Theory
 
 
 class SingleTime:

@@ -24,12 +24,12 @@ from sympy import (
     symbols,
 )
 
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average, Response
-from derive.meanfield.responses import apart
-from derive.printing import latex as paper_latex
-from derive.printing import text
+from derive.calculus.averages import Average, Response
+from derive.calculus.responses import apart
 from derive.program import alpha, ell, gamma0, mlp, mu, s, t
+from derive.show import latex as paper_latex
+from derive.show import text
+from derive.theory import mean_field
 
 h, z, r, u, phi, K, y = (Function(n) for n in ("h", "z", "r", "u", "phi", "K", "y"))
 a, b = symbols("a b")

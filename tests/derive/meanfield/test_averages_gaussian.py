@@ -33,10 +33,10 @@ from sympy import (
     tanh,
 )
 
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average
-from derive.meanfield.gaussian import GaussianAverage
+from derive.calculus.averages import Average
+from derive.calculus.gaussian import GaussianAverage
 from derive.program import alpha, mlp, mu, s, t
+from derive.theory import mean_field
 
 a, b = symbols("a b", positive=True)
 c, x, y = symbols("c x y", real=True)

@@ -32,8 +32,8 @@ from sympy import (
     tanh,
 )
 
-from derive.meanfield.gaussian import GaussianAverage
-from derive.meanfield.jumps import Ambiguous
+from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.jumps import Ambiguous
 
 x, y, z = symbols("x y z", real=True)
 a, b, c = symbols("a b c", positive=True)

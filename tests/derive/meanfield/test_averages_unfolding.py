@@ -27,10 +27,10 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield import Equation, Theory, mean_field
-from derive.meanfield.averages import Average, Response
-from derive.meanfield.sources import covariance
+from derive.calculus.averages import Average, Response
 from derive.program import P, alpha, ell, eta, gamma0, mlp, mu, s, t
+from derive.theory import Equation, Theory, mean_field
+from derive.theory.sources import covariance
 from tests.derive.meanfield.programs import g as coupling
 from tests.derive.meanfield.programs import recurrent, tau, there_and_back, trained_between_sizes
 
@@ -185,7 +185,7 @@ def test_sums_within_sums_have_variables_of_their_own(name: str) -> None:
 
 def test_offsets_out_of_range_are_not_summed_out() -> None:
     """A position and an offset may lie outside the positions of a sum; a single index may not."""
-    from derive.meanfield.unfolding import _Unfolder
+    from derive.theory.unfold import _Unfolder
 
     p, q, k = (Symbol(n, integer=True, positive=True) for n in "pqk")
     tidy = _Unfolder(LINEAR).tidy

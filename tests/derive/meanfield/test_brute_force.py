@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sympy import Expr, Rational, Symbol, simplify
 
-from derive.meanfield import mean_field
-from derive.meanfield.path_integral import path_integral
+from derive.theory import mean_field
+from derive.theory.path_integral import path_integral
 from tests.derive.meanfield.programs import g, rho_a, rho_b, there_and_back
 from tests.derive.meanfield.single_time import SingleTime
 

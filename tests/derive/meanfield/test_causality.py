@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from sympy import Expr, Integral, Sum, Symbol, tanh
 
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.applications import read
-from derive.meanfield.averages import Average
-from derive.meanfield.path_integral import path_integral
-from derive.meanfield.routes import check_routes
+from derive.calculus.averages import Average
 from derive.program import Definition, L, Mean, Program, alpha, ell, gamma0, mlp, mu, s, t
+from derive.theory import Theory, mean_field
+from derive.theory.applications import read
+from derive.theory.compare import check_routes
+from derive.theory.path_integral import path_integral
 from tests.derive.meanfield.programs import phi, recurrent, tau, there_and_back
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from sympy import Add, Eq, Function, KroneckerDelta, Mul, Rational, Sum, Symbol, expand, sqrt
 
+from derive.depth import cross_layer, ends_apart, gamma_c_recursion
 from derive.ledger import find
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.depth import cross_layer, ends_apart, gamma_c_recursion
-from derive.meanfield.reductions.depth.system import k
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
+from derive.linear.system import k
 from derive.program import ell, mlp, s, t
-from derive.program.builders.infinite_depth import depth_program
-from derive.program.builders.isotropic import isotropic
-from derive.program.expressions import L
+from derive.program.networks.infinite_depth import depth_program
+from derive.program.networks.isotropic import isotropic
+from derive.program.words import L
+from derive.theory import mean_field
 
 beta = Symbol("beta", positive=True)
 FAMILIES = {"hu": "R_hu", "hr": "R_hr", "gu": "R_gu", "gr": "R_gr"}

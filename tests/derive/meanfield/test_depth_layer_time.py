@@ -18,18 +18,18 @@ from sympy import (
     sqrt,
 )
 
+from derive.calculus.averages import Average
+from derive.depth import Scaling, cross_layer, gamma_c_recursion, layer_time, rescale
+from derive.depth.nonlinear import effective, nonlinear_program, with_activation
+from derive.depth.powers import tau, tau_
 from derive.ledger import find
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average
-from derive.meanfield.reductions.depth import Scaling, cross_layer, gamma_c_recursion, layer_time, rescale
-from derive.meanfield.reductions.depth.nonlinear import effective, nonlinear_program, with_activation
-from derive.meanfield.reductions.depth.powers import tau, tau_
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.routes import check_routes
+from derive.linear.projection import NotApplicable
 from derive.program import ell, s, t
-from derive.program.builders.infinite_depth import depth_program
-from derive.program.builders.isotropic import isotropic
-from derive.program.expressions import L
+from derive.program.networks.infinite_depth import depth_program
+from derive.program.networks.isotropic import isotropic
+from derive.program.words import L
+from derive.theory import mean_field
+from derive.theory.compare import check_routes
 from tests.derive.meanfield.test_depth_cross_layer import flat, strip, without_equal_time
 
 beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from sympy import Expr, Function, Integral, S, Sum, Symbol, simplify
 
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average, Response
-from derive.meanfield.theory import Theory
+from derive.calculus.averages import Average, Response
 from derive.program import L, alpha, ell, gamma0, mlp, mu, s, t
+from derive.theory import mean_field
+from derive.theory.theory import Theory
 
 phi, h, z, g, u, r = (Function(n) for n in ("phi", "h", "z", "g", "u", "r"))
 eta = Symbol("eta", positive=True)

@@ -20,11 +20,11 @@ from sympy import (
     symbols,
 )
 
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average
-from derive.meanfield.reductions.drift import SingleSite, single_site
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.calculus.averages import Average
+from derive.linear.projection import NotApplicable
 from derive.program import P, alpha, gamma0, mlp, mu, t
+from derive.reduce.drift import SingleSite, single_site
+from derive.theory import mean_field
 
 phi, Delta, K_x, p = (Function(n) for n in ("phi", "Delta", "K_x", "p"))
 lam, T = symbols("lam T", positive=True)

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Function, Integer, Symbol, symbols
 
-from derive.meanfield import Theory, mean_field
 from derive.program import (
     Along,
     Definition,
@@ -32,6 +31,7 @@ from derive.program import (
     mlp,
     t,
 )
+from derive.theory import Theory, mean_field
 from tests.derive.meanfield.programs import excitatory_inhibitory, recurrent, tau, there_and_back
 
 rate = Symbol("eta", positive=True)

@@ -22,8 +22,8 @@ from sympy import (
     symbols,
 )
 
-from derive.meanfield.path_integral import functional_derivative
 from derive.program import IndexRange, L
+from derive.theory.path_integral import functional_derivative
 
 x, y, a, b = symbols("x y a b", nonnegative=True)
 i, j, k, m, n = symbols("i j k m n", integer=True)

@@ -7,13 +7,13 @@ import random
 import pytest
 from sympy import Expr, Function, Lambda, Matrix, Max, Rational, Symbol, eye, simplify, sqrt, symbols
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.homogeneous import NotHomogeneous, degree, exponent, network_degree
-from derive.meanfield.reductions.langevin import output_rate
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.reductions.ridge import euler, representer, rest_points
+from derive.linear.projection import NotApplicable
 from derive.program import L, P, Program, gamma0, mlp, mu, t
-from derive.program.builders import convolution, feedback_alignment, perceptron, recurrent
+from derive.program.networks import convolution, feedback_alignment, perceptron, recurrent
+from derive.reduce.homogeneous import NotHomogeneous, degree, exponent, network_degree
+from derive.reduce.langevin import output_rate
+from derive.reduce.ridge import euler, representer, rest_points
+from derive.theory import mean_field
 
 lam, q = symbols("lam q", positive=True)
 x = Symbol("x")

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from sympy import Add, Expr, Function, KroneckerDelta, Sum, Symbol
 
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.reductions.data import absorb_factors, instant_responses, mode_sums, transfer
-from derive.meanfield.routes import check_routes
 from derive.program import L, ell, eta, gamma0, s, t
-from derive.program.builders.infinite_depth import depth_program
-from derive.program.builders.isotropic import alpha, alpha_B, isotropic, nu, sigma
-from derive.program.builders.structured import B, N, k, structured
+from derive.program.networks.infinite_depth import depth_program
+from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sigma
+from derive.program.networks.structured import B, N, k, structured
+from derive.reduce.data import absorb_factors, instant_responses, mode_sums, transfer
+from derive.theory import Theory, mean_field
+from derive.theory.compare import check_routes
 
 beta = Symbol("beta", positive=True)
 K = Symbol("K", integer=True, positive=True)

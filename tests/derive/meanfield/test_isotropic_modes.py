@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from sympy import Expr
 
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.reductions.data import absorb_factors, mode_sums
 from derive.program import eta, gamma0
-from derive.program.builders.infinite_depth import depth_program
-from derive.program.builders.isotropic import alpha_B, isotropic, nu, sigma
-from derive.program.builders.structured import B, M, N, structured
+from derive.program.networks.infinite_depth import depth_program
+from derive.program.networks.isotropic import alpha_B, isotropic, nu, sigma
+from derive.program.networks.structured import B, M, N, structured
+from derive.reduce.data import absorb_factors, mode_sums
+from derive.theory import Theory, mean_field
 from tests.derive.meanfield.isotropic_march import March
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

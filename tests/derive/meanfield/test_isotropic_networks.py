@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from sympy import Function, Sum, Symbol
 
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.theory import Term
 from derive.program import GradientDescent, eta, gamma0, s, t
-from derive.program.builders.isotropic import alpha, alpha_B, isotropic, nu, sigma
+from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sigma
+from derive.theory import Theory, mean_field
+from derive.theory.theory import Term
 from tests.derive.meanfield.isotropic_march import March
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 from sympy import Expr, Function, Integer, Mul, Pow, Sum, Symbol, oo
 
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.reductions.data import (
+from derive.linear.operators import Kernel
+from derive.linear.projection import NotApplicable
+from derive.program import GradientDescent, P, eta, gamma0, mlp, s, t
+from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sigma
+from derive.program.networks.structured import B, M, N, k, structured
+from derive.reduce.data import (
     Transfer,
     absorb_factors,
     instant_responses,
@@ -19,12 +23,8 @@ from derive.meanfield.reductions.data import (
     theory_limit,
     transfer,
 )
-from derive.meanfield.reductions.operators import Kernel
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.theory import Equation, Term
-from derive.program import GradientDescent, P, eta, gamma0, mlp, s, t
-from derive.program.builders.isotropic import alpha, alpha_B, isotropic, nu, sigma
-from derive.program.builders.structured import B, M, N, k, structured
+from derive.theory import Theory, mean_field
+from derive.theory.theory import Equation, Term
 from tests.derive.meanfield.isotropic_march import March
 from tests.derive.meanfield.test_isotropic_modes import modes
 from tests.derive.meanfield.test_isotropic_networks import NOISE, STEPS, VALUES, WIDE, Network, lam

@@ -18,7 +18,7 @@ from sympy import (
     tanh,
 )
 
-from derive.meanfield.jumps import Ambiguous, Jumps, OtherKind, jumps, multiplied, slope
+from derive.calculus.jumps import Ambiguous, Jumps, OtherKind, jumps, multiplied, slope
 
 x = Symbol("x", real=True)
 relu, leaky = Max(0, x), Piecewise((x, x > 0), (x / 10, True))

@@ -24,16 +24,16 @@ from sympy import (
     symbols,
 )
 
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average
-from derive.meanfield.reductions.drift import single_site
-from derive.meanfield.reductions.equilibrium import Equilibrium, equilibrium
-from derive.meanfield.reductions.langevin import TwoSources, output_rate, stationary, two_sources
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.routes import check_routes
-from derive.meanfield.theory import Theory
+from derive.calculus.averages import Average
+from derive.linear.projection import NotApplicable
 from derive.program import L, P, Program, alpha, ell, gamma0, mlp, mu, s, t
-from derive.program.builders import convolution, feedback_alignment
+from derive.program.networks import convolution, feedback_alignment
+from derive.reduce.drift import single_site
+from derive.reduce.equilibrium import Equilibrium, equilibrium
+from derive.reduce.langevin import TwoSources, output_rate, stationary, two_sources
+from derive.theory import mean_field
+from derive.theory.compare import check_routes
+from derive.theory.theory import Theory
 
 phi = Function("phi")
 lam, beta, T = symbols("lam beta T", positive=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from sympy import Function, Rational, Symbol, limit, oo, simplify, symbols
 
-from derive.meanfield import mean_field
-from derive.meanfield.routes import check_routes
-from derive.meanfield.theory import Theory
 from derive.program import L, Momentum, MomentumFlow, mlp, s, t
+from derive.theory import mean_field
+from derive.theory.compare import check_routes
+from derive.theory.theory import Theory
 
 tau, lag = symbols("tau lag", positive=True)
 phi = Function("phi")

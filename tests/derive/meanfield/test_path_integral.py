@@ -25,13 +25,13 @@ from sympy import (
     sympify,
 )
 
-import derive.meanfield.path_integral as package
-from derive.meanfield import Average
-from derive.meanfield.path_integral import PathIntegral, hatted_correlator, path_integral
-from derive.meanfield.path_integral.action import Partition
-from derive.meanfield.path_integral.fields import Inner, N, hatted
-from derive.meanfield.routes import normal_form
+import derive.theory.path_integral as package
 from derive.program import L, P, alpha, ell, gamma0, mlp, mu, s, t
+from derive.theory import Average
+from derive.theory.compare import normal_form
+from derive.theory.path_integral import PathIntegral, hatted_correlator, path_integral
+from derive.theory.path_integral.action import Partition
+from derive.theory.path_integral.fields import Inner, N, hatted
 from tests.derive.meanfield.programs import g, phi, recurrent, rho_a, tau, there_and_back
 
 h, gf, x, A, B, K = (Function(n) for n in ("h", "g", "x", "A", "B", "K_x"))
@@ -56,7 +56,7 @@ def test_it_does_not_look_at_the_other_route() -> None:
         tree = ast.parse(file.read_text())
         froms = {str(x.module) for x in ast.walk(tree) if isinstance(x, ast.ImportFrom)}
         assert not any("conditioning" in x for x in froms)
-        assert "derive.meanfield" not in froms  # whose __init__ would hand it on
+        assert "derive.theory" not in froms  # whose __init__ would hand it on
 
 
 def test_disorder_average_is_d26_corrected(route: PathIntegral) -> None:

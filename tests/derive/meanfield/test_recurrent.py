@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from sympy import Derivative, Expr, Function, Integral, S, sqrt, symbols
 
-from derive.meanfield import Average, Response, mean_field
-from derive.meanfield.routes import check_routes, normal_form
 from derive.program import s, t
+from derive.theory import Average, Response, mean_field
+from derive.theory.compare import check_routes, normal_form
 from tests.derive.meanfield.programs import decomposed, g, phi, recurrent, tau
 
 x, eta, C, R = (Function(n) for n in ("x", "eta", "C_phi", "R_phieta"))

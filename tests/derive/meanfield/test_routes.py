@@ -10,9 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Expr, Function, Integer, Integral, Symbol, latex, srepr, symbols, tanh
 
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.routes import RoutesDisagree, check_routes, compare, equivalent
-from derive.meanfield.symmetric import symmetric
 from derive.program import (
     Along,
     Definition,
@@ -41,6 +38,9 @@ from derive.program import (
     s,
     t,
 )
+from derive.theory import Theory, mean_field
+from derive.theory.compare import RoutesDisagree, check_routes, compare, equivalent
+from derive.theory.symmetric import symmetric
 from tests.derive.meanfield.programs import (
     excitatory_inhibitory,
     phi,
@@ -273,7 +273,7 @@ def test_a_difference_names_field_term_and_both_expressions() -> None:
 
 
 def test_disagreement_is_raised_with_the_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    import derive.meanfield.conditioning as first
+    import derive.theory.conditioning as first
 
     honest = first.mean_field
     monkeypatch.setattr(first, "mean_field", lambda p: honest(p.with_rule(Multistep())))

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from sympy import Function, Integer
 
-from derive.meanfield import mean_field
-from derive.meanfield.families import families, merge_families
-from derive.meanfield.reductions.projection import error_projected
-from derive.printing import render
+from derive.linear.projection import error_projected
 from derive.program import L, Outer, Program, ell, mlp, recurrent
 from derive.program.training import TrainedMatrix
+from derive.show import render
+from derive.theory import mean_field
+from derive.theory.families import families, merge_families
 
 
 def base_cases(theory):

@@ -7,15 +7,15 @@ from functools import cache
 import pytest
 from sympy import Function, Heaviside, Max, Rational, Symbol, erf, pi, sqrt, srepr, tanh
 
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average, Response
-from derive.meanfield.path_integral import path_integral
-from derive.meanfield.path_integral.average import Entries
-from derive.printing import latex, namespace, render, text
-from derive.printing.notation import notation
-from derive.printing.text import width, wrap
+from derive.calculus.averages import Average, Response
 from derive.program import L, convolution, ell, eta, isotropic, mlp, mu, perceptron, recurrent, s, t
-from derive.program.builders.indices import c, c_
+from derive.program.networks.indices import c, c_
+from derive.show import latex, namespace, render, text
+from derive.show.notation import notation
+from derive.show.text import width, wrap
+from derive.theory import mean_field
+from derive.theory.path_integral import path_integral
+from derive.theory.path_integral.average import Entries
 
 decay = Symbol("lambda", positive=True)
 MAKERS = {
@@ -238,7 +238,7 @@ def test_partners_of_indices_are_the_same_symbols():
 
 
 def render_srepr(symbol):
-    from derive.printing.data import _srepr
+    from derive.show.data import _srepr
 
     assert srepr(symbol) == _srepr(symbol)
     assert _srepr(Rational(1, 2) * symbol).count("prime=True") == 1

@@ -7,13 +7,13 @@ import pytest
 import sympy
 from sympy import Function, Symbol, tanh
 
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average
-from derive.meanfield.reductions.projection import error_projected
-from derive.printing import latex, namespace, render, text
-from derive.printing.notation import notation
-from derive.printing.text import width
+from derive.calculus.averages import Average
+from derive.linear.projection import error_projected
 from derive.program import L, alpha, ell, eta, gamma0, mlp, mu, s, t
+from derive.show import latex, namespace, render, text
+from derive.show.notation import notation
+from derive.show.text import width
+from derive.theory import mean_field
 from tests.derive.printing.networks import recurrent_net
 
 THEORIES = {

@@ -3,9 +3,6 @@
 import pytest
 from sympy import Function, S, Sum, Symbol, preorder_traversal
 
-from derive.meanfield import mean_field
-from derive.printing import tensor_program
-from derive.printing.tensor_programs import Dot, Expectation, Hat, Partial, Z
 from derive.program import (
     Along,
     Definition,
@@ -28,6 +25,9 @@ from derive.program import (
     s,
     t,
 )
+from derive.show import tensor_program
+from derive.show.tensor_programs import Dot, Expectation, Hat, Partial, Z
+from derive.theory import mean_field
 
 phi, x, dh, dx, chi = (Function(n) for n in ("phi", "x", "dh", "dx", "chi"))
 slot = Symbol("slot")

@@ -8,8 +8,6 @@ from dataclasses import replace
 import pytest
 from sympy import Function
 
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.routes import compare
 from derive.program import (
     Definition,
     GaussianMatrix,
@@ -23,6 +21,8 @@ from derive.program import (
     mlp,
 )
 from derive.program.training import GradientDescent
+from derive.theory import Theory, mean_field
+from derive.theory.compare import compare
 
 phi = Function("phi")
 Line = tuple[str, Callable[[], Program]]

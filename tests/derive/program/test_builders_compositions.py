@@ -22,8 +22,6 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield import Average, Theory, mean_field
-from derive.meanfield.routes import check_routes, normal_form
 from derive.program import (
     L,
     P,
@@ -40,6 +38,8 @@ from derive.program import (
     s,
     t,
 )
+from derive.theory import Average, Theory, mean_field
+from derive.theory.compare import check_routes, normal_form
 
 phi = Function("phi")
 X, S_, C = (Symbol(n, integer=True, positive=True) for n in "XSC")

@@ -42,8 +42,8 @@ from derive.program import (
     t,
     training_rule,
 )
-from derive.program.builders.activations import NAMED, activation_of
-from derive.program.builders.network import with_noise
+from derive.program.networks.activations import NAMED, activation_of
+from derive.program.networks.network import with_noise
 
 phi = Function("phi")
 beta, lam, T, tau = symbols("beta lam T tau", positive=True)

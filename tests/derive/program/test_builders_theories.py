@@ -20,8 +20,6 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.routes import check_routes, compare, normal_form
 from derive.program import (
     L,
     Program,
@@ -38,6 +36,8 @@ from derive.program import (
     s,
     t,
 )
+from derive.theory import Theory, mean_field
+from derive.theory.compare import check_routes, compare, normal_form
 
 phi = Function("phi")
 X, S_, C = (Symbol(n, integer=True, positive=True) for n in "XSC")

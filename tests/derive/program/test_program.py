@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from sympy import Function, Integer, Symbol, tanh
 
-from derive.meanfield import mean_field
 from derive.program import (
     Definition,
     Field,
@@ -35,7 +34,8 @@ from derive.program import (
     t,
     training_rule,
 )
-from derive.program.expressions import terms
+from derive.program.words import terms
+from derive.theory import mean_field
 
 units, others = Population("units"), Population("others", Symbol("rho"))
 x, y, z = Field("x", units), Field("y", units), Field("z", others)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from sympy import Derivative, Eq, Function, Rational, Symbol, simplify
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions import equilibrium, ridge
-from derive.meanfield.reductions.lazy import lazy
-from derive.meanfield.reductions.projection import NotApplicable, error_projected
-from derive.meanfield.reductions.two_layer import two_layer
-from derive.meanfield.routes import check_routes
+from derive.linear.lazy import lazy
+from derive.linear.projection import NotApplicable, error_projected
 from derive.program import L, P, P_train, Program, alpha, eta, gamma0, mlp, mu, s, t
+from derive.reduce import equilibrium, ridge
+from derive.reduce.two_layer import two_layer
+from derive.theory import mean_field
+from derive.theory.compare import check_routes
 
 C = Symbol("C", integer=True, positive=True)
 lam, T, beta = (Symbol(n, positive=True) for n in ("lambda", "T", "beta"))

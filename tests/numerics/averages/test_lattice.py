@@ -15,7 +15,7 @@ from sympy import Matrix, Rational, exp, sqrt, symbols, tanh
 from sympy import erf as erf_
 from sympy import pi as pi_
 
-from derive.meanfield.gaussian import GaussianAverage
+from derive.calculus.gaussian import GaussianAverage
 from numerics.averages import lattice, spacing, tensor, tensors
 from numerics.averages.lattice import averages, cholesky
 from numerics.errors import NotConverged, SpecError

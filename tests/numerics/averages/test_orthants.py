@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mpmath import mp
 from sympy import Abs, DiracDelta, Expr, Heaviside, Matrix, Max, Rational, lambdify, sign, symbols
 
-from derive.meanfield.gaussian import GaussianAverage
-from derive.meanfield.jumps import Ambiguous
+from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.jumps import Ambiguous
 from numerics.averages import orthants, tensor
 from numerics.errors import Unserved
 

@@ -25,8 +25,8 @@ from sympy import (
     tanh,
 )
 
-from derive.meanfield.gaussian import GaussianAverage
-from derive.meanfield.jumps import Ambiguous
+from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.jumps import Ambiguous
 from numerics.averages import Value, average, tensor
 from numerics.errors import NotConverged, SpecError, Unserved
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from sympy import Eq, Function, Heaviside, Integral, KroneckerDelta, Sum, Symbol, sin
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.depth import LayerTime, gamma_c_recursion, layer_time
-from derive.meanfield.reductions.depth.layer_time import between
-from derive.meanfield.reductions.depth.powers import tau, tau_
-from derive.program.builders.infinite_depth import depth_program
-from derive.program.expressions import L, s, t
+from derive.depth import LayerTime, gamma_c_recursion, layer_time
+from derive.depth.layer_time import between
+from derive.depth.powers import tau, tau_
+from derive.program.networks.infinite_depth import depth_program
+from derive.program.words import L, s, t
+from derive.theory import mean_field
 from numerics.compile.layered import NotLowered, lower_layer_time
 
 r = Symbol("s_", integer=True)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from sympy import Function, Mul, S, Sum, sin, symbols, tanh
 
-from derive.meanfield import Average, mean_field
-from derive.meanfield.reductions.projection import error_projected
-from derive.meanfield.theory import Term
+from derive.linear.projection import error_projected
 from derive.program import P, alpha, eta, gamma0, mlp, mu, s, t
+from derive.theory import Average, mean_field
+from derive.theory.theory import Term
 from numerics.compile import NotLinear, lower
 from numerics.compile.lower import products
 from numerics.theory import solvable

@@ -16,8 +16,8 @@ import numerics.expand_nonlinear.evaluation as evaluation
 from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.depth import p, q, x
 from derive.expansion.nonlinear.trees import Tensor
-from derive.meanfield import mean_field
 from derive.program import L, ell, mlp
+from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.expand import expand
 from numerics.expand_nonlinear.moments import Moments

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from derive.meanfield import Theory
+from derive.theory import Theory
 from numerics.compile import lower
 from numerics.experiment import Experiment
 from numerics.solve.march import March, march

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from derive.meanfield import mean_field
 from derive.program import P, eta, gamma0, mlp
+from derive.theory import mean_field
 from numerics.errors import NotConverged
 from numerics.solve.particles import solve_to_accuracy
 from numerics.solve.particles.accuracy import REPLICAS, Spread, apart, as_given, reach

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from derive.program.builders.infinite_depth import depth_program
+from derive.program.networks.infinite_depth import depth_program
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.simulate.programs import simulate_program

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from sympy import sqrt
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.depth import LayerTime, Scaling, cross_layer, layer_time, rescale
+from derive.depth import LayerTime, Scaling, cross_layer, layer_time, rescale
 from derive.program import L, eta, gamma0, isotropic
-from derive.program.builders.isotropic import nu
+from derive.program.networks.isotropic import nu
+from derive.theory import mean_field
 from numerics.cli import run
 from numerics.compile.layered import LayerTable, NotLowered, lower_layer_time
 from numerics.errors import Diverged, SpecError

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from derive.limits.depth_counting import alpha, gamma
-from derive.limits.depth_first_step import depth_first_step
-from derive.limits.depth_parametrization import classify
-from derive.limits.depth_steps import at_steps
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.depth import cross_layer
+from derive.depth import cross_layer
 from derive.program import depth_program
-from derive.program.expressions import L, ell
+from derive.program.words import L, ell
+from derive.scale.depth_counting import alpha, gamma
+from derive.scale.depth_first_step import depth_first_step
+from derive.scale.depth_parametrization import classify
+from derive.scale.depth_steps import at_steps
+from derive.theory import mean_field
 from numerics.errors import Diverged
 from numerics.solve.depth_steps import DepthSolver, variance
 from numerics.solve.frozen_ends import solve_frozen_ends

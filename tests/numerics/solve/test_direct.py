@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from sympy import Abs, Expr, Function, Max, S, Symbol, sign, tanh
 
-from derive.meanfield import mean_field
-from derive.meanfield.theory import Theory
 from derive.program import P, eta, gamma0, mlp
-from derive.program.builders import perceptron
+from derive.program.networks import perceptron
+from derive.theory import mean_field
+from derive.theory.theory import Theory
 from numerics.solve.direct import Evaluated, evaluate
 from numerics.solve.direct.interpret import CyclicDemand
 from numerics.solve.direct.layout import Unserved

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sympy import Symbol
 
-from derive.meanfield import mean_field
 from derive.program import mlp
+from derive.theory import mean_field
 from numerics.solve.direct import evaluate
 
 STEPS, SAMPLES = 3, 2

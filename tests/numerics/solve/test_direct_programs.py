@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 from sympy import Function, S, Symbol, tanh
 
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average
-from derive.meanfield.theory import OrderParameter, Theory
+from derive.calculus.averages import Average
 from derive.program import (
     Along,
     Definition,
@@ -31,8 +29,10 @@ from derive.program import (
     s,
     t,
 )
-from derive.program.builders import convolution, recurrent
-from derive.program.expressions import Attribute
+from derive.program.networks import convolution, recurrent
+from derive.program.words import Attribute
+from derive.theory import mean_field
+from derive.theory.theory import OrderParameter, Theory
 from numerics.solve.direct import evaluate
 from tests.derive.meanfield.programs import g, rho_a, rho_b, there_and_back
 from tests.numerics.solve.helpers import TARGETS

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sympy import symbols, tanh
 
-from derive.meanfield import mean_field
 from derive.program import P, eta, gamma0, mlp
+from derive.theory import mean_field
 from numerics.solve.direct import evaluate
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.direct.series import Power, evaluate_series

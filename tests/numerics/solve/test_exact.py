@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from sympy import Expr, Symbol
 
-from derive.meanfield import mean_field
 from derive.program import P, Program, eta, gamma0, isotropic, mlp
-from derive.program.builders.isotropic import alpha, alpha_B, nu, sigma
+from derive.program.networks.isotropic import alpha, alpha_B, nu, sigma
+from derive.theory import mean_field
 from numerics.compile import lower
 from numerics.errors import Diverged, SpecError
 from numerics.experiment import Experiment

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.program.builders.infinite_depth import depth_program
+from derive.linear.projection import NotApplicable
+from derive.program.networks.infinite_depth import depth_program
+from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.solve.direct import evaluate
 from numerics.solve.frozen_ends import simulate_frozen_ends, solve_frozen_ends, solve_frozen_ends_limit

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.gradient_independence import independent_backward
-from derive.meanfield.theory import Theory
 from derive.program import P, Program, eta, gamma0, mlp
+from derive.reduce.independence import independent_backward
+from derive.theory import mean_field
+from derive.theory.theory import Theory
 from numerics.powers import fitted_power
 from numerics.simulate.programs import simulate_program
 from numerics.solve.particles import Solved, solve_particles

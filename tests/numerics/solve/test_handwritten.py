@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from sympy import Function, S, Symbol
 
-from derive.meanfield import mean_field
 from derive.program import (
     Along,
     Definition,
@@ -32,6 +31,7 @@ from derive.program import (
     mu,
     t,
 )
+from derive.theory import mean_field
 from numerics.compile import lower
 from numerics.solve.march import march
 from tests.numerics.solve.helpers import INPUTS, TARGETS, gd, kernel, unprojected

@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 from sympy import Symbol
 
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import P, Program, eta, gamma0, mlp
+from derive.theory import Theory, mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.particles import Solved, solve_particles
 from numerics.solve.stationary import stationary_kernels

@@ -13,10 +13,10 @@ from scipy.stats import norm
 from scipy.stats import t as student
 from sympy import Function, Max, Rational, Symbol, exp, tanh
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import P, Program, convolution, eta, feedback_alignment, gamma0, isotropic, mlp
-from derive.program.builders.activations import NAMED
+from derive.program.networks.activations import NAMED
+from derive.theory import mean_field
 from numerics.averages.panels import Moment
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.lazy import LazySolved, solve_lazy

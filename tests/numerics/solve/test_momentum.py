@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from sympy import Rational, Symbol
 
-from derive.meanfield import mean_field
 from derive.program import P, eta, gamma0, mlp
+from derive.theory import mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.particles import Solved, solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import numerics.theory
-from derive.meanfield import Theory
-from derive.meanfield.conditioning import mean_field
+from derive.theory import Theory
+from derive.theory.conditioning import mean_field
 from numerics.solve import solve
 from tests.numerics.solve.helpers import flow, gd
 from tests.reference.adams_weights import step_sum_weights

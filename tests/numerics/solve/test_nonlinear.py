@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.linalg import expm
 
-from derive.meanfield.reductions.gradient_independence import independent_backward
+from derive.reduce.independence import independent_backward
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, numbers_of, theory_at_depth

@@ -10,8 +10,8 @@ import pytest
 import xarray as xr
 from sympy import Symbol
 
-from derive.meanfield import mean_field
 from derive.program import P, Program, ell, eta, gamma0, mlp, mu, t
+from derive.theory import mean_field
 from numerics.paths import Paths
 from numerics.solve.particles import Solved, solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel

@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import t as student
 from sympy import Function
 
-from derive.meanfield import mean_field
 from derive.program import L, P, eta, gamma0, mlp
+from derive.theory import mean_field
 from numerics.errors import Diverged
 from numerics.solve.direct import evaluate
 from numerics.solve.direct.layout import Unserved

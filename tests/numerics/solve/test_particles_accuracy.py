@@ -10,8 +10,8 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 import numerics.solve.particles.prepared as module
-from derive.meanfield import mean_field
 from derive.program import P, eta, gamma0, mlp
+from derive.theory import mean_field
 from numerics.solve import solve as solve_linear
 from numerics.solve.particles import Solved, solve_particles
 from numerics.solve.particles.gaussian import scrambled_normals

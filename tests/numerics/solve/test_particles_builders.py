@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from sympy import Rational, Symbol, sign, tanh
 
-from derive.meanfield import mean_field
 from derive.program import (
     P,
     Program,
@@ -20,6 +19,7 @@ from derive.program import (
     recurrent,
     structured,
 )
+from derive.theory import mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import evaluate
 from numerics.solve.direct.layout import Unserved

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from derive.meanfield import mean_field
 from derive.program import P, convolution, eta, gamma0
+from derive.theory import mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import evaluate
 from numerics.solve.particles import solve_particles

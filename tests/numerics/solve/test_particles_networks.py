@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sympy import Rational, Symbol
 
-from derive.meanfield import mean_field
 from derive.program import P, Program, eta, gamma0, mlp
+from derive.theory import mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import Evaluated, evaluate
 from numerics.solve.particles import solve_particles

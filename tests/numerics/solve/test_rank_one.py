@@ -5,9 +5,9 @@ import pytest
 from sympy import N, Rational
 from xarray import Dataset
 
-from derive.limits.rich_ansatz import kappa
-from derive.limits.rich_scaling import rich_scaling, t
-from derive.program.expressions import gamma0
+from derive.program.words import gamma0
+from derive.scale.rich_ansatz import kappa
+from derive.scale.rich_scaling import rich_scaling, t
 from numerics.experiment import Experiment
 from numerics.modes import power_law
 from numerics.solve import solve

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from sympy import Max, Rational, Symbol
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.homogeneous import NotHomogeneous
 from derive.program import P, P_train, eta, gamma0, mlp
+from derive.reduce.homogeneous import NotHomogeneous
+from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.simulate.programs import simulate_program

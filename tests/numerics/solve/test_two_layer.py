@@ -9,9 +9,9 @@ import pytest
 from scipy.stats import t as student
 from sympy import Function, Rational
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import P, convolution, eta, feedback_alignment, gamma0, mlp
+from derive.theory import mean_field
 from numerics.errors import Diverged, NotConverged
 from numerics.experiment import Experiment
 from numerics.simulate.programs import simulate_program

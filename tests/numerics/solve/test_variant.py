@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.gradient_independence import independent_backward
 from derive.program import P, mlp
+from derive.reduce.independence import independent_backward
+from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, numbers_of
 from numerics.simulate import simulate_steps

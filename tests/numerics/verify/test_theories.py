@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sympy import Symbol
 
-from derive.meanfield import mean_field
 from derive.program import mlp
+from derive.theory import mean_field
 from numerics.solve.direct import evaluate
 from numerics.verify.theories import CASES, compare_with_networks
 from numerics.verify.theories.__main__ import line

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield import mean_field
 from derive.program import mlp
+from derive.theory import mean_field
 from numerics.simulate.programs import Trainer
 from numerics.verify.theories.__main__ import main, network_line
 from numerics.verify.theories.nonlinear import CASES, KERNEL, STRENGTHS, TARGETS, Nonlinear

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sympy import Expr, Function, Sum, Symbol
 
-from derive.program.builders.isotropic import alpha, alpha_B, nu, sigma
-from derive.program.builders.structured import B, M, N, k
-from derive.program.expressions import L, ell, eta, gamma0, s, t
+from derive.program.networks.isotropic import alpha, alpha_B, nu, sigma
+from derive.program.networks.structured import B, M, N, k
+from derive.program.words import L, ell, eta, gamma0, s, t
 
 D = Symbol("D", positive=True)
 """Number of features."""

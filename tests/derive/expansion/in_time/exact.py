@@ -7,10 +7,10 @@ from functools import lru_cache
 import mpmath as mp
 from sympy import Expr, lambdify
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.two_layer import two_layer
-from derive.meanfield.reductions.whitened import Whitened, norm, output, whitened
 from derive.program import gamma0, mlp, t
+from derive.reduce.two_layer import two_layer
+from derive.reduce.whitened import Whitened, norm, output, whitened
+from derive.theory import mean_field
 
 
 @lru_cache(maxsize=1)

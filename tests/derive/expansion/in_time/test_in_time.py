@@ -28,14 +28,14 @@ from sympy import (
     symbols,
 )
 
+from derive.calculus.power_series import PowerSeries
 from derive.expansion import LinearExpansion, expand_linear
 from derive.expansion.in_time import InTime, modes_of
 from derive.expansion.in_time.operators import Vector
 from derive.expansion.in_time.values import check
-from derive.expansion.power_series import PowerSeries
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import L, P, ell, eta, gamma0, mlp, s, t
+from derive.theory import mean_field
 from tests.derive.expansion.in_time import exact
 from tests.reference.adams_weights import step_sum_weights
 from tests.reference.power_series import gamma_expansion, loss_expansion

@@ -10,9 +10,9 @@ from derive.expansion.nonlinear import NonlinearExpansion, expand_nonlinear
 from derive.expansion.nonlinear.depth import q, x
 from derive.expansion.nonlinear.fields import PAIR
 from derive.expansion.nonlinear.trees import Tensor
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import L, ell, mlp
+from derive.theory import mean_field
 
 
 def expanded(phi: object, order: int = 0) -> NonlinearExpansion:

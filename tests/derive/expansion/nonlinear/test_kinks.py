@@ -9,10 +9,10 @@ from sympy import Abs, Function, Max, Rational, S, Symbol, exp, integrate, pi, s
 
 from derive.expansion.nonlinear.kinks import X, expand_kinks, kappa, r, sigma
 from derive.expansion.nonlinear.one_sample import dv, v
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import mlp
-from derive.program.expressions import mu, t
+from derive.program.words import mu, t
+from derive.theory import mean_field
 
 x = Symbol("x", real=True)
 K = Symbol("K_x", positive=True)

@@ -14,9 +14,9 @@ from derive.expansion.nonlinear.kinks import expand_kinks
 from derive.expansion.nonlinear.reading import read
 from derive.expansion.nonlinear.straight import straight
 from derive.expansion.nonlinear.trees import Terms
-from derive.meanfield import mean_field
 from derive.program import L, ell, mlp
-from derive.program.expressions import alpha, mu, s, t
+from derive.program.words import alpha, mu, s, t
+from derive.theory import mean_field
 
 
 @lru_cache(maxsize=4)

@@ -10,13 +10,13 @@ from sympy import Expr, Function, Integer, Rational, S, Symbol, expand, oo, seri
 from sympy.core.function import AppliedUndef
 
 from derive.expansion.theories import TheorySeries, boundary_coefficients, expand_sizes, expand_step_size
-from derive.limits.unrolled import Unrolled
-from derive.meanfield import Theory, mean_field
-from derive.meanfield.reductions.data import instant_responses, theory_limit
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import eta, gamma0, isotropic, mlp, training_rule
-from derive.program.builders.isotropic import alpha, alpha_B, nu
-from derive.program.expressions import s, t
+from derive.program.networks.isotropic import alpha, alpha_B, nu
+from derive.program.words import s, t
+from derive.reduce.data import instant_responses, theory_limit
+from derive.scale.unrolled import Unrolled
+from derive.theory import Theory, mean_field
 
 NUMBERS = {eta: Rational(1, 5), gamma0: Rational(3, 2)}
 beta = Symbol("beta", positive=True)

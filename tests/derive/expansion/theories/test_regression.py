@@ -8,11 +8,11 @@ import pytest
 from sympy import Expr, Rational, Symbol, expand, simplify
 
 from derive.expansion.theories.regression import kept, kept_share, lazy_regression
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import L, eta, isotropic
-from derive.program.builders.isotropic import sigma
-from derive.program.expressions import t
+from derive.program.networks.isotropic import sigma
+from derive.program.words import t
+from derive.theory import mean_field
 
 
 def moment(k: int, n: int) -> Expr:

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from sympy import Derivative, Function, Integral, Sum, Symbol, exp
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.lazy import lazy
-from derive.meanfield.reductions.linear_closure import linear_closure
-from derive.meanfield.reductions.operators import J, operator
-from derive.meanfield.reductions.projection import NotApplicable, error_projected
-from derive.meanfield.reductions.two_layer import two_layer
-from derive.meanfield.reductions.whitened import norm, whitened
-from derive.meanfield.reductions.whitened_deep import error_equation, whitened_deep
+from derive.linear.closure import linear_closure
+from derive.linear.lazy import lazy
+from derive.linear.operators import J, operator
+from derive.linear.projection import NotApplicable, error_projected
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
+from derive.reduce.two_layer import two_layer
+from derive.reduce.whitened import norm, whitened
+from derive.reduce.whitened_deep import error_equation, whitened_deep
+from derive.theory import mean_field
 from tests.derive.meanfield.reductions.evaluate import RING, T_, Y_, solve_series, solve_steps
 from tests.reference.dense_causal import dense_causal
 

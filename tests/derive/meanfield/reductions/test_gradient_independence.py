@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from sympy import Function, tanh
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.gradient_independence import both_ways, compare, independent_backward
 from derive.program import mlp
 from derive.program.program import gaussian
+from derive.reduce.independence import both_ways, compare, independent_backward
+from derive.theory import mean_field
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])

@@ -4,8 +4,8 @@ import pytest
 from sympy import Function, Integral, S, Sum, oo
 from sympy.abc import k, s, t, x
 
-from derive.meanfield.reductions.data.limit import at_limit
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
+from derive.reduce.data.limit import at_limit
 
 f, g = Function("f"), Function("g")
 

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from sympy import Add, Expr, Function, Integer, Rational, Symbol, simplify
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.markov import Markov, State, markov
-from derive.meanfield.reductions.projection import NotApplicable
+from derive.linear.projection import NotApplicable
 from derive.program import (
     L,
     P,
@@ -23,6 +21,8 @@ from derive.program import (
     s,
     t,
 )
+from derive.reduce.markov import Markov, State, markov
+from derive.theory import mean_field
 
 decay, tau, kept = (Symbol(n, positive=True) for n in ("lambda", "tau", "m"))
 

@@ -11,11 +11,11 @@ import pytest
 from sympy import Function, Integral, Sum, tanh
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Response
-from derive.meanfield.reductions.projection import NotApplicable, error_projected
-from derive.meanfield.theory import Term
+from derive.calculus.averages import Response
+from derive.linear.projection import NotApplicable, error_projected
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
+from derive.theory import mean_field
+from derive.theory.theory import Term
 
 Delta, G, K_x, b, g, h, p, q, r, u, u_p = (
     Function(n) for n in ("Delta", "G", "K_x", "b", "g", "h", "p", "q", "r", "u", "u_p")

@@ -6,12 +6,12 @@ import pytest
 from sympy import Expr, Function, Integral, Rational, Sum, Symbol, tanh
 from sympy.core.function import AppliedUndef
 
-from derive.meanfield import mean_field
-from derive.meanfield.averages import Average
-from derive.meanfield.reductions.lazy import lazy
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.reductions.static import static
+from derive.calculus.averages import Average
+from derive.linear.lazy import lazy
+from derive.linear.projection import NotApplicable
 from derive.program import L, P, Program, alpha, eta, gamma0, isotropic, mlp, mu, perceptron, s, t
+from derive.reduce.static import static
+from derive.theory import mean_field
 
 u, r, h, z = (Function(n) for n in "urhz")
 

@@ -6,11 +6,11 @@ import mpmath
 import pytest
 from sympy import Derivative, Expr, Function, Sum, lambdify
 
-from derive.meanfield import Average, mean_field
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.reductions.two_layer import two_layer
-from derive.meanfield.reductions.whitened import norm, whitened
+from derive.linear.projection import NotApplicable
 from derive.program import P, alpha, gamma0, mlp, mu, t
+from derive.reduce.two_layer import two_layer
+from derive.reduce.whitened import norm, whitened
+from derive.theory import Average, mean_field
 
 H, G, Delta, K, y = (Function(x) for x in ("H", "G", "Delta", "K_x", "y"))
 h, g = Function("h"), Function("g")

@@ -25,14 +25,14 @@ from sympy import (
     tanh,
 )
 
-from derive.meanfield import mean_field
-from derive.meanfield.reductions.contraction import Frame, closed_span, split_tensor
-from derive.meanfield.reductions.limits import growth_of, series_radius, whitened_limits
-from derive.meanfield.reductions.projection import NotApplicable
-from derive.meanfield.reductions.separable import separable
-from derive.meanfield.reductions.two_layer import two_layer
-from derive.meanfield.reductions.whitened import eliminate, n, norm, output, whitened
+from derive.linear.contraction import Frame, closed_span, split_tensor
+from derive.linear.projection import NotApplicable
 from derive.program import P, alpha, gamma0, mlp, mu, t
+from derive.reduce.limits import growth_of, series_radius, whitened_limits
+from derive.reduce.separable import separable
+from derive.reduce.two_layer import two_layer
+from derive.reduce.whitened import eliminate, n, norm, output, whitened
+from derive.theory import mean_field
 
 H, G, Delta = (Function(x)(t) for x in ("H_y", "G", "Delta"))
 y, f = norm, output

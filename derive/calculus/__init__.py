@@ -1,0 +1,1 @@
+"""The mathematics underneath: Gaussian averages and responses, truncated series, recurrences."""

@@ -1,0 +1,228 @@
+"""Functional differentiation of sums and integrals of products of applied functions, by matching indices.
+
+``delta F(a, b, ...) / delta F(x, y, ...)`` is a product of deltas, one an index; a delta meets the sum or
+integral over its index and removes it.  What SymPy's ``diff`` knows (products, powers, compositions) is left
+to SymPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sympy import (
+    Add,
+    And,
+    DiracDelta,
+    Dummy,
+    Expr,
+    Integral,
+    KroneckerDelta,
+    Mul,
+    Piecewise,
+    Pow,
+    S,
+    Sum,
+    oo,
+    true,
+)
+from sympy.core.function import AppliedUndef
+from sympy.logic.boolalg import Boolean
+
+from derive.program.words import IndexRange
+
+
+def functional_derivative(
+    expr: Expr, target: AppliedUndef, ranges: Sequence[IndexRange] = (), *, continuous: bool = False
+) -> Expr:
+    """``delta expr / delta target``, where ``target`` is a function applied to free indices and times.
+
+    ``ranges`` says where the indices of ``target`` lie; it decides whether the target is among the terms of
+    a sum. What it leaves open comes out as a ``Piecewise``.  A delta that meets no sum stays: a Kronecker
+    delta, or for the last argument a Dirac delta when time is ``continuous``.  Raises
+    :class:`NotImplementedError` when an index enters a sum otherwise than shifted or reversed (``F(2*k)``).
+
+    >>> from sympy import Function, Sum, symbols
+    >>> x, y, a, b = symbols("x y a b", nonnegative=True)
+    >>> q, J = Function("q"), Function("J")
+    >>> functional_derivative(Sum(q(x) * J(x, y) * q(y), (x, 0, oo), (y, 0, oo)), J(a, b))
+    q(a)*q(b)
+    >>> functional_derivative(Sum(J(x, y) * J(y, x), (x, 0, oo), (y, 0, oo)), J(a, b))
+    2*J(b, a)
+    """
+    pieces = _derive(_freshened(expr), target)
+    return _restored(Add(*[_finish(x, target, ranges, continuous) for x in pieces]))
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """``coefficient * prod delta(left - right)`` where all ``conditions`` (expressions) are >= 0."""
+
+    coefficient: Expr
+    deltas: tuple[tuple[Expr, Expr], ...]
+    conditions: tuple[Expr, ...] = ()
+
+    def times(self, factor: Expr) -> _Piece:
+        return replace(self, coefficient=self.coefficient * factor)
+
+
+def _derive(expr: Expr, target: AppliedUndef) -> list[_Piece]:
+    if not _occurrences(expr, target):
+        return []
+    if isinstance(expr, Add):
+        return [piece for x in expr.args for piece in _derive(x, target)]
+    if isinstance(expr, Sum | Integral):
+        return [_collapsed(x, expr) for x in _derive(expr.function, target)]
+    if expr.has(Sum, Integral):
+        if isinstance(expr, Mul):
+            parts = list(expr.args)
+            return [
+                p.times(Mul(*parts[:i], *parts[i + 1 :]))
+                for i, x in enumerate(parts)
+                for p in _derive(x, target)
+            ]
+        if isinstance(expr, Pow) and not expr.exp.has(Sum, Integral):
+            outer = expr.exp * expr.base ** (expr.exp - 1)
+            return [p.times(outer) for p in _derive(expr.base, target)]
+    return _leaf(expr, target)
+
+
+def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
+    """Chain rule over the occurrences of the target's function."""
+    found = []
+    for a in _occurrences(expr, target):
+        slot = Dummy("slot")
+        slope = expr.xreplace({a: slot}).diff(slot).xreplace({slot: a})
+        if slope != 0:
+            found.append(_Piece(slope, tuple(zip(a.args, target.args, strict=True))))
+    return found
+
+
+def _occurrences(expr: Expr, target: AppliedUndef) -> list[AppliedUndef]:
+    same = (a for a in expr.atoms(AppliedUndef) if a.func == target.func and len(a.args) == len(target.args))
+    return sorted(same, key=str)
+
+
+def _collapsed(piece: _Piece, outer: Sum | Integral) -> _Piece:
+    """Use up the deltas that fix a bound variable of ``outer``; sum over the others."""
+    limits = [tuple(lim) for lim in outer.limits]
+    while (hit := _fixed(piece, limits)) is not None:
+        k, j, value = hit
+        var, lower, upper = limits.pop(j)
+        at = {var: value}
+        limits = [(v, lo.xreplace(at), up.xreplace(at)) for v, lo, up in limits]
+        inside = (value - lower, *(() if upper == oo else (upper - value,)))
+        piece = _Piece(
+            piece.coefficient.xreplace(at),
+            tuple((a.xreplace(at), b.xreplace(at)) for i, (a, b) in enumerate(piece.deltas) if i != k),
+            tuple(c.xreplace(at) for c in (*piece.conditions, *inside)),
+        )
+    if not limits:
+        return piece
+    bound = {v for v, _, _ in limits}
+    if any(bound & (a - b).free_symbols for a, b in piece.deltas):
+        raise NotImplementedError(f"cannot match the indices of {piece.deltas} within {outer}")
+    local = tuple(c for c in piece.conditions if bound & c.free_symbols)
+    body = _where(piece.coefficient, [c >= 0 for c in local])
+    rest = tuple(c for c in piece.conditions if c not in local)
+    return _Piece(outer.func(body, *limits), piece.deltas, rest)
+
+
+def _fixed(piece: _Piece, limits: list[tuple[Any, ...]]) -> tuple[int, int, Expr] | None:
+    """A delta that fixes a bound variable: its place, the variable's place, the value."""
+    for k, (a, b) in enumerate(piece.deltas):
+        gap = (a - b).expand()
+        for j, (var, _, _) in enumerate(limits):
+            slope = gap.coeff(var)
+            if slope in (1, -1) and not (gap - slope * var).has(var):
+                return k, j, var - gap / slope
+    return None
+
+
+def _finish(piece: _Piece, target: AppliedUndef, ranges: Sequence[IndexRange], continuous: bool) -> Expr:
+    value = piece.coefficient
+    for a, b in piece.deltas:
+        if a == b:
+            continue
+        low, high = _bounds(a - b, ranges)
+        if low.is_positive or high.is_negative:  # the indices can never agree
+            return S.Zero
+        value *= DiracDelta(a - b) if continuous and b == target.args[-1] else KroneckerDelta(a, b)
+    open_ = []
+    for c in piece.conditions:
+        low, high = _bounds(c, ranges)
+        if high.is_negative:
+            return S.Zero
+        if not low.is_nonnegative:
+            open_.append(c >= 0)
+    return _where(value, open_)
+
+
+def _bounds(e: Expr, ranges: Sequence[IndexRange]) -> tuple[Expr, Expr]:
+    """The least and the greatest value of an expression linear in the indices of ``ranges``."""
+    low = high = e
+    for r in ranges:
+        slope = e.expand().coeff(r.index)
+        ends = (r.lower, r.upper) if not slope.is_negative else (r.upper, r.lower)
+        low, high = low.xreplace({r.index: ends[0]}), high.xreplace({r.index: ends[1]})
+    return low.expand(), high.expand()
+
+
+def _where(value: Expr, conditions: Sequence[Boolean]) -> Expr:
+    condition = And(*conditions)
+    if condition == true:
+        return value
+    return Piecewise((value, condition), (S.Zero, True))
+
+
+# -- bound variables are renamed apart, and named again at the end -------------------------------------------
+
+
+class _Bound(Dummy):
+    """A bound variable on loan; remembers the symbol that it stands for."""
+
+    original: Any
+
+    @staticmethod
+    def of(symbol: Any) -> _Bound:
+        new = _Bound(symbol.name, **symbol.assumptions0)
+        new.original = symbol
+        return new
+
+
+def _freshened(expr: Expr) -> Expr:
+    """Every sum and integral with bound variables of its own."""
+    if not expr.has(Sum, Integral):
+        return expr
+    if isinstance(expr, Sum | Integral):
+        names = {lim[0]: _Bound.of(lim[0]) for lim in expr.limits}
+        limits = [(names[v], lo.xreplace(names), up.xreplace(names)) for v, lo, up in map(tuple, expr.limits)]
+        return expr.func(_freshened(expr.function).xreplace(names), *limits)
+    return expr.func(*[_freshened(x) for x in expr.args])
+
+
+def _restored(expr: Expr) -> Expr:
+    """Each bound variable under its old name, or with a stroke where that name is taken."""
+    if not expr.has(_Bound):
+        return expr
+    if isinstance(expr, Sum | Integral):
+        body = _restored(expr.function)
+        limits = [tuple(lim) for lim in expr.limits]
+        own = {v for v, _, _ in limits}
+        taken = {
+            x
+            for x in (
+                body.free_symbols | set().union(*(lo.free_symbols | up.free_symbols for _, lo, up in limits))
+            )
+        }
+        taken |= {lim[0] for x in body.atoms(Sum, Integral) for lim in x.limits}
+        names: dict[Any, Any] = {}
+        for v in (lim[0] for lim in limits):
+            new = v.original if isinstance(v, _Bound) else v
+            while new in (taken - own) or new in names.values():
+                new = type(new)(f"{new.name}'", **new.assumptions0)
+            names[v] = new
+        limits = [(names[v], lo.xreplace(names), up.xreplace(names)) for v, lo, up in limits]
+        return expr.func(body.xreplace(names), *limits)
+    return expr.func(*[_restored(x) for x in expr.args]) if expr.args else expr

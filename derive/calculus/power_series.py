@@ -1,0 +1,344 @@
+"""Truncated power series in one small parameter, with SymPy coefficients.
+
+A series knows the coefficients up to its order and nothing beyond.  Whether it has only even powers is seen
+from the coefficients; it is never assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+from sympy import (
+    Abs,
+    Add,
+    Expr,
+    Max,
+    Mul,
+    Piecewise,
+    Pow,
+    Rational,
+    S,
+    Symbol,
+    lambdify,
+    latex,
+    oo,
+    sympify,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.rational import pade
+from derive.program.words import gamma0
+
+WINDOW = 4
+"""How many of the last coefficients the error estimate looks at."""
+
+
+@dataclass(frozen=True)
+class PowerSeries:
+    """``coefficients[n]`` multiplies ``variable**n``; what is beyond the last one is not known.
+
+    ``variable`` is a symbol, or an expression of one symbol such as ``1/nu``.  Coefficients may be any SymPy
+    expressions without it, noncommutative words too.  Raises ValueError for no coefficients at all, and for
+    coefficients that contain the variable.
+
+    >>> from sympy import symbols
+    >>> a, b = symbols("a b")
+    >>> f = PowerSeries((1, 0, a, 0, b))
+    >>> f.expr
+    a*gamma0**2 + b*gamma0**4 + 1
+    >>> (f * f).coefficient(4)
+    a**2 + 2*b
+    >>> f.step
+    2
+    """
+
+    coefficients: tuple[Expr, ...]
+    variable: Expr = gamma0
+
+    def __post_init__(self) -> None:
+        found = tuple(sympify(c, strict=True) for c in self.coefficients)
+        if not found:
+            raise ValueError("coefficients = (): a power series needs at least the coefficient of order 0")
+        if len(self.variable.free_symbols) != 1:
+            raise ValueError(f"variable = {self.variable}: must be an expression of one symbol")
+        for n, c in enumerate(found):
+            if c.free_symbols & self.variable.free_symbols:
+                raise ValueError(f"coefficients[{n}] = {c}: must not contain {self.symbol}")
+        object.__setattr__(self, "coefficients", found)
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    @property
+    def symbol(self) -> Symbol:
+        """The symbol that is small, or large for a series in its inverse."""
+        return next(iter(self.variable.free_symbols))
+
+    @property
+    def order(self) -> int:
+        """The highest power whose coefficient is known."""
+        return len(self.coefficients) - 1
+
+    @property
+    def expr(self) -> Expr:
+        """The truncated series as a polynomial in the variable."""
+        return sympify(Add(*[c * self.variable**n for n, c in enumerate(self.coefficients)]))
+
+    @property
+    def lowest(self) -> int:
+        """The lowest power that occurs; 0 if none does."""
+        return min(self.powers(), default=0)
+
+    @property
+    def step(self) -> int:
+        """The largest step in which the powers that occur go up from the lowest: 2 for an even series.
+
+        1 where fewer than two powers occur, since one power says nothing about the next.
+        """
+        return gcd(*[n - self.lowest for n in self.powers()]) or 1
+
+    def powers(self) -> tuple[int, ...]:
+        """The powers whose coefficients are not (structurally) zero."""
+        return tuple(n for n, c in enumerate(self.coefficients) if c != 0)
+
+    def coefficient(self, n: int) -> Expr:
+        """The coefficient of ``variable**n``.  Raises IndexError beyond the order, where it is not known."""
+        self._check(n)
+        return self.coefficients[n]
+
+    def truncate(self, n: int) -> PowerSeries:
+        """The series up to ``variable**n`` only.  Raises IndexError beyond the order."""
+        self._check(n)
+        return PowerSeries(self.coefficients[: n + 1], self.variable)
+
+    def steps(self) -> tuple[Expr, ...]:
+        """The coefficients at ``lowest``, ``lowest + step``, ...: those of a series in ``variable**step``.
+
+        >>> PowerSeries((0, 3, 0, 5, 0)).steps()
+        (3, 5)
+        """
+        return self.coefficients[self.lowest :: self.step]
+
+    def _check(self, n: int) -> None:
+        if not 0 <= n <= self.order:
+            raise IndexError(f"n = {n}: the series is known for orders 0 to {self.order}")
+
+    # -- arithmetic ------------------------------------------------------------------------------------
+
+    def map(self, change: Callable[[Expr], Any]) -> PowerSeries:
+        """The series with ``change`` applied to each coefficient.
+
+        >>> from sympy import Symbol
+        >>> PowerSeries((1, Symbol("a"))).map(lambda c: c.subs("a", 3)).expr
+        3*gamma0 + 1
+        """
+        return PowerSeries(tuple(change(c) for c in self.coefficients), self.variable)
+
+    def subs(self, *args: Any, **options: Any) -> PowerSeries:
+        """``subs`` of each coefficient."""
+        return self.map(lambda c: c.subs(*args, **options))
+
+    def __add__(self, other: Any) -> PowerSeries:
+        pairs = zip(self.coefficients, self._lift(other), strict=False)
+        return PowerSeries(tuple(_sum([a, b]) for a, b in pairs), self.variable)
+
+    def __mul__(self, other: Any) -> PowerSeries:
+        return self._product(self.coefficients, self._lift(other))
+
+    def __rmul__(self, other: Any) -> PowerSeries:
+        return self._product(self._lift(other), self.coefficients)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> PowerSeries:
+        return self.map(lambda c: -c)
+
+    def __sub__(self, other: Any) -> PowerSeries:
+        return self.__add__(-other)
+
+    def __rsub__(self, other: Any) -> PowerSeries:
+        return (-self).__add__(other)
+
+    def __pow__(self, power: int) -> PowerSeries:
+        """A whole power; negative ones need a zeroth coefficient that is not zero (else ValueError)."""
+        if power < 0:
+            return self._inverse().__pow__(-power)
+        found = PowerSeries((S.One, *[S.Zero] * self.order), self.variable)
+        for _ in range(power):
+            found = found * self
+        return found
+
+    def __truediv__(self, other: Any) -> PowerSeries:
+        if isinstance(other, PowerSeries):
+            return self.__mul__(other._inverse())
+        return self.__mul__(1 / sympify(other, strict=True))
+
+    def __rtruediv__(self, other: Any) -> PowerSeries:
+        return self._inverse().__mul__(other)
+
+    def _inverse(self) -> PowerSeries:
+        first = self.coefficients[0]
+        if first == 0:
+            raise ValueError(f"cannot divide by a series that starts with the power {self.lowest or 'none'}")
+        start = Pow(first, -1)
+        found = [start]
+        for n in range(1, self.order + 1):
+            carried = [Mul(self.coefficients[k], found[n - k]) for k in range(1, n + 1)]
+            found.append(-start * _sum(carried))
+        return PowerSeries(tuple(found), self.variable)
+
+    def _product(self, a: Sequence[Expr], b: Sequence[Expr]) -> PowerSeries:
+        known = min(len(a), len(b))
+        found = tuple(_sum([Mul(a[k], b[n - k]) for k in range(n + 1)]) for n in range(known))
+        return PowerSeries(found, self.variable)
+
+    def _lift(self, other: Any) -> tuple[Expr, ...]:
+        """The coefficients of ``other``; an expression without the variable is known to any order."""
+        if isinstance(other, PowerSeries):
+            if other.variable != self.variable:
+                raise ValueError(f"a series in {self.variable} and one in {other.variable} do not mix")
+            return other.coefficients
+        value = sympify(other, strict=True)
+        if value.free_symbols & self.variable.free_symbols:
+            raise ValueError(f"{value} contains {self.symbol}: make it a series first")
+        return (value, *[S.Zero] * self.order)
+
+    # -- values ----------------------------------------------------------------------------------------
+
+    def lambdify(self, *symbols: Symbol, modules: Any = None) -> Callable[..., Any]:
+        """A function of the variable's symbol and ``symbols``, for numbers and for arrays.
+
+        Without ``symbols`` these are the free symbols of the coefficients in alphabetical order.  The result
+        has the common shape of the arguments, also where the expression does not depend on one of them.
+        ``modules`` is that of ``sympy.lambdify`` (``"mpmath"`` for high precision).  Raises ValueError for a
+        free symbol that is not an argument and for functions without a definition.
+
+        >>> from sympy import Symbol, exp
+        >>> t = Symbol("t")
+        >>> value = PowerSeries((exp(-t), 0, t)).lambdify(t, modules="math")
+        >>> value(2, 0), value(0, 0)
+        (1.0, 1.0)
+        """
+        free = set().union(*[c.free_symbols for c in self.coefficients])
+        known = symbols or tuple(sorted(free, key=str))
+        if missing := free - set(known):
+            raise ValueError(f"lambdify needs {', '.join(sorted(map(str, missing)))} among its symbols")
+        unknown = set().union(*[c.atoms(AppliedUndef) for c in self.coefficients])
+        if unknown:
+            raise ValueError(f"cannot evaluate {', '.join(sorted(map(str, unknown)))}: it has no definition")
+        compiled = lambdify([self.symbol, *known], self._nested(), modules=modules, cse=True)
+        compiled.__doc__ = f"Sum of {len(self.powers())} terms in {self.variable}."
+
+        def evaluate(*values: Any) -> Any:
+            return _shaped(compiled(*values), values)
+
+        return evaluate
+
+    def _nested(self) -> Expr:
+        """Horner's scheme in ``variable**step``."""
+        z = self.variable**self.step
+        found: Expr = S.Zero
+        for c in reversed(self.steps()):
+            found = c + z * found if found != 0 else c
+        return sympify(self.variable**self.lowest * found)
+
+    def error_estimate(self) -> Expr:
+        r"""An estimate of what the truncation misses, as an expression in the variable.
+
+        The last terms are continued as a geometric series, ``E q z / (1 - q z)`` with ``z = variable**step``.
+        With c the coefficients and N the last of them, the growth is
+        ``q**2 = max(|c[N]|, |c[N-1]|) / max(|c[N-2]|, |c[N-3]|)``, and ``E`` the larger of the last term and
+        of ``q z`` times the one before it: one coefficient that happens to be small, as in the oscillations
+        that a complex pair of singularities makes, makes neither small.  With three coefficients the pairs
+        are one apart.  One correction says nothing about the next: with two coefficients the estimate is that
+        term itself, where it is smaller than the first.  The estimate is infinite from ``q z = 1`` on, where
+        the series does not converge, and for a single term; it is 0 for a series that vanishes at every
+        order known.  It is an estimate, no bound: growth that sets in later
+        than at the last coefficient known is beyond it.
+
+        >>> from sympy import Rational
+        >>> geometric = PowerSeries((1, 0, 1, 0, 1))
+        >>> geometric.error_estimate().subs(gamma0, Rational(1, 2))  # exact here: 1/(1 - z) - 1 - z - z**2
+        1/48
+        >>> geometric.error_estimate().subs(gamma0, 1)
+        oo
+        """
+        if not self.powers():
+            return S.Zero
+        sizes = [Abs(c) for c in self.steps()[-WINDOW:]]
+        q, last = _growth(sizes), len(self.steps()) - 1
+        if q is None:
+            return oo
+        z = Abs(self.variable) ** self.step
+        front = Abs(self.variable) ** self.lowest * z**last
+        missed = front * Max(sizes[-1], sizes[-2] * q) * q * z / (1 - q * z)
+        if len(sizes) == 2:
+            missed = front * sizes[-1]
+        return Piecewise((missed, q * z < 1), (oo, True))
+
+    def pade(self, m: int, n: int) -> Expr:
+        """The Padé approximant [m/n] in ``z = variable**step``, times ``variable**lowest``.
+
+        ``m`` and ``n`` are the degrees of numerator and denominator in z (gamma0^2 for an even series).
+        Exact where the coefficients are.  Raises ValueError if ``m + n`` needs coefficients beyond the order,
+        and :class:`~derive.calculus.rational.DegeneratePade` where there is no such approximant.
+
+        >>> PowerSeries((1, 0, -1, 0, 1)).pade(0, 1)
+        1/(gamma0**2 + 1)
+        """
+        above, below = pade(self.steps(), m, n)
+        z = self.variable**self.step
+        top = Add(*[c * z**k for k, c in enumerate(above)])
+        return sympify(self.variable**self.lowest * top / Add(*[c * z**k for k, c in enumerate(below)]))
+
+    # -- printing --------------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        shown = [str(c * self.variable**n) for n, c in enumerate(self.coefficients) if c != 0]
+        return " + ".join([*shown, f"O({self.variable ** self._missing()})"]).replace("+ -", "- ")
+
+    def _repr_latex_(self) -> str:
+        parts = []
+        for n, c in enumerate(self.coefficients):
+            if c == 0:
+                continue
+            power = latex(self.variable**n)
+            bracket = rf"\left({latex(c)}\right)" if c.is_Add and n else latex(c)
+            parts.append(latex(c) if n == 0 else power if c == 1 else f"{bracket} {power}")
+        rest = rf"O\left({latex(self.variable ** self._missing())}\right)"
+        return "$\\displaystyle " + " + ".join([*parts, rest]).replace("+ -", "- ") + "$"
+
+    def _missing(self) -> int:
+        """The first power whose coefficient is not known, zeros of the series' own step left out."""
+        step, n = self.step, self.order + 1
+        return n + (self.lowest - n) % step if self.powers() else n
+
+
+def _sum(terms: Sequence[Expr]) -> Expr:
+    """A sum, zero if it cancels."""
+    value = Add(*terms)
+    return S.Zero if len(terms) > 1 and not value.is_Number and value.expand() == 0 else sympify(value)
+
+
+def _growth(sizes: Sequence[Expr]) -> Expr | None:
+    """The growth from one coefficient to the next; None where there is nothing to compare with."""
+    apart = len(sizes) // 2
+    if apart == 0:
+        return None
+    late, early = Max(*sizes[apart:]), Max(*sizes[: len(sizes) - apart])
+    return None if early == 0 else Pow(late / early, Rational(1, apart))
+
+
+def _shaped(result: Any, values: Sequence[Any]) -> Any:
+    """The result in the common shape of the arguments: SymPy's functions return constants as scalars."""
+    arrays = [v for v in values if hasattr(v, "__array_namespace__") and v.shape]
+    if not arrays or (len(arrays) == 1 and getattr(result, "shape", ()) == arrays[0].shape):
+        return result
+    xp = arrays[0].__array_namespace__()
+    full = xp.broadcast_arrays(xp.asarray(result), *arrays)[0]
+    return xp.asarray(full, copy=True) if full.shape != getattr(result, "shape", ()) else result
+
+
+__all__ = ["PowerSeries"]

@@ -1,0 +1,169 @@
+"""A linear network of any depth at ``gamma0 = 0``: the lazy limit, with responses that do not vanish.
+
+At gamma0 = 0 the closure says that correlation functions are those of the neighbouring layer, and that a
+response is the operator of its layer.  Put into the definitions of the operators this gives a recursion in
+the layer, which is solved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sympy import Add, Derivative, Eq, Expr, Function, Indexed, Integral, Pow, S, Sum, Symbol, factor, rsolve
+
+from derive.calculus.averages import Average
+from derive.linear.closure import LinearClosure, linear_closure
+from derive.linear.contraction import tidy_sums
+from derive.linear.operators import Kernel, entry, resolvents
+from derive.linear.projection import NotApplicable
+from derive.program.training import accumulate
+from derive.program.words import ell, gamma0, s, t
+from derive.theory.theory import Theory
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """A linear theory at ``gamma0 = 0``.
+
+    ``fields`` are their Gaussian sources, ``kernels`` the operators C and D at each layer (by F.4 also the
+    responses), ``output`` the output as a memory of past errors, and ``error`` the linear equation that the
+    error obeys.
+    """
+
+    closure: LinearClosure
+    fields: tuple[Eq, ...]
+    kernels: tuple[Eq, ...]
+    output: Eq
+    error: Eq
+
+
+def lazy(theory: Theory) -> Lazy:
+    """The limit ``gamma0 -> 0`` of a linear theory, of one layer or of a family of layers.
+
+    Raises :class:`NotApplicable` if the recursions in the layer are not first-order and uniform.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> ends = lazy(mean_field(mlp(rule="flow")))
+    >>> print(ends.error.rhs)
+    -(L + 1)*Sum(Delta(alpha, t)*K_x(mu, alpha), (alpha, 1, P))
+    >>> print(*(e.rhs for e in ends.kernels))
+    ell*Sum(Delta(alpha, s)*K_x(mu, alpha), (alpha, 1, P)) (L - ell + 1)*Delta(alpha, s)
+    """
+    return _Lazy(linear_closure(theory)).limit()
+
+
+def at_resolvents(e: Expr) -> Expr:
+    """Leading order in gamma0: the resolvents, which are even in it, become the identity."""
+    return e.xreplace({x: Pow(x.base.subs(gamma0, 0), -1) for x in resolvents(e)})
+
+
+def at_zero(e: Expr) -> Expr:
+    """An operator expression at gamma0 = 0."""
+    return at_resolvents(e).expand().subs(gamma0, 0)
+
+
+class _Lazy:
+    def __init__(self, closure: LinearClosure) -> None:
+        self.closure, self.program = closure, closure.theory.program
+        self.known = {k.operator: k for k in closure.kernels}
+        ends = {e.lhs for e in closure.base}
+        self.correlations: dict[str, Kernel] = {}
+        for e in closure.covariances:
+            value, name = at_zero(e.rhs), str(e.lhs.args[0])
+            if isinstance(value, Indexed) and value.args[0] == e.lhs.args[0] and closure.layers is not None:
+                self.correlations[name] = next(
+                    k for x, k in self.known.items() if x in ends and k.name == name
+                )
+            elif value in self.known:
+                self.correlations[name] = self.known[value]
+            else:
+                raise NotApplicable(f"{e.lhs} = {value} at gamma0 = 0 is no recursion that ends")
+        self.responses = {str(e.lhs.args[0]): (e.lhs, at_zero(e.rhs)) for e in closure.responses}
+
+    def limit(self) -> Lazy:
+        operators = {k.operator for k in self.closure.kernels if k.causal and not self.is_base(k)}
+        kernels = {k.name: self.solved(k) for k in self.closure.kernels if k.operator in operators}
+        output = self.output(kernels)
+        return Lazy(
+            closure=self.closure,
+            fields=tuple(Eq(e.lhs, at_zero(e.rhs), evaluate=False) for e in self.closure.fields),
+            kernels=tuple(Eq(k.entry, k.definition, evaluate=False) for k in kernels.values()),
+            output=output,
+            error=self.error(output),
+        )
+
+    def is_base(self, k: Kernel) -> bool:
+        return any(e.lhs == k.operator for e in self.closure.base)
+
+    def solved(self, k: Kernel) -> Kernel:
+        """``K(ell) = K(ell -+ 1) + increment``, solved."""
+        increment, step = S.Zero, S.Zero
+        for x in Add.make_args(k.definition):
+            if x.is_Function and str(x.func) in self.responses:
+                name, value = self.responses[str(x.func)]
+                if not isinstance(value, Indexed) or value.args[0] != k.operator.args[0]:
+                    raise NotApplicable(f"{name} = {value} at gamma0 = 0 does not lead back to {k.operator}")
+                step += value.args[1] - name.args[1] + x.args[0] - ell
+            else:
+                increment += self.started(x)
+        if increment.has(ell):
+            raise NotApplicable(f"{increment} differs from layer to layer")
+        count = factor(self.count(step)) if step != 0 else S.One
+        return Kernel(k.operator, k.entry, count * tidy_sums(increment), k.rows, k.cols, k.causal)
+
+    def started(self, e: Expr) -> Expr:
+        """Correlation functions keep their value at the end of the network, at every layer."""
+        for name, end in self.correlations.items():
+            given = end.entry.args[1:] if end.name == name else end.entry.args
+
+            def put(x: Expr, end: Kernel = end, given: tuple[Expr, ...] = given) -> Expr:
+                return end.definition.xreplace(dict(zip(given, x.args[1:], strict=False)))
+
+            e = e.replace(_called(name), put)
+        return e
+
+    def count(self, step: Expr) -> Expr:
+        """The solution of ``c(ell) = c(ell + step) + 1`` that vanishes beyond the end."""
+        n, c, layers = Symbol("n", integer=True), Function("c"), self.closure.layers
+        if step not in (1, -1) or layers is None:
+            raise NotApplicable(f"a recursion over {step} layers")
+        steps = rsolve(c(n) - c(n - 1) - 1, c(n), {c(0): 0})
+        return steps.subs(n, ell - layers.lower + 1 if step == -1 else layers.upper - ell + 1)
+
+    def output(self, kernels: dict[str, Kernel]) -> Eq:
+        """The output: its average divided by gamma0, at leading order, entry by entry."""
+        scalar = next(e for e in self.closure.theory.scalars if e.rhs.has(Average))
+        cross = self.closure.outputs[0]
+        factor_in_front = scalar.rhs / next(iter(scalar.rhs.atoms(Average)))
+        word = (factor_in_front * at_resolvents(cross.rhs)).expand().subs(gamma0, 0)
+        table = dict(self.known)
+        for x in word.atoms(Indexed):
+            name = str(x.args[0])
+            k = kernels[name] if name in kernels else self.correlations[name]
+            table[x] = Kernel(x, k.entry, k.definition.subs(ell, x.args[1]), k.rows, k.cols, k.causal)
+        rows = tuple(i for i in scalar.lhs.args if i != t)
+        value = entry(word, table, rows, (), self.program.rule.discrete).xreplace({s: t})
+        total = S.Zero
+        for x in Add.make_args(value.expand()):
+            number, memory = x.as_independent(Sum, Integral)
+            *samples, (time, *_) = memory.limits
+            body = Sum(memory.function, *samples) if samples else memory.function
+            total += number * body.xreplace({time: s})
+        return Eq(scalar.lhs, accumulate(self.program.rule, factor(tidy_sums(total)), s, t), evaluate=False)
+
+    def error(self, output: Eq) -> Eq:
+        """The error's step or rate if the memory weighs all times alike, else its memory equation."""
+        delta = next(e for e in self.closure.theory.scalars if e.lhs != output.lhs)
+        slope, memory = delta.rhs.diff(output.lhs), output.rhs
+        if memory.function.has(t):
+            return Eq(delta.lhs, delta.rhs.xreplace({output.lhs: memory}), evaluate=False)
+        change = slope * memory.function.xreplace({s: t})
+        if self.program.rule.discrete:
+            return Eq(delta.lhs.xreplace({t: t + 1}) - delta.lhs, change, evaluate=False)
+        return Eq(Derivative(delta.lhs, t), change, evaluate=False)
+
+
+def _called(name: str) -> Callable[[Expr], bool]:
+    return lambda x: bool(x.is_Function) and str(x.func) == name

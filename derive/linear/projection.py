@@ -1,0 +1,202 @@
+"""The error-projected closure: in a linear network only ``p(t) = sum_mu Delta_mu(t) h_mu(t)`` feeds back.
+
+The backward fields see the samples only through p, so the P x P blocks of the closure collapse: the
+response of g to the source u_alpha(s) is Delta_alpha(s) times its response to u_p = sum_alpha Delta_alpha
+u_alpha.  Both statements are found by rewriting the derived equations, and refused when the rewriting
+leaves anything over.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sympy import Add, Expr, Function, Integral, Mul, Sum, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response
+from derive.program.words import IndexRange, alpha, ell, mu, s, t
+from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
+
+
+class NotApplicable(ValueError):
+    """A reduction was asked of a theory that does not have the form it needs."""
+
+
+def error_projected(theory: Theory, field: str = "h", error: str = "Delta") -> Theory:
+    """Rewrite a linear theory in terms of the projection of ``field`` on ``error``.
+
+    New names: ``p(ell, t)``, its source ``u_p(ell, t)``, ``q(ell, mu, t, s) = <h_mu(t) p(s)>`` and, for a
+    response ``B`` to the source of ``field``, ``b`` with ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``.
+    Raises :class:`NotApplicable` when some other field depends on ``field`` otherwise than through the
+    projection.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> print(error_projected(mean_field(mlp())).equation("g").rhs)
+    r(L, t) + Sum(eta*gamma0*p(L, s), (s, 0, t - 1))
+    """
+    return _Projection(theory, field, error).reduce()
+
+
+class _Projection:
+    def __init__(self, theory: Theory, field: str, error: str) -> None:
+        self.theory, self.field, self.error = theory, field, error
+        self.p, self.q = Function("p"), Function("q")
+        sources = {
+            str(a.func)
+            for e in theory.equations
+            if e.name == field
+            for x in e.terms
+            if x.kind == "source"
+            for a in x.expr.atoms(AppliedUndef)
+        }
+        if len(sources) != 1:
+            raise NotApplicable(f"{field} must have one Gaussian source; it has {sorted(sources) or 'none'}")
+        self.source = next(iter(sources))
+        self.projected = Function(f"{self.source}_p")
+        self.split: dict[str, str] = {}  # response to the source of the field -> its projected name
+        for x in theory.responses():
+            response = next(iter(x.definition.atoms(Response)))
+            if str(response.source.func) == self.source:
+                self.split[x.name] = x.name.lower()
+        self.correlation = next((x.name for x in theory.correlations() if _pair_of(x, field)), None)
+        if self.correlation is None:
+            raise NotApplicable(f"the theory has no correlation function of {field}")
+
+    def reduce(self) -> Theory:
+        equations: list[Equation] = []
+        for e in self.theory.equations:
+            new = Equation(e.lhs, tuple(replace(x, expr=self.rewrite(x.expr)) for x in e.terms), e.ranges)
+            self.refuse_leftovers(new)
+            equations.append(new)
+            if e.name == self.field:
+                equations.append(self.projection_of(new))
+        return replace(
+            self.theory,
+            sources=self.sources(),
+            equations=tuple(equations),
+            order_parameters=self.order_parameters(),
+            reduction="error projection",
+        )
+
+    # -- rewriting sums over samples --------------------------------
+
+    def rewrite(self, e: Expr) -> Expr:
+        """Collapse every ``sum_alpha Delta_alpha(s) ...`` in a term."""
+        e = e.replace(
+            lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.split,
+            lambda x: (
+                Function(self.split[str(x.func)])(x.args[0], *x.args[2:])
+                * Function(self.error)(x.args[1], x.args[3])
+            ),
+        )
+        if isinstance(e, Integral):
+            return e.func(self.rewrite(e.function), *e.limits)
+        if not isinstance(e, Sum):
+            return e
+        inner = [lim for lim in e.limits if lim[0] != s]
+        outer = [lim for lim in e.limits if lim[0] == s]
+        integrand = e.function
+        for lim in inner:
+            integrand = self.collapse(integrand, lim)
+        return Sum(integrand, *outer) if outer else integrand
+
+    def collapse(self, integrand: Expr, limits: tuple[Symbol, Expr, Expr]) -> Expr:
+        """``sum_alpha integrand`` with the sum pulled onto the factors that depend on alpha."""
+        index = limits[0]
+        factors = Mul.make_args(integrand)
+        moving = Mul(*[x for x in factors if x.has(index)])
+        fixed = Mul(*[x for x in factors if not x.has(index)])
+        return fixed * self.named(moving, index, limits)
+
+    def named(self, moving: Expr, index: Symbol, limits: tuple[Symbol, Expr, Expr]) -> Expr:
+        delta = Function(self.error)(index, s)
+        rest = moving / delta
+        if isinstance(rest, AppliedUndef) and not rest.has(delta):
+            name = str(rest.func)
+            if name == self.field:
+                return self.p(rest.args[0], s)
+            if name == self.correlation:
+                return self.q(rest.args[0], rest.args[1], *rest.args[3:])
+        return Sum(moving, limits)
+
+    def refuse_leftovers(self, e: Equation) -> None:
+        for x in e.terms:
+            past = [a for a in x.expr.atoms(AppliedUndef) if str(a.func) == self.field and a.args[-1] != t]
+            if past:
+                raise NotApplicable(
+                    f"{e.lhs} depends on {past[0]} otherwise than through sum {self.error} {self.field}"
+                )
+
+    # -- the new field --------------------------------
+
+    def projection_of(self, e: Equation) -> Equation:
+        """``p(t) = sum_mu Delta_mu(t) h_mu(t)``, term by term."""
+        index = next(r for r in e.ranges if r.index == mu)
+        site = e.lhs.args[0]
+        terms = []
+        for x in e.terms:
+            if x.kind == "source":
+                expr = self.projected(site, t)
+            elif isinstance(x.expr, Sum | Integral):
+                inner = self.weighted(x.expr.function, index)
+                expr = x.expr.func(inner, *x.expr.limits)
+            else:
+                raise NotApplicable(f"{e.lhs} has the term {x.expr}, which the projection does not know")
+            terms.append(Term(expr, x.kind, x.matrix, "projected on the error"))
+        ranges = tuple(r for r in e.ranges if r.index != mu)
+        return Equation(self.p(site, t), tuple(terms), ranges)
+
+    def weighted(self, integrand: Expr, index: IndexRange) -> Expr:
+        factors = Mul.make_args(integrand)
+        moving = Mul(*[x for x in factors if x.has(index.index)])
+        fixed = Mul(*[x for x in factors if not x.has(index.index)])
+        return fixed * Sum(Function(self.error)(index.index, t) * moving, index.limits)
+
+    def sources(self) -> tuple[Source, ...]:
+        found: list[Source] = []
+        for u in self.theory.sources:
+            found.append(u)
+            if str(u.symbol.func) != self.source:
+                continue
+            second = next(r for r in u.ranges if r.index == alpha)
+            first = next(r for r in u.ranges if r.index == mu)
+            layers = tuple(r for r in u.ranges if r.index == ell)
+            site = u.symbol.args[0]
+            delta = Function(self.error)
+            cross = self.collapse(delta(alpha, s) * u.covariance, second.limits)
+            both = self.weighted(cross, first)
+            up = self.projected
+            found.append(Source(u.symbol, up(site, s), cross, (*layers, first), u.matrix))
+            found.append(
+                Source(
+                    up(site, t), u.partner, self.weighted(u.covariance, first), (*layers, second), u.matrix
+                )
+            )
+            found.append(Source(up(site, t), up(site, s), both, layers, u.matrix))
+        return tuple(found)
+
+    def order_parameters(self) -> tuple[OrderParameter, ...]:
+        found = []
+        for x in self.theory.order_parameters:
+            if x.name in self.split:
+                response = next(iter(x.definition.atoms(Response)))
+                body, source = response.body, response.source
+                scale = x.definition / Average(response)
+                pushed = Average(Response(body, self.projected(source.args[0], s))) * scale
+                symbol = Function(self.split[x.name])(x.symbol.args[0], t, s)
+                ranges = tuple(r for r in x.ranges if r.index == ell)
+                found.append(OrderParameter(symbol, pushed, "response", ranges, x.causal))
+            elif x.name == self.correlation:
+                h = Function(self.field)
+                ranges = tuple(r for r in x.ranges if r.index in (ell, mu))
+                body = Average(h(ell, mu, t) * self.p(ell, s))
+                found += [x, OrderParameter(self.q(ell, mu, t, s), body, "correlation", ranges)]
+            else:
+                found.append(x)
+        return tuple(found)
+
+
+def _pair_of(q: OrderParameter, field: str) -> bool:
+    body = q.definition.args[0] if isinstance(q.definition, Average) else Add()
+    return {str(a.func) for a in body.atoms(AppliedUndef)} == {field}

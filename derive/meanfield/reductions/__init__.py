@@ -1,1 +1,0 @@
-"""Exact rewritings of a theory: each takes what was derived and returns something simpler and equal."""

@@ -1,0 +1,292 @@
+"""Networks at equilibrium: weights drawn from the Gibbs distribution of Langevin dynamics (selfconsistent2023
+K.17-K.23).
+
+The weights have density ``exp(-b (gamma^2 loss + decay |theta|^2 / 2))``, a Gaussian prior times a
+likelihood. Integrating them out layer by layer leaves an action of kernels, outputs and their conjugates, N
+times a number of order one, whose saddle point is found by differentiation.  Time plays no part, so nothing
+here uses a dynamical theory; that long Langevin dynamics ends here is a statement to be checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from sympy import (
+    Eq,
+    Expr,
+    Function,
+    I,
+    Identity,
+    ImmutableMatrix,
+    Integer,
+    Matrix,
+    MatrixSymbol,
+    Rational,
+    S,
+    Sum,
+    Symbol,
+    log,
+    simplify,
+    solve,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average
+from derive.calculus.functional import functional_derivative
+from derive.linear.contraction import tidy_sums
+from derive.linear.projection import NotApplicable
+from derive.program.networks.sample_weights import has_sample_weights
+from derive.program.program import Program, gaussian, parameter
+from derive.program.words import IndexRange, P, alpha, ell, mu
+from derive.reduce.chain import Chain
+from derive.reduce.langevin.output import exponential
+from derive.theory.path_integral.action import Partition
+
+Phi, Phihat, f, fhat, hhat = (Function(n) for n in ("Phi", "Phihat", "f", "fhat", "hhat"))
+loss, Delta, y = (Function(n) for n in ("loss", "Delta", "y"))
+_HALF = Rational(1, 2)
+_PAIR = ((mu, 1, P), (alpha, 1, P))
+
+
+@dataclass(frozen=True)
+class Equilibrium:
+    """The action per unit of width, and its stationary point, for a chain of ``depth`` hidden layers.
+
+    ``inverse_temperature`` is b and ``prior`` the variance of a weight without data (in units of that at
+    initialisation).  ``algebra`` and ``exponent``, at layer ell, make up the action; ``fhat``, ``Phihat`` and
+    ``hhat`` are conjugate variables, on the imaginary axis.
+    """
+
+    depth: Expr
+    scale: Expr
+    inverse_temperature: Expr
+    strength: Expr
+    prior: Expr
+    field: AppliedUndef
+    phi: Expr
+
+    def feature(self, site: Expr, sample: Expr) -> Expr:
+        """``phi(h)`` in one layer, without time."""
+        return self.phi.xreplace({self.field: self.preactivation(site, sample)})
+
+    def preactivation(self, site: Expr, sample: Expr) -> AppliedUndef:
+        """``h(ell, mu)``."""
+        return self.field.func(site, sample)
+
+    @cached_property
+    def exponent(self) -> Expr:
+        """The exponent of one unit of layer ell: constraint, averaged weights, conjugate of the kernel.
+
+        ``Phi(0, mu, alpha)`` is the kernel of the inputs.  The weights come in as half the second cumulant of
+        ``-i hhat . W phi``: W_ij multiplies ``-i sum_mu hhat_i phi_j`` and has variance prior/N, and the sum
+        over j is N times the kernel below.
+        """
+        hats, features = ([x(ell, i) for i in (mu, alpha)] for x in (hhat, self.feature))
+        averaged = self.prior * _HALF * (-I) ** 2 * Sum(hats[0] * hats[1] * Phi(ell - 1, mu, alpha), *_PAIR)
+        conjugate = -_HALF * Sum(Phihat(ell, mu, alpha) * features[0] * features[1], *_PAIR)
+        return I * Sum(hats[0] * self.preactivation(ell, mu), _PAIR[0]) + averaged + conjugate
+
+    @cached_property
+    def algebra(self) -> Expr:
+        """The action without the single-site integrals."""
+        heated = -self.inverse_temperature * self.strength * self.scale**2 * Sum(loss(f(mu), y(mu)), _PAIR[0])
+        # delta(f - w . phi/(scale N)) with conjugate N scale fhat; the readout averaged like other weights
+        outputs = -self.scale * Sum(fhat(mu) * f(mu), _PAIR[0])
+        readout = self.prior * _HALF * Sum(fhat(mu) * fhat(alpha) * Phi(self.depth, mu, alpha), *_PAIR)
+        kernels = Sum(_HALF * Phi(ell, mu, alpha) * Phihat(ell, mu, alpha), *_PAIR, (ell, 1, self.depth))
+        return heated + outputs + readout + kernels
+
+    @property
+    def action(self) -> Expr:
+        """The action per N."""
+        return self.algebra + Sum(log(Partition("ell", self.exponent)), (ell, 1, self.depth))
+
+    # -- its stationary point --------------------------------------------------------------------------------
+
+    def variation(self, target: AppliedUndef, ranges: tuple[IndexRange, ...] = ()) -> Expr:
+        """``dS / d target``; the derivative of a single-site integral is an average."""
+        both = (IndexRange(mu, S.One, P), IndexRange(alpha, S.One, P), *ranges)
+        algebra = functional_derivative(self.algebra, target, both)
+        inner = functional_derivative(Sum(self.exponent, (ell, 1, self.depth)), target, both)
+        sites = Average(inner).linear(frozenset({"hhat", str(self.field.func)})) if inner != 0 else S.Zero
+        return _symmetric(algebra + sites)
+
+    @cached_property
+    def conditions(self) -> dict[str, Expr]:
+        """Each derivative of the action, zero at the saddle point (K.19).
+
+        ``Phihat`` holds in layers 1..L, ``Phi`` in layers 1..L-1; ``Phi_last`` takes its place in layer L.
+        """
+        every = (IndexRange(ell, S.One, self.depth),)
+        inside = (IndexRange(ell, S.One, self.depth - 1),)
+        return {
+            "f": self.variation(f(mu)),
+            "fhat": self.variation(fhat(mu)),
+            "Phihat": self.variation(Phihat(ell, mu, alpha), every),
+            "Phi": self.variation(Phi(ell, mu, alpha), inside),
+            "Phi_last": self.variation(Phi(self.depth, mu, alpha)),
+        }
+
+    @cached_property
+    def solved(self) -> dict[str, Eq]:
+        """The same, solved: conjugate output, output, kernels and their conjugates (K.20-K.22), with ``Delta
+        = -loss'``."""
+        c = {k: self._with_errors(v) for k, v in self.conditions.items()}
+        hat = _isolate(c["f"], fhat(mu))
+        put = {fhat(mu): hat, fhat(alpha): hat.xreplace({mu: alpha})}
+        found = {
+            fhat(mu): hat,
+            f(mu): tidy_sums(_isolate(c["fhat"], f(mu)).xreplace(put)),
+            Phi(ell, mu, alpha): _isolate(c["Phihat"], Phi(ell, mu, alpha)),
+            Phihat(self.depth, mu, alpha): _isolate(c["Phi_last"], Phihat(self.depth, mu, alpha)).xreplace(
+                put
+            ),
+        }
+        if not (self.depth - 2).is_negative:
+            found[Phihat(ell, mu, alpha)] = _isolate(c["Phi"], Phihat(ell, mu, alpha))
+        names = ("fhat", "f", "Phi", "Phihat_last", "Phihat")
+        return {n: Eq(k, v, evaluate=False) for n, (k, v) in zip(names, found.items(), strict=False)}
+
+    @staticmethod
+    def _with_errors(e: Expr) -> Expr:
+        """Errors by name: ``Delta = -d loss/d f``."""
+        return e.xreplace({loss(f(mu), y(mu)).diff(f(mu)): -Delta(mu)})
+
+    # -- conjugate fields integrated out ---------------------------------------------------------------------
+
+    @cached_property
+    def correlator(self) -> Expr:
+        """``<hhat hhat^T>`` of a layer by the kernel ``Phi`` below and ``C = <h h^T>``, as matrices.
+
+        A total derivative in hhat integrates to zero: with E = d exponent/d hhat, ``1 + <hhat E> = 0`` and
+        ``<h E> = 0`` (both for any activation), which two linear equations give the correlator.
+        """
+        slope = _symmetric(functional_derivative(self.exponent, hhat(ell, mu), (IndexRange(mu, S.One, P),)))
+        K, C = MatrixSymbol("Phi", P, P), MatrixSymbol("C", P, P)
+        (weighted,) = slope.atoms(Sum)
+        if weighted.function != Phi(ell - 1, mu, alpha) * hhat(ell, alpha):
+            raise NotApplicable(f"d exponent/d hhat = {slope} is not linear in the conjugate fields")
+        A, pull = slope.coeff(weighted) * K, slope.coeff(self.preactivation(ell, mu))  # E = A hhat + pull h
+        mixed = -pull * A.inv() * C  # <hhat h^T>, from <h E> = 0
+        symmetric = {K.T: K, C.T: C}
+        return (-A.inv() * (Identity(P) + pull * mixed.T)).doit().xreplace(symmetric).doit()
+
+    @cached_property
+    def conjugate_kernel(self) -> Expr:
+        """``Phihat`` of an inner layer as a matrix: its condition with the correlator put in (K.22, K.23)."""
+        rhs = self.solved["Phihat"].rhs
+        (average,) = rhs.atoms(Average)
+        return (rhs.coeff(average) * self.correlator).doit()
+
+    def density(self, samples: int) -> Expr:
+        """The log of the unnormalised density of ``h1, .., hP`` in a layer: conjugate fields integrated out.
+
+        The kernel below is ``Phi11, Phi12, ..`` and the conjugate ``Phihat11, ..``.
+        """
+        hats = [Symbol(f"hhat{i}") for i in range(1, samples + 1)]
+        numbers: dict[Expr, Expr] = {}
+        for i, hat in enumerate(hats, start=1):
+            numbers |= {hhat(ell, i): hat, self.preactivation(ell, Integer(i)): Symbol(f"h{i}", real=True)}
+            for j in range(1, samples + 1):
+                low, high = sorted((i, j))
+                numbers[Phi(ell - 1, i, j)] = Symbol(f"Phi{low}{high}", real=True)
+                numbers[Phihat(ell, i, j)] = Symbol(f"Phihat{low}{high}", real=True)
+        e = self.exponent.subs(P, samples).doit().subs(numbers)
+        top = solve([e.diff(x) for x in hats], hats, dict=True)[
+            0
+        ]  # a Gaussian integral is its exponent's extremum
+        return simplify(e.subs(top))
+
+    def linear_saddle(self) -> tuple[Eq, ...]:
+        """Closed equations for a linear network of integer depth, one sample and the square loss.
+
+        Unknowns are ``f`` and ``Phi1 .. PhiL``; the kernel of the input is ``K``, the target ``y``.  Each
+        layer is Gaussian, with the inverse of minus the second derivative of its log density as variance.
+        """
+        if self.phi != self.field or not isinstance(self.depth, Integer):
+            raise NotApplicable("closed equations need a linear network with a number of layers")
+        depth = int(self.depth)
+        out, target = Symbol("f", real=True), Symbol("y", real=True)
+        kernels = [
+            Symbol("K", positive=True),
+            *(Symbol(f"Phi{n}", positive=True) for n in range(1, depth + 1)),
+        ]
+        error = {Delta(mu): target - out, Delta(alpha): target - out}
+        log_density, h1 = self.density(1), Symbol("h1", real=True)
+        value = self.solved["f"].rhs.subs(P, 1).doit().subs({mu: 1, Delta(1): target - out})
+        found = [Eq(out, value.subs(Phi(depth, 1, 1), kernels[-1]), evaluate=False)]
+        for n in range(1, depth + 1):
+            if n == depth:
+                conjugate = self.solved["Phihat_last"].rhs.xreplace(error)
+            else:
+                numbers = {"Phi": Matrix([[kernels[n]]]), "C": Matrix([[kernels[n + 1]]])}
+                sized = self.conjugate_kernel.subs(P, 1)
+                put = {x: ImmutableMatrix(numbers[x.name]) for x in sized.atoms(MatrixSymbol)}
+                conjugate = Matrix(sized.subs(put).doit())[0, 0]
+            names = {Symbol("Phi11", real=True): kernels[n - 1], Symbol("Phihat11", real=True): conjugate}
+            precision = -log_density.diff(h1, 2).subs(names)
+            found.append(Eq(kernels[n], simplify(1 / precision), evaluate=False))
+        return tuple(found)
+
+
+def equilibrium(program: Program) -> Equilibrium:
+    """The equilibrium of Langevin dynamics on a chain of layers, of symbolic or integer depth.
+
+    Raises :class:`NotApplicable` without noise or without decay, for networks that are no chain and for
+    samples with weights.
+
+    >>> from derive.program import mlp
+    >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
+    >>> rule = {"rule": "flow", "weight_decay": lam / beta, "temperature": 1 / beta}
+    >>> rest = equilibrium(mlp(activation=Function("phi"), **rule))
+    >>> print(rest.prior, rest.inverse_temperature, "|", rest.solved["f"].rhs)
+    1/lam beta | beta*Sum(Delta(alpha)*Phi(L, mu, alpha), (alpha, 1, P))/lam
+    >>> print(rest.solved["Phihat_last"].rhs, "|", rest.conjugate_kernel)
+    -beta**2*gamma0**2*Delta(alpha)*Delta(mu)/lam | Phi**(-1)*((-lam)*C*Phi**(-1) + I)
+    """
+    strength, decay, diffusion = exponential(program.rule)
+    if decay == 0 or diffusion == 0:
+        raise NotApplicable("weights have an equilibrium when they both decay and diffuse")
+    if any(w.rule != program.rule for w in program.trained()):
+        raise NotApplicable("weights of different variances have different priors")
+    if any(parameter(v).variance != 1 for v in program.vectors) or any(
+        gaussian(m).variance != 1 for m in program.matrices
+    ):
+        raise NotApplicable("weights must start with unit variance")
+    if has_sample_weights(program):
+        raise NotApplicable("the loss must count all samples alike: leave sample_weights out")
+    chain = Chain(program)
+    return Equilibrium(
+        depth=program.depth,
+        scale=program.scale,
+        inverse_temperature=simplify(2 / diffusion),
+        strength=strength,
+        prior=simplify(diffusion / (2 * decay)),
+        field=chain.h,
+        phi=chain.phi,
+    )
+
+
+def _isolate(condition: Expr, unknown: AppliedUndef) -> Expr:
+    """Solve a condition that is linear in ``unknown``."""
+    slope = condition.coeff(unknown)
+    rest = condition - slope * unknown
+    if slope == 0 or rest.expand().has(unknown):
+        raise NotApplicable(f"{condition} = 0 does not fix {unknown}")
+    return (-rest / slope).expand()
+
+
+def _symmetric(e: Expr) -> Expr:
+    """Kernels are symmetric: the free index first, and one name for what is summed over."""
+
+    def turned(x: AppliedUndef) -> Expr:
+        site, a, b = x.args
+        return x.func(site, b, a) if b == mu else x
+
+    return tidy_sums(
+        e.replace(lambda x: isinstance(x, AppliedUndef) and x.func in (Phi, Phihat), turned).expand()
+    )
+
+
+__all__ = ["Equilibrium", "equilibrium"]

@@ -1,0 +1,275 @@
+"""Networks that are homogeneous in their weights, trained with weight decay (selfconsistent2023 J.1).
+
+If ``f(c theta) = c^kappa f(theta)`` then decay takes ``lambda kappa f`` away from the output, whatever the
+features do, and the output comes to rest at kernel ridge regression with the final tangent kernel.  The
+degree kappa is found from a program by sending every weight to ``c`` times itself and following the powers of
+c through its definitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from sympy import (
+    Add,
+    Dummy,
+    Expr,
+    Function,
+    S,
+    Sum,
+    factor,
+    powsimp,
+    rsolve,
+    simplify,
+    sympify,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.linear.projection import NotApplicable
+from derive.program.networks.activations import activation_of
+from derive.program.program import Definition, Program, gaussian, parameter
+from derive.program.words import Mean, Product, alpha, mu
+
+
+class NotHomogeneous(NotApplicable):
+    """A function or a network that does not scale as a power of its argument or weights."""
+
+
+# -- functions -----------------------------------------------------------------------------------------------
+
+
+def degree(activation: str | Any) -> Expr:
+    """The p with ``phi(c x) = c^p phi(x)`` for c > 0.
+
+    ``activation`` as in :func:`derive.program.networks.activations.activation_of`.  Raises
+    :class:`NotHomogeneous` with the reason.
+
+    >>> from sympy import Lambda, Max, Symbol
+    >>> x, q = Symbol("x"), Symbol("q", positive=True)
+    >>> degree("linear"), degree("relu"), degree("abs"), degree(x**2), degree(Lambda(x, Max(0, x) ** q))
+    (1, 1, 1, 2, q)
+    >>> degree("tanh")
+    Traceback (most recent call last):
+    ...
+    derive.reduce.homogeneous.NotHomogeneous: tanh(x) is not homogeneous: at c*x it is ...
+    """
+    x = Dummy("x", real=True)
+    return exponent(activation_of(activation).phi(x), {x: S.One})
+
+
+def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
+    """The power of c that ``e`` gains when each key of ``powers`` is multiplied by c to its value.
+
+    Checked on every combination of signs of the keys.  Raises :class:`NotHomogeneous`.
+
+    >>> from sympy.abc import x, y
+    >>> exponent(x**2 * y + y**3, {x: 1, y: 1})
+    3
+    """
+    c = Dummy("c", positive=True)
+    found: list[Expr] = []
+    keys = [x for x in powers if e.has(x)]
+    sizes = {x: Dummy("size", positive=True) for x in keys}
+    stand_in = {x: sympify(powers[x]) for x in keys}
+    hidden = {p: Dummy("power", real=True) for p in stand_in.values() if not p.is_number}
+    for signs in product((1, -1), repeat=len(keys)):
+        before = {x: k * sizes[x] for x, k in zip(keys, signs, strict=True)}
+        after = {x: before[x] * c ** hidden.get(stand_in[x], stand_in[x]) for x in keys}
+        plain, scaled = (simplify(e.subs(v, simultaneous=True).doit()) for v in (before, after))
+        if plain == 0 and scaled == 0:
+            continue
+        if plain == 0:
+            raise NotHomogeneous(_reason(e))
+        ratio = powsimp(simplify(scaled / plain))
+        power = simplify(c * ratio.diff(c) / ratio)
+        if {c, *sizes.values()} & power.free_symbols or ratio.atoms(AppliedUndef):
+            raise NotHomogeneous(_reason(e))
+        found.append(power.xreplace({d: p for p, d in hidden.items()}))
+    if not found:
+        raise NotHomogeneous(f"{e} vanishes")
+    if any(simplify(p - found[0]) != 0 for p in found):
+        raise NotHomogeneous(f"{_plain(e)} scales with other powers on either side of zero: {found}")
+    return found[0]
+
+
+def _plain(e: Expr) -> str:
+    return str(e).replace("_", "")
+
+
+def _reason(e: Expr) -> str:
+    unknown = sorted({str(a.func) for a in e.atoms(AppliedUndef)})
+    if unknown:
+        return f"{_plain(e)}: nothing is known of {', '.join(unknown)}"
+    return f"{_plain(e)} is not homogeneous: at c*x it is no power of c times itself"
+
+
+# -- networks ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Homogeneity:
+    """``f(c theta) = c^kappa f(theta)``, and the degree of each field (of layer ell) that f is made of."""
+
+    kappa: Expr
+    fields: Mapping[str, Expr]
+
+
+def network_degree(program: Program) -> Homogeneity:
+    """The degree of a program's output in its trained weights.
+
+    Raises :class:`NotHomogeneous`, naming the definition, for one whose terms scale differently (a bias, a
+    residual branch, most activations).
+
+    >>> from sympy import Lambda, Max, Symbol
+    >>> from derive.program import mlp
+    >>> x, q = Symbol("x"), Symbol("q", positive=True)
+    >>> for phi in ("relu", x**2, Lambda(x, Max(0, x) ** q)): print(network_degree(mlp(activation=phi)).kappa)
+    L + 1
+    2**(L + 1) - 1
+    (q**(L + 1) - 1)/(q - 1)
+    >>> network_degree(mlp(activation="relu", bias=True))
+    Traceback (most recent call last):
+    ...
+    derive.reduce.homogeneous.NotHomogeneous: h(ell + 1, mu, t) adds terms of degrees ...
+    """
+    found = _Degrees(program)
+    kappa = found.of(output(program).lhs)
+    return Homogeneity(neat(kappa), dict(found.known))
+
+
+def output(program: Program) -> Definition:
+    """The definition of the program's output: the one number that is a mean."""
+    means = [d for d in program.definitions if d.name in program.scalars and d.rhs.has(Mean)]
+    if len(means) != 1:
+        raise NotApplicable(f"{program.name} has {len(means)} outputs that are means")
+    return means[0]
+
+
+class _Degrees:
+    """Powers of c of fields, each family's by its recursion in the layer."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.trained = {w.name for w in program.trained()}
+        self.known: dict[str, Expr] = {}
+        self.layer = Dummy("n", integer=True)
+        self.open: dict[str, Expr] = {}
+
+    def of(self, atom: AppliedUndef) -> Expr:
+        """The degree of one field or number."""
+        name, program = str(atom.func), self.program
+        if name in program.constants or program.given_of(name) or program.attribute_of(name):
+            return S.Zero
+        if name in self.open:
+            return self.open[name]
+        named = [d for d in program.definitions if d.name == name and not _empty(d)]
+        if name in program.scalars:
+            return self.of_sum(named[0])
+        site = atom.args[0]
+        ends = [d for d in named if not _moves(d)]
+        exact = [d for d in ends if d.lhs.args[0] == site]
+        if exact:
+            return self.of_sum(exact[0])
+        if name not in self.known:
+            self.known[name] = self.family(name, [d for d in named if _moves(d)], ends)
+        return self.known[name].xreplace({_index(named): site})
+
+    def family(self, name: str, inside: list[Definition], ends: list[Definition]) -> Expr:
+        """Solve ``d(n + 1) = a d(n) + b`` from the end of a family."""
+        if len(ends) != 1 or len(inside) > 1:
+            raise NotApplicable(f"{name} is no chain of layers with one end")
+        start, index = self.of_sum(ends[0]), _index(inside)
+        if not inside:
+            return start
+        here = Dummy("here", real=True)
+        self.open[name] = here
+        step = self.of_sum(inside[0], {here: None}).expand()
+        del self.open[name]
+        if step.has(index):
+            raise NotApplicable(f"the degree of {name} changes from layer to layer: {step}")
+        d, n = Function("d"), self.layer
+        first = ends[0].lhs.args[0]
+        solved = rsolve(d(n + 1) - step.xreplace({here: d(n)}), d(n), {d(first): start})
+        if solved is None:
+            raise NotApplicable(f"the recursion {step} for the degree of {name} has no closed form")
+        value = neat(solved).xreplace({n: index})
+        self.consistent(inside[0], name, value, index)
+        return value
+
+    def consistent(self, d: Definition, name: str, value: Expr, index: Expr) -> None:
+        """All terms of the recursion scale alike once the degrees are known."""
+        self.known[name] = value
+        self.of_sum(d)
+
+    def of_sum(self, d: Definition, unknown: Mapping[Expr, None] | None = None) -> Expr:
+        """The degree of a definition's right-hand side: that of all its terms."""
+        powers = [self.of_term(x) for x in Add.make_args(_expanded(d.rhs))]
+        if unknown is not None:  # the recursion itself: the term with a weight in it decides
+            return next((p for p in powers if set(unknown) & p.free_symbols), powers[0])
+        first = powers[0]
+        for p in powers[1:]:
+            if simplify(p - first) != 0:
+                raise NotHomogeneous(f"{d.lhs} adds terms of degrees {first} and {p}")
+        return first
+
+    def of_term(self, e: Expr) -> Expr:
+        """The degree of an entrywise expression, a product with a matrix, a mean or a sum."""
+        if isinstance(e, Sum):
+            return self.of_term(e.function)
+        if isinstance(e, Mean):
+            return self.of_term(e.args[0])
+        powers: dict[Expr, Expr] = {}
+        masked = e
+        for x in sorted(e.atoms(Product, Mean), key=str):
+            slot = Dummy("slot", real=True)
+            inner = x.vector if isinstance(x, Product) else x.args[0]
+            weight = self.weight(gaussian(self.program.matrix_of(x)).name) if isinstance(x, Product) else 0
+            powers[slot] = weight + self.of_term(inner)
+            masked = masked.xreplace({x: slot})
+        for v in map(parameter, self.program.vectors):
+            for x in v.uses(masked):
+                slot = Dummy("slot", real=True)
+                powers[slot] = self.weight(v.name)
+                masked = masked.xreplace({x: slot})
+        for a in sorted(masked.atoms(AppliedUndef), key=str):
+            if self.is_ours(a):
+                slot = Dummy(str(a.func), real=True)
+                powers[slot] = self.of(a)
+                masked = masked.xreplace({a: slot})
+        return exponent(masked, powers) if powers else S.Zero
+
+    def is_ours(self, a: AppliedUndef) -> bool:
+        name, p = str(a.func), self.program
+        return name in p.scalars or any(f(name) for f in (p.field_of, p.given_of, p.attribute_of))
+
+    def weight(self, name: str) -> Expr:
+        return S.One if name in self.trained else S.Zero
+
+
+def _expanded(e: Expr) -> Expr:
+    return e.expand() if not e.has(Product, Mean, Sum) else e
+
+
+def _empty(d: Definition) -> bool:
+    return any((r.upper - r.lower).is_negative for r in d.ranges)
+
+
+def _moves(d: Definition) -> bool:
+    site = d.lhs.args[0] if d.lhs.args else S.Zero
+    return any(site.has(r.index) and r.index not in (mu, alpha) for r in d.ranges)
+
+
+def _index(ds: list[Definition]) -> Expr:
+    for d in ds:
+        for r in d.ranges:
+            if d.lhs.args[0].has(r.index) and r.index not in (mu, alpha):
+                return r.index
+    return Dummy("none")
+
+
+def neat(e: Expr) -> Expr:
+    """Factored, powers of one base put together: ``2**(L + 1) - 1``."""
+    return powsimp(factor(simplify(e)))

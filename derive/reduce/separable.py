@@ -1,0 +1,155 @@
+"""One-dimensional equations ``dx/dt = rate(x)`` with one square root of a quadratic: solved in closed form.
+
+Euler's substitution makes the integrand of ``t = int dx/rate`` rational; two simple poles give one inverse
+hyperbolic tangent, which can be inverted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sympy import (
+    Dummy,
+    Expr,
+    Poly,
+    Pow,
+    Rational,
+    Symbol,
+    atanh,
+    cancel,
+    cosh,
+    factor,
+    fraction,
+    gcd_terms,
+    roots,
+    simplify,
+    sinh,
+    sqrt,
+    together,
+)
+
+from derive.linear.projection import NotApplicable
+
+
+@dataclass(frozen=True)
+class Separable:
+    """``dx/dt = rate``, ``x = start`` at time 0.
+
+    ``w`` is the rationalising variable, ``substitution`` x in terms of it and ``inverse`` it in terms of x;
+    ``integrand`` is ``dt/dw`` and ``poles`` are its two poles; ``elapsed`` is the time to reach x, and
+    ``solution`` is x at time t.
+    """
+
+    x: Symbol
+    rate: Expr
+    start: Expr
+    w: Symbol
+    substitution: Expr
+    inverse: Expr
+    integrand: Expr
+    poles: tuple[Expr, Expr]
+    elapsed: Expr
+    solution: Expr
+
+
+def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
+    """Solve ``dx/dt = rate(x)`` from ``start``.
+
+    Raises :class:`NotApplicable` unless the rate is rational in x and one square root of a quadratic, and
+    ``dt/dw`` has two simple poles only.
+
+    >>> from sympy.abc import t
+    >>> x = Symbol("x", positive=True)
+    >>> separable(sqrt(1 + x**2), x, Rational(0), t)
+    Traceback (most recent call last):
+    ...
+    derive.linear.projection.NotApplicable: dt/dw = 1/w: must have two simple poles
+    >>> separable(sqrt(1 + x**2) * (2 - x), x, Rational(0), t).solution.subs(t, 0)
+    0
+    """
+    radical = _radical(rate, x)
+    a, b, c = Poly(radical.base, x).all_coeffs()
+    w = Symbol("w", positive=True)
+    root = sqrt(a)
+    at = (w**2 - c) / (b + 2 * root * w)  # from sqrt(a x^2 + b x + c) = w - sqrt(a) x
+    inverse = root * x + radical
+    slot = Dummy("R")
+    value = rate.subs(radical, slot)
+    if value.subs(slot, 0).has(radical):
+        raise NotApplicable(f"{rate}: must be rational in {x} and one square root")
+    integrand = factor(cancel(together(at.diff(w) / value.subs({slot: w - root * at, x: at}))))
+    below, above = _two_poles(integrand, w)
+    middle, half = simplify((below + above) / 2), simplify((above - below) / 2)
+    weight = simplify(2 * (-_residue(integrand, w, above)))
+    begin = inverse.subs(x, start)
+
+    def reduced(v: Expr) -> Expr:
+        return (v - middle) / half
+
+    elapsed = weight * (atanh(reduced(inverse)) - atanh(reduced(begin)))
+    if _over_roots(elapsed.diff(x) * rate) != 1:
+        raise NotApplicable(f"the integral found for 1/({rate}) does not differentiate back to it")
+    E = Dummy("E", positive=True)  # exp(2 time / weight)
+    T = (E - 1) / (E + 1)
+    shifted = (T + reduced(begin)) / (1 + T * reduced(begin))  # tanh(a + atanh b)
+    arrived = middle + half * shifted
+    solution = _hyperbolic(_over_roots(at.subs(w, arrived)), E, 2 * time / weight)
+    return Separable(x, rate, start, w, at, inverse, integrand, (below, above), elapsed, solution)
+
+
+def _radical(rate: Expr, x: Symbol) -> Expr:
+    found = [p for p in rate.atoms(Pow) if p.exp == Rational(1, 2) and p.has(x)]
+    if len(found) != 1 or not found[0].base.is_polynomial(x) or Poly(found[0].base, x).degree() != 2:
+        raise NotApplicable(f"{rate}: must contain one square root of a quadratic in {x}")
+    return found[0]
+
+
+def _two_poles(integrand: Expr, w: Symbol) -> tuple[Expr, Expr]:
+    numerator, denominator = fraction(together(integrand))
+    poles = roots(Poly(denominator, w))
+    if len(poles) != 2 or set(poles.values()) != {1} or Poly(numerator, w).degree() > 0:
+        raise NotApplicable(f"dt/dw = {integrand}: must have two simple poles")
+    below, above = poles
+    return (
+        (below, above) if (above - below).is_positive or not (below - above).is_positive else (above, below)
+    )
+
+
+def _residue(integrand: Expr, w: Symbol, pole: Expr) -> Expr:
+    numerator, denominator = fraction(together(integrand))
+    return simplify((numerator / denominator.diff(w)).subs(w, pole))
+
+
+def _over_roots(e: Expr) -> Expr:
+    """Simplify a rational function of square roots: they become letters, whose squares are known."""
+    radicals = sorted((p for p in e.atoms(Pow) if p.exp in (Rational(1, 2), Rational(-1, 2))), key=str)
+    bases = {p.base for p in radicals}
+    letters = {sqrt(base): Dummy(f"S{k}", positive=True) for k, base in enumerate(sorted(bases, key=str))}
+    plain = together(e.xreplace(letters | {1 / k: 1 / v for k, v in letters.items()}))
+    top, bottom = fraction(cancel(plain))
+    for k, v in letters.items():
+        top, bottom = _lowered(top, v, k**2), _lowered(bottom, v, k**2)
+    done = factor(cancel(top / bottom))
+    return done.xreplace({v: k for k, v in letters.items()})
+
+
+def _hyperbolic(e: Expr, E: Symbol, angle: Expr) -> Expr:
+    """A rational function of ``E = exp(angle)`` by cosh and sinh of multiples of the angle."""
+    top, bottom = (Poly(p, E) for p in fraction(e))
+    half = (bottom.degree() + min(k[0] for k in bottom.monoms())) // 2
+
+    def written(p: Poly) -> Expr:
+        table = {k[0] - half: c for k, c in p.terms()}
+        total = table.get(0, 0)
+        for k in {abs(k) for k in table if k}:
+            up, down = table.get(k, 0), table.get(-k, 0)
+            total += factor(up + down) * cosh(k * angle) + factor(up - down) * sinh(k * angle)
+        return total
+
+    above, below = written(top), written(bottom)
+    common = gcd_terms(below).as_coeff_Mul()[0]
+    return (above / common).expand() / (below / common).expand()
+
+
+def _lowered(e: Expr, letter: Symbol, square: Expr) -> Expr:
+    return Poly(e, letter).rem(Poly(letter**2 - square, letter)).as_expr()

@@ -1,0 +1,47 @@
+"""Limits of derived theories: early time, power laws, largest rates, parametrisations, infinite depth."""
+
+from derive.depth.blocks import BlockLimit, block_limit, within_blocks, without_silent
+from derive.depth.diversity import Diversity, diversity
+from derive.depth.infinite import FirstCorrection, first_correction
+from derive.scale.early_lazy import LazySteps, lazy_steps
+from derive.scale.early_memory import MemoryFree, memory_free
+from derive.scale.few_steps import FewSteps, few_steps
+from derive.scale.first_step import FirstStep, first_step, smallest_rate
+from derive.scale.largest_rate import LargestRate, largest_rate
+from derive.scale.largest_rate_aligned import Aligned, aligned
+from derive.scale.largest_rate_balance import Balance, dominant_balance
+from derive.scale.largest_rate_lazy import LazyKernel, lazy_kernel
+from derive.scale.parametrization import parametrized
+from derive.scale.power_counting import count_powers
+from derive.scale.width_parametrization import width_constraints
+
+__all__ = [
+    "Aligned",
+    "Balance",
+    "BlockLimit",
+    "Diversity",
+    "FewSteps",
+    "FirstCorrection",
+    "FirstStep",
+    "LargestRate",
+    "LazyKernel",
+    "LazySteps",
+    "MemoryFree",
+    "aligned",
+    "block_limit",
+    "count_powers",
+    "diversity",
+    "dominant_balance",
+    "few_steps",
+    "first_correction",
+    "first_step",
+    "largest_rate",
+    "lazy_kernel",
+    "lazy_steps",
+    "memory_free",
+    "parametrized",
+    "smallest_rate",
+    "width_constraints",
+    "within_blocks",
+    "without_silent",
+]

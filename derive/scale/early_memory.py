@@ -1,0 +1,220 @@
+r"""The memory-free recursion of early training (linear2025 appendix D.2) and the terms that it drops.
+
+Between two steps the error changes by what the last input does and by what is left of the earlier ones,
+
+    v(t + 1) = v(t) - a(t) h0(t) - m(t) - n(t),    m(t) = sum_{s < t} (k(t + 1, s) - k(t, s)) h0(s),
+
+where ``k(t, s)`` is the kernel in front of ``h0(s)`` in the network's function, ``a(t) = k(t + 1, t)``, and
+``n`` the change of the function's source ``r0``.  At the first step there is no m, and n owes nothing to v.
+The recursion takes every step for a first one: all that the first step does is proportional to ``C_v(0)``,
+label noise aside, and so ``C_v(t + 1)`` follows from ``C_v(t)`` alone.  What it drops is the rest of ``<v(t
++ 1)^2>``, four groups of averages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sympy import Add, Expr, Function, Integer, Poly, S, Sum, cancel, factor, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.every_depth import in_depth
+from derive.linear.projection import NotApplicable
+from derive.program.networks.isotropic import sigma
+from derive.program.words import L, eta
+from derive.scale.exact_steps import ExactSteps, Values, add_to
+from derive.scale.first_step import first_step
+from derive.theory.theory import Theory
+
+KERNEL = "growth of the kernel"
+NOISE = "growth of the weights' noise"
+MEMORY = "memory of earlier inputs"
+CORRELATION = "correlation of weights and error"
+TERMS = (KERNEL, NOISE, MEMORY, CORRELATION)
+"""What is dropped: all that ``a(t) - a(0)`` does; ``<n^2>`` beyond its share of ``C_h0``; every average with
+m; ``<v n>`` and ``<h0 n>``."""
+
+SHORT = 60
+"""Numbers of terms above which a numerator is not factored."""
+
+
+@dataclass(frozen=True)
+class MemoryFree:
+    """``C_v(t + 1) = factor C_v(t) + drive``, and the four terms that this drops in the step from ``step``.
+
+    ``drive`` is what label noise adds.  ``dropped`` adds up to ``C_v(step + 1) - factor C_v(step) -
+    drive``; with ``order`` it is known to that power of the rate only.
+    """
+
+    theory: Theory
+    factor: Expr
+    drive: Expr
+    dropped: Mapping[str, Expr]
+    step: int = 1
+    order: int | None = None
+
+    @cached_property
+    def error(self) -> Expr:
+        """What one step of the recursion misses: the sum of the terms."""
+        return cancel(Add(*self.dropped.values()))
+
+    def leading(self, name: str | None = None) -> Expr:
+        """The lowest power of the rate in a dropped term, or in their sum.
+
+        Raises KeyError for a name that is none of them.
+        """
+        return _lowest(self.error if name is None else self.dropped[name])
+
+    def loss(self, steps: int | Expr, start: Expr = S.One) -> Expr:
+        """``C_v`` after that many steps of the recursion, a number or a symbol, from ``C_v(0) = start``."""
+        count = sympify(steps, strict=True)
+        power = self.factor**count
+        if self.drive == 0:
+            return power * start
+        if count.is_Integer:
+            return power * start + self.drive * Add(*[self.factor**k for k in range(int(count))])
+        return power * start + self.drive * (power - 1) / (self.factor - 1)
+
+
+def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> MemoryFree:
+    """The memory-free recursion of a centred linear theory on isotropic data, and what it drops.
+
+    A depth that is a number gives the terms exactly, or to a power ``order`` of the rate.  For the depth L
+    an order is needed; each coefficient is then a polynomial in L found from numbers (see
+    :func:`.in_depth`).  Raises :class:`NotApplicable` where the error owes something to the weights from
+    the start (not centred), where batches come again (the data remember), for a flow and several outputs.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import isotropic
+    >>> found = memory_free(mean_field(isotropic(1, data="population", center=True)))
+    >>> found.factor
+    (4*eta**2*nu + eta**2 - 4*eta*nu + nu)/nu
+    >>> for name in TERMS: print(name, "|", found.leading(name))
+    growth of the kernel | -6*eta**3*gamma0**2
+    growth of the weights' noise | -2*eta**3/nu**2
+    memory of earlier inputs | 2*eta**2/nu
+    correlation of weights and error | 2*eta**2/nu
+    """
+    if step < 1:
+        raise NotApplicable(f"step = {step}: the first step is exact; give 1 or more")
+    depth = theory.program.depth
+    if depth.is_Integer:
+        recursion = _Recursion(theory, order)
+        gain, drive = _first(theory)
+        return MemoryFree(theory, gain, drive, recursion.terms(step, gain, drive), step, order)
+    if depth != L or order is None:
+        raise NotApplicable(f"the terms dropped at depth {depth} need an order in the rate: give order")
+    found: dict[int, dict[str, Expr]] = {}
+
+    def at(n: int) -> dict[str, Expr]:
+        if n not in found:
+            recursion = _Recursion(theory.at_depth(n), order)
+            found[n] = recursion.terms(step, gain.subs(L, n), drive.subs(L, n))
+        return found[n]
+
+    gain, drive = _first(theory)
+    return MemoryFree(
+        theory,
+        gain,
+        drive,
+        {x: in_depth(lambda n, x=x: at(n)[x], eta) for x in TERMS},  # type: ignore[misc]
+        step,
+        order,
+    )
+
+
+class _Recursion:
+    def __init__(self, theory: Theory, order: int | None) -> None:
+        self.exact = ExactSteps(theory, order=None if order is None else (eta, order))
+        self.theory = theory
+        names = {e.name for e in theory.equations}
+        if not {"v", "h0"} <= names or len(theory.order_parameter("C_v").symbol.args) != 2:
+            raise NotApplicable("the recursion is that of one output on isotropic data")
+        if "xi" not in names:
+            raise NotApplicable(
+                "not centred: the initial error owes something to the weights; give center=True"
+            )
+        if self.remembered():
+            raise NotApplicable("samples that come again are remembered by the error: give fresh batches")
+
+    def remembered(self) -> bool:
+        """Does an input share with the one before anything but the error?  Not where batches are fresh."""
+        error, earlier = (self.exact.form(Function(x)(k)) for x, k in (("v", S.One), ("h0", S.Zero)))
+        return bool(self.exact.value(_at("C_h0", S.One, S.Zero)) - self.exact.overlap(error, earlier))
+
+    def shown(self, x: Any) -> Expr:
+        """In factors, if it is short."""
+        e = self.exact.expr(x)
+        return factor(e) if len(x.numer) < SHORT else e
+
+    def terms(self, step: int, gain: Expr, drive: Expr) -> dict[str, Expr]:
+        """The averages that a step adds beyond those of a first step; they must be all that it adds."""
+        exact = self.exact
+        now, then = Integer(step), Integer(step + 1)
+        a, a0 = self.kernel(then, now), self.kernel(S.One, S.Zero)
+        v, h0 = (exact.form(Function(x)(now)) for x in ("v", "h0"))
+        n, m = self.source(now), Values()
+        for s in map(Integer, range(step)):
+            add_to(m, exact.form(Function("h0")(s)), self.kernel(then, s) - self.kernel(now, s))
+        n0 = self.source(S.Zero)
+        share = exact.overlap(n0, n0) / exact.value(_at("C_h0", S.Zero, S.Zero))
+        vh, hh, nn = exact.overlap(v, h0), exact.overlap(h0, h0), exact.overlap(n, n)
+        terms = {
+            KERNEL: (a - a0) * (-2 * vh) + (a * a - a0 * a0) * hh,
+            NOISE: nn - share * hh,
+            MEMORY: 2 * (-exact.overlap(v, m) + a * exact.overlap(h0, m) + exact.overlap(m, n))
+            + exact.overlap(m, m),
+            CORRELATION: 2 * (a * exact.overlap(h0, n) - exact.overlap(v, n)),
+        }
+        repeated = exact.number(gain) * exact.value(_at("C_v", now, now)) + exact.number(drive)
+        gap = exact.value(_at("C_v", then, then)) - repeated - sum(terms.values(), exact.field.zero)
+        if exact.trimmed(gap):
+            raise NotApplicable("the terms found are not all that a step adds to a first step")
+        return {x: self.shown(exact.trimmed(value)) for x, value in terms.items()}
+
+    def function(self) -> Any:
+        return next(e for e in self.theory.equations if e.name == "xi")
+
+    def kernel(self, now: Expr, past: Expr) -> Any:
+        """What multiplies ``h0(past)`` in the network's function at time ``now``."""
+        h0 = Function("h0")(past)
+        total = self.exact.field.zero
+        for term in self.function().terms:
+            if isinstance(term.expr, Sum):
+                for part in self.exact.read.written_out(term.expr, now):
+                    if part.has(h0):
+                        total += self.exact.number(part / h0)
+        return total
+
+    def source(self, now: Expr) -> Values:
+        """How the function's own source changes in a step."""
+        found: Values = {}
+        for term in self.function().terms:
+            if not isinstance(term.expr, Sum):
+                for time, sign in ((now + 1, 1), (now, -1)):
+                    for part in self.exact.read.written_out(term.expr, time):
+                        add_to(found, self.exact.linear(part), self.exact.field(sign))
+        return found
+
+
+def _first(theory: Theory) -> tuple[Expr, Expr]:
+    """The first step of an error of size one: what it is multiplied by, and what the label noise adds."""
+    after = first_step(theory).after
+    gain = after.subs(sigma, 0)
+    return factor(gain), factor(after - gain)
+
+
+def _at(name: str, one: Expr, two: Expr) -> AppliedUndef:
+    return Function(name)(one, two)
+
+
+def _lowest(e: Expr) -> Expr:
+    """The lowest power of the rate in a polynomial."""
+    (power,), c = Poly(e.expand(), eta).terms()[-1]
+    return factor(c) * eta**power
+
+
+__all__ = ["CORRELATION", "KERNEL", "MEMORY", "NOISE", "TERMS", "MemoryFree", "memory_free"]

@@ -1,0 +1,290 @@
+r"""Sums over the modes of power-law data, ``sum_k k^-a F(k^-b x)`` as x grows, by Mellin transform.
+
+The transform of the sum is that of F times a zeta function,
+
+    int_0^oo x^(z-1) S(x) dx = F*(z) zeta(a - b z),
+
+in the strip where both converge.  Moving the line of the inverse transform to the right collects poles: that
+of zeta at ``z = (a - 1)/b``, which is the integral over k in place of the sum; and those of F*, which are the
+powers by which F itself falls.  F is a sum of ``c y^m``, ``c y^m exp(-q y)`` and ``c y^m (1 + q y)^-p``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sympy import (
+    Add,
+    And,
+    Dummy,
+    EulerGamma,
+    Expr,
+    Gt,
+    Mul,
+    Ne,
+    O,
+    Pow,
+    S,
+    Symbol,
+    binomial,
+    exp,
+    expand,
+    factorial,
+    gamma,
+    gammasimp,
+    limit,
+    log,
+    oo,
+    powsimp,
+    simplify,
+    sympify,
+    true,
+    zeta,
+)
+from sympy.logic.boolalg import Boolean
+
+from derive.linear.projection import NotApplicable
+
+FEW = 12
+"""Powers of y at small y that are looked through for the first that F has."""
+
+
+@dataclass(frozen=True)
+class Power:
+    """``coefficient * x^power * log(x)^logs``."""
+
+    coefficient: Expr
+    power: Expr
+    logs: int = 0
+
+    def at(self, x: Expr) -> Expr:
+        """The term as an expression in x."""
+        return self.coefficient * x**self.power * log(x) ** self.logs
+
+
+@dataclass(frozen=True)
+class Powers:
+    """A function of a large ``variable``: a sum of powers of it, up to ``O(variable^error)``.
+
+    ``error`` is minus infinity where what is left out falls faster than any power.  ``conditions`` is what
+    must hold for the statement.
+    """
+
+    variable: Symbol
+    terms: tuple[Power, ...]
+    error: Expr = -oo
+    conditions: Boolean = true
+
+    @property
+    def expr(self) -> Expr:
+        """The sum of the terms, without the error."""
+        return Add(*[p.at(self.variable) for p in self.terms])
+
+    @property
+    def bound(self) -> Expr:
+        """What is left out: ``O(variable^error)``, or 0 if it falls faster than any power."""
+        return S.Zero if self.error == -oo else O(self.variable**self.error, (self.variable, oo))
+
+    def subs(self, values: Mapping[Any, Any]) -> Powers:
+        """With values put in; terms whose coefficient vanishes are gone."""
+        values = {k: sympify(v, strict=True) for k, v in values.items()}
+        terms = [
+            Power(c, sympify(p.power).subs(values), p.logs)
+            for p in self.terms
+            if (c := sympify(p.coefficient).subs(values)) != 0
+        ]
+        error = sympify(self.error).subs(values)
+        return Powers(self.variable, tuple(terms), error, self.conditions.subs(values))
+
+    def scaled(self, factor: Any, power: Any = 0) -> Powers:
+        """Times ``factor * variable^power``."""
+        terms = (replace(p, coefficient=factor * p.coefficient, power=p.power + power) for p in self.terms)
+        return replace(self, terms=tuple(terms), error=self.error + power)
+
+    def sorted(self, given: Mapping[Any, Any] | None = None) -> Powers:
+        """With the largest term first.
+
+        ``given`` writes symbols in terms of positive ones, as ``{beta: 1/(1 + p)}`` for ``beta < 1``, where
+        the order depends on them.  Raises :class:`NotApplicable` if it is still open.
+        """
+        left, out = list(self.terms), []
+        while left:
+            top = [p for p in left if all(_above(p, q, given or {}) for q in left if q is not p)]
+            if len(top) != 1:
+                shown = ", ".join(str(p.power) for p in left)
+                raise NotApplicable(f"which of the powers {shown} of {self.variable} is the largest is open")
+            out.append(top[0])
+            left.remove(top[0])
+        return replace(self, terms=tuple(out))
+
+    def local_slope(self) -> Expr:
+        """``d log / d log variable`` of the terms kept: the leading power and how it is approached.
+
+        >>> from sympy.abc import x
+        >>> found = Powers(x, (Power(S(1), S(-1)), Power(S(2), S(-2))))
+        >>> print(simplify(found.local_slope()))
+        (-x - 4)/(x + 2)
+        """
+        return self.variable * self.expr.diff(self.variable) / self.expr
+
+
+def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -> Powers:
+    r"""``sum_{k=1}^oo k^-a F(k^-b x)`` for large x.
+
+    ``terms`` is how many powers of each algebraic tail of F are kept; exponentials have none, and then the
+    error falls faster than any power.  Where the sum converges, and which powers must not coincide, is in the
+    conditions; where powers do coincide for the numbers given, there is a logarithm.  Raises
+    :class:`NotApplicable` for an F of another form, and for a sum that diverges.
+
+    >>> from sympy import symbols
+    >>> x, y, alpha, beta = symbols("x y alpha beta", positive=True)
+    >>> found = mode_sum(exp(-2 * y), y, alpha * beta + 1, alpha, x)
+    >>> print(found.expr, found.error)
+    gamma(beta)/(2**beta*alpha*x**beta) -oo
+    >>> print(mode_sum(1 / (1 + y), y, 2, 2, x, terms=2).expr)
+    -1/(2*x) + pi/(2*sqrt(x))
+    """
+    a, b = sympify(a, strict=True), sympify(b, strict=True)
+    parts = _parts(sympify(F, strict=True), y)
+    converges = And(Gt(b, 0), Gt(simplify(a + b * _rise(parts)), 1))
+    if converges == S.false:
+        raise NotApplicable(f"sum over k of k^-({a}) F(k^-({b}) x) diverges at large k")
+    z = Dummy("z")
+    own = simplify((a - 1) / b)
+    transform = Add(*[p.mellin(z) for p in parts])
+    tails: dict[Expr, Expr] = {}
+    for power, c in (x for p in parts for x in p.tail(terms)):
+        tails[power] = tails.get(power, S.Zero) + c
+    lost = [p.lost(terms) for p in parts]
+    conditions, out = [converges], []
+    meets = next((m for m in tails if simplify(m + own) == 0), None)
+    if meets is None:
+        front = _value(transform, z, own) / b
+        out.append(Power(_tidied(front), -own))
+    for power, c in tails.items():
+        if power == meets:
+            rest = limit(transform.subs(z, own + z) + c / z, z, 0)
+            out += [Power(c / b, power, 1), Power(c * EulerGamma + rest / b, power)]
+            continue
+        if (power + own).free_symbols:
+            conditions.append(Ne(power, -own))
+        out.append(Power(c * zeta(simplify(a + b * power)), power))
+    kept = tuple(p for p in out if p.coefficient != 0)
+    errors = [e for e in lost if e is not None]
+    return Powers(x, kept, max(errors, default=-oo), And(*conditions))
+
+
+def moment(F: Expr, y: Symbol, a: Any, b: Any, n: int = 0) -> Expr:
+    """``int_0^oo x^n S(x) dx`` of the sum S that :func:`mode_sum` is about; continued where it diverges.
+
+    Then it is the finite part: what the integral tends to once the powers of its upper end are taken off.
+
+    >>> from sympy import symbols
+    >>> y, alpha = symbols("y alpha", positive=True)
+    >>> moment(exp(-y) - exp(-2 * y), y, 3 * alpha, alpha)
+    zeta(2*alpha)/2
+    """
+    z = Dummy("z")
+    transform = Add(*[p.mellin(z) for p in _parts(sympify(F, strict=True), y)])
+    return _value(transform, z, S(n + 1)) * zeta(
+        simplify(sympify(a, strict=True) - sympify(b, strict=True) * (n + 1))
+    )
+
+
+def _tidied(e: Expr) -> Expr:
+    """Common powers and gamma functions out of a sum of them."""
+    return powsimp(gammasimp(e)) if e.is_Add else e
+
+
+def _value(transform: Expr, z: Symbol, at: Expr) -> Expr:
+    value = transform.subs(z, at)
+    return value if value.is_finite is not False and not value.has(S.NaN) else limit(transform, z, at)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """``c y^m exp(-q y)``, or ``c y^m (1 + q y)^-p`` if ``p`` is given."""
+
+    c: Expr
+    m: Expr
+    q: Expr = S.Zero
+    p: Expr | None = None
+
+    def mellin(self, z: Symbol) -> Expr:
+        """The transform, continued; that of a power is zero."""
+        at = z + self.m
+        if self.q == 0:
+            return S.Zero
+        if self.p is None:
+            return self.c * gamma(at) * self.q**-at
+        return self.c * gamma(at) * gamma(self.p - at) / gamma(self.p) * self.q**-at
+
+    def tail(self, terms: int) -> list[tuple[Expr, Expr]]:
+        """Powers at large y, with coefficients."""
+        if self.q == 0:
+            return [(self.m, self.c)]
+        if self.p is None:
+            return []
+        p = self.p
+        return [(self.m - p - n, self.c * binomial(-p, n) * self.q ** (-p - n)) for n in range(terms)]
+
+    def lost(self, terms: int) -> Expr | None:
+        """The first power that the tail leaves out."""
+        return None if self.p is None else self.m - self.p - terms
+
+    def start(self) -> list[tuple[Expr, Expr]]:
+        """Powers at small y, with coefficients."""
+        if self.q == 0:
+            return [(self.m, self.c)]
+        if self.p is None:
+            return [(self.m + n, self.c * (-self.q) ** n / factorial(n)) for n in range(FEW)]
+        return [(self.m + n, self.c * binomial(-self.p, n) * self.q**n) for n in range(FEW)]
+
+
+def _parts(F: Expr, y: Symbol) -> list[_Part]:
+    tails = {x for x in F.atoms(Pow) if x.base.is_Add and x.base.has(y) and x.exp.is_nonnegative is not True}
+    names = {x: Dummy() for x in tails}
+    back = {d: x for x, d in names.items()}
+    return [_part(x.xreplace(back), y) for x in Add.make_args(expand(F.xreplace(names), power_base=False))]
+
+
+def _part(term: Expr, y: Symbol) -> _Part:
+    c, m, q, p = S.One, S.Zero, S.Zero, None
+    for f in Mul.make_args(term):
+        base, power = f.as_base_exp()
+        if not f.has(y):
+            c *= f
+        elif base == y and not power.has(y):
+            m += power
+        elif isinstance(f, exp) and (rate := simplify(f.args[0] / y)) and not rate.has(y):
+            q -= rate
+        elif p is None and base.is_polynomial(y) and base.as_poly(y).degree() == 1 and not power.has(y):
+            slope, rest = base.as_poly(y).all_coeffs()
+            c, q, p = c * rest**power, slope / rest, -power
+        else:
+            raise NotApplicable(f"{term} is no sum of y^m, y^m exp(-q y) and y^m (1 + q y)^-p")
+    if q.is_negative or (p is not None and not isinstance(c, Expr)):
+        raise NotApplicable(f"{term} grows with {y}")
+    return _Part(c, m, q, p)
+
+
+def _rise(parts: list[_Part]) -> Expr:
+    """The first power of F at small y."""
+    found: dict[Expr, Expr] = {}
+    for power, c in (x for p in parts for x in p.start()):
+        found[power] = found.get(power, S.Zero) + c
+    alive = [m for m, c in found.items() if simplify(c) != 0]
+    low = [m for m in alive if all((n - m).is_nonnegative for n in alive)]
+    if len(low) != 1:
+        raise NotApplicable(f"which of the powers {alive} is the first at small arguments is open")
+    return low[0]
+
+
+def _above(p: Power, q: Power, given: Mapping[Any, Any]) -> bool:
+    gap = simplify((sympify(p.power) - sympify(q.power)).subs(given))
+    return bool(gap.is_positive) or (gap == 0 and p.logs > q.logs)
+
+
+__all__ = ["Power", "Powers", "mode_sum", "moment"]

@@ -1,0 +1,158 @@
+r"""LaTeX in the papers' notation: ``H(ell, mu, alpha, t, s)`` becomes ``H^{\ell}_{\mu\alpha}(t,s)``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from sympy import Expr, Pow, Sum, Symbol, sympify
+from sympy.core.function import AppliedUndef
+from sympy.printing.latex import LatexPrinter
+
+from derive.show.arranged import Arranged, past_time, present_first, solved, tight
+from derive.show.layout import Loop, Piece, fraction, join
+from derive.show.notation import Notation, notation
+
+if TYPE_CHECKING:
+    from derive.theory.theory import Theory
+
+DOTS = {1: r"\dot", 2: r"\ddot"}
+
+
+class PaperLatex(Arranged, LatexPrinter):
+    """SymPy's LaTeX printer with the papers' way of writing indices, sums and factors."""
+
+    left, right = r"\left[", r"\right]"
+    open_average, close_average = r"\left\langle ", r" \right\rangle"
+
+    def __init__(self, names: Notation) -> None:
+        super().__init__({"inv_trig_style": "full"})
+        self.names = names
+
+    def _print(self, expr: Any, **kwargs: Any) -> str:
+        """Classes that write themselves in LaTeX do so, but for those that need the notation."""
+        own = getattr(self, f"_paper_{type(expr).__name__}", None)
+        return str(own(expr) if own is not None else super()._print(expr, **kwargs))
+
+    def _paper_Entries(self, expr: Any) -> str:
+        matrix, *times = expr.args
+        return f"c_{{{self._print(matrix)}}}({','.join(map(self._print, present_first(times)))})"
+
+    def _paper_Response(self, expr: Any) -> str:
+        return rf"\frac{{\delta {self.varied(expr.args[0])}}}{{\delta {self._print(expr.args[1])}}}"
+
+    def _print_Relational(self, expr: Any) -> str:
+        return str(super()._print_Relational(solved(expr)))
+
+    def _print_Heaviside(self, expr: Any, exp: str | None = None) -> str:
+        text = rf"\Theta\left({self._print(expr.args[0])}\right)"
+        return text if exp is None else f"{text}^{{{exp}}}"
+
+    def _print_Symbol(self, expr: Symbol, style: str = "plain") -> str:
+        name = self.names.name(expr.name)
+        return name.base + (f"_{{{name.lower}}}" if name.lower else "")
+
+    def _print_Function(self, expr: Any, exp: str | None = None) -> str:
+        if not isinstance(expr, AppliedUndef):
+            return str(super()._print_Function(expr, exp))
+        if self.names.is_activation(expr):
+            text = self.names.name(str(expr.func)).base + "(" + ",".join(map(self._print, expr.args)) + ")"
+        else:
+            text = self.indexed(expr)
+        return text if exp is None else f"{text}^{{{exp}}}"
+
+    def indexed(self, atom: AppliedUndef, *, bare: bool = False) -> str:
+        """A field or order parameter: layer above, samples below, then times; ``bare`` keeps the layer."""
+        name = self.names.name(str(atom.func))
+        layers, samples, times = self.indices(atom)
+        if bare:
+            samples, times = [], []
+        above = ",".join(filter(None, (name.upper, *layers)))
+        shifted = any(c in x for x in samples for c in "+-")  # p+k and q side by side would read p+kq
+        under = ",".join(
+            filter(None, (name.lower, ",".join(samples) if shifted else "".join(_spaced(samples))))
+        )
+        base = name.base
+        if (above and "^" in base) or (under and "_" in base):
+            base = f"{{{base}}}"
+        text = base + (f"^{{{above}}}" if above else "") + (f"_{{{under}}}" if under else "")
+        return text + (f"({','.join(times)})" if times else "")
+
+    def dotted(self, atom: AppliedUndef, order: int) -> str:
+        base = self.names.name(str(atom.func)).base
+        mark = f"{DOTS[order]}{{{base}}}" if order in DOTS else f"{base}^{{({order})}}"
+        return f"{mark}({self._print(atom.args[0])})"
+
+    def rate(self, variable: str, body: str, partial: bool = False) -> str:
+        d = r"\partial " if partial else "d"
+        return rf"\frac{{{d.strip()}}}{{{d}{variable}}} {body}"
+
+    def _print_Pow(self, expr: Pow) -> str:
+        negative = expr.exp.is_Rational and expr.exp.is_negative
+        if negative and expr.exp.is_Integer and expr.base.is_Symbol:
+            return f"{self._print(expr.base)}^{{{self._print(expr.exp)}}}"
+        if negative:  # SymPy would write a fraction as a product, and a product is arranged as powers
+            return rf"\frac{{1}}{{{self._print(expr.base**-expr.exp)}}}"
+        return str(super()._print_Pow(expr))
+
+    def front(self, p: Piece) -> str:
+        """A fraction, or an inverse when nothing stands above the line."""
+        above, below = fraction(p.front)
+        top = " ".join(map(self.factor, above))
+        if not below:
+            return top
+        if not above and len(below) == 1 and below[0].is_Symbol:
+            return str(self._print(1 / below[0]))
+        return rf"\frac{{{top or 1}}}{{{' '.join(map(self.factor, below))}}}"
+
+    def broken(self, terms: Sequence[Expr]) -> str:
+        """The right-hand side of a long equation, one term a line."""
+        pieces = join(list(terms), self.names)
+        lines = [self.added(pieces[:1])]
+        lines += [("- " if p.negative else "+ ") + self.unsigned(p) for p in pieces[1:]]
+        return " \\\\\n    &\\quad ".join(lines)
+
+    def unlimited(self, x: Expr) -> str:
+        parent = super()._print_Sum if isinstance(x, Sum) else super()._print_Integral
+        return str(parent(x))
+
+    def loop(self, loops: list[Loop]) -> str:
+        x = loops[0]
+        i = ",".join(self._print(y.index) for y in loops)
+        low, high = tight(self._print(x.lower)), tight(self._print(x.upper))
+        if x.integral:
+            return rf"\int_{_braced(low)}^{_braced(high)} d{i}\,"
+        if past := past_time(x):
+            present = self._print(x.upper + int(past == "<"))
+            return rf"\sum_{{{i}<{present}}}" if past == "<" else rf"\sum_{{{i}\le {present}}}"
+        return rf"\sum_{{{i}={low}}}^{{{high}}}"
+
+
+def _braced(text: str) -> str:
+    return text if len(text) == 1 else f"{{{text}}}"
+
+
+def _spaced(words: list[str]) -> list[str]:
+    """Letters side by side, with a space where a control word would swallow the next letter."""
+    swallow = [a.startswith("\\") and a[-1].isalpha() and b[:1].isalpha() for a, b in pairwise(words)]
+    return [w + " " * x for w, x in zip(words, [*swallow, False], strict=True)] if words else []
+
+
+def latex(expr: Any, theory: Theory | None = None, names: str | Mapping[str, str] | None = None) -> str:
+    r"""A single expression in the papers' notation.
+
+    ``theory`` tells which arguments are layers, samples and times; without it they are guessed.
+    ``names`` overrides the notation: a name of ``NOTATIONS`` or a mapping from a name to its LaTeX.
+
+    >>> from sympy import Function
+    >>> from derive.program import alpha, ell, mu, s, t
+    >>> print(latex(Function("H")(ell - 1, mu, alpha, t, s)))
+    H^{\ell-1}_{\mu\alpha}(t,s)
+    >>> print(latex(Function("H")(ell - 1, mu, alpha, t, s), names={"H": "K"}))
+    K^{\ell-1}_{\mu\alpha}(t,s)
+    """
+    return PaperLatex(notation(theory, names)).doprint(sympify(expr))  # type: ignore[no-any-return]
+
+
+__all__ = ["PaperLatex", "latex"]

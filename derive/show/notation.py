@@ -1,0 +1,288 @@
+"""How names are written: which argument is a layer, a sample or a time, and which symbol a name becomes.
+
+Nothing here knows a network.  The roles of arguments are read off a theory's own declarations, so a
+recurrent net ``x(t)``, which has neither layers nor samples, prints by the same rules as
+``Phi(ell, mu, alpha, t, s)``.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sympy import Expr, Symbol
+from sympy.core.function import AppliedUndef
+from sympy.printing.latex import translate
+
+from derive.program.training import TrainedMatrix
+from derive.program.words import L, alpha, ell, mu, s, t
+
+if TYPE_CHECKING:
+    from derive.program.program import Program
+    from derive.program.words import IndexRange
+    from derive.theory.theory import Equation, OrderParameter, Source, Theory
+
+PAPERS: Mapping[str, str] = {"K": r"K^{\mathrm{NTK}}"}
+"""The notation of selfconsistent2023, where it is not the name itself: name -> LaTeX."""
+
+NOTATIONS: Mapping[str, Mapping[str, str]] = {"papers": PAPERS, "plain": {}}
+"""Notations that can be asked for by name."""
+
+LAYER, SAMPLE, TIME = "layer", "sample", "time"
+
+
+@dataclass(frozen=True)
+class Name:
+    """A symbol without its indices: ``K_x`` is ``K`` with upper, ``u_p`` is ``u`` with lower mark."""
+
+    base: str
+    upper: str = ""
+    lower: str = ""
+
+
+@dataclass(frozen=True)
+class Notation:
+    """The roles of arguments, the names that are random, and the symbols to write names with (all LaTeX)."""
+
+    names: Mapping[str, str] = field(default_factory=lambda: PAPERS)
+    roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    random: frozenset[str] = frozenset()
+    scalars: frozenset[str] = frozenset()
+    kernels: frozenset[str] = frozenset()
+    activations: frozenset[str] = frozenset()
+    matrices: frozenset[str] = frozenset()
+    ranges: tuple[tuple[Symbol, Expr, Expr], ...] = ()
+
+    def roles_of(self, atom: AppliedUndef) -> tuple[str, ...]:
+        """For each argument of ``atom``: ``layer``, ``sample`` or ``time``."""
+        known = self.roles.get(str(atom.func))
+        return known if known is not None and len(known) == len(atom.args) else guess_roles(atom)
+
+    def is_activation(self, atom: AppliedUndef) -> bool:
+        """A function of fields, such as phi(h(ell, mu, t)), rather than a field of indices."""
+        return str(atom.func) in self.activations or any(x.atoms(AppliedUndef) for x in atom.args)
+
+    def is_random(self, x: Expr) -> bool:
+        """Does ``x`` contain a field of the single-site process?"""
+        return any(n in self.random or self._is_hatted(n) for n in map(_called, x.atoms(AppliedUndef)))
+
+    def _is_hatted(self, name: str) -> bool:
+        """An integration variable (``xihat_w_star``), not the conjugate of an order parameter."""
+        head, *rest = name.split("_", 1)
+        return head.endswith("hat") and "_".join([head[:-3], *rest]) not in self.roles
+
+    def name(self, name: str) -> Name:
+        """How ``name`` is written."""
+        if name in self.names:
+            return Name(self.names[name])
+        head, _, tail = name.partition("_")
+        if not head or not tail:
+            return Name(latex_name(name.rstrip("_")) + "'" * (len(name) - len(name.rstrip("_"))))
+        mark = self._mark(tail)
+        base = latex_name(head)
+        return Name(base, upper=mark) if name in self.kernels else Name(base, lower=mark)
+
+    def _mark(self, tail: str) -> str:
+        """A mark such as ``phiu`` or ``phi_r_W``, split into names that the theory knows, or into words."""
+        known = {*self.random, *self.activations, *self.roles, *self.matrices}
+        return " ".join(self._pieces(tail, sorted(known, key=len, reverse=True)) or ())
+
+    def _pieces(self, tail: str, known: list[str], start: bool = True) -> list[str] | None:
+        """``tail`` cut before and after known names; None where the rest of a word would be left over."""
+        for head in known:
+            rest = tail[len(head) :]
+            if not tail.startswith(head):
+                continue
+            more = self._pieces(rest.removeprefix("_"), known, rest.startswith("_")) if rest else []
+            if more is not None:
+                return [self._marked(head), *more]
+        if not start:
+            return None
+        word, _, rest = tail.partition("_")
+        return [latex_name(word), *((self._pieces(rest, known) or []) if rest else [])]
+
+    def _marked(self, name: str) -> str:
+        """A known name inside a mark, with its own mark."""
+        if "_" not in name:
+            return latex_name(name)
+        inner = self.name(name)
+        return inner.base + (f"_{{{inner.lower}}}" if inner.lower else "")
+
+
+def _called(atom: AppliedUndef) -> str:
+    return str(atom.func)
+
+
+def guess_roles(atom: AppliedUndef) -> tuple[str, ...]:
+    """Roles by what the arguments are: ``ell``, ``L`` make layers, other integers samples, the rest times.
+
+    A number that each layer has, such as ``a(ell)``, carries the layer as a lower index.
+    """
+    if len(atom.args) == 1 and (atom.args[0].is_Integer or atom.args[0].has(ell, L)):
+        return (SAMPLE,)
+
+    def role(i: int, x: Expr) -> str:
+        if x.has(ell, L):
+            return LAYER
+        if x.has(t, s):
+            return TIME
+        if x.is_Integer:
+            return LAYER if i == 0 and len(atom.args) > 1 else TIME
+        return SAMPLE if x.is_integer or x in (mu, alpha) else TIME
+
+    return tuple(role(i, x) for i, x in enumerate(atom.args))
+
+
+def notation(theory: Theory | None = None, names: str | Mapping[str, str] | None = None) -> Notation:
+    """The notation for ``theory``.
+
+    ``names``, a name of NOTATIONS or a mapping name -> LaTeX, overrides the papers'.
+    Raises ValueError for an unknown name of a notation.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> notation(mean_field(mlp())).roles["H"]
+    ('layer', 'sample', 'sample', 'time', 'time')
+    """
+    if isinstance(names, str):
+        if names not in NOTATIONS:
+            accepted = f"one of {', '.join(NOTATIONS)} or a mapping name -> LaTeX"
+            raise ValueError(f"notation = {names!r}: must be {accepted}")
+        table = dict(NOTATIONS[names])
+    else:
+        table = {**PAPERS, **(names or {})}
+    if theory is None:
+        return Notation(table)
+    program = theory.program
+    bodies = [x.expr for e in theory.equations for x in e.terms]
+    bodies += [q.definition for q in theory.order_parameters]
+    applied = {a for b in bodies for a in b.atoms(AppliedUndef)}
+    ranges = {(r.index, r.lower, r.upper): None for r in _ranges(theory) if r.index != ell}
+    several = {r[0] for r in ranges if sum(r[0] == other[0] for other in ranges) > 1}
+    return Notation(
+        table,
+        _declarations(theory),
+        random=frozenset({e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}),
+        scalars=frozenset((*program.scalars, *program.constants)),
+        kernels=frozenset(x.kernel for x in program.given),
+        activations=frozenset(str(a.func) for a in applied if any(x.atoms(AppliedUndef) for x in a.args)),
+        matrices=frozenset(_matrices(program)),
+        ranges=tuple(r for r in ranges if r[0] not in several),
+    )
+
+
+def _matrices(program: Program) -> Iterable[str]:
+    """The matrices' names, which stand in marks of the sources that they bring."""
+    for m in program.matrices:
+        yield (m.initial if isinstance(m, TrainedMatrix) else m).name
+
+
+def _declarations(theory: Theory) -> dict[str, tuple[str, ...]]:
+    """The roles of the arguments of everything that a theory declares."""
+    roles: dict[str, tuple[str, ...]] = {}
+    for u in theory.sources:
+        for a in (u.symbol, u.partner):
+            roles[str(a.func)] = _declared(a, 1, _is_layer(a.args))
+    for e in (*theory.equations, *theory.scalars):
+        atom = sorted(e.lhs.atoms(AppliedUndef), key=str)[0]
+        x = theory.program.field_of(str(atom.func))
+        roles[str(atom.func)] = _declared(atom, 1, x.layered if x is not None else _is_layer(atom.args))
+    for q in theory.order_parameters:
+        roles[q.name] = _declared(q.symbol, 2, _is_layer(q.symbol.args))
+    for e in theory.observables:
+        roles[str(e.lhs.func)] = _declared(e.lhs, 2, False)
+    return roles
+
+
+def _is_layer(args: tuple[Expr, ...]) -> bool:
+    return len(args) > 1 and bool(args[0].has(ell, L) or args[0].is_Integer)
+
+
+def _declared(atom: AppliedUndef, times: int, layered: bool) -> tuple[str, ...]:
+    """Roles of a declared symbol: a layer first if it is layered, its times last, samples between."""
+    n = len(atom.args)
+    first = (LAYER,) if layered else ()
+    return (*first, *([SAMPLE] * (n - len(first) - times)), *([TIME] * times))
+
+
+def _ranges(theory: Theory) -> Iterable[IndexRange]:
+    items: tuple[Source | Equation | OrderParameter, ...]
+    items = (*theory.sources, *theory.equations, *theory.order_parameters, *theory.observables)
+    for item in items:
+        yield from item.ranges
+
+
+def latex_name(name: str) -> str:
+    """A plain name in LaTeX: Greek letters, hats and digits are understood, longer words set upright.
+
+    >>> latex_name("gamma0"), latex_name("chihat"), latex_name("x"), latex_name("loss")
+    ('\\\\gamma_0', '\\\\hat{\\\\chi}', 'x', '\\\\mathrm{loss}')
+    """
+    stem, digits = re.fullmatch(r"(.*?)(\d*)", name, re.DOTALL).groups()  # type: ignore[union-attr]
+    if not stem:
+        return name
+    word = _WORDS.get(stem) or translate(stem)
+    if len(stem) > 1 and "\\" not in word:
+        word = rf"\mathrm{{{word}}}"
+    return word if not digits else f"{word}_{digits}" if len(digits) == 1 else f"{word}_{{{digits}}}"
+
+
+_WORDS = {"star": r"\star", "eps": r"\epsilon"}
+_MARKS = {"hat": "\u0302", "dot": "\u0307", "ddot": "\u0308", "bar": "\u0304", "tilde": "\u0303"}
+_UPPER = str.maketrans("0123456789+-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻")
+_LOWER = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+_NAMED = {
+    "ell": "ℓ",
+    "infty": "∞",
+    "top": "T",
+    "varepsilon": "ε",
+    "partial": "∂",
+    "phi": "φ",
+    "epsilon": "ε",
+    "star": "⋆",
+}
+
+
+def unicode_name(latex: str) -> str:
+    """A LaTeX name as characters of a terminal.
+
+    >>> unicode_name(r"\\gamma_0"), unicode_name(r"\\hat{\\chi}"), unicode_name(r"K^{\\mathrm{NTK}}")
+    ('γ₀', 'χ̂', 'K^NTK')
+    >>> unicode_name(r"w_{\\star}"), unicode_name(r"u_{Z v_{\\star}}")
+    ('w_⋆', 'u_{Z v_⋆}')
+    """
+    text = latex.replace(r"\mathcal{H}", "ℋ")
+    text = re.sub(r"\\(?:mathrm|mathbf|boldsymbol|mathcal|operatorname|text)\s*\{([^{}]*)\}", r"\1", text)
+    text = re.sub(r"\\(\w+)\s*\{(\\?\w+)\}", lambda m: m[2] + _MARKS[m[1]] if m[1] in _MARKS else m[0], text)
+    text = re.sub(r"\\([A-Za-z]+)", lambda m: _letter(m[1]), text)
+    text = re.sub(r"_\{?(\d+)\}?", lambda m: m[1].translate(_LOWER), text)
+    while nested := re.search(r"_\{([^{}]*)\}", text):  # from the inside: only long marks keep their braces
+        mark = _together(nested[1])
+        text = text.replace(nested[0], f"_{mark}" if len(mark) == 1 else f"_\0{mark}\1")
+    text = _together(re.sub(r"[{}\\]", "", text))
+    return text.translate({0: "{", 1: "}", 2: " "})
+
+
+def _together(text: str) -> str:
+    """Letters side by side, longer names apart (by a character that stands for the space)."""
+    words = text.split(" ")
+    return ("\2" if any("_" in x or x[1:2].isalpha() for x in words) else "").join(filter(None, words))
+
+
+def _letter(name: str) -> str:
+    if name in _NAMED:
+        return _NAMED[name]
+    kind = "CAPITAL" if name[0].isupper() else "SMALL"
+    greek = {"lambda": "LAMDA"}.get(name.lower(), name.upper())
+    try:
+        return unicodedata.lookup(f"GREEK {kind} LETTER {greek}")
+    except KeyError:
+        return name
+
+
+def raised(number: int) -> str:
+    """An integer as superscript characters."""
+    return str(number).translate(_UPPER)

@@ -1,0 +1,352 @@
+r"""A theory in the notation of Tensor Programs (selfconsistent2023 table N1, N.10; depth2023 Def. 4.1).
+
+There a vector x is the random variable :math:`Z^x` (or the ket :math:`|x\rangle`) that its entries converge
+to, and a product with a random matrix has two parts: :math:`\hat Z^{Wx}`, Gaussian, and
+:math:`\dot Z^{Wx}`, what x owes to the transpose of W.  They are the theory's sources and its response terms:
+nothing is derived here, each term is named by where it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+from unicodedata import normalize
+
+from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Integral, Mul, Pow, Sum, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response
+from derive.program.program import Definition
+from derive.program.words import Product, ell, s, t
+from derive.show.latex import PaperLatex
+from derive.show.notation import notation
+from derive.show.text import PaperText
+from derive.theory.applications import Application, Parameter, Reading, read
+from derive.theory.theory import Equation, OrderParameter, Term, Theory
+
+STYLES = ("Z", "ket")
+
+
+class Z(Expr):
+    r"""``Z(x)``: the random variable of the entries of x, :math:`Z^{x}` or :math:`|x\rangle`."""
+
+    is_commutative = True
+    precedence = 1000  # an atom to printers
+
+    def __new__(cls, vector: Any) -> Z:
+        return cast(Z, Expr.__new__(cls, sympify(vector)))
+
+
+class Hat(Expr):
+    """The Gaussian part of a product with a random matrix."""
+
+    is_commutative = True
+    precedence = 1000  # an atom to printers
+
+    def __new__(cls, product: Any) -> Hat:
+        return cast(Hat, Expr.__new__(cls, sympify(product)))
+
+
+class Dot(Expr):
+    """The part of a product ``W x`` that x owes to earlier uses of the transpose of W."""
+
+    is_commutative = True
+    precedence = 1000  # an atom to printers
+
+    def __new__(cls, product: Any) -> Dot:
+        return cast(Dot, Expr.__new__(cls, sympify(product)))
+
+
+class Expectation(Expr):
+    r"""``Expectation(Z(x) Z(y))``: :math:`E[Z^x Z^y]`, or :math:`\langle x|y\rangle`."""
+
+    is_commutative = True
+    precedence = 1000  # an atom to printers
+
+    def __new__(cls, body: Any) -> Expectation:
+        return cast(Expectation, Expr.__new__(cls, sympify(body)))
+
+
+class Partial(Expr):
+    r"""``Partial(Z(x), Hat(W y))``: how :math:`Z^x` depends on a Gaussian part."""
+
+    is_commutative = True
+    precedence = 1000  # an atom to printers
+
+    def __new__(cls, body: Any, hat: Any) -> Partial:
+        return cast(Partial, Expr.__new__(cls, sympify(body), sympify(hat)))
+
+
+@dataclass(frozen=True)
+class TensorProgram:
+    """The same theory, written in Z: ``equations`` for fields, ``dots`` for the dotted parts in them,
+    ``covariances`` of the hats, ``scalars`` for outputs.
+    """
+
+    theory: Theory
+    equations: tuple[Eq, ...]
+    dots: tuple[Eq, ...]
+    covariances: tuple[Eq, ...]
+    scalars: tuple[Eq, ...]
+
+    def render(self, format: str = "text", style: str = "Z") -> str:
+        """As text or LaTeX, with Z's or with kets.  Raises ValueError for an unknown format or style."""
+        if format not in ("text", "latex"):
+            raise ValueError(f"format = {format!r}: must be text or latex")
+        if style not in STYLES:
+            raise ValueError(f"style = {style!r}: must be one of {', '.join(STYLES)}")
+        groups = (self.equations, self.dots, self.covariances, self.scalars)
+        if format == "text":
+            text = _Text(notation(self.theory))
+            text.style = style
+            parts = [
+                "\n".join(f"{text.doprint(e.lhs)} = {text.doprint(e.rhs)}" for e in g) for g in groups if g
+            ]
+            return normalize("NFC", "\n\n".join(parts))
+        latex = _Latex(notation(self.theory))
+        latex.style = style
+        rows = [f"  {latex.doprint(e.lhs)} &= {latex.doprint(e.rhs)}" for g in groups for e in g]
+        return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"
+
+    def _repr_latex_(self) -> str:
+        return self.render("latex")
+
+
+def tensor_program(theory: Theory, names: Mapping[Expr, Expr] | None = None) -> TensorProgram:
+    r"""``theory`` in the Z / ket notation, its sources as hats and its response terms as dots.
+
+    ``names`` renames vectors as Tensor Programs do: ``{phi(h(ell, mu, t)): x(ell, mu, t)}``; indices are
+    matched.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> print(tensor_program(mean_field(mlp(1))).render().splitlines()[0])
+    Z[h^1_μ(t)] = Ẑ[W₀ x_μ] + η γ₀ Σ_{s<t} Σ_α Δ_α(s) K^x_μα Z[g^1(s)]
+    """
+    return _Translation(theory, dict(names or {})).run()
+
+
+class _Translation:
+    def __init__(self, theory: Theory, names: dict[Expr, Expr]) -> None:
+        self.theory = theory
+        self.program = theory.program
+        self.reading: Reading = read(self.program)
+        self.names = names
+        self.parameters = {q.name: q for q in theory.order_parameters}
+        self.fields = {x.name for x in self.program.fields}
+        self.origins: list[Application | Parameter] = [*self.reading.entries, *self.reading.uses]
+        self.sources = {str(x.source().func) for x in self.origins}
+
+    def run(self) -> TensorProgram:
+        equations: list[Eq] = []
+        dots: list[Eq] = []
+        for d, e in zip(self.reading.definitions, self.matching(), strict=True):
+            if e.name in self.program.scalars:
+                continue
+            equations.append(Eq(self.z(e.lhs), self.equation(d, e, dots), evaluate=False))
+        covariances = []
+        for u in self.theory.sources:
+            pair = Expectation(self.source(u.symbol) * self.source(u.partner))
+            covariances.append(Eq(pair, self.expression(u.covariance), evaluate=False))
+        scalars = [Eq(e.lhs, self.expression(e.rhs), evaluate=False) for e in self.theory.scalars]
+        return TensorProgram(self.theory, tuple(equations), tuple(dots), tuple(covariances), tuple(scalars))
+
+    def matching(self) -> list[Equation]:
+        """The theory's equation of each definition."""
+        everything = (*self.theory.equations, *self.theory.scalars)
+        return [next(e for e in everything if e.lhs == d.lhs) for d in self.reading.definitions]
+
+    def equation(self, d: Definition, e: Equation, dots: list[Eq]) -> Expr:
+        """A field's terms: hats, dots, and the rest with its order parameters as expectations."""
+        found: list[Expr] = []
+        owed: dict[Product, list[Expr]] = {}
+        for x in e.terms:
+            if x.kind == "response":
+                a = self.application(d, x)
+                owed.setdefault(a.product, []).append(x.expr)
+            else:
+                found.append(self.expression(x.expr))
+        for product, parts in owed.items():
+            factor = _factor(d, product)
+            found.append(factor * Dot(self.renamed(product)))
+            value = Add(*[self.expression(_divided(p, factor)) for p in parts])
+            equation = Eq(Dot(self.renamed(product)), value, evaluate=False)
+            if equation not in dots:
+                dots.append(equation)
+        return Add(*found)
+
+    def application(self, d: Definition, x: Term) -> Application:
+        return next(a for a in self.reading.products[d] if a.matrix.name == x.matrix)
+
+    # -- expressions -------------------------------------------------------------------------------------
+
+    def expression(self, e: Expr) -> Expr:
+        """Fields as Z, sources as hats, order parameters as expectations."""
+        if isinstance(e, Sum | Integral):
+            return e.func(self.expression(e.function), *e.limits)
+        if isinstance(e, Average):
+            return Expectation(self.expression(e.body))
+        if isinstance(e, Response):
+            return Partial(self.z(e.body), self.source(e.source))
+        if isinstance(e, AppliedUndef):
+            name = str(e.func)
+            if name in self.sources:
+                return self.source(e)
+            if name in self.parameters:
+                return self.expectation(self.parameters[name], e)
+            if name in self.fields:
+                return self.z(e)
+        if e.args and self.is_vector(e):
+            return self.z(e)
+        return e.func(*[self.expression(x) for x in e.args]) if e.args else e
+
+    def is_vector(self, e: Expr) -> bool:
+        """A function of fields, such as ``phi(h)``, that is one vector."""
+        atoms = [a for a in e.atoms(AppliedUndef) if str(a.func) in self.fields]
+        return bool(atoms) and not isinstance(e, Add | Mul | Sum | Integral) and not e.has(Average, Response)
+
+    def expectation(self, q: OrderParameter, e: AppliedUndef) -> Expr:
+        """An order parameter by its definition, at the arguments at which it stands."""
+        values = dict(zip(q.symbol.args, e.args, strict=True))
+        return self.expression(q.definition.subs(values, simultaneous=True))
+
+    def source(self, e: AppliedUndef) -> Expr:
+        """The hat of the product (or the vector parameter) that a source stands for."""
+        origin = self.origin(e)
+        own = origin.source()
+        values = {x: y for x, y in zip(own.args, e.args, strict=True) if x.is_Symbol}
+        for x, y in zip(own.args, e.args, strict=True):  # a layer such as ell + 1 says what ell is
+            if not x.is_Symbol and len(x.free_symbols & {ell}) == 1 and x != y:
+                values[ell] = ell + (y - x)
+        if isinstance(origin, Application):
+            return Hat(self.renamed(origin.product.subs(values, simultaneous=True)))
+        return Z(origin.member.subs(values, simultaneous=True))
+
+    def origin(self, e: AppliedUndef) -> Application | Parameter:
+        """Which product or parameter a source comes from: the name may serve several layers."""
+        alike = [x for x in self.origins if x.source().func == e.func]
+        exact = [x for x in alike if x.source().args[0] == e.args[0]]
+        family = [x for x in alike if x.source().args[0].has(ell) and e.args[0].has(ell)]
+        return (exact or family or alike)[0]
+
+    def z(self, vector: Expr) -> Expr:
+        return Z(self.renamed(vector))
+
+    def renamed(self, e: Expr) -> Expr:
+        """Vectors under the names that the user gave, indices matched one by one."""
+        for pattern, name in self.names.items():
+            atom = next(iter(sorted(pattern.atoms(AppliedUndef) & _inner(pattern), key=str)))
+
+            def called(x: Expr, pattern: Expr = pattern, name: Expr = name, atom: Expr = atom) -> Expr:
+                found = next((a for a in x.atoms(AppliedUndef) if a.func == atom.func), None)
+                values = dict(zip(atom.args, found.args, strict=True)) if found is not None else {}
+                whole = pattern.subs(values, simultaneous=True)
+                return name.subs(values, simultaneous=True) if x == whole else x
+
+            slopes = {d: Dummy() for d in e.atoms(Derivative) if d.expr.func == pattern.func}
+            e = e.xreplace(slopes).replace(
+                lambda x, p=pattern: isinstance(x, Expr) and x.func == p.func, called
+            )
+            e = e.xreplace({slot: d for d, slot in slopes.items()})  # the slope of phi is not that of x
+        return e
+
+
+def _inner(e: Expr) -> set[AppliedUndef]:
+    """Applied functions without applied functions inside."""
+    return {a for a in e.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}}
+
+
+def _factor(d: Definition, product: Product) -> Expr:
+    """What multiplies a product in its definition."""
+    slot = Function("_slot")(t)
+    part = next(x for x in Add.make_args(d.rhs.xreplace({product: slot}).expand()) if x.has(slot))
+    body = part.function if isinstance(part, Sum) else part
+    return cast(Expr, body / slot)
+
+
+def _divided(e: Expr, by: Expr) -> Expr:
+    if isinstance(e, Sum | Integral):
+        return e.func(_divided(e.function, by), *e.limits)
+    return e / by
+
+
+# -- printing ------------------------------------------------------------------------------------------
+
+
+class _Latex(PaperLatex):
+    style = "Z"
+
+    def parenthesize(self, item: Expr, level: int, *args: Any, **kwargs: Any) -> str:
+        if isinstance(item, Z | Hat | Dot):  # SymPy goes by class names, and takes Dot for a scalar product
+            return str(self._print(item))
+        return str(super().parenthesize(item, level, *args, **kwargs))
+
+    def _print_Pow(self, expr: Pow) -> str:
+        if isinstance(expr.base, Z | Hat | Dot):  # two exponents side by side are an error in TeX
+            return rf"\left({self._print(expr.base)}\right)^{{{self._print(expr.exp)}}}"
+        return super()._print_Pow(expr)
+
+    def _print_Z(self, e: Z) -> str:
+        return self._of("", self._print(e.args[0]))
+
+    def _print_Hat(self, e: Hat) -> str:
+        return self._of(r"\hat", self._print(e.args[0]))
+
+    def _print_Dot(self, e: Dot) -> str:
+        return self._of(r"\dot", self._print(e.args[0]))
+
+    def _of(self, mark: str, vector: str) -> str:
+        if self.style == "Z":
+            return f"{mark}{{Z}}^{{{vector}}}" if mark else f"Z^{{{vector}}}"
+        ket = rf"|{vector}\rangle"
+        return ket + ({r"\hat": r"^{\wedge}", r"\dot": r"^{\bullet}"}[mark] if mark else "")
+
+    def _print_Expectation(self, e: Expectation) -> str:
+        if self.style == "ket" and (pair := _pair(e)) is not None:
+            first, second = (self._print(x.args[0]) for x in pair)
+            return rf"\langle {first}|{second}\rangle"
+        return rf"\mathbb{{E}}\left[{self._print(e.args[0])}\right]"
+
+    def _print_Partial(self, e: Partial) -> str:
+        return rf"\frac{{\partial {self._print(e.args[0])}}}{{\partial {self._print(e.args[1])}}}"
+
+
+class _Text(PaperText):
+    style = "Z"
+
+    def _print_Product(self, e: Product) -> str:
+        return f"{self._print(e.matrix)}{'ᵀ' if e.transposed else ''} {self._print(e.vector)}"
+
+    def _print_Z(self, e: Z) -> str:
+        return self._of("", self._print(e.args[0]))
+
+    def _print_Hat(self, e: Hat) -> str:
+        return self._of("\u0302", self._print(e.args[0]))
+
+    def _print_Dot(self, e: Dot) -> str:
+        return self._of("\u0307", self._print(e.args[0]))
+
+    def _of(self, mark: str, vector: str) -> str:
+        return f"Z{mark}[{vector}]" if self.style == "Z" else f"|{vector}⟩{mark}"
+
+    def _print_Expectation(self, e: Expectation) -> str:
+        if self.style == "ket" and (pair := _pair(e)) is not None:
+            first, second = (self._print(x.args[0]) for x in pair)
+            return f"⟨{first}|{second}⟩"
+        return f"E[{self._print(e.args[0])}]"
+
+    def _print_Partial(self, e: Partial) -> str:
+        return f"∂{self._print(e.args[0])}/∂{self._print(e.args[1])}"
+
+
+def _pair(e: Expectation) -> tuple[Z, Z] | None:
+    """The two kets of ``<x|y>``."""
+    body = e.args[0]
+    factors = [x for f in Mul.make_args(body) for x in ([f.base] * f.exp if f.is_Pow else [f])]
+    if len(factors) == 2 and all(isinstance(x, Z) for x in factors):
+        return cast("tuple[Z, Z]", tuple(sorted(factors, key=lambda x: (x.args[0].has(s), str(x)))))
+    return None
+
+
+__all__ = ["STYLES", "Dot", "Expectation", "Hat", "Partial", "TensorProgram", "Z", "tensor_program"]

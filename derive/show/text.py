@@ -1,0 +1,263 @@
+"""Plain text for a terminal, in the same notation and order as the LaTeX: ``H^{ℓ-1}_μα(t,s)``."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sympy import Expr, Pow, Sum, Symbol, default_sort_key, sympify
+from sympy.core.function import AppliedUndef
+from sympy.printing.precedence import PRECEDENCE
+from sympy.printing.str import StrPrinter
+
+from derive.show.arranged import Arranged, past_time, present_first, solved, tight
+from derive.show.layout import Loop, Piece, fraction
+from derive.show.notation import Notation, notation, raised, unicode_name
+
+if TYPE_CHECKING:
+    from derive.theory.theory import Theory
+
+DOTS = {1: "\u0307", 2: "\u0308"}
+OPEN, CLOSE = "([{⟨", ")]}⟩"
+
+
+class PaperText(Arranged, StrPrinter):
+    """SymPy's string printer with the papers' way of writing indices, sums and factors."""
+
+    printmethod = "_paper_text"  # the classes' own one-line forms are for debugging
+    open_average, close_average = "⟨", "⟩"
+
+    def __init__(self, names: Notation) -> None:
+        super().__init__()
+        self.names = names
+
+    def emptyPrinter(self, expr: Any) -> str:
+        own = getattr(expr, "_sympystr", None)
+        return str(own(self)) if own is not None else str(super().emptyPrinter(expr))
+
+    _print_Basic = _print_Partition = emptyPrinter  # the path integral's, not SymPy's set partition
+
+    def _print_Entries(self, expr: Any) -> str:
+        matrix, *times = expr.args
+        return f"c_{self.base(matrix.name)}({','.join(map(self._print, present_first(times)))})"
+
+    def _print_Pi(self, expr: Any) -> str:
+        return "π"
+
+    def _print_ImaginaryUnit(self, expr: Any) -> str:
+        return "i"
+
+    def _print_Relational(self, expr: Any) -> str:
+        expr = solved(expr)
+        sign = {"<=": "≤", ">=": "≥", "!=": "≠", "==": "="}.get(expr.rel_op, expr.rel_op)
+        return f"{tight(self._print(expr.lhs))} {sign} {tight(self._print(expr.rhs))}"
+
+    def _print_Piecewise(self, expr: Any) -> str:
+        cases = [
+            f"{self._print(value)} {'otherwise' if where == True else 'if ' + self._print(where)}"  # noqa: E712
+            for value, where in expr.args
+        ]
+        return "{" + "; ".join(cases) + "}"
+
+    def base(self, name: str) -> str:
+        """A name and its lower mark."""
+        found = self.names.name(name)
+        lower = unicode_name(found.lower)
+        return unicode_name(found.base) + (f"_{braced(lower)}" if lower else "")
+
+    def _print_Symbol(self, expr: Symbol) -> str:
+        return self.base(expr.name)
+
+    def _print_Infinity(self, expr: Any) -> str:
+        return "∞"
+
+    def _print_Function(self, expr: Any) -> str:
+        if isinstance(expr, AppliedUndef) and not self.names.is_activation(expr):
+            return self.indexed(expr)
+        name = self.base(str(expr.func)) if isinstance(expr, AppliedUndef) else expr.func.__name__
+        return name + "(" + ", ".join(map(self._print, expr.args)) + ")"
+
+    def indexed(self, atom: AppliedUndef, *, bare: bool = False) -> str:
+        """A field or order parameter: layer above, samples below, then times; ``bare`` keeps the layer."""
+        name = self.names.name(str(atom.func))
+        layers, samples, times = self.indices(atom)
+        if bare:
+            samples, times = [], []
+        above = ",".join(filter(None, (unicode_name(name.upper), *layers)))
+        shifted = any(c in x for x in samples for c in "+-")
+        under = ",".join(filter(None, (unicode_name(name.lower), ("," if shifted else "").join(samples))))
+        under = f"{{{under}}}" if shifted else braced(under)
+        above = f"{{{above}}}" if len(above) > 1 else above
+        text = unicode_name(name.base) + (f"^{above}" if above else "") + (f"_{under}" if under else "")
+        return text + (f"({','.join(times)})" if times else "")
+
+    def dotted(self, atom: AppliedUndef, order: int) -> str:
+        mark = DOTS.get(order, f"^({order})")
+        return f"{self.base(str(atom.func))}{mark}({self._print(atom.args[0])})"
+
+    def rate(self, variable: str, body: str, partial: bool = False) -> str:
+        d = "∂" if partial else "d"
+        return f"{d}/{d}{variable} {body}"
+
+    def _print_Response(self, expr: Any) -> str:
+        return f"δ{self.varied(expr.args[0])}/δ{self._print(expr.args[1])}"
+
+    def _print_Pow(self, expr: Pow, rational: bool = False) -> str:
+        if expr.exp.is_Integer:
+            return str(self.parenthesize(expr.base, PRECEDENCE["Pow"])) + raised(int(expr.exp))
+        if expr.exp.is_Rational:
+            root = f"√{self.parenthesize(expr.base, PRECEDENCE['Pow'])}" if expr.exp.q == 2 else ""
+            if root:
+                above = root if abs(expr.exp.p) == 1 else root + raised(abs(int(expr.exp.p)))
+                return above if expr.exp.is_positive else f"1/{above}"
+            return str(super()._print_Pow(expr, rational))
+        return self.power(self.parenthesize(expr.base, PRECEDENCE["Pow"]), expr.exp)
+
+    def _print_exp(self, expr: Any) -> str:
+        return self.power("e", expr.args[0])
+
+    def power(self, base: str, exponent: Expr) -> str:
+        """A symbolic power: short exponents bare, others in braces and without spaces around signs."""
+        above = tight(self._print(exponent))
+        return f"{base}^{above}" if len(above) == 1 else f"{base}^{{{above}}}"
+
+    def _print_KroneckerDelta(self, expr: Any) -> str:
+        marks = [tight(self._print(x)) for x in expr.args]
+        return f"δ_{{{','.join(marks)}}}" if any(len(x) > 2 for x in marks) else f"δ_{''.join(marks)}"
+
+    def _print_Min(self, expr: Any) -> str:
+        return f"min({','.join(map(self._print, sorted(expr.args, key=str)))})"
+
+    def _print_Max(self, expr: Any) -> str:
+        return f"max({', '.join(map(self._print, sorted(expr.args, key=default_sort_key)))})"
+
+    def _print_Heaviside(self, expr: Any) -> str:
+        return f"Θ({self._print(expr.args[0])})"
+
+    def _print_DiracDelta(self, expr: Any) -> str:
+        return f"δ({self._print(expr.args[0])})"
+
+    def front(self, p: Piece) -> str:
+        """A fraction, or an inverse when nothing stands above the line."""
+        above, below = fraction(p.front)
+        top = " ".join(map(self.factor, above))
+        if not below:
+            return top
+        if not above and len(below) == 1 and below[0].is_Symbol:
+            return self.factor(below[0]) + raised(-1)
+        under = " ".join(map(self.factor, below))
+        text = f"{top or 1}/{under if len(below) == 1 else f'({under})'}"
+        return f"({text})" if p.loops or p.inside or p.tail else text
+
+    def unlimited(self, x: Expr) -> str:
+        bound = ",".join(self._print(limits[0]) for limits in x.limits)
+        return f"{'Σ' if isinstance(x, Sum) else '∫'}_{{{bound}}} {self.factor(x.function)}"
+
+    def loop(self, loops: list[Loop]) -> str:
+        """A sum or an integral; a sum over all samples shows its index only."""
+        x, indices = loops[0], [self._print(y.index) for y in loops]
+        i, low, high = ",".join(indices), tight(self._print(x.lower)), tight(self._print(x.upper))
+        if x.integral:
+            return f"∫_{low}^{high} d{i}" if len(high) == 1 else f"∫_{low}^{{{high}}} d{i}"
+        if past := past_time(x):
+            return f"Σ_{{{i}{'<' if past == '<' else '≤'}{self._print(x.upper + int(past == '<'))}}}"
+        if any((x.lower, x.upper) == (a, b) for _, a, b in self.names.ranges):
+            return f"Σ_{''.join(indices)}"
+        return f"Σ_{{{i}={low}..{high}}}"
+
+
+def width(text: str) -> int:
+    """Columns that ``text`` takes: marks over letters take none."""
+    return sum(1 for c in text if not unicodedata.combining(c))
+
+
+def braced(mark: str) -> str:
+    """A lower mark, in braces if it has a mark of its own."""
+    return f"{{{mark}}}" if "_" in mark and not mark.startswith("{") else mark
+
+
+def wrap(text: str, columns: int, indent: int) -> str:
+    """``text`` in lines of at most ``columns``, broken as far outside all brackets as possible.
+
+    A break before a sign is better than one between factors, and that is better than one inside round
+    brackets.  Later lines start at ``indent``, two further for each bracket that is still open and for a
+    break inside a product; the term after a broken one starts a line.
+
+    >>> print(wrap("a = b + [c + d] e", 12, 4))
+    a = b
+        + [c + d] e
+    >>> print(wrap("a = b [(1 - c) d + (1 - c) e] f + g", 20, 4))
+    a = b [(1 - c) d
+          + (1 - c) e] f
+        + g
+    """
+    lines: list[str] = []
+    head, still_open, inside = "", "", False
+    while True:
+        room = columns - len(head)
+        end = _term_ends(text, still_open) if still_open or inside else None
+        if end is not None and width(text[:end]) <= room:
+            found: tuple[int, str, bool] | None = end, "", False
+        elif width(text) <= room:
+            break
+        else:
+            found = _break(text, room, still_open, 0 if lines else indent)
+        if found is None:
+            break
+        at, still_open, inside = found
+        lines.append(head + text[:at])
+        head = " " * (indent + 2 * (len(still_open) + inside))
+        text = text[at + 1 :]
+    return "\n".join([*lines, head + text])
+
+
+def _break(text: str, columns: int, still_open: str, start: int) -> tuple[int, str, bool] | None:
+    """The best place to break (the last of equals), the brackets open there, and is it in a product?"""
+    column = 0
+    best: tuple[int, tuple[int, str, bool]] | None = None
+    for i, c in enumerate(text):
+        still_open = _opened(still_open, c)
+        column += not unicodedata.combining(c)
+        if column > columns:
+            break
+        if c != " " or i <= start or not text[:i].strip() or text[i - 1] in "+-=≤≥&" or text[i + 1] in "=≤≥":
+            continue
+        new_part = _signed(text, i) or text[i - 1] == ";" or (text[i - 1] == "," and not still_open)
+        cost = 3 * len(still_open) + 3 * sum(x in "(⟨" for x in still_open) + (0 if new_part else 4)
+        cost -= text[i - 1] == ";"
+        if best is None or cost <= best[0]:
+            best = (cost, (i, still_open, not new_part))
+    return None if best is None else best[1]
+
+
+def _term_ends(text: str, still_open: str) -> int | None:
+    """Where the next term starts, outside all brackets."""
+    for i, c in enumerate(text):
+        still_open = _opened(still_open, c)
+        if i > 0 and not still_open and _signed(text, i):
+            return i
+    return None
+
+
+def _signed(text: str, i: int) -> bool:
+    return text[i : i + 3] in (" + ", " - ", " & ")
+
+
+def _opened(still_open: str, c: str) -> str:
+    """The open brackets after one more character."""
+    return still_open + c if c in OPEN else still_open[:-1] if c in CLOSE else still_open
+
+
+def text(expr: Any, theory: Theory | None = None, names: str | Mapping[str, str] | None = None) -> str:
+    """A single expression in one line of plain text.
+
+    >>> from sympy import Function
+    >>> from derive.program import alpha, ell, mu, s, t
+    >>> print(text(Function("Phi")(ell - 1, mu, alpha, t, s)))
+    Φ^{ℓ-1}_μα(t,s)
+    """
+    return PaperText(notation(theory, names)).doprint(sympify(expr))  # type: ignore[no-any-return]
+
+
+__all__ = ["PaperText", "text", "width", "wrap"]

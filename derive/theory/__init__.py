@@ -1,0 +1,7 @@
+"""What the large-size limit makes of a program."""
+
+from derive.calculus.averages import Average, Response
+from derive.theory.conditioning import mean_field
+from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
+
+__all__ = ["Average", "Equation", "OrderParameter", "Response", "Source", "Term", "Theory", "mean_field"]

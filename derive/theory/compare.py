@@ -1,0 +1,253 @@
+"""Two routes, one answer: compare theories term by term, up to names of dummy indices and order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import permutations, product
+from typing import Any
+
+from sympy import Add, Expr, Integral, Mul, Pow, S, Sum, Symbol, srepr
+from sympy.core.function import AppliedUndef
+
+from derive.program.program import Program
+from derive.program.words import IndexRange, L, ell, s, t
+from derive.theory.symmetric import symmetric
+from derive.theory.theory import Equation, OrderParameter, Source, Theory
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing on which two theories disagree; ``left`` or ``right`` is None when it has no counterpart."""
+
+    part: str
+    name: str
+    left: Expr | None
+    right: Expr | None
+
+    def __str__(self) -> str:
+        return f"{self.part} {self.name}: {_said(self.left)} in the one, {_said(self.right)} in the other"
+
+
+class RoutesDisagree(AssertionError):
+    """The two routes to a mean-field theory gave different equations; the message names them."""
+
+
+def compare(left: Theory, right: Theory) -> list[Difference]:
+    """Every difference between two theories; empty when they are the same.
+
+    Sources, equations (term by term), scalars, order parameters with their definitions and causality, and
+    observables.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> program = mlp(2)
+    >>> print(*compare(mean_field(program), mean_field(program.with_rule(program.rule))))
+    <BLANKLINE>
+    >>> print(compare(mean_field(program), mean_field(mlp(2, loss="mean")))[0])
+    equation h(1, mu, t): Sum(eta*... in the one, Sum(eta*... in the other
+    """
+    one, two = (_listed(x) for x in (left, right))
+    found: list[Difference] = []
+    for key in dict.fromkeys([*one, *two]):
+        a, b = one.get(key), two.get(key)
+        told = a or b
+        assert told is not None
+        for x, y in _unequal(a.parts if a else [], b.parts if b else []):
+            found.append(Difference(told.label, told.name, _back(x, told.names), _back(y, told.names)))
+    return found
+
+
+def equivalent(left: Theory, right: Theory) -> bool:
+    """Are two theories the same up to names of dummy indices and order?"""
+    return not compare(left, right)
+
+
+def check_routes(program: Program) -> list[Difference]:
+    """Derive ``program``'s theory by the conditioning rule and by the path integral, and compare.
+
+    Returns an empty list.  Raises :class:`RoutesDisagree`, listing the differences, if the two do not agree.
+
+    >>> from derive.program import mlp
+    >>> check_routes(mlp(2))
+    []
+    """
+    from derive.theory.conditioning import mean_field
+    from derive.theory.path_integral import path_integral
+
+    differences = compare(mean_field(program), path_integral(program).theory())
+    if differences:
+        raise RoutesDisagree(f"{program.name}:\n" + "\n".join(f"  {x}" for x in differences))
+    return differences
+
+
+# -- what is compared ----------------------------------------------------------------------------------------
+
+Order = Callable[[Expr], Expr]
+Parts = list[tuple[str, Expr]]
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One equation, source or order parameter: its parts in normal form, each with a label."""
+
+    label: str
+    name: str
+    key: str
+    parts: Parts
+    names: dict[Symbol, Symbol]
+
+
+def _listed(theory: Theory) -> dict[str, _Item]:
+    heat = theory.program.rule.noise(t, s).atoms(AppliedUndef)  # a table of a covariance over the times
+    order = symmetric(theory.order_parameters, theory.program.given, {str(x.func) for x in heat})
+    items = [_equation("equation", e, order) for e in theory.equations]
+    items += [_equation("scalar", e, order) for e in theory.scalars]
+    items += [_equation("observable", e, order) for e in theory.observables]
+    items += [_source(u, order) for u in theory.sources]
+    items += [_order_parameter(q) for q in theory.order_parameters]
+    found: dict[str, _Item] = {}
+    for x in items:
+        key = x.key
+        while key in found:
+            key += " again"
+        found[key] = x
+    return found
+
+
+def _equation(label: str, e: Equation, order: Order) -> _Item:
+    names = _slots(e.lhs)
+    found: Parts = []
+    for x in e.terms:
+        for part in Add.make_args(order(normal_form(_at_first_layer(x.expr, e.ranges).xreplace(names)))):
+            found.append((f"{x.kind} {x.matrix}", part))
+    key = f"{label} {_at_first_layer(e.lhs, e.ranges).xreplace(names)} {_limits(e.ranges, names)}"
+    return _Item(label, str(e.lhs), key, _collected(found), names)
+
+
+def _source(u: Source, order: Order) -> _Item:
+    pair = sorted((u.symbol, u.partner), key=lambda x: str(x.func))  # whichever of the two came first
+    names = _slots(*pair)
+    covariance = _at_first_layer(u.covariance, u.ranges).xreplace(names)
+    key = f"source {[_at_first_layer(x, u.ranges).xreplace(names) for x in pair]} {_limits(u.ranges, names)}"
+    parts = [("covariance", order(normal_form(covariance))), ("matrix", Symbol(f"of {u.matrix}"))]
+    return _Item("source", f"<{u.symbol} {u.partner}>", key, parts, names)
+
+
+def _order_parameter(q: OrderParameter) -> _Item:
+    names = _slots(q.symbol)
+    definition = normal_form(_at_first_layer(q.definition, q.ranges).xreplace(names))
+    key = f"parameter {_at_first_layer(q.symbol, q.ranges).xreplace(names)} {_limits(q.ranges, names)}"
+    return _Item(
+        q.kind, str(q.symbol), key, [("", definition), ("causal", Symbol(q.causal or "always"))], names
+    )
+
+
+def _at_first_layer(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
+    """A family counted from layer 0, so that ``h(ell)`` for 2..L and ``h(ell + 1)`` for 1..L-1 look alike."""
+    r = next((r for r in ranges if r.index == ell), None)
+    return e if r is None else e.xreplace({ell: ell + r.lower})
+
+
+def _limits(ranges: tuple[IndexRange, ...], names: dict[Symbol, Symbol]) -> str:
+    """For which indices: the number of layers, and the range of every other index."""
+    found = {f"{r.upper - r.lower + 1} layers" for r in ranges if r.index == ell}
+    found |= {f"{names.get(r.index, r.index)} in {r.lower}..{r.upper}" for r in ranges if r.index != ell}
+    return ", ".join(sorted(found))
+
+
+def _slots(*atoms: Expr) -> dict[Symbol, Symbol]:
+    """Free indices renamed in the order in which they occur (the layer index keeps its name)."""
+    applied = [f for a in atoms for f in sorted(a.atoms(AppliedUndef), key=str)]
+    free = dict.fromkeys(x for f in applied for x in f.args if isinstance(x, Symbol) and x not in (ell, L))
+    return {x: Symbol(f"slot{i}", **x.assumptions0) for i, x in enumerate(free)}
+
+
+def _back(e: Expr | None, names: dict[Symbol, Symbol]) -> Expr | None:
+    return None if e is None else e.xreplace({v: k for k, v in names.items()})
+
+
+def _unequal(left: Parts, right: Parts) -> list[tuple[Expr | None, Expr | None]]:
+    """The parts of one list that the other lacks, paired by their labels."""
+    a, b = Counter(left), Counter(right)
+    only, other = list((a - b).elements()), list((b - a).elements())
+    found: list[tuple[Expr | None, Expr | None]] = []
+    for label, x in only:
+        match = next((i for i, (n, _) in enumerate(other) if n == label), None)
+        found.append((x, None if match is None else other.pop(match)[1]))
+    return found + [(None, y) for _, y in other]
+
+
+def _collected(found: Parts) -> Parts:
+    """Like terms added up."""
+    total: dict[tuple[str, Expr], Expr] = {}
+    for label, x in found:
+        number, rest = x.as_coeff_Mul()
+        total[label, rest] = total.get((label, rest), S.Zero) + number
+    return [(label, n * rest) for (label, rest), n in total.items() if n != 0]
+
+
+# -- normal form ---------------------------------------------------------------------------------------------
+
+
+def normal_form(e: Expr) -> Expr:
+    """``e`` expanded, each addend one flat sum (or integral) with standard names for its dummies.
+
+    >>> from sympy import Function, Sum, symbols
+    >>> i, j, k = symbols("i j k")
+    >>> f = Function("f")
+    >>> normal_form(Sum(f(i) * Sum(f(i, j), (j, 0, 3)), (i, 0, 2))) == normal_form(
+    ...     Sum(f(k) * f(k, i), (i, 0, 3), (k, 0, 2)))
+    True
+    """
+    return Add(*[_standard(*x) for x in _flat(e)])
+
+
+def _flat(e: Expr) -> list[tuple[Expr, list[tuple[Any, ...]]]]:
+    """Addends, each as integrand and limits; a limit is ``(variable, lower, upper, Sum or Integral)``."""
+    e = e.expand()
+    if isinstance(e, Add):
+        return [x for a in e.args for x in _flat(a)]
+    if isinstance(e, Sum | Integral):
+        fresh = {lim[0]: Symbol(f"{lim[0].name}", **lim[0].assumptions0).as_dummy() for lim in e.limits}
+        limits = [
+            (fresh[v], lo.xreplace(fresh), up.xreplace(fresh), e.func) for v, lo, up in map(tuple, e.limits)
+        ]
+        return [(body, limits + inner) for body, inner in _flat(e.function.xreplace(fresh))]
+    if isinstance(e, Mul) and e.has(Sum, Integral):
+        parts = [_flat(x) for x in e.args]
+        return [
+            (Mul(*[b for b, _ in choice]), [lim for _, limits in choice for lim in limits])
+            for choice in product(*parts)
+        ]
+    if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 1 and e.has(Sum, Integral):
+        return _flat(Mul(*[e.base] * int(e.exp), evaluate=False))
+    return [(e, [])]
+
+
+def _standard(body: Expr, limits: list[tuple[Any, ...]]) -> Expr:
+    """The first, in SymPy's writing, among all ways of naming the dummies."""
+    if not limits:
+        return body
+    number, body = body.as_coeff_Mul()
+    best: tuple[str, Expr] | None = None
+    for arrangement in permutations(range(len(limits))):
+        names = {
+            limits[i][0]: Symbol(f"dummy{k}", **limits[i][0].assumptions0) for k, i in enumerate(arrangement)
+        }
+        rest = body.xreplace(names)
+        chosen = [(names[v], lo.xreplace(names), up.xreplace(names), kind) for v, lo, up, kind in limits]
+        chosen.sort(key=lambda x: str(x[0]))
+        for kind in (Sum, Integral):
+            own = [(v, lo, up) for v, lo, up, k in chosen if k == kind]
+            rest = kind(rest, *own) if own else rest
+        candidate = srepr(rest)
+        if best is None or candidate < best[0]:
+            best = (candidate, rest)
+    assert best is not None
+    return number * best[1]
+
+
+def _said(x: Expr | None) -> str:
+    return "nothing" if x is None else str(x)

@@ -1,0 +1,215 @@
+"""The conditioning rule, applied to every matrix of a program: the first route to its mean-field theory.
+
+For iid M with entries N(0, s2/N), used forwards on fields a_i of its columns C and backwards on b_j of its
+rows R,
+
+    (M a_i)(t)   = u_i(t) + sum_j sum_s s2 c <d a_i(t)/d r_j(s)> b_j(s),
+    (M^T b_j)(t) = r_j(t) + sum_i sum_s s2 r <d b_j(t)/d u_i(s)> a_i(s),
+    <u_i(t) u_k(s)> = s2 c <a_i(t) a_k(s)>,   <r_j(t) r_k(s)> = s2 r <b_j(t) b_k(s)>
+
+with c = |C|/N, r = |R|/N.  Where the random part of M changes in time, entries with covariance c(t, s) put
+c(t, s) beside s2 (a batch drawn anew: delta_ts; weights that decay and diffuse: m(t) m(s) + noise), and a
+family of matrices that acts through the sum of its products counts as one on stacked vectors.  When M is
+square and M_ij is correlated with M_ji by tau, every use sees tau times the same terms from uses of the
+same orientation.  A trained weight adds its memory, whose product with a field is an order parameter times
+the update's own vector.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from sympy import Expr, Integral, S, Sum, sympify
+from sympy.core.function import AppliedUndef, Derivative
+
+from derive.calculus.averages import Average
+from derive.program.program import Definition, Program
+from derive.program.training import TrainedMatrix, TrainingRule, accumulate
+from derive.program.words import IndexRange, Mean, s, t
+from derive.program.words import terms as addends
+from derive.theory.applications import Application, Parameter, earlier, overlap, read
+from derive.theory.names import primed_apart
+from derive.theory.tangent import tangent_kernel
+from derive.theory.theory import Equation, Source, Term, Theory
+
+
+def mean_field(program: Program) -> Theory:
+    """The mean-field theory of ``program`` as N grows, by the conditioning rule.
+
+    >>> from derive.program import mlp
+    >>> print(mean_field(mlp()).equation("g").rhs)
+    r(L, t) + Sum(eta*gamma0*Delta(alpha, s)*h(L, alpha, s), (alpha, 1, P), (s, 0, t - 1))
+    """
+    return _Derivation(program).theory()
+
+
+class _Derivation:
+    """One run of the conditioning rule over a program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.reading = read(program)
+        self.registry = self.reading.registry
+        self.definitions = self.reading.definitions
+        self.uses = self.reading.uses
+        self.sources: dict[str, Source] = {}
+
+    def theory(self) -> Theory:
+        equations: list[Equation] = []
+        scalars: list[Equation] = []
+        for d in self.definitions:
+            e = self.equation(d)
+            (scalars if d.name in self.program.scalars else equations).append(e)
+        self.shared_matrices()
+        self.registry.name_all()
+        observables = tangent_kernel(self.reading)  # may meet correlations that no equation needed
+        return Theory(
+            program=self.program,
+            sources=tuple(self.sources.values()),
+            equations=tuple(equations),
+            order_parameters=tuple(self.registry.found.values()),
+            scalars=tuple(scalars),
+            observables=observables,
+        )
+
+    # -- one equation ----------------------------------------------------------------------------------------
+
+    def equation(self, d: Definition) -> Equation:
+        lhs = Derivative(d.lhs, t) if d.evolves else d.lhs
+        terms: list[Term] = []
+        for part in addends(d.rhs):
+            terms += self.part(d, part)
+        return Equation(lhs, tuple(terms), d.ranges)
+
+    def part(self, d: Definition, part: Expr) -> list[Term]:
+        """The terms that one addend of a definition turns into."""
+        products = [a for a in self.reading.products[d] if part.has(a.product)]
+        if products:
+            a = products[0]
+            factor = (part.function if isinstance(part, Sum) else part) / a.product
+            return [self.scaled(factor, x) for x in self.condition(a)]
+        for v in self.reading.parameters[d]:
+            if part.has(v.member):
+                factor = part / v.member
+                return [self.scaled(factor, x) for x in self.parameter(d, v)]
+        expr = part.replace(lambda e: isinstance(e, Mean), lambda e: Average(e.args[0]))
+        return [Term(expr, "definition", rule="as defined")]
+
+    @staticmethod
+    def scaled(factor: Expr, term: Term) -> Term:
+        if factor == 1:
+            return term
+        x = term.expr
+        if isinstance(x, Sum | Integral):
+            return Term(x.func(factor * x.function, *x.limits), term.kind, term.matrix, term.rule)
+        return Term(factor * x, term.kind, term.matrix, term.rule)
+
+    # -- one matrix product ----------------------------------------------------------------------------------
+
+    def condition(self, a: Application) -> list[Term]:
+        """The source, the responses and the memory that stand for ``M(t) a(t)``."""
+        self.add_source(a)
+        terms = [Term(a.source(), "source", a.matrix.name, "Gaussian part of the product")]
+        for b in self.partners(a):
+            terms += self.response(a, b)
+        if a.trained is not None:
+            terms.append(self.memory(a, a.trained))
+        return terms
+
+    def partners(self, a: Application) -> list[Application]:
+        """The uses of the same matrix whose source ``a`` may respond to; fixed vectors respond to none."""
+        if not any(self.program.field_of(str(x.func)) for x in a.vector.body.atoms(AppliedUndef)):
+            return []
+        return [
+            b for b in self.uses if (b.transposed != a.transposed or a.matrix.symmetry != 0) and a.meets(b)
+        ]
+
+    def add_source(self, a: Application) -> None:
+        key = str(a.source())
+        if key in self.sources:
+            return
+        self.sources[key] = self.covariance(a, a, S.One)
+
+    def covariance(self, a: Application, b: Application, strength: Expr) -> Source:
+        """``<u_a(t) u_b(s)> = s2 c c(t, s) <a(t) b(s)>``, summed over the members that act together."""
+        w = b.past(a.indices)
+        each = a.matrix.variance * a.acts_on.ratio * self.registry.correlation(a.vector, w.vector)
+        whole = Sum(each, *[r.limits for r in a.summed]) if a.summed else each
+        ranges = (*a.layers, *a.vector.ranges, *w.vector.ranges)
+        return Source(a.source(), w.source(s), strength * a.entries() * whole, ranges, a.matrix.name)
+
+    def shared_matrices(self) -> None:
+        """Uses of one matrix, of a symmetric one and its transpose, or of one vector: correlated sources."""
+        for a, b in combinations([x.canonical() for x in self.uses], 2):
+            strength = sympify(1 if a.transposed == b.transposed else a.matrix.symmetry)
+            if strength != 0 and a.meets(b):
+                self.sources[f"{a.source()}, {b.source()}"] = self.covariance(a, b, strength)
+        for v, x in combinations(self.reading.entries, 2):
+            if v.meets(x) and v.source() != x.source():
+                self.sources[f"{v.source()}, {x.source()}"] = self.parameter_source(v, x)
+
+    def response(self, a: Application, b: Application) -> list[Term]:
+        """``sum_j sum_s s2 c c(t, s) <d a(t)/d source_b(s)> b_j(s)``; nothing for a matrix already lost."""
+        past = b.at(a.member).past(a.indices)
+        instant = (a.flat().key, b.flat().key) in self.reading.instant
+        if a.matrix.fresh and not instant:
+            return []
+        sign = 1 if a.transposed != b.transposed else a.matrix.symmetry
+        name, index = self.registry.response_name(a, b, self.uses)
+        function = self.registry.response(
+            name,
+            index,
+            a.layers[0] if a.layers else None,
+            a.vector,
+            past.source(s),
+            past.vector,
+            "past" if instant else "strict",
+        )
+        each = a.matrix.variance * a.acts_on.ratio * sign * function * past.vector.body
+        ranges = (*a.summed, *past.vector.ranges)
+        rule = "response of the vector to the opposite use of the matrix"
+        if a.matrix.fresh:  # only the step at which the matrix was drawn knows it
+            now = each.xreplace({s: t})
+            summed = Sum(now, *[r.limits for r in ranges]) if ranges else now
+            return [Term(summed, "response", a.matrix.name, f"{rule}, at the step at which it is drawn")]
+        summed = _over(earlier(a.entries()) * each, ranges, self.program.rule, instant)
+        return [Term(summed, "response", a.matrix.name, rule + (", equal time included" if instant else ""))]
+
+    def memory(self, a: Application, trained: TrainedMatrix) -> Term:
+        """``sum_s k(t, s) U(s) a(t)``: the update's vector times the overlap of the other one with ``a``."""
+        _, weight = trained.rule.memory(t, s)
+        value, stays, over = overlap(self.reading, a)
+        integrand = weight * stays * a.acts_on.ratio * value
+        summed = _over(integrand, (*a.summed, *over), trained.rule)
+        return Term(summed, "memory", a.matrix.name, "update met by the vector")
+
+    def parameter(self, d: Definition, v: Parameter) -> list[Term]:
+        """A vector parameter: its Gaussian start and what training has added."""
+        self.sources[str(v.source())] = self.parameter_source(v, v)
+        terms = [Term(v.source(), "source", v.initial.name, "value at initialisation")]
+        if v.trained is not None:
+            _, weight = v.trained.rule.memory(t, s)
+            over, update = v.update(t, s)
+            terms.append(
+                Term(_over(weight * update, over, v.trained.rule), "memory", v.initial.name, "updates so far")
+            )
+        return terms
+
+    @staticmethod
+    def parameter_source(v: Parameter, x: Parameter) -> Source:
+        """The same numbers at all times and for all samples."""
+        names = {i: primed_apart(i, v.indices) for i in x.indices}
+        doubled = tuple(IndexRange(names[r.index], r.lower, r.upper) for r in x.ranges if r.index in names)
+        partner = x.source(s, v.indices)
+        return Source(v.source(), partner, v.covariance(x, names), (*v.ranges, *doubled), v.initial.name)
+
+
+def _over(
+    integrand: Expr, ranges: tuple[IndexRange, ...], rule: TrainingRule, inclusive: bool = False
+) -> Expr:
+    """Sum over sample-like indices and over the past."""
+    if rule.discrete:
+        past = accumulate(rule, integrand, s, t, inclusive=inclusive)
+        return Sum(integrand, *[r.limits for r in ranges], past.limits[0])
+    inner = Sum(integrand, *[r.limits for r in ranges]) if ranges else integrand
+    return accumulate(rule, inner, s, t, inclusive=inclusive)

@@ -1,0 +1,215 @@
+"""Where the parts of a theory come from, in words: which matrix, which of its uses, which rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import Add, Derivative, Expr, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.responses import Response
+from derive.program.program import Definition, gaussian, parameter
+from derive.program.training import Outer, TrainedVector
+from derive.program.words import GaussianMatrix, Product
+from derive.theory.compare import normal_form
+from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
+
+INDENT = "    "
+
+
+def explain(theory: Theory, name: str) -> str:
+    """See :meth:`Theory.explain <derive.theory.theory.Theory.explain>`."""
+    equations = (*theory.equations, *theory.scalars, *theory.observables)
+    blocks = [_equation(theory, e) for e in equations if e.name == name]
+    blocks += [_source(theory, u) for u in theory.sources if name in (_name(u.symbol), _name(u.partner))]
+    blocks += [_order_parameter(theory, q) for q in theory.order_parameters if q.name == name]
+    if not blocks:
+        known = [e.name for e in equations] + [_name(u.symbol) for u in theory.sources]
+        known += [q.name for q in theory.order_parameters]
+        raise KeyError(f"no equation for {name}; the theory speaks of {', '.join(dict.fromkeys(known))}")
+    return "\n\n".join(blocks)
+
+
+def explain_term(theory: Theory, what: Any) -> str:
+    """See :meth:`Theory.explain_term <derive.theory.theory.Theory.explain_term>`."""
+    expr = what.expr if isinstance(what, Term) else sympify(what)
+    places = [(e, x) for e in (*theory.equations, *theory.scalars, *theory.observables) for x in e.terms]
+    standard = normal_form(expr)
+    found = [(e, x) for e, x in places if x == what or x.expr == expr]
+    found = found or [
+        (e, x) for e, x in places if standard in (normal_form(y) for y in Add.make_args(x.expr))
+    ]
+    found = found or [(e, x) for e, x in places if x.expr.has(expr)]
+    blocks = [
+        f"{x.expr}\n{INDENT}in the equation of {_as_written(theory, e)}\n"
+        + (_because(theory, e, x) or f"{INDENT}{x.matrix}: {x.rule}")
+        for e, x in found
+    ]
+    if not blocks:
+        blocks = [_source(theory, u) for u in theory.sources if sympify(u.covariance).has(expr)]
+        blocks += [_order_parameter(theory, q) for q in theory.order_parameters if q.definition.has(expr)]
+    if not blocks:
+        raise KeyError(f"{expr} is no part of any equation, covariance or definition of this theory")
+    return "\n\n".join(blocks)
+
+
+# -- one item ------------------------------------------------------------------------------------------------
+
+
+def _equation(theory: Theory, e: Equation) -> str:
+    lines = [f"{e.lhs} =   [the program: {_as_written(theory, e)}]"]
+    for x in e.terms:
+        lines += [f"{INDENT}{x}", _because(theory, e, x, 2 * INDENT)]
+    return "\n".join(filter(None, lines))
+
+
+def _source(theory: Theory, u: Source) -> str:
+    value = f"<{u.symbol} {u.partner}> = {u.covariance}"
+    made = _matrix(theory, u.matrix)
+    if made is None:
+        return f"{_name(u.symbol)}: {value}\n{INDENT}the entries of {u.matrix} at initialisation"
+    spread = _spread(made)
+    if u.symbol.func == u.partner.func:
+        why = f"{u.matrix} applied to a vector is Gaussian, with the overlap of the vector with itself"
+    else:
+        why = f"both come from {u.matrix}, hence correlated by the overlap of the vectors that it meets"
+    return f"{_name(u.symbol)}: {value}\n{INDENT}{why}\n{INDENT}({spread})"
+
+
+def _order_parameter(theory: Theory, q: OrderParameter) -> str:
+    kind = "response function" if q.kind == "response" else "correlation function"
+    lines = [f"{q.symbol}: {kind}, {q.definition}"]
+    if q.causal == "strict":
+        lines.append("0 unless s < t: the vector moves only in steps after the source is pushed")
+    elif q.causal == "past":
+        lines.append("0 unless s <= t: the vector is computed from the source within the step")
+    uses = []
+    for e in (*theory.equations, *theory.scalars, *theory.observables):
+        for x in e.terms:
+            if _has(x.expr, q.name):
+                how = {"response": "use", "memory": "updates"}.get(x.kind)
+                uses.append(
+                    f"stands in the equation of {_subject(e)}"
+                    + (f", by the {how} of {x.matrix}" if how else "")
+                )
+    for u in theory.sources:
+        if _has(sympify(u.covariance), q.name):
+            uses.append(f"is the covariance of {_name(u.symbol)}, from {u.matrix}")
+    lines += list(dict.fromkeys(uses)) or ["named by the program's notation; no equation needs it"]
+    return f"\n{INDENT}".join(lines)
+
+
+# -- one term ------------------------------------------------------------------------------------------------
+
+
+def _because(theory: Theory, e: Equation, x: Term, indent: str = INDENT) -> str:
+    """One sentence for each kind of term."""
+    made = _matrix(theory, x.matrix)
+    if x.kind == "definition" and not x.matrix:
+        return f"{indent}written in the program as it stands; no matrix is involved"
+    if x.kind == "definition":
+        return ""
+    if made is None:
+        return indent + _vector(theory, x)
+    product = _product(theory, e, made)
+    use = f"{product}" if product is not None else f"the product with {made.name}"
+    if x.kind == "source":
+        value = next(
+            (f"{u.covariance}" for u in theory.sources if x.expr.has(u.symbol)), "the vector's overlap"
+        )
+        return f"{indent}the Gaussian part of {use}; its covariance is {value} ({_spread(made)})"
+    if x.kind == "response":
+        return indent + _returned(theory, x, made, product, use)
+    if x.kind == "memory":
+        trained = next(w for w in theory.program.trained() if w.name == x.matrix)
+        u = trained.update
+        assert isinstance(u, Outer)
+        added = f"what {type(trained.rule).__name__} has added to {x.matrix} so far, updates {u.coefficient}"
+        return f"{indent}{added} times the outer product of {u.left} and {u.right}, as {use} meets it"
+    return f"{indent}{x.matrix}: {x.rule}"
+
+
+def _vector(theory: Theory, x: Term) -> str:
+    """Terms of a vector parameter."""
+    v = next((v for v in theory.program.vectors if parameter(v).name == x.matrix), None)
+    if v is None:
+        return f"{x.matrix}: {x.rule}"
+    if x.kind == "memory" and isinstance(v, TrainedVector):
+        u = v.update
+        rule = type(v.rule).__name__
+        return f"what {rule} has added to {x.matrix} so far, updates {u.coefficient} times {u.vector}"
+    grows = "; what training adds to it is another term" if isinstance(v, TrainedVector) else ""
+    return f"{x.matrix} at initialisation, N(0, {parameter(v).variance}) in every unit{grows}"
+
+
+def _spread(m: GaussianMatrix) -> str:
+    return f"{m.name} has entries N(0, {m.variance}/N)" + (", drawn anew at every step" if m.fresh else "")
+
+
+def _returned(theory: Theory, x: Term, m: GaussianMatrix, product: Product | None, use: str) -> str:
+    """Why a matrix hands back the vector of another of its uses."""
+    q = next((q for q in theory.responses() if _has(x.expr, q.name)), None)
+    pushed = next(iter(q.definition.atoms(Response)), None) if q is not None else None
+    if pushed is None:
+        return f"{m.name}: {x.rule}"
+    partner = _use_with(theory, m, pushed.source)
+    other = f"{partner}" if partner is not None else f"another use of {m.name}"
+    if (
+        m.symmetry != 0
+        and partner is not None
+        and product is not None
+        and partner.transposed == product.transposed
+    ):
+        shared = f"entries of {m.name} across its diagonal are correlated by {m.symmetry}"
+        shared += " and meet in " + (
+            f"{use} at different times" if partner == product else f"{use} and {other}"
+        )
+    else:
+        shared = f"{use} and {other} share the entries of {m.name}"
+    back = f", and hands back {partner.vector}" if partner is not None else ""
+    when = ", already within the step" if "equal time" in x.rule else ""
+    return f"{shared}: {pushed.body} responds to {pushed.source}, the Gaussian part of the latter{when}{back}"
+
+
+def _use_with(theory: Theory, m: GaussianMatrix, source: Expr) -> Product | None:
+    """The product whose Gaussian part is the field ``source``."""
+    for e in theory.equations:
+        for x in e.terms:
+            if x.kind == "source" and x.matrix == m.name and _has(x.expr, _name(source)):
+                return _product(theory, e, m)
+    return None
+
+
+def _matrix(theory: Theory, name: str) -> GaussianMatrix | None:
+    return next((gaussian(m) for m in theory.program.matrices if gaussian(m).name == name), None)
+
+
+def _product(theory: Theory, e: Equation, m: GaussianMatrix) -> Product | None:
+    d = _definition(theory, e)
+    found = d.products() if d is not None else []
+    return next((x for x in found if gaussian(theory.program.matrix_of(x)).name == m.name), None)
+
+
+def _definition(theory: Theory, e: Equation) -> Definition | None:
+    lhs = _subject(e)
+    exact = [d for d in theory.program.definitions if d.lhs == lhs]
+    return next(iter(exact or [d for d in theory.program.definitions if d.name == e.name]), None)
+
+
+def _as_written(theory: Theory, e: Equation) -> str:
+    d = _definition(theory, e)
+    if d is None:
+        return str(e.lhs)
+    return f"{Derivative(d.lhs, d.lhs.args[-1]) if d.evolves else d.lhs} = {d.rhs}"
+
+
+def _subject(e: Equation) -> Any:
+    return e.lhs.expr if isinstance(e.lhs, Derivative) else e.lhs
+
+
+def _has(e: Expr, name: str) -> bool:
+    return any(_name(a) == name for a in e.atoms(AppliedUndef))
+
+
+def _name(a: Any) -> str:
+    return str(a.func)

@@ -1,0 +1,269 @@
+"""One equation for all layers: find the base cases under which an end of a family is its interior equation.
+
+A theory keeps the first or last layer apart, because its equation was derived apart.  Written one layer
+further, the interior equation names order parameters that do not exist there (H^0, G^{L+1}, A^0, B^L).
+If the end's own terms, matched one by one, give each of them a value, the same wherever it is needed, the
+family reaches one layer further and those values are its base cases.  They are read off the equations;
+where no consistent value exists the end stays apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sympy import Add, Expr, Integral, Mul, S, Sum, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.program.words import IndexRange, ell, s, t
+from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
+
+Item = Equation | Source
+
+
+@dataclass(frozen=True)
+class Families:
+    """A theory with ends joined to their families where they fit, and the base cases that make them fit."""
+
+    sources: tuple[Source, ...]
+    equations: tuple[Equation, ...]
+    observables: tuple[Equation, ...]
+    base_cases: tuple[Equation, ...]
+
+
+def merge_families(theory: Theory) -> tuple[tuple[Equation, ...], tuple[Equation, ...]]:
+    """The single-site equations with ends joined to their families, and the base cases found on the way.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> equations, base_cases = merge_families(mean_field(mlp()))
+    >>> for e in base_cases: print(e.lhs, "=", e.rhs)
+    H(0, mu, alpha, t, s) = K_x(mu, alpha)
+    G(L + 1, t, s) = 1
+    A(0, mu, t, s) = 0
+    B(L, alpha, t, s) = 0
+    >>> [(e.lhs, e.ranges[0].lower, e.ranges[0].upper) for e in equations]
+    [(h(ell, mu, t), 1, L), (g(ell, t), 1, L)]
+    """
+    found = families(theory)
+    return found.equations, found.base_cases
+
+
+def families(theory: Theory) -> Families:
+    """Sources, equations and observables of ``theory``, ends joined to their families where they fit."""
+    return _Search(theory).run()
+
+
+@dataclass(frozen=True)
+class _End:
+    """A family, the item that may be its member one layer beyond its range, and the layer in question."""
+
+    family: Item
+    boundary: Item
+    layer: Expr
+
+
+class _Search:
+    """Values for order parameters beyond their range, by name and layer."""
+
+    def __init__(self, theory: Theory) -> None:
+        self.theory = theory
+        self.known: dict[tuple[str, Expr], Expr] = {}  # written in the order parameter's own arguments
+        self.parameters = {q.name: q for q in theory.order_parameters}
+        items: tuple[Item, ...] = (*theory.sources, *theory.equations, *theory.scalars, *theory.observables)
+        self.indices = {t, s} | {r.index for x in items for r in x.ranges}
+        self.fields = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
+
+    def run(self) -> Families:
+        ends = [*self.ends(self.theory.sources), *self.ends(self.theory.equations)]
+        while True:
+            self.known = {}
+            for end in ends:
+                self.solve(end)
+            failed = [end for end in ends if not self.fits(end)]
+            if not failed:
+                break
+            # A value that one of its uses contradicts is no base case for the others either.
+            spoiled = {key for end in failed for key in self.beyond(end)}
+            ends = [end for end in ends if end not in failed and not spoiled & self.beyond(end)]
+        sources = self.joined(self.theory.sources, ends)
+        equations = self.joined(self.theory.equations, ends)
+        return Families(
+            tuple(sources),
+            tuple(equations),
+            tuple(map(self.gathered, self.theory.observables)),
+            self.base_cases(),
+        )
+
+    # -- which items are ends of which families --------------------------------------------------------
+
+    def ends(self, items: tuple[Any, ...]) -> Iterator[_End]:
+        for family in items:
+            r = _layers(family)
+            if r is None or not _symbol(family).args[0].has(ell):
+                continue
+            for layer in (r.lower - 1, r.upper + 1):
+                shifted = [x.subs(ell, layer) for x in _heads(family)]
+                rest = tuple(x for x in family.ranges if x is not r)
+                for other in items:
+                    if _layers(other) is None and _heads(other) == shifted and other.ranges == rest:
+                        yield _End(family, other, layer)
+
+    def extended(self, end: _End) -> list[tuple[str, Expr]]:
+        """The family's terms, by kind, written at the end's layer."""
+        return [(kind, x.subs(ell, end.layer)) for kind, x in _terms(end.family)]
+
+    def beyond(self, end: _End) -> set[tuple[str, Expr]]:
+        """What the extended family names that lies beyond an order parameter's range."""
+        return {self.key(a) for _, x in self.extended(end) for a in x.atoms(AppliedUndef) if self.outside(a)}
+
+    def outside(self, atom: Expr) -> bool:
+        q = self.parameters.get(str(getattr(atom, "func", "")))
+        r = _layers(q) if q is not None else None
+        if r is None:
+            return False
+        return bool((atom.args[0] - r.upper).is_positive or (r.lower - atom.args[0]).is_positive)
+
+    @staticmethod
+    def key(atom: Expr) -> tuple[str, Expr]:
+        return str(atom.func), atom.args[0]
+
+    # -- values ----------------------------------------------------------------------------------------
+
+    def solve(self, end: _End) -> None:
+        """Give a value to each unknown of the end: what its term must be there, else zero."""
+        boundary = _terms(end.boundary)
+        for kind, x in self.extended(end):
+            a = self.substituted(x)
+            for atom in sorted((a for a in a.atoms(AppliedUndef) if self.outside(a)), key=str):
+                values = [v for k, b in boundary if k == kind and (v := _match(a, b, atom)) is not None]
+                values = [v for v in values if self.may_be(atom, v)]
+                own = dict(zip(atom.args[1:], self.parameters[str(atom.func)].symbol.args[1:], strict=True))
+                self.known[self.key(atom)] = values[0].xreplace(own) if values else S.Zero
+
+    def may_be(self, atom: Expr, value: Expr) -> bool:
+        """A base case depends on the indices of its order parameter only, and on no field."""
+        random = any(str(a.func) in self.fields for a in value.atoms(AppliedUndef))
+        return not random and value.free_symbols & self.indices <= atom.free_symbols
+
+    def substituted(self, e: Expr) -> Expr:
+        """``e`` with the known base cases put in."""
+
+        def value(a: Expr) -> Expr:
+            arguments = self.parameters[str(a.func)].symbol.args[1:]
+            renamed = dict(zip(arguments, a.args[1:], strict=True))
+            return self.known[self.key(a)].subs(renamed, simultaneous=True)
+
+        table = {a: value(a) for a in e.atoms(AppliedUndef) if a.args and self.key(a) in self.known}
+        return _without_empty_sums(e.xreplace(table)) if table else e
+
+    def fits(self, end: _End) -> bool:
+        """With the base cases put in, is the extended family the end's own equation, term by term?"""
+        ours = Counter((kind, y) for kind, x in self.extended(end) if (y := self.substituted(x)) != 0)
+        return ours == Counter(_terms(end.boundary))
+
+    def base_cases(self) -> tuple[Equation, ...]:
+        found = []
+        for (name, layer), value in self.known.items():
+            q = self.parameters[name]
+            lhs = q.symbol.func(layer, *q.symbol.args[1:])
+            ranges = tuple(r for r in q.ranges if r.index != ell)
+            found.append(Equation(lhs, (Term(value, "base case", rule="end of the family"),), ranges))
+        return tuple(found)
+
+    # -- the joined theory -----------------------------------------------------------------------------
+
+    def joined(self, items: tuple[Any, ...], ends: list[_End]) -> Iterator[Any]:
+        gone = [end.boundary for end in ends]
+        first = {id(end.boundary): end.family for end in ends}
+        done: list[Item] = []
+        for item in items:
+            family = first.get(id(item), item)
+            if family in done or (item in gone and family is item):
+                continue
+            done.append(family)
+            yield _reaching(family, [end.layer for end in ends if end.family is family])
+
+    def gathered(self, e: Equation) -> Equation:
+        """A sum over layers with the terms that base cases make its ends taken in."""
+        terms = list(e.terms)
+        for i, x in enumerate(terms):
+            if isinstance(x.expr, Sum) and len(x.expr.limits) == 1 and x.expr.limits[0][0] == ell:
+                _, lower, upper = x.expr.limits[0]
+                rest = terms[:i] + terms[i + 1 :]
+                for layer in (lower - 1, upper + 1):
+                    value = self.substituted(x.expr.function.subs(ell, layer))
+                    same = next((y for y in rest if y.expr == value), None)
+                    if same is not None:
+                        rest.remove(same)
+                        lower, upper = (layer, upper) if layer == lower - 1 else (lower, layer)
+                gathered = replace(x, expr=Sum(x.expr.function, (ell, lower, upper)))
+                return replace(e, terms=(gathered, *rest))
+        return e
+
+
+def _layers(item: Any) -> IndexRange | None:
+    return next((r for r in item.ranges if r.index == ell), None)
+
+
+def _symbol(item: Item | OrderParameter) -> AppliedUndef:
+    if isinstance(item, Equation):
+        return sorted(item.lhs.atoms(AppliedUndef), key=str)[0]
+    return item.symbol
+
+
+def _heads(item: Item) -> list[Expr]:
+    return [item.lhs] if isinstance(item, Equation) else [item.symbol, item.partner]
+
+
+def _terms(item: Item) -> list[tuple[str, Expr]]:
+    if isinstance(item, Equation):
+        return [(x.kind, x.expr) for x in item.terms]
+    return [("covariance", sympify(item.covariance))]
+
+
+def _match(a: Expr, b: Expr, unknown: Expr) -> Expr | None:
+    """The value of ``unknown`` that makes ``a`` equal to ``b``, if reading the two side by side gives one."""
+    if a == unknown:
+        return b
+    if isinstance(a, Sum | Integral) and isinstance(b, a.func) and a.limits == b.limits:
+        return _match(a.function, b.function, unknown)
+    if isinstance(a, Mul):
+        ours, theirs = Counter(Mul.make_args(a)), Counter(Mul.make_args(b))
+        left = list((ours - theirs).elements())
+        if len(left) == 1:
+            return _match(left[0], Mul(*(theirs - ours).elements()), unknown)
+    return None
+
+
+def _without_empty_sums(e: Expr) -> Expr:
+    """``e`` with sums and integrals of zero removed, inside out."""
+    if not e.has(Sum, Integral):
+        return e
+    args = [_without_empty_sums(x) if isinstance(x, Expr) else x for x in e.args]
+    if isinstance(e, Sum | Integral) and args[0] == 0:
+        return S.Zero
+    return e.func(*args)
+
+
+def _reaching(item: Any, layers: list[Expr]) -> Any:
+    """A family with ``layers`` added to its range, written for the layer that its left-hand side has."""
+    r = _layers(item)
+    if r is None or not layers:
+        return item
+    lower = r.lower - 1 if r.lower - 1 in layers else r.lower
+    upper = r.upper + 1 if r.upper + 1 in layers else r.upper
+    shift = _symbol(item).args[0] - ell
+    rest = tuple(x for x in item.ranges if x is not r)
+    ranges = (IndexRange(ell, Add(lower, shift), Add(upper, shift)), *rest)
+
+    def at(e: Expr) -> Expr:
+        return sympify(e).subs(ell, ell - shift)
+
+    if isinstance(item, Equation):
+        return Equation(at(item.lhs), tuple(replace(x, expr=at(x.expr)) for x in item.terms), ranges)
+    return replace(
+        item, symbol=at(item.symbol), partner=at(item.partner), covariance=at(item.covariance), ranges=ranges
+    )

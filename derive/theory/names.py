@@ -1,0 +1,315 @@
+"""Names of order parameters: which function a product of two vectors becomes.
+
+A correlation is written ``Phi(ell, mu, alpha, t, s)``: layer, indices of the first vector, indices of the
+second, their times.  The name comes from the program's notation; what is not named there is ``C_<first>``
+(``C_<first><second>``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from sympy import Expr, Function, Symbol, default_sort_key, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response
+from derive.program.program import Program
+from derive.program.training import TrainedMatrix
+from derive.program.words import IndexRange, alpha, ell, mu, s, t
+from derive.theory.theory import OrderParameter
+
+if TYPE_CHECKING:
+    from derive.theory.applications import Application
+
+
+k = Symbol("k", integer=True, positive=True)
+
+
+def primed(index: Symbol) -> Symbol:
+    """The partner of an index in a two-point function: alpha for mu, ``x_`` for any other ``x``."""
+    return alpha if index == mu else Symbol(f"{index.name}_", **index.assumptions0)
+
+
+def primed_apart(index: Symbol, taken: Iterable[Symbol]) -> Symbol:
+    """The partner of an index, but none of those ``taken``."""
+    new, used = primed(index), set(taken)
+    while new in used:
+        new = Symbol(f"{new.name}_", **new.assumptions0)
+    return new
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A vector as an order parameter sees it: an expression, its layer, and its free indices.
+
+    ``arguments`` says where each index is taken: ``a + k`` for the index a of ``phi(h(ell, mu, a + k, t))``.
+    """
+
+    body: Expr
+    site: Expr | None
+    ranges: tuple[IndexRange, ...]
+    arguments: tuple[Expr, ...] = ()
+
+    @property
+    def indices(self) -> tuple[Symbol, ...]:
+        """Sample-like indices, in order."""
+        return tuple(r.index for r in self.ranges)
+
+    @property
+    def plain(self) -> Expr:
+        """The body with every index taken where it is called: ``phi(h(ell, mu, a, t))``."""
+        moved = {x: i for x, i in zip(self.arguments, self.indices, strict=True) if x != i}
+        return self.body.xreplace(moved) if moved else self.body
+
+    def past(self, taken: Iterable[Symbol] = ()) -> Vector:
+        """The same vector at the time ``s``, with primed indices, none of them ``taken``."""
+        names = {i: primed_apart(i, taken) for i in self.indices}
+        ranges = tuple(IndexRange(names[r.index], r.lower, r.upper) for r in self.ranges)
+        arguments = tuple(x.xreplace(names) for x in self.arguments)
+        return Vector(self.body.xreplace({**names, t: s}), self.site, ranges, arguments)
+
+
+def vector(program: Program, body: Expr, ranges: tuple[IndexRange, ...]) -> Vector:
+    """Bring ``body`` to the layer ``ell`` and keep the ranges of the indices that occur in it."""
+    site = program.site_of(body).site
+    own = [r for r in ranges if r.index != ell and body.has(r.index)]
+    order = _in_order(body)
+    kept = tuple(sorted(own, key=lambda r: order.index(r.index) if r.index in order else len(order)))
+    return Vector(body, site, kept, tuple(_taken_at(body, r.index) for r in kept))
+
+
+def _taken_at(body: Expr, index: Symbol) -> Expr:
+    """The one place where an index is taken, such as ``a + k``; else the index itself."""
+    places = {
+        x for a in body.atoms(AppliedUndef) for x in a.args if x.has(index) and not x.atoms(AppliedUndef)
+    }
+    return places.pop() if len(places) == 1 else index
+
+
+def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:
+    """The end of an ordered family, such as ``h(T, mu, t)``, as the family's vector taken at T."""
+    places = {
+        a.args[0]
+        for a in v.body.atoms(AppliedUndef)
+        if (x := program.field_of(str(a.func))) is not None and x.ordered
+    }
+    if len(places) != 1 or places & set(v.arguments):
+        return v
+    (place,) = places
+    return Vector(v.body, v.site, (IndexRange(index, place, place), *v.ranges), (place, *v.arguments))
+
+
+def canonical(v: Vector) -> Expr:
+    """``v`` at layer ``ell`` with indices from a fixed list, so that equal vectors look equal."""
+    body = v.plain
+    if v.site is not None:
+        shift = v.site - ell
+        if v.site.has(ell):
+            body = body.xreplace({ell: ell - shift}).subs({}) if shift != 0 else body
+        else:
+            place = sympify(v.site)
+            body = body.replace(
+                lambda e: isinstance(e, AppliedUndef) and bool(e.args) and e.args[0] == place,
+                lambda e: e.func(ell, *e.args[1:]),
+            )
+    return body.xreplace(dict(zip(v.indices, _slots(len(v.ranges)), strict=True)) | {s: t})
+
+
+@dataclass
+class Registry:
+    """Collects the order parameters that a derivation meets."""
+
+    program: Program
+    found: dict[str, OrderParameter] = field(default_factory=dict)
+
+    def head(self, v: Vector) -> str:
+        """A short name for a vector; no two vectors of the program share one."""
+        body = canonical(v)
+        plain = _plain_head(body)
+        rivals = sorted(
+            (x for x in self._bodies if _plain_head(x) == plain and x != body), key=default_sort_key
+        )
+        if not rivals:
+            return plain
+        named = f"{plain}_{_fields_in(body)}"
+        alike = sorted(
+            (*(x for x in rivals if _fields_in(x) == _fields_in(body)), body), key=default_sort_key
+        )
+        return named if len(alike) == 1 else f"{named}_{alike.index(body) + 1}"
+
+    @cached_property
+    def _bodies(self) -> set[Expr]:
+        """Every vector that the program multiplies by a matrix, updates with or names."""
+        p = self.program
+        found = [(x.vector, d.ranges) for d in p.definitions for x in d.products()]
+        for w in p.trained():
+            if isinstance(w, TrainedMatrix):
+                found += [(x, w.update.over) for x in (w.update.left, w.update.right)]
+            else:
+                found.append((w.update.vector, (*w.update.over, *w.initial.indices)))
+        found += [(x, _all_ranges(self.program, x)) for x in p.notation]
+        return {canonical(_end_as_index(p, vector(p, x, ranges), k)) for x, ranges in found}
+
+    def correlation(self, v: Vector, w: Vector, time: Expr = t, past: Expr = s) -> Expr:
+        """The inner product per unit of ``v`` at ``time`` with ``w`` at ``past``, as an order parameter.
+
+        Indices of ``w`` that collide with those of ``v`` must have been primed by the caller.
+        """
+        v, w = _end_as_index(self.program, v, k), _end_as_index(self.program, w, primed(k))
+        a, b = canonical(v), canonical(w)
+        if isinstance(a, AppliedUndef) and (given := self.program.given_of(str(a.func))) is not None:
+            times = (time, past) if a.has(t) else ()  # a stream of inputs, one a step
+            return Function(given.kernel)(*v.arguments, *w.arguments, *times)
+        named = {
+            canonical(vector(self.program, x, _all_ranges(self.program, x))): n
+            for x, n in self.program.notation.items()
+        }
+        name = named.get(a) if a == b else None
+        if name is None:
+            name = f"C_{self.head(v)}" if a == b else f"C_{self.head(v)}{self.head(w)}"
+        site = () if v.site is None else (v.site,)
+        if a != b and default_sort_key(b) < default_sort_key(a):  # <a b> and <b a> are one order parameter
+            return self.correlation(w, v, past, time)
+        self._define_correlation(name, a, b, v, w)
+        return Function(name)(*site, *v.arguments, *w.arguments, time, past)
+
+    def _define_correlation(self, name: str, a: Expr, b: Expr, v: Vector, w: Vector) -> None:
+        if name in self.found:
+            return
+        own, other = self._indices(a, v), self._indices(b, w)
+        first = tuple(IndexRange(i, *self.extent(v, n)) for n, i in enumerate(own))
+        second = tuple(IndexRange(primed(i), *self.extent(w, n)) for n, i in enumerate(other))
+        slots = _slots(len(v.ranges)), _slots(len(w.ranges))
+        body = a.xreplace(dict(zip(slots[0], own, strict=True)))
+        body *= b.xreplace({t: s} | {i: primed(j) for i, j in zip(slots[1], other, strict=True)})
+        site = (ell,) if v.site is not None else ()
+        symbol = Function(name)(*site, *[r.index for r in first], *[r.index for r in second], t, s)
+        layers = (self._layers(a),) if site else ()
+        self.found[name] = OrderParameter(symbol, Average(body), "correlation", (*layers, *first, *second))
+
+    def _indices(self, body: Expr, v: Vector) -> list[Symbol]:
+        """What the indices of a vector are called: as where the program names its correlation."""
+        for x in self.program.notation:
+            named = vector(self.program, x, _all_ranges(self.program, x))
+            if canonical(named) == body:
+                return list(named.indices)
+        return _slots(len(v.ranges))
+
+    def extent(self, v: Vector, n: int) -> tuple[Expr, Expr]:
+        """From where to where an index of a vector runs: over its whole family if it is ordered."""
+        r, place = v.ranges[n], v.arguments[n]
+        for a in v.body.atoms(AppliedUndef):
+            x = self.program.field_of(str(a.func))
+            if x is not None and x.ordered and a.args[0] == place:
+                found = self._layers(a)
+                return found.lower, found.upper
+        return r.lower, r.upper
+
+    def _layers(self, body: Expr) -> IndexRange:
+        """The layers at which all fields of a vector exist, as their definitions say."""
+        low: Expr = sympify(1)
+        high: Expr = self.program.depth
+        found = []
+        for d in self.program.definitions:
+            x = self.program.field_of(d.name)
+            if (
+                x is None
+                or not (x.layered or x.ordered)
+                or not any(str(a.func) == d.name for a in body.atoms(AppliedUndef))
+            ):
+                continue
+            if any((r.upper - r.lower).is_negative for r in d.ranges):
+                continue
+            first, last = (
+                d.lhs.args[0].xreplace({r.index: getattr(r, end) for r in d.ranges})
+                for end in ("lower", "upper")
+            )
+            found.append((d.name, first, last))
+        ends = []
+        for name in dict.fromkeys(n for n, *_ in found):
+            own = [(first, last) for n, first, last in found if n == name]
+            least = [x for x, _ in own if all((y - x).is_nonnegative for y, _ in own)]
+            most = [x for _, x in own if all((x - y).is_nonnegative for _, y in own)]
+            ends.append((least[0] if least else low, most[0] if most else high))
+        if ends:
+            low = next((x for x, _ in ends if all((x - y).is_nonnegative for y, _ in ends)), low)
+            high = next((x for _, x in ends if all((y - x).is_nonnegative for _, y in ends)), high)
+        return IndexRange(ell, low, high)
+
+    def name_all(self) -> None:
+        """Correlations that the notation names but no equation needed still belong to the theory."""
+        bounds = {r.index: r for d in self.program.definitions for r in d.ranges}
+        for body in self.program.notation:
+            free = [r.index for r in _all_ranges(self.program, body)]
+            v = vector(
+                self.program, body, tuple(bounds.get(x, IndexRange(x, sympify(1), sympify(1))) for x in free)
+            )
+            self.correlation(v, v.past())
+
+    def response_name(
+        self, a: Application, b: Application, uses: list[Application]
+    ) -> tuple[str, Expr | None]:
+        """How the response of ``a``'s vector to the source of ``b`` is called, and its layer.
+
+        A matrix names the responses of its one forward and its one backward use; all others are
+        ``R_<vector><source>``.
+        """
+        alike = [x for x in uses if x.transposed in (a.transposed, b.transposed) and a.meets(x)]
+        if a.matrix.responses and a.transposed != b.transposed and len(alike) == 2:
+            return a.matrix.responses[int(a.transposed)], a.member if a.matrix.index else None
+        head = self.head(a.vector)
+        return f"R_{head}{'_' if '_' in head + b.source_name else ''}{b.source_name}", a.acts_on.site
+
+    def response(
+        self,
+        name: str,
+        index: Expr | None,
+        layers: IndexRange | None,
+        v: Vector,
+        source: AppliedUndef,
+        w: Vector,
+        causal: str,
+    ) -> Expr:
+        """The response of ``v`` at time t to ``source``, that of ``w`` at time s, as an order parameter."""
+        scale = self.program.scale
+        site = () if index is None else (index,)
+        symbol = Function(name)(*site, *v.indices, *w.indices, t, s)
+        if str(symbol) not in self.found:
+            definition = Average(Response(v.plain, source)) / scale
+            own = tuple(IndexRange(r.index, *self.extent(v, n)) for n, r in enumerate(v.ranges))
+            ranges = (*((layers,) if layers else ()), *own, *w.ranges)
+            self.found[str(symbol)] = OrderParameter(symbol, definition, "response", ranges, causal)
+        return scale * Function(name)(*site, *v.arguments, *w.indices, t, s)
+
+
+def _plain_head(body: Expr) -> str:
+    if isinstance(body, AppliedUndef):
+        return str(body.func)
+    return str(body.func.__name__) if isinstance(body, Function) else _fields_in(body)
+
+
+def _fields_in(body: Expr) -> str:
+    return "_".join(
+        sorted({str(a.func) for a in body.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}})
+    )
+
+
+def _slots(n: int) -> list[Symbol]:
+    return [mu, *[Symbol(f"i{k}") for k in range(1, n)]][:n]
+
+
+def _all_ranges(program: Program, body: Expr) -> tuple[IndexRange, ...]:
+    """Every sample-like index in ``body``, with bounds that do not matter."""
+    units = {x for a in body.atoms(AppliedUndef) if program.attribute_of(str(a.func)) for x in a.args}
+    free = [x for x in _in_order(body) if x not in (t, s, ell) and x not in units]
+    return tuple(IndexRange(x, sympify(1), sympify(1)) for x in free)
+
+
+def _in_order(body: Expr) -> list[Symbol]:
+    """The indices of a vector in the order in which its fields carry them."""
+    atoms = sorted((a for a in body.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}), key=str)
+    found = [x for a in atoms for e in a.args for x in sorted(e.free_symbols, key=str)]
+    return list(dict.fromkeys(x for x in found if isinstance(x, Symbol)))

@@ -1,0 +1,108 @@
+"""The second route to a mean-field theory: the path integral, carried out in SymPy (selfconsistent2023
+D.3-D.7).
+
+Disorder average, order parameters and conjugates, action, saddle point, auxiliary Gaussian fields.  It
+shares with the first route the reading of the program and the names of order parameters, and none of the
+rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from sympy import Add, Eq, Expr
+
+from derive.calculus.functional import functional_derivative
+from derive.program.program import Program
+from derive.theory.applications import read
+from derive.theory.path_integral.action import Action
+from derive.theory.path_integral.assemble import Assembly
+from derive.theory.path_integral.average import average_exponent
+from derive.theory.path_integral.fields import entries, legs
+from derive.theory.path_integral.saddle import SaddlePoint, hatted_correlator
+from derive.theory.theory import Source, Theory
+
+
+@dataclass(frozen=True)
+class PathIntegral:
+    """The steps from a program to its theory, each as plain SymPy.
+
+    ``action`` is per N; its logarithms hold the single-site integrals, whose exponents are ``single_site``
+    (by population).  ``saddle_point`` gives correlations, their conjugates and responses as averages, in
+    which hatted fields still occur; ``conjugates`` says that the conjugates vanish.
+    """
+
+    program: Program
+
+    @cached_property
+    def _action(self) -> Action:
+        reading = read(self.program)
+        return Action(reading, legs(reading), entries(reading)).build()
+
+    @cached_property
+    def _saddle(self) -> SaddlePoint:
+        return SaddlePoint(self._action)
+
+    @cached_property
+    def average_exponent(self) -> Expr:
+        """What averaging over the random weights leaves in the exponent, in inner products (D.26)."""
+        a = self._action
+        return average_exponent(a.legs, a.entries, a.discrete)
+
+    @cached_property
+    def action(self) -> Expr:
+        """The action per N (D.31)."""
+        return self._action.expr()
+
+    @cached_property
+    def single_site(self) -> dict[str, Expr]:
+        """The exponent of one unit of each population (D.32)."""
+        return {p: self._action.exponent(p) for p in self._action.sites}
+
+    @cached_property
+    def saddle_point(self) -> tuple[Eq, ...]:
+        """The stationarity conditions, solved for each order parameter (D.33)."""
+        return self._saddle.equations()
+
+    @cached_property
+    def conjugates(self) -> tuple[Eq, ...]:
+        """The conjugates of correlations at the saddle point (D.41)."""
+        return tuple(self._saddle.vanished(q) for q in self._action.correlations.values())
+
+    @cached_property
+    def sources(self) -> tuple[Source, ...]:
+        """The Gaussian fields that take the place of the quadratic forms (D.39)."""
+        return tuple(self._saddle.sources())
+
+    @cached_property
+    def processes(self) -> tuple[Eq, ...]:
+        """The equations left by the delta functions: each product as a single-site sum (D.40)."""
+        found = []
+        for x in self._action.variables:
+            found.append(Eq(x.primal, Add(*[y.expr for y in self._saddle.single_site(x)]), evaluate=False))
+        return tuple(found)
+
+    @cached_property
+    def _theory(self) -> Theory:
+        return Assembly(self._saddle).theory()
+
+    def theory(self) -> Theory:
+        """The complete theory, with the memory of trained weights (D.44)."""
+        return self._theory
+
+
+def path_integral(program: Program) -> PathIntegral:
+    """Carry out the path integral of ``program``.
+
+    >>> from derive.program import mlp
+    >>> for equation in path_integral(mlp(2)).processes: print(equation.lhs, "=", equation.rhs)
+    chi(1, mu, t) = u(1, mu, t)
+    chi(ell + 1, mu, t) = u(ell + 1, mu, t) + Sum(gamma0*A(ell, mu, t, s)*g(ell + 1, s), (s, 0, oo))
+    xi(ell, t) = r(ell, t) + Sum(gamma0*B(ell, alpha, t, s)*h(ell, alpha, s), (alpha, 1, P), (s, 0, oo))
+    xi(2, t) = r(2, t)
+    """
+    return PathIntegral(program)
+
+
+__all__ = ["PathIntegral", "functional_derivative", "hatted_correlator", "path_integral"]

@@ -1,0 +1,331 @@
+"""Are two theories the same up to the names in them?  Find the renaming, or show that there is none.
+
+Names (of fields, sources, order parameters, scalars, data, activations) are told apart by where they occur:
+each starts with a colour for its role, and colours are refined by the statements a name occurs in until
+nothing changes.  Names that still look alike are matched by trial.  A complete matching is then checked
+exactly, by renaming one theory and comparing it with the other term by term.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import permutations
+from typing import Any
+
+from sympy import Add, Expr, Function, Integral, Mul, Sum, Symbol, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.program.words import IndexRange, L, ell, s, t
+from derive.theory.compare import compare, normal_form
+from derive.theory.theory import Equation, OrderParameter, Theory
+
+Colours = dict[str, int]
+Shape = tuple[Any, ...]
+
+
+def renaming(left: Theory, right: Theory, *, parameters: bool = False) -> dict[str, str] | None:
+    """The names of ``left`` with what ``right`` calls them, or None when no renaming makes them the same.
+
+    Indices and dummies may be called anything; which matrix a term came from does not matter, only what the
+    equations say.  Symbols for numbers (a learning rate, the depth) keep their names unless ``parameters``
+    are to be matched as well.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> from sympy import Function
+    >>> one, two = (mean_field(mlp(activation=Function(f))) for f in ("phi", "sigma"))
+    >>> renaming(one, two)["phi"], renaming(one, two)["Phi"]
+    ('sigma', 'Phi')
+    >>> renaming(one, mean_field(mlp())) is None
+    True
+    """
+    a, b = (_Reading.of(x, parameters) for x in (left, right))
+    if len(a.roles) != len(b.roles) or len(a.statements) != len(b.statements):
+        return None
+    for found in _matchings(a, b, _start(a, b)):
+        if not compare(renamed(a.theory, found, right), b.theory):
+            return found
+    return None
+
+
+def equivalent(left: Theory, right: Theory) -> bool:
+    """Are two theories the same up to renaming?  See :func:`renaming`."""
+    return renaming(left, right) is not None
+
+
+def renamed(theory: Theory, names: dict[str, str], like: Theory) -> Theory:
+    """``theory`` with other names, as a theory of the program of ``like``.
+
+    Which of two vectors comes first in their correlation depends on what they are called, so arguments of a
+    correlation are rearranged where that gives it the definition it has in ``like``.
+    """
+    new = replace(_mapped(theory, lambda e: _renamed(e, names)), program=like.program)
+    theirs = {q.name: q for q in like.order_parameters}
+    turns = {
+        q.name: places
+        for q in new.order_parameters
+        if q.kind == "correlation" and q.name in theirs and (places := _rearranged(q, theirs[q.name]))
+    }
+
+    def turn(a: AppliedUndef) -> Expr:
+        """Argument ``i`` to the place ``places[i]``."""
+        places = turns[str(a.func)]
+        return a.func(*[a.args[places.index(i)] for i in range(len(places))])
+
+    def turned(e: Any) -> Any:
+        return e.replace(lambda a: isinstance(a, AppliedUndef) and str(a.func) in turns, turn)
+
+    return _mapped(new, turned) if turns else new
+
+
+def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...] | None:
+    """Where each of our arguments stands among theirs, if not in the same place."""
+    a, b = ours.symbol.args, theirs.symbol.args
+    if (
+        len(a) != len(b)
+        or len(a) > 7
+        or ours.definition.xreplace(dict(zip(a, b, strict=True))) == theirs.definition
+    ):
+        return None
+    for places in permutations(range(len(a))):
+        if all(a[i] == b[k] or (_is_free(a[i]) and _is_free(b[k])) for i, k in enumerate(places)):
+            put = {x: b[k] for x, k in zip(a, places, strict=True)}
+            if ours.definition.xreplace(put) == theirs.definition:
+                return places
+    return None
+
+
+# -- reading a theory ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A theory without provenance, its names with their roles, and everything it states."""
+
+    theory: Theory
+    roles: dict[str, Shape]
+    statements: tuple[tuple[Shape, tuple[Expr, ...]], ...]
+
+    @classmethod
+    def of(cls, theory: Theory, parameters: bool) -> _Reading:
+        plain = _plain(theory)
+        statements = tuple(_statements(plain))
+        roles = _roles(plain)
+        if parameters:
+            fixed = {ell, t, s} | {r.index for x in _items(plain) for r in x.ranges}
+            found = {x for _, es in statements for e in es for x in e.free_symbols} - fixed
+            roles |= {x.name: ("parameter",) for x in found if not x.name.startswith("slot")}
+        return cls(plain, roles, statements)
+
+
+def _items(theory: Theory) -> tuple[Any, ...]:
+    return (
+        *theory.equations, *theory.scalars, *theory.observables, *theory.sources, *theory.order_parameters
+    )  # fmt: skip
+
+
+def _plain(theory: Theory) -> Theory:
+    """Without where terms came from, and with indices that differ in nothing but their names."""
+    indices = {r.index for x in _items(theory) for r in x.ranges} | {
+        lim[0]
+        for x in _items(theory)
+        for e in _expressions(x)
+        for y in e.atoms(Sum, Integral)
+        for lim in y.limits
+    }
+    same = {x: Symbol(x.name, integer=True, positive=True) for x in indices if x.is_integer and x != ell}
+    same |= {x: Symbol(x.name, nonnegative=True) for x in indices if not x.is_integer}
+
+    def blank(equations: tuple[Equation, ...]) -> tuple[Equation, ...]:
+        return tuple(
+            replace(e, terms=tuple(replace(x, kind="", matrix="", rule="") for x in e.terms))
+            for e in equations
+        )
+
+    found = _mapped(theory, lambda e: sympify(e).xreplace(same))
+    return replace(
+        found,
+        sources=tuple(replace(u, matrix="") for u in found.sources),
+        equations=blank(found.equations),
+        scalars=blank(found.scalars),
+        observables=blank(found.observables),
+    )
+
+
+def _mapped(theory: Theory, fun: Callable[[Any], Any]) -> Theory:
+    """``fun`` applied to every expression and index of what the theory states; its program stays."""
+
+    def ranges(rs: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
+        return tuple(IndexRange(fun(r.index), fun(sympify(r.lower)), fun(sympify(r.upper))) for r in rs)
+
+    def one(x: Any, *keys: str) -> Any:
+        return replace(x, ranges=ranges(x.ranges), **{k: fun(getattr(x, k)) for k in keys})
+
+    def eqs(equations: tuple[Equation, ...]) -> tuple[Equation, ...]:
+        return tuple(
+            replace(one(e, "lhs"), terms=tuple(replace(x, expr=fun(x.expr)) for x in e.terms))
+            for e in equations
+        )
+
+    return replace(
+        theory,
+        sources=tuple(one(u, "symbol", "partner", "covariance") for u in theory.sources),
+        equations=eqs(theory.equations),
+        scalars=eqs(theory.scalars),
+        observables=eqs(theory.observables),
+        order_parameters=tuple(one(q, "symbol", "definition") for q in theory.order_parameters),
+    )
+
+
+def _expressions(x: Any) -> tuple[Expr, ...]:
+    if isinstance(x, Equation):
+        return (x.lhs, x.rhs)
+    return (x.symbol, x.partner, x.covariance) if hasattr(x, "covariance") else (x.symbol, x.definition)
+
+
+def _statements(theory: Theory) -> list[tuple[Shape, tuple[Expr, ...]]]:
+    """Every equation, covariance and definition, with its kind and the indices it holds for."""
+    found: list[tuple[Shape, tuple[Expr, ...]]] = []
+    kinds: list[tuple[str, Any]] = [("equation", x) for x in theory.equations]
+    kinds += [("scalar", x) for x in theory.scalars]
+    kinds += [("observable", x) for x in theory.observables]
+    kinds += [("source", x) for x in theory.sources]
+    kinds += [(f"{x.kind} {x.causal}", x) for x in theory.order_parameters]
+    for kind, x in kinds:
+        layers = next((r for r in x.ranges if r.index == ell), None)
+        shift = {} if layers is None else {ell: ell + layers.lower}
+        head = [y for e in _expressions(x)[:1] for a in e.atoms(AppliedUndef) for y in a.args]
+        names = {y: Symbol("slot") for y in (*head, *(r.index for r in x.ranges), t, s) if _is_free(y)}
+        heads = [normal_form(e.xreplace(shift)).xreplace(names) for e in _expressions(x)]
+        size = [] if layers is None else [layers.upper - layers.lower]
+        found.append(((kind, len(x.ranges)), (*heads, *size)))
+    return found
+
+
+def _is_free(x: Any) -> bool:
+    return isinstance(x, Symbol) and x not in (ell, L)
+
+
+def _roles(theory: Theory) -> dict[str, Shape]:
+    """What each name stands for; two names can only be the same if this is."""
+    program = theory.program
+    roles: dict[str, Shape] = {}
+    atoms = [a for x in _items(theory) for e in _expressions(x) for a in e.atoms(AppliedUndef)]
+    for a in atoms:
+        roles.setdefault(str(a.func), ("function", len(a.args)))
+    kinds: list[tuple[str, list[str]]] = [
+        ("field", [x.name for x in program.fields]),
+        ("attribute", [x.name for x in program.attributes]),
+        ("source", [str(x.func) for u in theory.sources for x in (u.symbol, u.partner)]),
+        ("scalar", [e.name for e in theory.scalars]),
+        ("observable", [e.name for e in theory.observables]),
+        ("constant", list(program.constants)),
+        ("kernel", [x.kernel for x in program.given]),
+    ]
+    for kind, names in kinds:
+        for n in names:
+            if n in roles:
+                roles[n] = (kind, *roles[n][1:])
+    for q in theory.order_parameters:
+        roles[q.name] = (q.kind, q.causal, len(q.symbol.args))
+    return roles
+
+
+# -- colours -------------------------------------------------------------------------------------------------
+
+
+def _start(a: _Reading, b: _Reading) -> tuple[Colours, Colours]:
+    return _numbered(a.roles, b.roles)
+
+
+def _numbered(left: dict[str, Shape], right: dict[str, Shape]) -> tuple[Colours, Colours]:
+    """The same number for the same shape, in both theories."""
+    order = {x: i for i, x in enumerate(sorted({repr(x) for x in (*left.values(), *right.values())}))}
+    return {n: order[repr(x)] for n, x in left.items()}, {n: order[repr(x)] for n, x in right.items()}
+
+
+def _refined(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> tuple[Colours, Colours] | None:
+    """Colours refined until stable; None as soon as the two theories have different ones."""
+    while True:
+        left, right = colours
+        if Counter(left.values()) != Counter(right.values()):
+            return None
+        found = _numbered(_contexts(a, left), _contexts(b, right))
+        if len(set(found[0].values())) == len(set(left.values())):
+            return found if Counter(found[0].values()) == Counter(found[1].values()) else None
+        colours = found
+
+
+def _contexts(reading: _Reading, colours: Colours) -> dict[str, Shape]:
+    """For each name its colour, and how every statement looks from where it stands."""
+    found: dict[str, list[str]] = {n: [] for n in colours}
+    for kind, expressions in reading.statements:
+        inside = {str(a.func) for e in expressions for a in e.atoms(AppliedUndef)}
+        inside |= {x.name for e in expressions for x in e.free_symbols}
+        for n in inside & set(colours):
+            shapes = [_shape(e, colours, n) for e in expressions]
+            if kind[0] == "source":
+                shapes = [*sorted(map(repr, shapes[:2])), *shapes[2:]]
+            found[n].append(repr((kind, shapes)))
+    return {n: (colours[n], *sorted(x)) for n, x in found.items()}
+
+
+def _shape(e: Any, colours: Colours, mark: str) -> Any:
+    """An expression without names: colours for functions, nothing for indices, ``*`` for one marked name."""
+    if isinstance(e, Symbol):
+        known = "*" if e.name == mark else colours.get(e.name)
+        return ("symbol", known) if known is not None else e.name if not _is_index(e) else "index"
+    if isinstance(e, AppliedUndef):
+        name = str(e.func)
+        inside = sorted(repr(_shape(x, colours, mark)) for x in e.args)
+        return ("*" if name == mark else colours.get(name, name), *inside)
+    if not getattr(e, "args", ()):
+        return repr(e)
+    parts = [_shape(x, colours, mark) for x in e.args]
+    if isinstance(e, Add | Mul):
+        parts = sorted(map(repr, parts))
+    elif isinstance(e, Sum | Integral):
+        parts = [parts[0], *sorted(map(repr, parts[1:]))]
+    return (type(e).__name__, *parts)
+
+
+def _is_index(x: Symbol) -> bool:
+    return str(x.name).startswith(("slot", "dummy", "_"))
+
+
+def _matchings(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> Iterator[dict[str, str]]:
+    """Every matching of names that colours allow: names that look alike are tried one by one."""
+    stable = _refined(a, b, colours)
+    if stable is None:
+        return
+    left, right = stable
+    classes: dict[int, list[str]] = {}
+    for n, c in left.items():
+        classes.setdefault(c, []).append(n)
+    open_ones = sorted((x for x in classes.values() if len(x) > 1), key=len)
+    if not open_ones:
+        back = {c: n for n, c in right.items()}
+        yield {n: back[c] for n, c in left.items()}
+        return
+    name = min(open_ones[0])
+    fresh = max(left.values()) + 1
+    for other in sorted((n for n, c in right.items() if c == left[name]), key=lambda n: (n != name, n)):
+        yield from _matchings(a, b, ({**left, name: fresh}, {**right, other: fresh}))
+
+
+# -- another theory by renaming ------------------------------------------------------------------------------
+
+
+def _renamed(e: Any, names: dict[str, str]) -> Any:
+    """``e`` with all functions and symbols renamed at once."""
+    if isinstance(e, Symbol):
+        return Symbol(names[e.name], **e.assumptions0) if e.name in names else e
+    if isinstance(e, AppliedUndef):
+        name = str(e.func)
+        return Function(names.get(name, name))(*[_renamed(x, names) for x in e.args])
+    if not getattr(e, "args", ()):
+        return e
+    args = [_renamed(x, names) for x in e.args]
+    return e if all(x is y for x, y in zip(args, e.args, strict=True)) else e.func(*args)
