@@ -12,10 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from derive.errors import NotApplicable, ProgramError
     from derive.expansion import LinearExpansion, error_equation, expand_linear, time_integrals
     from derive.linear.closure import LinearClosure, linear_closure
     from derive.linear.lazy import lazy
-    from derive.linear.projection import NotApplicable, error_projected
+    from derive.linear.projection import error_projected
     from derive.program import (
         Along,
         Definition,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         P,
         Population,
         Program,
-        ProgramError,
         TrainedMatrix,
         TrainedVector,
         mlp,
@@ -64,12 +64,12 @@ _HOME = {
     "LinearExpansion": "derive.expansion",
     "Mean": "derive.program",
     "Multistep": "derive.program",
-    "NotApplicable": "derive.linear.projection",
+    "NotApplicable": "derive.errors",
     "Outer": "derive.program",
     "P": "derive.program",
     "Population": "derive.program",
     "Program": "derive.program",
-    "ProgramError": "derive.program",
+    "ProgramError": "derive.errors",
     "Response": "derive.theory",
     "Theory": "derive.theory",
     "TrainedMatrix": "derive.program",

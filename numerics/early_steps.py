@@ -12,7 +12,7 @@ from typing import Any
 
 from sympy import Expr, Pow, Rational, Symbol, nsimplify, sympify
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import eta, gamma0
 from derive.program.networks.isotropic import sigma
 from derive.scale import lazy_steps, memory_free

@@ -12,7 +12,7 @@ from typing import Any
 
 from sympy import Expr, Rational, nsimplify, sympify
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import eta
 from derive.scale import FirstStep, first_step, smallest_rate
 from numerics.errors import SpecError

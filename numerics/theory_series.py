@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from sympy import Float, Rational, S, Symbol
 
 from derive.calculus.power_series import PowerSeries
+from derive.errors import NotApplicable
 from derive.expansion.theories import TheorySeries, expand_sizes, expand_step_size
 from derive.expansion.theories.orders import named
-from derive.linear.projection import NotApplicable
 from derive.program import eta
 from derive.program.networks.isotropic import alpha, alpha_B, nu
 from numerics.compile.lower import lower

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from sympy import Dummy, Expr, Integer, Poly, S, interpolate
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import L
 
 HIGHEST = 14

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sympy import Add, Dummy, Expr, Integer, Matrix, Poly, Pow, S, Symbol, cancel, degree, solve, sqrt
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import L
 
 n = Dummy("n", integer=True)

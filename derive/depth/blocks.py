@@ -19,7 +19,7 @@ from derive.depth.layer_time import LayerTime, Scaling, layer_time
 from derive.depth.powers import tau, tau_
 from derive.depth.rescale import divided, ends_apart
 from derive.depth.shifts import delta, power
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.linear.system import CrossLayer, k
 from derive.program.words import L
 from derive.theory.theory import Equation, Theory

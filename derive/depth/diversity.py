@@ -15,7 +15,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.depth.layer_time import LayerTime
 from derive.depth.powers import tau, tau_
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import s, t
 
 tau_2 = Symbol("tau_2", nonnegative=True)
@@ -42,7 +42,7 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
 
     ``roughness`` being zero on other grounds than that nothing jumps is not seen: it is a correlation times
     squares, and zero only where that is.  Raises KeyError if there is no such correlation and
-    :class:`~derive.linear.projection.NotApplicable` if it has no layers.
+    :class:`~derive.errors.NotApplicable` if it has no layers.
 
     >>> from derive.theory import mean_field
     >>> from derive.depth import gamma_c_recursion, layer_time

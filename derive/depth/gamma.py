@@ -12,8 +12,8 @@ from sympy import Eq, Expr, Function, S, sqrt
 from sympy.core.function import AppliedUndef
 
 from derive.depth.rescale import relabelled, renamed, rescale
+from derive.errors import NotApplicable
 from derive.linear.cross_layer import cross_layer
-from derive.linear.projection import NotApplicable
 from derive.linear.system import CrossLayer
 from derive.program.words import L, ell
 from derive.theory.theory import Equation, Theory

@@ -37,7 +37,7 @@ from derive.depth.shifts import (
     on_side,
     power,
 )
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.linear.system import CrossLayer
 from derive.program.words import L, ell
 from derive.theory.theory import Equation
@@ -79,7 +79,7 @@ def first_correction(cross: CrossLayer, scaling: Scaling | None = None) -> First
     """Expand a rescaled system (see :mod:`derive.depth.rescale`) about infinite depth.
 
     ``order`` comes out: the largest power of L among what the limit drops and 1/L.  Raises
-    :class:`~derive.linear.projection.NotApplicable` for a scaling without a limit, for one in
+    :class:`~derive.errors.NotApplicable` for a scaling without a limit, for one in
     which responses vanish (rescale by the branch), and for powers of L that cannot be compared.
 
     >>> from sympy import sqrt

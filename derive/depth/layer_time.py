@@ -35,7 +35,7 @@ from derive.depth.powers import (
     tau,
     tau_,
 )
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.linear.system import CrossLayer, binding, k, same_place
 from derive.program.words import L, ell
 from derive.theory.theory import Equation

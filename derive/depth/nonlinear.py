@@ -18,7 +18,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.responses import Response, chain_rule
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.networks.infinite_depth import half
 from derive.program.program import Definition, Program
 from derive.program.training import GradientDescent, Outer, TrainedMatrix

@@ -17,7 +17,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.depth.layer_time import direction, neighbour
 from derive.depth.powers import tau, tau_
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.linear.system import k
 from derive.program.words import L, ell
 from derive.theory.theory import Equation

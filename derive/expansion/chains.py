@@ -17,9 +17,9 @@ from itertools import permutations
 from sympy import Expr
 from sympy.functions.elementary.complexes import transpose as Transpose
 
+from derive.errors import NotApplicable
 from derive.expansion.words import Memory, letters
 from derive.linear.operators import J, Kernel
-from derive.linear.projection import NotApplicable
 
 ROW, COL, FREE = 0, 1, 2
 """Samples are numbered: the row's, the column's, and from FREE on those summed over."""

@@ -15,10 +15,10 @@ from sympy import Add, Eq, Expr, Function, Integral, Mul, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.polynomials import factored
+from derive.errors import NotApplicable
 from derive.expansion.chains import COL, FREE, ROW, Nested, Piece, Reader, is_constant
 from derive.expansion.linear import LinearExpansion
 from derive.expansion.words import letters, terms
-from derive.linear.projection import NotApplicable
 from derive.program.words import IndexRange, alpha, mu, s, t
 
 TANGENT, OUTPUT = "K", "f"

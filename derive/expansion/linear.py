@@ -77,7 +77,7 @@ class LinearExpansion:
 
         ``name`` is one of ``H``, ``G``, ``A``, ``B``, ``C``, ``D``, ``K`` (the tangent kernel) and ``f``
         (at time ``now``); samples are called mu and alpha.  Raises
-        :class:`~derive.linear.projection.NotApplicable` where products of such integrals under
+        :class:`~derive.errors.NotApplicable` where products of such integrals under
         one more sum over time do not reduce (discrete rules, from order 4).
 
         >>> from derive.theory import mean_field
@@ -127,7 +127,7 @@ class LinearExpansion:
         values to symbols of the rule, such as eta.
 
         Raises ValueError for numbers that are not exact or not possible,
-        :class:`~derive.linear.projection.NotApplicable` for a rule whose weights forget, and
+        :class:`~derive.errors.NotApplicable` for a rule whose weights forget, and
         for steps that remove the lazy error of a mode at once.
 
         >>> from derive.theory import mean_field
@@ -157,7 +157,7 @@ class LinearExpansion:
 def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:
     """Expand a linear theory (of a family of layers) in gamma0 up to ``order``.
 
-    Raises :class:`~derive.linear.projection.NotApplicable` when the closure is no first-order
+    Raises :class:`~derive.errors.NotApplicable` when the closure is no first-order
     recursion in the layer, ValueError for a negative order.
 
     >>> from derive.theory import mean_field

@@ -13,11 +13,11 @@ from sympy import Sum as SymSum
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.polynomials import Polynomials
+from derive.errors import NotApplicable
 from derive.expansion.series import Ring, Series, Sum, Word, total
 from derive.expansion.words import Memory
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J, operator
-from derive.linear.projection import NotApplicable
 from derive.program.words import ell, gamma0, mu
 
 UNKNOWN = "next_"

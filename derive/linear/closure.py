@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from sympy import Eq, Expr, Integral, Mul, S, Sum, latex, solve
 from sympy.core.function import AppliedUndef
 
+from derive.errors import NotApplicable
 from derive.linear.layer_block import Block, Row, pair_of, same, to_ell
 from derive.linear.operators import J, Kernel, operator, operator_latex
-from derive.linear.projection import NotApplicable
 from derive.program.words import IndexRange, ell, s, t
 from derive.theory.theory import Equation, OrderParameter, Source, Theory
 

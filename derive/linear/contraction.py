@@ -10,7 +10,7 @@ from sympy import Add, Expr, Function, KroneckerDelta, Mul, Pow, S, Sum, Symbol
 from sympy.concrete.delta import deltasummation
 from sympy.core.function import AppliedUndef, UndefinedFunction
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import alpha, mu
 from derive.theory.names import primed
 

@@ -17,7 +17,7 @@ from sympy import Add, Expr, IndexedBase, Integral, Max, Min, Mul, Pow, S, Sum, 
 from sympy.core.function import AppliedUndef
 from sympy.printing.latex import LatexPrinter
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import IndexRange, s, t
 
 J = Symbol("J", commutative=False)

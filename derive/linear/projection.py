@@ -14,12 +14,9 @@ from sympy import Add, Expr, Function, Integral, Mul, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.errors import NotApplicable
 from derive.program.words import IndexRange, alpha, ell, mu, s, t
 from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
-
-
-class NotApplicable(ValueError):
-    """A reduction was asked of a theory that does not have the form it needs."""
 
 
 def error_projected(theory: Theory, field: str = "h", error: str = "Delta") -> Theory:

@@ -30,8 +30,8 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.errors import NotApplicable
 from derive.linear.operators import Kernel, operator, solve_for
-from derive.linear.projection import NotApplicable
 from derive.program.words import IndexRange, s, t
 from derive.theory.names import primed
 from derive.theory.theory import Equation, Theory

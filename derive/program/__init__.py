@@ -1,5 +1,6 @@
 """What a user writes down: populations, fields, Gaussian matrices, training rules, data."""
 
+from derive.errors import ProgramError
 from derive.program.networks import (
     convolution,
     depth_program,
@@ -12,7 +13,7 @@ from derive.program.networks import (
     structured,
     training_rule,
 )
-from derive.program.program import Definition, Program, ProgramError
+from derive.program.program import Definition, Program
 from derive.program.training import (
     Along,
     GradientDescent,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from sympy import Dummy, Expr, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.program.program import Definition, Program, ProgramError, gaussian, parameter
+from derive.errors import ProgramError
+from derive.program.program import Definition, Program, gaussian, parameter
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import GaussianMatrix, Mean, Population, Product, t, terms
 

@@ -14,6 +14,7 @@ from typing import Any
 from sympy import Expr, Function, S, Symbol, preorder_traversal, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.errors import ProgramError
 from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import (
     Attribute,
@@ -28,10 +29,6 @@ from derive.program.words import (
     Product,
     t,
 )
-
-
-class ProgramError(ValueError):
-    """A program that does not describe a training run; the message says which part and why."""
 
 
 @dataclass(frozen=True)

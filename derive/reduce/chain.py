@@ -7,7 +7,7 @@ from itertools import product
 from sympy import Dummy, Expr, S, simplify
 from sympy.core.function import AppliedUndef
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.program import Definition, Program, parameter
 from derive.program.words import Mean
 from derive.reduce.homogeneous import NotHomogeneous, output

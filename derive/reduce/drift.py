@@ -31,8 +31,8 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.functional import functional_derivative
+from derive.errors import NotApplicable
 from derive.linear.contraction import primed_free, tidy_sums
-from derive.linear.projection import NotApplicable
 from derive.program.words import IndexRange, P, s, t
 from derive.theory.names import primed
 from derive.theory.theory import Equation, Source, Theory

@@ -34,8 +34,8 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.functional import functional_derivative
+from derive.errors import NotApplicable
 from derive.linear.contraction import tidy_sums
-from derive.linear.projection import NotApplicable
 from derive.program.networks.sample_weights import has_sample_weights
 from derive.program.program import Program, gaussian, parameter
 from derive.program.words import IndexRange, P, alpha, ell, mu

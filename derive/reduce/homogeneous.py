@@ -28,7 +28,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.networks.activations import activation_of
 from derive.program.program import Definition, Program, gaussian, parameter
 from derive.program.words import Mean, Product, alpha, mu

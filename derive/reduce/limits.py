@@ -30,7 +30,7 @@ from sympy import (
     solve,
 )
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import gamma0, t
 from derive.reduce.separable import Separable
 from derive.reduce.whitened import Whitened, norm, output

@@ -28,7 +28,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import is_random
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import IndexRange, s, t
 from derive.theory.theory import Equation, Source, Term, Theory
 
@@ -87,7 +87,7 @@ def markov(theory: Theory) -> Markov:
     Eq(h(1, mu, t), past_h(1, mu, t) + u(1, mu, 0))
     >>> markov(mean_field(mlp(2, "tanh")))
     Traceback (most recent call last):
-    derive.linear.projection.NotApplicable: the source u(ell + 1, mu, t) is not drawn once: ...
+    derive.errors.NotApplicable: the source u(ell + 1, mu, t) is not drawn once: ...
     """
     return _Markov(theory).reduce()
 

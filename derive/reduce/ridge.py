@@ -31,7 +31,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.program import Definition, Program
 from derive.program.training import TrainingRule, held_at_rest
 from derive.program.words import P, mu, s, t

@@ -28,7 +28,7 @@ from sympy import (
     together,
 )
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     >>> separable(sqrt(1 + x**2), x, Rational(0), t)
     Traceback (most recent call last):
     ...
-    derive.linear.projection.NotApplicable: dt/dw = 1/w: must have two simple poles
+    derive.errors.NotApplicable: dt/dw = 1/w: must have two simple poles
     >>> separable(sqrt(1 + x**2) * (2 - x), x, Rational(0), t).solution.subs(t, 0)
     0
     """

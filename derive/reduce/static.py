@@ -14,7 +14,7 @@ from sympy import Eq, Expr, Function, Integral, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.training import accumulate
 from derive.program.words import gamma0, s, t
 from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory

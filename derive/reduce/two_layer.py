@@ -15,8 +15,8 @@ from sympy import Derivative, Eq, Expr, Function, Integer, Integral, Mul, S, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
+from derive.errors import NotApplicable
 from derive.linear.contraction import primed_free, split_sums, tidy_sums
-from derive.linear.projection import NotApplicable
 from derive.program.networks.sample_weights import has_sample_weights
 from derive.program.words import alpha, ell, mu, s, t
 from derive.theory.theory import Equation, OrderParameter, Source, Theory

@@ -30,8 +30,8 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.errors import NotApplicable
 from derive.linear.contraction import Ansatz, Frame, closed_span, split_tensor, substitute
-from derive.linear.projection import NotApplicable
 from derive.program.words import P, t
 from derive.reduce.invariants import conserved
 from derive.reduce.separable import Separable, separable

@@ -16,8 +16,8 @@ from sympy import Derivative, Eq, Expr, Function, Integral, KroneckerDelta, S, S
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.errors import NotApplicable
 from derive.linear.contraction import Frame
-from derive.linear.projection import NotApplicable
 from derive.program.words import P, alpha, ell, mu, s, t
 from derive.reduce.whitened import norm
 from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory

@@ -12,7 +12,7 @@ from dataclasses import replace
 from sympy import Add, Expr, Function, S
 from sympy.core.function import AppliedUndef
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.scale.depth_steps import Row, Steps
 
 

@@ -20,7 +20,7 @@ from fractions import Fraction
 from sympy import Add, Expr, KroneckerDelta, Max, Mul, Pow, Rational, S, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import L
 from derive.scale.depth_steps import Steps, over_layers
 

@@ -14,7 +14,7 @@ from sympy import Expr, Integer, Sum
 
 from derive.depth import cross_layer
 from derive.depth.nonlinear import effective, nonlinear_program
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.networks.infinite_depth import depth_program
 from derive.program.words import ell
 from derive.scale.depth_changes import changes

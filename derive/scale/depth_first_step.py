@@ -14,7 +14,7 @@ from sympy import Add, Dummy, Expr, Heaviside, KroneckerDelta, S, Symbol, powsim
 from sympy.core.function import AppliedUndef
 
 from derive.depth import cross_layer
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.linear.system import k
 from derive.program.networks.infinite_depth import depth_program
 from derive.program.words import L, ell

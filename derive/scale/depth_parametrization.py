@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from sympy import Expr, Max, Rational, S, solve
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import L
 from derive.scale.depth_counting import alpha as alpha_
 from derive.scale.depth_counting import gamma as gamma_
@@ -104,7 +104,7 @@ def classify(alpha: Number, gamma: Number, rule: str = "sgd") -> DepthClass:
     >>> classify(Rational(1, 2) + e, Rational(1, 2) - e)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    derive.linear.projection.NotApplicable: alpha = e + 1/2, gamma = 1/2 - e: is e - 1/2 ...
+    derive.errors.NotApplicable: alpha = e + 1/2, gamma = 1/2 - e: is e - 1/2 ...
     >>> classify(1 + e, -e).region, classify(1, 0).region, classify("3/4", "1/2", "sign").region
     ('unfaithful', 'redundant', 'trivial')
     """

@@ -31,7 +31,7 @@ from sympy import (
     sqrt,
 )
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.networks.infinite_depth import depth_program
 from derive.program.program import Program
 from derive.program.training import Outer, TrainedMatrix

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from sympy import Add, Expr, Mul, Pow, S, Symbol, exp, factor
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import L, ell
 from derive.scale.depth_counting import alpha
 from derive.scale.depth_exponents import DepthExponents, depth_exponents

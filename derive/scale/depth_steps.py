@@ -17,7 +17,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.depth.layer_time import layers_of
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.linear.system import CrossLayer, k
 from derive.program.words import s, t
 

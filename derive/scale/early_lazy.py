@@ -39,7 +39,7 @@ from sympy import (
 )
 
 from derive.calculus.every_depth import in_depth
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.networks.isotropic import nu
 from derive.program.words import L, eta, gamma0
 from derive.scale.exact_steps import ExactSteps

@@ -22,7 +22,7 @@ from sympy import Add, Expr, Function, Integer, Poly, S, Sum, cancel, factor, sy
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.every_depth import in_depth
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.networks.isotropic import sigma
 from derive.program.words import L, eta
 from derive.scale.exact_steps import ExactSteps, Values, add_to

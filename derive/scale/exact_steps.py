@@ -14,7 +14,7 @@ from sympy import QQ, Add, Expr, Mul, Pow, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import eta, gamma0, s, t
 from derive.scale.unrolled import Unrolled
 from derive.theory.theory import Theory

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sympy import Expr, Function, Integer, Symbol, cancel
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.scale.exact_steps import ExactSteps
 from derive.theory.theory import Theory
 

@@ -25,7 +25,7 @@ from sympy import (
     sqrt,
 )
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.networks.isotropic import nu
 from derive.program.program import Program
 from derive.program.words import eta

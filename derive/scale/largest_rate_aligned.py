@@ -15,7 +15,7 @@ from sympy import Expr, Function, Integer, Mul, S, Sum, Symbol, cancel, powdenes
 from sympy import Product as Repeated
 from sympy.core.function import AppliedUndef
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.program import Program, gaussian, parameter
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import Product, ell, t

@@ -15,7 +15,7 @@ from sympy import Add, Expr, Mul, Poly, Pow, S, Sum, Symbol, fraction, log, sign
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import IndexRange, L, ell, eta, gamma0, s, t
 from derive.theory.theory import Equation, OrderParameter, Term, Theory
 

@@ -40,7 +40,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.program import gaussian
 from derive.program.training import TrainedVector
 from derive.program.words import eta, gamma0, s, t

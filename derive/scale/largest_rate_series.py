@@ -7,7 +7,7 @@ from typing import Any
 
 from sympy import QQ, Add, Expr, Mul, Pow, Symbol
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 
 Series = list[Any]
 """Coefficients in a field of rational functions, lowest order first."""

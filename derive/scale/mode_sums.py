@@ -45,7 +45,7 @@ from sympy import (
 )
 from sympy.logic.boolalg import Boolean
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 
 FEW = 12
 """Powers of y at small y that are looked through for the first that F has."""

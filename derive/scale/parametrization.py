@@ -15,7 +15,7 @@ from typing import Any
 from sympy import Expr, Function, S, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.program import Program, gaussian, parameter
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import GaussianMatrix, GaussianVector, IndexRange, Product, terms

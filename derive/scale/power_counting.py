@@ -31,7 +31,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.program import Definition, Program, gaussian, parameter
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import IndexRange, Mean, Population, Product, s, t

@@ -11,7 +11,7 @@ from typing import Any
 from sympy import Abs, Derivative, Dummy, Expr, Heaviside, Integer, Max, Rational, S, Symbol, expand, sign
 from sympy.core.function import AppliedUndef
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.scale.power_counting_values import Grows, Part, Parts, combined, top
 
 

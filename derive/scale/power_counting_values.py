@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from sympy import Add, Expr, Mul, Pow, Rational, S, Symbol, expand_power_base
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 
 N = Symbol("N", positive=True)
 """The width, where a program shows its powers."""

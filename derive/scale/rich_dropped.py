@@ -20,7 +20,7 @@ from functools import lru_cache
 from sympy import Eq, Expr, Function, S, Symbol, dsolve, expand, integrate, log, simplify
 from sympy.core.function import AppliedUndef
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import ell, gamma0, s, t
 from derive.scale.rich_ansatz import RankOne, a, b, rank_one, sigma
 from derive.scale.rich_profiles import mode_sum

@@ -25,7 +25,7 @@ from sympy import (
     zeta,
 )
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 
 x = Symbol("x", positive=True)
 """An eigenvalue times the integral of the kernel."""

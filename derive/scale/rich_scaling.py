@@ -34,7 +34,7 @@ from sympy import (
 )
 
 from derive.calculus.exact import exact
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import L
 from derive.program.words import t as moment
 from derive.scale.rich_ansatz import RankOne, kappa, phi, rank_one, sigma

@@ -13,7 +13,7 @@ from typing import Any
 from sympy import Expr, Gt, Symbol, false, nan, simplify, sympify, zoo
 
 from derive.calculus.exact import exact
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.networks.structured import N, P
 from derive.program.words import L, eta, gamma0
 from derive.scale.mode_sums import Powers
@@ -90,7 +90,7 @@ def leading(depth: Any = L, source: Any = beta, capacity: Any = alpha, *, task: 
 
     ``task`` (``hard``: source below 1, or ``easy``) is needed where the source is a symbol, and is ``hard``
     if left out.  Raises ValueError for numbers that are not possible, and
-    :class:`~derive.linear.projection.NotApplicable` for a source of 1, where there is a
+    :class:`~derive.errors.NotApplicable` for a source of 1, where there is a
     logarithm.
 
     >>> print(leading().exponent, leading(task="easy").exponent)

@@ -36,7 +36,7 @@ from sympy import (
 )
 
 from derive.calculus.averages import Average, Response
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.linear.transfer import START
 from derive.program.networks.structured import N, P, structured
 from derive.program.words import s, t

@@ -33,8 +33,8 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, expand_linear
-from derive.linear.projection import NotApplicable
 from derive.program import mlp
 from derive.program.words import L, gamma0, t
 from derive.scale.mode_sums import Power, Powers, mode_sum, moment

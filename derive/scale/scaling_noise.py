@@ -29,8 +29,8 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.errors import NotApplicable
 from derive.expansion import expand_linear
-from derive.linear.projection import NotApplicable
 from derive.program import mlp
 from derive.program.networks.structured import N, structured
 from derive.program.words import ell, gamma0, s, t

@@ -14,7 +14,7 @@ from sympy import Add, Expr, Integer, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import ell, s, t
 from derive.theory.families import families
 from derive.theory.theory import Theory

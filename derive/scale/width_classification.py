@@ -14,7 +14,7 @@ from sympy import Expr, S, Symbol, nsimplify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.exact import exact
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.program import Program
 from derive.scale.parametrization import Exponents, as_written, parametrized, symbols_of
 from derive.scale.power_counting import count_powers

@@ -17,7 +17,7 @@ from sympy import Eq, Expr, Integer, Le, Matrix, S, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.exact import exact
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.networks.sizes import Listed
 from derive.program.program import Definition, Program, gaussian, parameter
 from derive.program.words import Mean

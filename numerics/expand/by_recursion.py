@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from sympy import Add, Expr, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion
 from derive.expansion.recursion import layer_products
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J, operator
-from derive.linear.projection import NotApplicable
 from derive.program.words import ell
 from numerics.compile.words import Dense, Separable, Value, convolved, memory_weight, product, remembered
 from numerics.expand.by_words import feedback
@@ -42,7 +42,7 @@ class Closed:
     """Orders 0, 1, 2, ... of every operator at every layer, on one time grid.
 
     ``memory[C]`` is the weight with which kernel C remembers, (T, T); ``kernel`` the data's constant kernel.
-    Raises :class:`~derive.linear.projection.NotApplicable` for a closure without a family of
+    Raises :class:`~derive.errors.NotApplicable` for a closure without a family of
     layers.
     """
 

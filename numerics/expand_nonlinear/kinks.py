@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from derive.errors import NotApplicable
 from derive.expansion.nonlinear.kinks import KinkExpansion
 from derive.expansion.nonlinear.kinks import expand_kinks as derived
-from derive.linear.projection import NotApplicable
 from derive.program import L, mlp
 from derive.theory import mean_field
 from numerics.activation import parse_activation

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sympy import Symbol, oo, sqrt
 
 from derive.depth import CrossLayer, Scaling, cross_layer, layer_time, rescale
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import L
 from derive.program.networks.isotropic import nu
 from derive.reduce.data import theory_limit

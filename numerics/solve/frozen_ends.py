@@ -84,7 +84,7 @@ def solve_frozen_ends_limit(
     ``C_x`` and ``C_dx`` are nodes of layer time.
 
     ``layers`` cells are the finest of three grids, extrapolated.  Raises
-    :class:`~derive.linear.projection.NotApplicable` for powers without a limit.
+    :class:`~derive.errors.NotApplicable` for powers without a limit.
 
     >>> found = solve_frozen_ends_limit([1.0], lambda step, f: f - 1.0, layers=8)
     >>> bool(abs(found["C_x"][-1, 0, 0] - np.e) < 1e-5)

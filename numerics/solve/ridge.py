@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Symbol
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import P, Program
 from derive.program.networks.sample_weights import SAMPLE_WEIGHT, has_sample_weights
 from derive.reduce.ridge import representer
@@ -107,7 +107,7 @@ def at_rest(
     ``tolerance`` is in units of the largest target.  Rest points of a flow are those of steps.
 
     Raises :class:`~derive.reduce.homogeneous.NotHomogeneous` for networks of which the theorem
-    says nothing, :class:`~derive.linear.projection.NotApplicable` for rules without rest,
+    says nothing, :class:`~derive.errors.NotApplicable` for rules without rest,
     :class:`~numerics.errors.SpecError` for an experiment that is no descent on fixed data.
     """
     if isinstance(program, Experiment):

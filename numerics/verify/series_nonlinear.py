@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from derive.calculus.jumps import Ambiguous
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from numerics.activation import slope_jumps
 from numerics.errors import NotConverged, SpecError
 from numerics.expand import expand

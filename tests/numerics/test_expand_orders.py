@@ -118,7 +118,7 @@ def test_order_eight_against_the_exact_taylor_coefficients(samples: int, depth: 
 
 
 def test_a_wrong_error_equation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from derive.linear.projection import NotApplicable
+    from derive.errors import NotApplicable
     from numerics.expand.by_recursion import Closed
 
     right = Closed.advance

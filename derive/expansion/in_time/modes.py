@@ -29,7 +29,7 @@ from sympy import (
     sympify,
 )
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from sympy.polys.rings import PolyElement
 
+from derive.errors import NotApplicable
 from derive.expansion.in_time.exponentials import Exponentials, Powers
-from derive.linear.projection import NotApplicable
 
 TwoTimes = dict[Powers, PolyElement]
 """A function of t and s."""

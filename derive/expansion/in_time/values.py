@@ -14,10 +14,10 @@ from sympy import Add, Expr, Mul, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 from sympy.polys.rings import PolyElement
 
+from derive.errors import NotApplicable
 from derive.expansion.in_time.operators import Algebra, Operator, Vector
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J, Kernel
-from derive.linear.projection import NotApplicable
 from derive.program.words import ell, s, t
 
 

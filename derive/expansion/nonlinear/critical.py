@@ -15,11 +15,11 @@ from typing import Any
 
 from sympy import Add, Expr, Lambda, Rational, S, sympify
 
+from derive.errors import NotApplicable
 from derive.expansion.nonlinear.depth import Orders, Product, in_order, tangent_products, wanted
 from derive.expansion.nonlinear.expansion import NonlinearExpansion
 from derive.expansion.nonlinear.fields import PAIR, Forest
 from derive.expansion.nonlinear.trees import Tensor, oriented
-from derive.linear.projection import NotApplicable
 from derive.program.words import L, ell
 
 TERMS = 8

@@ -17,12 +17,12 @@ from typing import Any
 from sympy import QQ, Expr, Mul, Rational, Sum, Symbol, field
 
 from derive.calculus.gaussian import GaussianAverage
+from derive.errors import NotApplicable
 from derive.expansion.nonlinear.expansion import NonlinearExpansion
 from derive.expansion.nonlinear.exponentials import ZERO, Series, p, x
 from derive.expansion.nonlinear.fields import KERNELS, PAIR, Forest
 from derive.expansion.nonlinear.laws import OUTPUT, Term
 from derive.expansion.nonlinear.trees import ROW, Node, Tensor, oriented
-from derive.linear.projection import NotApplicable
 from derive.program.words import L, ell
 
 q = Symbol("q", positive=True)

@@ -24,12 +24,12 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.errors import NotApplicable
 from derive.expansion.nonlinear.fields import KERNELS, PAIR, Forest, OpaqueFields, samples_of
 from derive.expansion.nonlinear.laws import OUTPUT, Law, order_parameters, solved_laws
 from derive.expansion.nonlinear.reading import Kernel, Site, read
 from derive.expansion.nonlinear.trees import CORRELATIONS, Piece, Static, Tensor, Terms, oriented
 from derive.expansion.nonlinear.writing import Writer
-from derive.linear.projection import NotApplicable
 from derive.program.words import L, P, alpha, ell, mu, s, t
 from derive.theory.theory import Theory
 
@@ -325,7 +325,7 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
     derivatives as they name.  Odd orders are computed and vanish.  A phi with a kink has order 0 only: units
     that cross it add terms of order ``|gamma0|``.
 
-    Raises :class:`~derive.linear.projection.NotApplicable` for a theory of another form (the
+    Raises :class:`~derive.errors.NotApplicable` for a theory of another form (the
     reason says which part), ValueError for a negative order.
 
     >>> from sympy import Function

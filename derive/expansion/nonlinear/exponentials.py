@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from sympy import Add, Expr, Symbol
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import L, ell
 
 x, p = Symbol("x", positive=True), Symbol("p", positive=True)

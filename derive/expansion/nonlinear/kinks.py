@@ -14,11 +14,11 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.jumps import OtherKind, jumps
+from derive.errors import NotApplicable
 from derive.expansion.nonlinear.crossing import FACTORS, Crossing, Jump, X, kappa, r, sigma, u, x
 from derive.expansion.nonlinear.expansion import NonlinearExpansion, expand_nonlinear
 from derive.expansion.nonlinear.laws import OUTPUT
 from derive.expansion.nonlinear.straight import Coefficients, straight
-from derive.linear.projection import NotApplicable
 from derive.program.words import L, P, alpha, mu, s, t
 from derive.theory.theory import Theory
 
@@ -264,7 +264,7 @@ def expand_kinks(theory: Theory) -> KinkExpansion:
     The theory is of one hidden layer, or of symbolic depth.  G, the tangent kernel, the error and the loss
     have a term linear in ``|gamma0|``; Phi starts to move at gamma0^2.  These coefficients are found.
 
-    Raises :class:`~derive.linear.projection.NotApplicable` for other functions and theories.
+    Raises :class:`~derive.errors.NotApplicable` for other functions and theories.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from sympy import Rational
 
+from derive.errors import NotApplicable
 from derive.expansion.nonlinear.averaging import average
 from derive.expansion.nonlinear.fields import PAIR, Fields, Forest, by_forest, pushed
 from derive.expansion.nonlinear.reading import Site
@@ -22,7 +23,6 @@ from derive.expansion.nonlinear.trees import (
     convolved,
     side_by_side,
 )
-from derive.linear.projection import NotApplicable
 from derive.program.words import L
 
 Averages = tuple[tuple[int, tuple[int, ...]], ...]

@@ -26,8 +26,8 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.errors import NotApplicable
 from derive.expansion.nonlinear.laws import OUTPUT
-from derive.linear.projection import NotApplicable
 from derive.program.words import s, t
 
 if TYPE_CHECKING:

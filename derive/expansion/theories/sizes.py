@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from sympy import Expr, Symbol, sympify
 
 from derive.calculus.averages import Response
+from derive.errors import NotApplicable
 from derive.expansion.theories.series import TheorySeries
-from derive.linear.projection import NotApplicable
 from derive.reduce.data import absorb_factors, instant_responses
 from derive.reduce.data.limit import scaled_sources
 from derive.reduce.data.sources import source_factor

@@ -11,7 +11,7 @@ from typing import Any
 
 from sympy import Abs, Dummy, Expr, Lambda, Max, Symbol, erf, exp, log, sin, sqrt, tanh
 
-from derive.program.program import ProgramError
+from derive.errors import ProgramError
 
 _x = Symbol("x", real=True)
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from sympy import Expr, Function, Integer, S, sympify
 
+from derive.errors import ProgramError
 from derive.program.networks.infinite_depth import half
-from derive.program.program import Definition, Program, ProgramError
+from derive.program.program import Definition, Program
 from derive.program.training import GradientDescent, Outer, TrainedMatrix
 from derive.program.words import (
     Field,

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from sympy import Expr, Integer, S, Sum, Symbol, sympify
 
-from derive.program.program import ProgramError
+from derive.errors import ProgramError
 from derive.program.words import GaussianMatrix, IndexRange, P, alpha, mu
 
 c, c_, p, p_ = (Symbol(n, integer=True, positive=True) for n in ("c", "c_", "p", "p_"))

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from sympy import Expr, Function, Integer, Rational, S, sympify
 
-from derive.program.program import Definition, Program, ProgramError
+from derive.errors import ProgramError
+from derive.program.program import Definition, Program
 from derive.program.training import GradientDescent, Outer, TrainedMatrix
 from derive.program.words import (
     Field,

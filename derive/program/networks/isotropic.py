@@ -20,8 +20,9 @@ from typing import Any
 from sympy import Expr, Integer, S, Symbol, sqrt, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.errors import ProgramError
 from derive.program.networks.rules import training_rule
-from derive.program.program import Definition, Program, ProgramError
+from derive.program.program import Definition, Program
 from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import (
     Attribute,

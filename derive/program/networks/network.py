@@ -13,12 +13,13 @@ from typing import Any, Literal, TypedDict
 
 from sympy import Expr, Function, Integer, S, Symbol, sqrt, sympify
 
+from derive.errors import ProgramError
 from derive.program.networks.activations import Activation, activation_of
 from derive.program.networks.indices import Count, Indices, indices, over, symbols
 from derive.program.networks.rules import Number, rule_of
 from derive.program.networks.sample_weights import SAMPLE_WEIGHT, weight_of_sample
 from derive.program.networks.sizes import PerLayer, per_layer
-from derive.program.program import Definition, Program, ProgramError
+from derive.program.program import Definition, Program
 from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import (
     Field,

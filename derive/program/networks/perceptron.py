@@ -12,10 +12,11 @@ from typing import Any
 
 from sympy import Dummy, Expr, Function, S, Symbol, exp, log, sign, sqrt, sympify
 
+from derive.errors import ProgramError
 from derive.program.networks.activations import activation_of
 from derive.program.networks.network import with_noise
 from derive.program.networks.rules import Number, rule_of
-from derive.program.program import Definition, Program, ProgramError
+from derive.program.program import Definition, Program
 from derive.program.training import Along, TrainedVector, TrainingRule
 from derive.program.words import Field, GaussianMatrix, GaussianVector, Mean, Population, t
 

@@ -6,11 +6,12 @@ from typing import Any
 
 from sympy import Expr, Function, Integer, S, Symbol, sympify
 
+from derive.errors import ProgramError
 from derive.program.networks.activations import activation_of
 from derive.program.networks.indices import Count, indices
 from derive.program.networks.network import with_noise
 from derive.program.networks.rules import Number, rule_of
-from derive.program.program import Definition, Program, ProgramError
+from derive.program.program import Definition, Program
 from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import (
     Field,

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from sympy import Expr, S, sympify
 
-from derive.program.program import ProgramError
+from derive.errors import ProgramError
 from derive.program.training import (
     GradientDescent,
     GradientFlow,

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from sympy import Expr, Function, Integer, S, sympify
 
-from derive.program.program import ProgramError
+from derive.errors import ProgramError
 from derive.program.words import ell
 
 PerLayer: TypeAlias = Expr | float | int | str | Sequence[Expr | float | int] | None

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from sympy import Expr, S, Symbol, sqrt, sympify
 
+from derive.errors import ProgramError
 from derive.program.networks.isotropic import LinearNetwork, sigma
-from derive.program.program import Definition, Program, ProgramError
+from derive.program.program import Definition, Program
 from derive.program.training import TrainingRule
 from derive.program.words import (
     Attribute,

@@ -13,7 +13,7 @@ from dataclasses import replace
 from sympy import Add, Expr, Integral, Mul, S, Sum, Symbol, limit, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.reduce.data.instant import instant_responses
 from derive.reduce.data.sources import absorb_factors
 from derive.theory.theory import Equation, Term, Theory

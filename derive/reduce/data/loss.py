@@ -16,7 +16,7 @@ from sympy import Add, Eq, Expr, Integral, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.linear.transfer import Transfer, addends, population, transfer, units
 from derive.program.program import gaussian
 from derive.program.training import TrainedMatrix

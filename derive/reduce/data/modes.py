@@ -13,7 +13,7 @@ from sympy import Expr, Function, Integer, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.program import Program
 from derive.program.words import IndexRange, Population
 from derive.theory.theory import Equation, OrderParameter, Source, Theory

@@ -13,7 +13,7 @@ from sympy import Expr, Mul, S, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import s, t
 from derive.theory.theory import OrderParameter, Theory
 

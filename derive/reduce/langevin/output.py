@@ -14,7 +14,7 @@ from sympy import Derivative, Eq, Expr, Function, S, Sum, Symbol, simplify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.program import Definition, Program, parameter
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import IndexRange, s, t

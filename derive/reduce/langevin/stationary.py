@@ -31,7 +31,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.responses import Response
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import gamma0, s, t
 from derive.theory.theory import OrderParameter, Source, Theory
 

@@ -17,7 +17,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.responses import Response
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.training import TrainingRule, entry_covariance
 from derive.program.words import s, t
 from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory

@@ -78,7 +78,7 @@ def width() -> dict[str, Any]:
 
 
 def _depth(alpha: str, gamma: str, as_json: bool) -> None:
-    from derive.linear.projection import NotApplicable
+    from derive.errors import NotApplicable
     from derive.scale.depth_parametrization import classify
 
     try:

@@ -63,7 +63,7 @@ def scaling(
 
 
 def _found(depth: int, source: str, capacity: str | None, regime: str) -> Scaling:
-    from derive.linear.projection import NotApplicable
+    from derive.errors import NotApplicable
     from derive.scale.scaling import REGIMES, alpha
 
     if regime not in REGIMES:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from sympy import Expr, Integer, Symbol, preorder_traversal, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.errors import ProgramError
 from derive.program import Program, s, t
-from derive.program.program import ProgramError
 
 from .formulas import Binder, Missing
 from .leaves import Bound, State

@@ -71,7 +71,7 @@ def solve_lazy(
     kernels are also those of time 0 for any gamma0.  Errors and outputs are given at ``0..steps-1``, or of
     a flow at ``times``.
 
-    Raises :class:`~derive.linear.projection.NotApplicable` where fields move at gamma0 = 0,
+    Raises :class:`~derive.errors.NotApplicable` where fields move at gamma0 = 0,
     :class:`~numerics.solve.direct.layout.Unserved` for averages over more than two variables and for flows
     with momentum, :class:`~numerics.errors.NotConverged`, and ValueError for missing values and data.
 

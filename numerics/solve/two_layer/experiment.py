@@ -17,7 +17,7 @@ def solve_two_layer_experiment(experiment: Experiment, **options: Any) -> TwoLay
     """:func:`.solve_two_layer` of an experiment on fixed samples, at its output times.
 
     ``options`` are those of :func:`.solve_two_layer`.  Raises as it does, and
-    :class:`~derive.linear.projection.NotApplicable` at any other depth than one.
+    :class:`~derive.errors.NotApplicable` at any other depth than one.
 
     >>> import numpy as np
     >>> training = {"rule": "flow", "time": 1.0, "points": 3}

@@ -90,7 +90,7 @@ def solve_two_layer(
     leaves out what has two times, and with it most of the memory.  ``start`` is the first number of points;
     the error of a single set of nodes is not known, and infinite.
 
-    Raises :class:`~derive.linear.projection.NotApplicable` for a theory with memory,
+    Raises :class:`~derive.errors.NotApplicable` for a theory with memory,
     :class:`~numerics.solve.direct.layout.Unserved` for what has no rule here, ValueError for missing values
     and data, :class:`~numerics.errors.Diverged` when a value is not finite and
     :class:`~numerics.errors.NotConverged` for a flow that cannot be integrated to its end.

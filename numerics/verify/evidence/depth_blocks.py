@@ -21,7 +21,7 @@ from derive.depth.blocks import (
     without_silent,
 )
 from derive.depth.infinite import FIRST, first_correction
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.networks.deep_blocks import block_program
 from derive.theory import mean_field
 from numerics.compile.layered import lower_layer_time

@@ -17,7 +17,7 @@ from scipy.stats import t as student
 from sympy import Expr, Float, Function, Symbol
 
 from derive.calculus.averages import Average
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import IndexRange, s, t
 from derive.theory import Theory
 from derive.theory.theory import OrderParameter

@@ -13,11 +13,11 @@ from sympy import Expr, Function, Integer, Poly, Rational, S, Symbol, exp, expan
 from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
 
+from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, Memory, expand_linear, iterated_integral, time_integrals
 from derive.expansion.chains import shuffled
 from derive.expansion.words import letters, terms
 from derive.linear.operators import J
-from derive.linear.projection import NotApplicable
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.theory import mean_field
 

@@ -12,12 +12,12 @@ from sympy import Expr, Mul, S, expand, srepr, sympify
 from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.calculus.polynomials import factored
+from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, Memory, expand_linear
 from derive.expansion.recursion import Recursion
 from derive.expansion.words import letters, terms
 from derive.linear.closure import linear_closure
 from derive.linear.operators import J, operator
-from derive.linear.projection import NotApplicable
 from derive.program import L, ell, gamma0, mlp
 from derive.theory import mean_field
 from tests.derive.expansion import brute_force

@@ -6,7 +6,7 @@ import pytest
 from sympy import Function, Symbol, cos
 
 from derive.depth import cross_layer
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import depth_program
 from derive.program.networks.isotropic import isotropic
 from derive.program.words import L, ell

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from sympy import E, Rational, Symbol, exp, oo, symbols
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.words import L
 from derive.scale.depth_counting import alpha, gamma
 from derive.scale.depth_exponents import depth_exponents

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sympy import Function, Integer, Poly, Rational, S, Symbol, cancel, limit, oo, simplify, symbols
 
 from derive.calculus.every_depth import in_depth
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import L, eta, gamma0, isotropic, structured
 from derive.program.networks.isotropic import alpha_B, nu, sigma
 from derive.scale import LazySteps, MemoryFree, few_steps, first_step, lazy_steps, memory_free

@@ -8,7 +8,7 @@ import mpmath
 import pytest
 from sympy import Expr, Function, Rational, Symbol, lambdify, simplify
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import L, ell, eta, gamma0, isotropic, mlp, structured
 from derive.program.networks.isotropic import alpha_B, nu, sigma
 from derive.scale import FirstStep, first_step, smallest_rate

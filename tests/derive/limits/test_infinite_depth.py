@@ -44,12 +44,11 @@ from derive.depth.diversity import diversity
 from derive.depth.infinite import FirstCorrection, aligned, first_correction
 from derive.depth.powers import tau, tau_
 from derive.depth.shifts import Reader, delta, power
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable, ProgramError
 from derive.linear.system import k
 from derive.program import isotropic
 from derive.program.networks.deep_blocks import block_program
 from derive.program.networks.infinite_depth import depth_program
-from derive.program.program import ProgramError
 from derive.program.words import L, ell, s, t
 from derive.theory import mean_field
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sympy import Function, Rational, S, Symbol, log, oo, simplify, sqrt
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import L, Program, eta, gamma0, isotropic
 from derive.program.networks.isotropic import nu
 from derive.scale import LargestRate, aligned, dominant_balance, first_step, largest_rate, lazy_kernel

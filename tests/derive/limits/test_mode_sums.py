@@ -4,7 +4,7 @@ import mpmath as mp
 import pytest
 from sympy import Rational, S, exp, lambdify, oo, simplify, symbols, zeta
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.scale.mode_sums import mode_sum, moment
 
 x, y = symbols("x y", positive=True)

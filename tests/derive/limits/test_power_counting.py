@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from sympy import Abs, Function, Integer, Max, Rational, Symbol, tanh
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import (
     Definition,
     Field,

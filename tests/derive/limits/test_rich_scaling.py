@@ -20,8 +20,8 @@ from sympy import (
     symbols,
 )
 
+from derive.errors import NotApplicable
 from derive.ledger import find
-from derive.linear.projection import NotApplicable
 from derive.program.words import L, ell, gamma0, t
 from derive.reduce.invariants import conserved
 from derive.scale.rich_ansatz import kappa, phi, population, rank_one, sigma

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from sympy import Function, Rational, Sum, Symbol, exp, expand, lambdify, simplify
 
+from derive.errors import NotApplicable
 from derive.expansion import expand_linear
 from derive.linear.lazy import lazy as lazy_samples
-from derive.linear.projection import NotApplicable
 from derive.program import mlp
 from derive.program.words import L, eta, gamma0, t
 from derive.scale.scaling import alpha, beta, exact, finite_batch, finite_width, lazy, leading, rich

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import brentq
 from sympy import Function, Rational, Sum, Symbol, lambdify, simplify
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.networks.isotropic import alpha as ratio
 from derive.program.networks.isotropic import isotropic, sigma
 from derive.program.networks.structured import M, P, structured

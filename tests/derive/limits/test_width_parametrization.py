@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from sympy import Eq, Expr, Function, Integer, Max, Rational, Symbol, latex, powsimp, sqrt, tanh
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import (
     Along,
     Definition,

@@ -6,8 +6,8 @@ import pytest
 from sympy import Add, Eq, Function, KroneckerDelta, Mul, Rational, Sum, Symbol, expand, sqrt
 
 from derive.depth import cross_layer, ends_apart, gamma_c_recursion
+from derive.errors import NotApplicable
 from derive.ledger import find
-from derive.linear.projection import NotApplicable
 from derive.linear.system import k
 from derive.program import ell, mlp, s, t
 from derive.program.networks.infinite_depth import depth_program

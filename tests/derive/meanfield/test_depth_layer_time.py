@@ -22,8 +22,8 @@ from derive.calculus.averages import Average
 from derive.depth import Scaling, cross_layer, gamma_c_recursion, layer_time, rescale
 from derive.depth.nonlinear import effective, nonlinear_program, with_activation
 from derive.depth.powers import tau, tau_
+from derive.errors import NotApplicable
 from derive.ledger import find
-from derive.linear.projection import NotApplicable
 from derive.program import ell, s, t
 from derive.program.networks.infinite_depth import depth_program
 from derive.program.networks.isotropic import isotropic

@@ -21,7 +21,7 @@ from sympy import (
 )
 
 from derive.calculus.averages import Average
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import P, alpha, gamma0, mlp, mu, t
 from derive.reduce.drift import SingleSite, single_site
 from derive.theory import mean_field

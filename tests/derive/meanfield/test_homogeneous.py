@@ -7,7 +7,7 @@ import random
 import pytest
 from sympy import Expr, Function, Lambda, Matrix, Max, Rational, Symbol, eye, simplify, sqrt, symbols
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import L, P, Program, gamma0, mlp, mu, t
 from derive.program.networks import convolution, feedback_alignment, perceptron, recurrent
 from derive.reduce.homogeneous import NotHomogeneous, degree, exponent, network_degree

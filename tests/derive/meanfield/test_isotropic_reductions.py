@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sympy import Expr, Function, Integer, Mul, Pow, Sum, Symbol, oo
 
+from derive.errors import NotApplicable
 from derive.linear.operators import Kernel
-from derive.linear.projection import NotApplicable
 from derive.program import GradientDescent, P, eta, gamma0, mlp, s, t
 from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sigma
 from derive.program.networks.structured import B, M, N, k, structured

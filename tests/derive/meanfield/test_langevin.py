@@ -25,7 +25,7 @@ from sympy import (
 )
 
 from derive.calculus.averages import Average
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import L, P, Program, alpha, ell, gamma0, mlp, mu, s, t
 from derive.program.networks import convolution, feedback_alignment
 from derive.reduce.drift import single_site

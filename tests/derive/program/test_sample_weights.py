@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from sympy import Derivative, Eq, Function, Rational, Symbol, simplify
 
+from derive.errors import NotApplicable
 from derive.linear.lazy import lazy
-from derive.linear.projection import NotApplicable, error_projected
+from derive.linear.projection import error_projected
 from derive.program import L, P, P_train, Program, alpha, eta, gamma0, mlp, mu, s, t
 from derive.reduce import equilibrium, ridge
 from derive.reduce.two_layer import two_layer

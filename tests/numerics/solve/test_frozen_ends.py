@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program.networks.infinite_depth import depth_program
 from derive.theory import mean_field
 from numerics.errors import SpecError

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from sympy import Symbol
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import P, Program, eta, gamma0, mlp
 from derive.theory import Theory, mean_field
 from numerics.simulate.programs import simulate_program

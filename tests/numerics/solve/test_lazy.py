@@ -13,7 +13,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 from sympy import Function, Max, Rational, Symbol, exp, tanh
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import P, Program, convolution, eta, feedback_alignment, gamma0, isotropic, mlp
 from derive.program.networks.activations import NAMED
 from derive.theory import mean_field

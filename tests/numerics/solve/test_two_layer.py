@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import t as student
 from sympy import Function, Rational
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import P, convolution, eta, feedback_alignment, gamma0, mlp
 from derive.theory import mean_field
 from numerics.errors import Diverged, NotConverged

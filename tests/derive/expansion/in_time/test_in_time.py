@@ -29,11 +29,11 @@ from sympy import (
 )
 
 from derive.calculus.power_series import PowerSeries
+from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, expand_linear
 from derive.expansion.in_time import InTime, modes_of
 from derive.expansion.in_time.operators import Vector
 from derive.expansion.in_time.values import check
-from derive.linear.projection import NotApplicable
 from derive.program import L, P, ell, eta, gamma0, mlp, s, t
 from derive.theory import mean_field
 from tests.derive.expansion.in_time import exact

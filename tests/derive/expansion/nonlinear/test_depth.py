@@ -6,11 +6,11 @@ import pytest
 from sympy import Function, Rational, erf, limit, sin, tanh
 from sympy.abc import y
 
+from derive.errors import NotApplicable
 from derive.expansion.nonlinear import NonlinearExpansion, expand_nonlinear
 from derive.expansion.nonlinear.depth import q, x
 from derive.expansion.nonlinear.fields import PAIR
 from derive.expansion.nonlinear.trees import Tensor
-from derive.linear.projection import NotApplicable
 from derive.program import L, ell, mlp
 from derive.theory import mean_field
 

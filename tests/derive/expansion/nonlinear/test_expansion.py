@@ -6,13 +6,13 @@ import pytest
 from sympy import Add, Expr, Function, Lambda, S, Sum, Symbol, Wild, tanh
 
 from derive.calculus.gaussian import GaussianAverage
+from derive.errors import NotApplicable
 from derive.expansion import expand, expand_linear, expand_nonlinear
 from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear.depth import AtFixedPoint, q
 from derive.expansion.nonlinear.fields import Fields
 from derive.expansion.nonlinear.laws import Term
 from derive.expansion.nonlinear.trees import Tensor, oriented
-from derive.linear.projection import NotApplicable
 from derive.program import L, P, alpha, ell, mlp, mu, s, t
 from derive.theory import mean_field
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from sympy import Abs, Function, Max, Rational, S, Symbol, exp, integrate, pi, sqrt, tanh
 
+from derive.errors import NotApplicable
 from derive.expansion.nonlinear.kinks import X, expand_kinks, kappa, r, sigma
 from derive.expansion.nonlinear.one_sample import dv, v
-from derive.linear.projection import NotApplicable
 from derive.program import mlp
 from derive.program.words import mu, t
 from derive.theory import mean_field

@@ -9,8 +9,8 @@ import pytest
 from sympy import Expr, Function, Integer, Rational, S, Symbol, expand, oo, series, sympify, tanh
 from sympy.core.function import AppliedUndef
 
+from derive.errors import NotApplicable
 from derive.expansion.theories import TheorySeries, boundary_coefficients, expand_sizes, expand_step_size
-from derive.linear.projection import NotApplicable
 from derive.program import eta, gamma0, isotropic, mlp, training_rule
 from derive.program.networks.isotropic import alpha, alpha_B, nu
 from derive.program.words import s, t

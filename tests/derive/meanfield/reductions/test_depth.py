@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from sympy import Derivative, Function, Integral, Sum, Symbol, exp
 
+from derive.errors import NotApplicable
 from derive.linear.closure import linear_closure
 from derive.linear.lazy import lazy
 from derive.linear.operators import J, operator
-from derive.linear.projection import NotApplicable, error_projected
+from derive.linear.projection import error_projected
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.reduce.two_layer import two_layer
 from derive.reduce.whitened import norm, whitened

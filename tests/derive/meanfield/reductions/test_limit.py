@@ -4,7 +4,7 @@ import pytest
 from sympy import Function, Integral, S, Sum, oo
 from sympy.abc import k, s, t, x
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.reduce.data.limit import at_limit
 
 f, g = Function("f"), Function("g")

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from sympy import Eq, Function, Sum, Symbol, srepr, sympify, tanh, transpose
 
+from derive.errors import NotApplicable
 from derive.linear.closure import linear_closure
 from derive.linear.operators import J, coefficient, operator, operator_latex, solve_for
-from derive.linear.projection import NotApplicable, error_projected
+from derive.linear.projection import error_projected
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.theory import mean_field
 from tests.derive.meanfield.reductions.evaluate import solve_steps

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sympy import Add, Expr, Function, Integer, Rational, Symbol, simplify
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import (
     L,
     P,

@@ -12,7 +12,8 @@ from sympy import Function, Integral, Sum, tanh
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
-from derive.linear.projection import NotApplicable, error_projected
+from derive.errors import NotApplicable
+from derive.linear.projection import error_projected
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.theory import mean_field
 from derive.theory.theory import Term

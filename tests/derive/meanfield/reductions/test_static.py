@@ -7,8 +7,8 @@ from sympy import Expr, Function, Integral, Rational, Sum, Symbol, tanh
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
+from derive.errors import NotApplicable
 from derive.linear.lazy import lazy
-from derive.linear.projection import NotApplicable
 from derive.program import L, P, Program, alpha, eta, gamma0, isotropic, mlp, mu, perceptron, s, t
 from derive.reduce.static import static
 from derive.theory import mean_field

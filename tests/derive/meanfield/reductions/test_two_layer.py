@@ -6,7 +6,7 @@ import mpmath
 import pytest
 from sympy import Derivative, Expr, Function, Sum, lambdify
 
-from derive.linear.projection import NotApplicable
+from derive.errors import NotApplicable
 from derive.program import P, alpha, gamma0, mlp, mu, t
 from derive.reduce.two_layer import two_layer
 from derive.reduce.whitened import norm, whitened

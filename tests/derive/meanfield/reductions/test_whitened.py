@@ -25,8 +25,8 @@ from sympy import (
     tanh,
 )
 
+from derive.errors import NotApplicable
 from derive.linear.contraction import Frame, closed_span, split_tensor
-from derive.linear.projection import NotApplicable
 from derive.program import P, alpha, gamma0, mlp, mu, t
 from derive.reduce.limits import growth_of, series_radius, whitened_limits
 from derive.reduce.separable import separable
