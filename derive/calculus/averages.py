@@ -1,22 +1,19 @@
 """Averages over a single-site process as unevaluated SymPy expressions.
 
-They print folded; ``.doit()`` unfolds them by linearity; Stein's lemma trades a Gaussian factor for
-responses; an average over sources alone becomes an ordinary Gaussian integral (:mod:`.gaussian`).
+They print folded; ``.doit()`` unfolds them by linearity.  What needs a theory is said there: its equations
+put in (:func:`derive.theory.unfold.unfold`), Stein's lemma over its sources and Gaussian integrals of them
+(:mod:`derive.theory.sources`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sympy import Add, Expr, Integral, Mul, Pow, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.responses import Response, apart, carried_out
-
-if TYPE_CHECKING:
-    from derive.calculus.gaussian import GaussianAverage
-    from derive.theory.theory import Source
 
 Names = Iterable[str] | None
 
@@ -55,23 +52,8 @@ class Average(Expr):
 
         ``random`` names the fields; without it every applied undefined function is random, so that only
         numbers, plain symbols, sums, integrals and averages come out.  Other hints go to
-        :meth:`Response.doit`.  With ``theory`` it is the theory's fields that are random, and its equations
-        are put in: :meth:`.Theory.unfold`, ``levels`` deep.
-
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
-        >>> from sympy import tanh
-        >>> theory = mean_field(mlp(1, tanh))
-        >>> output = theory.scalars[0].rhs
-        >>> output
-        <z(1, mu, t)*tanh(h(1, mu, t))>/gamma0
-        >>> output.doit(theory=theory).expand() == theory.unfold("f")
-        True
+        :meth:`Response.doit`.
         """
-        if hints.get("theory") is not None:
-            from derive.theory.unfold import unfold
-
-            return unfold(hints["theory"], self, hints.get("levels", 1))
         return Average(carried_out(self.body, **hints)).linear(hints.get("random"))
 
     def linear(self, random: Names = None) -> Expr:
@@ -83,41 +65,6 @@ class Average(Expr):
         2*y(t)*<h(t)>
         """
         return _linear(self.body.expand(), None if random is None else frozenset(map(str, random)))
-
-    def stein(self, sources: Iterable[Source], **hints: Any) -> Expr:
-        """Stein's lemma: ``<u(t) F> = sum over sources v and times s of <u(t) v(s)> <delta F / delta v(s)>``.
-
-        The first factor that is one of ``sources`` is traded in; sums end at the last time in ``F``, since
-        nothing responds to what comes later.  Averages of terms without a source stay as they are.
-        ``fields`` and ``discrete`` as in :meth:`Response.doit`.  Read backwards this is how a response can
-        be measured: the moment ``<u F>`` times the inverse of the covariance, without any derivative.
-
-        >>> from derive.theory import mean_field
-        >>> from derive.program import ell, mlp, mu, t
-        >>> from sympy import Function
-        >>> g, r = Function("g"), Function("r")
-        >>> Average(r(ell, t) * g(ell, 3)).stein(mean_field(mlp()).sources)
-        Sum(G(ell + 1, t, s)*<d g(ell, 3) / d r(ell, s)>, (s, 0, 3))
-        """
-        from derive.theory.sources import stein
-
-        return Add(*[stein(x, tuple(sources), **hints) for x in Add.make_args(self.linear())])
-
-    def gaussian(self, sources: Iterable[Source]) -> GaussianAverage:
-        """The Gaussian integral that this is, when only ``sources`` (at any indices) are averaged over.
-
-        Raises ValueError if the body contains any other field.
-
-        >>> from derive.theory import mean_field
-        >>> from derive.program import alpha, ell, mlp, mu, s, t
-        >>> from sympy import Function, erf
-        >>> u = Function("u")
-        >>> Average(erf(u(1, mu, t)) * u(1, alpha, s)).gaussian(mean_field(mlp()).sources).doit()
-        2*K_x(alpha, mu)/(sqrt(pi)*sqrt(2*K_x(mu, mu) + 1))
-        """
-        from derive.theory.sources import gaussian
-
-        return gaussian(self.body, tuple(sources))
 
     def _eval_derivative(self, x: Expr) -> Expr:
         body = self.body.diff(x)

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from sympy import Dummy, Expr, Integer, Poly, S, interpolate
 
+from derive.calculus.symbols import L
 from derive.errors import NotApplicable
-from derive.program.words import L
 
 HIGHEST = 14
 """No polynomial in the depth of a higher degree is looked for."""
@@ -24,7 +24,7 @@ def in_depth(value: Callable[[int], Expr], *variables: Expr, degree: int | None 
     proof: a polynomial that agrees with that many further depths is taken for the function.  Raises
     :class:`NotApplicable` where there is none.
 
-    >>> from derive.program.words import eta
+    >>> from derive.calculus.symbols import eta
     >>> in_depth(lambda k: Integer(k) ** 2 * eta + k, eta)
     L**2*eta + L
     """

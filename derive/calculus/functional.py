@@ -30,7 +30,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 from sympy.logic.boolalg import Boolean
 
-from derive.program.words import IndexRange
+from derive.calculus.symbols import IndexRange
 
 
 def functional_derivative(

@@ -10,13 +10,13 @@ from typing import Any
 from sympy import QQ, Expr, Integer, Poly, Symbol, factor_terms, sympify
 from sympy.polys.rings import PolyElement, PolyRing
 
-from derive.program.words import ell
+from derive.calculus.symbols import ell
 
 
 class Polynomials:
     """The ring of polynomials in ``ell`` and further ``symbols`` over the rationals.
 
-    >>> from derive.program.words import L
+    >>> from derive.calculus.symbols import L
     >>> p = Polynomials([L])
     >>> p.expr(p.summed(p.of(L * ell), 1, ell))  # L (1 + ... + ell)
     L*ell**2/2 + L*ell/2
@@ -80,7 +80,7 @@ def power_sum(p: Polynomials, n: int) -> PolyElement:
 def factored(e: Expr) -> Expr:
     """A polynomial as a product of its factors.
 
-    >>> from derive.program.words import L
+    >>> from derive.calculus.symbols import L
     >>> factored(L**2 / 2 + L / 2)
     L*(L + 1)/2
     """

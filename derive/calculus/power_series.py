@@ -30,7 +30,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.rational import pade
-from derive.program.words import gamma0
+from derive.calculus.symbols import gamma0
 
 WINDOW = 4
 """How many of the last coefficients the error estimate looks at."""

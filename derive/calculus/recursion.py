@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from sympy import Add, Dummy, Expr, Integer, Matrix, Poly, Pow, S, Symbol, cancel, degree, solve, sqrt
 
+from derive.calculus.symbols import L
 from derive.errors import NotApplicable
-from derive.program.words import L
 
 n = Dummy("n", integer=True)
 """The layer."""

@@ -64,13 +64,8 @@ class Response(Expr):
         ``fields`` names what can respond (default: every applied undefined function), ``sources`` the
         Gaussian fields, which respond to themselves only.  With ``discrete`` (the default) a source's
         response to itself is a Kronecker delta in every argument, else a Dirac delta in its last one, time.
-        Derivatives, responses and averages inside are carried out, sums are not.  With ``theory`` all of
-        this is the theory's, and its equations are put in: :meth:`.Theory.unfold`, ``levels`` deep.
+        Derivatives, responses and averages inside are carried out, sums are not.
         """
-        if hints.get("theory") is not None:
-            from derive.theory.unfold import unfold
-
-            return unfold(hints["theory"], self, hints.get("levels", 1))
         fields, discrete = hints.get("fields"), bool(hints.get("discrete", True))
         moved = None if fields is None else frozenset(map(str, fields))
         sources = frozenset(map(str, hints.get("sources", ())))

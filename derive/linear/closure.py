@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from sympy import Eq, Expr, Integral, Mul, S, Sum, latex, solve
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.layer_block import Block, Row, pair_of, same, to_ell
 from derive.linear.operators import J, Kernel, operator, operator_latex
-from derive.program.words import IndexRange, ell, s, t
 from derive.theory.theory import Equation, OrderParameter, Source, Theory
 
 

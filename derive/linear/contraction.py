@@ -10,8 +10,8 @@ from sympy import Add, Expr, Function, KroneckerDelta, Mul, Pow, S, Sum, Symbol
 from sympy.concrete.delta import deltasummation
 from sympy.core.function import AppliedUndef, UndefinedFunction
 
+from derive.calculus.symbols import alpha, mu
 from derive.errors import NotApplicable
-from derive.program.words import alpha, mu
 from derive.theory.names import primed
 
 
@@ -25,7 +25,7 @@ class Frame:
         """Do every sum over samples in ``e`` that deltas or directions allow; indices lie within their
         ranges.
 
-        >>> from derive.program.words import P, alpha, mu
+        >>> from derive.calculus.symbols import P, alpha, mu
         >>> n = Function("n")
         >>> e = Sum((KroneckerDelta(mu, alpha) + n(mu) * n(alpha)) * n(alpha), (alpha, 1, P))
         >>> Frame((n,)).contract(e)
@@ -62,7 +62,7 @@ def _is_power(x: Expr) -> bool:
 def split_tensor(e: Expr, indices: Sequence[Symbol]) -> dict[Expr, Expr]:
     """Write ``e`` as a sum of scalar times tensor; tensors carry the free ``indices``.
 
-    >>> from derive.program.words import alpha, mu
+    >>> from derive.calculus.symbols import alpha, mu
     >>> n = Function("n")
     >>> split_tensor(3 * n(mu) * n(alpha) + KroneckerDelta(mu, alpha), (mu, alpha))
     {KroneckerDelta(alpha, mu): 1, n(alpha)*n(mu): 3}

@@ -15,10 +15,10 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.responses import Response, chain_rule
+from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.graph import Instant
 from derive.linear.system import CrossLayer, Push, k, without_trivial
-from derive.program.words import IndexRange, ell, s, t
 from derive.theory.names import primed
 from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from sympy import Expr, Integral, Sum
 from sympy.core.function import AppliedUndef
 
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from derive.theory.theory import Equation
 
 

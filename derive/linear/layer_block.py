@@ -13,8 +13,8 @@ from sympy import Add, Eq, Expr, Function, Integer, Mul, S, transpose
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.linear.operators import J, Kernel, coefficient, operator, solve_for
-from derive.program.words import IndexRange, ell, s, t
 from derive.theory.names import primed
 from derive.theory.theory import OrderParameter, Source
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from sympy import Add, Derivative, Eq, Expr, Function, Indexed, Integral, Pow, S, Sum, Symbol, factor, rsolve
 
 from derive.calculus.averages import Average
+from derive.calculus.symbols import ell, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.closure import LinearClosure, linear_closure
 from derive.linear.contraction import tidy_sums
 from derive.linear.operators import Kernel, entry, resolvents
 from derive.program.training import accumulate
-from derive.program.words import ell, gamma0, s, t
 from derive.theory.theory import Theory
 
 

@@ -17,8 +17,8 @@ from sympy import Add, Expr, IndexedBase, Integral, Max, Min, Mul, Pow, S, Sum, 
 from sympy.core.function import AppliedUndef
 from sympy.printing.latex import LatexPrinter
 
+from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
-from derive.program.words import IndexRange, s, t
 
 J = Symbol("J", commutative=False)
 
@@ -27,7 +27,7 @@ def operator(name: str, layer: Expr | int | None = None) -> Expr:
     """The operator (or vectorised field) called ``name``, of a family over layers if ``layer`` is given.
 
     >>> from sympy import sympify, srepr
-    >>> from derive.program.words import ell
+    >>> from derive.calculus.symbols import ell
     >>> word = operator("C", ell) * operator("D", ell)
     >>> word == operator("D", ell) * operator("C", ell), sympify(srepr(word)) == word
     (False, True)

@@ -14,8 +14,8 @@ from sympy import Add, Expr, Function, Integral, Mul, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.symbols import IndexRange, alpha, ell, mu, s, t
 from derive.errors import NotApplicable
-from derive.program.words import IndexRange, alpha, ell, mu, s, t
 from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sympy import Eq, Expr, Integral, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.program.words import IndexRange, ell
+from derive.calculus.symbols import IndexRange, ell
 from derive.theory.theory import Equation, Theory
 
 k = Symbol("k", integer=True)

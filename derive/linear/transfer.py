@@ -30,9 +30,9 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.linear.operators import Kernel, operator, solve_for
-from derive.program.words import IndexRange, s, t
 from derive.theory.names import primed
 from derive.theory.theory import Equation, Theory
 

@@ -10,19 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sympy import Add, Dummy, Expr, Function, Integer, S, Symbol, Tuple, sympify
+from sympy import Add, Dummy, Expr, Function, Integer, S, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-t = Symbol("t", nonnegative=True)
-s = Symbol("s", nonnegative=True)
-ell = Symbol("ell", integer=True)
-L = Symbol("L", integer=True, positive=True)
-P = Symbol("P", integer=True, positive=True)
+from derive.calculus.symbols import IndexRange as IndexRange
+from derive.calculus.symbols import L as L
+from derive.calculus.symbols import P as P
+from derive.calculus.symbols import alpha as alpha
+from derive.calculus.symbols import ell as ell
+from derive.calculus.symbols import eta as eta
+from derive.calculus.symbols import gamma0 as gamma0
+from derive.calculus.symbols import mu as mu
+from derive.calculus.symbols import s as s
+from derive.calculus.symbols import t as t
+
 P_train = Symbol("P_train", positive=True)
-mu = Symbol("mu", integer=True, positive=True)
-alpha = Symbol("alpha", integer=True, positive=True)
-gamma0 = Symbol("gamma0", positive=True)
-eta = Symbol("eta", positive=True)
 
 
 class Product(Expr):
@@ -113,26 +115,6 @@ class Population:
         """
         place, formula = sympify(site), sympify(self.ratio if self.formula is None else self.formula)
         return replace(self, ratio=formula.xreplace({ell: place}), site=place, formula=formula)
-
-
-@dataclass(frozen=True)
-class IndexRange:
-    """``index`` runs over the integers ``lower..upper``, both included; both may be symbolic."""
-
-    index: Symbol
-    lower: Expr
-    upper: Expr
-
-    def subs(self, *args: Any, **kwargs: Any) -> IndexRange:
-        """The same range with its bounds substituted."""
-        return IndexRange(
-            self.index, sympify(self.lower).subs(*args, **kwargs), sympify(self.upper).subs(*args, **kwargs)
-        )
-
-    @property
-    def limits(self) -> Tuple:
-        """As SymPy's ``Sum`` takes it."""
-        return Tuple(self.index, self.lower, self.upper)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,18 @@
 
 from derive.calculus.averages import Average, Response
 from derive.theory.conditioning import mean_field
+from derive.theory.sources import gaussian, stein
 from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
 
-__all__ = ["Average", "Equation", "OrderParameter", "Response", "Source", "Term", "Theory", "mean_field"]
+__all__ = [
+    "Average",
+    "Equation",
+    "OrderParameter",
+    "Response",
+    "Source",
+    "Term",
+    "Theory",
+    "gaussian",
+    "mean_field",
+    "stein",
+]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Expr, Integral, Max, Mul, Pow, S, Sum, Symbol, oo
+from sympy import Add, Expr, Integral, Max, Mul, Pow, S, Sum, Symbol, oo
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, is_random
@@ -111,15 +111,35 @@ def _put(e: Expr, values: Binding) -> Expr:
     return e.subs(values, simultaneous=True) if e.has(Sum, Integral) else e.xreplace(values)
 
 
-def stein(term: Expr, sources: tuple[Source, ...], **hints: Any) -> Expr:
+def stein(what: Average, sources: Iterable[Source], **hints: Any) -> Expr:
+    """Stein's lemma: ``<u(t) F> = sum over sources v and times s of <u(t) v(s)> <delta F / delta v(s)>``.
+
+    The first factor of the average ``what`` that is one of ``sources`` is traded in; sums end at the last
+    time in ``F``, since nothing responds to what comes later.  Averages of terms without a source stay as
+    they are.  ``fields`` and ``discrete`` as in :meth:`.Response.doit`.  Read backwards this is how a
+    response can be measured: the moment ``<u F>`` times the inverse of the covariance, without any
+    derivative.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import ell, mlp, mu, t
+    >>> from sympy import Function
+    >>> g, r = Function("g"), Function("r")
+    >>> stein(Average(r(ell, t) * g(ell, 3)), mean_field(mlp()).sources)
+    Sum(G(ell + 1, t, s)*<d g(ell, 3) / d r(ell, s)>, (s, 0, 3))
+    """
+    known = tuple(sources)
+    return Add(*[_stein(x, known, **hints) for x in Add.make_args(what.linear())])
+
+
+def _stein(term: Expr, sources: tuple[Source, ...], **hints: Any) -> Expr:
     """Stein's lemma in one average, with its coefficient and whatever sums stand around it."""
     if isinstance(term, Sum | Integral):
-        return term.func(stein(term.function, sources, **hints), *term.limits)
+        return term.func(_stein(term.function, sources, **hints), *term.limits)
     factors = list(Mul.make_args(term))
     average = next((x for x in factors if isinstance(x, Average)), None)
     if average is None:
         inner = next((x for x in factors if isinstance(x, Sum | Integral) and x.has(Average)), None)
-        return term if inner is None else term.xreplace({inner: stein(inner, sources, **hints)})
+        return term if inner is None else term.xreplace({inner: _stein(inner, sources, **hints)})
     factors.remove(average)
     inside = [
         y
@@ -156,8 +176,19 @@ def last_time(e: Expr, fields: Iterable[str] | None = None) -> Expr:
     return Max(*times) if times else oo
 
 
-def gaussian(body: Expr, sources: tuple[Source, ...]) -> GaussianAverage:
-    """``<body>`` as a Gaussian integral, see :meth:`Average.gaussian`."""
+def gaussian(what: Average, sources: Iterable[Source]) -> GaussianAverage:
+    """The Gaussian integral that ``what`` is, when only ``sources`` (at any indices) are averaged over.
+
+    Raises ValueError if the body contains any other field.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import alpha, ell, mlp, mu, s, t
+    >>> from sympy import Function, erf
+    >>> u = Function("u")
+    >>> gaussian(Average(erf(u(1, mu, t)) * u(1, alpha, s)), mean_field(mlp()).sources).doit()
+    2*K_x(alpha, mu)/(sqrt(pi)*sqrt(2*K_x(mu, mu) + 1))
+    """
+    body, sources = what.body, tuple(sources)
     atoms = sorted((a for a in body.atoms(AppliedUndef) if is_field(a)), key=str)
     names = {str(x.func) for u in sources for x in (u.symbol, u.partner)}
     strange = [a for a in atoms if str(a.func) not in names]

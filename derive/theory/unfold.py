@@ -143,7 +143,7 @@ class _Unfolder:
             atoms = [x for x in a.body.atoms(AppliedUndef) if is_field(x)]
             if a.body.has(Response, Sum, Integral) or not {str(x.func) for x in atoms} <= self.names:
                 return a
-            found = gaussian(a.body, self.sources).doit()
+            found = gaussian(a, self.sources).doit()
             return a if found.has(GaussianAverage) else found
 
         return self.tidied(e.xreplace({a: close(a) for a in e.atoms(Average)}))

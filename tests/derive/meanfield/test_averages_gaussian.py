@@ -36,7 +36,7 @@ from sympy import (
 from derive.calculus.averages import Average
 from derive.calculus.gaussian import GaussianAverage
 from derive.program import alpha, mlp, mu, s, t
-from derive.theory import mean_field
+from derive.theory import gaussian, mean_field
 
 a, b = symbols("a b", positive=True)
 c, x, y = symbols("c x y", real=True)
@@ -352,12 +352,12 @@ def test_four_signs_have_no_closed_form_and_stay() -> None:
 def test_an_average_over_sources_is_a_gaussian_integral() -> None:
     """In the first layer at initialisation h = u, so Phi^1 is the kernel of the data pushed through phi."""
     sources = mean_field(mlp(activation=phi)).sources
-    found = Average(phi(u(1, mu, t)) * phi(u(1, alpha, s))).gaussian(sources)
+    found = gaussian(Average(phi(u(1, mu, t)) * phi(u(1, alpha, s))), sources)
     K = Function("K_x")
     assert found.covariance(u(1, mu, t), u(1, alpha, s)) in (K(mu, alpha), K(alpha, mu))
-    assert Average(u(2, 1, t) * u(2, 2, s)).gaussian(sources).doit() in (
+    assert gaussian(Average(u(2, 1, t) * u(2, 2, s)), sources).doit() in (
         Function("Phi")(1, 1, 2, t, s),
         Function("Phi")(1, 2, 1, s, t),
     )
     with pytest.raises(ValueError, match="not a Gaussian source"):
-        Average(Function("h")(1, mu, t)).gaussian(sources)
+        gaussian(Average(Function("h")(1, mu, t)), sources)

@@ -30,7 +30,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.program import P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.theory import Equation, Theory, mean_field
-from derive.theory.sources import covariance
+from derive.theory.sources import covariance, stein
 from tests.derive.meanfield.programs import g as coupling
 from tests.derive.meanfield.programs import recurrent, tau, there_and_back, trained_between_sizes
 
@@ -271,7 +271,7 @@ def test_stein_is_the_covariance_in_a_linear_theory(factor: Expr, other: Expr) -
         weight * process.number(covariance(factor, v, LINEAR.sources))
         for v, weight in coefficients(other, sources).items()
     )
-    traded = Average(factor * other).stein(LINEAR.sources)
+    traded = stein(Average(factor * other), LINEAR.sources)
     assert traded.has(Response)
     assert not traded.has(factor)
     found = process.number(traded.replace(lambda e: isinstance(e, Average), lambda e: e.body))
@@ -280,11 +280,11 @@ def test_stein_is_the_covariance_in_a_linear_theory(factor: Expr, other: Expr) -
 
 def test_stein_over_samples_and_time() -> None:
     theory = mean_field(mlp(activation=phi))
-    found = Average(r(ell, mu, t) * phi(h(ell, alpha, 2))).stein(theory.sources)
+    found = stein(Average(r(ell, mu, t) * phi(h(ell, alpha, 2))), theory.sources)
     (whole,) = found.atoms(Sum)
     assert [lim[1:] for lim in whole.limits] == [(1, P), (0, 2)]
     flow = mean_field(mlp(1, phi, rule="flow"))
-    found = Average(r(1, mu, t) * h(1, alpha, s)).stein(flow.sources, discrete=False)
+    found = stein(Average(r(1, mu, t) * h(1, alpha, s)), flow.sources, discrete=False)
     (whole,) = found.atoms(Integral)
     assert whole.limits[0][1:] == (0, s)
     assert found.has(Sum)  # over the samples: all of them see the same readout
@@ -294,15 +294,15 @@ def test_stein_of_a_correlated_pair_of_sources_sums_over_both() -> None:
     """In there_and_back the matrix M meets two vectors forwards: a push of either source counts."""
     sources = mean_field(there_and_back()).sources
     first, second, q = Function("u_M_phi_h"), Function("u_M_phi_q"), Function("q")
-    found = Average(first(t) * q(t)).stein(sources)
+    found = stein(Average(first(t) * q(t)), sources)
     assert {str(x.source.func) for x in found.atoms(Response)} == {"u_M_phi_h", "u_M_phi_q"}
-    assert Average(second(t) * q(t)).stein(sources).has(first)
+    assert stein(Average(second(t) * q(t)), sources).has(first)
 
 
 def test_stein_leaves_averages_without_a_source() -> None:
     plain = Average(h(1, mu, t) ** 2)
-    assert plain.stein(LINEAR.sources) == plain
-    assert Average(r(2, t)).stein(LINEAR.sources) == 0
+    assert stein(plain, LINEAR.sources) == plain
+    assert stein(Average(r(2, t)), LINEAR.sources) == 0
 
 
 # -- explanations --------------------------------------------------------------------------------------------
