@@ -51,7 +51,7 @@ def theory_at_depth(experiment: Experiment, variant: theories.Variant | None = N
 
     if not layered:
         return theory
-    sums = tuple(replace(e, terms=(Term(e.rhs.doit(), "definition"),)) for e in theory.observables)
+    sums = tuple(replace(e, terms=(Term.local(e.rhs.doit(), "definition"),)) for e in theory.observables)
     return replace(theory, observables=sums).map(numbered)
 
 

@@ -128,7 +128,7 @@ def _over_layers(x: Sum) -> bool:
 
 
 def _mapped(e: Equation, fun: Callable[[Expr], Expr]) -> Equation:
-    return replace(e, terms=tuple(replace(x, expr=fun(x.expr)) for x in e.terms))
+    return replace(e, terms=tuple(x.rewrite(fun) for x in e.terms))
 
 
 def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLayer, dict[str, Expr]]:
@@ -206,7 +206,7 @@ def _divided(cross: CrossLayer, orders: dict[str, Expr], names: set[str]) -> Cro
 
     def row(e: Equation) -> Equation:
         unit = L ** orders[str(e.lhs.func)]
-        terms = tuple(replace(x, expr=divided(put(x.expr), unit)) for x in e.terms)
+        terms = tuple(x.put(divided(put(x.expr), unit)) for x in e.terms)
         return replace(e, terms=tuple(x for x in terms if not _is_zero(x.expr)) or terms[:1])
 
     rows = tuple(row(e) for e in cross.responses if str(e.lhs.func) in orders)

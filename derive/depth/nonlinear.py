@@ -216,12 +216,12 @@ class _Effective:
     def theory(self) -> Theory:
         later, instant = self.response()
         forward = [
-            Term(_joined(self.share * self.averaged_kernel(y)), "response", "W", "branch, averaged")
+            Term.local(_joined(self.share * self.averaged_kernel(y)), "response", "W", "branch, averaged")
             for y in Add.make_args(self.small)
         ]
         x_terms = (
-            Term(Function("x")(ell - 1, t), "definition", rule="as defined"),
-            Term(self.share * self.u(ell, t), "source", "W", "fluctuation of the branch's output"),
+            Term.local(Function("x")(ell - 1, t), "definition", rule="as defined"),
+            Term.local(self.share * self.u(ell, t), "source", "W", "fluctuation of the branch's output"),
             *forward,
         )
         kept, memory = [], []
@@ -237,10 +237,10 @@ class _Effective:
         dx_terms = (
             *kept,
             *(
-                Term(y, "response", "W", "gradient's answer to the branch, averaged")
+                Term.local(y, "response", "W", "gradient's answer to the branch, averaged")
                 for y in (*replaced, *now)
             ),
-            *(Term(y, "memory", "W", "update met by the vector") for y in overlaps),
+            *(Term.local(y, "memory", "W", "update met by the vector") for y in overlaps),
         )
         equations = tuple(
             replace(q, terms=x_terms) if q is self.x else replace(q, terms=dx_terms) if q is self.dx else q

@@ -170,7 +170,7 @@ def renamed(cross: CrossLayer, names: dict[str, str]) -> CrossLayer:
 
 
 def _each(e: Equation, fun: object, lhs: bool = True) -> Equation:
-    terms = tuple(replace(x, expr=fun(x.expr)) for x in e.terms)  # type: ignore[operator]
+    terms = tuple(x.rewrite(fun) for x in e.terms)  # type: ignore[operator]
     left = fun(e.lhs) if lhs else e.lhs  # type: ignore[operator]
     kept = tuple(x for x in terms if x.expr != 0) or (replace(terms[0], expr=S.Zero),)
     return Equation(left, kept, e.ranges)

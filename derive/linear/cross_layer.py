@@ -8,8 +8,6 @@ responses times the sources, correlations follow from the covariances of the sou
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from sympy import Add, Eq, Expr, Function, Integral, Mul, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
@@ -153,11 +151,13 @@ class _CrossLayer:
             )
             for part in Add.make_args(moved):
                 if part != 0:
-                    terms.append(replace(x, expr=self.written(part, e)))
+                    terms.append(x.put(self.written(part, e)))
         lhs = self.named(e.lhs, p.symbol)
         layers = () if p.layers is None else (p.layers,)
         ranges = (*e.ranges, *(IndexRange(k, r.lower, r.upper) for r in layers), *p.ranges)
-        return Equation(lhs, tuple(x for x in terms if x.expr != 0) or (Term(S.Zero, "definition"),), ranges)
+        return Equation(
+            lhs, tuple(x for x in terms if x.expr != 0) or (Term.local(S.Zero, "definition"),), ranges
+        )
 
     def written(self, x: Expr, e: Equation) -> Expr:
         """Responses by their names, sums begun where causality lets them."""

@@ -63,7 +63,7 @@ class _Projection:
     def reduce(self) -> Theory:
         equations: list[Equation] = []
         for e in self.theory.equations:
-            new = Equation(e.lhs, tuple(replace(x, expr=self.rewrite(x.expr)) for x in e.terms), e.ranges)
+            new = Equation(e.lhs, tuple(x.rewrite(self.rewrite) for x in e.terms), e.ranges)
             self.refuse_leftovers(new)
             equations.append(new)
             if e.name == self.field:
@@ -140,7 +140,7 @@ class _Projection:
                 expr = x.expr.func(inner, *x.expr.limits)
             else:
                 raise NotApplicable(f"{e.lhs} has the term {x.expr}, which the projection does not know")
-            terms.append(Term(expr, x.kind, x.matrix, "projected on the error"))
+            terms.append(Term.local(expr, x.kind, x.matrix, "projected on the error"))
         ranges = tuple(r for r in e.ranges if r.index != mu)
         return Equation(self.p(site, t), tuple(terms), ranges)
 

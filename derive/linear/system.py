@@ -78,9 +78,7 @@ class CrossLayer:
 
         return replace(
             self,
-            responses=tuple(
-                replace(e, terms=tuple(replace(x, expr=fun(x.expr)) for x in e.terms)) for e in self.responses
-            ),
+            responses=tuple(replace(e, terms=tuple(x.rewrite(fun) for x in e.terms)) for e in self.responses),
             diagonal=eqs(self.diagonal),
             fields=eqs(self.fields),
             correlations=eqs(self.correlations),

@@ -7,7 +7,7 @@ nonlinearity, with momentum and weight decay too; what is Gaussian is drawn once
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sympy import (
     Add,
@@ -140,7 +140,7 @@ class _Markov:
                 sums[factor] = sums.get(factor, S.Zero) + part
             left = Add(*[y for y in Add.make_args(x.expr) if not _has_past(y)])
             if left != 0:
-                kept.append(replace(x, expr=self.started(left, scales)))
+                kept.append(x.put(self.started(left, scales)))
         named = []
         for n, (factor, total) in enumerate(sums.items()):
             name = f"past_{e.name}{n + 1 if len(sums) > 1 else ''}"
@@ -148,7 +148,7 @@ class _Markov:
             self.states.append(State(symbol, total, self.motion(symbol, factor, total), e.ranges))
             named.append(symbol)
         if named:
-            kept.append(Term(Add(*named), "memory", rule="sums over the past, as states"))
+            kept.append(Term.local(Add(*named), "memory", rule="sums over the past, as states"))
         return Equation(e.lhs, tuple(kept), e.ranges)
 
     def started(self, e: Expr, scales: dict[str, Expr]) -> Expr:

@@ -8,7 +8,7 @@ tangent kernel, by every update that the rule remembers.  Of linear networks
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sympy import Eq, Expr, Function, Integral, S, Sum, sympify
 from sympy.core.function import AppliedUndef
@@ -67,7 +67,7 @@ def static(theory: Theory) -> Static:
     tangent = None
     if theory.observables:
         e = theory.observables[0]
-        tangent = Equation(_still(e.lhs), (Term(_still(e.rhs), "definition"),), e.ranges)
+        tangent = Equation(_still(e.lhs), (Term.local(_still(e.rhs), "definition"),), e.ranges)
     fields = tuple(_left(e) for e in theory.equations)
     return Static(theory, sources, fields, kernels, tangent, _output(theory, tangent))
 
@@ -82,7 +82,7 @@ def _left(e: Equation) -> Equation:
         if value.has(s) or value.has(Sum, Integral):
             raise NotApplicable(f"{e.lhs} moves at gamma0 = 0: {x.expr} does not vanish")
         if value != 0:
-            terms.append(replace(x, expr=_still(value)))
+            terms.append(x.put(_still(value)))
     found = Equation(_still(e.lhs), tuple(terms), e.ranges)
     if found.rhs.has(t):
         raise NotApplicable(f"{e.lhs} moves at gamma0 = 0: {found.rhs}")

@@ -173,14 +173,16 @@ class Parameter:
             return value * KroneckerDelta(time, past)
         return value * (entry_covariance(self.trained.rule, time, past) if self.trained else 1)
 
-    def update(self, time: Expr = t, past: Expr = s) -> tuple[tuple[IndexRange, ...], Expr]:
-        """What training adds at ``past`` to this member: the indices summed over, and one term."""
+    def update(self, time: Expr = t, past: Expr = s) -> tuple[tuple[IndexRange, ...], Expr, Expr]:
+        """What training adds at ``past`` to this member: indices summed over, coefficient, vector."""
         assert self.trained is not None
         u = self.trained.update
         own = {r.index: x for r, x in zip(self.initial.indices, self.member.args, strict=True)}
         names, over = apart(u.over, self.indices)
-        value = (u.coefficient * u.vector).xreplace(names).xreplace(own)
-        return over, value.xreplace({time: past})
+        coefficient, vector = (
+            x.xreplace(names).xreplace(own).xreplace({time: past}) for x in (u.coefficient, u.vector)
+        )
+        return over, coefficient, vector
 
     def meets(self, other: Parameter) -> bool:
         """Can the two be the same numbers?"""
@@ -309,12 +311,12 @@ def earlier(e: Expr) -> Expr:
     return e.xreplace({Min(s, t): s})
 
 
-def overlap(reading: Reading, a: Application) -> tuple[Expr, Expr, tuple[IndexRange, ...]]:
-    """What the update made at ``s`` does to the vector of ``a``: order parameter, what it multiplies, sums
-    over.
+def overlap(reading: Reading, a: Application) -> tuple[Expr, Expr, Expr, tuple[IndexRange, ...]]:
+    """What the update made at ``s`` does to the vector of ``a``: order parameter, coefficient, the vector
+    that they multiply, sums over.
 
-    The update's one vector meets the vector of ``a`` in an inner product per unit; its other vector, with the
-    coefficient, is what remains.
+    The update's one vector meets the vector of ``a`` in an inner product per unit; its other vector is
+    what remains.
     """
     assert a.trained is not None
     u = a.trained.update
@@ -322,8 +324,8 @@ def overlap(reading: Reading, a: Application) -> tuple[Expr, Expr, tuple[IndexRa
     names, over = apart(u.over, a.indices)
     stays, meets = (u.right, u.left) if a.transposed else (u.left, u.right)
     past = vector(reading.program, meets.xreplace(at).xreplace({**names, t: s}), over)
-    remains = (u.coefficient * stays).xreplace(at).xreplace({**names, t: s})
-    return reading.registry.correlation(a.vector, past), remains, over
+    coefficient, remains = (x.xreplace(at).xreplace({**names, t: s}) for x in (u.coefficient, stays))
+    return reading.registry.correlation(a.vector, past), coefficient, remains, over
 
 
 def apart(

@@ -17,14 +17,15 @@ the update's own vector.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
-from sympy import Expr, Integral, S, Sum, sympify
+from sympy import Expr, S, Sum, sympify
 from sympy.core.function import AppliedUndef, Derivative
 
 from derive.calculus.averages import Average
 from derive.program.program import Definition, Program
-from derive.program.training import TrainedMatrix, TrainingRule, accumulate
+from derive.program.training import TrainedMatrix, TrainingRule
 from derive.program.words import IndexRange, Mean, s, t
 from derive.program.words import terms as addends
 from derive.theory.applications import Application, Parameter, earlier, overlap, read
@@ -87,29 +88,20 @@ class _Derivation:
         if products:
             a = products[0]
             factor = (part.function if isinstance(part, Sum) else part) / a.product
-            return [self.scaled(factor, x) for x in self.condition(a)]
+            return [x.times(factor) for x in self.condition(a)]
         for v in self.reading.parameters[d]:
             if part.has(v.member):
                 factor = part / v.member
-                return [self.scaled(factor, x) for x in self.parameter(d, v)]
+                return [x.times(factor) for x in self.parameter(d, v)]
         expr = part.replace(lambda e: isinstance(e, Mean), lambda e: Average(e.args[0]))
-        return [Term(expr, "definition", rule="as defined")]
-
-    @staticmethod
-    def scaled(factor: Expr, term: Term) -> Term:
-        if factor == 1:
-            return term
-        x = term.expr
-        if isinstance(x, Sum | Integral):
-            return Term(x.func(factor * x.function, *x.limits), term.kind, term.matrix, term.rule)
-        return Term(factor * x, term.kind, term.matrix, term.rule)
+        return [Term.local(expr, rule="as defined")]
 
     # -- one matrix product ----------------------------------------------------------------------------------
 
     def condition(self, a: Application) -> list[Term]:
         """The source, the responses and the memory that stand for ``M(t) a(t)``."""
         self.add_source(a)
-        terms = [Term(a.source(), "source", a.matrix.name, "Gaussian part of the product")]
+        terms = [Term.local(a.source(), "source", a.matrix.name, "Gaussian part of the product")]
         for b in self.partners(a):
             terms += self.response(a, b)
         if a.trained is not None:
@@ -165,34 +157,44 @@ class _Derivation:
             past.vector,
             "past" if instant else "strict",
         )
-        each = a.matrix.variance * a.acts_on.ratio * sign * function * past.vector.body
+        kernel = a.matrix.variance * a.acts_on.ratio * sign * function
         ranges = (*a.summed, *past.vector.ranges)
         rule = "response of the vector to the opposite use of the matrix"
+        term = Term("response", past.vector.body, kernel=kernel, over=ranges, matrix=a.matrix.name, rule=rule)
         if a.matrix.fresh:  # only the step at which the matrix was drawn knows it
-            now = each.xreplace({s: t})
-            summed = Sum(now, *[r.limits for r in ranges]) if ranges else now
-            return [Term(summed, "response", a.matrix.name, f"{rule}, at the step at which it is drawn")]
-        summed = _over(earlier(a.entries()) * each, ranges, self.program.rule, instant)
-        return [Term(summed, "response", a.matrix.name, rule + (", equal time included" if instant else ""))]
+            return [
+                replace(
+                    term.map(lambda e: e.xreplace({s: t})), rule=f"{rule}, at the step at which it is drawn"
+                )
+            ]
+        told = rule + (", equal time included" if instant else "")
+        reach = _reach(self.program.rule, instant)
+        return [replace(term, kernel=earlier(a.entries()) * kernel, reach=reach, rule=told)]
 
     def memory(self, a: Application, trained: TrainedMatrix) -> Term:
         """``sum_s k(t, s) U(s) a(t)``: the update's vector times the overlap of the other one with ``a``."""
         _, weight = trained.rule.memory(t, s)
-        value, stays, over = overlap(self.reading, a)
-        integrand = weight * stays * a.acts_on.ratio * value
-        summed = _over(integrand, (*a.summed, *over), trained.rule)
-        return Term(summed, "memory", a.matrix.name, "update met by the vector")
+        value, coefficient, stays, over = overlap(self.reading, a)
+        return Term(
+            "memory",
+            stays,
+            kernel=weight * coefficient * a.acts_on.ratio * value,
+            over=(*a.summed, *over),
+            reach=_reach(trained.rule),
+            matrix=a.matrix.name,
+            rule="update met by the vector",
+        )
 
     def parameter(self, d: Definition, v: Parameter) -> list[Term]:
         """A vector parameter: its Gaussian start and what training has added."""
         self.sources[str(v.source())] = self.parameter_source(v, v)
-        terms = [Term(v.source(), "source", v.initial.name, "value at initialisation")]
+        terms = [Term.local(v.source(), "source", v.initial.name, "value at initialisation")]
         if v.trained is not None:
             _, weight = v.trained.rule.memory(t, s)
-            over, update = v.update(t, s)
-            terms.append(
-                Term(_over(weight * update, over, v.trained.rule), "memory", v.initial.name, "updates so far")
-            )
+            over, coefficient, moved = v.update(t, s)
+            reach, name = _reach(v.trained.rule), v.initial.name
+            kernel = weight * coefficient
+            terms.append(Term("memory", moved, S.One, kernel, over, reach, name, "updates so far"))
         return terms
 
     @staticmethod
@@ -204,12 +206,6 @@ class _Derivation:
         return Source(v.source(), partner, v.covariance(x, names), (*v.ranges, *doubled), v.initial.name)
 
 
-def _over(
-    integrand: Expr, ranges: tuple[IndexRange, ...], rule: TrainingRule, inclusive: bool = False
-) -> Expr:
-    """Sum over sample-like indices and over the past."""
-    if rule.discrete:
-        past = accumulate(rule, integrand, s, t, inclusive=inclusive)
-        return Sum(integrand, *[r.limits for r in ranges], past.limits[0])
-    inner = Sum(integrand, *[r.limits for r in ranges]) if ranges else integrand
-    return accumulate(rule, inner, s, t, inclusive=inclusive)
+def _reach(rule: TrainingRule, inclusive: bool = False) -> str:
+    """How far a sum over the past goes: up to the present, or to the step before it."""
+    return ("past" if inclusive else "strict") if rule.discrete else "flow"

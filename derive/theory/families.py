@@ -170,7 +170,7 @@ class _Search:
             q = self.parameters[name]
             lhs = q.symbol.func(layer, *q.symbol.args[1:])
             ranges = tuple(r for r in q.ranges if r.index != ell)
-            found.append(Equation(lhs, (Term(value, "base case", rule="end of the family"),), ranges))
+            found.append(Equation(lhs, (Term.local(value, "base case", rule="end of the family"),), ranges))
         return tuple(found)
 
     # -- the joined theory -----------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class _Search:
                     if same is not None:
                         rest.remove(same)
                         lower, upper = (layer, upper) if layer == lower - 1 else (lower, layer)
-                gathered = replace(x, expr=Sum(x.expr.function, (ell, lower, upper)))
+                gathered = x.put(Sum(x.expr.function, (ell, lower, upper)))
                 return replace(e, terms=(gathered, *rest))
         return e
 
@@ -263,7 +263,7 @@ def _reaching(item: Any, layers: list[Expr]) -> Any:
         return sympify(e).subs(ell, ell - shift)
 
     if isinstance(item, Equation):
-        return Equation(at(item.lhs), tuple(replace(x, expr=at(x.expr)) for x in item.terms), ranges)
+        return Equation(at(item.lhs), tuple(x.rewrite(at) for x in item.terms), ranges)
     return replace(
         item, symbol=at(item.symbol), partner=at(item.partner), covariance=at(item.covariance), ranges=ranges
     )

@@ -164,10 +164,7 @@ def _mapped(theory: Theory, fun: Callable[[Any], Any]) -> Theory:
         return replace(x, ranges=ranges(x.ranges), **{k: fun(getattr(x, k)) for k in keys})
 
     def eqs(equations: tuple[Equation, ...]) -> tuple[Equation, ...]:
-        return tuple(
-            replace(one(e, "lhs"), terms=tuple(replace(x, expr=fun(x.expr)) for x in e.terms))
-            for e in equations
-        )
+        return tuple(replace(one(e, "lhs"), terms=tuple(x.rewrite(fun) for x in e.terms)) for e in equations)
 
     return replace(
         theory,

@@ -42,7 +42,7 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     for w, (own,) in zip(weights, errors, strict=True):
         value = _gradient_squared(reading, w, own, outputs)
         if value != 0:
-            terms.append(Term(value, "definition", w.name, "gradient with respect to this weight"))
+            terms.append(Term.local(value, "definition", w.name, "gradient with respect to this weight"))
     first = [r.index for r in outputs]
     second = tuple(IndexRange(primed(r.index), r.lower, r.upper) for r in outputs)
     symbol = Function("K")(*first, *[r.index for r in second], t, s)

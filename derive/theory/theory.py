@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from sympy import Add, Eq, Expr, Integer, S, sympify
+from sympy import Add, Eq, Expr, Integer, Integral, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.program.program import Program
-from derive.program.words import IndexRange, L
+from derive.program.words import IndexRange, L, s, t
 
 if TYPE_CHECKING:
     from derive.show.render import Show
@@ -22,16 +23,80 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Term:
-    """One term of an equation, and where it came from.
+    """One term of an equation: a kernel applied to a field, and where it came from.
 
-    ``kind`` is ``source``, ``response``, ``memory`` or ``definition``; ``matrix`` the matrix that gave it,
-    if one did.
+    Its expression is ``sum_over sum_s coefficient(t) kernel(t, s) field(s)``, the last sum over the past that
+    ``reach`` names; :attr:`expr` writes it out.
+
+    - ``kind``: ``source``, ``response``, ``memory`` or ``definition`` (local: what the program itself says).
+    - ``field``: what the kernel is applied to: a Gaussian source or a local expression at ``t``, or an
+      earlier vector at ``s``, such as ``phi(h(ell, alpha, s))``.
+    - ``coefficient``: an entrywise factor at ``t``; ``kernel``: a deterministic function of ``t`` and ``s``
+      (order parameters, errors, what the training rule remembers).
+    - ``over``: the ranges of the indices that are summed (samples, channels, positions, offsets).
+    - ``reach``: ``""`` for what acts at ``t`` alone, ``"strict"`` for ``s = 0..t-1``, ``"past"`` for ``s =
+      0..t``, ``"flow"`` for an integral over ``0..t``.
+    - ``matrix``: the matrix (or vector of weights) that gave the term, if one did; ``rule``: in words, how.
+
+    >>> from derive.program import mlp
+    >>> from derive.theory import mean_field
+    >>> memory = mean_field(mlp()).equation("g").terms[1]
+    >>> memory.kernel, memory.field, memory.reach
+    (eta*gamma0*Delta(alpha, s), h(L, alpha, s), 'strict')
+    >>> memory.expr
+    Sum(eta*gamma0*Delta(alpha, s)*h(L, alpha, s), (alpha, 1, P), (s, 0, t - 1))
     """
 
-    expr: Expr
     kind: str
+    field: Expr
+    coefficient: Expr = S.One
+    kernel: Expr = S.One
+    over: tuple[IndexRange, ...] = ()
+    reach: str = ""
     matrix: str = ""
     rule: str = ""
+
+    @classmethod
+    def local(cls, expr: Expr, kind: str = "definition", matrix: str = "", rule: str = "") -> Term:
+        """A term that is ``expr`` as it stands."""
+        return cls(kind, expr, matrix=matrix, rule=rule)
+
+    @cached_property
+    def expr(self) -> Expr:
+        """The term as one SymPy expression."""
+        body = self.coefficient * self.kernel * self.field
+        samples = [r.limits for r in self.over]
+        if self.reach in ("strict", "past"):
+            return Sum(body, *samples, (s, S.Zero, t - 1 if self.reach == "strict" else t))
+        summed = Sum(body, *samples) if samples else body
+        return Integral(summed, (s, S.Zero, t)) if self.reach == "flow" else summed
+
+    @property
+    def remembers(self) -> bool:
+        """Does the kernel reach back in time?"""
+        return self.reach != ""
+
+    def times(self, factor: Expr) -> Term:
+        """The term times an entrywise factor at ``t``."""
+        return replace(self, coefficient=factor * self.coefficient)
+
+    def put(self, expr: Expr) -> Term:
+        """Another expression, of which nothing more is known, in the term's place."""
+        return Term.local(expr, self.kind, self.matrix, self.rule)
+
+    def map(self, fun: Callable[[Expr], Expr]) -> Term:
+        """The term with ``fun`` applied to its coefficient, kernel, field and ranges, one by one."""
+        over = tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in self.over)
+        coefficient, kernel = (x if x is S.One else fun(x) for x in (self.coefficient, self.kernel))
+        return replace(self, field=fun(self.field), coefficient=coefficient, kernel=kernel, over=over)
+
+    def rewrite(self, fun: Callable[[Expr], Expr]) -> Term:
+        """The term with ``fun`` applied to its expression; its parts are kept if ``fun`` acts on each."""
+        whole = fun(self.expr)
+        if self.reach == "" and not self.over and self.coefficient is S.One and self.kernel is S.One:
+            return self if whole == self.expr else self.put(whole)
+        parts = self.map(fun)
+        return parts if parts.expr == whole else self.put(whole)
 
     def __str__(self) -> str:
         return f"{self.expr}   [{self.kind}{', ' + self.matrix if self.matrix else ''}: {self.rule}]"
@@ -210,8 +275,7 @@ class Theory:
 
         def eqs(equations: tuple[Equation, ...]) -> tuple[Equation, ...]:
             return tuple(
-                Equation(fun(e.lhs), tuple(replace(x, expr=fun(x.expr)) for x in e.terms), rs(e.ranges))
-                for e in equations
+                Equation(fun(e.lhs), tuple(x.rewrite(fun) for x in e.terms), rs(e.ranges)) for e in equations
             )
 
         return replace(
@@ -289,7 +353,7 @@ def _members(item: Any) -> Iterator[Any]:
             return sympify(e).subs(family.index, Integer(value))
 
         if isinstance(item, Equation):
-            changes |= {"lhs": at(item.lhs), "terms": tuple(replace(x, expr=at(x.expr)) for x in item.terms)}
+            changes |= {"lhs": at(item.lhs), "terms": tuple(x.rewrite(at) for x in item.terms)}
         elif isinstance(item, Source):
             changes |= {k: at(getattr(item, k)) for k in ("symbol", "partner", "covariance")}
         else:

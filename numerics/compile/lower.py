@@ -116,7 +116,7 @@ class _Lowering:
             return tuple(r for r in x.ranges if r.index not in self.units)
 
         def equation(e: Equation) -> Equation:
-            terms = tuple(replace(x, expr=bare(x.expr)) for x in e.terms)
+            terms = tuple(x.rewrite(bare) for x in e.terms)
             return replace(e, lhs=bare(e.lhs), terms=terms, ranges=ranged(e))
 
         return replace(

@@ -173,7 +173,7 @@ def given_in_sources(theory: Theory, name: str) -> Theory:
                 found[x.expr / given] = given
 
     def term(x: Term) -> Term:
-        return replace(x, expr=next((bare for bare, g in found.items() if bare * g == x.expr), x.expr))
+        return x.put(next((bare for bare, g in found.items() if bare * g == x.expr), x.expr))
 
     def source(u: Source) -> Source:
         factor = found.get(u.symbol)

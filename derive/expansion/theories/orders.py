@@ -95,7 +95,7 @@ class Expander:
         terms = [(x, self.coefficients(x.expr)) for x in e.terms]
         for n in range(self.order + 1):
             kept = ((x, y) for x, c in terms for y in Add.make_args(self.alive(c[n], live)))
-            yield Equation(at_order(e.lhs, n), tuple(replace(x, expr=y) for x, y in kept if y != 0), e.ranges)
+            yield Equation(at_order(e.lhs, n), tuple(x.put(y) for x, y in kept if y != 0), e.ranges)
 
     def alive(self, e: Expr, live: set[Place]) -> Expr:
         """Without sources that have no covariance with any other, and that nothing responds to."""

@@ -273,7 +273,7 @@ def _at(base: Expr, m: int, time: Expr) -> Expr:
 def _regression(theory: Theory) -> Theory:
     """With the lazy kernel in place of the network, and without the fields of its layers."""
     own = [e for e in theory.equations if e.name in ON_DATA]
-    kernel = Term(Sum((kept - 1) * Function("h0")(s), (s, 0, t - 1)), "memory")
+    kernel = Term.local(Sum((kept - 1) * Function("h0")(s), (s, 0, t - 1)), "memory")
 
     def equation(e: Equation) -> Equation:
         if e.name != "v":

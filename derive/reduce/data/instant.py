@@ -66,7 +66,7 @@ def _unfolded(theory: Theory, e: Expr) -> Expr | None:
 
 def _put(theory: Theory, q: OrderParameter, value: Expr) -> Theory:
     def term(x: Term) -> Term:
-        return replace(x, expr=_collapsed(x.expr, q, value))
+        return x.put(_collapsed(x.expr, q, value))
 
     equations = tuple(
         replace(e, terms=tuple(y for y in map(term, e.terms) if y.expr != 0)) for e in theory.equations

@@ -44,7 +44,7 @@ def _one(theory: Theory, x: Symbol, value: Expr) -> Theory:
     lively = tuple(u for u in sources if u.covariance != 0)
 
     def equation(e: Equation) -> Equation:
-        found = (replace(y, expr=at_limit(y.expr, x, value)) for y in e.terms)
+        found = (y.put(at_limit(y.expr, x, value)) for y in e.terms)
         return replace(e, terms=tuple(y for y in found if y.expr != 0 and not _is_source(y, dead)))
 
     moved = replace(

@@ -110,7 +110,7 @@ class _Modes:
 
     def equation(self, e: Equation) -> Equation:
         here = e.name in self.own
-        terms = tuple(replace(x, expr=self.summed(x.expr)) for x in e.terms)
+        terms = tuple(x.rewrite(self.summed) for x in e.terms)
         return replace(
             e, lhs=self.indexed(e.lhs), terms=terms, ranges=(*((self.over,) if here else ()), *e.ranges)
         )

@@ -59,9 +59,7 @@ def _absorbed(theory: Theory, name: str) -> Theory:
 
     return replace(
         moved,
-        equations=tuple(
-            replace(e, terms=tuple(replace(x, expr=bare(x.expr)) for x in e.terms)) for e in moved.equations
-        ),
+        equations=tuple(replace(e, terms=tuple(x.rewrite(bare) for x in e.terms)) for e in moved.equations),
         sources=tuple(
             replace(
                 u,

@@ -111,12 +111,12 @@ class _Split:
         terms: list[Term] = []
         for x in e.terms:
             if x.kind == "source":
-                terms.append(replace(x, expr=self.kept * x.expr))
+                terms.append(x.times(self.kept))
                 if self.noise != 0:
                     eps = Function(f"{x.expr.func}_eps")(*x.expr.args)
-                    terms.append(replace(x, expr=eps, rule="noise met since the start"))
+                    terms.append(replace(x.put(eps), rule="noise met since the start"))
             elif x.kind == "response":
-                terms += [replace(x, expr=y) for y in self.response(x.expr)]
+                terms += [x.put(y) for y in self.response(x.expr)]
             else:
                 terms.append(x)
         return replace(e, terms=tuple(terms))

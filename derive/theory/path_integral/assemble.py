@@ -9,7 +9,7 @@ from sympy.core.function import AppliedUndef, Derivative
 
 from derive.calculus.averages import Average
 from derive.program.program import Definition
-from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule, accumulate
+from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import IndexRange, Mean, ell, s, t, terms
 from derive.theory.applications import Application, Parameter, earlier, overlap
 from derive.theory.path_integral.action import Response
@@ -100,12 +100,12 @@ class Assembly:
         for a in self.reading.products[d]:
             if part.has(a.product):
                 factor = (part.function if isinstance(part, Sum) else part) / a.product
-                return [_times(factor, x) for x in self.product(a)]
+                return [x.times(factor) for x in self.product(a)]
         for p in self.reading.parameters[d]:
             if part.has(p.member):
-                return [_times(part / p.member, x) for x in self.parameter(p)]
+                return [x.times(part / p.member) for x in self.parameter(p)]
         expr = part.replace(lambda e: isinstance(e, Mean), lambda e: Average(e.args[0]))
-        return [Term(expr, "definition", rule="as defined")]
+        return [Term.local(expr, rule="as defined")]
 
     def product(self, a: Application) -> list[Term]:
         """``M(t) a(t)``: what is left of the initial matrix, and the updates."""
@@ -115,7 +115,7 @@ class Assembly:
             expr = self.action.called(unfolded(_at(self.cut(x.expr), leg, a), self.action.legs))
             expr = earlier(expr) if x.kind == "response" else expr
             if expr != 0:
-                found.append(Term(expr, x.kind, x.matrix, x.rule))
+                found.append(self.structured(x.put(expr)))
         return [*found, *([self.memory(a, a.trained)] if a.trained else [])]
 
     def parameter(self, p: Parameter) -> list[Term]:
@@ -128,20 +128,38 @@ class Assembly:
 
     def memory(self, a: Application, trained: TrainedMatrix) -> Term:
         """The updates made so far, met by the vector: an order parameter each."""
-        value, stays, indices = overlap(self.reading, a)
-        weight = trained.rule.memory(t, s)[1] * a.acts_on.ratio
-        return Term(
-            _past(weight * value * stays, (*a.summed, *indices), trained.rule),
-            "memory",
-            a.matrix.name,
-            "updates so far",
-        )
+        value, coefficient, stays, indices = overlap(self.reading, a)
+        kernel = trained.rule.memory(t, s)[1] * a.acts_on.ratio * coefficient * value
+        ranges, reach = (*a.summed, *indices), "strict" if trained.rule.discrete else "flow"
+        return Term("memory", stays, S.One, kernel, ranges, reach, a.matrix.name, "updates so far")
 
     def vector_memory(self, p: Parameter, trained: TrainedVector) -> Term:
         """The updates made so far to a vector parameter."""
-        indices, update = p.update(t, s)
-        weight = trained.rule.memory(t, s)[1]
-        return Term(_past(weight * update, indices, trained.rule), "memory", p.initial.name, "updates so far")
+        indices, coefficient, moved = p.update(t, s)
+        kernel = trained.rule.memory(t, s)[1] * coefficient
+        reach = "strict" if trained.rule.discrete else "flow"
+        return Term("memory", moved, S.One, kernel, indices, reach, p.initial.name, "updates so far")
+
+    def structured(self, term: Term) -> Term:
+        """A term of a stationarity condition as a kernel on a field: its random factors are the field."""
+        e, reach = term.expr, ""
+        limits: list[tuple[Expr, Expr, Expr]] = []
+        while isinstance(e, Sum | Integral):
+            for v, low, up in map(tuple, e.limits):
+                if v == s:
+                    reach = "flow" if isinstance(e, Integral) else "past" if up == t else "strict"
+                else:
+                    limits.append((v, low, up))
+            e = e.function
+        random = [
+            x
+            for x in Mul.make_args(e)
+            if any(str(a.func) in self.saddle.random for a in x.atoms(AppliedUndef))
+        ]
+        over = tuple(IndexRange(*x) for x in limits)
+        kernel = Mul(*[x for x in Mul.make_args(e) if x not in random])
+        found = Term(term.kind, Mul(*random), S.One, kernel, over, reach, term.matrix, term.rule)
+        return found if random else term
 
     # -- causality -------------------------------------------------------------------------------------------
 
@@ -184,21 +202,6 @@ def _collapsed(e: Expr) -> Expr:
         now = e.function.xreplace({s: t})
         return Sum(now, *rest) if rest else now
     return e.func(_collapsed(e.function), *e.limits)
-
-
-def _past(integrand: Expr, indices: tuple[IndexRange, ...], rule: TrainingRule) -> Expr:
-    limits = [r.limits for r in indices]
-    if rule.discrete:
-        return Sum(integrand, *limits, *accumulate(rule, integrand, s, t).limits)
-    return accumulate(rule, Sum(integrand, *limits) if limits else integrand, s, t)
-
-
-def _times(factor: Expr, term: Term) -> Term:
-    """A term times a factor, which goes inside sums."""
-    x = term.expr
-    if factor != 1:
-        x = x.func(factor * x.function, *x.limits) if isinstance(x, Sum | Integral) else factor * x
-    return Term(x, term.kind, term.matrix, term.rule)
 
 
 def _at(e: Expr, leg: Leg, a: Application) -> Expr:

@@ -136,14 +136,16 @@ class SaddlePoint:
         slope = constraint.coeff(leg.primal)
         gaussian = functional_derivative(self.coupling(leg), leg.hat, leg.limits)
         name = leg.use.initial.name if isinstance(leg, Entry) else leg.use.matrix.name
-        terms = [Term((-gaussian / slope).expand(), "source", name, "auxiliary Gaussian field")]
+        terms = [Term.local((-gaussian / slope).expand(), "source", name, "auxiliary Gaussian field")]
         if isinstance(leg, Leg):
             for piece in self.action.sites[home]:
                 if piece.kind == "response" and piece.matrix == name:
                     force = functional_derivative(piece.expr, leg.hat, leg.limits)
                     if force != 0:
                         expr = _tidy(_divided(-force, slope), leg.use.indices)
-                        terms.append(Term(expr, "response", name, "saddle point of the mixed inner product"))
+                        terms.append(
+                            Term.local(expr, "response", name, "saddle point of the mixed inner product")
+                        )
         return terms
 
     def variation_of(self, kind: str, home: str, leg: Leg | Entry) -> Expr:

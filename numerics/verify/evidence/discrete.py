@@ -191,8 +191,7 @@ def _sign_of_the_readout_response() -> Theory:
     return replace(
         theory,
         scalars=tuple(
-            replace(x, terms=(replace(x.terms[0], expr=turned(x.terms[0].expr)),)) if x.name == "f" else x
-            for x in theory.scalars
+            replace(x, terms=(x.terms[0].rewrite(turned),)) if x.name == "f" else x for x in theory.scalars
         ),
     )
 

@@ -174,7 +174,7 @@ def edited(theory: Theory, claim: Claim, depth: int) -> Theory:
 
     def equation(e: Equation) -> Equation:
         new = printed(e.name, e.lhs.args[0])
-        return e if new is None else Equation(e.lhs, (Term(new, "definition"),), e.ranges)
+        return e if new is None else Equation(e.lhs, (Term.local(new, "definition"),), e.ranges)
 
     def source(x: Source) -> Source:
         new = printed(f"cov_{x.symbol.func}", x.symbol.args[0])

@@ -69,9 +69,7 @@ def _rescaled(theory: Theory, factor: Expr) -> Theory:
 
     return replace(
         theory,
-        equations=tuple(
-            replace(e, terms=tuple(replace(x, expr=new(x.expr)) for x in e.terms)) for e in theory.equations
-        ),
+        equations=tuple(replace(e, terms=tuple(x.rewrite(new) for x in e.terms)) for e in theory.equations),
         sources=tuple(replace(u, covariance=new(u.covariance)) for u in theory.sources),
     )
 
@@ -151,9 +149,7 @@ def _apart(theory: Theory) -> Theory:
 
     return replace(
         theory,
-        equations=tuple(
-            replace(e, terms=tuple(replace(x, expr=own(x.expr)) for x in e.terms)) for e in theory.equations
-        ),
+        equations=tuple(replace(e, terms=tuple(x.rewrite(own) for x in e.terms)) for e in theory.equations),
     )
 
 

@@ -64,7 +64,7 @@ def printed(theory: Theory, claim: Claim) -> Theory:
 
     def equation(e: Equation) -> Equation:
         new = _put(claim, used, e.lhs, "")
-        return e if new is None else Equation(e.lhs, (Term(new, "definition"),), e.ranges)
+        return e if new is None else Equation(e.lhs, (Term.local(new, "definition"),), e.ranges)
 
     def source(u: Source) -> Source:
         new = _put(claim, used, u.symbol, "cov_")

@@ -248,7 +248,7 @@ def _gradients_in_z() -> Theory:
         replace(
             e,
             terms=tuple(
-                replace(x, expr=turned(x.expr)) if x.kind == "response" and x.expr.has(Function("B")) else x
+                x.rewrite(turned) if x.kind == "response" and x.expr.has(Function("B")) else x
                 for x in e.terms
             ),
         )

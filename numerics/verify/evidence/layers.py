@@ -239,7 +239,7 @@ def _family(cross: CrossLayer, e: Eq) -> Equation:
     own = next((r for r in q.ranges if r.index == ell), None) if q is not None else None
     low, high = (own.lower, own.upper) if own is not None else (sympify(1), L)
     ranges = (IndexRange(ell, low, high),) if layered else ()
-    return Equation(e.lhs, (Term(e.rhs, "definition"),), ranges)
+    return Equation(e.lhs, (Term.local(e.rhs, "definition"),), ranges)
 
 
 def _row(found: Solution, e: Equation) -> tuple[range, Callable[[int], float]]:

@@ -79,8 +79,7 @@ def _without_equal_times(theory: Theory) -> Theory:
     return replace(
         theory,
         equations=tuple(
-            replace(e, terms=tuple(replace(x, expr=earlier(x.expr)) for x in e.terms))
-            for e in theory.equations
+            replace(e, terms=tuple(x.rewrite(earlier) for x in e.terms)) for e in theory.equations
         ),
     )
 
@@ -188,8 +187,7 @@ def dotted_part() -> Evidence:
     wrong = replace(
         theory,
         equations=tuple(
-            replace(e, terms=tuple(replace(x, expr=weighted(x.expr)) for x in e.terms))
-            for e in theory.equations
+            replace(e, terms=tuple(x.rewrite(weighted) for x in e.terms)) for e in theory.equations
         ),
     )
     return conclude(
@@ -236,7 +234,7 @@ def _fields_without_responses() -> dict[str, Expr]:
 def _with(e: Equation, step: Expr) -> Equation:
     if e.name != "f":
         return e
-    return Equation(e.lhs, (replace(e.terms[0], expr=step),), e.ranges)
+    return Equation(e.lhs, (e.terms[0].put(step),), e.ranges)
 
 
 def _tied_output(tied: Experiment, printed: Theory) -> float:

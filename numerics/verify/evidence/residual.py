@@ -121,9 +121,7 @@ def with_equal_times(cross: CrossLayer) -> CrossLayer:
         return e.replace(lambda x: isinstance(x, Sum), widen)
 
     rows = tuple(
-        replace(e, terms=tuple(replace(x, expr=wide(x.expr)) for x in e.terms))
-        if str(e.lhs.func).startswith("R_hu")
-        else e
+        replace(e, terms=tuple(x.rewrite(wide) for x in e.terms)) if str(e.lhs.func).startswith("R_hu") else e
         for e in cross.responses
     )
     return replace(
@@ -136,7 +134,7 @@ def with_equal_times(cross: CrossLayer) -> CrossLayer:
 def edited(cross: CrossLayer, name: str, extra: Expr) -> CrossLayer:
     """``extra`` added to the recursion of the response ``name``, from layer to layer."""
     rows = tuple(
-        replace(e, terms=(*e.terms, Term(extra, "source")))
+        replace(e, terms=(*e.terms, Term.local(extra, "source")))
         if str(e.lhs.func) == name and e.lhs.args[0] == ell
         else e
         for e in cross.responses
@@ -224,7 +222,7 @@ def transfer_function() -> Evidence:
     """80-82: minus in front of the bracket; with the printed plus the loss grows."""
     right = worst(theory_values(theory()))
     flipped = tuple(
-        replace(e, terms=tuple(replace(x, expr=-x.expr) if x.expr.has(Sum) else x for x in e.terms))
+        replace(e, terms=tuple(x.times(-1) if x.expr.has(Sum) else x for x in e.terms))
         if e.name == "v"
         else e
         for e in theory().equations

@@ -113,9 +113,7 @@ def _turned(theory: Theory) -> Theory:
     return replace(
         theory,
         equations=tuple(
-            replace(
-                e, terms=tuple(replace(x, expr=turned(x.expr)) if x.kind == "memory" else x for x in e.terms)
-            )
+            replace(e, terms=tuple(x.rewrite(turned) if x.kind == "memory" else x for x in e.terms))
             for e in theory.equations
         ),
     )

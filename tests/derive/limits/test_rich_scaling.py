@@ -85,7 +85,7 @@ def test_unequal_memories_are_refused(name: str, site: object) -> None:
     theory = population()
     wrong = theory.equation(name, site)
     terms = tuple(
-        replace(y, expr=y.expr.replace(lambda z: z == gamma0, lambda z: 2 * z)) if y.kind == "memory" else y
+        y.put(y.expr.replace(lambda z: z == gamma0, lambda z: 2 * z)) if y.kind == "memory" else y
         for y in wrong.terms
     )
     bad = replace(
@@ -100,7 +100,7 @@ def test_unequal_last_layer_is_refused() -> None:
     theory = population()
     wrong = theory.equation("g", L)
     terms = tuple(
-        replace(y, expr=y.expr.replace(lambda z: z == gamma0, lambda z: 2 * z)) if y.kind == "memory" else y
+        y.put(y.expr.replace(lambda z: z == gamma0, lambda z: 2 * z)) if y.kind == "memory" else y
         for y in wrong.terms
     )
     bad = replace(

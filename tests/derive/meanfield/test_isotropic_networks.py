@@ -186,7 +186,7 @@ def changed(theory: Theory, name: str, fun: Any) -> Theory:
     """A theory with the terms of one field's equations changed."""
 
     def term(x: Term) -> Term:
-        return replace(x, expr=fun(x))
+        return x.put(fun(x))
 
     return replace(
         theory,

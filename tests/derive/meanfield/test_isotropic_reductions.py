@@ -132,7 +132,7 @@ def test_wide_networks_and_large_batches_learn_each_mode_without_noise() -> None
 
 def with_answers(theory: Theory, transfers: tuple[Transfer, ...]) -> Theory:
     """The theory with transfer functions as further numbers that it determines."""
-    found = tuple(Equation(e.lhs, (Term(e.rhs, "definition"),)) for x in transfers for e in x.equations)
+    found = tuple(Equation(e.lhs, (Term.local(e.rhs, "definition"),)) for x in transfers for e in x.equations)
     return replace(theory, scalars=(*theory.scalars, *found))
 
 

@@ -225,7 +225,7 @@ def changed(theory: Theory, part: str, fun: Callable[[Expr], Expr]) -> list[Theo
             variants = [replace(item, definition=fun(item.definition))]
         else:
             variants = [
-                replace(item, terms=(*item.terms[:j], replace(x, expr=fun(x.expr)), *item.terms[j + 1 :]))
+                replace(item, terms=(*item.terms[:j], x.rewrite(fun), *item.terms[j + 1 :]))
                 for j, x in enumerate(item.terms)
             ]
         copies += [replace(theory, **{part: (*items[:i], new, *items[i + 1 :])}) for new in variants]
@@ -286,7 +286,7 @@ def test_order_of_terms_and_names_of_dummies_do_not_count() -> None:
     turned = replace(
         theory,
         equations=tuple(
-            replace(e, terms=tuple(replace(x, expr=x.expr.xreplace({alpha: NU})) for x in reversed(e.terms)))
+            replace(e, terms=tuple(x.put(x.expr.xreplace({alpha: NU})) for x in reversed(e.terms)))
             for e in reversed(theory.equations)
         ),
         sources=tuple(reversed(theory.sources)),

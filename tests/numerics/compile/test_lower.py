@@ -19,7 +19,7 @@ from numerics.theory import solvable
 def term(theory, name, expr):
     """``theory`` with the memory of the field ``name`` replaced by ``expr``."""
     equations = tuple(
-        replace(e, terms=(Term(expr, "memory"),)) if e.name == name else e for e in theory.equations
+        replace(e, terms=(Term.local(expr, "memory"),)) if e.name == name else e for e in theory.equations
     )
     return replace(theory, equations=equations)
 

@@ -26,15 +26,11 @@ def in_terms(field: str, kind: str, factor: int):
             changed = [x for x in e.terms if x.kind == kind]
             assert changed or kind == "response"  # the last layer of a family has none
             kept = tuple(x for x in e.terms if x.kind != kind or factor)
-            return tuple(replace(x, expr=_times(x.expr, factor)) if x in changed else x for x in kept)
+            return tuple(x.times(factor) if x in changed else x for x in kept)
 
         return replace(theory, equations=tuple(replace(e, terms=terms(e)) for e in theory.equations))
 
     return mutate
-
-
-def _times(expr, factor):
-    return expr.func(factor * expr.function, *expr.limits) if hasattr(expr, "limits") else factor * expr
 
 
 def in_sources(name: str):
@@ -50,8 +46,7 @@ def in_sources(name: str):
 
 def in_output(theory: Theory) -> Theory:
     scalars = tuple(
-        replace(e, terms=tuple(replace(x, expr=2 * x.expr) for x in e.terms)) if e.name == "f" else e
-        for e in theory.scalars
+        replace(e, terms=tuple(x.times(2) for x in e.terms)) if e.name == "f" else e for e in theory.scalars
     )
     return replace(theory, scalars=scalars)
 

@@ -69,7 +69,7 @@ def changed(kind, factor):
             equations=tuple(
                 replace(
                     x,
-                    terms=tuple(replace(y, expr=factor * y.expr) if y.kind == kind else y for y in x.terms),
+                    terms=tuple(y.times(factor) if y.kind == kind else y for y in x.terms),
                 )
                 for x in theory.equations
             ),

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sympy import Rational
 from sympy.core.function import AppliedUndef
 
 from derive.program import mlp
@@ -64,7 +65,7 @@ def test_a_response_of_the_wrong_size_is_rejected():
         halved = [
             replace(
                 e,
-                terms=tuple(replace(x, expr=x.expr / 2) if not kept(x) else x for x in e.terms),
+                terms=tuple(x.times(Rational(1, 2)) if not kept(x) else x for x in e.terms),
             )
             for e in theory.equations
         ]

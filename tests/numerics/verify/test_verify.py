@@ -90,7 +90,7 @@ def scaled(theory: Theory, factor: Expr, kind: str, fields: str) -> Theory:
     def change(term: Term) -> Term:
         if term.kind != kind:
             return term
-        return replace(term, expr=term.expr.func(factor * term.expr.function, *term.expr.limits))
+        return term.times(factor)
 
     return replace(
         theory,
