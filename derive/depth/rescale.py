@@ -8,6 +8,7 @@ Gamma).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from sympy import Add, Eq, Expr, Function, KroneckerDelta, Mul, S, Sum, sympify
@@ -169,10 +170,10 @@ def renamed(cross: CrossLayer, names: dict[str, str]) -> CrossLayer:
     )
 
 
-def _each(e: Equation, fun: object, lhs: bool = True) -> Equation:
-    terms = tuple(x.rewrite(fun) for x in e.terms)  # type: ignore[operator]
-    left = fun(e.lhs) if lhs else e.lhs  # type: ignore[operator]
-    kept = tuple(x for x in terms if x.expr != 0) or (replace(terms[0], expr=S.Zero),)
+def _each(e: Equation, fun: Callable[[Expr], Expr], lhs: bool = True) -> Equation:
+    terms = tuple(x.rewrite(fun) for x in e.terms)
+    left = fun(e.lhs) if lhs else e.lhs
+    kept = tuple(x for x in terms if x.expr != 0) or (terms[0].put(S.Zero),)
     return Equation(left, kept, e.ranges)
 
 

@@ -212,7 +212,7 @@ def test_one_factor_anywhere_makes_a_difference(place: tuple[str, int, int], fac
         items[i] = replace(x, definition=factor * x.definition)
     else:
         terms = list(x.terms)
-        terms[j] = replace(terms[j], expr=factor * terms[j].expr)
+        terms[j] = terms[j].times(factor)
         items[i] = replace(x, terms=tuple(terms))
     changed = replace(NETWORK, **{part: tuple(items)})
     assert not NETWORK.equivalent(changed)
