@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from derive.errors import NotApplicable, ProgramError
-    from derive.expansion import LinearExpansion, error_equation, expand_linear, time_integrals
+    from derive.expansion import (
+        Expansion,
+        LinearExpansion,
+        error_equation,
+        expand,
+        expand_linear,
+        time_integrals,
+    )
     from derive.linear.closure import LinearClosure, linear_closure
     from derive.linear.lazy import lazy
     from derive.linear.projection import error_projected
@@ -52,6 +59,7 @@ _HOME = {
     "Along": "derive.program",
     "Average": "derive.theory",
     "Definition": "derive.program",
+    "Expansion": "derive.expansion",
     "Field": "derive.program",
     "GaussianMatrix": "derive.program",
     "GaussianVector": "derive.program",
@@ -77,6 +85,7 @@ _HOME = {
     "check_routes": "derive.theory.compare",
     "error_equation": "derive.expansion",
     "error_projected": "derive.linear.projection",
+    "expand": "derive.expansion",
     "expand_linear": "derive.expansion",
     "independent_backward": "derive.reduce.independence",
     "latex": "derive.show",
@@ -99,6 +108,7 @@ __all__ = [
     "Along",
     "Average",
     "Definition",
+    "Expansion",
     "Field",
     "GaussianMatrix",
     "GaussianVector",
@@ -124,6 +134,7 @@ __all__ = [
     "check_routes",
     "error_equation",
     "error_projected",
+    "expand",
     "expand_linear",
     "independent_backward",
     "latex",

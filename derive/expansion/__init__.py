@@ -1,41 +1,85 @@
-"""Powers of the feature-learning strength gamma0."""
+"""Theories in powers of one small parameter: gamma0, one over a size, the learning rate."""
+
+from typing import Any
+
+from sympy import Expr, Symbol
 
 from derive.calculus.power_series import PowerSeries
 from derive.calculus.rational import DegeneratePade
+from derive.calculus.symbols import eta, gamma0
+from derive.expansion.expansion import Expansion
 from derive.expansion.integrals import error_equation, iterated_integral, time_integrals
 from derive.expansion.linear import LinearExpansion, expand_linear
 from derive.expansion.nonlinear import NonlinearExpansion, expand_nonlinear
+from derive.expansion.nonlinear.expansion import KINKS
+from derive.expansion.nonlinear.kinks import KinkExpansion, expand_kinks
 from derive.expansion.resummation import Mapped, Radius, conformal, radius
+from derive.expansion.theories import TheorySeries, expand_sizes, expand_step_size
 from derive.expansion.words import Memory
 from derive.theory.theory import Theory
 
+Result = Expansion | NonlinearExpansion | KinkExpansion
 
-def expand(theory: Theory, order: int = 2) -> LinearExpansion | NonlinearExpansion:
-    """Expand a theory in gamma0 up to ``order``: in operator words if it is linear, else layer by layer.
+
+def expand(theory: Theory, small: Expr = gamma0, order: int = 2, **options: Any) -> Result:
+    """Expand a theory in a small parameter up to ``order``.
+
+    ``small`` is ``gamma0`` (operator words for a linear theory, trees layer by layer for a nonlinear one, the
+    first powers of ``|gamma0|`` where phi has a kink), one over a size, such as ``1/nu``, ``1/alpha`` or
+    ``1/alpha_B`` (``together={alpha: 3 * nu}`` lets other sizes grow with it), or the learning rate ``eta``.
+    Raises :class:`~derive.errors.NotApplicable` for a theory that has no such expansion, and ValueError for a
+    negative order and for another parameter.
 
     >>> from sympy import Function
+    >>> from derive.program import L, isotropic, mlp
+    >>> from derive.program.networks.isotropic import nu
     >>> from derive.theory import mean_field
-    >>> from derive.program import L, mlp
-    >>> [type(expand(mean_field(mlp(L, phi)), 0)).__name__ for phi in ("linear", Function("phi"))]
-    ['LinearExpansion', 'NonlinearExpansion']
+    >>> expand(mean_field(mlp(L, "linear", rule="flow")), gamma0, 2).coefficient("C", 0)
+    ell*C0[K_x]
+    >>> for phi in (Function("phi"), "relu"): print(type(expand(mean_field(mlp(L, phi)), gamma0, 1)).__name__)
+    NonlinearExpansion
+    KinkExpansion
+    >>> [expand(mean_field(isotropic()), x, 1).variable for x in (1 / nu, eta)]
+    [1/nu, eta]
     """
-    nonlinear = any(e.name == "z" for e in theory.equations)
-    return expand_nonlinear(theory, order) if nonlinear else expand_linear(theory, order)
+    if small == gamma0:
+        return _in_gamma0(theory, order)
+    if small == eta:
+        return expand_step_size(theory, order)
+    size = 1 / small
+    if not isinstance(size, Symbol):
+        raise ValueError(f"small = {small}: must be gamma0, eta, or one over a size, such as 1/nu")
+    return expand_sizes(theory, size, order, **options)
+
+
+def _in_gamma0(theory: Theory, order: int) -> Result:
+    if not any(e.name == "z" for e in theory.equations):
+        return expand_linear(theory, order)
+    lazy = expand_nonlinear(theory, 0 if order > 0 else order)
+    if order == 0 or not lazy.activation.expr.has(*KINKS):
+        return expand_nonlinear(theory, order)
+    return expand_kinks(theory)
 
 
 __all__ = [
     "DegeneratePade",
+    "Expansion",
+    "KinkExpansion",
     "LinearExpansion",
     "Mapped",
     "Memory",
     "NonlinearExpansion",
     "PowerSeries",
     "Radius",
+    "TheorySeries",
     "conformal",
     "error_equation",
     "expand",
+    "expand_kinks",
     "expand_linear",
     "expand_nonlinear",
+    "expand_sizes",
+    "expand_step_size",
     "iterated_integral",
     "radius",
     "time_integrals",

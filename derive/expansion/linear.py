@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from sympy import Eq, Expr, Mul, Symbol
 from sympy.core.function import AppliedUndef
 
+from derive.expansion.expansion import Expansion
 from derive.expansion.recursion import Recursion
 from derive.expansion.words import Memory
 from derive.linear.closure import LinearClosure, linear_closure
-from derive.program.words import ell, s, t
+from derive.program.words import ell, gamma0, s, t
 from derive.theory.theory import Theory
 
 if TYPE_CHECKING:
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LinearExpansion:
+class LinearExpansion(Expansion):
     """The order parameters of a linear theory as power series in gamma0.
 
-    ``series[X][n]`` is the coefficient of gamma0^n of the operator X (``H``, ``G``, ``A``, ``B``, and the
+    ``words[X][n]`` is the coefficient of gamma0^n of the operator X (``H``, ``G``, ``A``, ``B``, and the
     kernels ``C``, ``D``) at layer ``ell``: a sum of operator words with coefficients polynomial in ell and L.
     ``output[n]`` is the operator whose entries at equal times are f at that order; ``tangent[n]`` the tangent
     kernel as triples (coefficient, word of G, word of H), to be multiplied entry by entry.  ``Memory``
@@ -33,9 +34,19 @@ class LinearExpansion:
 
     closure: LinearClosure
     order: int
-    series: dict[str, list[Expr]]
+    words: dict[str, list[Expr]]
     output: list[Expr]
     tangent: list[list[tuple[Expr, Expr, Expr]]]
+
+    @property
+    def variable(self) -> Symbol:
+        """gamma0."""
+        return gamma0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The operators that have a series."""
+        return tuple(self.words)
 
     def coefficient(self, name: str, n: int, layer: Expr | int = ell) -> Expr:
         """The coefficient of gamma0^n in the operator ``name`` at ``layer``; a sum of words.
@@ -52,11 +63,10 @@ class LinearExpansion:
         >>> e.coefficient("G", 2, L)
         L*J*transpose(C0[K_x])*transpose(D0[J]) + L*D0[J]*C0[K_x]*J + D0[J]*K_x*transpose(D0[J])
         """
-        if not 0 <= n <= self.order:
-            raise IndexError(f"n = {n}: the series is known for orders 0 to {self.order}")
-        if name not in self.series:
-            raise KeyError(f"no series {name!r}; there are {', '.join(self.series)}")
-        value = self.series[name][n]
+        self.check_order(n)
+        if name not in self.words:
+            raise self.unknown(name)
+        value = self.words[name][n]
         return value.subs(ell, layer).expand() if layer is not ell else value
 
     def truncate(self, n: int) -> LinearExpansion:
@@ -67,10 +77,9 @@ class LinearExpansion:
         >>> expand_linear(mean_field(mlp()), 2).truncate(0).coefficient("H", 0)
         K_x
         """
-        if not 0 <= n <= self.order:
-            raise IndexError(f"n = {n}: the series is known for orders 0 to {self.order}")
-        kept = {name: values[: n + 1] for name, values in self.series.items()}
-        return replace(self, order=n, series=kept, output=self.output[: n + 1], tangent=self.tangent[: n + 1])
+        self.check_order(n)
+        kept = {name: values[: n + 1] for name, values in self.words.items()}
+        return replace(self, order=n, words=kept, output=self.output[: n + 1], tangent=self.tangent[: n + 1])
 
     def entry(self, name: str, n: int, now: Expr = t, past: Expr = s) -> Expr:
         """The coefficient of gamma0^n of an order parameter's entry, as time integrals ``v`` of the error.
@@ -149,9 +158,6 @@ class LinearExpansion:
         from derive.expansion.printing import render
 
         return render(self, format)
-
-    def _repr_latex_(self) -> str:
-        return self.render("latex")
 
 
 def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:

@@ -71,7 +71,7 @@ class _Writer:
 
     def series(self) -> Iterator[tuple[str, list[str]]]:
         """The operators as words."""
-        for name, values in self.x.series.items():
+        for name, values in self.x.words.items():
             parts = [(n, self.script.sum_of_words(e, self.symmetric)) for n, e in enumerate(values) if e != 0]
             yield self.operator(name), self.in_orders(parts)
         tangent = [(n, p) for n, p in enumerate(self.x.tangent) if p]
@@ -88,7 +88,7 @@ class _Writer:
     def letters(self) -> Iterator[tuple[str, list[str]]]:
         """The entries of the shortest letters."""
         for name in ("C", "D"):
-            found = self.x.series.get(name, [])
+            found = self.x.words.get(name, [])
             small = [x for x in found[0].atoms(Memory)] if found and found[0] != 0 else []
             for x in small:
                 if x.order == 0 and len(letters(x.body)) == 1:
@@ -117,7 +117,7 @@ class _Writer:
 
     def entries(self) -> Iterator[tuple[str, list[str]]]:
         """The order parameters as time integrals."""
-        known = [*self.x.series, *(["K"] if any(self.x.tangent) else [])]
+        known = [*self.x.words, *(["K"] if any(self.x.tangent) else [])]
         for name, samples in ENTRIES.items():
             if name not in known:
                 continue
@@ -151,7 +151,7 @@ class _Writer:
         seen: dict[tuple[str, int, int], AppliedUndef] = {}
         for n in self.orders():
             for name in (*ENTRIES, "f"):
-                if name in self.x.series or name == "f" or (name == "K" and any(self.x.tangent)):
+                if name in self.x.words or name == "f" or (name == "K" and any(self.x.tangent)):
                     for g in groups(self.x, name, n):
                         for v in g.expr.atoms(AppliedUndef):
                             if str(v.func).split("_")[0] == "v":

@@ -78,7 +78,7 @@ class ByWords:
 
     def occurs(self, n: int) -> bool:
         """May anything at this order differ from zero?"""
-        return any(values[n] != 0 for values in self.expansion.series.values())
+        return any(values[n] != 0 for values in self.expansion.words.values())
 
     def number(self, c: Expr, layer: int = 0) -> float:
         """A coefficient at this depth and ``layer``."""
@@ -86,7 +86,7 @@ class ByWords:
 
     def terms(self, name: str, n: int) -> tuple[tuple[Expr, Expr], ...]:
         """Order n of an operator as (coefficient, word)."""
-        return _terms(self.expansion.series[name][n])
+        return _terms(self.expansion.words[name][n])
 
     def error(self, n: int) -> Array:
         """``Delta_n = [y] - f_n``: f_n is linear in Delta_n (a Volterra equation), the rest is known."""

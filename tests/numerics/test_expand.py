@@ -259,7 +259,7 @@ def test_the_error_enters_every_order_as_it_enters_order_zero() -> None:
     assert feedback(x, 0) == feedback(x, 2) == feedback(x, 4)
     from dataclasses import replace
 
-    stranger = x.output[2] + Memory("C", 2, Memory("C", 0, x.series["H"][0]))
+    stranger = x.output[2] + Memory("C", 2, Memory("C", 0, x.words["H"][0]))
     changed = replace(x, output=[x.output[0], 0, stranger])
     with pytest.raises(NotImplementedError, match="error's equation at order 2"):
         feedback(changed, 2)

@@ -25,7 +25,7 @@ def layer_factors(name: str, layer: int, depth: int) -> tuple[float, float]:
     >>> layer_factors("H", 2, 2), layer_factors("G", 2, 2)
     ((4.0, 5.0), (2.0, 1.0))
     """
-    found = {_kind(word): c.subs({ell: layer, L: depth}) for c, word in words(expansion().series[name][2])}
+    found = {_kind(word): c.subs({ell: layer, L: depth}) for c, word in words(expansion().words[name][2])}
     return float(found["CD"]), float(found["C" if name == "H" else "D"])
 
 

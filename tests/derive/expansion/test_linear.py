@@ -245,7 +245,7 @@ def test_integer_depth() -> None:
 
 def test_the_series_does_not_depend_on_the_rule() -> None:
     flow, steps = series(2, "flow"), series(2, "gd")
-    assert flow.series == steps.series
+    assert flow.words == steps.words
     assert flow.tangent == steps.tangent
 
 

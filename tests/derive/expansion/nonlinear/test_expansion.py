@@ -6,6 +6,7 @@ import pytest
 from sympy import Add, Expr, Function, Lambda, S, Sum, Symbol, Wild, tanh
 
 from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.symbols import gamma0
 from derive.errors import NotApplicable
 from derive.expansion import expand, expand_linear, expand_nonlinear
 from derive.expansion.nonlinear import NonlinearExpansion
@@ -122,7 +123,7 @@ def test_steps_sum_where_the_flow_integrates() -> None:
 def test_a_known_phi_is_put_in() -> None:
     known = expand_nonlinear(mean_field(mlp(L, tanh)), 0)
     assert known.coefficient("Phi", 0, 2).has(tanh)
-    assert isinstance(expand(mean_field(mlp(L, tanh)), 0), NonlinearExpansion)
+    assert isinstance(expand(mean_field(mlp(L, tanh)), gamma0, 0), NonlinearExpansion)
     assert known.activation(Symbol("y")) == tanh(Symbol("y"))
     assert isinstance(known.activation, Lambda)
 
