@@ -18,7 +18,7 @@ from derive.expansion.theories import TheorySeries, expand_sizes, expand_step_si
 from derive.expansion.words import Memory
 from derive.theory.theory import Theory
 
-Result = Expansion | NonlinearExpansion | KinkExpansion
+Result = Expansion | NonlinearExpansion | KinkExpansion | TheorySeries
 
 
 def expand(theory: Theory, small: Expr = gamma0, order: int = 2, **options: Any) -> Result:

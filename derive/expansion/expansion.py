@@ -15,8 +15,8 @@ class Expansion(ABC):
     """A theory in powers of a small ``variable``, known up to ``order``.
 
     The variable is ``gamma0``, ``|gamma0|``, ``1/nu``, ``1/alpha``, ``1/alpha_B`` or ``eta``.  ``names`` are
-    the quantities whose coefficients :meth:`coefficient` gives; further keyword arguments (``layer=``, ``now=``)
-    are those that a kind of expansion understands, and are handed through by all other methods.
+    the quantities whose coefficients :meth:`coefficient` gives; further arguments (``layer=``, ``now=``) are
+    those that a kind of expansion understands, and are handed through by all other methods.
     """
 
     order: int
