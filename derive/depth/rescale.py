@@ -170,7 +170,7 @@ def renamed(cross: CrossLayer, names: dict[str, str]) -> CrossLayer:
     )
 
 
-def _each(e: Equation, fun: Callable[[Expr], Expr], lhs: bool = True) -> Equation:
+def _each(e: Equation, fun: Callable[..., Expr], lhs: bool = True) -> Equation:
     terms = tuple(x.rewrite(fun) for x in e.terms)
     left = fun(e.lhs) if lhs else e.lhs
     kept = tuple(x for x in terms if x.expr != 0) or (terms[0].put(S.Zero),)
