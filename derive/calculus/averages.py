@@ -13,7 +13,8 @@ from typing import Any
 from sympy import Add, Expr, Integral, Mul, Pow, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.responses import Response, apart, carried_out
+from derive.calculus.responses import Response, carried_out
+from derive.calculus.sums import apart, bound
 
 Names = Iterable[str] | None
 
@@ -93,7 +94,7 @@ def _linear(body: Expr, random: frozenset[str] | None) -> Expr:
         others = list(moving)
         others.remove(sums[0])
         rest = Mul(*others)
-        first = apart(sums[0], rest.free_symbols | _bound(rest))
+        first = apart(sums[0], rest.free_symbols | bound(rest))
         inner = _linear((rest * first.function).expand(), random)
         return Mul(*fixed) * first.func(inner, *first.limits)
     return Mul(*fixed) * Average(Mul(*moving))
@@ -106,10 +107,6 @@ def _factors(body: Expr) -> list[Expr]:
         power = isinstance(x, Pow) and isinstance(x.base, Sum | Integral) and x.exp.is_Integer and x.exp > 0
         found += [x.base] * int(x.exp) if power else [x]
     return found
-
-
-def _bound(e: Expr) -> set[Expr]:
-    return {lim[0] for x in e.atoms(Sum, Integral) for lim in x.limits}
 
 
 def is_random(x: Expr, random: frozenset[str] | None = None) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import count
 from typing import Any
 
 from sympy import (
@@ -22,6 +20,8 @@ from sympy import (
     sympify,
 )
 from sympy.core.function import AppliedUndef
+
+from derive.calculus.sums import all_apart
 
 
 class Response(Expr):
@@ -101,7 +101,7 @@ def chain_rule(
     """
 
     def respond(e: Expr) -> Expr:
-        e = _apart_inside(e, source.free_symbols)
+        e = all_apart(e, source.free_symbols)
         found = leaves(e)
         slots = {x: Dummy(f"slot{i}") for i, x in enumerate(found)}
         back = {d: x for x, d in slots.items()}
@@ -194,53 +194,4 @@ def is_field(x: Any, formal: frozenset[Symbol] = frozenset()) -> bool:
     return not any(a.atoms(AppliedUndef) for a in x.args) and not (formal & x.free_symbols)
 
 
-# -- bound variables -----------------------------------------------------------------------------------------
-
-
-def unused(symbol: Symbol, taken: Iterable[Expr]) -> Symbol:
-    """``symbol``, or the first of ``s_``, ``s_2``, ``s_3``, .. apart from those ``taken``."""
-    used = {x.name for x in taken if isinstance(x, Symbol)}
-    if symbol.name not in used:
-        return symbol
-    head = symbol.name.split("_")[0] or symbol.name
-    names = (f"{head}_{i if i > 1 else ''}" for i in count(1))
-    return Symbol(next(n for n in names if n not in used), **symbol.assumptions0)
-
-
-def apart(x: Sum | Integral, taken: Iterable[Expr]) -> Sum | Integral:
-    """The same sum or integral, its own variables renamed where they are ``taken``.
-
-    >>> from sympy import Function
-    >>> from sympy.abc import s, t
-    >>> apart(Sum(Function("f")(s), (s, 0, t)), [s])
-    Sum(f(s_), (s_, 0, t))
-    """
-    names: dict[Symbol, Symbol] = {}
-    used = {*taken}
-    for v, *_ in x.limits:
-        if v in used:
-            names[v] = unused(v, used | x.function.free_symbols | {lim[0] for lim in x.limits})
-            used.add(names[v])
-    if not names:
-        return x
-    # a variable is bound in the summand and in the bounds of the sums inside its own, never in its own bounds
-    inner = _apart_inside(x.function, {*names, *names.values()})
-    limits = []
-    for i, (v, *bounds) in enumerate(x.limits):
-        outer = {w: names[w] for w, *_ in x.limits[i + 1 :] if w in names}
-        limits.append((names.get(v, v), *[b.xreplace(outer) for b in bounds]))
-    return x.func(inner.xreplace(names), *limits)
-
-
-def _apart_inside(e: Expr, taken: Iterable[Expr]) -> Expr:
-    """``e`` with every sum and integral in it kept apart from ``taken``."""
-    used = {*taken}
-    if not e.has(Sum, Integral):
-        return e
-    if isinstance(e, Sum | Integral):
-        e = apart(e, used)
-    args = [_apart_inside(x, used) if isinstance(x, Expr) else x for x in e.args]
-    return e if list(e.args) == args else e.func(*args)
-
-
-__all__ = ["Response", "apart", "carried_out", "chain_rule", "delta", "is_field", "leaves", "unused"]
+__all__ = ["Response", "carried_out", "chain_rule", "delta", "is_field", "leaves"]

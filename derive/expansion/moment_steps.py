@@ -14,9 +14,9 @@ from sympy import Dummy, Expr, Function, Mul, S, Sum, Symbol, solve, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
+from derive.calculus.sums import addends
 from derive.errors import NotApplicable
 from derive.linear.contraction import Frame, closed_span
-from derive.linear.transfer import addends
 from derive.program.words import ell, t
 from derive.reduce.markov import Markov, markov
 from derive.reduce.whitened import Coefficients, n, on_targets

@@ -144,23 +144,13 @@ def primed_free(x: Expr, taken: set[Expr]) -> Expr:
     return y if y not in taken else primed_free(y, taken)
 
 
-def split_sums(e: Expr) -> Expr:
-    """Sums of sums apart, products expanded."""
-    e = e.expand()
-    if isinstance(e, Sum):
-        return Add(*[Sum(x, *e.limits) for x in Add.make_args(split_sums(e.function))])
-    if isinstance(e, Add):
-        return Add(*[split_sums(x) for x in e.args])
-    return e
-
-
 def tidy_sums(e: Expr) -> Expr:
     """Pull constants out of sums, and give each summed index the first free name."""
     taken = e.free_symbols
     name = alpha if alpha not in taken else primed_free(alpha, taken)
 
     def tidy(x: Sum) -> Expr:
-        x = x.func(split_sums(x.function), *x.limits)
+        x = x.func(x.function.expand(), *x.limits)
         parts = []
         for y in Add.make_args(x.function):
             (index, lower, upper), *more = x.limits

@@ -15,7 +15,6 @@ from itertools import pairwise
 from typing import Any
 
 from sympy import (
-    Add,
     DiracDelta,
     Eq,
     Expr,
@@ -30,6 +29,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.sums import addends
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.linear.operators import Kernel, operator, solve_for
@@ -168,13 +168,6 @@ def _answer_at(a: AppliedUndef, end: tuple[Symbol, ...], into: str) -> AppliedUn
 
 def _delta(theory: Theory) -> Expr:
     return KroneckerDelta(t, s) if theory.program.rule.discrete else DiracDelta(t - s)
-
-
-def addends(e: Expr) -> tuple[Expr, ...]:
-    """The addends of ``e``, sums of sums taken apart."""
-    if isinstance(e, Sum | Integral):
-        return tuple(e.func(x, *e.limits) for x in Add.make_args(e.function.expand()))
-    return tuple(Add.make_args(e.expand()))
 
 
 def _substituted(e: Expr, lhs: AppliedUndef, rhs: Expr) -> Expr:

@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.errors import NotApplicable
-from derive.linear.contraction import primed_free, split_sums, tidy_sums
+from derive.linear.contraction import primed_free, tidy_sums
 from derive.program.networks.sample_weights import has_sample_weights
 from derive.program.words import alpha, ell, mu, s, t
 from derive.theory.theory import Equation, OrderParameter, Source, Theory
@@ -148,7 +148,7 @@ class _TwoLayer:
                     f"the kernel in {x.expr} depends on time, so that {e.lhs} has no differential equation"
                 )
             total += x.expr.function.xreplace({s: t})
-        return tidy_sums(split_sums(total))
+        return tidy_sums(total.expand())
 
     def total_derivative(self, body: Expr) -> Expr:
         """The chain rule over the fields in ``body``."""
@@ -179,7 +179,7 @@ class _TwoLayer:
         return Eq(Function(q.name)(*indices, t), Average(body), evaluate=False)
 
     def average_rate(self, body: Expr) -> Expr:
-        return tidy_sums(Average(split_sums(self.total_derivative(body))).linear(self.random))
+        return tidy_sums(Average(self.total_derivative(body).expand()).linear(self.random))
 
     def output_definition(self) -> dict[Expr, Expr]:
         """The scalar that is an average: the output."""

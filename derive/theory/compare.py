@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import permutations, product
-from typing import Any
 
-from sympy import Add, Expr, Integral, Mul, Pow, S, Sum, Symbol, srepr
+from sympy import Add, Expr, S, Symbol
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.sums import normal_form
 from derive.program.program import Program
 from derive.program.words import IndexRange, L, ell, s, t
 from derive.theory.symmetric import symmetric
@@ -186,67 +185,6 @@ def _collected(found: Parts) -> Parts:
         number, rest = x.as_coeff_Mul()
         total[label, rest] = total.get((label, rest), S.Zero) + number
     return [(label, n * rest) for (label, rest), n in total.items() if n != 0]
-
-
-# -- normal form ---------------------------------------------------------------------------------------------
-
-
-def normal_form(e: Expr) -> Expr:
-    """``e`` expanded, each addend one flat sum (or integral) with standard names for its dummies.
-
-    >>> from sympy import Function, Sum, symbols
-    >>> i, j, k = symbols("i j k")
-    >>> f = Function("f")
-    >>> normal_form(Sum(f(i) * Sum(f(i, j), (j, 0, 3)), (i, 0, 2))) == normal_form(
-    ...     Sum(f(k) * f(k, i), (i, 0, 3), (k, 0, 2)))
-    True
-    """
-    return Add(*[_standard(*x) for x in _flat(e)])
-
-
-def _flat(e: Expr) -> list[tuple[Expr, list[tuple[Any, ...]]]]:
-    """Addends, each as integrand and limits; a limit is ``(variable, lower, upper, Sum or Integral)``."""
-    e = e.expand()
-    if isinstance(e, Add):
-        return [x for a in e.args for x in _flat(a)]
-    if isinstance(e, Sum | Integral):
-        fresh = {lim[0]: Symbol(f"{lim[0].name}", **lim[0].assumptions0).as_dummy() for lim in e.limits}
-        limits = [
-            (fresh[v], lo.xreplace(fresh), up.xreplace(fresh), e.func) for v, lo, up in map(tuple, e.limits)
-        ]
-        return [(body, limits + inner) for body, inner in _flat(e.function.xreplace(fresh))]
-    if isinstance(e, Mul) and e.has(Sum, Integral):
-        parts = [_flat(x) for x in e.args]
-        return [
-            (Mul(*[b for b, _ in choice]), [lim for _, limits in choice for lim in limits])
-            for choice in product(*parts)
-        ]
-    if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 1 and e.has(Sum, Integral):
-        return _flat(Mul(*[e.base] * int(e.exp), evaluate=False))
-    return [(e, [])]
-
-
-def _standard(body: Expr, limits: list[tuple[Any, ...]]) -> Expr:
-    """The first, in SymPy's writing, among all ways of naming the dummies."""
-    if not limits:
-        return body
-    number, body = body.as_coeff_Mul()
-    best: tuple[str, Expr] | None = None
-    for arrangement in permutations(range(len(limits))):
-        names = {
-            limits[i][0]: Symbol(f"dummy{k}", **limits[i][0].assumptions0) for k, i in enumerate(arrangement)
-        }
-        rest = body.xreplace(names)
-        chosen = [(names[v], lo.xreplace(names), up.xreplace(names), kind) for v, lo, up, kind in limits]
-        chosen.sort(key=lambda x: str(x[0]))
-        for kind in (Sum, Integral):
-            own = [(v, lo, up) for v, lo, up, k in chosen if k == kind]
-            rest = kind(rest, *own) if own else rest
-        candidate = srepr(rest)
-        if best is None or candidate < best[0]:
-            best = (candidate, rest)
-    assert best is not None
-    return number * best[1]
 
 
 def _said(x: Expr | None) -> str:

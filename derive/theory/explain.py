@@ -8,10 +8,10 @@ from sympy import Add, Derivative, Expr, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.responses import Response
+from derive.calculus.sums import normal_form
 from derive.program.program import Definition, gaussian, parameter
 from derive.program.training import Outer, TrainedVector
 from derive.program.words import GaussianMatrix, Product
-from derive.theory.compare import normal_form
 from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
 
 INDENT = "    "

@@ -17,8 +17,9 @@ from typing import Any
 from sympy import Add, Expr, Function, Integral, Mul, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.sums import normal_form
 from derive.program.words import IndexRange, L, ell, s, t
-from derive.theory.compare import compare, normal_form
+from derive.theory.compare import compare
 from derive.theory.theory import Equation, OrderParameter, Theory
 
 Colours = dict[str, int]

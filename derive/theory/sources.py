@@ -11,46 +11,10 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, is_random
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.responses import Response, is_field, unused
-from derive.program.words import IndexRange, ell, s, t
+from derive.calculus.responses import Response, is_field
+from derive.calculus.sums import match, put, unused
+from derive.program.words import IndexRange, s, t
 from derive.theory.theory import Source
-
-Binding = dict[Symbol, Expr]
-
-
-def match(
-    pattern: Expr, atom: Expr, ranges: Iterable[IndexRange], known: Binding | None = None
-) -> Binding | None:
-    """The values of the indices in ``ranges``, and of ``t`` and ``s``, at which ``pattern`` is ``atom``.
-
-    Consistent with what is ``known``.  None when there are none, or when a value is certainly out of range.
-
-    >>> from sympy import Function
-    >>> from derive.program import L, mu
-    >>> u = Function("u")
-    >>> match(u(ell + 1, mu, t), u(3, mu, 0), [IndexRange(ell, 1, L - 1), IndexRange(mu, 1, 9)])
-    {ell: 2, mu: mu, t: 0}
-    >>> match(u(ell + 1, mu, t), u(1, mu, 0), [IndexRange(ell, 1, L - 1), IndexRange(mu, 1, 9)])
-    """
-    if pattern.func != atom.func or len(pattern.args) != len(atom.args):
-        return None
-    by_index = {r.index: r for r in ranges}
-    found: Binding = dict(known or {})
-    for p, a in zip(pattern.args, atom.args, strict=True):
-        free = [x for x in (ell, *by_index, t, s) if p.has(x)]
-        if not free:
-            if p != a:
-                return None
-            continue
-        value = a - (p - free[0])
-        if value.has(free[0]) and p != free[0] and not a.has(free[0]):
-            return None  # more than one index in one place: not a pattern
-        if found.setdefault(free[0], value) != value:
-            return None
-        r = by_index.get(free[0])
-        if r is not None and ((value - r.lower).is_negative or (r.upper - value).is_negative):
-            return None
-    return found
 
 
 @dataclass(frozen=True)
@@ -78,7 +42,7 @@ def covariance(a: Expr, b: Expr, sources: Iterable[Source]) -> Expr:
             first = match(u.symbol, x, u.ranges)
             both = None if first is None else match(u.partner, y, u.ranges, first)
             if both is not None:
-                return _put(u.covariance, both)
+                return put(u.covariance, both)
     return S.Zero
 
 
@@ -104,11 +68,7 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
             clock = t if other.has(t) else s
             now = unused(s, used)
             found[clock] = now
-            yield Partner(_put(other, found), _put(u.covariance, found), tuple(over), now)
-
-
-def _put(e: Expr, values: Binding) -> Expr:
-    return e.subs(values, simultaneous=True) if e.has(Sum, Integral) else e.xreplace(values)
+            yield Partner(put(other, found), put(u.covariance, found), tuple(over), now)
 
 
 def stein(what: Average, sources: Iterable[Source], **hints: Any) -> Expr:

@@ -28,11 +28,11 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.responses import Response, is_field, unused
-from derive.calculus.responses import apart as renamed_apart
+from derive.calculus.responses import Response, is_field
+from derive.calculus.sums import all_apart, bound, match, pinned, unused, within
 from derive.program.words import ell, t
 from derive.theory.families import families
-from derive.theory.sources import gaussian, match
+from derive.theory.sources import gaussian
 from derive.theory.theory import Equation, Source, Theory
 
 
@@ -54,7 +54,7 @@ def unfold(theory: Theory, what: Any, levels: int = 1) -> Expr:
     unfolder = _Unfolder(theory)
     e, strict = unfolder.read(what)
     for _ in range(levels):
-        e = _each_its_own(unfolder.once(e).expand())
+        e = all_apart(unfolder.once(e).expand(), (), nested=True)
     return _off_diagonal(e) if strict else e
 
 
@@ -178,8 +178,8 @@ class _Unfolder:
                 continue
             found = match(lhs, atom, e.ranges)
             if found is not None:
-                rhs = _apart_everywhere(e.rhs, taken | atom.free_symbols)
-                return rhs.subs(found, simultaneous=True) if _bound(rhs) & set(found) else rhs.xreplace(found)
+                rhs = all_apart(e.rhs, taken | atom.free_symbols)
+                return rhs.subs(found, simultaneous=True) if bound(rhs) & set(found) else rhs.xreplace(found)
         return None
 
     def rate(self, x: Derivative) -> Expr | None:
@@ -236,10 +236,10 @@ class _Unfolder:
         for v in [lim[0] for lim in limits]:
             place = [lim[0] for lim in limits].index(v)
             lower, upper = limits[place][1:]
-            pinned = _pinned(term, v)
-            weight = _inside(pinned[1], lower, upper, v) if pinned is not None else None
-            if pinned is not None and weight is not None:
-                delta, value = pinned
+            found = pinned(term, v)
+            weight = within(found[1], lower, upper, v) if found is not None else None
+            if found is not None and weight is not None:
+                delta, value = found
                 others = limits[:place] + limits[place + 1 :]
                 term, factor = (term / delta).xreplace({v: value}), factor * weight
                 limits = [(w, *[b.xreplace({v: value}) for b in bounds]) for w, *bounds in others]
@@ -284,61 +284,6 @@ def _at_once(e: Expr, names: frozenset[str], now: Expr) -> set[str]:
     if isinstance(e, AppliedUndef) and str(e.func) in names and e.args[-1] == now:
         return {str(e.func)}
     return set().union(*[_at_once(x, names, now) for x in e.args]) if e.args else set()
-
-
-def _pinned(term: Expr, v: Symbol) -> tuple[Expr, Expr] | None:
-    """A delta in ``term`` that fixes ``v``, and the value."""
-    for x in Mul.make_args(term):
-        if isinstance(x, KroneckerDelta) and x.has(v):
-            a, b = x.args[:2]
-            if v in (a, b):
-                return x, b if a == v else a
-        if isinstance(x, DiracDelta) and x.has(v):
-            slope = x.args[0].coeff(v)
-            rest = x.args[0] - slope * v
-            if slope in (1, -1) and not rest.has(v):
-                return x, -rest / slope
-    return None
-
-
-def _inside(value: Expr, lower: Expr, upper: Expr, v: Symbol) -> Expr | None:
-    """1 when ``value`` is in the range of ``v``, 0 when not; None when that cannot be told.
-
-    Indices of samples are in range; a sum of indices, such as a position and an offset, need not be.  Times
-    are at least the lower bound and not after the present, which a sum up to ``t`` includes and one up to
-    ``t - 1`` leaves out.
-    """
-    if (upper - value).is_negative or (value - lower).is_negative:
-        return S.Zero
-    if v.is_integer and not (value.is_Symbol or value.is_number):
-        return None
-    if v.is_integer or (upper - value).is_nonnegative or upper.is_Symbol:
-        return S.One
-    return 1 - KroneckerDelta(upper + 1, value) if (upper + 1).is_Symbol else None
-
-
-def _apart_everywhere(e: Expr, taken: set[Symbol]) -> Expr:
-    if not e.args:
-        return e
-    if isinstance(e, Sum | Integral):
-        e = renamed_apart(e, taken)
-    args = [_apart_everywhere(x, taken) for x in e.args] if e.has(Sum, Integral) else list(e.args)
-    return e if args == list(e.args) else e.func(*args)
-
-
-def _each_its_own(e: Expr, outer: frozenset[Expr] = frozenset()) -> Expr:
-    """``e`` with no sum's variable named like that of a sum around it, or like one in its own bounds."""
-    if not e.has(Sum, Integral):
-        return e
-    if isinstance(e, Sum | Integral):
-        e = renamed_apart(e, outer | e.free_symbols)
-        outer |= {v for v, *_ in e.limits}
-    args = [_each_its_own(x, outer) if isinstance(x, Expr) else x for x in e.args]
-    return e if args == list(e.args) else e.func(*args)
-
-
-def _bound(e: Expr) -> set[Expr]:
-    return {lim[0] for x in e.atoms(Sum, Integral) for lim in x.limits}
 
 
 def _off_diagonal(e: Expr) -> Expr:

@@ -20,8 +20,8 @@ from sympy import Add, Expr, Function, Integral, Mul, Pow, Rational, S, Sum, Sym
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.sums import addends
 from derive.errors import NotApplicable
-from derive.linear.transfer import addends
 from derive.program.words import s, t
 from derive.theory.theory import Equation, OrderParameter, Source, Theory
 

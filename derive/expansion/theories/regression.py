@@ -40,11 +40,11 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.power_series import PowerSeries
+from derive.calculus.sums import addends
 from derive.errors import NotApplicable
 from derive.expansion.theories.orders import named
 from derive.expansion.theories.sizes import expand_sizes
 from derive.linear.lazy import lazy
-from derive.linear.transfer import addends
 from derive.program import mlp
 from derive.program.networks.isotropic import alpha, nu
 from derive.program.words import s, t

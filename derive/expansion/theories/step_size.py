@@ -32,10 +32,10 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.power_series import PowerSeries
+from derive.calculus.sums import addends
 from derive.errors import NotApplicable
 from derive.expansion.theories.orders import named
 from derive.expansion.theories.series import TheorySeries
-from derive.linear.transfer import addends
 from derive.program.words import eta, s, t
 from derive.theory.theory import Equation, Theory
 

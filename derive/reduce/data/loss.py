@@ -16,8 +16,9 @@ from sympy import Add, Eq, Expr, Integral, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
+from derive.calculus.sums import addends
 from derive.errors import NotApplicable
-from derive.linear.transfer import Transfer, addends, population, transfer, units
+from derive.linear.transfer import Transfer, population, transfer, units
 from derive.program.program import gaussian
 from derive.program.training import TrainedMatrix
 from derive.program.words import s, t

@@ -6,9 +6,9 @@ from sympy import Expr, Function, Heaviside, Integral, KroneckerDelta, S, Sum, S
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.sums import normal_form
 from derive.ledger import find
 from derive.program import L, ell, t
-from derive.theory.compare import normal_form
 from derive.theory.theory import Theory
 
 phi, h, z, g = (Function(x) for x in ("phi", "h", "z", "g"))

@@ -6,13 +6,13 @@ import pytest
 from sympy import Expr, Function, S, Sum, Symbol, simplify, sqrt
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.sums import normal_form
 from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims.nonlinear import response
 from derive.program import L, P, Product, alpha, ell, gamma0, mlp, mu, s, t
 from derive.show import tensor_program
 from derive.show.tensor_programs import Dot, Expectation, Hat, Z
 from derive.theory import mean_field
-from derive.theory.compare import normal_form
 from derive.theory.theory import Theory
 from derive.theory.unfold import unfold
 from tests.derive.ledger.printed_forms import at, canonical, covariance, numbered, phi, printed, same

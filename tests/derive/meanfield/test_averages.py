@@ -25,7 +25,7 @@ from sympy import (
 )
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.responses import apart
+from derive.calculus.sums import apart
 from derive.program import alpha, ell, gamma0, mlp, mu, s, t
 from derive.show import latex as paper_latex
 from derive.show import text

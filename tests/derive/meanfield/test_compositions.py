@@ -7,10 +7,11 @@ matrix gives (a Gaussian field and a response), what its updates give (an overla
 import pytest
 from sympy import Expr, Function, Integral, KroneckerDelta, Min, S, Sum, Symbol, exp, sqrt
 
+from derive.calculus.sums import normal_form
 from derive.program import P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.program.networks import convolution, feedback_alignment, isotropic, recurrent
 from derive.theory import mean_field
-from derive.theory.compare import check_routes, normal_form
+from derive.theory.compare import check_routes
 
 phi, K, Phi, G, A, B, Delta = (Function(n) for n in ("phi", "K_x", "Phi", "G", "A", "B", "Delta"))
 h, z, g, u, r, b = (Function(n) for n in ("h", "z", "g", "u", "r", "b"))

@@ -26,9 +26,9 @@ from sympy import (
 )
 
 import derive.theory.path_integral as package
+from derive.calculus.sums import normal_form
 from derive.program import L, P, alpha, ell, gamma0, mlp, mu, s, t
 from derive.theory import Average
-from derive.theory.compare import normal_form
 from derive.theory.path_integral import PathIntegral, hatted_correlator, path_integral
 from derive.theory.path_integral.action import Partition
 from derive.theory.path_integral.fields import Inner, N, hatted

@@ -22,6 +22,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.sums import normal_form
 from derive.program import (
     L,
     P,
@@ -39,7 +40,7 @@ from derive.program import (
     t,
 )
 from derive.theory import Average, Theory, mean_field
-from derive.theory.compare import check_routes, normal_form
+from derive.theory.compare import check_routes
 
 phi = Function("phi")
 X, S_, C = (Symbol(n, integer=True, positive=True) for n in "XSC")

@@ -20,6 +20,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.sums import normal_form
 from derive.program import (
     L,
     Program,
@@ -37,7 +38,7 @@ from derive.program import (
     t,
 )
 from derive.theory import Theory, mean_field
-from derive.theory.compare import check_routes, compare, normal_form
+from derive.theory.compare import check_routes, compare
 
 phi = Function("phi")
 X, S_, C = (Symbol(n, integer=True, positive=True) for n in "XSC")
