@@ -406,8 +406,7 @@ def _standard(body: Expr, limits: list[Limit]) -> Expr:
         chosen = [(names[v], lo.xreplace(names), up.xreplace(names), kind) for v, lo, up, kind in limits]
         chosen.sort(key=lambda x: str(x[0]))
         for kind in (Sum, Integral):
-            own = [(v, lo, up) for v, lo, up, k in chosen if k == kind]
-            rest = kind(rest, *own) if own else rest
+            rest = closed(rest, [(x[:3], kind) for x in reversed(chosen) if x[3] == kind])
         candidate = srepr(rest)
         if best is None or candidate < best[0]:
             best = (candidate, rest)
