@@ -343,7 +343,8 @@ def settled(
         for v in [lim[0] for lim in limits if not where or lim[0] in where]:
             place = [lim[0] for lim in limits].index(v)
             found = pinned(term, v)
-            weight = None if found is None else inside(found[1], *limits[place][1:], v)
+            _, lower, upper = limits[place]
+            weight = None if found is None else inside(found[1], lower, upper, v)
             if found is None or weight is None:
                 continue
             delta, value = found
