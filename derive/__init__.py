@@ -46,10 +46,8 @@ if TYPE_CHECKING:
         mlp,
     )
     from derive.reduce.independence import independent_backward
-    from derive.reduce.limits import series_radius, whitened_limits
-    from derive.reduce.two_layer import two_layer
-    from derive.reduce.whitened import whitened
-    from derive.reduce.whitened_deep import whitened_deep
+    from derive.reduce.moments import two_layer
+    from derive.reduce.whitened import series_radius, whitened, whitened_deep, whitened_limits
     from derive.show import latex, text
     from derive.theory import Average, Response, Theory, mean_field
     from derive.theory.compare import check_routes
@@ -94,13 +92,13 @@ _HOME = {
     "mean_field": "derive.theory",
     "mlp": "derive.program",
     "path_integral": "derive.theory.path_integral",
-    "series_radius": "derive.reduce.limits",
+    "series_radius": "derive.reduce.whitened",
     "text": "derive.show",
     "time_integrals": "derive.expansion",
-    "two_layer": "derive.reduce.two_layer",
+    "two_layer": "derive.reduce.moments",
     "whitened": "derive.reduce.whitened",
-    "whitened_deep": "derive.reduce.whitened_deep",
-    "whitened_limits": "derive.reduce.limits",
+    "whitened_deep": "derive.reduce.whitened",
+    "whitened_limits": "derive.reduce.whitened",
 }
 """Where each public name lives; SymPy is loaded when one is first used."""
 

@@ -39,8 +39,8 @@ from derive.linear.contraction import tidy_sums
 from derive.program.networks.sample_weights import has_sample_weights
 from derive.program.program import Program, gaussian, parameter
 from derive.program.words import IndexRange, P, alpha, ell, mu
-from derive.reduce.chain import Chain
-from derive.reduce.langevin.output import exponential
+from derive.reduce.homogeneous import Chain
+from derive.reduce.ridge import exponential
 from derive.theory.path_integral.action import Partition
 
 Phi, Phihat, f, fhat, hhat = (Function(n) for n in ("Phi", "Phihat", "f", "fhat", "hhat"))

@@ -1,41 +1,55 @@
-"""Whitened data, one hidden layer: from P samples to one differential equation, and its solution (eq.
-F.8-F.12).
+"""Whitened data: P samples become one (eq. F.8-F.16).
 
 With the identity as input kernel the equations keep error and kernel in the span of the target direction n
-and the identity; that span is found, not assumed.  Conserved quantities then leave one equation, which is
-separable.
+and the identity; that span is found, not assumed.  With one hidden layer conserved quantities then leave one
+separable equation, whose limits in gamma0 are taken.  At any depth everything that feeds back lies along n:
+projecting on n gives a theory without samples, and projecting on any direction m orthogonal to n must, and
+is checked to, give nothing that moves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from sympy import (
+    Abs,
     Add,
     Derivative,
+    Dummy,
     Eq,
     Expr,
     Function,
+    Integral,
     KroneckerDelta,
+    Poly,
+    Pow,
+    Rational,
+    S,
     Sum,
     Symbol,
+    atanh,
+    exp,
     factor,
     fraction,
     limit,
+    log,
     oo,
+    roots,
     simplify,
     solve,
     sympify,
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.averages import Average, Response
 from derive.errors import NotApplicable
 from derive.linear.contraction import Ansatz, Frame, closed_span, split_tensor, substitute
-from derive.program.words import P, t
-from derive.reduce.invariants import conserved
-from derive.reduce.separable import Separable, separable
-from derive.reduce.two_layer import TwoLayer
+from derive.program.words import P, alpha, ell, gamma0, mu, s, t
+from derive.reduce.closed_forms import Separable, conserved, separable
+from derive.reduce.moments import MomentSteps, TwoLayer
+from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
 
 n = Function("n")
 """The unit vector along the targets."""
@@ -93,7 +107,7 @@ def whitened(theory: TwoLayer, degree: int = 2) -> Whitened:
     quantities of at most ``degree`` do not leave one separable equation.
 
     >>> from derive.theory import mean_field
-    >>> from derive.reduce.two_layer import two_layer
+    >>> from derive.reduce.moments import two_layer
     >>> from derive.program import mlp
     >>> print(whitened(two_layer(mean_field(mlp(1, rule="flow")))).output.rhs)
     2*(-f + y)*sqrt(f**2*gamma0**2 + 1)
@@ -242,3 +256,385 @@ def stable_rest(rate: Expr, x: Expr, start: Expr) -> Expr:
     if len(points) != 1:
         raise NotApplicable(f"{rate} has the stable rest points {points}")
     return points[0]
+
+
+n, m = Function("n"), Function("m")
+"""The unit vector along the targets, and one orthogonal to it."""
+
+
+def whitened_deep(theory: Theory) -> Theory:
+    """The theory of one sample that stands for all, for ``K_x = 1``; a Theory like any other.
+
+    Names: ``h_y``, ``u_y``, ``H_y``, ``A_y``, ``B_y`` are projections on n; the scalars ``Delta(t)`` and
+    ``f(t)`` keep their names, and the constant ``y`` is the length of the target vector. Raises
+    :class:`NotApplicable` when something moves in a direction orthogonal to the targets.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import ell, mlp
+    >>> reduced = whitened_deep(mean_field(mlp(rule="flow")))
+    >>> print(reduced.equation("h_y", ell + 1).terms[2].expr)
+    Integral(gamma0*Delta(s)*H_y(ell, t, s)*g(ell + 1, s), (s, 0, t))
+    """
+    return _Whitened(theory).reduce()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What becomes of a function of samples: ``along`` n, or ``form`` of identity and n n."""
+
+    name: str
+    new: str
+    indices: tuple[int, ...]
+
+
+class _Whitened:
+    def __init__(self, theory: Theory) -> None:
+        if theory.reduction:
+            raise NotApplicable(f"the theory has been rewritten already ({theory.reduction})")
+        self.theory, self.frame = theory, Frame((n, m))
+        self.random = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
+        symbols = [e.lhs for e in (*theory.equations, *theory.scalars)]
+        symbols += [u.symbol for u in theory.sources] + [q.symbol for q in theory.order_parameters]
+        self.shapes: dict[str, Shape] = {}
+        for x in symbols:
+            places = tuple(i for i, a in enumerate(x.args) if a in (mu, alpha))
+            if places:
+                name = str(x.func)
+                plain = name in {e.name for e in theory.scalars}
+                self.shapes[name] = Shape(name, name if plain else f"{name}_y", places)
+
+    # -- the form ------------------------------------------------
+
+    def shaped(self, e: Expr) -> Expr:
+        """Deterministic functions of samples in their form; the inputs and the targets as given."""
+
+        def put(x: AppliedUndef) -> Expr:
+            name = str(x.func)
+            if name == "K_x":
+                return KroneckerDelta(*x.args)
+            if name == "y":
+                return norm * n(*x.args)
+            k = self.shapes[name]
+            indices = [x.args[i] for i in k.indices]
+            rest = [a for i, a in enumerate(x.args) if i not in k.indices]
+            along = Function(k.new)(*rest)
+            if len(indices) == 1:
+                return along * n(indices[0])
+            a, b = indices
+            across = Function(f"{name}_0")(*rest)
+            return across * KroneckerDelta(a, b) + (along - across) * n(a) * n(b)
+
+        known = set(self.shapes) - self.random | {"K_x", "y"}
+        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in known, put)
+
+    def projected(self, e: Expr, direction: Callable[[Expr], Expr], indices: tuple[Symbol, ...]) -> Expr:
+        """Contract the free ``indices`` of ``e`` with a direction, and do the sums over samples."""
+        e = self.shaped(e)
+        for i in indices:
+            e = _into_integrals(e, partial(_weighted, direction, i))
+        return self.named(_into_integrals(e, self.contracted))
+
+    def contracted(self, e: Expr) -> Expr:
+        """Sums over samples apart from sums over the past."""
+        return self.frame.contract(e)
+
+    def named(self, e: Expr) -> Expr:
+        """``sum_mu n_mu h_mu`` is called ``h_y``; ``h_m`` for the orthogonal direction."""
+
+        def rename(x: Sum) -> Expr:
+            factors = x.function.as_ordered_factors()
+            index = x.limits[0][0]
+            vectors = [a for a in factors if a.func in (n, m)]
+            fields = [a for a in factors if isinstance(a, AppliedUndef) and str(a.func) in self.random]
+            if len(factors) == 2 and len(vectors) == len(fields) == 1 and len(x.limits) == 1:
+                k = self.shapes[str(fields[0].func)]
+                name = k.new if vectors[0].func == n else f"{k.name}_m"
+                return Function(name)(*[a for a in fields[0].args if a != index])
+            return x
+
+        return e.replace(lambda x: isinstance(x, Sum), rename)
+
+    # -- the theory ------------------------------------------------
+
+    def reduce(self) -> Theory:
+        self.nothing_moves_across()
+        return replace(
+            self.theory,
+            sources=tuple(self.source(u) for u in self.theory.sources),
+            equations=tuple(self.equation(e) for e in self.theory.equations),
+            order_parameters=tuple(self.order_parameter(q) for q in self.theory.order_parameters),
+            scalars=tuple(self.equation(e) for e in self.theory.scalars),
+            observables=tuple(self.equation(e) for e in self.theory.observables),
+            reduction="whitened data",
+        )
+
+    def nothing_moves_across(self) -> None:
+        """Each field's projection on m is its source, independent of what moves, and no feedback contains
+        it."""
+        for e in self.theory.equations:
+            free = tuple(r.index for r in e.ranges if r.index in (mu, alpha))
+            for x in e.terms:
+                across = self.projected(x.expr, m, free) if free else self.projected(x.expr, n, ())
+                if free and x.kind != "source" and across != 0:
+                    raise NotApplicable(f"{e.lhs} moves across the targets: {across}")
+                if any(str(a.func).endswith("_m") for a in across.atoms(AppliedUndef)) and x.kind != "source":
+                    raise NotApplicable(f"{e.lhs} feels what lies across the targets: {across}")
+        for u in self.theory.sources:
+            both = [i for i in (mu, alpha) if u.symbol.has(i) or u.partner.has(i)]
+            if len(both) == 2:
+                mixed = self.frame.contract(self.shaped(u.covariance) * 1)
+                mixed = self.frame.contract(
+                    Sum((m(mu) * Sum((n(alpha) * mixed).expand(), (alpha, 1, P))).expand(), (mu, 1, P))
+                )
+                if mixed != 0:
+                    raise NotApplicable(
+                        f"{u.symbol} along the targets is correlated with what lies across: {mixed}"
+                    )
+
+    def equation(self, e: Equation) -> Equation:
+        free = tuple(i for i in (mu, alpha) if e.lhs.has(i))
+        terms = tuple(self.term(x, free) for x in e.terms)
+        lhs = Function(self.label(e.lhs))(*[a for a in e.lhs.args if a not in free])
+        return Equation(lhs, terms, tuple(r for r in e.ranges if r.index not in free))
+
+    def label(self, x: AppliedUndef) -> str:
+        name = str(x.func)
+        if name in self.shapes:
+            return self.shapes[name].new
+        return f"{name}_y" if any(a in (mu, alpha) for a in x.args) else name
+
+    def term(self, x: Term, free: tuple[Symbol, ...]) -> Term:
+        if x.expr.has(Average):
+            return replace(x, expr=x.expr.replace(lambda a: isinstance(a, Average), self.average))
+        return replace(x, expr=self.projected(x.expr, n, free))
+
+    def average(self, a: Average) -> Expr:
+        return Average(self.along(a.body))
+
+    def along(self, e: Expr) -> Expr:
+        """Each random field by its projection on n (an average with one free index points along n)."""
+
+        def put(x: AppliedUndef) -> Expr:
+            k = self.shapes[str(x.func)]
+            return Function(k.new)(*[a for i, a in enumerate(x.args) if i not in k.indices])
+
+        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.shapes, put)
+
+    def source(self, u: Source) -> Source:
+        free = tuple(i for i in (mu, alpha) if u.symbol.has(i) or u.partner.has(i))
+        return replace(
+            u,
+            symbol=self.along(u.symbol),
+            partner=self.along(u.partner),
+            covariance=self.projected(u.covariance, n, free),
+            ranges=tuple(r for r in u.ranges if r.index not in free),
+        )
+
+    def order_parameter(self, q: OrderParameter) -> OrderParameter:
+        definition = q.definition.replace(
+            lambda a: isinstance(a, Response), lambda a: Response(self.along(a.body), self.along(a.source))
+        )
+        if not q.definition.has(Response):
+            definition = self.along(definition)
+        ranges = tuple(r for r in q.ranges if r.index == ell)
+        return replace(q, symbol=self.along(q.symbol), definition=definition, ranges=ranges)
+
+
+def _weighted(direction: Callable[[Expr], Expr], index: Symbol, e: Expr) -> Expr:
+    return Sum((direction(index) * e).expand(), (index, 1, P))
+
+
+def _into_integrals(e: Expr, fun: Callable[[Expr], Expr]) -> Expr:
+    """Apply ``fun`` under integrals and sums over the past."""
+    if isinstance(e, Integral):
+        body = _into_integrals(e.function, fun)
+        return S.Zero if body == 0 else Integral(body, *e.limits)
+    if isinstance(e, Sum) and e.limits[-1][0] == s:
+        inner = Sum(e.function, *e.limits[:-1]) if len(e.limits) > 1 else e.function
+        body = _into_integrals(inner, fun)
+        return S.Zero if body == 0 else Sum(body, e.limits[-1])
+    return fun(e)
+
+
+def error_equation(theory: Theory) -> tuple[Eq, Eq]:
+    """The error under flow, from the theory's tangent kernel: its equation and its solution (F.16).
+
+    The kernel's equation ``df/dt = K(t, t) Delta`` is that of gradient flow; the theory itself defines f by
+    an average, and the two agree (proved for one hidden layer by :func:`two_layer`, checked as power series
+    for deeper networks). Raises :class:`NotApplicable` for a theory without tangent kernel, with samples
+    left, or in counted steps.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> print(error_equation(whitened_deep(mean_field(mlp(1, rule="flow"))))[0].rhs)
+    -(G(1, t, t) + H_y(1, t, t))*Delta(t)
+    """
+    if theory.program.rule.discrete or not theory.observables or theory.reduction != "whitened data":
+        raise NotApplicable("the error's equation needs gradient flow, a tangent kernel and whitened data")
+    rate, _ = theory.program.rule.memory(t, s)[::-1]
+    kernel = rate * theory.observables[0].rhs
+    now = kernel.xreplace({s: t})
+    delta = Function("Delta")(t)
+    start = Symbol("y", positive=True)
+    solution = start * exp(-Integral(now.xreplace({t: s}), (s, 0, t)))
+    return Eq(Derivative(delta, t), -delta * now, evaluate=False), Eq(delta, solution, evaluate=False)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Both ends of the whitened two-layer dynamics.
+
+    ``lazy`` is the equation of the error at gamma0 = 0 and ``lazy_solution`` its solution (F.13).  At large
+    gamma0 the rate grows like ``gamma0^power``; ``rich`` is the equation to leading order (F.14),
+    ``unstable`` and ``stable`` its rest points for the output.  ``learning_time`` is the time to reach f to
+    leading order in large gamma0 and ``effective_start`` the output from which the limiting equation takes
+    just as long.
+    """
+
+    lazy: Eq
+    lazy_solution: Eq
+    power: Expr
+    rich: Eq
+    unstable: tuple[Expr, ...]
+    stable: tuple[Expr, ...]
+    learning_time: Expr
+    effective_start: Expr
+
+
+def whitened_limits(w: Whitened) -> Limits:
+    """Both limits in gamma0 of the solved two-layer theory.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.reduce.moments import two_layer
+    >>> from derive.reduce.whitened import whitened
+    >>> from derive.program import mlp
+    >>> ends = whitened_limits(whitened(two_layer(mean_field(mlp(1, rule="flow")))))
+    >>> print(ends.rich.rhs, "|", ends.learning_time, "|", ends.effective_start)
+    -2*gamma0*(y - Delta(t))*Delta(t) | log(2*f*gamma0*y/(-f + y))/(2*gamma0*y) | 1/(2*gamma0)
+    """
+    rate, delta = w.output.rhs, w.error.lhs.args[0]
+    power = _power(rate)
+    leading = factor(limit(rate / gamma0**power, gamma0, oo))
+    rests = {p: leading.diff(output).subs(output, p) for p in sorted(roots(Poly(leading, output)), key=str)}
+    weight, growth = growth_of(w.motion)
+    weight, grown = _leading(weight), factor(_leading(growth))
+    start = Dummy("start", positive=True)
+    limiting = _approach(leading, rests, start)
+    begins = solve(limit(limiting * start, start, 0) / start - grown, start)
+    return Limits(
+        lazy=Eq(w.error.lhs, w.error.rhs.subs(gamma0, 0), evaluate=False),
+        lazy_solution=Eq(delta, simplify(w.solution.rhs.subs(gamma0, 0).rewrite(exp)), evaluate=False),
+        power=power,
+        rich=Eq(Derivative(delta, t), (-leading * gamma0**power).subs(output, norm - delta), evaluate=False),
+        unstable=tuple(p for p, slope in rests.items() if slope.is_positive),
+        stable=tuple(p for p, slope in rests.items() if slope.is_negative),
+        learning_time=weight * log(grown),
+        effective_start=begins[0],
+    )
+
+
+def growth_of(motion: Separable) -> tuple[Expr, Expr]:
+    """Write the time to reach x as ``weight * log(growth)``: ``atanh z = log((1 + z)/(1 - z))/2``."""
+    weight, difference = motion.elapsed.as_independent(atanh, as_Add=False)
+    growth: Expr = Rational(1)
+    for x in difference.as_ordered_terms():
+        sign, z = x.as_coeff_Mul()
+        if z.func != atanh:
+            raise NotApplicable(f"{motion.elapsed} is no difference of inverse hyperbolic tangents")
+        growth *= ((1 + z.args[0]) / (1 - z.args[0])) ** sign
+    return weight / 2, growth
+
+
+def _power(e: Expr) -> Expr:
+    """The power of gamma0 with which ``e`` grows."""
+    return simplify(limit(gamma0 * e.diff(gamma0) / e, gamma0, oo))
+
+
+def _leading(e: Expr) -> Expr:
+    """Leading order in large gamma0."""
+    small = Dummy("epsilon", positive=True)
+    inside = e.subs(gamma0, 1 / small)
+    return simplify(inside.as_leading_term(small)).subs(small, 1 / gamma0)
+
+
+def _approach(rate: Expr, rests: dict[Expr, Expr], start: Expr) -> Expr:
+    """``exp(slope * time)`` on the way from ``start`` to f, for a rate with simple rest points: ``1/rate``
+    in partial fractions; ``slope`` is that of the first rest point."""
+    first = next(iter(rests.values()))
+    value: Expr = Rational(1)
+    for p, slope in rests.items():
+        value *= ((output - p) / (start - p)) ** simplify(first / slope)
+    return value
+
+
+# -- how far the series in gamma0 reaches ------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Radius:
+    """Where the time to reach f is singular as a function of complex gamma0.
+
+    ``singular`` are its singularities, ``removable`` the points where only the formula is, ``radius`` that
+    of the series at gamma0 = 0 for fixed f, ``uniform`` the smallest over all f on the way.
+    """
+
+    singular: tuple[Expr, ...]
+    removable: tuple[Expr, ...]
+    radius: Expr
+    uniform: Expr
+
+
+def series_radius(w: Whitened) -> Radius:
+    """The radius of convergence in gamma0 of the exact time to reach f.
+
+    Singular points of ``int dx/rate`` come from singular points of 1/rate that reach an end of the path, or
+    that meet each other; the latter are on the sheet of the series only if the path runs between them.
+    Where a square root of the formula vanishes without the integral noticing, the formula is even in that
+    root.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.reduce.moments import two_layer
+    >>> from derive.reduce.whitened import whitened
+    >>> from derive.program import mlp
+    >>> print(series_radius(whitened(two_layer(mean_field(mlp(1, rule="flow"))))).radius)
+    1/f
+    """
+    elapsed, coupling = w.motion.elapsed, Symbol("_gamma")
+    if any(p.has(gamma0) for p in solve(w.output.rhs, output)):
+        raise NotApplicable(f"a rest point of df/dt = {w.output.rhs} moves with gamma0")
+    singular: set[Expr] = set()
+    removable: set[Expr] = set()
+    for radicand in {p.base for p in elapsed.atoms(Pow) if abs(p.exp) == Rational(1, 2)}:
+        at = solve(radicand.subs(gamma0, coupling), coupling)
+        root = Dummy("root")
+        here = elapsed.xreplace({radicand ** Rational(k, 2): root**k for k in (1, -1)})
+        odd = simplify(here - here.subs(root, -root))
+        (removable if odd == 0 else singular).update(at)
+    radius = min((simplify(Abs(p)) for p in singular), key=lambda r: r.subs({output: 1, norm: 2}))
+    return Radius(_sorted(singular), _sorted(removable), radius, limit(radius, output, norm, "-"))
+
+
+def _sorted(points: set[Expr]) -> tuple[Expr, ...]:
+    return tuple(sorted(points, key=str))
+
+
+def whitened_steps(steps: MomentSteps) -> MomentSteps:
+    """The same for ``K_x = 1``, for the projections of moments on the targets.
+
+    Raises :class:`NotApplicable` when error and kernels do not stay in the span of the target direction and
+    the identity.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> from derive.reduce.moments import moment_steps
+    >>> plain = whitened_steps(moment_steps(mean_field(mlp(1, loss="sum"))))
+    >>> print(*plain.step)
+    H_y(t) G(t) Delta(t)
+    """
+    frame = Frame((n,))
+    rates = {x: on_targets((e - x).expand()) for x, e in steps.step.items()}
+    starts = {x: on_targets(e) for x, e in steps.initial.items()}
+    ansatz = closed_span(rates, starts, frame, t)
+    found = Coefficients(rates, starts, ansatz, frame)
+    step = {e.lhs.args[0]: e.lhs.args[0] + e.rhs.expand() for e in found.scalar()}
+    return MomentSteps(steps.theory, step, found.initial())

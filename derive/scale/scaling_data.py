@@ -37,10 +37,10 @@ from sympy import (
 
 from derive.calculus.averages import Average, Response
 from derive.errors import NotApplicable
-from derive.linear.transfer import START
+from derive.linear.transfer import START, transfer
 from derive.program.networks.structured import N, P, structured
 from derive.program.words import s, t
-from derive.reduce.data import mode_sums, theory_limit, transfer
+from derive.reduce.data import mode_sums, theory_limit
 from derive.scale.mode_sums import Power, Powers, mode_sum
 from derive.scale.scaling_lazy import K, alpha, k, lamda, lazy_kernel, on_power_law
 from derive.theory import mean_field

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from sympy import S
 
 from derive.program import gamma0
-from derive.reduce.data import LossDecomposition, loss_decomposition
-from derive.reduce.data.loss import NOISE
+from derive.reduce.data import NOISE, LossDecomposition, loss_decomposition
 from derive.theory import Theory
 from numerics.compile.lower import lower
 from numerics.compile.table import Node, Request, Table

@@ -15,8 +15,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.linear.operators import Kernel
 from derive.linear.transfer import START
-from derive.reduce.data import LossDecomposition
-from derive.reduce.data.loss import BIAS, DATA, NOISE, WIDTH
+from derive.reduce.data import BIAS, DATA, NOISE, WIDTH, LossDecomposition
 from numerics.compile.table import Node
 
 Array = NDArray[np.float64]

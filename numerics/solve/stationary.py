@@ -1,6 +1,6 @@
 """Kernels of Langevin dynamics at weak feature learning and long times, by the derived recursion.
 
-The recursion is that of :func:`derive.reduce.langevin.stationary`; what it needs are averages
+The recursion is that of :func:`derive.reduce.stationary`; what it needs are averages
 over pairs of Gaussian numbers.
 """
 
@@ -17,7 +17,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.program import ell
-from derive.reduce.langevin import Stationary, stationary
+from derive.reduce.stationary import Stationary, stationary
 from derive.theory.theory import Theory
 from numerics.averages.panels import Moment
 
@@ -40,7 +40,7 @@ def stationary_kernels(
     index of the kernel and the lags last: ``("Phi", 1)`` has shape (P, P, lags).  H and Z are covariances of
     fields.  ``values`` and ``data`` as for :func:`.solve_particles`.
 
-    Raises what :func:`derive.reduce.langevin.stationary` raises.
+    Raises what :func:`derive.reduce.stationary` raises.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import eta, mlp

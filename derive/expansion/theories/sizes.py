@@ -9,9 +9,7 @@ from sympy import Expr, Symbol, sympify
 from derive.calculus.averages import Response
 from derive.errors import NotApplicable
 from derive.expansion.theories.series import TheorySeries
-from derive.reduce.data import absorb_factors, instant_responses
-from derive.reduce.data.limit import scaled_sources
-from derive.reduce.data.sources import source_factor
+from derive.reduce.data import absorb_factors, instant_responses, scaled_sources, source_factor
 from derive.theory.theory import Theory
 
 

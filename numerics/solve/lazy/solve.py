@@ -15,8 +15,8 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.program.words import ell, s, t
-from derive.reduce.markov import Markov
-from derive.reduce.static import Static, static
+from derive.reduce.memoryless import Markov
+from derive.reduce.stationary import Static, static
 from derive.theory.theory import OrderParameter, Theory
 from numerics.averages.panels import Moment
 from numerics.solve.direct.evaluate import Place
@@ -65,7 +65,7 @@ def solve_lazy(
 ) -> LazySolved:
     """Kernels and outputs of ``theory`` at ``gamma0 = 0``, for any activation.
 
-    The recursion is the theory's own (:func:`derive.reduce.static.static`): each kernel is an
+    The recursion is the theory's own (:func:`derive.reduce.stationary.static`): each kernel is an
     average over Gaussian fields whose covariances are the kernels of the neighbouring layer; averages over
     one or two variables are integrals, found to ``accuracy`` (of the average of the absolute value).  The
     kernels are also those of time 0 for any gamma0.  Errors and outputs are given at ``0..steps-1``, or of

@@ -14,7 +14,7 @@ from sympy import Abs, Expr, Heaviside, Max, Min, Mul, Piecewise, Symbol, sign
 
 from derive.calculus.averages import Average
 from derive.program.words import ell, s, t
-from derive.reduce.markov import markov
+from derive.reduce.memoryless import markov
 from derive.theory.theory import Theory
 from numerics.errors import Diverged, NotConverged
 from numerics.solve.direct.evaluate import Evaluated, Place
@@ -78,7 +78,7 @@ def solve_two_layer(
     In discrete time at ``0..steps-1``, exactly; of a flow at ``times``, integrated to a tenth of
     ``accuracy``.  The Gaussian variables at the start are independent normal numbers times a root of their
     covariance, as many as its numerical rank: P + 1 for P independent samples.  Averages over them are sums
-    over nodes that move by the derived equations (:func:`derive.reduce.markov.markov`).
+    over nodes that move by the derived equations (:func:`derive.reduce.memoryless.markov`).
 
     ``rule``: ``hermite`` and ``trapezoid`` are tensor products of one-dimensional rules, whose number of
     points rises by half until two results agree to ``accuracy`` (relative to the largest value of each name),

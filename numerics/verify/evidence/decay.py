@@ -10,8 +10,8 @@ from sympy import Max, Rational, Symbol
 
 from derive.program import gamma0, mlp
 from derive.reduce.homogeneous import network_degree
-from derive.reduce.langevin import two_sources
 from derive.reduce.ridge import representer, rest_points
+from derive.reduce.stationary import two_sources
 from derive.theory import mean_field
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.edited import Experiment, off, right

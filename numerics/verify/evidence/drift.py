@@ -17,7 +17,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.ledger.selfconsistent2023.claims.drift import e2, with_samples
 from derive.program import gamma0, mlp
-from derive.reduce.drift import single_site
+from derive.reduce.single_site import single_site
 from derive.theory import mean_field
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 

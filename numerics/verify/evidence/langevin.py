@@ -15,7 +15,8 @@ from derive.calculus.averages import Average
 from derive.calculus.responses import Response
 from derive.ledger.selfconsistent2023.claims import langevin as claims
 from derive.program import L, ell, gamma0, mlp, s, t
-from derive.reduce.langevin import output_rate, two_sources
+from derive.reduce.ridge import output_rate
+from derive.reduce.stationary import two_sources
 from derive.theory import Theory
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.edited import Experiment, off, right

@@ -12,7 +12,7 @@ from sympy import Eq, Expr, Function, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.program import ell, mlp
-from derive.reduce.langevin import stationary
+from derive.reduce.stationary import stationary
 from derive.theory import mean_field
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.edited import CLOSE

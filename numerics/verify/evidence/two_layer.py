@@ -18,11 +18,10 @@ from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims.two_layer import G_t, H_y, error, f, y
 from derive.program import P, gamma0, mlp
 from derive.program.words import alpha, mu, t
-from derive.reduce.limits import series_radius as derived_radius
-from derive.reduce.limits import whitened_limits
-from derive.reduce.two_layer import TwoLayer
-from derive.reduce.two_layer import two_layer as reduction
-from derive.reduce.whitened import Whitened, norm, output
+from derive.reduce.moments import TwoLayer
+from derive.reduce.moments import two_layer as reduction
+from derive.reduce.whitened import Whitened, norm, output, whitened_limits
+from derive.reduce.whitened import series_radius as derived_radius
 from derive.reduce.whitened import whitened as on_whitened_data
 from derive.theory import mean_field
 from numerics.solve.grid import flow_grid

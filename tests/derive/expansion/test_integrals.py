@@ -338,7 +338,7 @@ def test_the_printed_tangent_kernel_holds_for_one_layer_and_without_tied_weights
 
 def test_one_sample_against_the_exact_solution() -> None:
     """Delta^(2) and Delta^(4) at L = 1, K_x = 1, P = 1 from the series; Taylor coefficients of (F.12)."""
-    from derive.reduce.two_layer import two_layer
+    from derive.reduce.moments import two_layer
     from derive.reduce.whitened import norm, whitened
 
     e = series(4)

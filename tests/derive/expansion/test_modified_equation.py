@@ -25,12 +25,11 @@ from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.expansion.modified_equation import ModifiedEquation, modified_equation
-from derive.expansion.moment_steps import moment_steps, whitened_steps
 from derive.linear.lazy import lazy
 from derive.program import L, P, eta, gamma0, mlp
 from derive.program.words import t
-from derive.reduce.two_layer import two_layer
-from derive.reduce.whitened import whitened
+from derive.reduce.moments import moment_steps, two_layer
+from derive.reduce.whitened import whitened, whitened_steps
 from derive.theory import mean_field
 
 x, y = symbols("x y")

@@ -62,7 +62,7 @@ def test_poles_of_the_whitened_two_layer_solution(t: str, order: int) -> None:
 
     from derive.program import mlp
     from derive.program.words import t as time
-    from derive.reduce.two_layer import two_layer
+    from derive.reduce.moments import two_layer
     from derive.reduce.whitened import norm, whitened
     from derive.theory import mean_field
 

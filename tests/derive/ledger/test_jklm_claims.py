@@ -19,10 +19,10 @@ from sympy import (
 
 from derive.ledger.selfconsistent2023.claims.drift import with_samples
 from derive.program import L, MomentumFlow, P, alpha, ell, gamma0, mlp, s, t
-from derive.reduce.drift import single_site
 from derive.reduce.homogeneous import network_degree
-from derive.reduce.langevin import two_sources
 from derive.reduce.ridge import representer, rest_points
+from derive.reduce.single_site import single_site
+from derive.reduce.stationary import two_sources
 from derive.theory import mean_field
 from derive.theory.theory import Theory
 from tests.derive.ledger.jklm import (

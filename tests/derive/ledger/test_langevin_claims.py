@@ -36,7 +36,8 @@ from derive.calculus.gaussian import GaussianAverage
 from derive.ledger.selfconsistent2023.claims.langevin import N
 from derive.program import GradientFlow, L, P, alpha, ell, gamma0, mlp, mu, s, t
 from derive.reduce.equilibrium import Equilibrium, equilibrium
-from derive.reduce.langevin import Stationary, TwoSources, output_rate, stationary, two_sources
+from derive.reduce.ridge import output_rate
+from derive.reduce.stationary import Stationary, TwoSources, stationary, two_sources
 from derive.theory import mean_field
 from tests.derive.ledger.jklm import (
     ENDS,

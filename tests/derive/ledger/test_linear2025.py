@@ -15,11 +15,12 @@ from sympy.core.function import AppliedUndef
 
 from derive.ledger import entries, find
 from derive.ledger.linear2025.claims import full_batch
+from derive.linear.transfer import transfer
 from derive.program import L, ell, eta, gamma0, s, t
 from derive.program.networks import isotropic, structured
 from derive.program.networks.isotropic import c, nu
 from derive.program.training import TrainedMatrix
-from derive.reduce.data import absorb_factors, loss_decomposition, mode_sums, transfer
+from derive.reduce.data import absorb_factors, loss_decomposition, mode_sums
 from derive.theory import Average, Response, mean_field
 from derive.theory.theory import Theory
 

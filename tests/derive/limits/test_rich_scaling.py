@@ -23,7 +23,7 @@ from sympy import (
 from derive.errors import NotApplicable
 from derive.ledger import find
 from derive.program.words import L, ell, gamma0, t
-from derive.reduce.invariants import conserved
+from derive.reduce.closed_forms import conserved
 from derive.scale.rich_ansatz import kappa, phi, population, rank_one, sigma
 from derive.scale.rich_dropped import dropped, inner_response
 from derive.scale.rich_profiles import memory, missing, product_transform, profile, transform, x

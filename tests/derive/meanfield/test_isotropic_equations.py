@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 from sympy import Add, Expr, Function, KroneckerDelta, Sum, Symbol
 
+from derive.linear.transfer import transfer
 from derive.program import L, ell, eta, gamma0, s, t
 from derive.program.networks.infinite_depth import depth_program
 from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sigma
 from derive.program.networks.structured import B, N, k, structured
-from derive.reduce.data import absorb_factors, instant_responses, mode_sums, transfer
+from derive.reduce.data import absorb_factors, instant_responses, mode_sums
 from derive.theory import Theory, mean_field
 from derive.theory.compare import check_routes
 

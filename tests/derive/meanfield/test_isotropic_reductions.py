@@ -11,18 +11,11 @@ from sympy import Expr, Function, Integer, Mul, Pow, Sum, Symbol, oo
 
 from derive.errors import NotApplicable
 from derive.linear.operators import Kernel
+from derive.linear.transfer import Transfer, transfer
 from derive.program import GradientDescent, P, eta, gamma0, mlp, s, t
 from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sigma
 from derive.program.networks.structured import B, M, N, k, structured
-from derive.reduce.data import (
-    Transfer,
-    absorb_factors,
-    instant_responses,
-    loss_decomposition,
-    mode_sums,
-    theory_limit,
-    transfer,
-)
+from derive.reduce.data import absorb_factors, instant_responses, loss_decomposition, mode_sums, theory_limit
 from derive.theory import Theory, mean_field
 from derive.theory.theory import Equation, Term
 from tests.derive.meanfield.isotropic_march import March

@@ -28,9 +28,10 @@ from derive.calculus.averages import Average
 from derive.errors import NotApplicable
 from derive.program import L, P, Program, alpha, ell, gamma0, mlp, mu, s, t
 from derive.program.networks import convolution, feedback_alignment
-from derive.reduce.drift import single_site
 from derive.reduce.equilibrium import Equilibrium, equilibrium
-from derive.reduce.langevin import TwoSources, output_rate, stationary, two_sources
+from derive.reduce.ridge import output_rate
+from derive.reduce.single_site import single_site
+from derive.reduce.stationary import TwoSources, stationary, two_sources
 from derive.theory import mean_field
 from derive.theory.compare import check_routes
 from derive.theory.theory import Theory

@@ -12,7 +12,7 @@ from derive.linear.lazy import lazy
 from derive.linear.projection import error_projected
 from derive.program import L, P, P_train, Program, alpha, eta, gamma0, mlp, mu, s, t
 from derive.reduce import equilibrium, ridge
-from derive.reduce.two_layer import two_layer
+from derive.reduce.moments import two_layer
 from derive.theory import mean_field
 from derive.theory.compare import check_routes
 

@@ -8,7 +8,7 @@ import mpmath as mp
 from sympy import Expr, lambdify
 
 from derive.program import gamma0, mlp, t
-from derive.reduce.two_layer import two_layer
+from derive.reduce.moments import two_layer
 from derive.reduce.whitened import Whitened, norm, output, whitened
 from derive.theory import mean_field
 

@@ -12,9 +12,8 @@ from derive.linear.lazy import lazy
 from derive.linear.operators import J, operator
 from derive.linear.projection import error_projected
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
-from derive.reduce.two_layer import two_layer
-from derive.reduce.whitened import norm, whitened
-from derive.reduce.whitened_deep import error_equation, whitened_deep
+from derive.reduce.moments import two_layer
+from derive.reduce.whitened import error_equation, norm, whitened, whitened_deep
 from derive.theory import mean_field
 from tests.derive.meanfield.reductions.evaluate import RING, T_, Y_, solve_series, solve_steps
 from tests.reference.dense_causal import dense_causal

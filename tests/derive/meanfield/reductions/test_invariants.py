@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Eq, Function, Matrix, Rational, Symbol, linsolve, symbols
 
-from derive.reduce.invariants import conserved
+from derive.reduce.closed_forms import conserved
 
 t = symbols("t")
 x = [Function(f"x{k}")(t) for k in range(4)]

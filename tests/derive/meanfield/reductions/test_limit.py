@@ -5,7 +5,7 @@ from sympy import Function, Integral, S, Sum, oo
 from sympy.abc import k, s, t, x
 
 from derive.errors import NotApplicable
-from derive.reduce.data.limit import at_limit
+from derive.reduce.data import at_limit
 
 f, g = Function("f"), Function("g")
 

@@ -21,7 +21,7 @@ from derive.program import (
     s,
     t,
 )
-from derive.reduce.markov import Markov, State, markov
+from derive.reduce.memoryless import Markov, State, markov
 from derive.theory import mean_field
 
 decay, tau, kept = (Symbol(n, positive=True) for n in ("lambda", "tau", "m"))

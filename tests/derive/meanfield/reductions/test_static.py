@@ -10,7 +10,7 @@ from derive.calculus.averages import Average
 from derive.errors import NotApplicable
 from derive.linear.lazy import lazy
 from derive.program import L, P, Program, alpha, eta, gamma0, isotropic, mlp, mu, perceptron, s, t
-from derive.reduce.static import static
+from derive.reduce.stationary import static
 from derive.theory import mean_field
 
 u, r, h, z = (Function(n) for n in "urhz")

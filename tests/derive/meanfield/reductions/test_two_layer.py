@@ -8,7 +8,7 @@ from sympy import Derivative, Expr, Function, Sum, lambdify
 
 from derive.errors import NotApplicable
 from derive.program import P, alpha, gamma0, mlp, mu, t
-from derive.reduce.two_layer import two_layer
+from derive.reduce.moments import two_layer
 from derive.reduce.whitened import norm, whitened
 from derive.theory import Average, mean_field
 

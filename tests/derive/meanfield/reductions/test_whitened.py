@@ -28,10 +28,18 @@ from sympy import (
 from derive.errors import NotApplicable
 from derive.linear.contraction import Frame, closed_span, split_tensor
 from derive.program import P, alpha, gamma0, mlp, mu, t
-from derive.reduce.limits import growth_of, series_radius, whitened_limits
-from derive.reduce.separable import separable
-from derive.reduce.two_layer import two_layer
-from derive.reduce.whitened import eliminate, n, norm, output, whitened
+from derive.reduce.closed_forms import separable
+from derive.reduce.moments import two_layer
+from derive.reduce.whitened import (
+    eliminate,
+    growth_of,
+    n,
+    norm,
+    output,
+    series_radius,
+    whitened,
+    whitened_limits,
+)
 from derive.theory import mean_field
 
 H, G, Delta = (Function(x)(t) for x in ("H_y", "G", "Delta"))

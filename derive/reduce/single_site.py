@@ -12,21 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from sympy import (
-    Add,
-    Derivative,
-    Dummy,
-    Eq,
-    Expr,
-    Function,
-    Integral,
-    Mul,
-    S,
-    Sum,
-    Symbol,
-    simplify,
-    sympify,
-)
+from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Integral, Mul, S, Sum, Symbol, simplify, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
