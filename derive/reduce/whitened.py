@@ -405,8 +405,8 @@ class _Whitened:
 
     def term(self, x: Term, free: tuple[Symbol, ...]) -> Term:
         if x.expr.has(Average):
-            return replace(x, expr=x.expr.replace(lambda a: isinstance(a, Average), self.average))
-        return replace(x, expr=self.projected(x.expr, n, free))
+            return x.put(x.expr.replace(lambda a: isinstance(a, Average), self.average))
+        return x.put(self.projected(x.expr, n, free))
 
     def average(self, a: Average) -> Expr:
         return Average(self.along(a.body))
