@@ -1,18 +1,21 @@
 """Networks at equilibrium: weights drawn from the Gibbs distribution of Langevin dynamics (selfconsistent2023
 K.17-K.23).
 
-The weights have density ``exp(-b (gamma^2 loss + decay |theta|^2 / 2))``, a Gaussian prior times a
-likelihood. Integrating them out layer by layer leaves an action of kernels, outputs and their conjugates, N
-times a number of order one, whose saddle point is found by differentiation.  Time plays no part, so nothing
-here uses a dynamical theory; that long Langevin dynamics ends here is a statement to be checked.
+The weights have the density for which no current flows: a Gaussian prior times a likelihood.  Integrating
+them out layer by layer, each product having the covariance that the theory gives its source, leaves an action
+of kernels, outputs and their conjugates, N times a number of order one, whose saddle point is found by
+differentiation.  Only the forward pass is used; that long Langevin dynamics ends here is a statement to be
+checked.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 from sympy import (
+    Dummy,
     Eq,
     Expr,
     Function,
@@ -37,11 +40,12 @@ from derive.calculus.functional import functional_derivative
 from derive.errors import NotApplicable
 from derive.linear.contraction import tidy_sums
 from derive.program.networks.sample_weights import has_sample_weights
-from derive.program.program import Program, gaussian, parameter
-from derive.program.words import IndexRange, P, alpha, ell, mu
+from derive.program.training import TrainedVector, entry_covariance
+from derive.program.words import IndexRange, P, alpha, ell, mu, s, t
 from derive.reduce.homogeneous import Chain
 from derive.reduce.ridge import exponential
 from derive.theory.path_integral.action import Partition
+from derive.theory.theory import Source, Theory
 
 Phi, Phihat, f, fhat, hhat = (Function(n) for n in ("Phi", "Phihat", "f", "fhat", "hhat"))
 loss, Delta, y = (Function(n) for n in ("loss", "Delta", "y"))
@@ -54,48 +58,23 @@ class Equilibrium:
     """The action per unit of width, and its stationary point, for a chain of ``depth`` hidden layers.
 
     ``inverse_temperature`` is b and ``prior`` the variance of a weight without data (in units of that at
-    initialisation).  ``algebra`` and ``exponent``, at layer ell, make up the action; ``fhat``, ``Phihat`` and
-    ``hhat`` are conjugate variables, on the imaginary axis.
+    initialisation).  ``algebra`` is the action without the integrals over fields, and ``exponent`` that of
+    the integral over one unit of layer ell; ``fhat``, ``Phihat`` and ``hhat`` are conjugate variables, on the
+    imaginary axis.  ``Phi(0, mu, alpha)`` is the kernel of the inputs.
     """
 
     depth: Expr
     scale: Expr
     inverse_temperature: Expr
-    strength: Expr
     prior: Expr
     field: AppliedUndef
     phi: Expr
-
-    def feature(self, site: Expr, sample: Expr) -> Expr:
-        """``phi(h)`` in one layer, without time."""
-        return self.phi.xreplace({self.field: self.preactivation(site, sample)})
+    exponent: Expr
+    algebra: Expr
 
     def preactivation(self, site: Expr, sample: Expr) -> AppliedUndef:
         """``h(ell, mu)``."""
         return self.field.func(site, sample)
-
-    @cached_property
-    def exponent(self) -> Expr:
-        """The exponent of one unit of layer ell: constraint, averaged weights, conjugate of the kernel.
-
-        ``Phi(0, mu, alpha)`` is the kernel of the inputs.  The weights come in as half the second cumulant of
-        ``-i hhat . W phi``: W_ij multiplies ``-i sum_mu hhat_i phi_j`` and has variance prior/N, and the sum
-        over j is N times the kernel below.
-        """
-        hats, features = ([x(ell, i) for i in (mu, alpha)] for x in (hhat, self.feature))
-        averaged = self.prior * _HALF * (-I) ** 2 * Sum(hats[0] * hats[1] * Phi(ell - 1, mu, alpha), *_PAIR)
-        conjugate = -_HALF * Sum(Phihat(ell, mu, alpha) * features[0] * features[1], *_PAIR)
-        return I * Sum(hats[0] * self.preactivation(ell, mu), _PAIR[0]) + averaged + conjugate
-
-    @cached_property
-    def algebra(self) -> Expr:
-        """The action without the single-site integrals."""
-        heated = -self.inverse_temperature * self.strength * self.scale**2 * Sum(loss(f(mu), y(mu)), _PAIR[0])
-        # delta(f - w . phi/(scale N)) with conjugate N scale fhat; the readout averaged like other weights
-        outputs = -self.scale * Sum(fhat(mu) * f(mu), _PAIR[0])
-        readout = self.prior * _HALF * Sum(fhat(mu) * fhat(alpha) * Phi(self.depth, mu, alpha), *_PAIR)
-        kernels = Sum(_HALF * Phi(ell, mu, alpha) * Phihat(ell, mu, alpha), *_PAIR, (ell, 1, self.depth))
-        return heated + outputs + readout + kernels
 
     @property
     def action(self) -> Expr:
@@ -230,41 +209,142 @@ class Equilibrium:
         return tuple(found)
 
 
-def equilibrium(program: Program) -> Equilibrium:
+def equilibrium(theory: Theory) -> Equilibrium:
     """The equilibrium of Langevin dynamics on a chain of layers, of symbolic or integer depth.
 
-    Raises :class:`NotApplicable` without noise or without decay, for networks that are no chain and for
-    samples with weights.
+    The forward pass and its Gaussian products are those of the theory.  Raises :class:`NotApplicable` without
+    noise or without decay, for networks that are no chain and for samples with weights.
 
     >>> from derive.program import mlp
+    >>> from derive.theory import mean_field
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
     >>> rule = {"rule": "flow", "weight_decay": lam / beta, "temperature": 1 / beta}
-    >>> rest = equilibrium(mlp(activation=Function("phi"), **rule))
+    >>> rest = equilibrium(mean_field(mlp(activation=Function("phi"), **rule)))
     >>> print(rest.prior, rest.inverse_temperature, "|", rest.solved["f"].rhs)
     1/lam beta | beta*Sum(Delta(alpha)*Phi(L, mu, alpha), (alpha, 1, P))/lam
     >>> print(rest.solved["Phihat_last"].rhs, "|", rest.conjugate_kernel)
     -beta**2*gamma0**2*Delta(alpha)*Delta(mu)/lam | Phi**(-1)*((-lam)*C*Phi**(-1) + I)
     """
+    program = theory.program
     strength, decay, diffusion = exponential(program.rule)
     if decay == 0 or diffusion == 0:
         raise NotApplicable("weights have an equilibrium when they both decay and diffuse")
     if any(w.rule != program.rule for w in program.trained()):
         raise NotApplicable("weights of different variances have different priors")
-    if any(parameter(v).variance != 1 for v in program.vectors) or any(
-        gaussian(m).variance != 1 for m in program.matrices
-    ):
-        raise NotApplicable("weights must start with unit variance")
     if has_sample_weights(program):
         raise NotApplicable("the loss must count all samples alike: leave sample_weights out")
-    chain = Chain(program)
-    return Equilibrium(
-        depth=program.depth,
-        scale=program.scale,
-        inverse_temperature=simplify(2 / diffusion),
-        strength=strength,
-        prior=simplify(diffusion / (2 * decay)),
-        field=chain.h,
-        phi=chain.phi,
+    inverse_temperature, prior = _gibbs(decay, diffusion)
+    return _Measure(theory, strength, inverse_temperature, prior).action()
+
+
+def _gibbs(decay: Expr, diffusion: Expr) -> tuple[Expr, Expr]:
+    """Inverse temperature and prior variance: the density p for which no current flows.
+
+    The weights' velocity is ``v = push - decay theta``, so ``v p - (diffusion/2) dp/dtheta = 0``.
+    """
+    theta, push, density, slope = (Dummy(n) for n in ("theta", "push", "p", "dp"))
+    current = (push - decay * theta) * density - diffusion / 2 * slope
+    (rise,) = solve(current, slope)
+    log_slope = (rise / density).expand()
+    return simplify(log_slope.coeff(push)), simplify(-1 / log_slope.coeff(theta))
+
+
+class _Measure:
+    """The measure of outputs and fields when weights have the Gibbs density, averaged over the weights.
+
+    A definition ``h = u`` with a Gaussian product u is a delta function, ``int dhhat exp(i hhat (h - u))``,
+    and ``<exp(c sum_mu hhat_mu u_mu)> = exp(c^2/2 sum hhat_mu hhat_alpha <u_mu u_alpha>)``.  Inner products
+    of a layer are kernels, each held by a conjugate that multiplies half of its constraint, for a pair of
+    samples is counted twice.  The conjugate of an output counts in units of ``scale``.
+    """
+
+    def __init__(self, theory: Theory, strength: Expr, inverse_temperature: Expr, prior: Expr) -> None:
+        self.theory, self.program, self.prior = theory, theory.program, prior
+        self.chain = Chain(self.program)
+        self.depth, self.scale = self.program.depth, self.program.scale
+        self.strength, self.inverse_temperature = strength, inverse_temperature
+        body = self.feature(ell, mu) * self.feature(ell, alpha)
+        found = [q for q in theory.correlations() if _timeless(q.definition.args[0]) == body]
+        if len(found) != 1:
+            raise NotApplicable(f"<{body}> is no order parameter of the theory")
+        self.kernel, self.known = Phi(ell, mu, alpha), _timeless(found[0].symbol)
+
+    def action(self) -> Equilibrium:
+        field, phi = self.chain.h, self.chain.phi
+        parts = self.inverse_temperature, self.prior, field, phi, self.exponent(), self.algebra()
+        return Equilibrium(self.depth, self.scale, *parts)
+
+    def feature(self, site: Expr, sample: Expr) -> Expr:
+        """``phi(h)`` in one layer, without time."""
+        return self.chain.phi.xreplace({self.chain.h: self.chain.h.func(site, sample)})
+
+    def covariance(self, u: Source) -> Expr:
+        """``<u_mu u_alpha>`` of a product with weights of the prior, by the kernel of the layer below."""
+        entries = entry_covariance(self.program.rule, t, s)
+        number, kernel = simplify(u.covariance / entries).as_independent(AppliedUndef, as_Add=False)
+        if number != 1:
+            raise NotApplicable(
+                f"{u.matrix} must start with unit variance, for the noise counts in units of it"
+            )
+        return self.prior * _timeless(kernel)
+
+    def sources(self, name: str) -> list[Source]:
+        """The products of which the field is made."""
+        terms = (x for e in self.theory.equations if e.name == name for x in e.terms)
+        own = [x.field for x in terms if x.kind == "source"]
+        return [u for u in self.theory.sources if u.symbol in own]
+
+    def exponent(self) -> Expr:
+        """The exponent of one unit of layer ell: constraint, averaged product, conjugate of the kernel."""
+        for u in self.sources(str(self.chain.h.func)):
+            found, layer = self.covariance(u), u.symbol.args[0] - 1
+            if layer != 0 and found != self.prior * self.known.xreplace({ell: layer}):
+                raise NotApplicable(f"the covariance of {u.symbol} is no kernel of the layer below")
+        below = self.prior * self.kernel.xreplace({ell: ell - 1})
+        constraint = I * Sum(hhat(ell, mu) * self.chain.h.func(ell, mu), _PAIR[0])
+        conjugate = self.conjugate(self.feature(ell, mu) * self.feature(ell, alpha))
+        return constraint + _cumulant(-I, lambda i: hhat(ell, i), below) - Sum(conjugate, *_PAIR)
+
+    def conjugate(self, e: Expr) -> Expr:
+        return _HALF * e * Phihat(*self.kernel.args)
+
+    def algebra(self) -> Expr:
+        """The action without the single-site integrals: likelihood, outputs and kernels."""
+        output = next(e for e in self.theory.scalars if e.rhs.has(Average))
+        (average,) = output.rhs.atoms(Average)
+        z = self.chain.z
+        (u,) = [x for x in self.sources(str(z.func)) if x.symbol.args[0] == z.args[0]]
+        # N scale (f - <z phi>/scale) fhat; the mean over units of what z multiplies is a kernel
+        weight = self.scale * output.rhs / average
+        overlap = self.covariance(u) * self.kernel.xreplace({ell: self.depth})
+        heated = -self.inverse_temperature * self.energy(weight / self.scale)
+        kernels = Sum(self.conjugate(self.kernel), *_PAIR, (ell, 1, self.depth))
+        outputs = -self.scale * Sum(fhat(mu) * f(mu), _PAIR[0])
+        return heated + outputs + _cumulant(weight, fhat, overlap) + kernels
+
+    def energy(self, slope: Expr) -> Expr:
+        """What the weights descend, per N: the readout's update over ``N df/dw``, times the loss."""
+        (w,) = [x for x in self.program.trained() if isinstance(x, TrainedVector)]
+        error = next(e for e in self.theory.scalars if not e.rhs.has(Average))
+        gradient = slope * self.chain.phi * error.lhs
+        (old,) = [r.index for r in w.update.over]
+        update = (w.update.coefficient * w.update.vector).xreplace({old: mu})
+        ratio = simplify(update / gradient)
+        if ratio.atoms(AppliedUndef):
+            raise NotApplicable(f"the update {update} is no gradient of the output")
+        return self.strength * ratio * Sum(loss(f(mu), y(mu)), _PAIR[0])
+
+
+def _cumulant(factor: Expr, hat: Callable[[Expr], Expr], covariance: Expr) -> Expr:
+    """``<exp(factor sum_mu hat_mu u_mu)> = exp(this)`` for Gaussian u."""
+    return factor**2 * _HALF * Sum(hat(mu) * hat(alpha) * covariance, *_PAIR)
+
+
+def _timeless(e: Expr) -> Expr:
+    """Without times: one draw of the weights is all there is."""
+    return e.replace(
+        lambda x: isinstance(x, AppliedUndef) and x.args[-1] in (t, s),
+        lambda x: x.func(*[a for a in x.args if a not in (t, s)]),
     )
 
 

@@ -325,7 +325,3 @@ class Chain:
             if d.lhs.args and d.lhs != self.z and rhs.has(self.z) and self.program.field_of(d.name):
                 return rhs
         raise NotApplicable(f"no field is made of {self.z}")
-
-
-def _empty(d: Definition) -> bool:
-    return any((r.upper - r.lower).is_negative for r in d.ranges)

@@ -20,6 +20,7 @@ from sympy import Eq, Expr, Matrix, MatrixSymbol, Symbol, lambdify, simplify, sy
 from derive.ledger.selfconsistent2023.claims import equilibrium as claims
 from derive.program import P, gamma0, mlp
 from derive.reduce.equilibrium import equilibrium
+from derive.theory import mean_field
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]
@@ -66,7 +67,7 @@ def equations(depth: int) -> tuple[Eq, ...]:
     """The derived saddle point of a linear network on one sample."""
     beta, lam = Symbol("beta", positive=True), Symbol("lam", positive=True)
     network = mlp(depth, "linear", "flow", weight_decay=lam / beta, temperature=1 / beta)
-    return equilibrium(network).linear_saddle()
+    return equilibrium(mean_field(network)).linear_saddle()
 
 
 def _value(e: Expr) -> Expr:
@@ -132,7 +133,7 @@ def _branch(equations: _Residuals, prior: Array) -> float:
 def _printed_over_derived(layer: str) -> float:
     """The printed conjugate kernel of the last layer (K.20 text) or an inner one (K.22) over the derived."""
     lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
-    rest = equilibrium(mlp(2, "linear", "flow", weight_decay=lam / beta, temperature=1 / beta))
+    rest = equilibrium(mean_field(mlp(2, "linear", "flow", weight_decay=lam / beta, temperature=1 / beta)))
     if layer == "last":
         ratio = sympify(claims.k20_text()["Phihat_last"]) / rest.solved["Phihat_last"].rhs
     else:

@@ -159,7 +159,7 @@ def late_linear(depth: int) -> tuple[Array, float]:
 def saddle_of(depth: int, near: Array) -> tuple[float, float]:
     """Output and last kernel at the saddle point next to ``near``."""
     numbers = {"lam": DECAY, "heat": HEAT, "gamma0": 1.0, "K": 1.0, "y": TARGET}
-    rest = equilibrium(mlp(depth, "linear", "flow", weight_decay=lam, temperature=heat))
+    rest = equilibrium(mean_field(mlp(depth, "linear", "flow", weight_decay=lam, temperature=heat)))
     gaps = [e.lhs - e.rhs for e in rest.linear_saddle()]
     gaps = [g.subs({x: numbers[x.name] for x in g.free_symbols if x.name in numbers}) for g in gaps]
     unknown = sorted(set().union(*(g.free_symbols for g in gaps)), key=str)  # Phi1, .., f

@@ -313,7 +313,7 @@ def _gaussians_named(e: Expr) -> Expr:
 
 @pytest.fixture(scope="module")
 def rest() -> Equilibrium:
-    return equilibrium(mlp(L, phi, "flow", weight_decay=lam / beta, temperature=1 / beta))
+    return equilibrium(mean_field(mlp(L, phi, "flow", weight_decay=lam / beta, temperature=1 / beta)))
 
 
 def alike(said: Expr, derived: Expr) -> bool:

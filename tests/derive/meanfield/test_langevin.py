@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -28,6 +29,7 @@ from derive.calculus.averages import Average
 from derive.errors import NotApplicable
 from derive.program import L, P, Program, alpha, ell, gamma0, mlp, mu, s, t
 from derive.program.networks import convolution, feedback_alignment
+from derive.program.training import TrainedMatrix
 from derive.reduce.equilibrium import Equilibrium, equilibrium
 from derive.reduce.ridge import output_rate
 from derive.reduce.single_site import single_site
@@ -48,7 +50,7 @@ def network(depth: Expr = L, activation: str = "phi") -> Program:
 
 @lru_cache(maxsize=8)
 def rest(depth: Expr = L, activation: str = "phi") -> Equilibrium:
-    return equilibrium(network(depth, activation))
+    return equilibrium(mean_field(network(depth, activation)))
 
 
 @lru_cache(maxsize=1)
@@ -281,4 +283,19 @@ def test_conditions_are_derivatives_of_the_action() -> None:
 )
 def test_other_equilibria_are_refused(program: object, reason: str) -> None:
     with pytest.raises(NotApplicable, match=reason):
-        equilibrium(program())  # type: ignore[operator]
+        equilibrium(mean_field(program()))  # type: ignore[operator]
+
+
+def test_action_follows_the_program() -> None:
+    """The mean loss weighs samples by 1/P; weights that start with other variances have no common prior."""
+    mean = mlp(L, phi, "flow", "mean", weight_decay=lam / beta, temperature=1 / beta)
+    loss = Function("loss")(Function("f")(mu), Function("y")(mu))
+    total = Sum(loss, (mu, 1, P))
+    per_sample = [equilibrium(mean_field(p)).algebra.coeff(total) for p in (mean, network())]
+    assert simplify(per_sample[0] * P / per_sample[1]) == 1
+    wide = network()
+    (first, *rest_of) = wide.matrices
+    assert isinstance(first, TrainedMatrix)
+    other = replace(first, initial=replace(first.initial, variance=S(2)))
+    with pytest.raises(NotApplicable, match="unit variance"):
+        equilibrium(mean_field(replace(wide, matrices=(other, *rest_of))))

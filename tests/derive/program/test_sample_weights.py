@@ -104,7 +104,7 @@ def test_two_layers_close_on_outputs_and_divide_by_no_weight() -> None:
 def test_reductions_that_know_no_weights_refuse_them() -> None:
     noisy = weighted(depth=2, activation="relu", rule="flow", weight_decay=lam, temperature=T)
     with pytest.raises(NotApplicable, match="sample_weights"):
-        equilibrium.equilibrium(noisy)
+        equilibrium.equilibrium(mean_field(noisy))
 
 
 def test_the_representer_theorem_with_weights() -> None:
