@@ -263,7 +263,7 @@ def _one(theory: Theory, x: Symbol, value: Expr) -> Theory:
     lively = tuple(u for u in sources if u.covariance != 0)
 
     def equation(e: Equation) -> Equation:
-        found = (y.put(at_limit(y.expr, x, value)) for y in e.terms)
+        found = (_term_at_limit(y, x, value) for y in e.terms)
         return replace(e, terms=tuple(y for y in found if y.expr != 0 and not _is_source(y, dead)))
 
     moved = replace(
@@ -275,6 +275,15 @@ def _one(theory: Theory, x: Symbol, value: Expr) -> Theory:
         reduction=f"{theory.reduction}, {x} -> {value}".strip(", "),
     )
     return _needed(instant_responses(_needed(moved)))
+
+
+def _term_at_limit(term: Term, x: Symbol, value: Expr) -> Term:
+    """A term whose kernel goes to its limit, with the factors of ``x`` that stood in front of it."""
+    fixed, moving = term.coefficient.as_independent(x, as_Add=False)
+    if not (term.remembers or term.over) or moving.has(AppliedUndef) or term.field.has(x):
+        return term.put(at_limit(term.expr, x, value))
+    kernel = at_limit(moving * term.kernel, x, value)
+    return term.put(S.Zero) if kernel == 0 else replace(term, coefficient=fixed, kernel=kernel)
 
 
 def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
