@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sympy import Eq, Expr, Mul, Symbol
+from sympy import Eq, Expr, Symbol
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import ell, gamma0, s, t
+from derive.expansion import integrals
 from derive.expansion.expansion import Expansion
-from derive.expansion.recursion import Recursion
-from derive.expansion.words import Memory
-from derive.linear.closure import LinearClosure, linear_closure
-from derive.program.words import ell, gamma0, s, t
+from derive.expansion.in_time.series import InTime, in_time
+from derive.expansion.printing import render
+from derive.expansion.words import LinearSeries, linear_series
+from derive.linear.closure import linear_closure
 from derive.theory.theory import Theory
-
-if TYPE_CHECKING:
-    from derive.expansion.in_time.series import InTime
 
 
 @dataclass(frozen=True)
-class LinearExpansion(Expansion):
+class LinearExpansion(LinearSeries, Expansion):
     """The order parameters of a linear theory as power series in gamma0.
 
     ``words[X][n]`` is the coefficient of gamma0^n of the operator X (``H``, ``G``, ``A``, ``B``, and the
@@ -31,12 +30,6 @@ class LinearExpansion(Expansion):
     letters carry the error's own coefficients.  Compare selfconsistent2023 (16), (P.2)-(P.4), which leave out
     A and B.
     """
-
-    closure: LinearClosure
-    order: int
-    words: dict[str, list[Expr]]
-    output: list[Expr]
-    tangent: list[list[tuple[Expr, Expr, Expr]]]
 
     @property
     def variable(self) -> Symbol:
@@ -94,9 +87,7 @@ class LinearExpansion(Expansion):
         >>> expand_linear(mean_field(mlp(rule="flow")), 0).entry("A", 0)
         ell*Sum(Delta0(beta, s)*K_x(mu, beta), (beta, 1, P))
         """
-        from derive.expansion.integrals import entry
-
-        return entry(self, name, n, now, past)
+        return integrals.entry(self, name, n, now, past)
 
     def error_equation(self, n: int) -> Eq:
         """The equation of the error at order n, in time integrals.
@@ -106,15 +97,11 @@ class LinearExpansion(Expansion):
         >>> print(expand_linear(mean_field(mlp(rule="flow")), 0).error_equation(0).rhs)
         (-L - 1)*Sum(K_x(mu, beta)*v(beta, t), (beta, 1, P)) + y(mu)
         """
-        from derive.expansion.integrals import error_equation
-
-        return error_equation(self, n)
+        return integrals.error_equation(self, n)
 
     def iterated_integral(self, v: AppliedUndef) -> Expr:
         """What a time integral ``v(...)`` in the entries stands for."""
-        from derive.expansion.integrals import iterated_integral
-
-        return iterated_integral(self, v)
+        return integrals.iterated_integral(self, v)
 
     def in_time(
         self,
@@ -147,16 +134,12 @@ class LinearExpansion(Expansion):
         >>> e.in_time(depth=1).Delta(2)
         -t*y**3*exp(-2*t) + 3*y**3*exp(-2*t)/4 - y**3*exp(-4*t) + y**3*exp(-6*t)/4
         """
-        from derive.expansion.in_time.series import in_time
-
         return in_time(
             self, eigenvalues, targets, multiplicities, depth=depth, order=order, constants=constants
         )
 
     def render(self, format: str = "text") -> str:
         """The series as ``text`` or ``latex``.  Raises ValueError for another format."""
-        from derive.expansion.printing import render
-
         return render(self, format)
 
 
@@ -173,24 +156,8 @@ def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:
     """
     if order < 0:
         raise ValueError(f"order = {order}: must be 0 or more")
-    closure = linear_closure(theory)
-    found = Recursion(closure, order)
-    ring = found.ring(0)
-    return LinearExpansion(
-        closure,
-        order,
-        {name: [ring.expr(x) for x in values] for name, values in found.series.items()},
-        [ring.expr(x) for x in found.outputs],
-        [
-            [(found.numbers.expr(c), Mul(*a), Mul(*b)) for (a, b), c in products.items()]
-            for products in found.tangents
-        ],
-    )
+    found = linear_series(linear_closure(theory), order)
+    return LinearExpansion(**vars(found))
 
 
-def has_error(word: Expr, n: int) -> bool:
-    """Does a word contain the error's coefficient of order n?"""
-    return any(x.order == n for x in word.atoms(Memory))
-
-
-__all__ = ["LinearExpansion", "expand_linear", "has_error"]
+__all__ = ["LinearExpansion", "expand_linear"]

@@ -1,19 +1,20 @@
-"""The expansion as text and LaTeX: operator words first, then what they are as time integrals."""
+"""The linear expansion as text and LaTeX: operator words first, then what they are as time integrals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import groupby
 
-from sympy import Expr, Function, Symbol
+from sympy import Add, Expr, Function, Mul, Poly, Rational, Symbol
 from sympy.core.function import AppliedUndef
+from sympy.functions.elementary.complexes import transpose as Transpose
 
+from derive.calculus.polynomials import factored
+from derive.calculus.symbols import alpha, ell, mu, s, t
 from derive.expansion.integrals import Group, groups, iterated_integral, time_integrals
-from derive.expansion.linear import LinearExpansion
-from derive.expansion.notation import LATEX, TEXT, Script
-from derive.expansion.words import Memory, letters
-from derive.program.words import alpha, mu, s, t
+from derive.expansion.words import LinearSeries, Memory, letters, terms, transposed
+from derive.linear.operators import J
 from derive.show import latex, text
 from derive.show.text import wrap
 
@@ -24,60 +25,82 @@ INTEGRALS = 2
 ENTRIES = {"H": (mu, alpha), "G": (), "A": (mu,), "B": (alpha,), "K": (mu, alpha)}
 
 
-def render(expansion: LinearExpansion, format: str = "text") -> str:
+def render(series: LinearSeries, format: str = "text") -> str:
     """All series, their letters and their time integrals.  Raises ValueError for an unknown format."""
     if format == "text":
-        return _Text(expansion).render()
+        return _as_text(_Writer(series, TEXT))
     if format == "latex":
-        return _Latex(expansion).render()
+        return _as_latex(_Writer(series, LATEX))
     raise ValueError(f"format = {format!r}: must be 'text' or 'latex'")
 
 
+def _as_text(x: _Writer) -> str:
+    depth = x.theory.program.depth
+    lines = [
+        f"Expansion in γ₀ to order {x.x.order}: a deep linear network with {depth} hidden layers",
+        "",
+        "Operators: products run over the time between, X∘Y multiplies entries, {X}_sym = X + Xᵀ.",
+        "C[X] and D[X] remember X with the error Δ^(0), as C^ℓ and D^ℓ do; Cₙ[X] and Dₙ[X] with Δ^(n):",
+    ]
+    parts = (
+        ([], x.kernels()),
+        (["c = C[Kˣ] and d = D[11ᵀ]:"], x.letters()),
+        ([""], x.series()),
+        (["", "Entries"], x.entries()),
+        (["", "Error"], x.errors()),
+        (["", "Time integrals"], x.integrals()),
+    )
+    for title, equations in parts:
+        lines += title
+        for left, (first, *others) in equations:
+            lines.append(wrap(f"    {left} = {first}", COLUMNS, 10))
+            lines += [wrap(f"        + {y}", COLUMNS, 12) for y in others]
+    return "\n".join(lines)
+
+
+def _as_latex(x: _Writer) -> str:
+    blocks = (x.kernels(), x.letters(), x.series(), x.entries(), x.errors(), x.integrals())
+    rows = [r"\left\{\boldsymbol{X}\right\}_{\mathrm{sym}} &= \boldsymbol{X} + \boldsymbol{X}^{\top}"]
+    rows += [" + ".join([f"{left} &= {x[0]}", *x[1:]]) for block in blocks for left, x in block]
+    return "\\begin{align*}\n  " + " \\\\\n  ".join(rows) + "\n\\end{align*}"
+
+
 class _Writer:
-    """What both formats share; equations are pairs of strings."""
+    """The equations of an expansion as pairs: a left-hand side, and one string for each order."""
 
-    script: Script
-
-    def __init__(self, expansion: LinearExpansion) -> None:
-        self.x = expansion
-        self.symmetric = {v.rhs for v in expansion.closure.base if v.rhs != 0}
-        self.theory = expansion.closure.theory
-        orders = range(expansion.order + 1)
-        self.names = {"K_x": "K^x", **{f"Delta{n}": rf"\Delta^{{({n})}}" for n in orders}}
-        self.names |= {f"v_{n}": f"v^{{({n})}}" for n in orders}
-        self.names |= {
-            x + "_" * k: y + "'" * k for x, y in (("beta", r"\beta"), ("t", "t")) for k in range(1, 9)
-        }
-
-    # -- what each format supplies ---------------------------------------------------------------------
+    def __init__(self, series: LinearSeries, script: Script) -> None:
+        self.x, self.script = series, script
+        self.symmetric = {v.rhs for v in series.closure.base if v.rhs != 0}
+        self.theory = series.closure.theory
+        self.known = [*series.words, *(["K"] if any(series.tangent) else [])]
+        self.orders = range(min(series.order, INTEGRALS) + 1)
+        self.names = {"K_x": "K^x"}
+        for n in range(series.order + 1):
+            self.names |= {f"Delta{n}": rf"\Delta^{{({n})}}", f"v_{n}": f"v^{{({n})}}"}
+        for k in range(1, 9):
+            self.names |= {"beta" + "_" * k: r"\beta" + "'" * k, "t" + "_" * k: "t" + "'" * k}
 
     def show(self, e: Expr) -> str:
         """An expression in the papers' notation."""
-        raise NotImplementedError
-
-    def power(self, n: int) -> str:
-        """gamma0 to the n."""
-        raise NotImplementedError
-
-    def operator(self, name: str) -> str:
-        """An operator at layer ell."""
-        raise NotImplementedError
-
-    # -- equations -------------------------------------------------------------------------------------
+        return self.script.shown(e, self.theory, self.names)
 
     def in_orders(self, parts: list[tuple[int, str]]) -> list[str]:
-        """``a + gamma0^2 [b] + ...``, one string for each order."""
-        return [f"{self.power(n)}{self.script.gap}{self.script.bracket(x)}" if n else x for n, x in parts]
+        """``a + gamma0^2 [b] + ...``, one string for each order; 0 if there are none."""
+        shown = [
+            f"{self.script.power(self.script.gamma, n)}{self.script.gap}{self.script.bracket(x)}" if n else x
+            for n, x in parts
+        ]
+        return shown or ["0"]
 
     def series(self) -> Iterator[tuple[str, list[str]]]:
         """The operators as words."""
         for name, values in self.x.words.items():
             parts = [(n, self.script.sum_of_words(e, self.symmetric)) for n, e in enumerate(values) if e != 0]
-            yield self.operator(name), self.in_orders(parts)
+            yield self.script.operator(name), self.in_orders(parts)
         tangent = [(n, p) for n, p in enumerate(self.x.tangent) if p]
         if tangent:
             shown = [(n, self.script.products(p, self.symmetric)) for n, p in tangent]
-            yield self.operator("K"), self.in_orders(shown)
+            yield self.script.operator("K"), self.in_orders(shown)
 
     def kernels(self) -> Iterator[tuple[str, list[str]]]:
         """What C and D remember."""
@@ -117,12 +140,11 @@ class _Writer:
 
     def entries(self) -> Iterator[tuple[str, list[str]]]:
         """The order parameters as time integrals."""
-        known = [*self.x.words, *(["K"] if any(self.x.tangent) else [])]
         for name, samples in ENTRIES.items():
-            if name not in known:
+            if name not in self.known:
                 continue
             parts = []
-            for n in self.orders():
+            for n in self.orders:
                 found = groups(self.x, name, n)
                 if found:
                     parts.append((n, self.groups(found)))
@@ -131,12 +153,12 @@ class _Writer:
             yield self.entry_of(name, samples), self.in_orders(parts)
 
     def entry_of(self, name: str, samples: tuple[Symbol, ...]) -> str:
-        layer = () if name == "K" else (Symbol("ell", integer=True),)
+        layer = () if name == "K" else (ell,)
         return self.show(Function(name)(*layer, *samples, t, s))
 
     def errors(self) -> Iterator[tuple[str, list[str]]]:
         """The equations of the error's coefficients."""
-        for n in self.orders():
+        for n in self.orders:
             found = groups(self.x, "f", n)
             if n and not found:
                 continue
@@ -149,9 +171,9 @@ class _Writer:
     def integrals(self) -> Iterator[tuple[str, list[str]]]:
         """What the integrals ``v`` stand for, as far as they occur: one example of each kind."""
         seen: dict[tuple[str, int, int], AppliedUndef] = {}
-        for n in self.orders():
+        for n in self.orders:
             for name in (*ENTRIES, "f"):
-                if name in self.x.words or name == "f" or (name == "K" and any(self.x.tangent)):
+                if name in (*self.known, "f"):
                     for g in groups(self.x, name, n):
                         for v in g.expr.atoms(AppliedUndef):
                             if str(v.func).split("_")[0] == "v":
@@ -162,82 +184,213 @@ class _Writer:
             v = Function(name)(*samples, *(t, s)[:times])
             yield self.show(v), [self.show(iterated_integral(self.x, v))]
 
-    def orders(self) -> range:
-        return range(min(self.x.order, INTEGRALS) + 1)
+
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_LOWERED = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
-class _Text(_Writer):
-    script = TEXT
+@dataclass(frozen=True)
+class Script:
+    """Signs of one output format."""
 
-    def show(self, e: Expr) -> str:
-        return text(e, self.theory, self.names)
+    shown: Callable[..., str]
+    plain: Callable[[Expr], str]
+    gamma: str
+    operator: Callable[[str], str]
+    one: str
+    data: Callable[[str], str]
+    letter: Callable[[str, int], str]
+    memory: Callable[[str, int, str], str]
+    flipped: Callable[[str], str]
+    symmetrized: Callable[[str], str]
+    joint: str
+    power: Callable[[str, int], str]
+    fraction: Callable[[str, int], str]
+    brackets: tuple[str, str]
+    times: str
+    gap: str
+    summation: Callable[[str], str]
+    weight: Callable[[str], str]
 
-    def power(self, n: int) -> str:
-        return TEXT.power("γ₀", n)
+    # -- coefficients ----------------------------------------------------------------------------------
 
-    def operator(self, name: str) -> str:
-        return name if name == "K" else f"{name}^ℓ"
+    def coefficient(self, c: Expr) -> str:
+        """A positive coefficient in front of a word: nothing for 1, sums in parentheses."""
+        number, rest = factored(c).as_coeff_Mul()
+        assert isinstance(number, Rational)
+        bases = [x.as_base_exp() for x in Mul.make_args(rest) if x != 1]
+        bases.sort(key=lambda x: _simplicity(x[0]))
+        shown = [self.factor(b, int(k)) for b, k in bases]
+        if abs(number.p) != 1 or not shown:
+            shown.insert(0, str(abs(number.p)))
+        body = self.joint_of(shown)
+        if number.q != 1:
+            return self.fraction(body, number.q)
+        return "" if body == "1" else body
 
-    def render(self) -> str:
-        depth = self.x.closure.theory.program.depth
-        lines = [
-            f"Expansion in γ₀ to order {self.x.order}: a deep linear network with {depth} hidden layers",
-            "",
-            "Operators: products run over the time between, X∘Y multiplies entries, {X}_sym = X + Xᵀ.",
-            "C[X] and D[X] remember X with the error Δ^(0), as C^ℓ and D^ℓ do; Cₙ[X] and Dₙ[X] with Δ^(n):",
-        ]
-        lines += self.block(self.kernels())
-        lines.append("c = C[Kˣ] and d = D[11ᵀ]:")
-        lines += self.block(self.letters())
-        lines += ["", *self.block(self.series()), "", "Entries"]
-        lines += self.block(self.entries())
-        lines += [
-            "",
-            "Error",
-            *self.block(self.errors()),
-            "",
-            "Time integrals",
-            *self.block(self.integrals()),
-        ]
-        return "\n".join(lines)
+    def factor(self, base: Expr, k: int) -> str:
+        """A power; a sum in parentheses."""
+        shown = f"({self.plain(base)})" if isinstance(base, Add) else self.plain(base)
+        return shown if k == 1 else self.power(shown, k)
 
-    def block(self, equations: Iterator[tuple[str, list[str]]]) -> list[str]:
-        lines = []
-        for left, orders in equations:
-            first, *others = orders or ["0"]
-            lines.append(wrap(f"    {left} = {first}", COLUMNS, 10))
-            lines += [wrap(f"        + {x}", COLUMNS, 12) for x in others]
-        return lines
+    def joint_of(self, factors: list[str]) -> str:
+        """Factors side by side; a control word must not swallow the next letter."""
+        out = ""
+        for x in factors:
+            swallowed = out[-1:].isalpha() and "\\" in out.rsplit("(", 1)[-1] and x[:1].isalpha()
+            out += (" " if swallowed else "") + x
+        return out
+
+    # -- words -----------------------------------------------------------------------------------------
+
+    def word(self, w: Expr) -> str:
+        """A word; 1 if empty."""
+        return self.joint.join(self.of_letter(x) for x in letters(w)) or "1"
+
+    def of_letter(self, x: Expr) -> str:
+        """A lower-case letter remembers a constant kernel; C[X] remembers the word X."""
+        if isinstance(x, Transpose):
+            return self.flipped(self.of_letter(x.args[0]))
+        if x == J:
+            return self.one
+        if isinstance(x, Memory):
+            if isinstance(x.body, Memory) or len(letters(x.body)) > 1:
+                return self.memory(x.kernel, x.order, self.word(x.body))
+            return self.letter(x.kernel.lower(), x.order)
+        return self.data(str(x))
+
+    def signed_sum(self, parts: Iterable[tuple[Expr, str]]) -> str:
+        """``coefficient word + ...``."""
+        out = ""
+        for c, shown in parts:
+            minus = factored(c).as_coeff_Mul()[0].is_negative
+            out += ("-" if minus else "") if not out else (" - " if minus else " + ")
+            out += self.gap.join(filter(None, (self.coefficient(c), shown))) or "1"
+        return out or "0"
+
+    def bracket(self, body: str) -> str:
+        """In square brackets."""
+        return f"{self.brackets[0]}{body}{self.brackets[1]}"
+
+    def words(self, ws: list[Expr], symmetric: set[Expr]) -> list[str]:
+        """Words with coefficient 1: a word and its transpose as one, memories of several words as one."""
+        left, shown = list(ws), []
+        while left:
+            w = left.pop(0)
+            x = letters(w)[0] if len(letters(w)) == 1 else None
+            if isinstance(x, Memory) and len(letters(x.body)) > 1:
+                alike = [y for y in left if remembers_like(x, y)]
+                left = [y for y in left if y not in alike]
+                bodies = " + ".join(self.words([x.body, *(y.args[2] for y in alike)], symmetric))
+                shown.append(self.memory(x.kernel, x.order, bodies))
+                continue
+            other = transposed(w, symmetric)
+            if other != w and other in left:
+                left.remove(other)
+                w = min(w, other, key=lambda x: sum(isinstance(y, Transpose) for y in letters(x)))
+                shown.append(self.symmetrized(self.word(w)))
+            else:
+                shown.append(self.word(w))
+        return shown
+
+    def sum_of_words(self, e: Expr, symmetric: set[Expr]) -> str:
+        """A sum of words, those with the same coefficient together."""
+        together: dict[Expr, list[Expr]] = {}
+        for c, w in terms(e):
+            together.setdefault(c.expand(), []).append(w)
+        shown = []
+        for c, ws in together.items():
+            parts = self.words(ws, symmetric)
+            if c in (1, -1) or len(parts) == 1:
+                shown += [(c, x) for x in parts]
+            else:
+                shown.append((c, self.bracket(" + ".join(parts))))
+        return self.signed_sum(shown)
+
+    def products(self, found: list[tuple[Expr, Expr, Expr]], symmetric: set[Expr]) -> str:
+        """Products of two words, entry by entry: those with the same coefficient and a constant together."""
+        together: dict[Expr, dict[tuple[str, Expr], list[Expr]]] = {}
+        for c, a, b in found:
+            side = ("right", b) if not b.has(Memory) else ("left", a)
+            varying = a if side[0] == "right" else b
+            together.setdefault(c.expand(), {}).setdefault(side, []).append(varying)
+        shown = []
+        for c, sides in together.items():
+            parts = []
+            for (place, fixed), ws in sides.items():
+                body = self.words(ws, symmetric)
+                many = self.bracket(" + ".join(body)) if len(body) > 1 else body[0]
+                pair = (many, self.word(fixed)) if place == "right" else (self.word(fixed), many)
+                parts.append(f" {self.times} ".join(pair))
+            several = len(parts) > 1 and c not in (1, -1)
+            shown.append((c, self.bracket(" + ".join(parts)) if several else " + ".join(parts)))
+        return self.signed_sum(shown)
 
 
-class _Latex(_Writer):
-    script = LATEX
-
-    def show(self, e: Expr) -> str:
-        return latex(e, self.theory, self.names)
-
-    def power(self, n: int) -> str:
-        return rf"\gamma_0^{{{n}}}"
-
-    def operator(self, name: str) -> str:
-        return r"\boldsymbol{K}^{\mathrm{NTK}}" if name == "K" else rf"\boldsymbol{{{name}}}^{{\ell}}"
-
-    def render(self) -> str:
-        blocks = (
-            self.kernels(),
-            self.letters(),
-            self.series(),
-            self.entries(),
-            self.errors(),
-            self.integrals(),
-        )
-        rows = [r"\left\{\boldsymbol{X}\right\}_{\mathrm{sym}} &= \boldsymbol{X} + \boldsymbol{X}^{\top}"]
-        rows += [
-            " + ".join([f"{left} &= {(orders or ['0'])[0]}", *orders[1:]])
-            for block in blocks
-            for left, orders in block
-        ]
-        return "\\begin{align*}\n  " + " \\\\\n  ".join(rows) + "\n\\end{align*}"
+def _simplicity(base: Expr) -> tuple[bool, int, int, int, str]:
+    """Simple factors come first."""
+    p = Poly(base, *sorted(base.free_symbols, key=str))
+    size = max(abs(int(c)) for c in p.coeffs())
+    return isinstance(base, Add), p.total_degree(), len(p.gens), size, str(base)
 
 
-__all__ = ["render"]
+def remembers_like(x: Memory, y: Expr) -> bool:
+    """Is ``y`` a letter of the same kernel and error as ``x``, of another word?"""
+    return isinstance(y, Memory) and y.args[:2] == x.args[:2] and len(letters(y.body)) > 1
+
+
+def _tight(shown: str) -> str:
+    return shown.replace(" + ", "+").replace(" - ", "-")
+
+
+def _plain_text(e: Expr) -> str:
+    return _tight(text(e)).replace(" ", "")
+
+
+TEXT = Script(
+    shown=text,
+    plain=_plain_text,
+    gamma="γ₀",
+    operator=lambda name: name if name == "K" else f"{name}^ℓ",
+    one="11ᵀ",
+    data=lambda name: {"K_x": "Kˣ"}.get(name, name),
+    letter=lambda name, order: name + (str(order).translate(_LOWERED) if order else ""),
+    memory=lambda name, order, body: f"{name}{str(order).translate(_LOWERED) if order else ''}[{body}]",
+    flipped=lambda x: x + "ᵀ",
+    symmetrized=lambda x: f"{{{x}}}_sym",
+    joint=" ",
+    power=lambda x, k: x + str(k).translate(_RAISED),
+    fraction=lambda x, q: f"{x}/{q}",
+    brackets=("[", "]"),
+    times="∘",
+    gap=" ",
+    summation=lambda indices: f"Σ_{indices}",
+    weight=lambda x: f"({x})" if "/" in x else x,
+)
+
+LATEX = Script(
+    shown=latex,
+    plain=lambda e: _tight(latex(e)),
+    gamma=r"\gamma_0",
+    operator=lambda name: (
+        r"\boldsymbol{K}^{\mathrm{NTK}}" if name == "K" else rf"\boldsymbol{{{name}}}^{{\ell}}"
+    ),
+    one=r"\boldsymbol{1}\boldsymbol{1}^{\top}",
+    data=lambda name: {"K_x": r"\boldsymbol{K}^{x}"}.get(name, rf"\boldsymbol{{{name}}}"),
+    letter=lambda name, order: rf"\boldsymbol{{{name}}}" + (f"_{{{order}}}" if order else ""),
+    memory=lambda name, order, body: (
+        rf"\mathcal{{{name}}}" + (f"_{{{order}}}" if order else "") + rf"\left[{body}\right]"
+    ),
+    flipped=lambda x: x + r"^{\top}",
+    symmetrized=lambda x: rf"\left\{{{x}\right\}}_{{\mathrm{{sym}}}}",
+    joint="",
+    power=lambda x, k: f"{x}^{{{k}}}",
+    fraction=lambda x, q: rf"\frac{{{x}}}{{{q}}}",
+    brackets=(r"\left[", r"\right]"),
+    times=r"\circ",
+    gap=r"\,",
+    summation=lambda indices: rf"\sum_{{{indices}}}",
+    weight=lambda x: x,
+)
+
+__all__ = ["LATEX", "TEXT", "Script", "render"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Expr, Function, KroneckerDelta, S, Sum, Symbol, sympify
+from sympy import Expr, Function, KroneckerDelta, S, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.program.program import Definition, gaussian
@@ -40,9 +40,10 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     outputs = _outputs(reading, error)
     terms = []
     for w, (own,) in zip(weights, errors, strict=True):
-        value = _gradient_squared(reading, w, own, outputs)
+        value, over = _gradient_squared(reading, w, own, outputs)
         if value != 0:
-            terms.append(Term.local(value, "definition", w.name, "gradient with respect to this weight"))
+            rule = "gradient with respect to this weight"
+            terms.append(Term("definition", value, over=over, matrix=w.name, rule=rule))
     first = [r.index for r in outputs]
     second = tuple(IndexRange(primed(r.index), r.lower, r.upper) for r in outputs)
     symbol = Function("K")(*first, *[r.index for r in second], t, s)
@@ -63,12 +64,13 @@ def _outputs(reading: Reading, error: AppliedUndef) -> tuple[IndexRange, ...]:
 
 def _gradient_squared(
     reading: Reading, w: TrainedMatrix | TrainedVector, error: AppliedUndef, outputs: tuple[IndexRange, ...]
-) -> Expr:
-    """The inner product of the gradients of two outputs with respect to one weight (or one family)."""
+) -> tuple[Expr, tuple[IndexRange, ...]]:
+    """The inner product of the gradients of two outputs with respect to one weight (or one family), and what
+    it is summed over."""
     u, registry, program = w.update, reading.registry, reading.program
     family = (*((w.initial.index,) if isinstance(w, TrainedMatrix) and w.initial.index else ()), *_others(w))
     if any((r.upper - r.lower).is_negative for r in family):
-        return S.Zero
+        return S.Zero, ()
     here: dict[Any, Any] = {x: r.index for x, r in zip(error.args[:-1], outputs, strict=True)}
     there: dict[Any, Any] = {x: primed(r.index) for x, r in zip(error.args[:-1], outputs, strict=True)}
     inner = [r for r in u.over if r.index not in here]  # indices within one output, such as positions
@@ -95,9 +97,8 @@ def _gradient_squared(
     for r in family:
         if r.index in here:  # one member for each output: different members do not meet
             value *= KroneckerDelta(here[r.index], there[r.index])
-    summed = [r.limits for r in family if r.index not in here]
-    summed += [r.limits for r in inner] + [(primed(r.index), r.lower, r.upper) for r in inner]
-    return Sum(value, *summed) if summed else value
+    summed = [r for r in family if r.index not in here]
+    return value, (*summed, *inner, *(IndexRange(primed(r.index), r.lower, r.upper) for r in inner))
 
 
 def _units(reading: Reading, w: TrainedMatrix | TrainedVector) -> Expr:

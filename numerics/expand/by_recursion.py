@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion
-from derive.expansion.recursion import layer_products
+from derive.expansion.words import layer_products
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J, operator
 from derive.program.words import ell

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from sympy import Add, Expr, Function, Integer, Sum
 
 from derive.expansion import LinearExpansion, time_integrals
-from derive.expansion.linear import has_error
-from derive.expansion.words import Memory, terms
+from derive.expansion.words import Memory, has_error, letters, terms
 from derive.linear.operators import J
 from derive.program import L, ell, mu, t
 from numerics.compile.words import Dense, Separable, Words, combined, memory_weight
@@ -48,7 +47,7 @@ def _terms(e: Expr) -> tuple[tuple[Expr, Expr], ...]:
 
 @lru_cache(maxsize=100_000)
 def _has_error(word: Expr, n: int) -> bool:
-    return has_error(word, n)
+    return has_error(letters(word), n)
 
 
 class ByWords:
@@ -171,7 +170,7 @@ def feedback(expansion: LinearExpansion, n: int) -> Expr:
 
     Raises NotImplementedError if Delta_n enters f_n in another way.
     """
-    own = Add(*[c * w for c, w in terms(expansion.output[n]) if has_error(w, n)])
+    own = Add(*[c * w for c, w in terms(expansion.output[n]) if _has_error(w, n)])
     letters = own.atoms(Memory)
     lazy = own.xreplace({x: Memory(x.kernel, 0, x.body) for x in letters if x.order == n})
     if (lazy - expansion.output[0]).expand() != 0:

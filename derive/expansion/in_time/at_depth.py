@@ -14,7 +14,7 @@ from sympy.polys.rings import PolyElement
 from derive.errors import NotApplicable
 from derive.expansion.in_time.operators import Algebra, Operator, Vector
 from derive.expansion.in_time.values import Values
-from derive.expansion.recursion import layer_products
+from derive.expansion.words import layer_products
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J
 from derive.program.words import L, ell, gamma0

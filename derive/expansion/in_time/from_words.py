@@ -10,22 +10,22 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.expansion.in_time.operators import Algebra, Operator, Vector
 from derive.expansion.in_time.values import Values
-from derive.expansion.linear import LinearExpansion
-from derive.expansion.words import Memory, letters, terms
+from derive.expansion.words import LinearSeries, Memory, letters, terms
 from derive.program.words import ell
 
 
 class FromWords(Values):
     """Values of operator words; the layer and the depth may be symbols."""
 
-    def __init__(self, expansion: LinearExpansion, algebra: Algebra, rates: Sequence[Any]) -> None:
+    def __init__(self, expansion: LinearSeries, algebra: Algebra, rates: Sequence[Any]) -> None:
         super().__init__(expansion.closure, algebra, rates)
         self.expansion = expansion
         self.known: dict[tuple[Expr, ...], Operator] = {}
         self.outputs: dict[int, tuple[Vector, list[tuple[Expr, Expr]]]] = {}
 
     def operator(self, name: str, n: int, layer: Any = ell) -> Operator:
-        return self.total(self.expansion.coefficient(name, n, layer))
+        found = self.expansion.words[name][n]
+        return self.total(found if layer is ell else found.subs(ell, layer).expand())
 
     def output(self, n: int) -> Vector:
         # words are kept once their errors are known; equal times first, which leaves far fewer terms

@@ -15,7 +15,7 @@ from derive.expansion.in_time.from_words import FromWords
 from derive.expansion.in_time.modes import Mode, exact, modes_of, samples_of, scales_of
 from derive.expansion.in_time.operators import Algebra, Vector
 from derive.expansion.in_time.values import Values, feedback, memory_weight, solved
-from derive.expansion.linear import LinearExpansion
+from derive.expansion.words import LinearSeries
 from derive.program.words import L, P, ell, s, t
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class InTime:
 
 
 def in_time(
-    expansion: LinearExpansion,
+    expansion: LinearSeries,
     eigenvalues: Sequence[Any] = (1,),
     targets: Sequence[Any] | None = None,
     multiplicities: Sequence[Any] | None = None,

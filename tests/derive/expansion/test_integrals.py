@@ -15,7 +15,7 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, Memory, expand_linear, iterated_integral, time_integrals
-from derive.expansion.chains import shuffled
+from derive.expansion.integrals import shuffled
 from derive.expansion.words import letters, terms
 from derive.linear.operators import J
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t

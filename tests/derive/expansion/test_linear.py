@@ -14,8 +14,7 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 from derive.calculus.polynomials import factored
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, Memory, expand_linear
-from derive.expansion.recursion import Recursion
-from derive.expansion.words import letters, terms
+from derive.expansion.words import Recursion, letters, terms
 from derive.linear.closure import linear_closure
 from derive.linear.operators import J, operator
 from derive.program import L, ell, gamma0, mlp
