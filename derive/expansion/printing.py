@@ -42,7 +42,7 @@ def _as_text(x: _Writer) -> str:
         "Operators: products run over the time between, X∘Y multiplies entries, {X}_sym = X + Xᵀ.",
         "C[X] and D[X] remember X with the error Δ^(0), as C^ℓ and D^ℓ do; Cₙ[X] and Dₙ[X] with Δ^(n):",
     ]
-    parts = (
+    parts: tuple[tuple[list[str], Iterator[tuple[str, list[str]]]], ...] = (
         ([], x.kernels()),
         (["c = C[Kˣ] and d = D[11ᵀ]:"], x.letters()),
         ([""], x.series()),

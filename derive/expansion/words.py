@@ -229,7 +229,8 @@ def parts_of(kernel: Kernel, closure: LinearClosure) -> tuple[list[AppliedUndef]
     ([A(ell - 1, mu, t, s)], [H(ell - 1, mu, alpha, t, s)])
     """
     names = {str(e.lhs.args[0]) for e in (*closure.covariances, *closure.responses)}
-    responses, memories = [], []
+    responses: list[AppliedUndef] = []
+    memories: list[AppliedUndef] = []
     for part in Add.make_args(kernel.definition):
         found = [a for a in part.atoms(AppliedUndef) if str(a.func) in names]
         if len(found) != 1:
