@@ -44,6 +44,10 @@ class IndexRange:
             self.index, sympify(self.lower).subs(*args, **kwargs), sympify(self.upper).subs(*args, **kwargs)
         )
 
+    def renamed(self, index: Any) -> IndexRange:
+        """The same range run over by another index."""
+        return IndexRange(index, self.lower, self.upper)
+
     @property
     def limits(self) -> Tuple:
         """As SymPy's ``Sum`` takes it."""

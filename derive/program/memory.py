@@ -15,7 +15,7 @@ from sympy import Dummy, Expr, Matrix, Min, Piecewise, S, exp, eye, integrate, p
 @dataclass(frozen=True)
 class LinearSystem:
     """The system with matrix ``A`` (or a number), input ``b`` (same) and noise of variance ``diffusion`` on
-    the weight itself.
+    the weight itself; ``start`` is the share of W(0) that the weight begins with.
 
     >>> from sympy.abc import a, t, s
     >>> LinearSystem(a, S.One).steps(t, s)
@@ -25,24 +25,25 @@ class LinearSystem:
     A: Expr | Matrix
     b: Expr | Matrix
     diffusion: Expr = S.Zero
+    start: Expr = S.One
 
     def steps(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """``(m(t), k(t, s))`` when time counts steps."""
         if not isinstance(self.A, Matrix):
-            return self.A**time, self.A ** (time - past - 1) * self.b
+            return self.start * self.A**time, self.A ** (time - past - 1) * self.b
         n = Dummy("n", integer=True, nonnegative=True)
         power = self.A**n
-        kept = _neat(power[0, 0])
+        kept = self.start * _neat(power[0, 0])
         fed = _neat((power * self.b)[0, 0])
         return kept.subs(n, time), fed.subs(n, time - past - 1)
 
     def flow(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """``(m(t), k(t, s))`` in continuous time."""
         if not isinstance(self.A, Matrix):
-            return exp(self.A * time), exp(self.A * (time - past)) * self.b
+            return self.start * exp(self.A * time), exp(self.A * (time - past)) * self.b
         x = Dummy("x", nonnegative=True)
         spread = (self.A * x).exp()
-        kept = _neat(spread[0, 0])
+        kept = self.start * _neat(spread[0, 0])
         fed = _neat((spread * self.b)[0, 0])
         return kept.subs(x, time), fed.subs(x, time - past)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sympy import Add, Expr, S, Symbol
@@ -12,6 +12,9 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.sums import normal_form
 from derive.program.program import Program
 from derive.program.words import IndexRange, L, ell, s, t
+from derive.theory.conditioning import mean_field
+from derive.theory.path_integral import path_integral
+from derive.theory.path_integral.weights import broken_promises
 from derive.theory.symmetric import symmetric
 from derive.theory.theory import Equation, OrderParameter, Source, Theory
 
@@ -72,13 +75,17 @@ def check_routes(program: Program) -> list[Difference]:
     >>> check_routes(mlp(2))
     []
     """
-    from derive.theory.conditioning import mean_field
-    from derive.theory.path_integral import path_integral
-
-    differences = compare(mean_field(program), path_integral(program).theory())
+    differences = [*compare(mean_field(program), path_integral(program).theory()), *_memories(program)]
     if differences:
         raise RoutesDisagree(f"{program.name}:\n" + "\n".join(f"  {x}" for x in differences))
     return differences
+
+
+def _memories(program: Program) -> Iterator[Difference]:
+    """The memory that each rule states, against the equation of motion that it states, followed in time."""
+    for rule in dict.fromkeys([program.rule, *(w.rule for w in program.trained())]):
+        for what, stated, followed in broken_promises(rule):
+            yield Difference("memory", f"of {type(rule).__name__}: {what}", stated, followed)
 
 
 # -- what is compared ----------------------------------------------------------------------------------------

@@ -100,6 +100,8 @@ class _Derivation:
 
     def condition(self, a: Application) -> list[Term]:
         """The source, the responses and the memory that stand for ``M(t) a(t)``."""
+        if a.entries() == 0:  # a weight that starts at nothing: all that it does comes from its updates
+            return [self.memory(a, a.trained)] if a.trained is not None else []
         self.add_source(a)
         terms = [Term.local(a.source(), "source", a.matrix.name, "Gaussian part of the product")]
         for b in self.partners(a):
@@ -134,7 +136,7 @@ class _Derivation:
         """Uses of one matrix, of a symmetric one and its transpose, or of one vector: correlated sources."""
         for a, b in combinations([x.canonical() for x in self.uses], 2):
             strength = sympify(1 if a.transposed == b.transposed else a.matrix.symmetry)
-            if strength != 0 and a.meets(b):
+            if strength != 0 and a.entries() != 0 and a.meets(b):
                 self.sources[f"{a.source()}, {b.source()}"] = self.covariance(a, b, strength)
         for v, x in combinations(self.reading.entries, 2):
             if v.meets(x) and v.source() != x.source():

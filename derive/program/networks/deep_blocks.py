@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sympy import Expr, Function, Integer, S, sympify
 
 from derive.errors import ProgramError
+from derive.program.memory import LinearSystem
 from derive.program.networks.infinite_depth import half
 from derive.program.program import Definition, Program
 from derive.program.training import GradientDescent, Outer, TrainedMatrix
@@ -40,9 +41,14 @@ class Updates:
 
     discrete: bool = True
 
+    @property
+    def system(self) -> LinearSystem:
+        """A sum that starts at nothing."""
+        return LinearSystem(S.One, S.One, start=S.Zero)
+
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """Nothing of W(0), every update whole."""
-        return S.Zero, S.One
+        return self.system.steps(time, past)
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """There is none."""

@@ -18,9 +18,10 @@ from sympy import Add, Expr, Function, I, Integral, Mul, Sum, Symbol, log, sympi
 from sympy.core.function import AppliedUndef
 
 from derive.program.words import IndexRange, ell, s, t
-from derive.theory.applications import Application, Reading, overlap
+from derive.theory.applications import Application, Reading
 from derive.theory.path_integral.average import Pairing, pairings, parameter_pairings
 from derive.theory.path_integral.fields import Entry, Leg, hatted, over
+from derive.theory.path_integral.weights import matrix_memory
 from derive.theory.tangent import tangent_kernel
 
 
@@ -248,7 +249,7 @@ class Action:
         """``n C Chat - Chat a.b`` for every correlation met, and for those that the notation names."""
         for use in self.reading.uses:
             if use.trained is not None:
-                overlap(self.reading, use)
+                matrix_memory(self.reading, use, use.trained)
         tangent_kernel(self.reading)
         self.reading.registry.name_all()
         for q in self.reading.registry.found.values():

@@ -9,13 +9,14 @@ from sympy.core.function import AppliedUndef, Derivative
 
 from derive.calculus.averages import Average
 from derive.program.program import Definition
-from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import IndexRange, Mean, ell, s, t, terms
-from derive.theory.applications import Application, Parameter, earlier, overlap
+from derive.theory.applications import Application, Parameter, earlier
 from derive.theory.path_integral.action import Response
 from derive.theory.path_integral.average import unfolded
+from derive.theory.path_integral.causality import instant_responses
 from derive.theory.path_integral.fields import Entry, Leg
 from derive.theory.path_integral.saddle import SaddlePoint
+from derive.theory.path_integral.weights import matrix_memory, vector_memory
 from derive.theory.tangent import tangent_kernel
 from derive.theory.theory import Equation, OrderParameter, Term, Theory
 
@@ -28,11 +29,7 @@ class Assembly:
         self.action = saddle.action
         self.reading = saddle.action.reading
         self.program = self.reading.program
-        self.instant = {
-            str(q.symbol.func)
-            for q in self.action.responses.values()
-            if (q.leg.use.flat().key, q.other.use.flat().key) in self.reading.instant
-        }
+        self.instant = instant_responses(self.action)
         self.fixed = {str(q.symbol.func) for q in self.action.responses.values() if not self._reaches(q)}
 
     def theory(self) -> Theory:
@@ -116,29 +113,15 @@ class Assembly:
             expr = earlier(expr) if x.kind == "response" else expr
             if expr != 0:
                 found.append(self.structured(x.put(expr)))
-        return [*found, *([self.memory(a, a.trained)] if a.trained else [])]
+        return [*found, *([matrix_memory(self.reading, a, a.trained)] if a.trained else [])]
 
     def parameter(self, p: Parameter) -> list[Term]:
         """A vector parameter: initial value and updates."""
         entry: Entry = next(x for x in self.action.entries if x.source == p.source())
         found = list(self.saddle.single_site(entry))
         if p.trained is not None:
-            found.append(self.vector_memory(p, p.trained))
+            found.append(vector_memory(p, p.trained))
         return found
-
-    def memory(self, a: Application, trained: TrainedMatrix) -> Term:
-        """The updates made so far, met by the vector: an order parameter each."""
-        value, coefficient, stays, indices = overlap(self.reading, a)
-        kernel = trained.rule.memory(t, s)[1] * a.acts_on.ratio * coefficient * value
-        ranges, reach = (*a.summed, *indices), "strict" if trained.rule.discrete else "flow"
-        return Term("memory", stays, S.One, kernel, ranges, reach, a.matrix.name, "updates so far")
-
-    def vector_memory(self, p: Parameter, trained: TrainedVector) -> Term:
-        """The updates made so far to a vector parameter."""
-        indices, coefficient, moved = p.update(t, s)
-        kernel = trained.rule.memory(t, s)[1] * coefficient
-        reach = "strict" if trained.rule.discrete else "flow"
-        return Term("memory", moved, S.One, kernel, indices, reach, p.initial.name, "updates so far")
 
     def structured(self, term: Term) -> Term:
         """A term of a stationarity condition as a kernel on a field: its random factors are the field."""

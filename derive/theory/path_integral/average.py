@@ -21,6 +21,7 @@ from sympy import Add, Expr, Integer, KroneckerDelta, Symbol, default_sort_key, 
 from derive.program.words import IndexRange, s, t
 from derive.theory.names import primed_apart
 from derive.theory.path_integral.fields import Entry, Inner, Leg, N, over
+from derive.theory.path_integral.weights import covariance, parameter_covariance
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
     Legs of different matrices do not meet.  A pair of different legs comes twice in the square.
     """
     for a, other in combinations_with_replacement(legs, 2):
-        if not a.use.meets(other.use):
+        if not a.use.meets(other.use) or covariance(a.use) == 0:
             continue
         m, b = a.use.matrix, other.past(a.use.indices)
         strength = Integer(1 if a is other else 2) * m.variance * folded(a)
@@ -93,7 +94,7 @@ class Entries(Expr):
 
 def folded(leg: Leg) -> Expr:
     """The covariance in time of the leg's matrix, folded unless it is a number or a delta."""
-    value = leg.use.entries()
+    value = covariance(leg.use)
     if value.is_number or value.has(KroneckerDelta):
         return value
     return Entries(leg.use.matrix.name, t, s)
@@ -105,7 +106,7 @@ def unfolded(e: Expr, legs: tuple[Leg, ...]) -> Expr:
         return e
     values = {x.use.matrix.name: x.use for x in legs}
     return e.replace(
-        lambda x: isinstance(x, Entries), lambda x: values[str(x.args[0])].entries(x.args[1], x.args[2])
+        lambda x: isinstance(x, Entries), lambda x: covariance(values[str(x.args[0])], x.args[1], x.args[2])
     )
 
 
@@ -122,7 +123,7 @@ def parameter_pairings(
         if a.use.meets(other.use):
             b = other.past(a.use.indices)
             names = {i: primed_apart(i, a.use.indices) for i in other.use.indices}
-            strength = (1 if a is other else 2) * a.use.covariance(other.use, names)
+            strength = (1 if a is other else 2) * parameter_covariance(a.use, other.use, names)
             yield strength, a, b, (*a.limits, *(r for r in b.limits if r not in a.limits))
 
 

@@ -18,6 +18,7 @@ from derive.program.words import IndexRange, mu, s, t
 from derive.theory.names import primed_apart
 from derive.theory.path_integral.action import Action, Correlation, Response
 from derive.theory.path_integral.fields import Entry, Leg, over
+from derive.theory.path_integral.weights import covariance
 from derive.theory.symmetric import symmetric
 from derive.theory.theory import Source, Term
 
@@ -137,6 +138,8 @@ class SaddlePoint:
         gaussian = functional_derivative(self.coupling(leg), leg.hat, leg.limits)
         name = leg.use.initial.name if isinstance(leg, Entry) else leg.use.matrix.name
         terms = [Term.local((-gaussian / slope).expand(), "source", name, "auxiliary Gaussian field")]
+        if isinstance(leg, Leg) and covariance(leg.use) == 0:  # nothing random: its updates are all there is
+            return []
         if isinstance(leg, Leg):
             for piece in self.action.sites[home]:
                 if piece.kind == "response" and piece.matrix == name:

@@ -273,7 +273,7 @@ def test_a_difference_names_field_term_and_both_expressions() -> None:
 
 
 def test_disagreement_is_raised_with_the_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    import derive.theory.conditioning as first
+    import derive.theory.compare as first
 
     honest = first.mean_field
     monkeypatch.setattr(first, "mean_field", lambda p: honest(p.with_rule(Multistep())))
