@@ -16,7 +16,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from sympy import Float, Rational, S, Symbol
 
-from derive.calculus.power_series import PowerSeries
+from derive.calculus.series import PowerSeries
 from derive.errors import NotApplicable
 from derive.expansion.theories import TheorySeries, expand_sizes, expand_step_size
 from derive.expansion.theories.orders import named

@@ -1,4 +1,4 @@
-"""The symbols that every theory is written in, and the ranges of its indices.
+"""The symbols that every theory is written in, the ranges of its indices, and numbers taken exactly.
 
 They carry assumptions, so a symbol that only has the same name is another one: substitute these.
 """
@@ -6,9 +6,10 @@ They carry assumptions, so a symbol that only has the same name is another one: 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
-from sympy import Expr, Symbol, Tuple, sympify
+from sympy import Expr, Integer, Rational, Symbol, Tuple, sympify
 
 t = Symbol("t", nonnegative=True)
 """The present time: steps of a discrete rule, training time of a flow."""
@@ -54,4 +55,24 @@ class IndexRange:
         return Tuple(self.index, self.lower, self.upper)
 
 
-__all__ = ["IndexRange", "L", "P", "alpha", "ell", "eta", "gamma0", "mu", "s", "t"]
+def exact(name: str, value: Any) -> Expr:
+    """A number as a fraction, an expression as it is; text is a number, never an expression.
+
+    Raises ValueError for text that is no number and SympifyError for what is no expression.
+
+    >>> exact("source", "0.7"), exact("source", "2/3"), exact("source", 0.1)
+    (7/10, 2/3, 1/10)
+    """
+    if isinstance(value, float):
+        value = repr(value)
+    if isinstance(value, str):
+        try:
+            value = Fraction(value.strip())
+        except (ValueError, ZeroDivisionError):
+            raise ValueError(f"{name} = {value!r}: must be a number, such as 0.7 or 2/3") from None
+    if isinstance(value, Fraction):
+        return Rational(value.numerator, value.denominator)
+    return Integer(value) if isinstance(value, int) else sympify(value, strict=True)
+
+
+__all__ = ["IndexRange", "L", "P", "alpha", "ell", "eta", "exact", "gamma0", "mu", "s", "t"]

@@ -15,9 +15,8 @@ from dataclasses import replace
 from sympy import Add, Derivative, Expr, Function, KroneckerDelta, Mul, Pow, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import Average
+from derive.calculus.averages import Average, Response, chain_rule
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.responses import Response, chain_rule
 from derive.errors import NotApplicable
 from derive.program.networks.infinite_depth import half
 from derive.program.program import Definition, Program

@@ -4,8 +4,7 @@ from typing import Any
 
 from sympy import Expr, Symbol
 
-from derive.calculus.power_series import PowerSeries
-from derive.calculus.rational import DegeneratePade
+from derive.calculus.series import DegeneratePade, PowerSeries
 from derive.calculus.symbols import eta, gamma0
 from derive.expansion.expansion import Expansion
 from derive.expansion.integrals import error_equation, iterated_integral, time_integrals

@@ -8,7 +8,7 @@ from typing import Any
 
 from sympy import Expr, Symbol
 
-from derive.calculus.power_series import PowerSeries
+from derive.calculus.series import PowerSeries
 
 
 class Expansion(ABC):

@@ -24,7 +24,7 @@ from sympy import Add, Eq, Expr, Function, Integral, Mul, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
 
-from derive.calculus.polynomials import factored
+from derive.calculus.recurrences import factored
 from derive.calculus.symbols import IndexRange, alpha, mu, s, t
 from derive.errors import NotApplicable
 from derive.expansion.words import LinearSeries, Memory, letters, terms

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sympy import Add, Derivative, Eq, Expr, Rational, Symbol, factorial, latex, simplify, sympify
 
-from derive.calculus.power_series import PowerSeries
+from derive.calculus.series import PowerSeries
 from derive.program.words import eta, t
 
 Coefficients = tuple[Expr, ...]

@@ -10,7 +10,7 @@ from sympy import Add, Expr, Function, Mul, Poly, Rational, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
 
-from derive.calculus.polynomials import factored
+from derive.calculus.recurrences import factored
 from derive.calculus.symbols import alpha, ell, mu, s, t
 from derive.expansion.integrals import Group, groups, iterated_integral, time_integrals
 from derive.expansion.words import LinearSeries, Memory, letters, terms, transposed

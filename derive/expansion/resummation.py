@@ -16,8 +16,7 @@ from typing import TypeAlias
 import mpmath
 from sympy import Expr, Integer, Symbol, binomial, sympify
 
-from derive.calculus.power_series import PowerSeries
-from derive.calculus.rational import DegeneratePade, pade
+from derive.calculus.series import DegeneratePade, PowerSeries, pade
 
 w = Symbol("w")
 """The variable of a mapped series."""

@@ -21,7 +21,7 @@ from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
 from sympy.polys.rings import PolyElement
 
-from derive.calculus.polynomials import Polynomials
+from derive.calculus.recurrences import Polynomials
 from derive.calculus.symbols import ell, gamma0, mu
 from derive.errors import NotApplicable
 from derive.linear.closure import LinearClosure

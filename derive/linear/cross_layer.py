@@ -11,8 +11,7 @@ from __future__ import annotations
 from sympy import Add, Eq, Expr, Function, Integral, Mul, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import Average
-from derive.calculus.responses import Response, chain_rule
+from derive.calculus.averages import Average, Response, chain_rule
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.graph import Instant

@@ -33,9 +33,8 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import Average
+from derive.calculus.averages import Average, Response
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.responses import Response
 from derive.errors import NotApplicable
 from derive.program.training import TrainingRule, accumulate, entry_covariance
 from derive.program.words import gamma0, s, t

@@ -38,7 +38,7 @@ from sympy import (
     sqrt,
 )
 
-from derive.calculus.every_depth import in_depth
+from derive.calculus.recurrences import in_depth
 from derive.errors import NotApplicable
 from derive.program.networks.isotropic import nu
 from derive.program.words import L, eta, gamma0

@@ -21,7 +21,7 @@ from typing import Any
 from sympy import Add, Expr, Function, Integer, Poly, S, Sum, cancel, factor, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.every_depth import in_depth
+from derive.calculus.recurrences import in_depth
 from derive.errors import NotApplicable
 from derive.program.networks.isotropic import sigma
 from derive.program.words import L, eta

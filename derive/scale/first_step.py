@@ -30,7 +30,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
-from derive.calculus.recursion import Z_L, Recursions, Z, n, q
+from derive.calculus.recurrences import Z_L, Recursions, Z, n, q
 from derive.errors import NotApplicable
 from derive.program.words import L, ell, eta
 from derive.scale.unrolled import Unrolled

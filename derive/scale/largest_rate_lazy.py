@@ -40,11 +40,11 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
+from derive.calculus.series import solved_series
 from derive.errors import NotApplicable
 from derive.program.program import gaussian
 from derive.program.training import TrainedVector
 from derive.program.words import eta, gamma0, s, t
-from derive.scale.largest_rate_series import solved_series
 from derive.theory.theory import Equation, OrderParameter, Theory
 
 MOST = 400

@@ -33,7 +33,7 @@ from sympy import (
     solve,
 )
 
-from derive.calculus.exact import exact
+from derive.calculus.symbols import exact
 from derive.errors import NotApplicable
 from derive.program.words import L
 from derive.program.words import t as moment

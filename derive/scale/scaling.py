@@ -12,7 +12,7 @@ from typing import Any
 
 from sympy import Expr, Gt, Symbol, false, nan, simplify, sympify, zoo
 
-from derive.calculus.exact import exact
+from derive.calculus.symbols import exact
 from derive.errors import NotApplicable
 from derive.program.networks.structured import N, P
 from derive.program.words import L, eta, gamma0

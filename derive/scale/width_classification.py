@@ -13,7 +13,7 @@ from typing import Any
 from sympy import Expr, S, Symbol, nsimplify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.exact import exact
+from derive.calculus.symbols import exact
 from derive.errors import NotApplicable
 from derive.program.program import Program
 from derive.scale.parametrization import Exponents, as_written, parametrized, symbols_of

@@ -16,7 +16,7 @@ from typing import Any
 from sympy import Eq, Expr, Integer, Le, Matrix, S, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.exact import exact
+from derive.calculus.symbols import exact
 from derive.errors import NotApplicable
 from derive.program.networks.sizes import Listed
 from derive.program.program import Definition, Program, gaussian, parameter

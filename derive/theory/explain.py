@@ -7,7 +7,7 @@ from typing import Any
 from sympy import Add, Derivative, Expr, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.responses import Response
+from derive.calculus.averages import Response
 from derive.calculus.sums import normal_form
 from derive.program.program import Definition, gaussian, parameter
 from derive.program.training import Outer, TrainedVector

@@ -9,9 +9,8 @@ from typing import Any
 from sympy import Add, Expr, Integral, Max, Mul, Pow, S, Sum, Symbol, oo
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import Average, is_random
+from derive.calculus.averages import Average, Response, is_field, is_random
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.responses import Response, is_field
 from derive.calculus.sums import match, put, unused
 from derive.program.words import IndexRange, s, t
 from derive.theory.theory import Source

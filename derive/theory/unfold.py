@@ -26,9 +26,8 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import Average
+from derive.calculus.averages import Average, Response, is_field
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.responses import Response, is_field
 from derive.calculus.sums import all_apart, bound, match, pinned, unused, within
 from derive.program.words import ell, t
 from derive.theory.families import families

@@ -19,7 +19,7 @@ from derive.expansion.words import LinearSeries
 from derive.program.words import L, P, ell, s, t
 
 if TYPE_CHECKING:
-    from derive.calculus.power_series import PowerSeries
+    from derive.calculus.series import PowerSeries
 
 norm = Symbol("y", positive=True)
 """The length of the target vector."""
@@ -124,7 +124,7 @@ class InTime:
 
     def series(self, name: str, *modes: int, layer: Any = ell, now: Expr = t, past: Expr = s) -> PowerSeries:
         """All coefficients as a power series in gamma0."""
-        from derive.calculus.power_series import PowerSeries
+        from derive.calculus.series import PowerSeries
 
         found = [
             self.coefficient(name, n, *modes, layer=layer, now=now, past=past) for n in range(self.order + 1)

@@ -33,7 +33,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.masses import conditioned
+from derive.calculus.jumps import conditioned
 from derive.expansion.nonlinear.expansion import NonlinearExpansion
 from derive.expansion.nonlinear.laws import OUTPUT
 from derive.expansion.nonlinear.straight import RESTS

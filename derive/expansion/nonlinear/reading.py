@@ -23,8 +23,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import Average
-from derive.calculus.responses import Response
+from derive.calculus.averages import Average, Response
 from derive.errors import NotApplicable
 from derive.program.words import alpha, ell, gamma0, mu, s, t
 from derive.theory.theory import Equation, Source, Theory

@@ -8,7 +8,7 @@ from functools import cached_property
 from sympy import Add, Eq, Expr, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.power_series import PowerSeries
+from derive.calculus.series import PowerSeries
 from derive.expansion.theories.orders import Expander, at_order, named
 from derive.show.notation import Name, notation
 from derive.show.render import Show, render

@@ -31,7 +31,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.power_series import PowerSeries
+from derive.calculus.series import PowerSeries
 from derive.calculus.sums import addends
 from derive.errors import NotApplicable
 from derive.expansion.theories.orders import named

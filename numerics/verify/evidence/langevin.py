@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from sympy import Expr, Function, Rational, S, Symbol, lambdify, sympify, tanh
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import Average
-from derive.calculus.responses import Response
+from derive.calculus.averages import Average, Response
 from derive.ledger.selfconsistent2023.claims import langevin as claims
 from derive.program import L, ell, gamma0, mlp, s, t
 from derive.reduce.ridge import output_rate

@@ -11,7 +11,7 @@ import pytest
 from sympy import Expr, Mul, S, expand, srepr, sympify
 from sympy.functions.elementary.complexes import transpose as Transpose
 
-from derive.calculus.polynomials import factored
+from derive.calculus.recurrences import factored
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, Memory, expand_linear
 from derive.expansion.words import Recursion, letters, terms

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sympy import QQ, Symbol, expand
 from sympy.polys.polyerrors import CoercionFailed
 
-from derive.calculus.polynomials import Polynomials, factored, power_sum
+from derive.calculus.recurrences import Polynomials, factored, power_sum
 from derive.program.words import L, ell
 
 NUMBERS = Polynomials([L])

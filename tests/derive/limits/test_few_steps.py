@@ -8,7 +8,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from sympy import Function, Integer, Poly, Rational, S, Symbol, cancel, limit, oo, simplify, symbols
 
-from derive.calculus.every_depth import in_depth
+from derive.calculus.recurrences import in_depth
 from derive.errors import NotApplicable
 from derive.program import L, eta, gamma0, isotropic, structured
 from derive.program.networks.isotropic import alpha_B, nu, sigma

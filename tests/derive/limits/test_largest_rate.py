@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from sympy import Function, Rational, S, Symbol, log, oo, simplify, sqrt
 
+from derive.calculus.series import solved_series
 from derive.errors import NotApplicable
 from derive.program import L, Program, eta, gamma0, isotropic
 from derive.program.networks.isotropic import nu
 from derive.scale import LargestRate, aligned, dominant_balance, first_step, largest_rate, lazy_kernel
-from derive.scale.largest_rate_series import solved_series
 from derive.theory import mean_field
 from derive.theory.theory import Theory
 

@@ -28,7 +28,7 @@ from sympy import (
     symbols,
 )
 
-from derive.calculus.power_series import PowerSeries
+from derive.calculus.series import PowerSeries
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, expand_linear
 from derive.expansion.in_time import InTime, modes_of

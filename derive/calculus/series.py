@@ -1,17 +1,22 @@
-"""Truncated power series in one small parameter, with SymPy coefficients.
+"""Truncated power series in one small parameter: one ring for all of them, and its uses.
 
-A series knows the coefficients up to its order and nothing beyond.  Whether it has only even powers is seen
-from the coefficients; it is never assumed.
+:class:`SeriesRing` adds, multiplies and inverts lists of coefficients up to a fixed order, whatever ring the
+coefficients are from: expressions (:class:`PowerSeries`), rational functions (:func:`solved_series`), sums of
+operator words (:class:`derive.expansion.series.Ring`).  A series knows the coefficients up to its order and
+nothing beyond.  Whether it has only even powers is seen from the coefficients; it is never assumed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import gcd
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from sympy import (
+    QQ,
     Abs,
     Add,
     Expr,
@@ -28,9 +33,127 @@ from sympy import (
     sympify,
 )
 from sympy.core.function import AppliedUndef
+from sympy.polys.constructor import construct_domain
+from sympy.polys.matrices import DomainMatrix
+from sympy.polys.matrices.exceptions import DMNonInvertibleMatrixError
 
-from derive.calculus.rational import pade
 from derive.calculus.symbols import gamma0
+from derive.errors import NotApplicable
+
+C = TypeVar("C")
+
+
+class SeriesRing(ABC, Generic[C]):
+    """Series up to ``order``: lists of ``order + 1`` coefficients, which need not commute.
+
+    A ring says what its coefficients are: their zero, the sum of products, and the inverse of a first one.
+    """
+
+    order: int
+
+    # -- coefficients ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def number(self, e: Any) -> C:
+        """The coefficient that the expression ``e``, which no series is in, stands for."""
+
+    @abstractmethod
+    def dot(self, pairs: Iterable[tuple[C, C]]) -> C:
+        """The sum of products."""
+
+    @abstractmethod
+    def total(self, *xs: C) -> C:
+        """The sum of coefficients."""
+
+    @abstractmethod
+    def reciprocal(self, c: C) -> C:
+        """``1/c``.  Raises ValueError where there is none."""
+
+    # -- series ----------------------------------------------------------------------------------------
+
+    def constant(self, c: C) -> list[C]:
+        """A series with only the zeroth term."""
+        return [c, *[self.number(0) for _ in range(self.order)]]
+
+    def add(self, *xs: Sequence[C]) -> list[C]:
+        """Sum."""
+        return [self.total(*[x[n] for x in xs]) for n in range(self.order + 1)]
+
+    def mul(self, a: Sequence[C], b: Sequence[C]) -> list[C]:
+        """Product, in this order: ``c_n = sum_k a_k b_(n-k)``."""
+        return [self.dot((a[k], b[n - k]) for k in range(n + 1)) for n in range(self.order + 1)]
+
+    def inverse(self, a: Sequence[C]) -> list[C]:
+        """``1/a``: ``x_0 = 1/a_0`` and ``x_n = - x_0 sum_(k>0) a_k x_(n-k)``.  Raises ValueError."""
+        start = self.reciprocal(a[0])
+        minus = self.dot([(self.number(-1), start)])
+        found = [start]
+        for n in range(1, self.order + 1):
+            found.append(self.dot([(minus, self.dot((a[k], found[n - k]) for k in range(1, n + 1)))]))
+        return found
+
+    def power(self, a: Sequence[C], n: int) -> list[C]:
+        """A whole power."""
+        base = self.inverse(a) if n < 0 else list(a)
+        return reduce(self.mul, [base] * abs(n)) if n else self.constant(self.number(1))
+
+    def evaluate(self, e: Expr, known: Callable[[Expr], Sequence[C] | None]) -> list[C]:
+        """The series of an expression by sums, products and whole powers of what has the series ``known``."""
+        found = known(e)
+        if found is not None:
+            return list(found)
+        if isinstance(e, Add):
+            return self.add(*[self.evaluate(x, known) for x in e.args])
+        if isinstance(e, Mul):
+            return reduce(self.mul, [self.evaluate(x, known) for x in e.args])
+        if isinstance(e, Pow) and e.exp.is_Integer:
+            return self.power(self.evaluate(e.base, known), int(e.exp))
+        return self.constant(self.number(e))
+
+
+class _Expressions(SeriesRing[Expr]):
+    """Coefficients that are expressions; a sum that cancels is zero."""
+
+    def __init__(self, order: int) -> None:
+        self.order = order
+
+    def number(self, e: Any) -> Expr:
+        return sympify(e)
+
+    def total(self, *xs: Expr) -> Expr:
+        value = Add(*xs)
+        cancels = len(xs) > 1 and not value.is_Number and value.expand() == 0
+        return S.Zero if cancels else sympify(value)
+
+    def dot(self, pairs: Iterable[tuple[Expr, Expr]]) -> Expr:
+        return self.total(*[Mul(a, b) for a, b in pairs])
+
+    def reciprocal(self, c: Expr) -> Expr:
+        if c == 0:
+            raise ValueError("cannot divide by a series that starts with zero")
+        return Pow(c, -1)
+
+
+class _Domain(SeriesRing[Any]):
+    """Coefficients in a field of rational functions."""
+
+    def __init__(self, field: Any, order: int) -> None:
+        self.field, self.order = field, order
+
+    def number(self, e: Any) -> Any:
+        return self.field.from_sympy(sympify(e))
+
+    def total(self, *xs: Any) -> Any:
+        return sum(xs, self.field.zero)
+
+    def dot(self, pairs: Iterable[tuple[Any, Any]]) -> Any:
+        return sum((a * b for a, b in pairs if a and b), self.field.zero)
+
+    def reciprocal(self, c: Any) -> Any:
+        if not c:
+            raise ValueError("cannot divide by a series that starts with zero")
+        return self.field.one / c
+
 
 WINDOW = 4
 """How many of the last coefficients the error estimate looks at."""
@@ -141,14 +264,13 @@ class PowerSeries:
         return self.map(lambda c: c.subs(*args, **options))
 
     def __add__(self, other: Any) -> PowerSeries:
-        pairs = zip(self.coefficients, self._lift(other), strict=False)
-        return PowerSeries(tuple(_sum([a, b]) for a, b in pairs), self.variable)
+        return self._of(lambda ring, a, b: ring.add(a, b), self.coefficients, self._lift(other))
 
     def __mul__(self, other: Any) -> PowerSeries:
-        return self._product(self.coefficients, self._lift(other))
+        return self._of(lambda ring, a, b: ring.mul(a, b), self.coefficients, self._lift(other))
 
     def __rmul__(self, other: Any) -> PowerSeries:
-        return self._product(self._lift(other), self.coefficients)
+        return self._of(lambda ring, a, b: ring.mul(a, b), self._lift(other), self.coefficients)
 
     __radd__ = __add__
 
@@ -163,36 +285,19 @@ class PowerSeries:
 
     def __pow__(self, power: int) -> PowerSeries:
         """A whole power; negative ones need a zeroth coefficient that is not zero (else ValueError)."""
-        if power < 0:
-            return self._inverse().__pow__(-power)
-        found = PowerSeries((S.One, *[S.Zero] * self.order), self.variable)
-        for _ in range(power):
-            found = found * self
-        return found
+        return self._of(lambda ring, a: ring.power(a, power), self.coefficients)
 
     def __truediv__(self, other: Any) -> PowerSeries:
         if isinstance(other, PowerSeries):
-            return self.__mul__(other._inverse())
+            return self.__mul__(other**-1)
         return self.__mul__(1 / sympify(other, strict=True))
 
     def __rtruediv__(self, other: Any) -> PowerSeries:
-        return self._inverse().__mul__(other)
+        return (self**-1).__mul__(other)
 
-    def _inverse(self) -> PowerSeries:
-        first = self.coefficients[0]
-        if first == 0:
-            raise ValueError(f"cannot divide by a series that starts with the power {self.lowest or 'none'}")
-        start = Pow(first, -1)
-        found = [start]
-        for n in range(1, self.order + 1):
-            carried = [Mul(self.coefficients[k], found[n - k]) for k in range(1, n + 1)]
-            found.append(-start * _sum(carried))
-        return PowerSeries(tuple(found), self.variable)
-
-    def _product(self, a: Sequence[Expr], b: Sequence[Expr]) -> PowerSeries:
-        known = min(len(a), len(b))
-        found = tuple(_sum([Mul(a[k], b[n - k]) for k in range(n + 1)]) for n in range(known))
-        return PowerSeries(found, self.variable)
+    def _of(self, does: Callable[..., list[Expr]], *xs: Sequence[Expr]) -> PowerSeries:
+        """What the ring of series ``does`` with these coefficients, to the lowest of their orders."""
+        return PowerSeries(tuple(does(_Expressions(min(map(len, xs)) - 1), *xs)), self.variable)
 
     def _lift(self, other: Any) -> tuple[Expr, ...]:
         """The coefficients of ``other``; an expression without the variable is known to any order."""
@@ -283,7 +388,7 @@ class PowerSeries:
 
         ``m`` and ``n`` are the degrees of numerator and denominator in z (gamma0^2 for an even series).
         Exact where the coefficients are.  Raises ValueError if ``m + n`` needs coefficients beyond the order,
-        and :class:`~derive.calculus.rational.DegeneratePade` where there is no such approximant.
+        and :class:`~derive.calculus.series.DegeneratePade` where there is no such approximant.
 
         >>> PowerSeries((1, 0, -1, 0, 1)).pade(0, 1)
         1/(gamma0**2 + 1)
@@ -316,12 +421,6 @@ class PowerSeries:
         return n + (self.lowest - n) % step if self.powers() else n
 
 
-def _sum(terms: Sequence[Expr]) -> Expr:
-    """A sum, zero if it cancels."""
-    value = Add(*terms)
-    return S.Zero if len(terms) > 1 and not value.is_Number and value.expand() == 0 else sympify(value)
-
-
 def _growth(sizes: Sequence[Expr]) -> Expr | None:
     """The growth from one coefficient to the next; None where there is nothing to compare with."""
     apart = len(sizes) // 2
@@ -341,4 +440,87 @@ def _shaped(result: Any, values: Sequence[Any]) -> Any:
     return xp.asarray(full, copy=True) if full.shape != getattr(result, "shape", ()) else result
 
 
-__all__ = ["PowerSeries"]
+# -- series of unknowns --------------------------------------------------------------------------------------
+
+
+def solved_series(equations: Mapping[Symbol, Expr], x: Symbol, n: int) -> dict[Symbol, list[Expr]]:
+    """The power series in ``x``, to order n, of unknowns with ``unknown = right-hand side``.
+
+    The equations are rational; they are repeated, from zero on, until nothing changes, and every repetition
+    must settle a further order.  Raises :class:`NotApplicable` if none does.
+
+    >>> from sympy.abc import H, a, x
+    >>> solved_series({H: 1 + a * x * H**2}, x, 3)[H]
+    [1, a, 2*a**2, 5*a**3]
+    """
+    others = {y for e in equations.values() for y in e.free_symbols} - {x, *equations}
+    field = QQ.frac_field(*sorted(others, key=str)) if others else QQ
+    ring = _Domain(field, n)
+    values: dict[Expr, list[Any]] = {y: ring.constant(field.zero) for y in equations}
+    values[x] = [field.zero, field.one, *[field.zero] * n][: n + 1]
+    for _ in range(len(equations) * (n + 2)):
+        before = dict(values)
+        for y, e in equations.items():
+            try:
+                values[y] = ring.evaluate(e, values.get)
+            except ValueError:
+                raise NotApplicable("a denominator vanishes where the series starts") from None
+        if before == values:
+            return {y: [field.to_sympy(c) for c in values[y]] for y in equations}
+    raise NotApplicable("the equations do not settle their power series, order by order")
+
+
+# -- rational approximants -----------------------------------------------------------------------------------
+
+
+class DegeneratePade(ValueError):
+    """There is no approximant of these degrees, or it is one of lower degrees in disguise."""
+
+
+def pade(coefficients: Sequence[Expr], m: int, n: int) -> tuple[list[Expr], list[Expr]]:
+    """Numerator (degree m) and denominator (degree n, starting with 1) that agree with it to order m + n.
+
+    The coefficients are those of powers 0, 1, 2, ... of one variable.  Raises ValueError for negative degrees
+    or too few coefficients, :class:`DegeneratePade` where the equations for the denominator are singular.
+
+    >>> from sympy import Rational
+    >>> pade([Rational(1, 1), Rational(1, 1), Rational(1, 2)], 1, 1)  # exp(z) = (1 + z/2) / (1 - z/2) + ...
+    ([1, 1/2], [1, -1/2])
+    >>> pade([1, 1, 1, 1, 1], 2, 2)
+    Traceback (most recent call last):
+    derive.calculus.series.DegeneratePade: [2/2]: ...
+    """
+    if m < 0 or n < 0:
+        raise ValueError(f"[{m}/{n}]: degrees must not be negative")
+    if m + n >= len(coefficients):
+        raise ValueError(f"[{m}/{n}] needs {m + n + 1} coefficients; there are {len(coefficients)}")
+    known = [sympify(c) for c in coefficients]
+
+    def at(k: int) -> Expr:
+        return known[k] if k >= 0 else S.Zero
+
+    below = [S.One, *_solved(known, m, n)]
+    above = [sum((below[j] * at(k - j) for j in range(min(k, n) + 1)), S.Zero) for k in range(m + 1)]
+    return above, below
+
+
+def _solved(known: list[Expr], m: int, n: int) -> list[Expr]:
+    """The denominator's further coefficients b: sum_j b_j c_{k-j} = -c_k for k = m+1, ..., m+n."""
+    if n == 0:
+        return []
+    domain, values = construct_domain(known[: m + n + 1], field=True)
+
+    def at(k: int) -> object:
+        return values[k] if k >= 0 else domain.zero
+
+    rows = [[at(m + i - j) for j in range(1, n + 1)] for i in range(1, n + 1)]
+    right = [[-at(m + i)] for i in range(1, n + 1)]  # type: ignore[operator]
+    matrix = DomainMatrix(rows, (n, n), domain)
+    try:
+        solution = matrix.lu_solve(DomainMatrix(right, (n, 1), domain))
+    except DMNonInvertibleMatrixError:
+        raise DegeneratePade(f"[{m}/{n}]: the equations for the denominator are singular") from None
+    return [domain.to_sympy(x) for x in solution.to_list_flat()]
+
+
+__all__ = ["DegeneratePade", "PowerSeries", "SeriesRing", "pade", "solved_series"]

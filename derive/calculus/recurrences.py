@@ -1,0 +1,306 @@
+"""Recurrences in the layer: sums of polynomials, growth ``q^n``, and what holds at every depth.
+
+``X(ell) = X(ell - 1) + p(ell)`` with a polynomial p is solved by its sum (:class:`Polynomials`), and
+``y(n) = M y(n + k) + f(n)`` with constant M by :class:`Recursions`: values are polynomials in n and in
+``q^n``, where q is an eigenvalue of M that the recursions introduce.  A pair of recursions with determinant
+one has eigenvalues q and 1/q; the parameter that they depend on is then written in terms of q, so that all
+that follows is rational in q.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from math import comb
+from typing import Any
+
+from sympy import (
+    QQ,
+    Add,
+    Dummy,
+    Expr,
+    Integer,
+    Matrix,
+    Poly,
+    Pow,
+    S,
+    Symbol,
+    cancel,
+    degree,
+    factor_terms,
+    interpolate,
+    solve,
+    sqrt,
+    sympify,
+)
+from sympy.polys.rings import PolyElement, PolyRing
+
+from derive.calculus.symbols import L, ell
+from derive.errors import NotApplicable
+
+# -- polynomials in the layer --------------------------------------------------------------------------------
+
+
+class Polynomials:
+    """The ring of polynomials in ``ell`` and further ``symbols`` over the rationals.
+
+    >>> from derive.calculus.symbols import L
+    >>> p = Polynomials([L])
+    >>> p.expr(p.summed(p.of(L * ell), 1, ell))  # L (1 + ... + ell)
+    L*ell**2/2 + L*ell/2
+    """
+
+    def __init__(self, symbols: Iterable[Symbol] = ()) -> None:
+        names = [ell, *sorted(set(symbols) - {ell}, key=str)]
+        self.ring = PolyRing(names, QQ)
+        self.layer = self.ring.gens[0]
+        self.one, self.zero = self.ring.one, self.ring.zero
+
+    def of(self, e: Any) -> PolyElement:
+        """``e`` as an element.  Raises ValueError if it is no polynomial with rational coefficients."""
+        if isinstance(e, int | PolyElement):
+            return self.ring(e)
+        return self.ring.from_expr(sympify(e))
+
+    def expr(self, p: PolyElement) -> Expr:
+        """An element as a SymPy expression, expanded."""
+        return p.as_expr()
+
+    def moved(self, p: PolyElement, layer: Any) -> PolyElement:
+        """``p`` with ``layer`` in place of ell."""
+        place = self.of(layer)
+        return p if place == self.layer or p.is_ground else p.compose(self.layer, place)
+
+    def summed(self, p: PolyElement, lower: Any, upper: Any) -> PolyElement:
+        """The sum of ``p(k)`` over the layers k from ``lower`` to ``upper``."""
+        below, above = self.of(lower) - 1, self.of(upper)
+        total = self.zero
+        for power, c in self.by_power(p).items():
+            rise = power_sum(self, power)
+            total += c * (self.moved(rise, above) - self.moved(rise, below))
+        return total
+
+    def by_power(self, p: PolyElement) -> dict[int, PolyElement]:
+        """The coefficients of the powers of ell."""
+        found: dict[int, PolyElement] = {}
+        for powers, c in p.terms():
+            rest = self.ring.from_dict({(0, *powers[1:]): c})
+            found[powers[0]] = found.get(powers[0], self.zero) + rest
+        return found
+
+
+@lru_cache(maxsize=256)
+def power_sum(p: Polynomials, n: int) -> PolyElement:
+    """``1**n + ... + ell**n`` (Faulhaber), by telescoping ``(k+1)**(n+1) - k**(n+1)``.
+
+    >>> ring = Polynomials()
+    >>> [ring.expr(power_sum(ring, n)) for n in (0, 1, 2)]
+    [ell, ell**2/2 + ell/2, ell**3/3 + ell**2/2 + ell/6]
+    """
+    x = p.layer
+    total = (x + 1) ** (n + 1) - 1
+    for j in range(n):
+        total -= comb(n + 1, j) * power_sum(p, j)
+    return total * QQ(1, n + 1)
+
+
+@lru_cache(maxsize=10_000)
+def factored(e: Expr) -> Expr:
+    """A polynomial as a product of its factors.
+
+    >>> from derive.calculus.symbols import L
+    >>> factored(L**2 / 2 + L / 2)
+    L*(L + 1)/2
+    """
+    if not e.free_symbols:
+        return e
+    number, factors = Poly(e, *sorted(e.free_symbols, key=str)).factor_list()
+    # the number is kept outside: a rational times a single sum would be multiplied out
+    value: Expr = Integer(1)
+    for f, power in factors:
+        value *= f.as_expr() ** power
+    return factor_terms(number * value) if value.is_Add else number * value
+
+
+# -- growth from layer to layer ------------------------------------------------------------------------------
+
+n = Dummy("n", integer=True)
+"""The layer."""
+q = Symbol("q")
+"""Growth of responses from layer to layer."""
+Z, Z_L = Dummy("Z"), Dummy("Z_L")
+"""``q^n`` and ``q^L``."""
+MOVING = (n, L, Z, Z_L)
+"""What values are polynomials in, with powers of Z of either sign."""
+
+
+class Recursions:
+    """Solves recursions one after the other; ``parameter`` (and its value in q) is set by the first pair."""
+
+    def __init__(self) -> None:
+        self.parameter: tuple[Symbol, Expr] | None = None
+        self.root: Expr | None = None
+
+    def settled(self, e: Expr) -> Expr:
+        """``e`` with the parameter in terms of q, in normal form."""
+        e = e.xreplace(dict([self.parameter])) if self.parameter else e
+        if not e.has(*MOVING):
+            return cancel(e)
+        return Add(*[cancel(c) * x for x, c in _apart(e).items()])
+
+    def solve(self, M: Matrix, f: Sequence[Expr], k: int, start: Sequence[Expr], at: Expr) -> list[Expr]:
+        """The ``y(n)`` with ``y(at) = start``; ``at`` is a pair's value of (n, Z)."""
+        if M.has(n, Z):
+            raise NotApplicable("the recursion in the layer has coefficients that change from layer to layer")
+        if len(f) == 1:
+            return [self.scalar(M[0], f[0], k, start[0], at)]
+        if len(f) != 2:
+            raise NotApplicable(f"{len(f)} order parameters that depend on each other from layer to layer")
+        self.diagonal(M)
+        M, f, start = M.applyfunc(self.settled), [*map(self.settled, f)], [*map(self.settled, start)]
+        rows = [self.left(M, value) for value in (q, 1 / q)]
+        solved = [
+            self.scalar(value, _dot(w, f), k, _dot(w, start), at)
+            for w, value in zip(rows, (q, 1 / q), strict=True)
+        ]
+        back = Matrix(rows).inv().applyfunc(cancel)
+        return [self.settled(x) for x in back * Matrix(solved)]
+
+    def diagonal(self, M: Matrix) -> None:
+        """Let q and 1/q be the eigenvalues of M."""
+        if self.settled(M.det()) != 1:
+            raise NotApplicable("the pair of recursions in the layer has no eigenvalues q and 1/q")
+        trace = M.trace()
+        if self.parameter is None:
+            relation = (q**2 - trace * q + 1).expand()
+            free = sorted(trace.free_symbols, key=str)
+            linear = [x for x in free if trace.is_polynomial(x) and degree(trace, x) == 1]
+            if not linear:
+                raise NotApplicable(f"no parameter of {trace} can be written in terms of its eigenvalue")
+            self.parameter = (linear[0], cancel(solve(relation, linear[0])[0]))
+            half = trace / 2
+            self.root = (half + sqrt((half**2 - 1).factor())).expand()
+        elif cancel(self.settled(trace) - q - 1 / q) != 0:
+            raise NotApplicable("two pairs of recursions in the layer have different eigenvalues")
+
+    @staticmethod
+    def left(M: Matrix, value: Expr) -> list[Expr]:
+        """A left eigenvector of a two by two matrix."""
+        a, b, c, d = M
+        return [c, cancel(value - a)] if c != 0 else [cancel(value - d), b]
+
+    def scalar(self, m: Expr, f: Expr, k: int, start: Expr, at: Expr) -> Expr:
+        """``y(n) = m y(n + k) + f(n)``."""
+        m = self.settled(m)
+        step = _power(m)
+        value = S.Zero
+        for (a, b), c in _monomials(self.settled(f)).items():
+            gap = step + b * k  # the coefficient in front of the shifted monomial is q^gap
+            value += c * self.particular(a, k, gap) * Z**b
+        free = Z ** Integer(-step / k)
+        here = dict(zip((n, Z), at, strict=True))
+        gap = self.settled(start) - value.xreplace(here)
+        return self.settled(value + gap / free.xreplace(here) * free)
+
+    @staticmethod
+    def particular(a: int, k: int, gap: int) -> Expr:
+        """A polynomial p with ``p(n) - q^gap p(n + k) = n^a``."""
+        top = a + 1 if gap == 0 else a
+        unknown = [Dummy(f"p{i}") for i in range(1 if gap == 0 else 0, top + 1)]
+        p = sum((x * n**i for i, x in enumerate(unknown, 1 if gap == 0 else 0)), S.Zero)
+        rest = Poly((p - q**gap * p.subs(n, n + k) - n**a).expand(), n)
+        solved = solve(rest.all_coeffs(), unknown, dict=True)
+        return p.xreplace(solved[0])
+
+
+def _power(m: Expr) -> int:
+    """The j with ``m = q^j``."""
+    if m == 1:
+        return 0
+    base, exponent = m.as_base_exp()
+    if base != q:
+        raise NotApplicable(f"a recursion in the layer grows like {m}^n, which has no closed form here")
+    return int(exponent)
+
+
+def _monomials(f: Expr) -> dict[tuple[int, int], Expr]:
+    """Coefficients of ``n^a Z^b``, b of either sign."""
+    found: dict[tuple[int, int], Expr] = {}
+    for moving, fixed in _apart(f).items():
+        rest, own = moving.as_independent(n, Z, as_Add=False)
+        powers = own.as_powers_dict()
+        if not set(powers) <= {S.One, n, Z}:
+            raise NotApplicable(f"{moving} is no polynomial in n and q^n")
+        key = int(powers.get(n, 0)), int(powers.get(Z, 0))
+        found[key] = found.get(key, S.Zero) + fixed * rest
+    return found
+
+
+def _apart(e: Expr) -> dict[Expr, Expr]:
+    """Coefficients of products of powers of n, L, Z and Z_L."""
+    if e == 0:
+        return {}
+    # SymPy multiplies out denominators, so the inverses of Z and Z_L need names of their own
+    inverse = {x: Dummy() for x in (Z, Z_L)}
+    powers = [x for x in e.atoms(Pow) if x.base in inverse and x.exp.is_negative]
+    named = e.xreplace({x: inverse[x.base] ** -x.exp for x in powers})
+    meant = {y: 1 / x for x, y in inverse.items()}
+    parts: dict[Expr, Expr] = {}
+    for term in Add.make_args(named.expand()):
+        fixed, moving = term.as_independent(*MOVING, *meant, as_Add=False)
+        moving = moving.xreplace(meant)
+        parts[moving] = parts.get(moving, S.Zero) + fixed
+    return parts
+
+
+def _dot(w: Sequence[Expr], f: Sequence[Expr]) -> Expr:
+    return sum((x * y for x, y in zip(w, f, strict=True)), S.Zero)
+
+
+# -- every depth, from depths that are numbers ---------------------------------------------------------------
+
+HIGHEST = 14
+"""No polynomial in the depth of a higher degree is looked for."""
+CHECKED = 2
+"""Depths beyond those that fix a polynomial, at which it must be right."""
+
+
+def in_depth(value: Callable[[int], Expr], *variables: Expr, degree: int | None = None) -> Expr:
+    """``value(1), value(2), ...`` in one expression: polynomials in L times powers of ``variables``.
+
+    With ``degree`` the degree in L is known not to be higher, and one further depth is tried; without, it is
+    raised until :data:`CHECKED` further depths agree.  This is an argument and no
+    proof: a polynomial that agrees with that many further depths is taken for the function.  Raises
+    :class:`NotApplicable` where there is none.
+
+    >>> from derive.calculus.symbols import eta
+    >>> in_depth(lambda k: Integer(k) ** 2 * eta + k, eta)
+    L**2*eta + L
+    """
+    found: list[Expr] = []
+    for top in range(HIGHEST + 1) if degree is None else (degree,):
+        while len(found) < top + (2 if degree is not None else 1 + CHECKED):
+            found.append(value(len(found) + 1).expand())
+        rest = found
+        for _ in range(top + 1):
+            rest = [(y - x).expand() for x, y in pairwise(rest)]
+        if not any(rest):
+            return _through(found[: top + 1], variables)
+    raise NotApplicable(f"not a polynomial of degree {HIGHEST if degree is None else degree} in the depth")
+
+
+def _through(values: list[Expr], variables: tuple[Expr, ...]) -> Expr:
+    polynomials = [Poly(x, *variables) for x in values]
+    found = S.Zero
+    x = Dummy("x")
+    for m in sorted({m for p in polynomials for m in p.monoms()}):
+        points = [(Integer(k), p.coeff_monomial(m)) for k, p in enumerate(polynomials, 1)]
+        term = interpolate(points, x).subs(x, L)
+        for y, power in zip(variables, m, strict=True):
+            term *= y**power
+        found += term
+    return found
+
+
+__all__ = ["Z_L", "Polynomials", "Recursions", "Z", "factored", "in_depth", "n", "power_sum", "q"]
