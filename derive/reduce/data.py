@@ -84,7 +84,8 @@ def _unfolded(theory: Theory, e: Expr) -> Expr | None:
 
 def _put(theory: Theory, q: OrderParameter, value: Expr) -> Theory:
     def term(x: Term) -> Term:
-        return x.put(_collapsed(x.expr, q, value))
+        found = _collapsed(x.expr, q, value)
+        return x if found == x.expr else x.put(found)
 
     equations = tuple(
         replace(e, terms=tuple(y for y in map(term, e.terms) if y.expr != 0)) for e in theory.equations
