@@ -1,0 +1,271 @@
+"""The linear form of a theory: each equation as Gaussian sources and kernels applied to fields.
+
+In a linear network every single-site equation is
+
+    field(t) = sum of  factor * source(t)  +  sum of  coefficient(t) sum_over sum_s kernel(t, s) field(s)  +  given
+
+with deterministic factors and kernels.  :func:`linear_form` reads this off the structured terms of a theory,
+once for all who need it: closure, propagators, reductions, expansions, limits, lowering.  Nothing takes a
+sum apart to find out.
+
+How to use it::
+
+    form = linear_form(theory)              # NotApplicable, with the reason, if an equation is not linear
+    row = form.row("h", ell + 1)            # one equation
+    row.sources                             # ((factor, u(ell + 1, mu, t)),)
+    for x in row.actions:                   # kernels in front of fields
+        x.name, x.field                     # "g", g(ell + 1, s): at s if x.reach, else at t (or 0)
+        x.reach                             # "" | "strict" | "past" | "flow"
+        x.weight                            # coefficient * kernel, the whole entry before the field
+        x.entry, x.columns                  # the same summed over indices that the field has not; those it has
+    row.given                               # what is left, without any field or source
+    form.reaches("h", "r")                  # does h answer a push of r within the step?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from sympy import Add, Derivative, Expr, Integral, Mul, S, Sum, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.sums import over
+from derive.calculus.symbols import IndexRange, ell, s, t
+from derive.errors import NotApplicable
+from derive.theory.theory import Equation, Term, Theory
+
+
+@dataclass(frozen=True)
+class Action:
+    """``coefficient(t) sum_over sum_s kernel(t, s) field(s)``, and the term of the theory that it comes from."""
+
+    field: AppliedUndef
+    coefficient: Expr
+    kernel: Expr
+    over: tuple[IndexRange, ...]
+    reach: str
+    term: Term
+
+    @property
+    def name(self) -> str:
+        """The name of the field that the kernel is applied to."""
+        return str(self.field.func)
+
+    @property
+    def weight(self) -> Expr:
+        """What the field is multiplied by under the sums."""
+        return self.coefficient * self.kernel
+
+    @property
+    def columns(self) -> tuple[IndexRange, ...]:
+        """The summed indices that the field carries: the column of the kernel."""
+        return tuple(r for r in self.over if self.field.has(r.index))
+
+    @property
+    def entry(self) -> Expr:
+        """The kernel's entry: :attr:`weight` summed over the indices that the field does not carry."""
+        inner = [r for r in self.over if not self.field.has(r.index)]
+        factors = Mul.make_args(self.weight)
+        fixed = [x for x in factors if not any(x.has(r.index) for r in inner)]
+        return Mul(*fixed) * over(Mul(*[x for x in factors if x not in fixed]), inner)
+
+    @property
+    def expr(self) -> Expr:
+        """The whole, as one SymPy expression."""
+        return replace(self.term, coefficient=self.coefficient, kernel=self.kernel, field=self.field).expr
+
+    def map(self, fun: Callable[[Expr], Expr]) -> Action:
+        """``fun`` applied to field, coefficient, kernel and ranges."""
+        ranges = tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in self.over)
+        return Action(
+            fun(self.field), fun(self.coefficient), fun(self.kernel), ranges, self.reach, self.term.map(fun)
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One equation of a linear theory: ``lhs = sum factor source + sum of actions + given``."""
+
+    equation: Equation
+    sources: tuple[tuple[Expr, AppliedUndef], ...]
+    actions: tuple[Action, ...]
+    given: Expr
+
+    @property
+    def name(self) -> str:
+        """The name of the field that the equation determines."""
+        return self.equation.name
+
+    @property
+    def lhs(self) -> Expr:
+        """The field, at its indices and the time t (for a flow, its rate of change)."""
+        return self.equation.lhs
+
+    @property
+    def field(self) -> AppliedUndef:
+        """The field that the equation is for.  Raises NotApplicable if it is given by its rate of change."""
+        if isinstance(self.lhs, Derivative):
+            raise NotApplicable(f"{self.lhs} is not given by its past, but by its rate of change")
+        return self.lhs
+
+    @property
+    def source(self) -> AppliedUndef:
+        """The one source, with factor 1.  Raises NotApplicable if there are others."""
+        if len(self.sources) != 1 or self.sources[0][0] != 1:
+            found = Add(*[c * u for c, u in self.sources])
+            raise NotApplicable(f"{self.lhs} must have one Gaussian source with factor 1; it has {found}")
+        return self.sources[0][1]
+
+    @property
+    def layers(self) -> IndexRange | None:
+        """The range of the layer index, if the equation holds for a family of layers."""
+        return next((r for r in self.equation.ranges if r.index == ell), None)
+
+    @property
+    def indices(self) -> tuple[IndexRange, ...]:
+        """The sample-like indices."""
+        return tuple(r for r in self.equation.ranges if r.index != ell)
+
+    def at_ell(self) -> Row:
+        """A family written for the layer ``ell`` (an equation of ``h(ell + 1)`` moved by one); else itself."""
+        layers = self.layers
+        shift = self.field.args[0] - ell if layers is not None else S.Zero
+        if layers is None or shift == 0:
+            return self
+
+        def move(e: Expr) -> Expr:
+            return sympify(e).xreplace({ell: ell - shift})
+
+        ranges = tuple(
+            IndexRange(ell, r.lower + shift, r.upper + shift) if r is layers else r
+            for r in self.equation.ranges
+        )
+        moved = Equation(move(self.lhs), tuple(x.map(move) for x in self.equation.terms), ranges)
+        return Row(
+            moved,
+            tuple((move(c), move(u)) for c, u in self.sources),
+            tuple(x.map(move) for x in self.actions),
+            move(self.given),
+        )
+
+
+@dataclass(frozen=True)
+class LinearForm:
+    """A linear theory as rows; ``fields`` and ``sources`` are the names of what is random."""
+
+    theory: Theory
+    rows: tuple[Row, ...]
+    fields: tuple[str, ...]
+    sources: tuple[str, ...]
+
+    def row(self, name: str, site: Any = None) -> Row:
+        """The row of the field ``name`` (of its member at ``site``).  Raises KeyError."""
+        for r in self.rows:
+            if r.name == name and (site is None or r.field.args[0] == sympify(site)):
+                return r
+        raise KeyError(f"no equation for {name}; there are {', '.join(str(r.lhs) for r in self.rows)}")
+
+    def named(self, name: str) -> tuple[Row, ...]:
+        """All rows of the field ``name``: its family and its ends."""
+        return tuple(r for r in self.rows if r.name == name)
+
+    @cached_property
+    def now(self) -> dict[str, set[str]]:
+        """For each field, the fields and sources that it is computed from at the same time."""
+        found: dict[str, set[str]] = {}
+        for r in self.rows:
+            if isinstance(r.lhs, AppliedUndef):
+                own = {str(u.func) for _, u in r.sources}
+                own |= {x.name for x in r.actions if x.reach in ("past", "flow") or x.field.args[-1] == t}
+                found.setdefault(r.name, set()).update(own)
+        return found
+
+    def reaches(self, field: str, source: str) -> bool:
+        """Can ``field`` answer a push of ``source`` within the step?
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program import mlp
+        >>> form = linear_form(mean_field(mlp()))
+        >>> form.reaches("h", "u"), form.reaches("h", "r")
+        (True, False)
+        """
+        todo, seen = [field], set()
+        while todo:
+            name = todo.pop()
+            if name == source:
+                return True
+            if name not in seen:
+                seen.add(name)
+                todo += self.now.get(name, ())
+        return False
+
+
+def linear_form(theory: Theory, equations: Iterable[Equation] | None = None) -> LinearForm:
+    """The single-site equations (or those given) of a linear ``theory``, read term by term.
+
+    Raises :class:`NotApplicable` for a term that is not linear in one field or source.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> row = linear_form(mean_field(mlp())).row("h", ell + 1)
+    >>> row.source, [(x.name, x.reach, x.entry) for x in row.actions][0]
+    (u(ell + 1, mu, t), ('g', 'strict', gamma0*A(ell, mu, t, s)))
+    """
+    chosen = theory.equations if equations is None else tuple(equations)
+    fields = tuple(dict.fromkeys(e.name for e in theory.equations))
+    sources = tuple(dict.fromkeys(str(x.func) for u in theory.sources for x in (u.symbol, u.partner)))
+    random = frozenset((*fields, *sources))
+    return LinearForm(theory, tuple(_row(e, random, frozenset(fields)) for e in chosen), fields, sources)
+
+
+def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
+    sources: list[tuple[Expr, AppliedUndef]] = []
+    actions: list[Action] = []
+    given: Expr = S.Zero
+    for x in e.terms:
+        if any(_random_in(y, random) for y in (x.coefficient, x.kernel)):
+            raise NotApplicable(f"the equation of {e.lhs} is not linear in the fields: {x.expr}")
+        for ranges, part in _parts(x, random, e):
+            met = _random_in(part, random)
+            if not met:
+                given += replace(x, field=part, over=ranges).expr
+                continue
+            a = next(iter(met))
+            factor = part / a
+            if len(met) > 1 or _random_in(factor, random):
+                raise NotApplicable(f"the equation of {e.lhs} is not linear in the fields: {part}")
+            coefficient = x.coefficient * (factor if not factor.has(s) else 1)
+            kernel = x.kernel * (factor if factor.has(s) else 1)
+            if str(a.func) in fields:
+                actions.append(Action(a, coefficient, kernel, ranges, x.reach, x))
+            else:
+                sources.append((coefficient * kernel, a))
+    return Row(e, tuple(sources), tuple(actions), given)
+
+
+def _parts(x: Term, random: frozenset[str], e: Equation) -> Iterable[tuple[tuple[IndexRange, ...], Expr]]:
+    """The addends of what a term's kernel is applied to; a sum over indices in it joins the term's own."""
+    for part in Add.make_args(x.field if isinstance(x.field, AppliedUndef) else x.field.expand()):
+        if not any(_random_in(y, random) for y in part.atoms(Sum, Integral)):
+            yield x.over, part
+            continue
+        inner = next(y for y in Mul.make_args(part) if isinstance(y, Sum | Integral))
+        if isinstance(inner, Integral) or any(v in (s, t) for v, *_ in inner.limits):
+            raise NotApplicable(f"{part} in the equation of {e.lhs} does not say which kernel remembers what")
+        for body in Add.make_args((part / inner * inner.function).expand()):
+            yield (*x.over, *[IndexRange(*lim) for lim in inner.limits]), body
+
+
+def _random_in(e: Expr, random: frozenset[str]) -> set[AppliedUndef]:
+    """Fields and sources in ``e``, outside averages and responses."""
+    if getattr(e, "is_averaged", False):
+        return set()
+    if isinstance(e, AppliedUndef) and str(e.func) in random:
+        return {e}
+    return set().union(*[_random_in(x, random) for x in e.args]) if e.args else set()
+
+
+__all__ = ["Action", "LinearForm", "Row", "linear_form"]
