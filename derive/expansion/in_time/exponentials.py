@@ -10,12 +10,14 @@ decided in the field of the v_k, exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass, replace
 from math import comb
-from typing import Any
+from typing import Any, TypeVar
 
 from sympy import Symbol
 from sympy.polys.rings import PolyElement, PolyRing
+
+from derive.errors import NotApplicable
 
 Powers = tuple[int, ...]
 """The powers of (t, E_1, E_2, ...) in a term."""
@@ -43,21 +45,12 @@ class Exponentials:
         self.eigenvalues = tuple(field.convert(v) for v in eigenvalues)
         names = ["t", *(f"E{k}" for k in range(1, len(self.eigenvalues) + 1))]
         self.ring = PolyRing([*(Symbol(x) for x in names), *parameters], field)
+        self.one, self.zero = self.ring.one, self.ring.zero
         self.width = len(names)
         self.idle: Powers = (0,) * self.width
         self.parameters = dict(zip(parameters, self.ring.gens[self.width :], strict=True))
         self._values: dict[Powers, Any] = {}
         self._maps: dict[tuple[str, Powers], dict[Powers, Image]] = {}
-
-    @cached_property
-    def one(self) -> PolyElement:
-        """The constant 1."""
-        return self.ring.one
-
-    @cached_property
-    def zero(self) -> PolyElement:
-        """The constant 0."""
-        return self.ring.zero
 
     def exponential(self, powers: Sequence[int]) -> PolyElement:
         """``E_1^n_1 E_2^n_2 ...``."""
@@ -174,4 +167,165 @@ class Exponentials:
         return {p: c for p, c in out.items() if c}
 
 
-__all__ = ["Exponentials", "Powers"]
+# -- operators between functions of (mode, time) -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Vector:
+    """``unit^unit feedback^-damping entries``: functions of time, one for each mode that has one.
+
+    ``unit`` is that of the entries, the feedback the number that multiplies the error in its own equation.
+    Entries themselves are free of both.
+    """
+
+    entries: dict[Any, PolyElement]
+    unit: int = 0
+    damping: int = 0
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What must agree in a sum."""
+        return (self.unit,)
+
+
+@dataclass(frozen=True)
+class Operator(Vector):
+    """The same for kernels: ``entries[row, column, powers of (s, E(s))]`` are functions of t.
+
+    Rows and columns are modes, or 0 where the operator has no sample index.  Entries of a ``causal`` operator
+    hold for s < t; as exponential polynomials they continue to all times, and products need no more than
+    running integrals.  It may be ``flipped``: then it is the transpose of the operator with these entries.
+    """
+
+    causal: bool = True
+    flipped: bool = False
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        return self.unit, self.causal, self.flipped
+
+    def at(self, row: int, column: int) -> dict[Powers, PolyElement]:
+        """One entry: functions of t, by the powers of (s, E(s)) beside them."""
+        return {m: f for (i, j, m), f in self.entries.items() if (i, j) == (row, column)}
+
+
+V = TypeVar("V", bound=Vector)
+
+
+class Algebra:
+    """Sums and products of operators; ``feedback`` is the number whose inverse they carry."""
+
+    def __init__(self, functions: Exponentials, feedback: PolyElement | None = None) -> None:
+        self.functions = functions
+        self.feedback = functions.one if feedback is None else feedback
+
+    def add(self, *xs: V) -> V:
+        """The sum.  Raises NotApplicable where units, or kinds of operators, differ."""
+        live = [x for x in xs if x.entries] or [xs[0]]
+        if len(kinds := {x.kind for x in live}) > 1:
+            raise NotApplicable(f"a sum of different kinds (unit, causal, flipped): {sorted(kinds)}")
+        top = max(x.damping for x in live)
+        out: dict[Any, PolyElement] = {}
+        for damping in sorted({x.damping for x in live}):
+            alike: dict[Any, PolyElement] = {}
+            for x in live:
+                if x.damping == damping:
+                    for key, f in x.entries.items():
+                        _put(alike, key, f)
+            lift = self.feedback ** (top - damping)
+            for key, f in alike.items():
+                _put(out, key, f if damping == top else f * lift)
+        return replace(live[0], entries=_nonzero(out), damping=top)
+
+    def scale(self, c: PolyElement, x: V) -> V:
+        """A number (a polynomial in the parameters) times a vector or an operator."""
+        if c == self.functions.one:
+            return x
+        return replace(x, entries={key: f * c for key, f in x.entries.items()} if c else {})
+
+    def transpose(self, x: Operator) -> Operator:
+        """Rows and columns, and the two times, exchanged."""
+        if x.causal:
+            return replace(x, flipped=not x.flipped)
+        out: dict[Any, PolyElement] = {}
+        for (i, j, m), f in x.entries.items():
+            for last, c in self.functions.parts(f).items():
+                _put(out, (j, i, last), c * self.functions.term(m))
+        return replace(x, entries=_nonzero(out))
+
+    def product(self, a: Operator, b: Operator) -> Operator:
+        """``(a b)(t, s) = sum_k int_0^t a_ik(t, r) b_kj(r, s) dr``, from s on if b is causal; a must be.
+
+        Raises NotApplicable where nothing bounds the time in between.
+        """
+        if b.flipped:
+            return self.transpose(self.product(self.transpose(b), self.transpose(a)))
+        if not a.causal or a.flipped:
+            raise NotApplicable("nothing bounds the time between two operators")
+        x = self.functions
+        out: dict[Any, PolyElement] = {}
+        for (i, k, m), left in a.entries.items():
+            for (k_, j, last), right in b.entries.items():
+                if k != k_:
+                    continue
+                inner = x.term(m) * right
+                whole = x.integral(inner)
+                _put(out, (i, j, last), left * whole)
+                if b.causal:  # in steps the sum starts after s
+                    for p, c in x.parts(whole + inner if x.discrete else whole).items():
+                        _put(out, (i, j, _times(p, last)), -(left * c))
+        return Operator(_nonzero(out), a.unit + b.unit, a.damping + b.damping, b.causal)
+
+    def elementwise(self, a: Operator, b: Operator) -> Operator:
+        """Entry by entry; a has no sample indices."""
+        out: dict[Any, PolyElement] = {}
+        for (_, _, m), f in a.entries.items():
+            for (i, j, n), g in b.entries.items():
+                _put(out, (i, j, _times(m, n)), f * g)
+        return Operator(_nonzero(out), a.unit + b.unit, a.damping + b.damping, False)
+
+    def remembered(self, x: Operator, error: Vector, rows: bool) -> Operator:
+        """The causal operator ``sum_j X_ij(t, s) error_j(s)`` (``rows``), or ``X(t, s) error_j(s)``.
+
+        One letter carries one power of the unit and one of the inverse feedback: the weight of an update.
+        """
+        out: dict[Any, PolyElement] = {}
+        for (i, j, m), f in x.entries.items():
+            for k, e in error.entries.items():
+                if rows and k != j:
+                    continue
+                for p, c in self.functions.parts(e).items():
+                    _put(out, (i if rows else 0, 0 if rows else k, _times(m, p)), f * c)
+        return Operator(_nonzero(out), x.unit + error.unit + 1, x.damping + error.damping + 1)
+
+    def equal_times(self, x: Operator) -> Vector:
+        """The entries at s = t, one for each row."""
+        out: dict[Any, PolyElement] = {}
+        for (i, _, m), f in x.entries.items():
+            _put(out, i, f * self.functions.term(m))
+        return Vector(_nonzero(out), x.unit, x.damping)
+
+    def reduced(self, v: Vector) -> Vector:
+        """The same vector with common factors of feedback divided out."""
+        damping, entries = v.damping, v.entries
+        while damping > 0 and entries and not self.feedback.is_ground:
+            halves = {i: f.div(self.feedback) for i, f in entries.items()}
+            if any(rest for _, rest in halves.values()):
+                break
+            entries, damping = {i: q for i, (q, _) in halves.items()}, damping - 1
+        return Vector(entries, v.unit, damping)
+
+
+def _put(into: dict[Any, PolyElement], key: Any, f: PolyElement) -> None:
+    into[key] = into[key] + f if key in into else f
+
+
+def _times(a: Powers, b: Powers) -> Powers:
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+def _nonzero(entries: dict[Any, PolyElement]) -> dict[Any, PolyElement]:
+    return {key: f for key, f in entries.items() if f}
+
+
+__all__ = ["Algebra", "Exponentials", "Operator", "Powers", "Vector"]

@@ -1,32 +1,33 @@
-"""The expansion with time written out: every coefficient an explicit function of t and s."""
+"""The linear expansion with time written out: every coefficient an explicit function of t and s."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sympy import QQ, Expr, S, Symbol, sympify
+from sympy import QQ, Dummy, Expr, Function, Mul, S, Symbol, exp, sympify
 
-from derive.expansion.in_time.at_depth import AtDepth
-from derive.expansion.in_time.exponentials import Exponentials
-from derive.expansion.in_time.expressions import Expressions
-from derive.expansion.in_time.from_words import FromWords
-from derive.expansion.in_time.modes import Mode, exact, modes_of, samples_of, scales_of
-from derive.expansion.in_time.operators import Algebra, Vector
-from derive.expansion.in_time.values import Values, feedback, memory_weight, solved
+from derive.calculus.symbols import L, P, ell, gamma0, s, t
+from derive.expansion.expansion import Expansion
+from derive.expansion.in_time.exponentials import Algebra, Exponentials, Vector
+from derive.expansion.in_time.modes import Expressions, Mode, exact, modes_of, samples_of, scales_of
+from derive.expansion.in_time.values import AtDepth, FromWords, Values, feedback, memory_weight, solved
 from derive.expansion.words import LinearSeries
-from derive.program.words import L, P, ell, s, t
+from derive.show import latex, text
+from derive.show.text import wrap
 
-if TYPE_CHECKING:
-    from derive.calculus.series import PowerSeries
-
+COLUMNS = 110
 norm = Symbol("y", positive=True)
 """The length of the target vector."""
+tau = Symbol("tau", nonnegative=True)
+"""Time in units of the rates."""
+SIDES = {"H": 2, "K": 2, "G": 0, "A": 1, "B": 1, "C": 1, "D": 1, "Delta": 1, "f": 1, "loss": 0}
+"""How many modes an entry has."""
 
 
 @dataclass(frozen=True)
-class InTime:
+class InTime(Expansion):
     """The series of a linear theory in the eigenmodes of the data; coefficients are functions of time.
 
     ``modes`` says which mode has which number: first one for each different eigenvalue, along the targets,
@@ -40,6 +41,16 @@ class InTime:
     values: Values = field(repr=False, compare=False)
     expressions: Expressions = field(repr=False, compare=False)
 
+    @property
+    def variable(self) -> Symbol:
+        """gamma0."""
+        return gamma0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The order parameters, the tangent kernel, error, output and loss."""
+        return tuple(SIDES)
+
     def coefficient(
         self, name: str, n: int, *modes: int, layer: Any = ell, now: Expr = t, past: Expr = s
     ) -> Expr:
@@ -51,8 +62,7 @@ class InTime:
         name, IndexError beyond ``order`` or for a mode that there is not, ValueError for a symbolic layer at
         integer depth.
         """
-        if not 0 <= n <= self.order:
-            raise IndexError(f"n = {n}: the series is known for orders 0 to {self.order}")
+        self.check_order(n)
         at = self._place(name, modes)
         if name == "loss":
             return self.loss(n, now)
@@ -62,21 +72,19 @@ class InTime:
         front = self.expressions.factor_of(x.unit, x.damping)
         if x.causal:
             front *= self.expressions.scales.clock
-        f = x.entries.get((at[0], at[1]))
-        return S.Zero if f is None else self.expressions.two_times(f, front, now, past)
+        return self.expressions.two_times(x.at(*at), front, now, past)
 
     def _place(self, name: str, modes: tuple[int, ...]) -> tuple[int, int]:
         """Row and column."""
-        sides = {"H": 2, "K": 2, "G": 0, "A": 1, "B": 1, "C": 1, "D": 1, "Delta": 1, "f": 1, "loss": 0}
-        if name not in sides:
-            raise KeyError(f"no series {name!r}; there are {', '.join(sides)}")
-        if len(modes) > sides[name]:
-            raise IndexError(f"{name} has {sides[name]} mode indices; {len(modes)} are given")
+        if name not in SIDES:
+            raise self.unknown(name)
+        if len(modes) > SIDES[name]:
+            raise IndexError(f"{name} has {SIDES[name]} mode indices; {len(modes)} are given")
         for k in modes:
             if not 0 <= k < len(self.modes):
                 raise IndexError(f"mode {k}: there are modes 0 to {len(self.modes) - 1}")
-        full = (*modes, *(0,) * (sides[name] - len(modes)))
-        if sides[name] == 2:
+        full = (*modes, *(0,) * (SIDES[name] - len(modes)))
+        if SIDES[name] == 2:
             return full[0], full[1]
         one = full[0] if full else 0
         return (0, one) if name in ("B", "D") else (one, 0)
@@ -93,8 +101,7 @@ class InTime:
         return start - self.Delta(n, mode, now)
 
     def _error(self, n: int) -> Vector:
-        if not 0 <= n <= self.order:
-            raise IndexError(f"n = {n}: the series is known for orders 0 to {self.order}")
+        self.check_order(n)
         return self.values.errors[n]
 
     def loss(self, n: int, now: Expr = t) -> Expr:
@@ -122,29 +129,16 @@ class InTime:
         top = max(d for d, _, _ in terms)
         return sum((f * a.feedback ** (top - d) for d, _, f in terms), a.functions.zero), terms[0][1], top
 
-    def series(self, name: str, *modes: int, layer: Any = ell, now: Expr = t, past: Expr = s) -> PowerSeries:
-        """All coefficients as a power series in gamma0."""
-        from derive.calculus.series import PowerSeries
-
-        found = [
-            self.coefficient(name, n, *modes, layer=layer, now=now, past=past) for n in range(self.order + 1)
-        ]
-        return PowerSeries(tuple(found))
-
     def truncate(self, n: int) -> InTime:
         """The series up to gamma0^n only.  Raises IndexError beyond ``order``."""
-        if not 0 <= n <= self.order:
-            raise IndexError(f"n = {n}: the series is known for orders 0 to {self.order}")
+        self.check_order(n)
         return replace(self, order=n)
 
     def render(self, format: str = "text") -> str:
         """Error and loss as ``text`` or ``latex``.  Raises ValueError for another format."""
-        from derive.expansion.in_time.printing import render
-
-        return render(self, format)
-
-    def _repr_latex_(self) -> str:
-        return self.render("latex")
+        if format not in ("text", "latex"):
+            raise ValueError(f"format = {format!r}: must be 'text' or 'latex'")
+        return _text(self) if format == "text" else _latex(self)
 
 
 def in_time(
@@ -213,6 +207,117 @@ def _lifted(number: Any, functions: Exponentials, layers: int) -> Any:
     pad = (0,) * (functions.ring.ngens - layers)
     found = {(*pad, *m[len(m) - layers :]): c for m, c in number.iterterms()}
     return functions.ring.from_dict({m: functions.field.convert(c, QQ) for m, c in found.items()})
+
+
+# -- printing: letters for what formulas are made of --------------------------------------------------------
+
+Line = tuple[Expr, list[tuple[int, Expr]]]
+"""A left-hand side, and the coefficients of powers of gamma0 that do not vanish."""
+
+
+class _Letters:
+    """What formulas are written in: the time in units of the rates, one letter for each exponential."""
+
+    def __init__(self, x: InTime) -> None:
+        self.x = x
+        functions, scales = x.expressions.functions, x.expressions.scales
+        self.time = t if scales.clock == 1 else tau
+        several = len(functions.eigenvalues) > 1
+        self.waves = [Symbol(f"e_{k}" if several else "e") for k in range(1, len(functions.eigenvalues) + 1)]
+        self.renamed: dict[Any, Any] = dict(
+            zip(functions.ring.symbols, (self.time, *self.waves), strict=False)
+        )
+        # letters of the field that stay letters: those of decays per step
+        self.fixed: dict[Any, Expr] = {}
+        for a, meaning in scales.names.items():
+            if isinstance(a, Dummy):
+                name = a.name if len(a.name) == 1 else f"{a.name[0]}_{a.name[1:]}"
+                self.renamed[a] = Symbol(name)
+                self.fixed[self.renamed[a]] = meaning
+        kept = {} if self.fixed else scales.names
+        self.expressions = replace(x.expressions, scales=replace(scales, names=kept))
+
+    def definitions(self) -> Iterator[tuple[Expr, Expr]]:
+        """Each letter and what it stands for."""
+        expressions = self.expressions
+        if self.time == tau:
+            yield tau, Mul(expressions.scales.clock, t)
+        yield from self.fixed.items()
+        for k, e in enumerate(self.waves):
+            powers = tuple(int(j == k) for j in range(len(self.waves)))
+            number, factors = expressions.factored(
+                expressions.functions.ring(expressions.functions.eigenvalue(powers))
+            )
+            value = Mul(number, *factors).xreplace(self.renamed)
+            yield e, value**self.time if self.x.discrete else exp(value * self.time)
+
+    def compact(self, f: Any, front: Expr) -> Expr:
+        """A function as one product."""
+        expressions = self.expressions
+        number, factors = expressions.factored(f, time=True)
+        shown = [y.xreplace(self.renamed).xreplace(dict(expressions.known)) for y in factors]
+        return Mul(number, front, *shown)
+
+    def lines(self) -> Iterator[Line]:
+        """The error along each mode that has a target, and the loss."""
+        x, expressions = self.x, self.expressions
+        orders = range(x.order + 1)
+        several = sum(m.target != 0 for m in x.modes) > 1
+        for k, m in enumerate(x.modes):
+            if m.target == 0:
+                continue
+            found = [(n, x.values.errors[n]) for n in orders]
+            label = Function(f"Delta_{k + 1}" if several else "Delta")(t)
+            yield (
+                label,
+                [
+                    (n, self.compact(v.entries[k], expressions.factor_of(v.unit, v.damping)))
+                    for n, v in found
+                    if k in v.entries
+                ],
+            )
+        losses = [(n, x.squared(n)) for n in orders]
+        yield (
+            Function("loss")(t),
+            [
+                (n, self.compact(f, expressions.factor_of(unit, damping) / x.samples))
+                for n, (f, unit, damping) in losses
+                if f
+            ],
+        )
+
+
+def _text(x: InTime) -> str:
+    letters, theory = _Letters(x), x.values.closure.theory
+    lines = [f"In time, to order {x.order} in γ₀: a linear network of depth {x.depth}", ""]
+    for k, m in enumerate(x.modes):
+        target, count = text(m.target, theory), text(m.multiplicity, theory)
+        kind = f"no target, {count} directions" if m.target == 0 else f"target {target}"
+        lines.append(f"    mode {k}: eigenvalue {text(m.eigenvalue, theory)}, {kind}")
+    lines.append("")
+    lines += [f"    {text(a, theory)} = {text(b, theory)}" for a, b in letters.definitions()]
+    for left, found in letters.lines():
+        lines.append("")
+        for j, (n, e) in enumerate(found):
+            power = text(gamma0**n, theory) + " " if n else ""
+            head = f"    {text(left, theory)} = " if j == 0 else "        + "
+            lines.append(
+                wrap(f"{head}{power}{'[' if n else ''}{text(e, theory)}{']' if n else ''}", COLUMNS, 12)
+            )
+    return "\n".join(lines)
+
+
+def _latex(x: InTime) -> str:
+    letters, theory = _Letters(x), x.values.closure.theory
+    rows = [f"{latex(a, theory)} &= {latex(b, theory)}" for a, b in letters.definitions()]
+    for left, found in letters.lines():
+        name = str(left.func)
+        shown = r"\left\langle \Delta^2 \right\rangle(t)" if name == "loss" else latex(left, theory)
+        for j, (n, e) in enumerate(found):
+            head = f"{shown} &= " if j == 0 else "&\\quad + "
+            body = latex(e, theory)
+            rows.append(head + (rf"\gamma_0^{{{n}}} \left[{body}\right]" if n else body))
+    return "\\begin{align*}\n  " + " \\\\\n  ".join(rows) + "\n\\end{align*}"
 
 
 __all__ = ["InTime", "in_time"]

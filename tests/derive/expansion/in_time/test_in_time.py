@@ -32,7 +32,7 @@ from derive.calculus.series import PowerSeries
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, expand_linear
 from derive.expansion.in_time import InTime, modes_of
-from derive.expansion.in_time.operators import Vector
+from derive.expansion.in_time.exponentials import Vector
 from derive.expansion.in_time.values import check
 from derive.program import L, P, ell, eta, gamma0, mlp, s, t
 from derive.theory import mean_field
