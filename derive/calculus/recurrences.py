@@ -1,17 +1,16 @@
-"""Recurrences in the layer: sums of polynomials, growth ``q^n``, and what holds at every depth.
+"""Recurrences in the layer: sums of polynomials, and growth ``q^ell``.
 
 ``X(ell) = X(ell - 1) + p(ell)`` with a polynomial p is solved by its sum (:class:`Polynomials`), and
-``y(n) = M y(n + k) + f(n)`` with constant M by :class:`Recursions`: values are polynomials in n and in
-``q^n``, where q is an eigenvalue of M that the recursions introduce.  A pair of recursions with determinant
-one has eigenvalues q and 1/q; the parameter that they depend on is then written in terms of q, so that all
-that follows is rational in q.
+``y(ell) = M y(ell + k) + f(ell)`` with constant M by :class:`Recurrences`: values are polynomials in ell and
+in ``q^ell``, where q is an eigenvalue of M that the recurrences introduce.  A pair of recurrences with
+determinant one has eigenvalues q and 1/q; the parameter that they depend on is then written in terms of q, so
+that all that follows is rational in q.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from math import comb
 from typing import Any
 
@@ -29,7 +28,6 @@ from sympy import (
     cancel,
     degree,
     factor_terms,
-    interpolate,
     solve,
     sqrt,
     sympify,
@@ -125,18 +123,16 @@ def factored(e: Expr) -> Expr:
 
 # -- growth from layer to layer ------------------------------------------------------------------------------
 
-n = Dummy("n", integer=True)
-"""The layer."""
 q = Symbol("q")
 """Growth of responses from layer to layer."""
 Z, Z_L = Dummy("Z"), Dummy("Z_L")
-"""``q^n`` and ``q^L``."""
-MOVING = (n, L, Z, Z_L)
+"""``q^ell`` and ``q^L``."""
+MOVING = (ell, L, Z, Z_L)
 """What values are polynomials in, with powers of Z of either sign."""
 
 
-class Recursions:
-    """Solves recursions one after the other; ``parameter`` (and its value in q) is set by the first pair."""
+class Recurrences:
+    """Solves recurrences one after the other; ``parameter`` (and its value in q) is set by the first pair."""
 
     def __init__(self) -> None:
         self.parameter: tuple[Symbol, Expr] | None = None
@@ -150,9 +146,9 @@ class Recursions:
         return Add(*[cancel(c) * x for x, c in _apart(e).items()])
 
     def solve(self, M: Matrix, f: Sequence[Expr], k: int, start: Sequence[Expr], at: Expr) -> list[Expr]:
-        """The ``y(n)`` with ``y(at) = start``; ``at`` is a pair's value of (n, Z)."""
-        if M.has(n, Z):
-            raise NotApplicable("the recursion in the layer has coefficients that change from layer to layer")
+        """The ``y(ell)`` with ``y(at) = start``; ``at`` is a pair's value of (ell, Z)."""
+        if M.has(ell, Z):
+            raise NotApplicable("the recurrence has coefficients that change from layer to layer")
         if len(f) == 1:
             return [self.scalar(M[0], f[0], k, start[0], at)]
         if len(f) != 2:
@@ -170,7 +166,7 @@ class Recursions:
     def diagonal(self, M: Matrix) -> None:
         """Let q and 1/q be the eigenvalues of M."""
         if self.settled(M.det()) != 1:
-            raise NotApplicable("the pair of recursions in the layer has no eigenvalues q and 1/q")
+            raise NotApplicable("the pair of recurrences in the layer has no eigenvalues q and 1/q")
         trace = M.trace()
         if self.parameter is None:
             relation = (q**2 - trace * q + 1).expand()
@@ -182,7 +178,7 @@ class Recursions:
             half = trace / 2
             self.root = (half + sqrt((half**2 - 1).factor())).expand()
         elif cancel(self.settled(trace) - q - 1 / q) != 0:
-            raise NotApplicable("two pairs of recursions in the layer have different eigenvalues")
+            raise NotApplicable("two pairs of recurrences in the layer have different eigenvalues")
 
     @staticmethod
     def left(M: Matrix, value: Expr) -> list[Expr]:
@@ -191,7 +187,7 @@ class Recursions:
         return [c, cancel(value - a)] if c != 0 else [cancel(value - d), b]
 
     def scalar(self, m: Expr, f: Expr, k: int, start: Expr, at: Expr) -> Expr:
-        """``y(n) = m y(n + k) + f(n)``."""
+        """``y(ell) = m y(ell + k) + f(ell)``."""
         m = self.settled(m)
         step = _power(m)
         value = S.Zero
@@ -199,17 +195,17 @@ class Recursions:
             gap = step + b * k  # the coefficient in front of the shifted monomial is q^gap
             value += c * self.particular(a, k, gap) * Z**b
         free = Z ** Integer(-step / k)
-        here = dict(zip((n, Z), at, strict=True))
+        here = dict(zip((ell, Z), at, strict=True))
         gap = self.settled(start) - value.xreplace(here)
         return self.settled(value + gap / free.xreplace(here) * free)
 
     @staticmethod
     def particular(a: int, k: int, gap: int) -> Expr:
-        """A polynomial p with ``p(n) - q^gap p(n + k) = n^a``."""
+        """A polynomial p with ``p(ell) - q^gap p(ell + k) = ell^a``."""
         top = a + 1 if gap == 0 else a
         unknown = [Dummy(f"p{i}") for i in range(1 if gap == 0 else 0, top + 1)]
-        p = sum((x * n**i for i, x in enumerate(unknown, 1 if gap == 0 else 0)), S.Zero)
-        rest = Poly((p - q**gap * p.subs(n, n + k) - n**a).expand(), n)
+        p = sum((x * ell**i for i, x in enumerate(unknown, 1 if gap == 0 else 0)), S.Zero)
+        rest = Poly((p - q**gap * p.subs(ell, ell + k) - ell**a).expand(), ell)
         solved = solve(rest.all_coeffs(), unknown, dict=True)
         return p.xreplace(solved[0])
 
@@ -220,25 +216,25 @@ def _power(m: Expr) -> int:
         return 0
     base, exponent = m.as_base_exp()
     if base != q:
-        raise NotApplicable(f"a recursion in the layer grows like {m}^n, which has no closed form here")
+        raise NotApplicable(f"a recurrence in the layer grows like {m}^ell, which has no closed form here")
     return int(exponent)
 
 
 def _monomials(f: Expr) -> dict[tuple[int, int], Expr]:
-    """Coefficients of ``n^a Z^b``, b of either sign."""
+    """Coefficients of ``ell^a Z^b``, b of either sign."""
     found: dict[tuple[int, int], Expr] = {}
     for moving, fixed in _apart(f).items():
-        rest, own = moving.as_independent(n, Z, as_Add=False)
+        rest, own = moving.as_independent(ell, Z, as_Add=False)
         powers = own.as_powers_dict()
-        if not set(powers) <= {S.One, n, Z}:
-            raise NotApplicable(f"{moving} is no polynomial in n and q^n")
-        key = int(powers.get(n, 0)), int(powers.get(Z, 0))
+        if not set(powers) <= {S.One, ell, Z}:
+            raise NotApplicable(f"{moving} is no polynomial in ell and q^ell")
+        key = int(powers.get(ell, 0)), int(powers.get(Z, 0))
         found[key] = found.get(key, S.Zero) + fixed * rest
     return found
 
 
 def _apart(e: Expr) -> dict[Expr, Expr]:
-    """Coefficients of products of powers of n, L, Z and Z_L."""
+    """Coefficients of products of powers of ell, L, Z and Z_L."""
     if e == 0:
         return {}
     # SymPy multiplies out denominators, so the inverses of Z and Z_L need names of their own
@@ -258,49 +254,4 @@ def _dot(w: Sequence[Expr], f: Sequence[Expr]) -> Expr:
     return sum((x * y for x, y in zip(w, f, strict=True)), S.Zero)
 
 
-# -- every depth, from depths that are numbers ---------------------------------------------------------------
-
-HIGHEST = 14
-"""No polynomial in the depth of a higher degree is looked for."""
-CHECKED = 2
-"""Depths beyond those that fix a polynomial, at which it must be right."""
-
-
-def in_depth(value: Callable[[int], Expr], *variables: Expr, degree: int | None = None) -> Expr:
-    """``value(1), value(2), ...`` in one expression: polynomials in L times powers of ``variables``.
-
-    With ``degree`` the degree in L is known not to be higher, and one further depth is tried; without, it is
-    raised until :data:`CHECKED` further depths agree.  This is an argument and no
-    proof: a polynomial that agrees with that many further depths is taken for the function.  Raises
-    :class:`NotApplicable` where there is none.
-
-    >>> from derive.calculus.symbols import eta
-    >>> in_depth(lambda k: Integer(k) ** 2 * eta + k, eta)
-    L**2*eta + L
-    """
-    found: list[Expr] = []
-    for top in range(HIGHEST + 1) if degree is None else (degree,):
-        while len(found) < top + (2 if degree is not None else 1 + CHECKED):
-            found.append(value(len(found) + 1).expand())
-        rest = found
-        for _ in range(top + 1):
-            rest = [(y - x).expand() for x, y in pairwise(rest)]
-        if not any(rest):
-            return _through(found[: top + 1], variables)
-    raise NotApplicable(f"not a polynomial of degree {HIGHEST if degree is None else degree} in the depth")
-
-
-def _through(values: list[Expr], variables: tuple[Expr, ...]) -> Expr:
-    polynomials = [Poly(x, *variables) for x in values]
-    found = S.Zero
-    x = Dummy("x")
-    for m in sorted({m for p in polynomials for m in p.monoms()}):
-        points = [(Integer(k), p.coeff_monomial(m)) for k, p in enumerate(polynomials, 1)]
-        term = interpolate(points, x).subs(x, L)
-        for y, power in zip(variables, m, strict=True):
-            term *= y**power
-        found += term
-    return found
-
-
-__all__ = ["Z_L", "Polynomials", "Recursions", "Z", "factored", "in_depth", "n", "power_sum", "q"]
+__all__ = ["Polynomials", "Recurrences", "Z", "Z_L", "factored", "power_sum", "q"]

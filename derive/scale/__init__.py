@@ -3,10 +3,8 @@
 from derive.depth.blocks import BlockLimit, block_limit, within_blocks, without_silent
 from derive.depth.diversity import Diversity, diversity
 from derive.depth.infinite import FirstCorrection, first_correction
-from derive.scale.early_lazy import LazySteps, lazy_steps
-from derive.scale.early_memory import MemoryFree, memory_free
-from derive.scale.few_steps import FewSteps, few_steps
-from derive.scale.first_step import FirstStep, first_step, smallest_rate
+from derive.scale.early import LazySteps, MemoryFree, lazy_steps, memory_free
+from derive.scale.first_steps import FewSteps, FirstStep, few_steps, first_step, smallest_rate
 from derive.scale.largest_rate import LargestRate, largest_rate
 from derive.scale.largest_rate_aligned import Aligned, aligned
 from derive.scale.largest_rate_balance import Balance, dominant_balance

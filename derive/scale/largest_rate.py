@@ -29,7 +29,7 @@ from derive.errors import NotApplicable
 from derive.program.networks.isotropic import nu
 from derive.program.program import Program
 from derive.program.words import eta
-from derive.scale.first_step import first_step
+from derive.scale.first_steps import first_step
 from derive.scale.largest_rate_aligned import aligned
 from derive.scale.largest_rate_balance import dominant_balance
 from derive.theory import mean_field

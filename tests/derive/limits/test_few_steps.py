@@ -1,21 +1,20 @@
 """A few exact steps, the memory-free recursion and the lazy limit: each other, and the solved theory."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from sympy import Function, Integer, Poly, Rational, S, Symbol, cancel, limit, oo, simplify, symbols
+from sympy import Function, Poly, Rational, S, Symbol, cancel, limit, oo, simplify, symbols
 
-from derive.calculus.recurrences import in_depth
 from derive.errors import NotApplicable
 from derive.program import L, eta, gamma0, isotropic, structured
 from derive.program.networks.isotropic import alpha_B, nu, sigma
 from derive.scale import LazySteps, MemoryFree, few_steps, first_step, lazy_steps, memory_free
-from derive.scale.early_lazy import limit_at_zero
-from derive.scale.early_memory import CORRELATION, KERNEL, MEMORY, NOISE, TERMS
-from derive.scale.exact_steps import ExactSteps
+from derive.scale.early import CORRELATION, KERNEL, MEMORY, NOISE, TERMS, limit_at_zero
+from derive.scale.first_steps import ExactSteps
 from derive.theory import Theory, mean_field
 from numerics.experiment import Experiment
 from numerics.numbers import numbers_of, theory_at_depth
@@ -277,9 +276,26 @@ def test_the_bound_holds_and_is_no_better_than_it_is(batch: float | None) -> Non
             assert t > 2 or gap == pytest.approx(bound, rel=1e-3)  # at the second step it is the error
 
 
-def test_polynomials_in_the_depth() -> None:
-    assert in_depth(lambda k: Integer(k) ** 3 * eta + 1, eta, degree=3) == L**3 * eta + 1
-    with pytest.raises(NotApplicable, match="degree 2"):
-        in_depth(lambda k: Integer(k) ** 3 * eta, eta, degree=2)
-    with pytest.raises(NotApplicable, match="not a polynomial"):
-        in_depth(lambda k: Integer(2) ** k * eta, eta)
+@pytest.mark.parametrize("data", ["population", "online"])
+def test_every_depth_at_once_is_each_depth(data: str) -> None:
+    every = few_steps(theory(None, data), 2, order=(eta, 2)).values[2]
+    for depth in (1, 2):
+        one = few_steps(theory(depth, data), 2, order=(eta, 2)).values[2]
+        assert cancel(every.subs(L, depth) - one) == 0
+
+
+def test_depths_that_are_no_chain_have_no_polynomial() -> None:
+    with pytest.raises(NotApplicable, match="residual"):
+        few_steps(mean_field(isotropic(data="population", center=True, branch=1)), 1, order=(eta, 2))
+    with pytest.raises(NotApplicable, match="symbol"):
+        few_steps(theory(None, "population"), 2, order=(gamma0, 2))
+
+
+def test_a_recurrence_that_multiplies_is_told_apart() -> None:
+    """Planted: every layer passes on twice what it gets, which is no polynomial in the layer."""
+    right = theory(None, "population")
+    wrong = [
+        replace(u, covariance=2 * u.covariance) if str(u.symbol.func) == "u" else u for u in right.sources
+    ]
+    with pytest.raises(NotApplicable, match="multiplied from layer to layer"):
+        few_steps(replace(right, sources=tuple(wrong)), 2, order=(eta, 2))

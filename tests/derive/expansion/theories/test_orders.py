@@ -15,7 +15,7 @@ from derive.program import eta, gamma0, isotropic, mlp, training_rule
 from derive.program.networks.isotropic import alpha, alpha_B, nu
 from derive.program.words import s, t
 from derive.reduce.data import instant_responses, theory_limit
-from derive.scale.unrolled import Unrolled
+from derive.scale.first_steps import Unrolled
 from derive.theory import Theory, mean_field
 
 NUMBERS = {eta: Rational(1, 5), gamma0: Rational(3, 2)}

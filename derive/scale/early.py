@@ -1,18 +1,31 @@
-r"""Early and late steps of lazy networks: which losses that rise at first come down again.
+r"""Early training of lazy and of memory-free networks (linear2025 appendix D.2).
 
-At gamma0 -> 0 a centred network learns with a kernel K that stands still, ``v(t + 1) = v(t) - eta K h0(t)``,
-and with fresh batches ``h0 = v + noise`` whose variance is a function q of ``C_v``.  An eigenvalue k of K
-leaves ``x = (1 - eta k)^2`` of its share of the loss in a step; with averages over the spectrum of K,
+Lazy.  At gamma0 -> 0 a centred network learns with a kernel K that stands still, ``v(t + 1) = v(t) - eta K
+h0(t)``, and with fresh batches ``h0 = v + noise`` whose variance is a function q of ``C_v``.  An eigenvalue k
+of K leaves ``x = (1 - eta k)^2`` of its share of the loss in a step; with averages over the spectrum of K,
 
     C_v(t) = <x^t> + sum_{s < t} eta^2 <k^2 x^(t - 1 - s)> q(C_v(s)).
 
 Moments of the spectrum are read off the derived theory, q off its equation of h0.  That K stands still is
 assumed; that the theory then gives the sum above is checked, step by step, when moments are read.
+
+Memory-free.  Between two steps the error changes by what the last input does and by what is left of the
+earlier ones,
+
+    v(t + 1) = v(t) - a(t) h0(t) - m(t) - n(t),    m(t) = sum_{s < t} (k(t + 1, s) - k(t, s)) h0(s),
+
+where ``k(t, s)`` is the kernel in front of ``h0(s)`` in the network's function, ``a(t) = k(t + 1, t)``, and
+``n`` the change of the function's source ``r0``.  At the first step there is no m, and n owes nothing to v.
+The recursion takes every step for a first one: all that the first step does is proportional to ``C_v(0)``,
+label noise aside, and so ``C_v(t + 1)`` follows from ``C_v(t)`` alone.  What it drops is the rest of ``<v(t
++ 1)^2>``, four groups of averages.
+
+Both are polynomials in the depth where that is ``L``: see :class:`.EveryDepth`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,6 +40,7 @@ from sympy import (
     Integer,
     Poly,
     S,
+    Sum,
     Symbol,
     cancel,
     factor,
@@ -36,14 +50,17 @@ from sympy import (
     oo,
     solve,
     sqrt,
+    sympify,
 )
+from sympy.core.function import AppliedUndef
 
-from derive.calculus.recurrences import in_depth
 from derive.errors import NotApplicable
-from derive.program.networks.isotropic import nu
-from derive.program.words import L, eta, gamma0
-from derive.scale.exact_steps import ExactSteps
+from derive.program.networks.isotropic import nu, sigma
+from derive.program.words import eta, gamma0
+from derive.scale.first_steps import EveryDepth, ExactSteps, Form, add_to, first_step
 from derive.theory.theory import Theory
+
+# -- lazy ---------------------------------------------------------------------------------------------------
 
 k = Symbol("k", positive=True)
 """An eigenvalue of the kernel."""
@@ -51,8 +68,6 @@ SIZE = Dummy("c", positive=True)
 """``C_v`` as the argument of the noise."""
 left = (1 - eta * k) ** 2
 """What a step leaves of an eigenvalue's share of the loss."""
-PLAIN = 3
-"""From this depth on the symbols of the noise are numbers while moments, which do not hold them, are read."""
 
 
 @dataclass(frozen=True)
@@ -243,9 +258,8 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     """The lazy limit of a centred linear theory on fresh isotropic data, from its first steps.
 
     ``steps`` gives twice as many moments.  For the depth L the moment of order n is a polynomial of degree
-    ``2 n - 1`` in L, found from numbers (:func:`.in_depth`).  Raises :class:`NotApplicable` if the theory's
-    own steps are not those of a kernel that stands still: not centred, batches that come again, rules with
-    memory.
+    ``2 n - 1`` in L.  Raises :class:`NotApplicable` if the theory's own steps are not those of a kernel that
+    stands still: not centred, batches that come again, rules with memory.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import isotropic
@@ -255,42 +269,24 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     >>> print(found.widest)
     (2*L**2 + 6*L*nu + L + 6*nu)/(6*nu*(L + 1))
     """
-    depth = theory.program.depth
-    if depth.is_Integer:
-        return _read(theory, steps)
-    if depth != L:
-        raise NotApplicable(f"depth {depth}: give L or a number")
-    found: dict[int, LazySteps] = {}
-
-    def at(n: int) -> LazySteps:
-        if n not in found:
-            here = theory if n < PLAIN else theory.map(lambda e: e.xreplace(plain))
-            found[n] = _read(here.at_depth(n), steps)
-        return found[n]
-
-    in_noise = at(1).noise(SIZE).free_symbols - {SIZE}
-    plain = {x: Integer(2) for x in in_noise}
-
-    orders = range(1, 2 * steps + 1)
-    moments = [factor(in_depth(lambda n, i=i: at(n).moments[i - 1], eta, degree=2 * i - 1)) for i in orders]  # type: ignore[misc]
-    return LazySteps(theory, tuple(moments), at(1).noise)
-
-
-def _read(theory: Theory, steps: int) -> LazySteps:
     names = {e.name for e in theory.equations}
     if not {"v", "h0", "xi"} <= names or len(theory.order_parameter("C_v").symbol.args) != 2:
         raise NotApplicable("the lazy steps are those of a centred network of one output on isotropic data")
-    first = ExactSteps(theory, scaled={"w_star": SIZE})
+    number = theory.program.depth.is_Integer
+
+    def exact(order: tuple[Symbol, int], **scaled: Symbol) -> ExactSteps:
+        return (ExactSteps if number else EveryDepth)(theory, scaled=scaled, order=order)
+
+    first = exact((eta, 0), w_star=SIZE)
     start = cancel(first.expr(first.value(Function("C_h0")(S.Zero, S.Zero))) - SIZE)
 
     def noise(size: Expr) -> Expr:
         return start.subs(SIZE, size)
 
-    exact = ExactSteps(theory, order=(gamma0, 2))
+    read = exact((gamma0, 2) if number else (eta, 2 * steps))
     moments: tuple[Expr, ...] = ()
     for t in range(1, steps + 1):
-        value = exact.expr(exact.value(Function("C_v")(Integer(t), Integer(t))))
-        value = limit_at_zero(value)
+        value = limit_at_zero(read.expr(read.value(Function("C_v")(Integer(t), Integer(t)))))
         unknown = (Dummy("m"), Dummy("m"))
         expected = Poly(LazySteps(theory, (*moments, *unknown), noise).loss(t) - value, eta)
         solved = solve([expected.nth(2 * t - 1), expected.nth(2 * t)], unknown, dict=True)
@@ -315,4 +311,173 @@ def limit_at_zero(value: Expr) -> Expr:
     return found
 
 
-__all__ = ["LazySteps", "k", "lazy_steps", "limit_at_zero"]
+# -- memory-free --------------------------------------------------------------------------------------------
+
+KERNEL = "growth of the kernel"
+NOISE = "growth of the weights' noise"
+MEMORY = "memory of earlier inputs"
+CORRELATION = "correlation of weights and error"
+TERMS = (KERNEL, NOISE, MEMORY, CORRELATION)
+"""What is dropped: all that ``a(t) - a(0)`` does; ``<n^2>`` beyond its share of ``C_h0``; every average with
+m; ``<v n>`` and ``<h0 n>``."""
+
+SHORT = 60
+"""Numbers of terms above which a numerator is not factored."""
+
+
+@dataclass(frozen=True)
+class MemoryFree:
+    """``C_v(t + 1) = factor C_v(t) + drive``, and the four terms that this drops in the step from ``step``.
+
+    ``drive`` is what label noise adds.  ``dropped`` adds up to ``C_v(step + 1) - factor C_v(step) -
+    drive``; with ``order`` it is known to that power of the rate only.
+    """
+
+    theory: Theory
+    factor: Expr
+    drive: Expr
+    dropped: Mapping[str, Expr]
+    step: int = 1
+    order: int | None = None
+
+    @cached_property
+    def error(self) -> Expr:
+        """What one step of the recursion misses: the sum of the terms."""
+        return cancel(Add(*self.dropped.values()))
+
+    def leading(self, name: str | None = None) -> Expr:
+        """The lowest power of the rate in a dropped term, or in their sum.
+
+        Raises KeyError for a name that is none of them.
+        """
+        return _lowest(self.error if name is None else self.dropped[name])
+
+    def loss(self, steps: int | Expr, start: Expr = S.One) -> Expr:
+        """``C_v`` after that many steps of the recursion, a number or a symbol, from ``C_v(0) = start``."""
+        count = sympify(steps, strict=True)
+        power = self.factor**count
+        if self.drive == 0:
+            return power * start
+        if count.is_Integer:
+            return power * start + self.drive * Add(*[self.factor**k for k in range(int(count))])
+        return power * start + self.drive * (power - 1) / (self.factor - 1)
+
+
+def memory_free(theory: Theory, step: int = 1, order: int | None = None) -> MemoryFree:
+    """The memory-free recursion of a centred linear theory on isotropic data, and what it drops.
+
+    A depth that is a number gives the terms exactly, or to a power ``order`` of the rate.  For the depth L
+    an order is needed; each coefficient is then a polynomial in L.  Raises :class:`NotApplicable` where the
+    error owes something to the weights from the start (not centred), where batches come again (the data
+    remember), for a flow and several outputs.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import isotropic
+    >>> found = memory_free(mean_field(isotropic(1, data="population", center=True)))
+    >>> found.factor
+    (4*eta**2*nu + eta**2 - 4*eta*nu + nu)/nu
+    >>> for name in TERMS: print(name, "|", found.leading(name))
+    growth of the kernel | -6*eta**3*gamma0**2
+    growth of the weights' noise | -2*eta**3/nu**2
+    memory of earlier inputs | 2*eta**2/nu
+    correlation of weights and error | 2*eta**2/nu
+    """
+    if step < 1:
+        raise NotApplicable(f"step = {step}: the first step is exact; give 1 or more")
+    depth = theory.program.depth
+    if not depth.is_Integer and order is None:
+        raise NotApplicable(f"the terms dropped at depth {depth} need an order in the rate: give order")
+    recursion = _Recursion(theory, order)
+    after = first_step(theory).after  # of an error of size one
+    gain = factor(after.subs(sigma, 0))
+    drive = factor(after - gain)
+    return MemoryFree(theory, gain, drive, recursion.terms(step, gain, drive), step, order)
+
+
+class _Recursion:
+    def __init__(self, theory: Theory, order: int | None) -> None:
+        self.theory = theory
+        names = {e.name for e in theory.equations}
+        if not {"v", "h0"} <= names or len(theory.order_parameter("C_v").symbol.args) != 2:
+            raise NotApplicable("the recursion is that of one output on isotropic data")
+        if "xi" not in names:
+            raise NotApplicable(
+                "not centred: the initial error owes something to the weights; give center=True"
+            )
+        power = None if order is None else (eta, order)
+        if power and not theory.program.depth.is_Integer:
+            self.exact: ExactSteps = EveryDepth(theory, order=power)
+        else:
+            self.exact = ExactSteps(theory, order=power)
+        if self.remembered():
+            raise NotApplicable("samples that come again are remembered by the error: give fresh batches")
+
+    def remembered(self) -> bool:
+        """Does an input share with the one before anything but the error?  Not where batches are fresh."""
+        error, earlier = (self.exact.form(Function(x)(k)) for x, k in (("v", S.One), ("h0", S.Zero)))
+        return bool(self.exact.value(_at("C_h0", S.One, S.Zero)) - self.exact.overlap(error, earlier))
+
+    def shown(self, x: Any) -> Expr:
+        """In factors, if it is short."""
+        e = self.exact.expr(x)
+        return factor(e) if len(getattr(x, "numer", x)) < SHORT else e
+
+    def terms(self, step: int, gain: Expr, drive: Expr) -> dict[str, Expr]:
+        """The averages that a step adds beyond those of a first step; they must be all that it adds."""
+        exact = self.exact
+        now, then = Integer(step), Integer(step + 1)
+        a, a0 = self.kernel(then, now), self.kernel(S.One, S.Zero)
+        v, h0 = (exact.form(Function(x)(now)) for x in ("v", "h0"))
+        n: Form = self.source(now)
+        m: Form = {}
+        for s in map(Integer, range(step)):
+            add_to(m, exact.form(Function("h0")(s)), self.kernel(then, s) - self.kernel(now, s))
+        n0 = self.source(S.Zero)
+        share = exact.quotient(exact.overlap(n0, n0), exact.value(_at("C_h0", S.Zero, S.Zero)))
+        vh, hh, nn = exact.overlap(v, h0), exact.overlap(h0, h0), exact.overlap(n, n)
+        terms = {
+            KERNEL: (a - a0) * (-2 * vh) + (a * a - a0 * a0) * hh,
+            NOISE: nn - share * hh,
+            MEMORY: 2 * (-exact.overlap(v, m) + a * exact.overlap(h0, m) + exact.overlap(m, n))
+            + exact.overlap(m, m),
+            CORRELATION: 2 * (a * exact.overlap(h0, n) - exact.overlap(v, n)),
+        }
+        repeated = exact.number(gain) * exact.value(_at("C_v", now, now)) + exact.number(drive)
+        gap = exact.value(_at("C_v", then, then)) - repeated - sum(terms.values(), exact.zero)
+        if exact.trimmed(gap):
+            raise NotApplicable("the terms found are not all that a step adds to a first step")
+        return {x: self.shown(exact.trimmed(value)) for x, value in terms.items()}
+
+    def function(self) -> Any:
+        return next(e for e in self.theory.equations if e.name == "xi")
+
+    def kernel(self, now: Expr, past: Expr) -> Any:
+        """What multiplies ``h0(past)`` in the network's function at time ``now``."""
+        h0 = Function("h0")(past)
+        total = self.exact.zero
+        for term in self.function().terms:
+            if isinstance(term.expr, Sum):
+                for part in self.exact.written_out(term.expr, now):
+                    if part.has(h0):
+                        total += self.exact.number(part / h0)
+        return total
+
+    def source(self, now: Expr) -> Form:
+        """How the function's own source changes in a step."""
+        found: Form = {}
+        for term in self.function().terms:
+            if not isinstance(term.expr, Sum):
+                for time, sign in ((now + 1, 1), (now, -1)):
+                    for part in self.exact.written_out(term.expr, time):
+                        add_to(found, self.exact.linear(part), self.exact.number(Integer(sign)))
+        return found
+
+
+def _at(name: str, one: Expr, two: Expr) -> AppliedUndef:
+    return Function(name)(one, two)
+
+
+def _lowest(e: Expr) -> Expr:
+    """The lowest power of the rate in a polynomial."""
+    (power,), c = Poly(e.expand(), eta).terms()[-1]
+    return factor(c) * eta**power

@@ -1,0 +1,766 @@
+"""The first steps of a linear theory in closed form (linear2025 appendix D.2).
+
+At times that are numbers every sum over the past is finite: a field is a sum of sources, and an order
+parameter a polynomial in those of the same and of neighbouring layers.  One reading of a theory at such times
+(:class:`Unrolled`) is evaluated over three rings of coefficients:
+
+- any steps of a depth that is a number, over rational functions (:class:`ExactSteps`, :func:`few_steps`);
+- any steps of every depth, over polynomials in the layer, up to a power of the rate (:class:`EveryDepth`);
+- one step of every depth, over polynomials in the layer and in ``q^layer`` (:func:`first_step`).
+
+The last two solve the recursions that order parameters satisfy from layer to layer, so that what they give
+is proved for every depth, and hold the solution against the equations of both ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sympy import (
+    QQ,
+    Add,
+    Dummy,
+    Expr,
+    Function,
+    Integer,
+    Matrix,
+    Mul,
+    Poly,
+    Pow,
+    S,
+    Sum,
+    Symbol,
+    cancel,
+    degree,
+    factor,
+    fraction,
+    prime,
+    sympify,
+)
+from sympy.core.function import AppliedUndef
+from sympy.utilities.iterables import strongly_connected_components
+
+from derive.calculus.averages import Average, Response
+from derive.calculus.recurrences import Z_L, Polynomials, Recurrences, Z, q
+from derive.errors import NotApplicable
+from derive.program.words import L, ell, eta, gamma0, s, t
+from derive.theory.families import families
+from derive.theory.theory import Theory
+
+Form = dict[AppliedUndef, Any]
+"""A field as ``sum of coefficient * source``."""
+Key = tuple[str, tuple[Expr, ...]]
+"""A family of order parameters: its name and two integer times."""
+
+
+# -- a theory at integer times ------------------------------------------------------------------------------
+
+
+class Unrolled:
+    """Reads a theory at integer times; layers are integers, ``L``, or a symbol for any inner layer.
+
+    Coefficients are expressions in the order parameters, which keep their names.  Raises
+    :class:`NotApplicable` for a flow, and later for fields that are not linear in their sources, several
+    outputs and averages over units that differ.
+    """
+
+    zero: Any = S.Zero
+    one: Any = S.One
+
+    def __init__(self, theory: Theory) -> None:
+        if not theory.program.rule.discrete:
+            raise NotApplicable("the first step of a flow is infinitely small: give the rule as exact steps")
+        joined = families(theory)
+        self.theory = theory
+        self.equations = [*_ends(theory.equations), *joined.equations]
+        self.sources = [*_ends(theory.sources), *joined.sources]
+        self.parameters = [*_ends(theory.order_parameters), *theory.order_parameters]
+        self.base = {(b.name, b.lhs.args[0]): b for b in joined.base_cases}
+        self.fields = {e.name for e in self.equations}
+        self.source_names = {str(x.func) for u in self.sources for x in (u.symbol, u.partner)}
+        self.layered = {q.name for q in theory.order_parameters if _is_family(q)}
+        self.names = {q.name for q in self.parameters}
+        self.forms: dict[AppliedUndef, Form] = {}
+
+    def number(self, e: Expr) -> Any:
+        """An expression of symbols and order parameters, as a coefficient."""
+        if any(str(a.func) in self.fields | self.source_names for a in e.atoms(AppliedUndef)):
+            raise NotApplicable(f"{e} is not linear in the fields")
+        return e
+
+    def trimmed(self, x: Any) -> Any:
+        """A coefficient in normal form."""
+        return x.expand()
+
+    # -- fields ----------------------------------------------------------------------------------------
+
+    def form(self, field: AppliedUndef) -> Form:
+        """A field at an integer time, in the sources of its site."""
+        if field not in self.forms:
+            equation, place = self.find(self.equations, lambda e: e.lhs, field)
+            found: Form = {}
+            for term in equation.terms:
+                for part in self.written_out(term.expr.xreplace(place), field.args[-1]):
+                    add_to(found, self.linear(part))
+            cut = {k: self.trimmed(v) for k, v in found.items()}
+            self.forms[field] = {k: v for k, v in cut.items() if v != 0}
+        return self.forms[field]
+
+    def linear(self, part: Expr) -> Form:
+        """One term: a factor times a field or a source."""
+        if part == 0:
+            return {}
+        moving, front = None, self.one
+        for x in Mul.make_args(part):
+            if isinstance(x, AppliedUndef) and str(x.func) in self.fields | self.source_names:
+                if moving is not None:
+                    raise NotApplicable(f"{part} is not linear in the fields")
+                moving = x
+            else:
+                front *= self.number(x)
+        if moving is None:
+            raise NotApplicable(f"{part} is not linear in the fields")
+        if str(moving.func) in self.source_names:
+            return {moving: front}
+        return {k: self.trimmed(v * front) for k, v in self.form(moving).items()} if front != 0 else {}
+
+    def written_out(self, e: Expr, now: Expr) -> Iterator[Expr]:
+        """A term at time ``now``, sums over the past carried out; order parameters that vanish are gone."""
+        e = e.xreplace({t: now})
+        if isinstance(e, Sum):
+            if any(lim[0] != s for lim in e.limits):
+                raise NotApplicable(f"{e}: a sum over {e.limits[0][0]}; the first step is that of one output")
+            (_, lower, upper), body = e.limits[0], e.function
+            for k in range(int(lower), int(upper) + 1):
+                yield from self.written_out(body.xreplace({s: Integer(k)}), now)
+        else:
+            for part in Add.make_args(e.expand()):
+                yield self.settled(part)
+
+    def settled(self, e: Expr) -> Expr:
+        """Order parameters in ``e`` in standard form: zero if acausal, later time first, no base cases."""
+        return e.xreplace({a: self.standard(a) for a in e.atoms(AppliedUndef) if str(a.func) in self.names})
+
+    def standard(self, a: AppliedUndef) -> Expr:
+        """An order parameter in standard form."""
+        base = self.base.get((str(a.func), a.args[0]))
+        if base is not None:
+            return self.settled(base.rhs.xreplace(dict(zip(base.lhs.args[1:], a.args[1:], strict=True))))
+        parameter, _ = self.find(self.parameters, lambda x: x.symbol, a)
+        one, two = a.args[-2:]
+        if parameter.kind == "response":
+            late = two >= one if parameter.causal == "strict" else two > one
+            return S.Zero if late else a
+        return a.func(*a.args[:-2], two, one) if two > one else a
+
+    # -- order parameters ------------------------------------------------------------------------------
+
+    def value(self, a: AppliedUndef) -> Any:
+        """An order parameter at integer times, in those of the sources' covariances and of the equations."""
+        parameter, place = self.find(self.parameters, lambda x: x.symbol, a)
+        definition = parameter.definition.xreplace(place)
+        definition = definition.xreplace(dict(zip((t, s), a.args[-2:], strict=True)))
+        averages = definition.atoms(Average)
+        if len(averages) != 1:
+            raise NotApplicable(f"{parameter.name} is a sum over units that differ, which is not served here")
+        average = averages.pop()
+        return self.trimmed(self.number((definition / average).expand()) * self.averaged(average.args[0]))
+
+    def averaged(self, body: Expr) -> Any:
+        """``<d field / d source>`` or ``<field field>`` at integer times."""
+        if isinstance(body, Response):
+            return self.form(body.body).get(body.source, self.zero)
+        factors = Mul.make_args(body) if isinstance(body, Mul) else (body.base, body.base)
+        if not all(isinstance(x, AppliedUndef) and str(x.func) in self.fields for x in factors):
+            raise NotApplicable(f"<{body}> is an average over units that differ, which is not served here")
+        return self.overlap(self.form(factors[0]), self.form(factors[1]))
+
+    def overlap(self, one: Form, two: Form) -> Any:
+        """The average of the product of two fields, ``sum_xy a_x b_y <x y>``."""
+        total = self.zero
+        for x, a in one.items():
+            row = self.zero
+            for y, b in two.items():
+                c = self.covariance(x, y)
+                if c != 0:
+                    row += self.trimmed(c * b)
+            total += self.trimmed(a * row)
+        return total
+
+    def covariance(self, x: AppliedUndef, y: AppliedUndef) -> Any:
+        """``<x y>`` of two sources at integer times."""
+        for u in self.sources:
+            for first, second in ((u.symbol, u.partner), (u.partner, u.symbol)):
+                place = _place(first, x)
+                if place is not None and _place(second, y) == place:
+                    times = {first.args[-1]: x.args[-1], second.args[-1]: y.args[-1]}
+                    return self.number(self.settled(sympify(u.covariance).xreplace(place).xreplace(times)))
+        return self.zero
+
+    def find(self, items: list[Any], head: Any, a: AppliedUndef) -> tuple[Any, dict[Expr, Expr]]:
+        """The item whose head is ``a``, ends before families, and what its ``ell`` is there."""
+        for item in items:
+            place = _place(head(item), a)
+            if place is not None:
+                return item, place
+        raise NotApplicable(f"the theory has nothing for {a}")
+
+
+def add_to(form: Form, other: Form, front: Any = None) -> None:
+    """``form += front * other``."""
+    for x, c in other.items():
+        c = c if front is None else c * front
+        form[x] = form[x] + c if x in form else c
+
+
+def _place(head: Expr, a: AppliedUndef) -> dict[Expr, Expr] | None:
+    """What ``ell`` must be for ``head`` to be ``a``, times aside; None if it is not."""
+    if not isinstance(head, AppliedUndef) or head.func != a.func or len(head.args) != len(a.args):
+        return None
+    times = sum(x in (t, s) for x in head.args)
+    ours, theirs = head.args[: len(head.args) - times], a.args[: len(head.args) - times]
+    if not ours:
+        return {}
+    if ours[0].has(ell):
+        return {ell: theirs[0] - (ours[0] - ell)}
+    return {} if ours == theirs else None
+
+
+def _is_family(item: Any) -> bool:
+    return any(r.index == ell for r in item.ranges)
+
+
+def _ends(items: tuple[Any, ...]) -> list[Any]:
+    return [x for x in items if not _is_family(x)]
+
+
+# -- a depth that is a number -------------------------------------------------------------------------------
+
+
+class ExactSteps(Unrolled):
+    """Order parameters of a theory of given depth as rational functions of its symbols.
+
+    ``scaled`` multiplies the covariance of a source, by name: that of the target says how a step changes an
+    error of any size.  ``order = (x, n)`` drops powers of the symbol x above n everywhere.  That is exact
+    up to n for the rate, of which there are no negative powers; of gamma0, of which there are, two powers
+    are lost.  Raises :class:`NotApplicable` for a depth that is a symbol and for what :class:`Unrolled`
+    refuses.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import isotropic
+    >>> steps = ExactSteps(mean_field(isotropic(1, data="population", center=True)), order=(eta, 2))
+    >>> factor(steps.expr(steps.value(Function("C_v")(2, 2))))
+    (24*eta**2*nu + 6*eta**2 - 8*eta*nu + nu)/nu
+    """
+
+    def __init__(
+        self,
+        theory: Theory,
+        *,
+        scaled: Mapping[str, Symbol] | None = None,
+        order: tuple[Symbol, int] | None = None,
+    ) -> None:
+        super().__init__(self.fixed(theory))
+        self.scaled, self.order = dict(scaled or {}), order
+        told = [*(x.rhs for x in self.equations), *(sympify(u.covariance) for u in self.sources)]
+        found = {eta, gamma0, *self.scaled.values()} | {x for e in told for x in e.free_symbols}
+        roots = {p for e in told for p in e.atoms(Pow) if not p.exp.is_Integer and p.base.is_Symbol}
+        if roots:
+            root = min(roots, key=str)
+            raise NotApplicable(f"{root} is not rational: put in a number or a square (theory.map)")
+        self.field = self.ring(sorted(found - {t, s, ell}, key=str))
+        self.zero, self.one = self.field.zero, self.field.one
+        self.values: dict[AppliedUndef, Any] = {}
+        self.covariances: dict[tuple[AppliedUndef, AppliedUndef], Any] = {}
+
+    def fixed(self, theory: Theory) -> Theory:
+        """The theory at its depth."""
+        depth = theory.program.depth
+        if not depth.is_Integer:
+            raise NotApplicable(f"the depth {depth} is a symbol: exact steps beyond the first need a number")
+        return theory.at_depth(int(depth))
+
+    def ring(self, symbols: Sequence[Symbol]) -> Any:
+        """What coefficients are elements of."""
+        self.place = None if self.order is None else symbols.index(self.order[0])
+        return QQ.frac_field(*symbols)
+
+    def expr(self, x: Any) -> Expr:
+        """An element as an expression."""
+        return self.field.to_sympy(x)
+
+    def trimmed(self, x: Any) -> Any:
+        """``x`` without the powers that are not asked for."""
+        if self.order is None or not x or len(x.denom) != 1:
+            return x
+        ((below, _),) = x.denom.terms()
+        last = self.order[1] + below[self.place]
+        if x.numer.degree(self.place) <= last:
+            return x
+        kept = x.numer.ring.from_dict({m: c for m, c in x.numer.terms() if m[self.place] <= last})
+        return self.field(kept) / self.field(x.denom)
+
+    def number(self, e: Expr) -> Any:
+        """An expression of symbols and order parameters as an element."""
+        if isinstance(e, AppliedUndef):
+            return self.value(e)
+        if isinstance(e, Add):
+            return sum((self.number(x) for x in e.args), self.zero)
+        if isinstance(e, Mul):
+            found = self.one
+            for x in e.args:
+                found = self.trimmed(found * self.number(x))
+            return found
+        if isinstance(e, Pow) and e.exp.is_Integer:
+            base = self.number(e.base)
+            return self.quotient(self.one, base ** -int(e.exp)) if e.exp.is_negative else base ** int(e.exp)
+        try:
+            return self.field.from_sympy(e)
+        except ValueError:
+            raise NotApplicable(f"{e} differs between units, which is not served here") from None
+
+    def quotient(self, x: Any, y: Any) -> Any:
+        """One element over another."""
+        return x / y
+
+    def value(self, a: AppliedUndef) -> Any:
+        """An order parameter at integer times."""
+        a = self.standard(a)
+        if not isinstance(a, AppliedUndef):
+            return self.number(a)
+        if a not in self.values:
+            self.values[a] = super().value(a)
+        return self.values[a]
+
+    def covariance(self, x: AppliedUndef, y: AppliedUndef) -> Any:
+        """``<x y>`` of two sources at integer times."""
+        if (x, y) not in self.covariances:
+            found = super().covariance(x, y)
+            if str(x.func) in self.scaled:
+                found *= self.field.from_sympy(self.scaled[str(x.func)])
+            self.covariances[x, y] = self.covariances[y, x] = found
+        return self.covariances[x, y]
+
+
+@dataclass(frozen=True)
+class FewSteps:
+    """``values[t]`` is the function ``name`` at equal times t: rational in the theory's symbols."""
+
+    theory: Theory
+    name: str
+    values: tuple[Expr, ...]
+
+    def growth_factor(self, step: int = 1) -> Expr:
+        """The value at ``step`` over the one at the start.  Raises IndexError beyond the last step."""
+        return cancel(self.values[step] / self.values[0])
+
+
+def few_steps(
+    theory: Theory, steps: int, name: str = "C_v", order: tuple[Symbol, int] | None = None
+) -> FewSteps:
+    """A correlation function of a linear theory at equal times 0, 1, ..., ``steps``.
+
+    The expressions grow fast: three steps of one hidden layer have 576 terms in three symbols, so give
+    numbers for what need not be a symbol (``theory.map``).  ``order`` is a symbol, the rate or gamma0, and a
+    power of it above which terms are dropped, exactly (see :class:`ExactSteps`).  The depth is a number; with
+    an order in the rate it may be ``L`` (see :class:`EveryDepth`).  Raises :class:`NotApplicable` for another
+    depth, a flow, several outputs, modes, and fields that are not linear in their sources.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import isotropic
+    >>> found = few_steps(mean_field(isotropic(1, data="population", center=True)), 2)
+    >>> found.growth_factor(1)
+    (4*eta**2*nu + eta**2 - 4*eta*nu + nu)/nu
+    >>> found.values[2].expand().coeff(gamma0, 2).coeff(eta, 3), len(found.values[2].expand().args)
+    (-8, 36)
+    >>> few_steps(mean_field(isotropic(data="population", center=True)), 2, order=(eta, 1)).values[2]
+    -4*L*eta - 4*eta + 1
+    """
+    if steps < 0:
+        raise NotApplicable(f"steps = {steps}: give 0 or more")
+    head = theory.order_parameter(name).symbol
+    if len(head.args) != 2:
+        raise NotApplicable(f"{name} has the index {head.args[0]}: few steps are those of one output")
+    every = theory.program.depth == L and order is not None and order[0] == eta
+    exact = EveryDepth(theory, order=order) if every else ExactSteps(theory, order=order)
+    times = map(Integer, range(steps + 1))
+    return FewSteps(theory, name, tuple(exact.expr(exact.value(head.func(k, k))) for k in times))
+
+
+# -- from layer to layer ------------------------------------------------------------------------------------
+
+
+class Layers:
+    """Families of order parameters of a theory of depth L at integer times, as functions of the layer.
+
+    Families that rest on each other satisfy ``y(ell) = M y(ell + k) + f(ell)`` with k = 1 or -1, and have a
+    value at that end.  They are solved in the order in which they rest on one another, and held against the
+    equations of both ends; who inherits says over which ring, and how a recurrence is solved there.
+    """
+
+    def __init__(self, theory: Theory) -> None:
+        if _residual(theory):
+            raise NotApplicable(
+                "all layers of a residual network are the same units: give its depth as a number"
+            )
+        self.read = Unrolled(theory)
+        self.families: dict[Key, Any] = {}
+
+    def put(self, e: Expr) -> Any:
+        """An expression of symbols and order parameters as an element, a function of the layer ``ell``."""
+        raise NotImplementedError
+
+    def at(self, value: Any, layer: Expr) -> Any:
+        """An element with another layer in place of ``ell``."""
+        raise NotImplementedError
+
+    def recurrence(self, M: list[list[Any]], f: list[Any], k: int, start: list[Any]) -> list[Any]:
+        """The y with ``y(ell) = M y(ell + k) + f(ell)`` that are ``start`` at L (k = 1) or at 1 (k = -1)."""
+        raise NotImplementedError
+
+    def vanishes(self, value: Any) -> bool:
+        """Is an element zero?"""
+        return bool(value == 0)
+
+    def member(self, a: AppliedUndef) -> Any:
+        """An order parameter of a family, at layer ``ell + i``, ``L + i`` or a number."""
+        key = (str(a.func), a.args[1:])
+        if key not in self.families:
+            steps = self.reached(key)
+            for group in _groups({k: set(needs) for k, (_, needs) in steps.items()}):
+                self.solve(group, steps)
+        return self.at(self.families[key], a.args[0])
+
+    def reached(self, key: Key) -> dict[Key, tuple[Expr, dict[Key, set[Expr]]]]:
+        """Every family not yet solved that this one rests on: its value at ell, and the layers it needs."""
+        found: dict[Key, tuple[Expr, dict[Key, set[Expr]]]] = {}
+        todo = [key]
+        while todo:
+            k = todo.pop()
+            if k in found or k in self.families:
+                continue
+            value = self.read.value(_called(k, ell))
+            needs: dict[Key, set[Expr]] = {}
+            for a in value.atoms(AppliedUndef):
+                if str(a.func) in self.read.layered:
+                    needs.setdefault((str(a.func), a.args[1:]), set()).add(a.args[0] - ell)
+            found[k] = value, needs
+            todo += needs
+        return found
+
+    def solve(self, group: list[Key], steps: Mapping[Key, tuple[Expr, dict[Key, set[Expr]]]]) -> None:
+        """Families that rest on each other and on known ones."""
+        shifts = {x for k in group for d, layers in steps[k][1].items() if d in group for x in layers}
+        if not shifts:
+            self.families[group[0]] = self.put(steps[group[0]][0])
+            return self.check(group)
+        if shifts not in ({S.One}, {S.NegativeOne}):
+            raise NotApplicable(f"{group[0][0]} of a layer depends on those of layers on either side")
+        shift = int(shifts.pop())
+        names = {_called(k, ell + shift): Dummy() for k in group}
+        rows: dict[Key, tuple[dict[Key, Any], Any]] = {}
+        for k in group:
+            p = Poly(steps[k][0].xreplace(names), *names.values())
+            if p.total_degree() > 1:
+                raise NotApplicable(f"{k[0]} of a layer is not linear in that of the next one")
+            front = [self.put(p.coeff_monomial(y)) for y in names.values()]
+            rows[k] = dict(zip(group, front, strict=True)), self.put(p.coeff_monomial(1))
+        edges = {k: {d for d, c in row.items() if not self.vanishes(c)} for k, (row, _) in rows.items()}
+        for part in _groups(edges):  # where what couples them is zero, one after the other
+            rest = []
+            for k in part:
+                row, value = rows[k]
+                for d in edges[k] - set(part):
+                    value = value + row[d] * self.at(self.families[d], ell + shift)
+                rest.append(value)
+            if part[0] in edges[part[0]] or len(part) > 1:
+                start = [self.put(self.read.value(_called(k, L if shift == 1 else S.One))) for k in part]
+                rest = self.recurrence([[rows[k][0][d] for d in part] for k in part], rest, shift, start)
+            self.families |= dict(zip(part, rest, strict=True))
+        return self.check(group)
+
+    def check(self, group: list[Key]) -> None:
+        """The closed form at either end is what the equations of that end give."""
+        for k in group:
+            for site in (S.One, L):
+                theirs = self.put(self.read.value(_called(k, site)))
+                if not self.vanishes(self.at(self.families[k], site) - theirs):
+                    raise NotApplicable(f"{k[0]} of layer {site} does not continue its family")
+
+
+def _called(key: Key, layer: Expr) -> AppliedUndef:
+    return Function(key[0])(layer, *key[1])
+
+
+def _groups(edges: Mapping[Key, Iterable[Key]]) -> list[list[Key]]:
+    """Families that rest on each other, those that others rest on first."""
+    pairs = [(a, b) for a, needs in edges.items() for b in needs if b in edges]
+    return [sorted(c, key=str) for c in strongly_connected_components((list(edges), pairs))]
+
+
+def _residual(theory: Theory) -> bool:
+    return any(f.layered and f.population.shared for f in theory.program.fields)
+
+
+class EveryDepth(ExactSteps):
+    """Order parameters of a theory of depth L up to a power of the rate, polynomials in the layer and in L.
+
+    To order zero in the rate a family is passed on from layer to layer as it is, or not at all; then
+    ``y(ell) - y(ell + k)`` is a polynomial in ell whose coefficients are known order by order, and so is its
+    sum over layers.  The recurrences hold at every layer: the result is proved for every depth.  Raises
+    :class:`NotApplicable` where a family is not passed on like that, and what :class:`ExactSteps` raises.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import isotropic
+    >>> steps = EveryDepth(mean_field(isotropic(data="population", center=True)), order=(eta, 2))
+    >>> factor(steps.expr(steps.value(Function("C_v")(S.One, S.One))).coeff(eta, 2))
+    (L + 1)*(2*L**2 + 6*L*nu + L + 6*nu)/(6*nu)
+    """
+
+    def __init__(
+        self, theory: Theory, *, scaled: Mapping[str, Symbol] | None = None, order: tuple[Symbol, int]
+    ) -> None:
+        if order[0] != eta:
+            raise NotApplicable(f"every depth at once needs an order in {eta}, not in {order[0]}")
+        super().__init__(theory, scaled=scaled, order=order)
+        self.layers = _Orders(self)
+
+    def fixed(self, theory: Theory) -> Theory:
+        """The theory itself."""
+        if theory.program.depth != L:
+            raise NotApplicable(f"depth {theory.program.depth}: give L or a number")
+        return theory
+
+    def ring(self, symbols: Sequence[Symbol]) -> Any:
+        """Polynomials in the layer, L and the rate; what else there is may have negative powers."""
+        self.sums = Polynomials(symbols)
+        self.place, self.last = self.sums.ring.symbols.index(eta), self.order[1]  # type: ignore[index]
+        return self.sums.ring.to_domain()
+
+    def trimmed(self, x: Any) -> Any:
+        """``x`` without the powers of the rate that are not asked for."""
+        if x.degree(self.sums.ring.gens[self.place]) <= self.last:
+            return x
+        return x.ring.from_dict({m: c for m, c in x.terms() if m[self.place] <= self.last})
+
+    def quotient(self, x: Any, y: Any) -> Any:
+        """One element over another that divides it."""
+        (whole, up), (by, down) = map(self.raised, (x, y))
+        found, rest = whole.div(by) if y else (0, 1)
+        if rest:
+            raise NotApplicable(f"{self.expr(x)} is no polynomial times {self.expr(y)}")
+        return found.mul_term((tuple(j - i for i, j in zip(up, down, strict=True)), QQ.one))
+
+    def raised(self, x: Any) -> tuple[Any, tuple[int, ...]]:
+        """An element times powers, which are given as well, that leave none common to all its terms."""
+        up = tuple(-min(k) for k in zip(*x.monoms(), strict=True)) or x.ring.zero_monom
+        return x.mul_term((up, QQ.one)), up
+
+    def value(self, a: AppliedUndef) -> Any:
+        """An order parameter at integer times, of a family at a layer ``ell + i``, ``L + i`` or a number."""
+        known = self.standard(a)
+        if isinstance(known, AppliedUndef) and str(known.func) in self.layered:
+            return self.layers.member(known)
+        return super().value(a)
+
+
+class _Orders(Layers):
+    """Recurrences in the layer order by order in the rate."""
+
+    def __init__(self, exact: EveryDepth) -> None:
+        super().__init__(exact.theory)
+        self.exact = exact
+
+    def put(self, e: Expr) -> Any:
+        return self.exact.trimmed(self.exact.number(e))
+
+    def at(self, value: Any, layer: Expr) -> Any:
+        return self.exact.sums.moved(value, layer)
+
+    def recurrence(self, M: list[list[Any]], f: list[Any], k: int, start: list[Any]) -> list[Any]:
+        """``y(ell) = y(end) + sum of y(m) - y(m + k)`` over the layers between, repeated until it stays.
+
+        With ``M = D + eta (...)``, D of ones and zeros on the diagonal, every repetition settles an order.
+        """
+        exact, last = self.exact, (self.exact.last + 1) * len(f) + 1
+        passed = [self.passed_on(M[i][i]) for i in range(len(f))]
+        found = [exact.zero] * len(f)
+        for _ in range(last):
+            before = [self.at(y, ell + k) for y in found]
+            rest = [
+                exact.trimmed(sum((m * y for m, y in zip(row, before, strict=True)), own))
+                for row, own in zip(M, f, strict=True)
+            ]
+            values = [
+                start[i] + self.summed(x - before[i], k) if passed[i] else x for i, x in enumerate(rest)
+            ]
+            if values == found:
+                return values
+            found = values
+        raise NotApplicable("the recurrences in the layer do not settle order by order in the rate")
+
+    def passed_on(self, m: Any) -> bool:
+        """Is a family passed on as it is to order zero in the rate, or not at all?"""
+        first = {p: c for p, c in m.terms() if p[self.exact.place] == 0}
+        if first and m.ring.from_dict(first) != 1:
+            raise NotApplicable("a family is multiplied from layer to layer: it is no polynomial in it")
+        return bool(first)
+
+    def summed(self, x: Any, k: int) -> Any:
+        """Over the layers between this one and the end."""
+        return self.exact.sums.summed(x, *((ell, L - 1) if k == 1 else (2, ell)))
+
+
+# -- the first step of every depth --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """The correlation function ``C_v`` before and after the first step, and what it is made of.
+
+    ``values`` holds order parameters at integer times, families as functions of the layer ``ell``.  Where q
+    occurs it stands for ``root``, an eigenvalue of the recurrence, and ``parameter``, a pair, has been
+    written in terms of it; elsewhere both are None.
+    """
+
+    theory: Theory
+    before: Expr
+    after: Expr
+    values: Mapping[Expr, Expr]
+    root: Expr | None = None
+    parameter: tuple[Symbol, Expr] | None = None
+
+    @cached_property
+    def growth_factor(self) -> Expr:
+        """``C_v(1)/C_v(0)``: the test loss without label noise after the step, over that before."""
+        growth = self.after / self.before
+        if self.degree != 2:
+            return growth
+        return Add(*[factor(c) * eta**k for (k,), c in Poly(growth, eta).terms()])
+
+    @cached_property
+    def degree(self) -> int | None:
+        """The power of the rate that the growth goes with; None if it is no polynomial in it."""
+        growth = self.after / self.before
+        if self.root is not None or not growth.is_polynomial(eta):
+            return None
+        others = sorted(growth.free_symbols - {eta}, key=str) + sorted(growth.atoms(AppliedUndef), key=str)
+        anyhow = {x: Integer(prime(i)) for i, x in enumerate(others, 3)}
+        return int(degree(cancel(growth.xreplace(anyhow)), eta))
+
+    def explicit(self, e: Expr) -> Expr:
+        """``e`` with what q is put in for it."""
+        return e if self.root is None else e.xreplace({q: self.root})
+
+    @cached_property
+    def critical_learning_rate(self) -> Expr:
+        """The rate above which the first step raises the loss.
+
+        Raises :class:`NotApplicable` where it is no rational function: see :func:`smallest_rate`.
+        """
+        if self.degree is None:
+            raise NotApplicable("the critical rate has no closed form: the loss is no polynomial in the rate")
+        if self.degree != 2:
+            raise NotApplicable(f"the critical rate is a root of a polynomial of degree {self.degree - 1}")
+        slope, constant = _moves(self.growth_factor, eta).all_coeffs()
+        return factor(-constant / slope)
+
+
+def first_step(theory: Theory, name: str = "C_v") -> FirstStep:
+    """Evaluate a linear theory in exact steps at times 0 and 1; its depth is ``L`` or a number.
+
+    ``name`` is the correlation function whose growth is asked for.  Raises :class:`NotApplicable` for a flow,
+    several outputs, modes, and layers whose recurrence has no closed form.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import isotropic
+    >>> step = first_step(mean_field(isotropic(data="online", center=True)))
+    >>> step.growth_factor
+    -2*eta*(L + 1) + 1 + eta**2*(L + 1)*(alpha_B + 1)*(2*L**2 + 6*L*nu + L + 6*nu)/(6*alpha_B*nu)
+    >>> step.critical_learning_rate
+    12*alpha_B*nu/((alpha_B + 1)*(2*L**2 + 6*L*nu + L + 6*nu))
+    """
+    depth = theory.program.depth
+    return _ClosedForm(theory.at_depth(int(depth)) if depth.is_Integer else theory).result(name)
+
+
+def smallest_rate(growth: Expr, rate: Symbol) -> float | None:
+    """The smallest positive ``rate`` with ``growth = 1``, every other symbol being an exact number; None if
+    none.
+
+    >>> from sympy.abc import x
+    >>> smallest_rate((1 - 3 * x) ** 2, x)
+    0.6666666666666666
+    """
+    found = [x for x in _moves(growth, rate).nroots(n=20, maxsteps=500) if x.is_real and x > 0]
+    return float(min(found)) if found else None
+
+
+def _moves(growth: Expr, rate: Symbol) -> Poly:
+    """A polynomial in the rate that is zero where the loss stays as it is, rate zero taken out."""
+    found = Poly(fraction(cancel(growth - 1))[0], rate)
+    if found.nth(0) != 0:
+        raise NotApplicable("the loss moves without training")
+    return found.exquo(Poly(rate, rate))
+
+
+class _ClosedForm(Layers):
+    """Recurrences in the layer with constant coefficients, solved in powers of ell and of ``q^ell``."""
+
+    def __init__(self, theory: Theory) -> None:
+        super().__init__(theory)
+        self.theory = theory
+        self.recurrences = Recurrences()
+        self.numbers: dict[Expr, Expr] = {}
+
+    def result(self, name: str) -> FirstStep:
+        head = self.theory.order_parameter(name).symbol
+        if len(head.args) != 2:
+            raise NotApplicable(f"{name} has the index {head.args[0]}: the first step is that of one output")
+        before, after = (self.number(head.func(Integer(k), Integer(k))) for k in (0, 1))
+        values = {a: self.shown(x) for a, x in self.numbers.items()}
+        values |= {_called(k, ell): self.shown(x) for k, x in self.families.items()}
+        root, parameter = self.recurrences.root, self.recurrences.parameter
+        return FirstStep(self.theory, self.shown(before), self.shown(after), values, root, parameter)
+
+    def shown(self, e: Expr) -> Expr:
+        """In ell, L and q, with the meaning of the names that were kept."""
+        names = sorted((a for a in e.atoms(AppliedUndef) if a in self.numbers), key=str)
+        if not names:
+            return factor(e).xreplace({Z: q**ell, Z_L: q**L})
+        meaning = [self.shown(self.numbers[a]) for a in names]
+        parts = Poly(e, *names).terms()
+        return Add(
+            *[Mul(self.shown(c), *[x**k for x, k in zip(meaning, ks, strict=True)]) for ks, c in parts]
+        )
+
+    def number(self, a: AppliedUndef) -> Expr:
+        """An order parameter that is of no family."""
+        if a not in self.numbers:
+            self.numbers[a] = self.put(self.read.value(a))
+        return self.numbers[a]
+
+    def put(self, e: Expr) -> Expr:
+        """``e`` with every order parameter in it in closed form; sums of symbols keep their names."""
+        found = {}
+        for a in e.atoms(AppliedUndef):
+            if str(a.func) in self.read.layered:
+                found[a] = self.member(a)
+            elif str(a.func) in self.read.names:
+                value = self.number(a)
+                keep = fraction(value)[0].is_Add and len(value.free_symbols) > 1
+                found[a] = a if keep else value
+        return self.recurrences.settled(e.xreplace(found))
+
+    def at(self, value: Expr, layer: Expr) -> Expr:
+        shift, of = layer.as_coeff_Add()
+        return value.xreplace({ell: layer, Z: {ell: Z, L: Z_L, S.Zero: S.One}[of] * q**shift})
+
+    def vanishes(self, value: Expr) -> bool:
+        return bool(self.recurrences.settled(value) == 0)
+
+    def recurrence(self, M: list[list[Expr]], f: list[Expr], k: int, start: list[Expr]) -> list[Expr]:
+        return self.recurrences.solve(Matrix(M), f, k, start, (L, Z_L) if k == 1 else (S.One, q))
