@@ -40,7 +40,6 @@ from sympy import (
     Integer,
     Poly,
     S,
-    Sum,
     Symbol,
     cancel,
     factor,
@@ -453,23 +452,17 @@ class _Recursion:
 
     def kernel(self, now: Expr, past: Expr) -> Any:
         """What multiplies ``h0(past)`` in the network's function at time ``now``."""
-        h0 = Function("h0")(past)
-        total = self.exact.zero
-        for term in self.function().terms:
-            if isinstance(term.expr, Sum):
-                for part in self.exact.written_out(term.expr, now):
-                    if part.has(h0):
-                        total += self.exact.number(part / h0)
-        return total
+        terms = [x for x in self.function().terms if x.remembers and x.field.func == Function("h0")]
+        return sum((self.exact.kernel(x, now, past) for x in terms), self.exact.zero)
 
     def source(self, now: Expr) -> Form:
         """How the function's own source changes in a step."""
         found: Form = {}
         for term in self.function().terms:
-            if not isinstance(term.expr, Sum):
+            if not term.remembers:
                 for time, sign in ((now + 1, 1), (now, -1)):
-                    for part in self.exact.written_out(term.expr, time):
-                        add_to(found, self.exact.linear(part), self.exact.number(Integer(sign)))
+                    for part in self.exact.parts(term, time):
+                        add_to(found, part, self.exact.number(Integer(sign)))
         return found
 
 

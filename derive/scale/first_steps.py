@@ -31,7 +31,6 @@ from sympy import (
     Poly,
     Pow,
     S,
-    Sum,
     Symbol,
     cancel,
     degree,
@@ -48,7 +47,7 @@ from derive.calculus.recurrences import Z_L, Polynomials, Recurrences, Z, q
 from derive.errors import NotApplicable
 from derive.program.words import L, ell, eta, gamma0, s, t
 from derive.theory.families import families
-from derive.theory.theory import Theory
+from derive.theory.theory import Term, Theory
 
 Form = dict[AppliedUndef, Any]
 """A field as ``sum of coefficient * source``."""
@@ -103,16 +102,30 @@ class Unrolled:
             equation, place = self.find(self.equations, lambda e: e.lhs, field)
             found: Form = {}
             for term in equation.terms:
-                for part in self.written_out(term.expr.xreplace(place), field.args[-1]):
-                    add_to(found, self.linear(part))
+                for part in self.parts(term.map(lambda e: e.xreplace(place)), field.args[-1]):
+                    add_to(found, part)
             cut = {k: self.trimmed(v) for k, v in found.items()}
             self.forms[field] = {k: v for k, v in cut.items() if v != 0}
         return self.forms[field]
 
+    def parts(self, term: Term, now: Expr) -> Iterator[Form]:
+        """A term at time ``now``: what its kernel makes of each earlier field."""
+        if term.over:
+            raise NotApplicable(f"{term.expr}: a sum over {term.over[0].index}; the steps are of one output")
+        past = range(int(now) + (term.reach == "past")) if term.remembers else [0]
+        for k in past:
+            front = self.kernel(term, now, Integer(k))
+            if front != 0:
+                for part in Add.make_args(term.field.xreplace({t: now, s: Integer(k)}).expand()):
+                    yield {x: self.trimmed(front * c) for x, c in self.linear(part).items()}
+
+    def kernel(self, term: Term, now: Expr, past: Expr) -> Any:
+        """What multiplies the field in a term at two times."""
+        e = (term.coefficient * term.kernel).xreplace({t: now, s: past})
+        return self.number(self.settled(e))
+
     def linear(self, part: Expr) -> Form:
-        """One term: a factor times a field or a source."""
-        if part == 0:
-            return {}
+        """A field or a source, times a factor."""
         moving, front = None, self.one
         for x in Mul.make_args(part):
             if isinstance(x, AppliedUndef) and str(x.func) in self.fields | self.source_names:
@@ -120,25 +133,12 @@ class Unrolled:
                     raise NotApplicable(f"{part} is not linear in the fields")
                 moving = x
             else:
-                front *= self.number(x)
+                front = front * self.number(self.settled(x))
         if moving is None:
             raise NotApplicable(f"{part} is not linear in the fields")
         if str(moving.func) in self.source_names:
             return {moving: front}
-        return {k: self.trimmed(v * front) for k, v in self.form(moving).items()} if front != 0 else {}
-
-    def written_out(self, e: Expr, now: Expr) -> Iterator[Expr]:
-        """A term at time ``now``, sums over the past carried out; order parameters that vanish are gone."""
-        e = e.xreplace({t: now})
-        if isinstance(e, Sum):
-            if any(lim[0] != s for lim in e.limits):
-                raise NotApplicable(f"{e}: a sum over {e.limits[0][0]}; the first step is that of one output")
-            (_, lower, upper), body = e.limits[0], e.function
-            for k in range(int(lower), int(upper) + 1):
-                yield from self.written_out(body.xreplace({s: Integer(k)}), now)
-        else:
-            for part in Add.make_args(e.expand()):
-                yield self.settled(part)
+        return {k: v * front for k, v in self.form(moving).items()}
 
     def settled(self, e: Expr) -> Expr:
         """Order parameters in ``e`` in standard form: zero if acausal, later time first, no base cases."""
@@ -384,8 +384,8 @@ def few_steps(
     head = theory.order_parameter(name).symbol
     if len(head.args) != 2:
         raise NotApplicable(f"{name} has the index {head.args[0]}: few steps are those of one output")
-    every = theory.program.depth == L and order is not None and order[0] == eta
-    exact = EveryDepth(theory, order=order) if every else ExactSteps(theory, order=order)
+    every = order is not None and order[0] == eta and theory.program.depth == L
+    exact = (EveryDepth if every else ExactSteps)(theory, order=order)  # type: ignore[arg-type]
     times = map(Integer, range(steps + 1))
     return FewSteps(theory, name, tuple(exact.expr(exact.value(head.func(k, k))) for k in times))
 
@@ -549,7 +549,7 @@ class EveryDepth(ExactSteps):
     def quotient(self, x: Any, y: Any) -> Any:
         """One element over another that divides it."""
         (whole, up), (by, down) = map(self.raised, (x, y))
-        found, rest = whole.div(by) if y else (0, 1)
+        found, rest = whole.div(by) if y else (x, self.one)
         if rest:
             raise NotApplicable(f"{self.expr(x)} is no polynomial times {self.expr(y)}")
         return found.mul_term((tuple(j - i for i, j in zip(up, down, strict=True)), QQ.one))

@@ -96,10 +96,19 @@ class Term:
         if self.reach == "" and not self.over and self.coefficient is S.One and self.kernel is S.One:
             return self if whole == self.expr else self.put(whole)
         parts = self.map(fun)
-        return parts if parts.expr == whole else self.put(whole)
+        return parts if _equal(parts.expr, whole) else self.put(whole)
 
     def __str__(self) -> str:
         return f"{self.expr}   [{self.kind}{', ' + self.matrix if self.matrix else ''}: {self.rule}]"
+
+
+def _equal(one: Expr, other: Expr) -> bool:
+    """Are two terms the same but for products that have been multiplied out, as numbers times sums are?"""
+    while isinstance(one, Sum | Integral) and one.func == other.func and one.limits == other.limits:
+        one, other = one.function, other.function
+    if one == other or one.has(Sum, Integral) or other.has(Sum, Integral):
+        return bool(one == other)
+    return bool((one - other).expand() == 0)
 
 
 @dataclass(frozen=True)
