@@ -254,4 +254,4 @@ def _dot(w: Sequence[Expr], f: Sequence[Expr]) -> Expr:
     return sum((x * y for x, y in zip(w, f, strict=True)), S.Zero)
 
 
-__all__ = ["Polynomials", "Recurrences", "Z", "Z_L", "factored", "power_sum", "q"]
+__all__ = ["Z_L", "Polynomials", "Recurrences", "Z", "factored", "power_sum", "q"]

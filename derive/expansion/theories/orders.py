@@ -23,7 +23,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.sums import addends
 from derive.errors import NotApplicable
 from derive.program.words import s, t
-from derive.theory.theory import Equation, OrderParameter, Source, Theory
+from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
 
 Coefficients = list[Expr]
 """Those of powers 0, 1, ... of the variable."""
@@ -92,10 +92,34 @@ class Expander:
         """Its orders; ``live`` are the sources that are left."""
         if not isinstance(e.lhs, AppliedUndef):
             raise NotApplicable(f"{e.lhs} is given by its rate of change, not by its past")
-        terms = [(x, self.coefficients(x.expr)) for x in e.terms]
+        terms = [(x, self.coefficients(x.coefficient * x.kernel * x.field)) for x in e.terms]
         for n in range(self.order + 1):
-            kept = ((x, y) for x, c in terms for y in Add.make_args(self.alive(c[n], live)))
-            yield Equation(at_order(e.lhs, n), tuple(x.put(y) for x, y in kept if y != 0), e.ranges)
+            kept = [y for x, c in terms for y in self.terms(x, self.alive(c[n], live))]
+            yield Equation(at_order(e.lhs, n), tuple(kept), e.ranges)
+
+    def terms(self, x: Term, c: Expr) -> Iterator[Term]:
+        """One order of a term, a kernel on a field for each addend."""
+        for part in Add.make_args(c.expand() if x.remembers or x.over else c):
+            if part == 0:
+                continue
+            if not (x.remembers or x.over):
+                yield x.put(part)
+                continue
+            moving = [f for f in Mul.make_args(part) if self.moves(f)]
+            instant = any(str(a.func) in self.instant for a in part.atoms(AppliedUndef))
+            reach = "past" if x.reach == "strict" and instant else x.reach
+            kernel = Mul(*[f for f in Mul.make_args(part) if f not in moving])
+            yield replace(x, field=Mul(*moving), coefficient=S.One, kernel=kernel, reach=reach)
+
+    def moves(self, e: Expr) -> bool:
+        """Does it hold a field or a source, of any order?"""
+        return any(str(a.func) in self.moving for a in e.atoms(AppliedUndef))
+
+    @cached_property
+    def moving(self) -> frozenset[str]:
+        """What fields and sources of all orders are called."""
+        names = [x for x, kind in self.found.items() if kind in ("field", "source")]
+        return frozenset(named(x, n) for x in names for n in range(self.order + 1))
 
     def alive(self, e: Expr, live: set[Place]) -> Expr:
         """Without sources that have no covariance with any other, and that nothing responds to."""

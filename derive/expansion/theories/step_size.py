@@ -12,8 +12,9 @@ the theory of descent is that of the flow with weights that are a power series i
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sympy import (
-    Add,
     Derivative,
     Dummy,
     Eq,
@@ -21,23 +22,20 @@ from sympy import (
     Function,
     Integral,
     KroneckerDelta,
-    Mul,
     Rational,
     S,
     Sum,
     Symbol,
     factorial,
-    sympify,
 )
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.series import PowerSeries
-from derive.calculus.sums import addends
 from derive.errors import NotApplicable
 from derive.expansion.theories.orders import named
 from derive.expansion.theories.series import TheorySeries
 from derive.program.words import eta, s, t
-from derive.theory.theory import Equation, Theory
+from derive.theory.theory import Equation, Term, Theory
 
 WEIGHT = "w"
 """The weights with which past updates count."""
@@ -97,11 +95,8 @@ def expand_step_size(theory: Theory, order: int, rate: Symbol = eta) -> TheorySe
             raise NotApplicable(f"the covariance of {u.symbol} depends on {rate}: {u.covariance}")
 
     def equation(e: Equation) -> Equation:
-        terms = []
-        for x in e.terms:
-            parts = [_weighted(y, rate) for y in addends(x.expr)] if x.expr.has(rate) else [x.expr]
-            terms.append(type(x)(Add(*parts), x.kind, x.matrix, x.rule))
-        return Equation(e.lhs, tuple(terms), e.ranges)
+        terms = tuple(_weighted(x, rate) if x.expr.has(rate) else x for x in e.terms)
+        return Equation(e.lhs, terms, e.ranges)
 
     scaled = Theory(
         program=theory.program,
@@ -119,26 +114,12 @@ def _counts_steps(e: Expr) -> bool:
     return bool(e.replace(lambda a: isinstance(a, AppliedUndef), lambda _: S.One).has(t, s))
 
 
-def _weighted(e: Expr, rate: Symbol) -> Expr:
+def _weighted(x: Term, rate: Symbol) -> Term:
     """A sum over past steps with the rate as weight: with the weights of the flow in its place."""
-    limits = []
-    body = e
-    front: Expr = S.One
-    while isinstance(body, Sum | Mul):
-        if isinstance(body, Mul):
-            inner = [x for x in body.args if isinstance(x, Sum)]
-            if not inner:
-                break
-            front *= body / inner[0]
-            body = inner[0]
-        else:
-            limits += list(body.limits)
-            body = body.function
-    body = sympify(front * body)
-    kept = body / rate
-    if not any(i == s and b == t - 1 for i, _, b in limits) or kept.has(rate) or _counts_steps(kept):
-        raise NotApplicable(f"{e} is no sum over past updates that count with the weight {rate}")
-    return Sum(kept * Function(WEIGHT)(t, s), *limits)
+    kept = x.coefficient * x.kernel / rate
+    if x.reach != "strict" or kept.has(rate) or x.field.has(rate) or _counts_steps(kept):
+        raise NotApplicable(f"{x.expr} is no sum over past updates that count with the weight {rate}")
+    return replace(x, coefficient=S.One, kernel=kept * Function(WEIGHT)(t, s))
 
 
 __all__ = ["boundary_coefficients", "expand_step_size", "weights"]
