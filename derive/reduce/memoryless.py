@@ -2,33 +2,20 @@
 
 A sum over the past is a running total when the present enters it only as a factor: then what was added at
 an earlier time need not be known any more.  With one hidden layer all sums are of this form, for any
-nonlinearity, with momentum and weight decay too; what is Gaussian is drawn once, at the start.
+nonlinearity, with momentum and weight decay too; what is Gaussian is drawn once, at the start.  Where a field
+forgets its start, its noise and its updates alike, the field itself is the state (:func:`motions`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sympy import (
-    Add,
-    Derivative,
-    Dummy,
-    Eq,
-    Expr,
-    Function,
-    Integer,
-    Integral,
-    Mul,
-    Pow,
-    S,
-    Sum,
-    powsimp,
-    simplify,
-)
+from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Mul, Pow, S, powsimp, simplify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import is_random
+from derive.calculus.sums import bound, over
 from derive.errors import NotApplicable
+from derive.program.training import TrainingRule, entry_covariance
 from derive.program.words import IndexRange, s, t
 from derive.theory.theory import Equation, Source, Term, Theory
 
@@ -89,170 +76,266 @@ def markov(theory: Theory) -> Markov:
     Traceback (most recent call last):
     derive.errors.NotApplicable: the source u(ell + 1, mu, t) is not drawn once: ...
     """
-    return _Markov(theory).reduce()
-
-
-class _Markov:
-    def __init__(self, theory: Theory) -> None:
-        self.theory = theory
-        self.discrete = bool(theory.program.rule.discrete)
-        self.random = frozenset(e.name for e in theory.equations) | {
-            str(x.func) for u in theory.sources for x in (u.symbol, u.partner)
-        }
-        self.states: list[State] = []
-
-    def reduce(self) -> Markov:
-        start, scales = self.start()
-        fields = tuple(self.field(e, scales) for e in self.theory.equations)
-        return Markov(self.theory, start, tuple(self.states), fields)
-
-    # -- what is drawn at the start --------------------------------
-
-    def start(self) -> tuple[tuple[Source, ...], dict[str, Expr]]:
-        """The sources at time 0, and what each is multiplied by at time t."""
-        found: list[Source] = []
-        scales: dict[str, Expr] = {}
-        for u in self.theory.sources:
-            first = _at(u.covariance, 0, 0)
-            scale = simplify(_at(u.covariance, t, 0) / first)
-            together = scale * scale.xreplace({t: s}) * first
-            if scale.atoms(AppliedUndef) or simplify(u.covariance - together) != 0:
-                raise NotApplicable(
-                    f"the source {u.symbol} is not drawn once: its covariance {u.covariance} does not follow "
-                    "from that at the start"
-                )
-            for x in (u.symbol, u.partner):
-                if scales.setdefault(str(x.func), scale) != scale:
-                    raise NotApplicable(f"the source {x} has two dependences on time")
-            found.append(Source(_at(u.symbol, 0, 0), _at(u.partner, 0, 0), first, u.ranges, u.matrix))
-        return tuple(found), scales
-
-    # -- sums over the past --------------------------------
-
-    def field(self, e: Equation, scales: dict[str, Expr]) -> Equation:
-        """A field in terms of sources at the start, states, and fields at the same time."""
-        if e.lhs.is_Derivative:
-            raise NotApplicable(f"{e.lhs} is given by a differential equation already")
-        sums: dict[Expr, Expr] = {}
-        kept: list[Term] = []
-        for x in e.terms:
-            for factor, part in self.separated(x.expr, e.lhs):
-                sums[factor] = sums.get(factor, S.Zero) + part
-            left = Add(*[y for y in Add.make_args(x.expr) if not _has_past(y)])
-            if left != 0:
-                kept.append(x.put(self.started(left, scales)))
+    start, scales = _drawn(theory)
+    states: list[State] = []
+    fields = []
+    for e in theory.equations:
+        kept, sums = _sums(e, theory.program.rule.discrete)
         named = []
-        for n, (factor, total) in enumerate(sums.items()):
+        for n, x in enumerate(sums):
             name = f"past_{e.name}{n + 1 if len(sums) > 1 else ''}"
-            symbol = Function(name)(*e.lhs.args)
-            self.states.append(State(symbol, total, self.motion(symbol, factor, total), e.ranges))
-            named.append(symbol)
+            named.append(Function(name)(*e.lhs.args))
+            states.append(State(named[-1], x.total, x.motion(named[-1]), e.ranges))
+        terms = [x.rewrite(lambda y: _started(y, scales)) for x in kept]
         if named:
-            kept.append(Term.local(Add(*named), "memory", rule="sums over the past, as states"))
-        return Equation(e.lhs, tuple(kept), e.ranges)
-
-    def started(self, e: Expr, scales: dict[str, Expr]) -> Expr:
-        return e.replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func) in scales,
-            lambda x: scales[str(x.func)] * _at(x, 0, 0),
-        )
-
-    def separated(self, e: Expr, lhs: Expr) -> list[tuple[Expr, Expr]]:
-        """The sums over the past in ``e``, each with the factor in which the present enters it."""
-        found = []
-        for x in Add.make_args(e):
-            if not _has_past(x):
-                continue
-            if isinstance(x, Mul):  # a number in front
-                number, total = x.as_independent(Sum, Integral)
-            else:
-                number, total = S.One, x
-            if number.has(t, s) or is_random(number, self.random):
-                raise NotApplicable(f"{lhs}: {x} is no sum over the past")
-            body, over, past = _opened(total, lhs)
-            if past[1:] != ((Integer(0), t - 1) if self.discrete else (Integer(0), t)):
-                raise NotApplicable(f"{lhs}: {x} contains the present, which is not known before it")
-            for term in Add.make_args(body):
-                for factor, product in self.factors(number * term, lhs):
-                    found.append((factor, _closed(product, over, past, self.discrete)))
-        return found
-
-    def factors(self, term: Expr, lhs: Expr) -> list[tuple[Expr, Expr]]:
-        """``term`` as a sum of products; each with its factor that depends on t."""
-        free: list[Expr] = []
-        coupled: list[Expr] = []
-        for x in Mul.make_args(term):
-            (coupled if x.has(t) else free).append(x)
-        for x in coupled:
-            for a in sorted(x.atoms(AppliedUndef), key=str):
-                if a.has(t):
-                    raise NotApplicable(
-                        f"{lhs}: its sum over the past contains {a}, which couples the present to each "
-                        "time of the past: the theory has memory"
-                    )
-        found = []
-        for part in Add.make_args(_split(Mul(*coupled))):
-            now = [x for x in Mul.make_args(part) if x.has(t)]
-            if any(x.has(s) for x in now):
-                raise NotApplicable(
-                    f"{lhs}: {Mul(*now)} in its sum over the past couples the present to each time of the "
-                    "past: the theory has memory"
-                )
-            found.append((Mul(*now), part * Mul(*free)))
-        return found
-
-    def motion(self, symbol: AppliedUndef, factor: Expr, total: Expr) -> Eq:
-        """The derivative (or the next value) of a sum over the past, by the product rule."""
-        if self.discrete:
-            after = {t: t + 1}
-            ratio = _tidy(factor.xreplace(after) / factor)
-            new = Add(*[self.added(x, factor.xreplace(after) / factor) for x in Add.make_args(total)])
-            return Eq(symbol.xreplace(after), ratio * symbol + new, evaluate=False)
-        ratio = _tidy(factor.diff(t) / factor)
-        new = Add(*[self.added(x, S.One) for x in Add.make_args(total)])
-        return Eq(Derivative(symbol, t), ratio * symbol + new, evaluate=False)
-
-    def added(self, total: Expr, change: Expr) -> Expr:
-        """The term at s = t of a sum over the past, times the ``change`` of its factor in a step."""
-        body, over, _ = _opened(total, total)
-        numbers: list[Expr] = []
-        rest: list[Expr] = []
-        for x in Mul.make_args(body):
-            (rest if x.has(AppliedUndef) else numbers).append(x)
-        value = _tidy(change * Mul(*numbers).xreplace({s: t})) * Mul(*rest).xreplace({s: t})
-        return Sum(value, *over) if over else value
+            terms.append(Term.local(Add(*named), "memory", rule="sums over the past, as states"))
+        fields.append(Equation(e.lhs, tuple(terms), e.ranges))
+    return Markov(theory, start, tuple(states), tuple(fields))
 
 
-def _at(e: Expr, now: Expr | int, past: Expr | int) -> Expr:
-    return e.xreplace({t: Integer(now) if isinstance(now, int) else now, s: Integer(past)})
+# -- fields as states ----------------------------------------------------------------------------------------
 
 
-def _has_past(e: Expr) -> bool:
-    """Does ``e`` contain a sum over earlier times?"""
-    return any(lim[0] == s for x in e.atoms(Sum, Integral) for lim in x.limits)
+@dataclass(frozen=True)
+class Motion:
+    """How a field moves: ``dx = (gain - rate x) dt + noise``, in steps ``x(t + 1) = (1 - rate) x + gain``.
+
+    ``gains`` are terms at time t, each a number times a field, summed.  ``partner`` is the field at other
+    indices; with it the noise has the covariance ``diffusion`` in a unit of time, and the field the
+    covariance ``start`` at time 0.
+    """
+
+    field: AppliedUndef
+    partner: AppliedUndef
+    rate: Expr
+    gains: tuple[Term, ...]
+    diffusion: Expr
+    start: Expr
+    ranges: tuple[IndexRange, ...]
+
+    @property
+    def gain(self) -> Expr:
+        """What the updates add."""
+        return Add(*[x.expr for x in self.gains])
 
 
-def _opened(total: Expr, lhs: Expr) -> tuple[Expr, tuple[Expr, ...], tuple[Expr, ...]]:
-    """The body of a sum over the past, its other sums, and its limits in time."""
-    over: list[Expr] = []
-    past: tuple[Expr, ...] | None = None
-    body = total
-    while isinstance(body, Sum | Integral):
-        for lim in body.limits:
-            if lim[0] == s:
-                past = tuple(lim)
-            else:
-                over.append(lim)
-        body = body.function
-    if past is None or _has_past(body):
-        raise NotApplicable(f"{lhs}: {total} is no single sum over the past")
-    return body.expand() if isinstance(body, Add) else body, tuple(over), past
+def motions(theory: Theory) -> tuple[Motion, ...]:
+    """The motion of every field that is not given by others at the same time, in a theory without memory.
+
+    Raises :class:`NotApplicable` where a source moves with the fields (deeper networks), where one does not
+    relax exponentially, and where a field forgets its updates otherwise than its start (momentum).
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> from sympy import Symbol
+    >>> h, g = motions(mean_field(mlp(1, weight_decay=Symbol("lam", positive=True))))
+    >>> print(g.rate, "|", g.gain)
+    eta*lam | Sum(eta*gamma0*Delta(alpha, t)*h(1, alpha, t), (alpha, 1, P))
+    """
+    return tuple(_motion(theory, e) for e in theory.equations if any(x.kind != "definition" for x in e.terms))
 
 
-def _closed(body: Expr, over: tuple[Expr, ...], past: tuple[Expr, ...], discrete: bool) -> Expr:
+def _motion(theory: Theory, e: Equation) -> Motion:
+    discrete = theory.program.rule.discrete
+    named = {x.field for x in e.terms if x.kind == "source"}
+    own = [u for u in theory.sources if u.symbol in named]
+    if not own or any(u.symbol.func != u.partner.func for u in own) or len(own) != len(named):
+        raise NotApplicable(f"{e.lhs} is no sum of independent sources and memory")
+    relaxed = [_relaxed(u, discrete) for u in own]
+    rate = relaxed[0][0]
+    if any(x[0] != rate for x in relaxed):
+        raise NotApplicable(f"the sources of {e.lhs} relax differently")
+    gains: list[Term] = []
+    kept, sums = _sums(e, discrete)
+    if any(x.kind != "source" for x in kept):
+        raise NotApplicable(f"{e.lhs} is no sum of independent sources and memory")
+    for x in sums:
+        if simplify(x.rate + rate) != 0:
+            raise NotApplicable(f"{e.lhs} forgets updates otherwise than its start: {x.total}")
+        gains += x.gains
+    partner = e.lhs.func(*[t if x == s else x for x in own[0].partner.args])
+    diffusion, start = (Add(*[x[k] for x in relaxed]) for k in (1, 2))
+    return Motion(e.lhs, partner, rate, tuple(gains), diffusion, start, e.ranges)
+
+
+def _relaxed(u: Source, discrete: bool) -> tuple[Expr, Expr, Expr]:
+    moved = [a for a in u.covariance.atoms(AppliedUndef) if {t, s} & a.free_symbols]
+    if moved:
+        raise NotApplicable(f"the source {u.symbol} moves with {moved[0]}: its process is not Markov")
+    try:
+        return relaxation(u.covariance, discrete)
+    except NotApplicable as reason:
+        raise NotApplicable(f"the source {u.symbol}: {reason}") from None
+
+
+def relaxation(covariance: Expr, discrete: bool = False) -> tuple[Expr, Expr, Expr]:
+    """Relaxation rate, covariance rate of the noise and variance at the start of a Gaussian process of t, s.
+
+    ``c(t, s)`` for t > s must obey ``dc/dt = -rate c``; then it is that of ``du = -rate u dt + noise`` (in
+    steps ``u(t + 1) = (1 - rate) u + noise``).  Raises :class:`NotApplicable` otherwise.
+
+    >>> from sympy import Min, exp
+    >>> relaxation(exp(-t - s) * exp(2 * Min(s, t)))
+    (1, 2, 1)
+    """
+    past, lag = Dummy("past", nonnegative=True), Dummy("lag", positive=True)
+    later, variance = (covariance.xreplace({t: past + x, s: past}) for x in (lag, S.Zero))
     if discrete:
-        return Sum(body, *over, past)
-    return Integral(Sum(body, *over) if over else body, past)
+        rate = _tidy(1 - later.xreplace({lag: lag + 1}) / later)
+        noise = _tidy(variance.xreplace({past: past + 1}) - (1 - rate) ** 2 * variance)
+    else:
+        rate = simplify(-later.diff(lag) / later)
+        noise = simplify(variance.diff(past) + 2 * rate * variance)
+    if {past, lag} & rate.free_symbols:
+        raise NotApplicable(f"it does not relax exponentially: rate {rate}")
+    if past in noise.free_symbols:
+        raise NotApplicable(f"its noise changes in time: {noise}")
+    return rate, noise, simplify(variance.xreplace({past: S.Zero}))
+
+
+def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
+    """Rate of updates, decay and diffusion of a rule in continuous time that forgets exponentially.
+
+    Raises :class:`NotApplicable` for others.
+
+    >>> from sympy import Symbol
+    >>> from derive.program import GradientFlow
+    >>> exponential(GradientFlow(decay=Symbol("a", positive=True), diffusion=Symbol("D", positive=True)))
+    (1, a, D)
+    """
+    if rule.discrete:
+        raise NotApplicable("differential equations need gradient flow: the rule counts steps")
+    fed = rule.memory(t, s)[1]
+    try:
+        decay, diffusion, _ = relaxation(entry_covariance(rule, t, s))
+    except NotApplicable:
+        decay = diffusion = S.NaN
+    if decay is S.NaN or simplify(fed.diff(t) + decay * fed) != 0:
+        raise NotApplicable(f"{rule!r} does not forget its start and its updates at one rate")
+    return simplify(fed.xreplace({s: t})), decay, diffusion
+
+
+# -- what is drawn at the start ------------------------------------------------------------------------------
+
+
+def _drawn(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
+    """The sources at time 0, and what each is multiplied by at time t."""
+    found: list[Source] = []
+    scales: dict[str, Expr] = {}
+    for u in theory.sources:
+        first = _at(u.covariance, S.Zero)
+        scale = simplify(_at(u.covariance, t) / first)
+        together = scale * scale.xreplace({t: s}) * first
+        if scale.atoms(AppliedUndef) or simplify(u.covariance - together) != 0:
+            raise NotApplicable(
+                f"the source {u.symbol} is not drawn once: its covariance {u.covariance} does not follow "
+                "from that at the start"
+            )
+        for x in (u.symbol, u.partner):
+            if scales.setdefault(str(x.func), scale) != scale:
+                raise NotApplicable(f"the source {x} has two dependences on time")
+        ends = _at(u.symbol, S.Zero), _at(u.partner, S.Zero)
+        found.append(Source(*ends, first, u.ranges, u.matrix))
+    return tuple(found), scales
+
+
+def _started(e: Expr, scales: dict[str, Expr]) -> Expr:
+    """Sources at time t by those at the start."""
+    return e.replace(
+        lambda x: isinstance(x, AppliedUndef) and str(x.func) in scales,
+        lambda x: scales[str(x.func)] * _at(x, S.Zero),
+    )
+
+
+def _at(e: Expr, now: Expr) -> Expr:
+    return e.xreplace({t: now, s: S.Zero})
+
+
+# -- sums over the past --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Running:
+    """Sums over the past that the present enters as one ``factor``; their kernels contain it."""
+
+    factor: Expr
+    parts: tuple[Term, ...]
+    discrete: bool
+
+    @property
+    def total(self) -> Expr:
+        return Add(*[x.expr for x in self.parts])
+
+    @property
+    def rate(self) -> Expr:
+        """``factor'/factor``, in steps ``factor(t + 1)/factor - 1``."""
+        if self.discrete:
+            return _tidy(self.factor.xreplace({t: t + 1}) / self.factor) - 1
+        return _tidy(self.factor.diff(t) / self.factor)
+
+    @property
+    def gains(self) -> tuple[Term, ...]:
+        """The terms at s = t, as they are counted one step later."""
+        change = self.factor.xreplace({t: t + 1}) / self.factor if self.discrete else S.One
+        found = []
+        for x in self.parts:
+            args = Mul.make_args(x.kernel)
+            numbers = Mul(*[y for y in args if not y.has(AppliedUndef)])
+            rest = Mul(*[y for y in args if y.has(AppliedUndef)]).xreplace({s: t})
+            kernel = _tidy((change * numbers).xreplace({s: t})) * rest
+            found.append(replace(x, kernel=kernel, field=x.field.xreplace({s: t}), reach=""))
+        return tuple(found)
+
+    def motion(self, symbol: AppliedUndef) -> Eq:
+        """The derivative (or the next value) of the sum, by the product rule."""
+        new = Add(*[over(x.kernel * x.field, x.over) for x in self.gains])
+        if self.discrete:
+            return Eq(symbol.xreplace({t: t + 1}), (1 + self.rate) * symbol + new, evaluate=False)
+        return Eq(Derivative(symbol, t), self.rate * symbol + new, evaluate=False)
+
+
+def _sums(e: Equation, discrete: bool) -> tuple[list[Term], list[_Running]]:
+    """The terms of an equation at time t, and its sums over the past by their factors."""
+    if e.lhs.is_Derivative:
+        raise NotApplicable(f"{e.lhs} is given by a differential equation already")
+    kept: list[Term] = []
+    sums: dict[Expr, list[Term]] = {}
+    for x in e.terms:
+        if not x.remembers:
+            if s in bound(x.expr):
+                raise NotApplicable(f"{e.lhs}: {x.expr} is no single sum over the past")
+            kept.append(x)
+            continue
+        if x.reach != ("strict" if discrete else "flow"):
+            raise NotApplicable(
+                f"{e.lhs}: {x.expr} contains the present, which is not known before it: memory"
+            )
+        for factor, kernel in _separated(x, e.lhs):
+            sums.setdefault(factor, []).append(replace(x, coefficient=S.One, kernel=kernel))
+    return kept, [_Running(factor, tuple(parts), discrete) for factor, parts in sums.items()]
+
+
+def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
+    """The kernel as a sum of products, each with its factor that depends on t."""
+    found = []
+    for a in sorted((x.coefficient * x.kernel * x.field).atoms(AppliedUndef), key=str):
+        if a.has(t):
+            raise NotApplicable(
+                f"{lhs}: its sum over the past contains {a}, which couples the present to each time of the "
+                "past: the theory has memory"
+            )
+    kernel = x.coefficient * x.kernel
+    for term in Add.make_args(kernel.expand() if isinstance(kernel, Add) else kernel):
+        free = Mul(*[y for y in Mul.make_args(term) if not y.has(t)])
+        for part in Add.make_args(_split(Mul(*[y for y in Mul.make_args(term) if y.has(t)]))):
+            now = Mul(*[y for y in Mul.make_args(part) if y.has(t)])
+            if now.has(s):
+                raise NotApplicable(
+                    f"{lhs}: {now} in its sum over the past couples the present to each time of the past: "
+                    "the theory has memory"
+                )
+            found.append((now, part * free))
+    return found
 
 
 def _split(e: Expr) -> Expr:
@@ -269,10 +352,10 @@ def _tidy(e: Expr) -> Expr:
 
 def _positive(e: Expr) -> tuple[Expr, dict[Expr, Expr]]:
     """Bases of powers of times by symbols, since ``b**(t - s)`` is a product only where b is not zero."""
-    found = {x.base for x in e.atoms(Pow) if x.exp.has(t, s)}
+    found = {x.base for x in e.atoms(Pow) if x.exp.free_symbols}
     bases = {x: Dummy("b", positive=True) for x in sorted(found, key=str)}
     swapped = e.xreplace({x: Pow(bases[x.base], x.exp) for x in e.atoms(Pow) if x.base in bases})
     return swapped, {b: x for x, b in bases.items()}
 
 
-__all__ = ["Markov", "State", "markov"]
+__all__ = ["Markov", "Motion", "State", "exponential", "markov", "motions", "relaxation"]

@@ -8,20 +8,22 @@ with noise a Fokker-Planck equation, and averages obey Ito's rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import product
 
-from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Integral, Mul, S, Sum, Symbol, simplify, sympify
+from sympy import Add, Derivative, Eq, Expr, Function, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.functional import functional_derivative
+from derive.calculus.sums import all_apart, drawn_out, placed
 from derive.errors import NotApplicable
-from derive.linear.contraction import primed_free, tidy_sums
-from derive.program.words import IndexRange, P, s, t
+from derive.linear.contraction import tidy_sums
+from derive.program.words import IndexRange, P, t
+from derive.reduce.memoryless import motions
 from derive.theory.names import primed
-from derive.theory.theory import Equation, Source, Theory
+from derive.theory.theory import Equation, Theory
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,8 @@ class SingleSite:
         total = S.Zero
         for a in atoms:
             x = moving[str(a.func)]
-            velocity = self.unfolded(x.velocity)
-            total += body.diff(a) * placed(velocity, x.field, a, body.free_symbols)
+            velocity = all_apart(self.unfolded(x.velocity), body.free_symbols)
+            total += body.diff(a) * placed(velocity, x.field, a)
         for a in atoms:
             for b in atoms:
                 if a.func != b.func:
@@ -100,7 +102,7 @@ class SingleSite:
         )
         for lhs, rhs in self.definitions.items():
             for a in [a for a in body.atoms(AppliedUndef) if a.func == lhs.func]:
-                body = body.xreplace({a: placed(rhs, lhs, a, body.free_symbols)})
+                body = body.xreplace({a: placed(rhs, lhs, a)})
         return body
 
     # -- the density -----------------------------------------------------------------------------------------
@@ -147,115 +149,43 @@ def single_site(theory: Theory) -> SingleSite:
     >>> print(site.flow("g").velocity, "|", site.flow("g").diffusion)
     gamma0*Sum(Delta(alpha, t)*h(1, alpha, t), (alpha, 1, P)) - lam*g(1, t) | 2*T
     """
+    whole = every_index(theory)
+    idle = {str(x.field.func): _idle(x) for x in whole.flows}
+
+    def pruned(e: Expr) -> Expr:
+        return e.replace(
+            lambda x: isinstance(x, AppliedUndef) and bool(idle.get(str(x.func))),
+            lambda x: x.func(*[y for k, y in enumerate(x.args) if k not in idle[str(x.func)]]),
+        )
+
+    flows = []
+    for x in whole.flows:
+        field, velocity, partner = (pruned(e) for e in (x.field, x.velocity, x.partner))
+        ranges = tuple(r for r in x.ranges if field.has(r.index))
+        flows.append(replace(x, field=field, velocity=velocity, partner=partner, ranges=ranges))
+    return SingleSite(theory, tuple(flows), {k: pruned(v) for k, v in whole.definitions.items()})
+
+
+def every_index(theory: Theory) -> SingleSite:
+    """The same with all indices that the fields of the theory have, needed or not."""
     if theory.program.rule.discrete:
         raise NotApplicable("differential equations need gradient flow: the theory counts steps")
-    return _Reading(theory).read()
+    flows = []
+    for x in motions(theory):
+        velocity = drawn_out(x.gain, lambda y: not y.atoms(AppliedUndef)) - x.rate * x.field
+        flows.append(Flow(x.field, velocity, x.partner, x.diffusion, x.start, x.ranges))
+    only = (e for e in theory.equations if all(x.kind == "definition" for x in e.terms))
+    return SingleSite(theory, tuple(flows), {_unlayered(e.lhs, e): _unlayered(e.rhs, e) for e in only})
 
 
-class _Reading:
-    def __init__(self, theory: Theory) -> None:
-        self.theory = theory
-        self.definitions = {
-            _unlayered(e.lhs, e): _unlayered(e.rhs, e)
-            for e in theory.equations
-            if all(x.kind == "definition" for x in e.terms)
-        }
-        self.moving = [e for e in theory.equations if any(x.kind != "definition" for x in e.terms)]
-        self.idle = {str(e.lhs.func): self.unused(e) for e in self.moving}
-
-    def read(self) -> SingleSite:
-        flows = tuple(self.flow(e) for e in self.moving)
-        definitions = {k: self.pruned(v) for k, v in self.definitions.items()}
-        return SingleSite(self.theory, flows, definitions)
-
-    def unused(self, e: Equation) -> tuple[int, ...]:
-        """Places of indices that neither the memory nor the source's covariance of a field depends on."""
-        u = self.source(e)
-        inside = [x.expr for x in e.terms if x.kind != "source"]
-        used = set().union(u.covariance.free_symbols, *(x.free_symbols for x in inside))
-        pairs = zip(u.symbol.args, u.partner.args, strict=True)
-        return tuple(
-            k
-            for k, (a, b) in enumerate(pairs)
-            if a != b and a != t and a.is_Symbol and a not in used and b not in used
-        )
-
-    def pruned(self, e: Expr) -> Expr:
-        def prune(x: AppliedUndef) -> Expr:
-            idle = self.idle[str(x.func)]
-            return x.func(*[y for k, y in enumerate(x.args) if k not in idle])
-
-        return e.replace(lambda x: isinstance(x, AppliedUndef) and bool(self.idle.get(str(x.func))), prune)
-
-    def source(self, e: Equation) -> Source:
-        named = [x.expr for x in e.terms if x.kind == "source"]
-        found = [u for u in self.theory.sources if named and u.symbol == named[0]]
-        if len(found) != 1 or len(named) != 1:
-            raise NotApplicable(f"{e.lhs} is no single source plus memory")
-        return found[0]
-
-    def flow(self, e: Equation) -> Flow:
-        u = self.source(e)
-        decay, diffusion, start = self.markov(u)
-        drift = S.Zero
-        for x in e.terms:
-            if x.kind == "source":
-                continue
-            if not isinstance(x.expr, Integral) or x.expr.limits[0] != (s, 0, t):
-                raise NotApplicable(f"the term {x.expr} of {e.lhs} is no integral over the past")
-            drift += self.instant(x.expr.function, decay, e.lhs)
-        field = self.pruned(e.lhs)
-        return Flow(
-            field=field,
-            velocity=self.pruned(drift) - decay * field,
-            partner=self.pruned(e.lhs.func(*[t if x == s else x for x in u.partner.args])),
-            diffusion=diffusion,
-            start=start,
-            ranges=tuple(r for r in e.ranges if field.has(r.index)),
-        )
-
-    def markov(self, u: Source) -> tuple[Expr, Expr, Expr]:
-        """Relaxation rate, covariance rate of the noise and variance at the start of a Gaussian source.
-
-        ``c(t, s)`` for t > s must obey ``dc/dt = -rate c``; then the source is ``du = -rate u dt + noise``.
-        """
-        moved = [a for a in u.covariance.atoms(AppliedUndef) if {t, s} & a.free_symbols]
-        if moved:
-            raise NotApplicable(f"the source {u.symbol} moves with {moved[0]}: its process is not Markov")
-        past, lag = Symbol("past", nonnegative=True), Symbol("lag", positive=True)
-        later = u.covariance.xreplace({t: past + lag, s: past})
-        rate = simplify(-later.diff(lag) / later)
-        if {past, lag} & rate.free_symbols:
-            raise NotApplicable(f"the source {u.symbol} does not relax exponentially: rate {rate}")
-        variance = u.covariance.xreplace({t: past, s: past})
-        noise = simplify(variance.diff(past) + 2 * rate * variance)
-        if past in noise.free_symbols:
-            raise NotApplicable(f"the noise of {u.symbol} changes in time: {noise}")
-        return rate, noise, simplify(variance.subs(past, 0))
-
-    def instant(self, kernel: Expr, decay: Expr, lhs: Expr) -> Expr:
-        """The drift that an integrand over the past gives now; it must be forgotten at the same rate."""
-        held = {a: Dummy(str(a)) for a in kernel.atoms(AppliedUndef)}
-        inside = kernel.function if isinstance(kernel, Sum) else kernel
-        if any(t in a.free_symbols for a in held):
-            raise NotApplicable(f"the kernel in the equation of {lhs} depends on time: {kernel}")
-        plain = inside.xreplace(held)
-        if simplify(plain.diff(t) + decay * plain) != 0:
-            raise NotApplicable(f"{lhs} forgets updates otherwise than its start: {kernel}")
-        now = simplify(plain.xreplace({s: t})).xreplace({v: k for k, v in held.items()}).xreplace({s: t})
-        return _pulled_out(Sum(now, *kernel.limits)) if isinstance(kernel, Sum) else now
+def _idle(x: Flow) -> tuple[int, ...]:
+    """Places of indices of a field that neither its velocity nor its covariances depend on."""
+    used = (x.velocity.subs(x.field, 0) + x.start + x.diffusion).free_symbols
+    pairs = enumerate(zip(x.field.args, x.partner.args, strict=True))
+    return tuple(k for k, (a, b) in pairs if a != b and a.is_Symbol and not {a, b} & used)
 
 
 # -- writing it down -----------------------------------------------------------------------------------------
-
-
-def placed(e: Expr, lhs: Expr, atom: Expr, avoid: Iterable[Expr] = ()) -> Expr:
-    """``e``, the right-hand side of ``lhs``, at the indices of ``atom``; summed indices step aside."""
-    names = _names(lhs, atom)
-    taken = set(avoid).union(e.free_symbols, *[sympify(x).free_symbols for x in names.values()])
-    bound = sorted({lim[0] for x in e.atoms(Sum) for lim in x.limits}, key=str)
-    aside = {x: primed_free(x, taken) for x in bound if x in taken}
-    return e.xreplace(aside).xreplace(names)
 
 
 def _names(lhs: Expr, atom: Expr) -> dict[Expr, Expr]:
@@ -277,20 +207,7 @@ def _unlayered(e: Expr, equation: Equation) -> Expr:
 
 def _apart(e: Expr) -> Expr:
     """Sums apart from the factors before them, so that an average sees them."""
-    return Add(*[_pulled_out(x) for x in Add.make_args(e.expand())])
-
-
-def _pulled_out(e: Expr) -> Expr:
-    """Constants before sums."""
-
-    def pull(x: Sum) -> Expr:
-        bound = {lim[0] for lim in x.limits}
-        fixed = [y for y in Mul.make_args(x.function) if not bound & y.free_symbols]
-        random = [y for y in fixed if not y.atoms(AppliedUndef)]
-        rest = Mul(*[y for y in Mul.make_args(x.function) if y not in random])
-        return Mul(*random) * Sum(rest, *x.limits)
-
-    return e.replace(lambda x: isinstance(x, Sum), pull)
+    return Add(*[drawn_out(x, lambda y: not y.atoms(AppliedUndef)) for x in Add.make_args(e.expand())])
 
 
 def _coordinate(field: Expr) -> Expr:
@@ -356,4 +273,4 @@ def _spelled(a: AppliedUndef) -> Symbol:
     return Symbol(str(a.func) + "_".join(str(x) for x in indices), real=True)
 
 
-__all__ = ["Flow", "SingleSite", "placed", "single_site"]
+__all__ = ["Flow", "SingleSite", "single_site"]

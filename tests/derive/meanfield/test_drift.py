@@ -151,10 +151,19 @@ def test_average_over_the_density_is_itos_rule() -> None:
         (lambda: mlp(1, phi, "gd"), "counts steps"),
         (lambda: mlp(2, phi, "flow"), "not Markov"),
         (lambda: mlp(1, phi, "flow", momentum=T), "forgets updates otherwise"),
-        (lambda: mlp(1, phi, "flow", bias=True), "no single source"),
     ],
-    ids=["steps", "deep", "momentum", "bias"],
+    ids=["steps", "deep", "momentum"],
 )
 def test_other_processes_are_refused(program: object, reason: str) -> None:
     with pytest.raises(NotApplicable, match=reason):
         single_site(mean_field(program()))  # type: ignore[operator]
+
+
+def test_biases_add_to_the_start_and_to_the_velocity() -> None:
+    """A bias is the weight of an input that is 1: K_x + 1 in place of K_x."""
+    plain, biased = (single_site(mean_field(mlp(1, phi, "flow", bias=b))) for b in (False, True))
+    more = K_x(mu, alpha) + 1
+    assert biased.flow("h").start == more
+    moved = plain.flow("h").velocity.xreplace({K_x(mu, alpha): more})
+    assert (biased.flow("h").velocity - moved).subs(P, 2).doit().expand() == 0
+    assert biased.flow("z") == plain.flow("z")

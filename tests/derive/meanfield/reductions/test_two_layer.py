@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import mpmath
 import pytest
-from sympy import Derivative, Expr, Function, Sum, lambdify
+from sympy import Derivative, Expr, Function, Integer, Sum, Symbol, lambdify, series, simplify, symbols
 
 from derive.errors import NotApplicable
-from derive.program import P, alpha, gamma0, mlp, mu, t
-from derive.reduce.moments import two_layer
+from derive.program import P, alpha, eta, gamma0, mlp, mu, t
+from derive.reduce.moments import moment_steps, two_layer
 from derive.reduce.whitened import norm, whitened
 from derive.theory import Average, mean_field
 
@@ -159,3 +159,25 @@ def test_rotating_the_samples_rotates_the_flow(flow):
         turned = (turn * kernel * turn.T).tolist()
         second, *_ = integrate(flow, turned, list(turn * targets), 1.25, 0.5)
         assert mpmath.norm(turn * mpmath.matrix(first) - mpmath.matrix(second)) < 1e-11
+
+
+def test_biases_count_in_the_start():
+    """A bias is the weight of an input that is 1."""
+    found = two_layer(mean_field(mlp(1, rule="flow", bias=True)))
+    assert found.initial[0].rhs == K(mu, alpha) + 1
+
+
+def test_decay_and_noise_are_the_limit_of_small_steps():
+    """One sample: what a step of length eta adds, over eta, against the rates of the flow."""
+    lam, T = symbols("lam T", positive=True)
+    steps = moment_steps(mean_field(mlp(1, weight_decay=lam, temperature=T, loss="sum")))
+    flow = two_layer(mean_field(mlp(1, rule="flow", weight_decay=lam, temperature=T)))
+
+    def one(e):
+        e = e.subs(P, 1).doit().replace(K, lambda *_: Symbol("K"))
+        return e.xreplace({x: Integer(1) for x in e.free_symbols if x.name.startswith(("mu", "alpha"))})
+
+    for x, later in steps.step.items():
+        gained = series(one(later - x).expand(), eta, 0, 2).removeO()
+        rate = one(flow.rate(str(x.func)))
+        assert simplify(gained / eta - rate) == 0, x
