@@ -1,19 +1,28 @@
-"""Residual linear networks: responses across layers, and the limit of infinite depth."""
+"""Residual networks: powers of the depth, and what becomes of the equations as it goes to infinity."""
 
-from derive.depth.gamma import GammaC, gamma_c_recursion
-from derive.depth.layer_time import LayerTime, Scaling, layer_time
-from derive.depth.rescale import ends_apart, rescale
+from derive.depth.blocks import BlockLimit, block_limit, within_blocks, without_silent
+from derive.depth.diversity import Diversity, diversity
+from derive.depth.infinite import InfiniteDepth, LayerTime, Scaling, infinite_depth, layer_time
+from derive.depth.rescale import GammaC, ends_apart, gamma_c_recursion, rescale
 from derive.linear.cross_layer import cross_layer
 from derive.linear.system import CrossLayer
 
 __all__ = [
+    "BlockLimit",
     "CrossLayer",
+    "Diversity",
     "GammaC",
+    "InfiniteDepth",
     "LayerTime",
     "Scaling",
+    "block_limit",
     "cross_layer",
+    "diversity",
     "ends_apart",
     "gamma_c_recursion",
+    "infinite_depth",
     "layer_time",
     "rescale",
+    "within_blocks",
+    "without_silent",
 ]

@@ -7,24 +7,20 @@ balance at, and the limit of the rescaled system is taken as for blocks of one l
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from sympy import Add, Dummy, Eq, Expr, Function, Integral, KroneckerDelta, Mul, Pow, S, Sum, sympify
+from sympy import Add, Eq, Expr, Integral, KroneckerDelta, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
-from derive.depth.infinite import aligned
-from derive.depth.layer_time import LayerTime, Scaling, layer_time
-from derive.depth.powers import tau, tau_
-from derive.depth.rescale import divided, ends_apart
-from derive.depth.shifts import delta, power
-from derive.errors import NotApplicable
+from derive.calculus.sums import placed, settled
+from derive.calculus.symbols import L
+from derive.depth.balance import Counted, as_expression, balance, counted
+from derive.depth.infinite import LayerTime, Scaling, aligned, layer_time
+from derive.depth.layers import neighbour, tau, tau_
+from derive.depth.rescale import ends_apart, in_units
 from derive.linear.system import CrossLayer, k
-from derive.program.words import L
-from derive.theory.theory import Equation, Theory
-
-ROUNDS = 50
+from derive.theory.theory import Equation, Term, Theory
 
 
 @dataclass(frozen=True)
@@ -51,45 +47,36 @@ def without_silent(theory: Theory) -> Theory:
     silent = {str(u.symbol.func) for u in theory.sources if sympify(u.covariance) == 0}
     silent -= {str(u.symbol.func) for u in theory.sources if sympify(u.covariance) != 0}
 
-    def answers(q: object) -> bool:
-        return any(str(x.func) in silent for x in q.definition.atoms(AppliedUndef))  # type: ignore[attr-defined]
-
-    gone = {q.name for q in theory.order_parameters if answers(q)}
-
-    def kept(e: Equation) -> Equation:
-        terms = tuple(
-            x
-            for x in e.terms
-            if not any(str(a.func) in silent for a in x.expr.atoms(AppliedUndef)) and not _is_zero(x.expr)
-        )
-        return replace(e, terms=terms)
+    def speaks(e: Expr) -> bool:
+        return not any(str(a.func) in silent for a in e.atoms(AppliedUndef))
 
     return replace(
         theory,
-        equations=tuple(kept(e) for e in theory.equations),
-        sources=tuple(u for u in theory.sources if str(u.symbol.func) not in silent),
-        order_parameters=tuple(q for q in theory.order_parameters if q.name not in gone),
+        equations=tuple(
+            replace(e, terms=tuple(x for x in e.terms if speaks(x.expr) and not _is_zero(x)))
+            for e in theory.equations
+        ),
+        sources=tuple(u for u in theory.sources if speaks(u.symbol)),
+        order_parameters=tuple(q for q in theory.order_parameters if speaks(q.definition)),
     )
 
 
-def _is_zero(e: Expr) -> bool:
-    return e == 0 or (isinstance(e, Sum | Integral) and e.function == 0)
+def _is_zero(x: Term) -> bool:
+    return 0 in (x.coefficient, x.kernel, x.field) or (isinstance(x.field, Sum) and x.field.function == 0)
 
 
 def within_blocks(cross: CrossLayer) -> CrossLayer:
     """The same with answers within a block as functions of it: ``R(ell, k) = delta(ell, k) R(ell)``."""
     cross = ends_apart(cross)
-    local = _local(cross)
-
-    def one(x: AppliedUndef) -> Expr:
-        return x.func(x.args[0], *x.args[2:])
+    own = {f.name for f in cross.theory.program.fields if f.layered and not f.population.shared}
+    sent = {str(e.lhs.func) for e in cross.responses if len(e.lhs.args) >= 4}
+    local = sent & {f"R_{f}{p.name}" for f in own for p in cross.pushes}
 
     def is_local(x: Expr) -> bool:
         return isinstance(x, AppliedUndef) and str(x.func) in local and len(x.args) >= 4
 
-    def put(e: Expr) -> Expr:
-        e = e.replace(lambda x: isinstance(x, Sum) and _over_layers(x), summed)
-        return e.replace(is_local, one)
+    def one(x: AppliedUndef) -> Expr:
+        return x.func(x.args[0], *x.args[2:])
 
     def summed(x: Sum) -> Expr:
         """A sum over k of answers within block ell is its term at ell."""
@@ -100,117 +87,48 @@ def within_blocks(cross: CrossLayer) -> CrossLayer:
         rest = [lim for lim in x.limits if lim[0] != k]
         return Sum(body, *rest) if rest else body
 
+    def put(e: Expr) -> Expr:
+        e = e.replace(lambda x: isinstance(x, Sum) and any(lim[0] == k for lim in x.limits), summed)
+        return e.replace(is_local, one)
+
+    def alone(e: Expr) -> Expr:
+        return put(e.replace(lambda y: isinstance(y, KroneckerDelta) and y.has(k), lambda _: S.One))
+
     rows = []
     for e in cross.responses:
         if str(e.lhs.func) not in local:
-            rows.append(_mapped(e, put))
+            rows.append(replace(e, terms=tuple(x.rewrite(put) for x in e.terms)))
             continue
-
-        def alone(x: Expr) -> Expr:
-            x = x.replace(lambda y: isinstance(y, KroneckerDelta) and y.has(k), lambda _: S.One)
-            return put(x)
-
         ranges = tuple(r for r in e.ranges if r.index != k)
-        rows.append(replace(_mapped(e, alone), lhs=one(e.lhs), ranges=ranges))
-    found = cross.map(put)
-    return replace(found, responses=tuple(rows))
-
-
-def _local(cross: CrossLayer) -> set[str]:
-    """Answers of units that no other block has."""
-    own = {f.name for f in cross.theory.program.fields if f.layered and not f.population.shared}
-    sent = {str(e.lhs.func) for e in cross.responses if len(e.lhs.args) >= 4}
-    return sent & {f"R_{f}{p.name}" for f in own for p in cross.pushes}
-
-
-def _over_layers(x: Sum) -> bool:
-    return any(lim[0] == k for lim in x.limits)
-
-
-def _mapped(e: Equation, fun: Callable[[Expr], Expr]) -> Equation:
-    return replace(e, terms=tuple(x.rewrite(fun) for x in e.terms))
+        rows.append(Equation(one(e.lhs), tuple(x.rewrite(alone) for x in e.terms), ranges))
+    return replace(cross.map(put), responses=tuple(rows))
 
 
 def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLayer, dict[str, Expr]]:
     """The system with each function divided by the power of L that it goes with, and these powers.
 
-    A power is the largest among the terms of the function's equation; the powers of all functions are found
-    together, starting from those that contain none.  Raises :class:`NotApplicable` if some grow without end.
+    A power is the largest among the terms of the function's equation (see :mod:`.balance`).  Raises
+    :class:`NotApplicable` if some grow without end.
     """
     scaling = scaling or Scaling()
-    rows: list[tuple[str, list[tuple[Expr, tuple[str, ...]]]]] = []
-    names = {str(e.lhs.func) for e in (*cross.responses, *cross.correlations, *cross.scalars)}
+    terms: dict[str, list[Counted]] = {}
+
+    def count(name: str, e: Expr, moving: bool = False) -> None:
+        found = Add.make_args(scaling(e).expand())
+        terms.setdefault(name, []).extend(counted(x, moving) for x in found if x != 0)
+
     for e in cross.responses:
-        added = [x.expr for x in e.terms if not _neighbouring(x.expr, e.lhs)]
-        moving = len(added) < len(e.terms)
-        rows.append((str(e.lhs.func), [y for x in added for y in _weights(x, names, scaling, moving)]))
+        near = neighbour(e)
+        for x in e.terms:
+            if x.expr != near:
+                count(str(e.lhs.func), x.expr, near is not None)
     for q in (*cross.correlations, *cross.scalars):
-        rows.append((str(q.lhs.func), _weights(q.rhs, names, scaling, False)))
-    orders: dict[str, Expr] = {}
-    for _ in range(ROUNDS):
-        before = dict(orders)
-        for name, terms in rows:
-            for order, factors in terms:
-                if all(x in orders for x in factors):
-                    value = order + Add(*[orders[x] for x in factors])
-                    if name not in orders or value > orders[name]:
-                        orders[name] = value
-        if orders == before:
-            return _divided(cross, orders, names), orders
-    growing = sorted(n for n in orders if orders[n] != before.get(n))
-    raise NotApplicable(f"{', '.join(growing)} grow without end: the scaling has no limit")
-
-
-def _neighbouring(x: Expr, lhs: Expr) -> bool:
-    return isinstance(x, AppliedUndef) and x.func == lhs.func and x.args[1:] == lhs.args[1:]
-
-
-def _weights(e: Expr, names: set[str], scaling: Scaling, moving: bool) -> list[tuple[Expr, tuple[str, ...]]]:
-    """For each term the power of L and the functions in it; steps of a recursion add up L times."""
-    found = []
-    for x in Add.make_args(scaling(e).expand()):
-        if x == 0:
-            continue
-        order, rest = power(x)
-        factors = tuple(_factors(rest, names))
-        once = delta(x) is not None
-        found.append((scaling(order) + (1 if moving and not once else 0), factors))
-    return found
-
-
-def _factors(e: Expr, names: set[str]) -> list[str]:
-    """The functions in a product; a given function of a scalar is of order one."""
-    if isinstance(e, Sum | Integral):
-        return _factors(e.function, names)
-    if isinstance(e, Mul):
-        return [n for x in e.args for n in _factors(x, names)]
-    if isinstance(e, Pow) and e.exp.is_Integer:
-        return _factors(e.base, names) * int(e.exp)
-    return [str(e.func)] if isinstance(e, AppliedUndef) and str(e.func) in names else []
-
-
-def _divided(cross: CrossLayer, orders: dict[str, Expr], names: set[str]) -> CrossLayer:
-    def put(e: Expr) -> Expr:
-        e = e.replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func) in names,
-            lambda x: (
-                L ** orders[str(x.func)] * Function(f"{x.func}@")(*x.args)
-                if str(x.func) in orders
-                else S.Zero
-            ),
-        )
-        return e.replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func).endswith("@"),
-            lambda x: Function(str(x.func)[:-1])(*x.args),
-        )
-
-    def row(e: Equation) -> Equation:
-        unit = L ** orders[str(e.lhs.func)]
-        terms = tuple(x.put(divided(put(x.expr), unit)) for x in e.terms)
-        return replace(e, terms=tuple(x for x in terms if not _is_zero(x.expr)) or terms[:1])
-
-    rows = tuple(row(e) for e in cross.responses if str(e.lhs.func) in orders)
-    return replace(cross.map(put), responses=rows)
+        count(str(q.lhs.func), q.rhs)
+    sizes = balance(terms)
+    orders = {n: as_expression(p) for n, p in sizes.exponents.items() if p}
+    zero = {n: S.Zero for n, p in sizes.exponents.items() if not p}
+    units = {n: L**p for n, p in orders.items()} | zero
+    return in_units(cross, units), orders
 
 
 def block_limit(cross: CrossLayer, scaling: Scaling | None = None) -> BlockLimit:
@@ -226,10 +144,10 @@ def block_limit(cross: CrossLayer, scaling: Scaling | None = None) -> BlockLimit
     system, orders = balanced(cross, scaling)
     system = aligned(system)
     bare = replace(system, theory=replace(system.theory, equations=(), sources=()))
-    return BlockLimit(orders, bare, settled(layer_time(bare, scaling)))
+    return BlockLimit(orders, bare, without_blocks(layer_time(bare, scaling)))
 
 
-def settled(limit: LayerTime) -> LayerTime:
+def without_blocks(limit: LayerTime) -> LayerTime:
     """The same with what has no integral over layers put into the rest; it is there at causal times.
 
     What is within a block then is gone from the equations of the stream.
@@ -239,20 +157,23 @@ def settled(limit: LayerTime) -> LayerTime:
         for e in (*limit.integrals, *limit.correlations)
         if e.lhs.args and e.lhs.args[0] == tau and not e.rhs.has(Integral) and e.lhs.args[1:2] != (tau_,)
     }
+    # what needs itself stays: the updates of a block act on each other
+    needs = [(n, str(x.func)) for n, e in inside.items() for x in e.rhs.atoms(AppliedUndef)]
+    edges = [(n, m) for n, m in needs if m in inside]
+    parts = strongly_connected_components((list(inside), edges))
+    inside = {n: inside[n] for p in parts for n in p if len(p) == 1 and (n, n) not in edges}
 
-    for name in _circular(inside):
-        del inside[name]
+    def known(x: Expr) -> bool:
+        return isinstance(x, AppliedUndef) and str(x.func) in inside and not x.args[0].is_number
+
+    def value(x: AppliedUndef) -> Expr:
+        e = inside[str(x.func)]
+        return placed(e.rhs, e.lhs, x)
 
     def put(e: Expr) -> Expr:
-        while True:
-            new = e.replace(
-                lambda x: isinstance(x, AppliedUndef) and str(x.func) in inside and not x.args[0].is_number,
-                lambda x: _fresh(inside[str(x.func)], x),
-            )
-            new = _without_deltas(new)
-            if new == e:
-                return e
+        while (new := _done(e.replace(known, value))) != e:
             e = new
+        return e
 
     def rows(items: tuple[Eq, ...]) -> tuple[Eq, ...]:
         return tuple(Eq(e.lhs, put(e.rhs), evaluate=False) for e in items)
@@ -265,39 +186,9 @@ def settled(limit: LayerTime) -> LayerTime:
     )
 
 
-def _circular(rows: dict[str, Eq]) -> set[str]:
-    """Those that need each other: what the updates of a block do to each other has not vanished."""
-    edges = [
-        (n, str(x.func)) for n, e in rows.items() for x in e.rhs.atoms(AppliedUndef) if str(x.func) in rows
-    ]
-    parts = strongly_connected_components((list(rows), edges))
-    return {n for p in parts for n in p if len(p) > 1 or (n, n) in edges}
+def _done(e: Expr) -> Expr:
+    """Sums over times that a delta settles done; they reach its time, which is causal."""
+    return settled(e, lambda value, lower, upper, v: S.One)
 
 
-def _fresh(e: Eq, x: AppliedUndef) -> Expr:
-    """What ``e`` says of ``x``; its indices of sums must not be those of x."""
-    own = {y: Dummy(y.name, **y.assumptions0) for z in e.rhs.atoms(Sum) for y, *_ in z.limits}
-    return e.rhs.xreplace(own).xreplace(dict(zip(e.lhs.args, x.args, strict=True)))
-
-
-def _without_deltas(e: Expr) -> Expr:
-    """Sums over times that a delta settles, where the sum reaches its time."""
-
-    def put(x: Sum) -> Expr:
-        total = S.Zero
-        for y in Add.make_args(x.function.expand()):
-            left = []
-            for index, lower, upper in x.limits:
-                deltas = [d for d in Mul.make_args(y) if isinstance(d, KroneckerDelta) and d.has(index)]
-                if not deltas:
-                    left.append((index, lower, upper))
-                    continue
-                other = next(z for z in deltas[0].args if z != index)
-                y = (y / deltas[0]).xreplace({index: other})
-            total += Sum(y, *left) if left else y
-        return total
-
-    return e.replace(lambda x: isinstance(x, Sum) and x.has(KroneckerDelta) and not x.has(Integral), put)
-
-
-__all__ = ["BlockLimit", "balanced", "block_limit", "within_blocks", "without_silent"]
+__all__ = ["BlockLimit", "balanced", "block_limit", "within_blocks", "without_blocks", "without_silent"]

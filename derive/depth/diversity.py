@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from sympy import Add, Eq, Expr, Heaviside, Integral, KroneckerDelta, Mul, Rational, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.depth.layer_time import LayerTime
-from derive.depth.powers import tau, tau_
+from derive.depth.infinite import LayerTime
+from derive.depth.layers import tau, tau_
 from derive.errors import NotApplicable
 from derive.program.words import s, t
 

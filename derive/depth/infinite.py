@@ -1,63 +1,172 @@
-"""The first correction to infinite depth, as equations in layer time.
+"""Infinite depth, to any order in the inverse depth: equations in layer time ``tau = ell/L``.
 
-A residual network of L layers differs from its limit by ``L**order`` times functions of layer time, which
-obey linear equations.  Two things make them: sums over layers are not integrals, layers are not at one
-place (1/L), and terms vanish in the limit (more than 1/L where branches are smaller than 1/sqrt(L)).
+Every function is ``X = sum over n of u^n X_n``, with u the largest vanishing power of L in the equations:
+``1/L``, because layers are steps, or what the limit drops.  :mod:`.layers` carries equations between layers
+over to the ``X_n``.  Order 0 is layer time itself (linear2025 C.1, depth2023 Prop. 4.4): recursions are
+differential equations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sympy import Add, Eq, Expr, Function, Heaviside, Integral, Mul, S, Sum, sympify
+from sympy import (
+    Add,
+    Derivative,
+    DiracDelta,
+    Eq,
+    Expr,
+    Function,
+    Heaviside,
+    Integral,
+    S,
+    Sum,
+    Symbol,
+    latex,
+    sqrt,
+    sympify,
+)
 from sympy.core.function import AppliedUndef
 
-from derive.depth.layer_time import (
-    LayerTime,
-    Scaling,
-    between,
-    direction,
-    layer_time,
+from derive.calculus.averages import Average
+from derive.calculus.symbols import L, ell
+from derive.depth.balance import power
+from derive.depth.layers import (
+    ABOVE,
+    BELOW,
+    Reader,
+    Recursion,
+    Series,
+    added,
+    coefficient_name,
+    crossings,
+    cuts,
     layers_of,
     neighbour,
+    place,
+    recursion,
+    tau,
+    tau_,
 )
-from derive.depth.powers import tau, tau_
 from derive.depth.rescale import relabelled
-from derive.depth.shifts import (
-    FIRST,
-    HALF,
-    SLOPE,
-    Cuts,
-    Parts,
-    Reader,
-    crossings,
-    delta,
-    on_side,
-    power,
-)
 from derive.errors import NotApplicable
-from derive.linear.system import CrossLayer
-from derive.program.words import L, ell
+from derive.linear.system import CrossLayer, binding, k, same_place
 from derive.theory.theory import Equation
 
+between = Symbol("tau_1", nonnegative=True)
+"""A layer time between the ends of an integral."""
 STEPS = S.NegativeOne
 """The power of L with which layers are steps and not an integral."""
 
 
 @dataclass(frozen=True)
-class FirstCorrection:
-    """Equations of the limit and of what L**order multiplies.
+class Scaling:
+    """How symbols depend on the depth, such as ``{beta: beta0/sqrt(L)}``; exponents may be symbols.
 
-    ``system`` holds both, and the derivatives by layer time that they need: ``first_X`` is the coefficient of
-    ``L**order`` in X, ``slope_X`` the derivative by tau of X in the limit, ``X_above`` and ``X_below`` are
-    the values of X at ``tau_ = tau`` from either side, ``ddloss`` is the derivative of a given function
-    ``dloss(t, f)`` by f.
+    ``{alpha: 1/2 + e, gamma: 1/2 - e}`` with e positive is the line of nontrivial scalings above 1/2.
+    """
+
+    values: Mapping[Symbol, Expr] = field(default_factory=dict)
+
+    def __call__(self, e: Expr) -> Expr:
+        return sympify(e).subs(dict(self.values))
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A term of the equation of ``lhs`` that vanishes like ``L**order``."""
+
+    lhs: Expr
+    expr: Expr
+    order: Expr
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """The equations in layer time.
+
+    ``single_site`` are stochastic differential equations with white noise in layer time of covariance
+    ``noise``; ``responses`` the differential equations of the answers at ``tau`` to pushes at ``tau_``,
+    ``starts`` their values at the end where each begins, ``integrals`` both in one; ``correlations`` and
+    ``scalars`` as before.  ``vanishing`` names the responses that are zero in the limit.
+    """
+
+    single_site: tuple[Eq, ...]
+    noise: tuple[Eq, ...]
+    responses: tuple[Eq, ...]
+    starts: tuple[Eq, ...]
+    integrals: tuple[Eq, ...]
+    correlations: tuple[Eq, ...]
+    scalars: tuple[Eq, ...]
+    dropped: tuple[Dropped, ...]
+    vanishing: tuple[str, ...]
+
+    def response(self, name: str) -> Eq:
+        """The differential equation of a response.  Raises KeyError if there is none."""
+        return _find(self.responses, name)
+
+    def start(self, name: str) -> Eq:
+        """The value with which a response begins.  Raises KeyError if there is none."""
+        return _find(self.starts, name)
+
+    def integral(self, name: str) -> Eq:
+        """A response as an integral equation.  Raises KeyError if there is none."""
+        return _find(self.integrals, name)
+
+    def correlation(self, name: str) -> Eq:
+        """The equation of a correlation or scalar.  Raises KeyError if there is none."""
+        return _find((*self.correlations, *self.scalars), name)
+
+    def field(self, name: str) -> Eq:
+        """The single-site equation of a field in the body of the network.  Raises KeyError."""
+        return _find([e for e in self.single_site if isinstance(e.lhs, Derivative)], name)
+
+    def conditions(self) -> tuple[str, ...]:
+        """What is assumed, and what was left out, in words."""
+        lost = sorted({str(x.order) for x in self.dropped})
+        return (
+            "the width goes to infinity before the depth, at a fixed number of steps",
+            "functions are smooth in layer time on either side of the layer of a source",
+            *([f"terms of relative size L^({'), L^('.join(lost)}) are dropped"] if lost else []),
+            *([f"{', '.join(self.vanishing)} vanish: nothing causes them"] if self.vanishing else []),
+        )
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex((*self.integrals, *self.correlations, *self.scalars))
+
+
+def _find(items: Iterable[Eq], name: str) -> Eq:
+    for e in items:
+        if str(_head(e.lhs).func) == name:
+            return e
+    raise KeyError(f"no equation of {name}; there are {', '.join(str(e.lhs) for e in items)}")
+
+
+def _head(lhs: Expr) -> AppliedUndef:
+    return lhs.expr if isinstance(lhs, Derivative) else lhs
+
+
+def aligned_latex(equations: Iterable[Eq]) -> str:
+    """Equations one below the other, as a notebook shows them."""
+    rows = r" \\ ".join(f"{latex(e.lhs)} &= {latex(e.rhs)}" for e in equations)
+    return rf"$$\begin{{aligned}}{rows}\end{{aligned}}$$"
+
+
+@dataclass(frozen=True)
+class InfiniteDepth:
+    """A network of L layers is ``sum over n <= order of L**(n power) X_n``; X_0 is ``limit``.
+
+    ``system`` holds the equations of all ``X_n`` and of the derivatives by layer time that they need:
+    ``first_X``, ``second_X`` are the coefficients, ``slope_X`` is the derivative of X by tau and
+    ``source_slope_X`` that by tau_, ``X_above`` and ``X_below`` are the values of X at ``tau_ = tau`` from
+    either side, ``ddloss`` is the derivative of a given function ``dloss(t, f)`` by f.
     """
 
     limit: LayerTime
-    order: Expr
+    power: Expr
+    order: int
     system: LayerTime
 
     @cached_property
@@ -66,33 +175,63 @@ class FirstCorrection:
         whole = (*self.system.integrals, *self.system.correlations, *self.system.scalars)
         return {str(e.lhs.func): e for e in whole}
 
-    def first(self, name: str) -> Eq:
-        """The equation of the correction to ``name``.  Raises KeyError if there is none."""
-        found = self.equations
-        if FIRST + name not in found:
-            have = sorted(n.removeprefix(FIRST) for n in found if n.startswith(FIRST))
-            raise KeyError(f"no correction to {name}; there are those to {', '.join(have)}")
-        return found[FIRST + name]
+    def coefficient(self, name: str, n: int) -> Eq:
+        """The equation of what ``L**(n power)`` multiplies in ``name``.  Raises KeyError if there is none."""
+        whole = coefficient_name(name, n)
+        if whole not in self.equations:
+            first = coefficient_name("", min(self.order, 1))
+            have = sorted(x.removeprefix(first) for x in self.equations if x.startswith(first))
+            raise KeyError(
+                f"no correction to {name}; there are those to {', '.join(have)}, up to order {self.order}"
+            )
+        return self.equations[whole]
+
+    def conditions(self) -> tuple[str, ...]:
+        """What is assumed, in words."""
+        return (*self.limit.conditions()[:2], f"a series in L^({self.power}) exists")
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex(self.equations.values())
 
 
-def first_correction(cross: CrossLayer, scaling: Scaling | None = None) -> FirstCorrection:
-    """Expand a rescaled system (see :mod:`derive.depth.rescale`) about infinite depth.
+def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
+    """Take L to infinity in a rescaled system (see :mod:`.rescale`), its symbols as ``scaling`` says.
 
-    ``order`` comes out: the largest power of L among what the limit drops and 1/L.  Raises
-    :class:`~derive.errors.NotApplicable` for a scaling without a limit, for one in
-    which responses vanish (rescale by the branch), and for powers of L that cannot be compared.
+    Raises :class:`NotApplicable` for a term that grows with L, or whose order in L has no known sign.
 
-    >>> from sympy import sqrt
+    >>> from sympy import Symbol
+    >>> from derive.theory import mean_field
+    >>> from derive.linear.cross_layer import cross_layer
+    >>> from derive.depth.rescale import rescale
+    >>> from derive.program.networks.isotropic import isotropic
+    >>> beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)
+    >>> cross = rescale(cross_layer(mean_field(isotropic(data="population", branch=beta))), beta)
+    >>> limit = layer_time(cross, Scaling({beta: beta0 / sqrt(L)}))
+    >>> for x in limit.response("R_hu").rhs.args: print(x)
+    DiracDelta(tau - tau_)*KroneckerDelta(s, t)
+    Sum(beta0**2*R_gu(tau, tau_, s_, s)*R_hr(tau, tau, t, s_), (s_, s + 1, t))
+    Sum(beta0**2*eta*gamma0*C_h(tau, t, s_)*R_gu(tau, tau_, s_, s), (s_, s + 1, t - 1))
+    """
+    return _Limit(cross, scaling or Scaling()).result()
+
+
+def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int = 1) -> InfiniteDepth:
+    """Expand a rescaled system (see :mod:`.rescale`) about infinite depth, to ``order`` in the inverse depth.
+
+    ``power`` comes out: the largest power of L among what the limit drops and 1/L.  Raises
+    :class:`~derive.errors.NotApplicable` for a scaling without a limit, for one in which responses vanish
+    (rescale by the branch), and for powers of L that cannot be compared.
+
     >>> from derive.theory import mean_field
     >>> from derive.depth import cross_layer, rescale
     >>> from derive.program.networks.infinite_depth import depth_program
-    >>> found = first_correction(rescale(cross_layer(mean_field(depth_program())), 1 / sqrt(L)))
-    >>> found.order
+    >>> found = infinite_depth(rescale(cross_layer(mean_field(depth_program())), 1 / sqrt(L)))
+    >>> found.power
     -1
-    >>> found.first("f")
+    >>> found.coefficient("f", 1)
     Eq(first_f(t), first_R_xV(1, t))
     """
-    return _Correction(aligned(cross), scaling or Scaling()).result()
+    return _Expansion(aligned(cross), scaling or Scaling(), order).result()
 
 
 def aligned(cross: CrossLayer) -> CrossLayer:
@@ -109,56 +248,304 @@ def aligned(cross: CrossLayer) -> CrossLayer:
     return relabelled(cross, {n: x for n, x in shifts.items() if x != 0}) if any(shifts.values()) else cross
 
 
-class _Correction:
+# -- order 0 ---------------------------------------------------------------------------------------------
+
+
+class _Rows:
+    """The equations of a system, by what they are, and their terms by powers of L."""
+
     def __init__(self, cross: CrossLayer, scaling: Scaling) -> None:
         self.cross, self.scaling = cross, scaling
-        self.limit = layer_time(cross, scaling)
+        self.slots = dict.fromkeys((str(e.lhs.func) for e in cross.scalars), 0) | layers_of(cross)
+        self.moving = [recursion(e) for e in cross.responses if neighbour(e) is not None]
+        self.ends = [e for e in cross.responses if neighbour(e) is None]
+        self.moved = {str(e.lhs.func) for e in self.moving}
+
+    def terms(self, e: Expr, extra: Expr = S.Zero) -> list[tuple[Expr, Expr]]:
+        """Powers of L (and ``extra``) and what they multiply."""
+        found = []
+        for x in Add.make_args(self.scaling(e).expand()):
+            for y in _split(x):
+                order, rest = power(y)
+                total = self.scaling(order + extra).expand()
+                found.append((total if total.is_number else total.simplify(), rest))
+        return found
+
+    def at(self, lhs: Expr) -> Expr:
+        """A function on the left of an equation, at layer times."""
+        n = self.slots.get(str(lhs.func), 0)
+        return lhs.func(*[place(x)[0] for x in lhs.args[:n]], *lhs.args[n:])
+
+
+def _split(e: Expr) -> list[Expr]:
+    """A sum over times and layers of a sum as several."""
+    if isinstance(e, Sum | Integral):
+        return [e.func(x, *e.limits) for x in Add.make_args(sympify(e.function).expand())]
+    return [e]
+
+
+class _Limit(_Rows):
+    """Order 0."""
+
+    def __init__(self, cross: CrossLayer, scaling: Scaling) -> None:
+        super().__init__(cross, scaling)
+        self.reader = Reader(self.slots)
+        self.dropped: list[Dropped] = []
+
+    def result(self) -> LayerTime:
+        rates = [(e, self.rate(e)) for e in self.moving]
+        starts = [self.row(e) for e in self.ends]
+        zero = _vanishing([*[Eq(e.lhs, x, evaluate=False) for e, x in rates], *starts])
+        kept = [(e, x) for e, x in rates if str(e.lhs.func) not in zero]
+        starts = [_without(e, zero) for e in starts if str(e.lhs.func) not in zero]
+        rates = [(e, _without(Eq(e.lhs, x, evaluate=False), zero).rhs) for e, x in kept]
+        return LayerTime(
+            single_site=tuple(self.single_site()),
+            noise=tuple(self.noise()),
+            responses=tuple(self.rate_equation(e, x) for e, x in rates),
+            starts=tuple(starts),
+            integrals=(
+                *(self.integral(e, x, starts) for e, x in rates),
+                *(e for e in starts if str(e.lhs.func) not in self.moved),
+            ),
+            correlations=tuple(_without(self.row(e), zero) for e in self.cross.correlations),
+            scalars=tuple(_without(self.row(e), zero) for e in self.cross.scalars),
+            dropped=tuple(self.dropped),
+            vanishing=tuple(sorted(zero)),
+        )
+
+    def kept(self, lhs: Expr, e: Expr, extra: Expr = S.Zero, factor: Expr = S.One) -> Expr:
+        """The terms of order one, times ``factor``; smaller ones are noted."""
+        total = S.Zero
+        for order, rest in self.terms(e, extra):
+            (value,) = self.reader.series(rest)
+            if value == 0:
+                continue
+            if order == 0:
+                total += factor * value
+            elif order.is_negative:
+                self.dropped.append(Dropped(lhs, factor * value, order))
+            elif order.is_positive:
+                raise NotApplicable(f"the equation of {lhs} has no limit: {value} grows like L**({order})")
+            else:
+                raise NotApplicable(f"is L**({order}) large or small?  The equation of {lhs} needs to know")
+        return total
+
+    def row(self, e: Equation | Eq) -> Eq:
+        return Eq(self.at(e.lhs), self.kept(e.lhs, e.rhs), evaluate=False)
+
+    def rate(self, e: Recursion) -> Expr:
+        """What a recursion adds per layer time, a jump at one layer as a delta."""
+        total = Add(*[self.kept(e.lhs, x, S.One, sympify(e.direction)) for x in e.smooth])
+        for x, _ in e.jumps:
+            total += self.kept(e.lhs, x, factor=e.direction * DiracDelta(tau - tau_))
+        return total
+
+    def rate_equation(self, e: Recursion, rate: Expr) -> Eq:
+        return Eq(Derivative(self.at(e.lhs), tau), rate, evaluate=False)
+
+    def integral(self, e: Recursion, rate: Expr, starts: list[Eq]) -> Eq:
+        """Start plus integral; a delta in layer time becomes a step."""
+        name = str(e.lhs.func)
+        total = next((x.rhs for x in starts if str(x.lhs.func) == name and x.lhs.args[0].is_number), S.Zero)
+        rest = S.Zero
+        for x in Add.make_args(e.direction * rate):
+            jump = x.replace(lambda y: isinstance(y, DiracDelta), lambda _: _after(e.direction))
+            if x.has(DiracDelta):
+                total += jump
+            else:
+                rest += x
+        return Eq(self.at(e.lhs), total + _path(rest, e.direction), evaluate=False)
+
+    # -- single site -----------------------------------------------------------------------------------------
+
+    def single_site(self) -> Iterator[Eq]:
+        put = _Put(self.cross)
+        for e in self.cross.theory.equations:
+            terms = [x.rewrite(lambda y: self.named(put(y))) for x in e.terms]
+            whole = replace(e, terms=tuple(terms))
+            if neighbour(whole) is None:
+                yield Eq(self.at(e.lhs), self.kept(e.lhs, Add(*[x.expr for x in terms])), evaluate=False)
+                continue
+            moving = recursion(whole)
+            rhs = Add(*[self.kept(e.lhs, x, S.One, sympify(moving.direction)) for x in moving.smooth])
+            yield self.rate_equation(moving, rhs)
+
+    def noise(self) -> Iterator[Eq]:
+        put = _Put(self.cross)
+        for u in self.cross.theory.sources:
+            name, value = str(u.symbol.func), self.reader.series(put(sympify(u.covariance)))[0]
+            if name in self.singles and any(r.index == ell for r in u.ranges):
+                pair = u.symbol.func(tau, *u.symbol.args[1:]) * u.symbol.func(tau_, *u.partner.args[1:])
+                value = DiracDelta(tau - tau_) * value
+            else:
+                pair = self.named(u.symbol) * self.named(u.partner)
+            yield Eq(Average(pair), value, evaluate=False)
+
+    @cached_property
+    def singles(self) -> dict[str, list[Expr]]:
+        """Families of sources, and the layers of members that stand apart."""
+        found: dict[str, list[Expr]] = {p.name: [] for p in self.cross.pushes if p.layers is not None}
+        for u in self.cross.theory.sources:
+            name = str(u.symbol.func)
+            if name in found and not any(r.index == ell for r in u.ranges):
+                found[name].append(u.symbol.args[0])
+        return found
+
+    def named(self, e: Expr) -> Expr:
+        """``u(1, t)`` by a name of its own; others as white noise, ``u(ell, t) = u(tau, t)/sqrt(L)``."""
+
+        def put(x: AppliedUndef) -> Expr:
+            if x.args[0] in self.singles[str(x.func)]:
+                return Function(f"{x.func}_{x.args[0]}")(*x.args[1:])
+            return x / sqrt(L)
+
+        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.singles, put)
+
+
+class _Put:
+    """The theory's own functions as those of the rescaled system."""
+
+    def __init__(self, cross: CrossLayer) -> None:
+        # single members first: the family's own rule would take them too
+        rules = sorted(cross.diagonal, key=lambda e: bool(e.lhs.args and e.lhs.args[0].has(ell)))
+        self.rules = [(e.lhs, e.rhs) for e in rules]
+
+    def __call__(self, e: Expr) -> Expr:
+        for lhs, rhs in self.rules:
+            e = e.replace(
+                lambda x, lhs=lhs: same_place(x, lhs),
+                lambda x, lhs=lhs, rhs=rhs: rhs.xreplace(binding(lhs, x)),
+            )
+        return e
+
+
+def _after(direction: int) -> Expr:
+    """One where a recursion has passed the layer of the source."""
+    return Heaviside(tau - tau_) if direction == 1 else Heaviside(tau_ - tau)
+
+
+def _path(rate: Expr, direction: int) -> Expr:
+    """The integral of a rate over the layers that a recursion has passed."""
+    if rate == 0:
+        return S.Zero
+    limits = (between, S.Zero, tau) if direction == 1 else (between, tau, S.One)
+    return Integral(rate.xreplace({tau: between}), limits)
+
+
+def _without(e: Eq, zero: set[str]) -> Eq:
+    """An equation without the functions that vanish."""
+    rhs = e.rhs.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in zero, lambda _: S.Zero)
+    rhs = rhs.replace(lambda x: isinstance(x, Sum | Integral) and x.function == 0, lambda _: S.Zero)
+    return Eq(e.lhs, rhs, evaluate=False)
+
+
+def _vanishing(rows: list[Eq]) -> set[str]:
+    """Responses that nothing starts: every term of their equations contains another of them."""
+    zero = {str(e.lhs.func) for e in rows}
+    while True:
+        alive = {
+            str(e.lhs.func)
+            for e in rows
+            for x in Add.make_args(e.rhs)
+            if x != 0 and not any(str(a.func) in zero for a in x.atoms(AppliedUndef))
+        }
+        if not alive & zero:
+            return zero
+        zero -= alive
+
+
+# -- higher orders ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Solution:
+    """``X = start(tau_) + [passed](step) + integral of rate over the layers passed + local(tau, tau_)``."""
+
+    direction: int
+    start: Expr
+    step: Expr
+    rate: Expr
+    local: Expr
+
+    def expr(self) -> Expr:
+        steps = Add(*[_after(self.direction) * x for x in Add.make_args(self.step.expand(deep=False))])
+        return self.start + steps + _path(self.rate, self.direction) + self.local
+
+    def by_layer(self, reader: Reader) -> _Solution:
+        """The derivative by tau."""
+        local = self.direction * self.rate + reader.derivative(self.local, tau)
+        return _Solution(self.direction, S.Zero, S.Zero, S.Zero, local)
+
+    def by_source(self, reader: Reader) -> _Solution:
+        """The derivative by tau_; where the rate jumps, the integral has a moving end on both sides."""
+        sides = [reader.on_sides(self.rate, x, tau_) for x in (BELOW, ABOVE)]
+        start, step, rate, local = (
+            reader.derivative(x, tau_) for x in (self.start, self.step, self.rate, self.local)
+        )
+        return _Solution(self.direction, start, step + sides[0] - sides[1], rate, local)
+
+
+class _Expansion(_Rows):
+    """Orders up to n: one equation for each coefficient, and for each derivative that they read."""
+
+    def __init__(self, cross: CrossLayer, scaling: Scaling, order: int) -> None:
+        super().__init__(cross, scaling)
+        if order < 0:
+            raise NotApplicable(f"order = {order}: an order is 0 or more")
+        self.order = order
+        self.limit = _Limit(cross, scaling).result()
         if self.limit.vanishing:
             gone = ", ".join(self.limit.vanishing)
             raise NotApplicable(f"{gone} vanish in the limit: divide them by the branch's factor before")
-        self.ends = [e for e in cross.responses if neighbour(e) is None]
-        self.moving = [e for e in cross.responses if neighbour(e) is not None]
-        known = {str(e.lhs.func) for e in (*cross.responses, *cross.correlations, *cross.scalars)}
-        layers = layers_of(cross)
-        self.slots = {n: layers.get(n, 0) for n in known}
-        self.cuts = Cuts(self.moving, self.slots).found
-        self.reader = Reader(self.slots, self.cuts)
-        self.order = self.largest()
+        self.cuts = cuts(self.moving, self.slots)
+        self.unit = self.largest()
+        steps = self.units(STEPS)
+        self.reader = Reader(self.slots, self.cuts, order, steps)
 
-    def result(self) -> FirstCorrection:
-        starts = {str(e.lhs.func): self.terms(e.rhs) for e in self.ends if str(e.lhs.func) in self.moved}
-        slopes, firsts = [], []
-        for e in self.moving:
-            slope, first = self.recursion(e, starts)
-            slopes.append(slope)
-            firsts.append(first)
-        for e in self.ends:
-            if str(e.lhs.func) not in self.moved:
-                firsts.append(self.row(e.lhs, self.coefficient(self.terms(e.rhs))))
-        correlations = [self.row(e.lhs, self.coefficient(self.terms(e.rhs))) for e in self.cross.correlations]
-        scalars = [self.row(e.lhs, self.coefficient(self.terms(e.rhs))) for e in self.cross.scalars]
-        rates = [self.slope(e) for e in self.limit.correlations if e.lhs.args and e.lhs.args[0] == tau]
-        whole = replace(
-            self.limit,
-            integrals=(*self.limit.integrals, *slopes, *firsts),
-            correlations=(*self.limit.correlations, *rates, *correlations),
-            scalars=(*self.limit.scalars, *scalars),
+    def result(self) -> InfiniteDepth:
+        own = [e for e in self.ends if str(e.lhs.func) not in self.moved]
+        self.local = {
+            str(e.lhs.func): (e.lhs, self.series([e.rhs]))
+            for e in (*own, *self.cross.correlations, *self.cross.scalars)
+        }
+        starts = {str(e.lhs.func): self.series([e.rhs]) for e in self.ends}
+        self.solved = {str(e.lhs.func): (e.lhs, self.solution(e, starts)) for e in self.moving}
+        todo = [(n, m, 0, 0) for n in (*self.solved, *self.local) for m in range(1, self.order + 1)]
+        found: dict[str, tuple[str, Eq]] = {}
+        while todo:
+            name, m, i, j = todo.pop(0)
+            whole = coefficient_name(name, m, (i, j))
+            if whole in found:
+                continue
+            lhs, rhs = self.row(name, m, i, j)
+            at = self.at(lhs)
+            found[whole] = name, Eq(Function(whole)(*at.args), rhs, evaluate=False)
+            read = (self.reader.made.get(str(x.func)) for x in sorted(rhs.atoms(AppliedUndef), key=str))
+            todo += [x[:4] for x in read if x is not None and x[1:4] != (0, 0, 0)]
+        correlations = {str(e.lhs.func) for e in self.cross.correlations}
+        scalars = {str(e.lhs.func) for e in self.cross.scalars}
+
+        def of(keep: Callable[[str], bool]) -> tuple[Eq, ...]:
+            return tuple(e for n, e in found.values() if keep(n))
+
+        limit = self.limit
+        whole_system = replace(
+            limit,
+            integrals=(*limit.integrals, *of(lambda n: n not in correlations | scalars)),
+            correlations=(*limit.correlations, *of(lambda n: n in correlations)),
+            scalars=(*limit.scalars, *of(lambda n: n in scalars)),
         )
-        return FirstCorrection(self.limit, self.order, _needed(whole))
-
-    @cached_property
-    def moved(self) -> set[str]:
-        return {str(e.lhs.func) for e in self.moving}
+        return InfiniteDepth(limit, self.unit, self.order, whole_system)
 
     # -- powers of L -----------------------------------------------------------------------------------------
 
     def largest(self) -> Expr:
         """The largest power of L that the equations have beside the limit."""
-        found = STEPS
         rows = [(e.rhs, S.Zero) for e in (*self.ends, *self.cross.correlations, *self.cross.scalars)]
         for e in self.moving:
-            rows += [(x.expr, S.One) for x in e.terms if x.expr != neighbour(e) and delta(x.expr) is None]
-            rows += [(d[0], S.Zero) for x in e.terms if (d := delta(x.expr)) is not None]
+            rows += [(x, S.One) for x in e.smooth] + [(x, S.Zero) for x, _ in e.jumps]
+        found = STEPS
         for order in {order for e, extra in rows for order, _ in self.terms(e, extra)} - {S.Zero}:
             gap = (order - found).expand()
             if gap.is_positive:
@@ -167,136 +554,52 @@ class _Correction:
                 raise NotApplicable(f"which is larger, L**({order}) or L**({found})?")
         return found
 
-    def terms(self, e: Expr, extra: Expr = S.Zero) -> list[tuple[Expr, Parts]]:
-        """Powers of L (and ``extra``) and what they multiply."""
-        found = []
-        for x in Add.make_args(self.scaling(e).expand()):
-            for y in _split(x):
-                order, rest = power(y)
-                found.append((self.scaling(order + extra).expand().simplify(), self.reader.parts(rest)))
-        return found
+    def units(self, order: Expr) -> int | None:
+        """How many units ``L**order`` is; None if that is beyond the order of the expansion."""
+        count = (order / self.unit).simplify()
+        if count.is_Integer:
+            return int(count) if count <= self.order else None
+        if (self.order * self.unit - order).expand().is_positive:
+            return None
+        raise NotApplicable(
+            f"L**({order}) is no power of L**({self.unit}): no series in it has order {self.order}"
+        )
 
-    def coefficient(self, terms: list[tuple[Expr, Parts]]) -> Expr:
-        """What ``L**order`` multiplies."""
-        total = S.Zero
-        for order, x in terms:
-            if order == 0:
-                total += x.linear + (x.shift if self.order == STEPS else S.Zero)
-            elif (order - self.order).expand() == 0:
-                total += x.limit
+    def series(self, items: Iterable[Expr], extra: Expr = S.Zero) -> Series:
+        total = self.reader.constant(S.Zero)
+        for e in items:
+            for order, rest in self.terms(e, extra):
+                n = self.units(order)
+                if n is not None:
+                    shifted = (*(S.Zero,) * n, *self.reader.series(rest))[: self.order + 1]
+                    total = added(total, shifted)
         return total
 
-    def row(self, lhs: Expr, rhs: Expr) -> Eq:
-        """An equation whose left side stands at ``ell``, or at no layer."""
-        n = self.slots[str(lhs.func)]
-        at = [tau if x.has(ell) else tau_ for x in lhs.args[:n]]
-        return Eq(Function(FIRST + str(lhs.func))(*at, *lhs.args[n:]), rhs, evaluate=False)
+    # -- equations -------------------------------------------------------------------------------------------
 
-    # -- recursions ------------------------------------------------------------------------------------------
+    def solution(self, e: Recursion, starts: Mapping[str, Series]) -> list[_Solution]:
+        """A recursion as start, jumps, integral and what the integral misses, order by order."""
+        up, p, reader = e.direction == 1, e.shift, self.reader
+        rate = self.series(e.smooth, S.One)
+        step = self.reader.constant(S.Zero)
+        for x, d in e.jumps:
+            step = added(step, self.series([x.xreplace({ell: k - d})]))
+        lower, upper = ((S.Zero, e.low), (tau, 1 - p)) if up else ((tau, -p), (S.One, e.high + 1))
+        local = reader.missed(rate, tau, lower, upper)
+        firsts = crossings(e.smooth, self.slots, self.cuts)
+        jump = reader.jump(rate, tau, tau_, firsts, (BELOW, ABOVE))
+        whole = zip(starts[str(e.lhs.func)], added(step, jump), rate, local, strict=True)
+        return [_Solution(e.direction, *x) for x in whole]
 
-    def recursion(self, e: Equation, starts: Mapping[str, list[tuple[Expr, Parts]]]) -> tuple[Eq, Eq]:
-        """The derivative in the limit, and the correction as an integral equation."""
-        next_one, up = neighbour(e), direction(e) == 1
-        name, n = str(e.lhs.func), self.slots[str(e.lhs.func)]
-        p = int(e.lhs.args[0] - ell)
-        inside = next(r for r in e.ranges if r.index == ell)
-        low, high = int(inside.lower), int(inside.upper - L)
-        own, rest = (tau, tau_)[:n], e.lhs.args[n:]
-        added = [x.expr for x in e.terms if x.expr != next_one]
-        jumps = [(x, found) for x in added if (found := delta(x)) is not None]
-        smooth = self.terms(Add(*[x for x in added if delta(x) is None]), extra=S.One)
-        rate = Add(*[x.limit for order, x in smooth if order == 0])
-        slope = Function(SLOPE + name)(*own, *rest)
-
-        total = self.coefficient(starts[name])
-        for _, (coefficient, _d) in jumps:
-            side = Heaviside(tau - tau_) if up else Heaviside(tau_ - tau)
-            total += self.coefficient(self.terms(coefficient)) * side
-        body = self.coefficient(smooth).xreplace({tau: between})
-        if body != 0:
-            limits = (between, S.Zero, tau) if up else (between, tau, S.One)
-            total += Integral(body, limits)
-        if self.order == STEPS:
-            near, far = (HALF - low, HALF - p) if up else (HALF + high, HALF + p)
-            total += near * self.reader.at_layer(rate, tau, S.Zero if up else S.One) + far * rate
-            firsts = crossings(added, self.slots, self.cuts)
-            if firsts:
-                step = Heaviside(tau - tau_) if up else Heaviside(tau_ - tau)
-                jump = self.reader.jump(rate, firsts, "ell")
-                total += Add(*[step * x for x in Add.make_args(jump.expand(deep=False))])
-        derivative = Eq(slope, rate if up else -rate, evaluate=False)
-        return derivative, Eq(Function(FIRST + name)(*own, *rest), total, evaluate=False)
-
-    # -- derivatives -----------------------------------------------------------------------------------------
-
-    def slope(self, e: Eq) -> Eq:
-        """A correlation of the limit differentiated by layer time."""
-        rhs = S.Zero
-        for x in Add.make_args(e.rhs):
-            rhs += self.differentiated(x)
-        return Eq(Function(SLOPE + str(e.lhs.func))(*e.lhs.args), rhs, evaluate=False)
-
-    def differentiated(self, e: Expr) -> Expr:
-        if isinstance(e, Sum):
-            return Add(*[Sum(x, *e.limits) for x in Add.make_args(self.differentiated(e.function)) if x != 0])
-        if isinstance(e, Integral):
-            body = e.function
-            jump = on_side(body, "_above", self.slots, tau) - on_side(body, "_below", self.slots, tau)
-            inner = self.differentiated(body)
-            return (Integral(inner, *e.limits) if inner != 0 else S.Zero) + (
-                jump if _crosses(body) else S.Zero
-            )
-        if isinstance(e, Add):
-            return Add(*[self.differentiated(x) for x in e.args])
-        if isinstance(e, Mul):
-            rows = [Mul(*e.args[:i], self.differentiated(x), *e.args[i + 1 :]) for i, x in enumerate(e.args)]
-            return Add(*rows)
-        if e.is_Pow and e.exp == 2:
-            return 2 * e.base * self.differentiated(e.base)
-        if isinstance(e, AppliedUndef) and e.args and e.args[0] == tau:
-            if self.slots.get(str(e.func)) == 2 and e.args[1] == tau:
-                raise NotApplicable(f"{e}: the derivative of a value at equal layers")
-            return Function(f"{SLOPE}{e.func}")(*e.args)
-        if e.has(tau):
-            raise NotApplicable(f"{e} has no derivative by layer time here")
-        return S.Zero
-
-
-def _crosses(body: Expr) -> bool:
-    return any(x.args[:2] == (tau, tau_) for x in body.atoms(AppliedUndef))
-
-
-def _split(e: Expr) -> list[Expr]:
-    """A sum over times and layers of a sum as several."""
-    if isinstance(e, Sum):
-        return [e.func(x, *e.limits) for x in Add.make_args(sympify(e.function).expand())]
-    return [e]
-
-
-def _needed(whole: LayerTime) -> LayerTime:
-    """Without derivatives that nothing reads."""
-    rows = (*whole.integrals, *whole.correlations, *whole.scalars)
-    while True:
-        read = {_bare(x) for e in rows for x in e.rhs.atoms(AppliedUndef)}
-        kept = tuple(e for e in rows if not str(e.lhs.func).startswith(SLOPE) or str(e.lhs.func) in read)
-        if len(kept) == len(rows):
-            break
-        rows = kept
-    names = {str(e.lhs.func) for e in rows}
-
-    def only(items: tuple[Eq, ...]) -> tuple[Eq, ...]:
-        return tuple(e for e in items if str(e.lhs.func) in names)
-
-    return replace(
-        whole,
-        integrals=only(whole.integrals),
-        correlations=only(whole.correlations),
-        scalars=only(whole.scalars),
-    )
-
-
-def _bare(x: AppliedUndef) -> str:
-    return str(x.func).removesuffix("_above").removesuffix("_below")
-
-
-__all__ = ["FIRST", "FirstCorrection", "aligned", "first_correction"]
+    def row(self, name: str, m: int, i: int, j: int) -> tuple[Expr, Expr]:
+        """The left side of a function, and what its coefficient m is, differentiated i and j times."""
+        if name in self.solved:
+            lhs, solutions = self.solved[name]
+            found = solutions[m]
+            for _ in range(i):
+                found = found.by_layer(self.reader)
+            for _ in range(j):
+                found = found.by_source(self.reader)
+            return lhs, found.expr()
+        lhs, series = self.local[name]
+        return lhs, self.reader.derivatives(series[m], tau, i)

@@ -2,21 +2,25 @@
 
 In the body of a residual network a layer's source enters with the factor of the branch, so the answers to it
 are as small; the first and last layer's sources enter whole.  Each gets a name of its own (``R_hu_1`` for the
-answers to ``u(1, s)``), and the others are divided by the branch's factor (linear2025 (88), depth2023 Def. of
-Gamma).
+answers to ``u(1, s)``), and the others are divided by the branch's factor (linear2025 (88)).  In units of
+``1/sqrt(L)``, sources labelled by their matrix, these are the Gamma and C of depth2023 (before Lemma 4.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
-from sympy import Add, Eq, Expr, Function, KroneckerDelta, Mul, S, Sum, sympify
+from sympy import Add, Eq, Expr, Function, KroneckerDelta, Mul, S, Sum, sqrt, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import IndexRange, L, ell
+from derive.errors import NotApplicable
+from derive.linear.cross_layer import cross_layer
 from derive.linear.system import CrossLayer, Push, k
-from derive.program.words import IndexRange, ell
 from derive.theory.theory import Equation, Theory
+
+Change = Callable[[AppliedUndef], Expr]
 
 
 def ends_apart(cross: CrossLayer) -> CrossLayer:
@@ -32,39 +36,33 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
     KroneckerDelta(s, t) + Sum(eta*gamma0*R_hr_L(L, s_, s), (s_, s, t - 1))
     """
     cross = cross.closed()
-    singles = {p.name: _singles(cross.theory, p) for p in cross.pushes if p.layers is not None}
-    family = {p.name: _family(cross.theory, p) for p in cross.pushes if p.layers is not None}
-    fields = {e.name for e in cross.theory.equations}
-    of = {f"R_{f}{n}": n for n in singles for f in fields}
+    families = {p.name: _members(cross.theory, p) for p in cross.pushes if p.layers is not None}
+    of = {f"R_{e.name}{n}": n for n in families for e in cross.theory.equations}
 
-    def named(e: Expr) -> Expr:
-        """Answers to single members by their own names."""
-        return e.replace(
-            lambda x: (
-                isinstance(x, AppliedUndef)
-                and str(x.func) in of
-                and len(x.args) >= 4
-                and x.args[1] in singles[of[str(x.func)]]
-            ),
-            lambda x: Function(f"{x.func}_{x.args[1]}")(x.args[0], *x.args[2:]),
-        )
+    def single(x: AppliedUndef) -> Expr:
+        own = len(x.args) >= 4 and x.args[1] in families[of[str(x.func)]][0]
+        return Function(f"{x.func}_{x.args[1]}")(x.args[0], *x.args[2:]) if own else x
 
     responses: list[Equation] = []
     for e in cross.responses:
         name = str(e.lhs.func)
         if name not in of:
-            responses.append(_each(e, named))
+            responses.append(_mapped(e, lambda x: _changed(x, of, single)))
             continue
+        sites, inner = families[of[name]]
         rest = tuple(r for r in e.ranges if r.index != k)
-        for site in singles[of[name]]:
-            at = replace(e, lhs=e.lhs.xreplace({k: site}), ranges=rest)
-            responses.append(
-                _each(at, lambda x, site=site, e=e: named(_decided(x.xreplace({k: site}), e.ranges)))
-            )
-        inner = family[of[name]]
-        bulk = replace(e, ranges=(*rest, inner))
-        responses.append(_each(bulk, lambda x, r=bulk.ranges: named(_decided(x, r))))
-    return replace(cross.map(named), responses=tuple(responses))
+        for site in sites:
+
+            def here(x: Expr, e: Equation = e, site: Expr = site) -> Expr:
+                return _changed(_decided(x.xreplace({k: site}), e.ranges), of, single)
+
+            responses.append(_mapped(replace(e, ranges=rest), here, lhs=e.lhs.xreplace({k: site})))
+
+        def inside(x: Expr, r: tuple[IndexRange, ...] = (*rest, inner)) -> Expr:
+            return _changed(_decided(x, r), of, single)
+
+        responses.append(_mapped(replace(e, ranges=(*rest, inner)), inside))
+    return replace(cross.map(lambda x: _changed(x, of, single)), responses=tuple(responses))
 
 
 def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
@@ -83,135 +81,111 @@ def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
     R_hu(ell, k, t, s)
     """
     cross = ends_apart(cross)
-    families = {p.name for p in cross.pushes if p.layers is not None}
-    bulk = {f"R_{f}{n}" for f in {e.name for e in cross.theory.equations} for n in families}
+    families = [p.name for p in cross.pushes if p.layers is not None]
+    return in_units(cross, {f"R_{e.name}{n}": factor for e in cross.theory.equations for n in families})
 
-    def scaled(e: Expr) -> Expr:
-        e = e.replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func) in bulk,
-            lambda x: factor * Function(f"{x.func}@")(*x.args),
-        )
-        return e.replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func).endswith("@"),
-            lambda x: Function(str(x.func)[:-1])(*x.args),
-        )
 
-    responses = []
+def in_units(cross: CrossLayer, units: Mapping[str, Expr]) -> CrossLayer:
+    """``X = unit X`` for the functions in ``units``, divided out on the left; those of unit 0 are gone."""
+
+    def put(e: Expr) -> Expr:
+        return _changed(e, units, lambda x: units[str(x.func)] * x)
+
+    rows = []
     for e in cross.responses:
-        unit = factor if str(e.lhs.func) in bulk else S.One
-        responses.append(_each(e, lambda x, unit=unit: divided(scaled(x), unit), lhs=False))
-    return replace(cross.map(scaled), responses=tuple(responses))
+        unit = units.get(str(e.lhs.func), S.One)
+
+        def divided(x: Expr, unit: Expr = unit) -> Expr:
+            return _divided(put(x), unit)
+
+        if unit != 0:
+            rows.append(_mapped(e, divided))
+    return replace(cross.map(put), responses=tuple(rows))
 
 
-def divided(e: Expr, unit: Expr) -> Expr:
+def _divided(e: Expr, unit: Expr) -> Expr:
     """``e / unit``, inside sums."""
     if isinstance(e, Sum):
-        return e.func(Mul(e.function, 1 / unit), *e.limits)
+        return e.func(Mul(e.function, 1 / unit), *e.limits) if e.function != 0 else S.Zero
     return Add(*[x / unit for x in Add.make_args(e)])
 
 
-def relabelled(cross: CrossLayer, shifts: dict[str, Expr]) -> CrossLayer:
+def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
     """Sources of these names counted by other labels: what stands at k is called ``k + shift``."""
-    fields = {e.name for e in cross.theory.equations}
-    of = {f"R_{f}{n}": x for n, x in shifts.items() for f in fields}
+    of = {f"R_{e.name}{n}": x for n, x in shifts.items() for e in cross.theory.equations}
+
+    def label(x: AppliedUndef) -> Expr:
+        return x.func(x.args[0], x.args[1] + of[str(x.func)], *x.args[2:]) if len(x.args) >= 4 else x
 
     def moved(e: Expr) -> Expr:
-        return e.replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func) in of and len(x.args) >= 4,
-            lambda x: x.func(x.args[0], x.args[1] + of[str(x.func)], *x.args[2:]),
-        )
+        return _changed(e, of, label)
 
     responses = []
     for e in cross.responses:
         shift = of.get(str(e.lhs.func), S.Zero)
-        back = {k: k - shift}
         ranges = tuple(
             IndexRange(k, r.lower + shift, r.upper + shift) if r.index == k else r for r in e.ranges
         )
         there = replace(e, ranges=ranges)
-        responses.append(_each(there, lambda x, back=back: _tidy(moved(x.xreplace(back)))))
 
-    def summed(e: Expr) -> Expr:
-        """Sums over k in which only relabelled answers occur run over the new labels."""
+        def back(x: Expr, shift: Expr = shift) -> Expr:
+            return _tidy(moved(x.xreplace({k: k - shift})))
 
-        def put(x: Sum) -> Expr:
-            found = {of.get(str(a.func), S.Zero) for a in x.function.atoms(AppliedUndef) if str(a.func) in of}
-            shift = next(iter(found), S.Zero)
-            if shift == 0 or not any(lim[0] == k for lim in x.limits):
-                return x
-            limits = [(v, a + shift, b + shift) if v == k else (v, a, b) for v, a, b in x.limits]
-            return x.func(x.function.xreplace({k: k - shift}), *limits)
+        responses.append(_mapped(there, back))
 
-        return moved(e.replace(lambda x: isinstance(x, Sum), put))
+    def put(x: Sum) -> Expr:
+        """A sum over k in which only relabelled answers occur runs over the new labels."""
+        found = {of[n] for a in x.function.atoms(AppliedUndef) if (n := str(a.func)) in of}
+        shift = next(iter(found), S.Zero)
+        if shift == 0 or not any(lim[0] == k for lim in x.limits):
+            return x
+        limits = [(v, a + shift, b + shift) if v == k else (v, a, b) for v, a, b in x.limits]
+        return x.func(x.function.xreplace({k: k - shift}), *limits)
 
-    return replace(cross.map(summed), responses=tuple(responses))
-
-
-def renamed(cross: CrossLayer, names: dict[str, str]) -> CrossLayer:
-    """The same with other names for functions."""
-
-    def put(e: Expr) -> Expr:
-        return e.replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func) in names,
-            lambda x: Function(names[str(x.func)])(*x.args),
-        )
-
-    whole = cross.map(put)
-
-    def left(items: tuple[Eq, ...]) -> tuple[Eq, ...]:
-        return tuple(Eq(put(e.lhs), e.rhs, evaluate=False) for e in items)
-
-    return replace(
-        whole,
-        responses=tuple(_each(e, put) for e in cross.responses),
-        fields=left(whole.fields),
-        correlations=left(whole.correlations),
-        scalars=left(whole.scalars),
-    )
+    summed = cross.map(lambda e: moved(e.replace(lambda x: isinstance(x, Sum), put)))
+    return replace(summed, responses=tuple(responses))
 
 
-def _each(e: Equation, fun: Callable[..., Expr], lhs: bool = True) -> Equation:
+def _changed(e: Expr, names: Mapping[str, object], fun: Change) -> Expr:
+    """Every function of these names changed, once."""
+    own = {x: fun(x) for x in e.atoms(AppliedUndef) if str(x.func) in names}
+    return e.xreplace(own)
+
+
+def _mapped(e: Equation, fun: Callable[[Expr], Expr], lhs: Expr | None = None) -> Equation:
     terms = tuple(x.rewrite(fun) for x in e.terms)
-    left = fun(e.lhs) if lhs else e.lhs
     kept = tuple(x for x in terms if x.expr != 0) or (terms[0].put(S.Zero),)
-    return Equation(left, kept, e.ranges)
+    return Equation(fun(e.lhs if lhs is None else lhs), kept, e.ranges)
 
 
-def _singles(theory: Theory, p: Push) -> list[Expr]:
-    """The layers of members that have their own covariance, apart from the family."""
-    found = []
+def _members(theory: Theory, p: Push) -> tuple[list[Expr], IndexRange]:
+    """The layers of members that have their own covariance, and those of the family."""
+    singles, family = [], None
     for u in theory.sources:
-        if str(u.symbol.func) == p.name and not any(r.index == ell for r in u.ranges):
-            found.append(u.symbol.args[0])
-    return found
-
-
-def _family(theory: Theory, p: Push) -> IndexRange:
-    for u in theory.sources:
+        if str(u.symbol.func) != p.name:
+            continue
         r = next((r for r in u.ranges if r.index == ell), None)
-        if str(u.symbol.func) == p.name and r is not None:
+        if r is None:
+            singles.append(u.symbol.args[0])
+        else:
             shift = u.symbol.args[0] - ell
-            return IndexRange(k, r.lower + shift, r.upper + shift)
-    raise KeyError(p.name)
+            family = IndexRange(k, r.lower + shift, r.upper + shift)
+    assert family is not None
+    return singles, family
 
 
 def _decided(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
     """Kronecker deltas between layers that never meet are zero."""
-    bounds = {r.index: (sympify(r.lower), sympify(r.upper)) for r in ranges}
+    bounds = {r.index: (sympify(r.lower), sympify(r.upper)) for r in ranges if r.index in (ell, k)}
 
     def decide(x: KroneckerDelta) -> Expr:
         gap = x.args[0] - x.args[1]
         inside = [i for i in bounds if gap.has(i)]
-        if len(inside) != 1 or inside[0] not in (ell, k):
+        if len(inside) != 1 or gap.coeff(inside[0]) not in (1, -1):
             return x
-        i = inside[0]
-        low, high = (gap.xreplace({i: b}) for b in bounds[i])
-        same_sign = (low.is_positive and high.is_positive) or (low.is_negative and high.is_negative)
-        monotone = gap.coeff(i) in (1, -1)
-        first, last = (low, high) if gap.coeff(i) == 1 else (high, low)
-        if monotone and (first.is_positive or last.is_negative or same_sign):
-            return S.Zero
-        return x
+        ends = [gap.xreplace({inside[0]: b}) for b in bounds[inside[0]]]
+        least, most = ends if gap.coeff(inside[0]) == 1 else reversed(ends)
+        return S.Zero if least.is_positive or most.is_negative else x
 
     return e.replace(lambda x: isinstance(x, KroneckerDelta), decide)
 
@@ -220,13 +194,94 @@ def _tidy(e: Expr) -> Expr:
     """``delta(k - 1, ell - 1)`` is ``delta(k, ell)``."""
 
     def put(x: KroneckerDelta) -> Expr:
-        if not (x.has(k) and x.has(ell)):
-            return x
-        other = x.args[0] if x.args[1].has(k) else x.args[1]
-        mine = x.args[1] if x.args[1].has(k) else x.args[0]
+        mine, other = sorted(x.args, key=lambda y: not y.has(k))
         return KroneckerDelta(k, other - (mine - k))
 
-    return e.replace(lambda x: isinstance(x, KroneckerDelta), put)
+    return e.replace(lambda x: isinstance(x, KroneckerDelta) and x.has(k) and x.has(ell), put)
 
 
-__all__ = ["ends_apart", "relabelled", "renamed", "rescale"]
+# -- Gamma and C ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GammaC:
+    """``Gamma_ab(ell, k, t, s) = sqrt(L) d field_a(ell, t) / d source_b(W^k, s)``, 0 forward and 1 backward;
+    ``Gamma_aU(ell, t)`` and ``Gamma_aV`` for the frozen ends, without the factor.
+
+    ``C_0(k, t, s)`` and ``C_1(k, t, s)`` are the covariances of the forward and backward source of W^k.
+    """
+
+    cross: CrossLayer
+
+    @property
+    def gamma(self) -> tuple[Equation, ...]:
+        """The recursions and their starting values."""
+        return self.cross.responses
+
+    @property
+    def covariances(self) -> tuple[Eq, ...]:
+        """C in terms of Gamma."""
+        return self.cross.correlations
+
+    @property
+    def outputs(self) -> tuple[Eq, ...]:
+        """The network's function and what follows from it."""
+        return self.cross.scalars
+
+
+def gamma_c_recursion(theory: Theory) -> GammaC:
+    """The recursions of depth2023's Lemma 4.3 and appendix D.3, for any multiplier and rate of the branches.
+
+    Raises :class:`NotApplicable` for a theory that has not one field upwards and one downwards.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program.networks.infinite_depth import depth_program
+    >>> for x in gamma_c_recursion(mean_field(depth_program())).cross.response("Gamma_01", ell).terms:
+    ...     print(x.expr)
+    Sum(Gamma_01(ell - 1, ell, t, s_)*Gamma_11(ell, k, s_, s)/L, (s_, s, t - 1))
+    Sum(-C_0(ell, t, s_)*Gamma_11(ell, k, s_, s)/L, (s_, s, t - 1))
+    Gamma_01(ell - 1, k, t, s)
+    """
+    cross = rescale(cross_layer(theory), 1 / sqrt(L))
+    families = [u for u in theory.sources if u.ranges]
+    if len(families) != 2:
+        raise NotApplicable("Gamma needs one forward and one backward family of sources")
+    fields = [e.name for e in theory.equations if any(r.index == ell for r in e.ranges)]
+    if len(fields) != 2:
+        raise NotApplicable(f"one field upwards and one downwards are needed; there are {fields}")
+    shifts = {str(u.symbol.func): ell - u.symbol.args[0] for u in families}
+    named: dict[str, tuple[str, Expr]] = {}
+    for b, u in enumerate(families):
+        if not isinstance(u.covariance, AppliedUndef):
+            raise NotApplicable(f"the covariance of {u.symbol} is no order parameter: {u.covariance}")
+        named[str(u.covariance.func)] = (f"C_{b}", ell - u.covariance.args[0])
+    labels = {str(u.symbol.func): str(b) for b, u in enumerate(families)}
+    labels |= {p.name: p.name for p in cross.pushes if p.layers is None}
+    answers = {f"R_{f}{p}": f"Gamma_{a}{b}" for a, f in enumerate(fields) for p, b in labels.items()}
+    cross = relabelled(cross, shifts)
+
+    def put(e: Expr) -> Expr:
+        e = _changed(e, answers, lambda x: Function(answers[str(x.func)])(*x.args))
+        covariances = {x: named[str(x.func)] for x in e.atoms(AppliedUndef) if str(x.func) in named}
+        return e.xreplace({x: Function(n)(x.args[0] + d, *x.args[1:]) for x, (n, d) in covariances.items()})
+
+    def row(e: Eq) -> Eq:
+        """A covariance is labelled by its matrix."""
+        back = {ell: ell - named[str(e.lhs.func)][1]} if str(e.lhs.func) in named else {}
+        return Eq(put(e.lhs).xreplace(back), put(e.rhs).xreplace(back), evaluate=False)
+
+    own = [Eq(q.symbol, put(q.symbol), evaluate=False) for q in theory.order_parameters if q.name in named]
+    whole = cross.map(put)
+    return GammaC(
+        replace(
+            whole,
+            responses=tuple(_mapped(e, put) for e in cross.responses),
+            fields=tuple(Eq(put(e.lhs), e.rhs, evaluate=False) for e in whole.fields),
+            correlations=tuple(row(e) for e in cross.correlations),
+            scalars=tuple(Eq(put(e.lhs), e.rhs, evaluate=False) for e in whole.scalars),
+            diagonal=(*whole.diagonal, *own),
+        )
+    )
+
+
+__all__ = ["GammaC", "ends_apart", "gamma_c_recursion", "relabelled", "rescale"]

@@ -1,8 +1,5 @@
-"""Limits of derived theories: early time, power laws, largest rates, parametrisations, infinite depth."""
+"""Limits of derived theories: early time, power laws, largest rates, parametrisations."""
 
-from derive.depth.blocks import BlockLimit, block_limit, within_blocks, without_silent
-from derive.depth.diversity import Diversity, diversity
-from derive.depth.infinite import FirstCorrection, first_correction
 from derive.scale.early import LazySteps, MemoryFree, lazy_steps, memory_free
 from derive.scale.first_steps import FewSteps, FirstStep, few_steps, first_step, smallest_rate
 from derive.scale.largest_rate import LargestRate, largest_rate
@@ -16,22 +13,16 @@ from derive.scale.width_parametrization import width_constraints
 __all__ = [
     "Aligned",
     "Balance",
-    "BlockLimit",
-    "Diversity",
     "FewSteps",
-    "FirstCorrection",
     "FirstStep",
     "LargestRate",
     "LazyKernel",
     "LazySteps",
     "MemoryFree",
     "aligned",
-    "block_limit",
     "count_powers",
-    "diversity",
     "dominant_balance",
     "few_steps",
-    "first_correction",
     "first_step",
     "largest_rate",
     "lazy_kernel",
@@ -40,6 +31,4 @@ __all__ = [
     "parametrized",
     "smallest_rate",
     "width_constraints",
-    "within_blocks",
-    "without_silent",
 ]

@@ -16,7 +16,7 @@ from sympy import Add, Expr, Function, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
-from derive.depth.layer_time import layers_of
+from derive.depth.infinite import layers_of
 from derive.errors import NotApplicable
 from derive.linear.system import CrossLayer, k
 from derive.program.words import s, t

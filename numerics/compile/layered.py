@@ -15,7 +15,7 @@ from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
 from derive.depth import LayerTime
-from derive.depth.powers import tau, tau_
+from derive.depth.layers import tau, tau_
 from derive.program.words import L, s, t
 
 LAYER_TIMES = (tau, tau_)

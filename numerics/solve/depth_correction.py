@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from sympy import Expr
 
 from derive.depth import cross_layer, rescale
-from derive.depth.infinite import FIRST, FirstCorrection, first_correction
+from derive.depth.infinite import InfiniteDepth, infinite_depth
+from derive.depth.layers import coefficient_name
 from derive.program.networks.infinite_depth import depth_program
 from derive.program.words import L
 from derive.theory import mean_field
@@ -39,6 +40,8 @@ from numerics.solve.frozen_ends import Slope, as_inputs, exact_power
 from numerics.solve.layer_grid import LayerGrid, solve_layer_grid
 
 Array = NDArray[np.float64]
+FIRST = coefficient_name("", 1)
+"""How the tensors of the first correction are called."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ def solve_depth_correction(
         return {n: 0.5 * (up[n] - down[n]) for n in up}
 
     return DepthCorrection(
-        float(correction_of(text).order),
+        float(correction_of(text).power),
         extrapolated(layers, [values(run, 0.0) for run in runs], LAYERED),
         extrapolated(layers, [first(run) for run in runs], LAYERED),
     )
@@ -133,14 +136,14 @@ def solve_frozen_ends_correction(
         )
         for before in ("", FIRST)
     )
-    return DepthCorrection(float(correction.order), limit, first)
+    return DepthCorrection(float(correction.power), limit, first)
 
 
 @lru_cache(maxsize=8)
-def frozen_ends_correction(alpha: Expr, gamma: Expr) -> FirstCorrection:
+def frozen_ends_correction(alpha: Expr, gamma: Expr) -> InfiniteDepth:
     """The equations of depth2023's Program 1 for other powers, to first order."""
     theory = mean_field(depth_program(L, alpha, gamma))
-    return first_correction(rescale(cross_layer(theory), L**-alpha))
+    return infinite_depth(rescale(cross_layer(theory), L**-alpha))
 
 
 @lru_cache(maxsize=8)
@@ -149,9 +152,9 @@ def _frozen_table(alpha: Expr, gamma: Expr) -> LayerTable:
 
 
 @lru_cache(maxsize=8)
-def correction_of(text: str) -> FirstCorrection:
+def correction_of(text: str) -> InfiniteDepth:
     """The equations of a structure (see :func:`numerics.numbers.structure`), to first order."""
-    return refused(lambda: first_correction(closed_equations(text), SCALING))
+    return refused(lambda: infinite_depth(closed_equations(text), SCALING))
 
 
 @lru_cache(maxsize=8)

@@ -17,7 +17,7 @@ from sympy import Expr, Symbol
 
 from derive.depth import LayerTime
 from derive.depth.diversity import Diversity, diversity, tau_2
-from derive.depth.powers import tau, tau_
+from derive.depth.layers import tau, tau_
 from derive.program.words import s, t
 from numerics.compile.layered import LayerTable, NotLowered, Product, Read, lower_layer_time, products_of
 from numerics.solve.depth import extrapolated

@@ -38,7 +38,7 @@ ENTRIES = (
         number="17 text",
         title="convergence to infinite depth",
         printed=r"\beta = \beta_0/\sqrt{L}: \quad \mathcal{L}_L(t) \to \mathcal{L}_\infty(t), \ L \to \infty",
-        derived="first_correction",
+        derived="infinite_depth",
         verdict="agrees",
         why=(
             "The loss is that of the limit plus a coefficient over L, which is derived and solved. The paper "

@@ -20,13 +20,14 @@ from derive.depth.blocks import (
     within_blocks,
     without_silent,
 )
-from derive.depth.infinite import FIRST, first_correction
+from derive.depth.infinite import infinite_depth
 from derive.errors import NotApplicable
 from derive.program.networks.deep_blocks import block_program
 from derive.theory import mean_field
 from numerics.compile.layered import lower_layer_time
 from numerics.compile.lower import lower
 from numerics.solve.depth import GRIDS, extrapolated
+from numerics.solve.depth_correction import FIRST
 from numerics.solve.frozen_ends import given_in_sources
 from numerics.solve.layer_grid import Known, solve_layer_grid
 from numerics.solve.march import march
@@ -60,7 +61,7 @@ def limit_of(linearised: bool) -> BlockLimit:
 @lru_cache(maxsize=4)
 def corrected(linearised: bool) -> dict[str, Array]:
     """f of the limit and its correction."""
-    found = first_correction(block_limit(_system(linearised)).cross)
+    found = infinite_depth(block_limit(_system(linearised)).cross)
     table = lower_layer_time(found.system)
     known: Known = {"xi": lambda t: INPUTS[t], "dloss": _slope, "ddloss": lambda t, f: SIZE}
     runs = [

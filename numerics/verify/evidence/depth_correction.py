@@ -9,10 +9,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.depth.infinite import FIRST
 from numerics.experiment import Experiment
 from numerics.solve import solve
 from numerics.solve.depth_correction import (
+    FIRST,
     DepthCorrection,
     frozen_ends_correction,
     solve_depth_correction,
@@ -152,7 +152,7 @@ def between_the_ends() -> Evidence:
         lines.append(f"alpha = {alpha}: {_listed(derived[1:])} and {_listed(measured[1:])}")
     exact = exact_power(0.75)
     steps = [x for x in frozen_ends_correction(exact, 1 - exact).equations if x.startswith("slope_")]
-    at_one = frozen_ends_correction(exact_power(1.0), exact_power(0.0)).first("f").rhs
+    at_one = frozen_ends_correction(exact_power(1.0), exact_power(0.0)).coefficient("f", 1).rhs
     ode, other = frozen(0.75).first["f"], frozen(1.0).first["f"]
     return conclude(
         "depth_correction:between_the_ends",

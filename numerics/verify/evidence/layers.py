@@ -19,7 +19,7 @@ from sympy import Add, Eq, Expr, Heaviside, Integral, KroneckerDelta, Mul, Pow, 
 from sympy.core.function import AppliedUndef
 
 from derive.depth import CrossLayer, LayerTime
-from derive.depth.powers import tau, tau_
+from derive.depth.layers import tau, tau_
 from derive.program.words import IndexRange, L, ell, s, t
 from derive.theory.theory import Equation, Term
 

@@ -15,9 +15,6 @@ from sympy import (
     exp,
     integrate,
     latex,
-    limit,
-    oo,
-    simplify,
     sqrt,
     srepr,
     sympify,
@@ -32,18 +29,18 @@ from derive.depth import (
     layer_time,
     rescale,
 )
+from derive.depth.balance import delta, power
 from derive.depth.blocks import (
     BlockLimit,
     balanced,
     block_limit,
-    settled,
     within_blocks,
+    without_blocks,
     without_silent,
 )
 from derive.depth.diversity import diversity
-from derive.depth.infinite import FirstCorrection, aligned, first_correction
-from derive.depth.powers import tau, tau_
-from derive.depth.shifts import Reader, delta, power
+from derive.depth.infinite import InfiniteDepth, aligned, infinite_depth
+from derive.depth.layers import Reader, tau, tau_
 from derive.errors import NotApplicable, ProgramError
 from derive.linear.system import k
 from derive.program import isotropic
@@ -58,52 +55,73 @@ HALF = Rational(1, 2)
 
 
 @lru_cache(maxsize=4)
-def frozen(alpha: Expr) -> FirstCorrection:
+def frozen(alpha: Expr) -> InfiniteDepth:
     theory = mean_field(depth_program(alpha=alpha, gamma=1 - alpha))
-    return first_correction(rescale(cross_layer(theory), L**-alpha))
+    return infinite_depth(rescale(cross_layer(theory), L**-alpha))
+
+
+def reader(slots: dict[str, int], cuts: dict[str, int] | None = None, order: int = 1) -> Reader:
+    return Reader(slots, cuts or {}, order, 1)
+
+
+def steps_only(e: Expr) -> Expr:
+    """What layers being steps adds: without corrections to the functions."""
+    return e.replace(
+        lambda x: isinstance(x, AppliedUndef) and str(x.func).startswith("first_"), lambda _: S.Zero
+    )
 
 
 # -- Taylor, Euler and Maclaurin ---------------------------------------------------------------------------
 
 
 def test_a_shifted_layer_is_a_derivative() -> None:
-    found = Reader({"C": 1}, {}).parts(C(ell + 2, t))
-    assert (found.limit, found.shift) == (C(tau, t), 2 * Function("slope_C")(tau, t))
-    assert found.linear == Function("first_C")(tau, t)
+    found = reader({"C": 1}).series(C(ell + 2, t))
+    first, slope = (Function(f"{n}_C")(tau, t) for n in ("first", "slope"))
+    assert found == (C(tau, t), first + 2 * slope)
+    second = reader({"C": 1}, order=2).series(C(ell + 2, t))[2]
+    names = ("second_C", "slope_first_C", "slope_slope_C")
+    assert second == sum(n * Function(x)(tau, t) for n, x in zip((1, 2, 2), names, strict=True))
 
 
 def test_the_end_of_the_network_is_read_from_the_end() -> None:
-    found = Reader({"C": 1}, {}).parts(C(L - 1, t) * C(1, s))
-    assert found.limit == C(1, t) * C(0, s)
+    found = reader({"C": 1}).series(C(L - 1, t) * C(1, s))
+    assert found[0] == C(1, t) * C(0, s)
     slope = Function("slope_C")
-    assert found.shift == C(1, t) * slope(0, s) - C(0, s) * slope(1, t)
+    assert steps_only(found[1]) == C(1, t) * slope(0, s) - C(0, s) * slope(1, t)
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 0), (0, -1), (2, 0), (1, -1)])
 def test_a_sum_over_layers_misses_what_euler_and_maclaurin_say(low: int, high: int) -> None:
-    """Against the sum of k**2/L**2, done by SymPy."""
-    found = Reader({"C": 1}, {}).parts(Sum(C(k), (k, low, L + high)))
-    ours = found.shift.xreplace({C(0): S.Zero, C(1): S.One, C(tau_): tau_**2}).doit()
-    exact = Sum(k**2 / L**2, (k, low, L + high)).doit() / L
-    assert limit(simplify((exact - Rational(1, 3)) * L), L, oo) == ours
+    """Against the sum of k**3/L**3, done by SymPy: three orders, which are all of it but for the last."""
+    found = reader({"C": 1}, order=3).series(Sum(C(k), (k, low, L + high)))
+    values = {"C": lambda x: x**3, "slope_C": lambda x: 3 * x**2, "slope_slope_C": lambda x: 6 * x}
+
+    def value(x: AppliedUndef) -> Expr:
+        return values[str(x.func)](x.args[0]) if str(x.func) in values else S.Zero
+
+    def done(e: Expr) -> Expr:
+        return sympify(e.replace(lambda x: isinstance(x, AppliedUndef), value)).doit()
+
+    exact = (Sum(k**3 / L**3, (k, low, L + high)).doit() / L).expand()
+    assert [exact.coeff(L, -n) for n in range(4)] == [done(x) for x in found]
 
 
 @pytest.mark.parametrize("cut", [-1, 0, 1, 2])
 def test_a_jump_counts_where_it_is(cut: int) -> None:
     """A step that begins at ell - k = cut, summed over k, at ell = tau L."""
-    found = Reader({"X": 2}, {"X": cut}).parts(Sum(X(ell, k), (k, 1, L)))
+    found = reader({"X": 2}, {"X": cut}).series(Sum(X(ell, k), (k, 1, L)))[1]
     sides = {X(tau, 0): S.One, X(tau, 1): S.Zero}
     sides |= {Function("X_above")(tau): S.One, Function("X_below")(tau): S.Zero}
-    ones = found.shift.replace(lambda e: isinstance(e, Integral), lambda _: S.Zero).xreplace(sides)
+    ones = found.replace(lambda e: isinstance(e, Integral), lambda _: S.Zero).xreplace(sides)
     assert ones == -cut  # k = 1 .. ell - cut are above: as many as ell - cut
 
 
 def test_two_steps_that_begin_apart_are_counted_apart() -> None:
-    found = Reader({"X": 2, "Y": 2}, {"X": 0, "Y": 2}).parts(Sum(X(ell, k) * Y(ell, k), (k, 1, L)))
+    found = reader({"X": 2, "Y": 2}, {"X": 0, "Y": 2}).series(Sum(X(ell, k) * Y(ell, k), (k, 1, L)))[1]
     above = {Function(f"{n}_above")(tau): S.One for n in "XY"}
     below = {Function(f"{n}_below")(tau): S.Zero for n in "XY"}
     ends = {f(tau, 0): S.One for f in (X, Y)} | {f(tau, 1): S.Zero for f in (X, Y)}
-    ones = found.shift.replace(lambda e: isinstance(e, Integral), lambda _: S.Zero)
+    ones = found.replace(lambda e: isinstance(e, Integral), lambda _: S.Zero)
     assert ones.xreplace(above | below | ends) == -2  # both are above as long as Y is
 
 
@@ -116,14 +134,14 @@ def test_powers_and_deltas_are_read() -> None:
 @pytest.mark.parametrize("e", [Y(ell + 1, k + 1, t), X(ell) ** HALF, C(k) / C(ell)])
 def test_what_has_no_expansion_is_refused(e: Expr) -> None:
     with pytest.raises(NotApplicable):
-        Reader({"Y": 2, "X": 1, "C": 1}, {"Y": 0}).parts(e)
+        reader({"Y": 2, "X": 1, "C": 1}, {"Y": 0}).series(e)
 
 
 # -- the correction ----------------------------------------------------------------------------------------
 
 
 def test_the_order_follows_from_the_branch() -> None:
-    assert [frozen(a).order for a in (HALF, Rational(3, 4))] == [-1, -HALF]
+    assert [frozen(a).power for a in (HALF, Rational(3, 4))] == [-1, -HALF]
 
 
 @pytest.mark.parametrize("planted", [S.Zero, Rational(1, 10)])
@@ -157,13 +175,13 @@ def test_steps_are_all_that_is_left_out_at_one_half_and_nothing_of_them_in_betwe
     between = frozen(Rational(3, 4))
     assert not [n for n in between.equations if n.startswith("slope_")]
     assert [n for n in frozen(HALF).equations if n.startswith("slope_")]
-    only = between.first("C_x").rhs
+    only = between.coefficient("C_x", 1).rhs
     assert only.has(Function("R_xu"))
     assert not frozen(Rational(3, 4)).limit.correlation("C_x").rhs.has(Function("R_xu"))
 
 
 def test_a_correction_is_plain_sympy() -> None:
-    e = frozen(HALF).first("R_xV").rhs
+    e = frozen(HALF).coefficient("R_xV", 1).rhs
     assert latex(e)
     assert e.diff(Symbol("q")) == 0
     assert sympify(srepr(e)) == e
@@ -171,22 +189,26 @@ def test_a_correction_is_plain_sympy() -> None:
 
 def test_the_other_convention_goes_through_the_same_machine() -> None:
     cross = rescale(cross_layer(mean_field(isotropic(data="population", branch=beta))), beta)
-    found = first_correction(cross, Scaling({beta: beta0 / sqrt(L)}))
-    assert found.order == -1
-    assert found.first("C_h0").rhs.has(Function("slope_C_g"))  # the loss reads layer 1, which is not layer 0
+    found = infinite_depth(cross, Scaling({beta: beta0 / sqrt(L)}))
+    assert found.power == -1
+    assert found.coefficient("C_h0", 1).rhs.has(
+        Function("slope_C_g")
+    )  # the loss reads layer 1, which is not layer 0
     assert aligned(cross) != cross
-    assert not found.first("R_vr0").rhs.has(L)
+    assert not found.coefficient("R_vr0", 1).rhs.has(L)
 
 
 def test_what_is_not_there_is_named() -> None:
     with pytest.raises(KeyError, match="no correction to nothing; there are those to"):
-        frozen(HALF).first("nothing")
+        frozen(HALF).coefficient("nothing", 1)
+    with pytest.raises(KeyError, match="up to order 1"):
+        frozen(HALF).coefficient("C_x", 2)
 
 
 def test_answers_that_vanish_are_refused_by_name() -> None:
     cross = gamma_c_recursion(mean_field(depth_program(alpha=Rational(3, 4), gamma=Rational(1, 4)))).cross
     with pytest.raises(NotApplicable, match=r"Gamma_00.* vanish in the limit"):
-        first_correction(cross)
+        infinite_depth(cross)
 
 
 # -- diversity ---------------------------------------------------------------------------------------------
@@ -259,7 +281,7 @@ def test_at_alpha_one_updates_of_a_block_stay_together() -> None:
     found = block_limit(within_blocks(cross_layer(mean_field(block_program(alpha=1, gammas=(0, 0))))))
     rhs = {str(e.lhs.func): e.rhs for e in (*found.limit.integrals, *found.limit.correlations)}
     assert rhs["R_hu_W"].has(Function("R_bu_W"))
-    assert settled(found.limit) == found.limit
+    assert without_blocks(found.limit) == found.limit
 
 
 def test_a_block_program_needs_a_block() -> None:

@@ -20,8 +20,8 @@ from sympy import (
 
 from derive.calculus.averages import Average
 from derive.depth import Scaling, cross_layer, gamma_c_recursion, layer_time, rescale
+from derive.depth.layers import tau, tau_
 from derive.depth.nonlinear import effective, nonlinear_program, with_activation
-from derive.depth.powers import tau, tau_
 from derive.errors import NotApplicable
 from derive.ledger import find
 from derive.program import ell, s, t

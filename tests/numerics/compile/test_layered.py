@@ -8,8 +8,8 @@ import pytest
 from sympy import Eq, Function, Heaviside, Integral, KroneckerDelta, Sum, Symbol, sin
 
 from derive.depth import LayerTime, gamma_c_recursion, layer_time
-from derive.depth.layer_time import between
-from derive.depth.powers import tau, tau_
+from derive.depth.infinite import between
+from derive.depth.layers import tau, tau_
 from derive.program.networks.infinite_depth import depth_program
 from derive.program.words import L, s, t
 from derive.theory import mean_field

@@ -1,11 +1,17 @@
 """The first correction to infinite depth as numbers: against solved networks that get deeper."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from sympy import Rational
 
+from derive.depth import cross_layer, infinite_depth, rescale
 from derive.program.networks.infinite_depth import depth_program
+from derive.program.words import L
+from derive.theory import mean_field
+from numerics.compile.layered import lower_layer_time
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.simulate.programs import simulate_program
@@ -17,6 +23,7 @@ from numerics.solve.depth_correction import (
 )
 from numerics.solve.depth_diversity import layer_distances
 from numerics.solve.frozen_ends import exact_power, solve_frozen_ends
+from numerics.solve.layer_grid import solve_layer_grid
 from numerics.verify.evidence.depth_correction import in_powers
 
 DEPTHS = (4, 8, 16)
@@ -183,3 +190,28 @@ def test_distances_are_those_of_networks() -> None:
 
 def slope_of(step: Any, f: Any) -> Any:
     return f - np.asarray(TARGETS)[np.asarray(step, dtype=int)]
+
+
+@pytest.mark.slow
+def test_the_second_order_is_that_of_closed_forms_and_of_deep_networks() -> None:
+    """<x x> = (1 + 1/L)**L at the start, f_1 goes like (1 + 1/L)**(L - 1); then against finite depth."""
+    half = Rational(1, 2)
+    cross = rescale(cross_layer(mean_field(depth_program())), L**-half)
+    table = lower_layer_time(infinite_depth(cross, order=2).system)
+    known = {"xi": lambda step: INPUTS[step], "dloss": slope, "ddloss": lambda t, f: 1.0}
+    known |= {"dddloss": lambda t, f: 0.0}
+    runs = [solve_layer_grid(table, layers=n, steps=3, constants={}, known=known) for n in (8, 16, 32)]
+
+    def at_zero(values: list[np.ndarray]) -> np.ndarray:
+        """The error is a series in the squared spacing."""
+        once = [(4 * b - a) / 3 for a, b in pairwise(values)]
+        return (16 * once[1] - once[0]) / 15
+
+    start = at_zero([r["second_C_x"][-1, 0, 0] for r in runs])
+    assert start == pytest.approx(np.e * (1 / 3 + 1 / 8), rel=1e-6)
+    f = [at_zero([r[n + "f"] for r in runs]) for n in ("", "first_", "second_")]
+    unit = INPUTS[0] * INPUTS[1] * TARGETS[0] * np.e
+    assert f[2][1] == pytest.approx(unit * (5 / 6 + 9 / 8), rel=1e-6)
+    depths = (8, 12, 16, 24, 32, 48)
+    rows = [n**2 * (solve_frozen_ends(INPUTS, slope, depth=n)["f"] - f[0] - f[1] / n) for n in depths]
+    assert in_powers(depths, rows, -1.0)[0] == pytest.approx(f[2], abs=3e-3)

@@ -1,0 +1,279 @@
+"""Powers of the depth in closed equations, by dominant balance: one reader of terms, one solver, one result.
+
+Every function of the layers is given a size ``L^e``.  A term of a recursion from layer to layer is added L
+times, a sum over the layers of a source has L terms, a jump at one layer is added once.  An exponent is the
+largest of those of its terms,
+
+    e[X] = max over terms of X of (power of L in front + sum of e[Y] over the functions Y in it);
+
+with ``alpha`` and ``gamma`` symbols it is the maximum of linear forms in them, of which those are kept that
+are largest somewhere in a :class:`Domain`.  A function that drives itself within a step with gain ``L^p``
+grows like ``exp(L^p)`` if p > 0, by a factor of order one if p = 0, and the loop is lost if p < 0.
+
+Sizes found in this way are upper bounds (the triangle inequality).  They are attained unless leading terms
+cancel; that they do not is shown by closed forms of the first step and by solved theories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sympy import Add, Dummy, Expr, Integral, KroneckerDelta, Max, Mul, Pow, Rational, S, Sum, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import L, ell
+from derive.errors import NotApplicable
+from derive.linear.system import k
+
+alpha = Symbol("alpha", real=True)
+"""Branches are multiplied by ``L^-alpha``."""
+gamma = Symbol("gamma", real=True)
+"""Updates of a matrix are ``L^-gamma`` large."""
+over_layers = Symbol("over_layers", positive=True)
+"""Stands for a sum over the layers k of a source; no term has two."""
+
+Form = tuple[Fraction, Fraction, Fraction]
+"""``c + a alpha + b gamma`` as (c, a, b)."""
+Forms = frozenset[Form]
+"""The maximum of linear forms; empty is minus infinity, the exponent of zero."""
+NOTHING: Forms = frozenset()
+
+
+@dataclass(frozen=True)
+class Domain:
+    """All ``corner + sum of positive multiples of rays``, points being (alpha, gamma)."""
+
+    corner: tuple[Fraction, Fraction] = (Fraction(0), Fraction(0))
+    rays: tuple[tuple[int, int], ...] = ()
+
+    def below(self, p: Form, q: Form) -> bool:
+        """Is p at most q everywhere?"""
+        c, a, b = (y - x for x, y in zip(p, q, strict=True))
+        here = c + a * self.corner[0] + b * self.corner[1]
+        return here >= 0 and all(a * u + b * v >= 0 for u, v in self.rays)
+
+    def largest(self, forms: Iterable[Form]) -> Forms:
+        """Without those that another one exceeds everywhere."""
+        kept = list(dict.fromkeys(forms))
+        for p in tuple(kept):
+            if any(q != p and self.below(p, q) for q in kept):
+                kept.remove(p)
+        return frozenset(kept)
+
+    def bounded(self, forms: Forms) -> bool:
+        """Is the maximum of the forms at most 0 everywhere?"""
+        return all(self.below(p, form_of(S.Zero)) for p in forms)
+
+
+NUMBERS = Domain()
+"""Exponents that are numbers."""
+_half = Fraction(1, 2)
+STEADY = Domain((_half, Fraction(0)), ((1, 0), (0, 1), (0, -1)))
+"""``alpha >= 1/2``, any gamma."""
+STABLE = Domain((_half, _half), ((0, 1), (1, -1)))
+"""``alpha >= 1/2`` and ``alpha + gamma >= 1``."""
+
+
+def form_of(exponent: Expr) -> Form:
+    """A power of L as a linear form.  Raises :class:`NotApplicable` for any other expression.
+
+    >>> form_of(1 - 2 * alpha)
+    (Fraction(1, 1), Fraction(-2, 1), Fraction(0, 1))
+    """
+    e = exponent.expand()
+    found = e.coeff(alpha), e.coeff(gamma)
+    rest = (e - found[0] * alpha - found[1] * gamma).expand()
+    if not (rest.is_Rational and all(x.is_Rational for x in found)):
+        raise NotApplicable(f"L**({exponent}) is no power in alpha and gamma with rational coefficients")
+    return Fraction(str(rest)), Fraction(str(found[0])), Fraction(str(found[1]))
+
+
+def only(exponent: Expr) -> Forms:
+    """The maximum of one form."""
+    return frozenset({form_of(exponent)})
+
+
+def together(*parts: Forms) -> Forms:
+    """The exponent of a product: maxima added."""
+    total = only(S.Zero)
+    for part in parts:
+        total = frozenset((p[0] + q[0], p[1] + q[1], p[2] + q[2]) for p in total for q in part)
+    return total
+
+
+def as_expression(forms: Forms) -> Expr:
+    """The maximum of linear forms in alpha and gamma."""
+    return Max(*[Rational(c) + Rational(a) * alpha + Rational(b) * gamma for c, a, b in forms])
+
+
+# -- terms -----------------------------------------------------------------------------------------------
+
+
+def power(e: Expr) -> tuple[Expr, Expr]:
+    """The power of L in a product, through sums (a sum over layers counts as L), and the rest.
+
+    >>> from sympy.abc import x
+    >>> power(Sum(x / L, (k, 1, L)))
+    (0, Sum(x, (k, 1, L)))
+    """
+    if isinstance(e, Sum | Integral):
+        order, inner = power(e.function)
+        return order + sum(1 for x in e.limits if x[0] == k), e.func(inner, *e.limits)
+    if isinstance(e, Pow) and e.base in (L, over_layers):
+        return e.exp, S.One
+    if e in (L, over_layers):
+        return S.One, S.One
+    if isinstance(e, Mul):
+        found = [power(x) for x in e.args]
+        return Add(*[x for x, _ in found]), Mul(*[x for _, x in found])
+    return S.Zero, e
+
+
+def delta(e: Expr) -> tuple[Expr, int] | None:
+    """``coefficient * delta(k, ell + d)`` as its coefficient and d; None if ``e`` has no such factor."""
+    found = [x for x in e.atoms(KroneckerDelta) if x.has(ell) and x.has(k)]
+    if not found:
+        return None
+    (x,) = found
+    other = x.args[0] if x.args[1] == k else x.args[1]
+    mark = Dummy()
+    return e.xreplace({x: mark}).coeff(mark), int(other - ell)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A term: the power of L in front, with what sums over layers add, and its functions."""
+
+    power: Form
+    functions: tuple[str, ...]
+
+
+def counted(term: Expr, recursion: bool = False) -> Counted:
+    """Read a term.  In a recursion it is added at L layers, unless a delta says at which one.
+
+    >>> from sympy import Function
+    >>> counted(Function("R")(ell) ** 2 * over_layers / L**alpha)
+    Counted(power=(Fraction(1, 1), Fraction(-1, 1), Fraction(0, 1)), functions=('R', 'R'))
+    """
+    order, rest = power(term)
+    once = delta(term) is not None
+    return Counted(form_of(order + (1 if recursion and not once else 0)), tuple(_functions(rest)))
+
+
+def _functions(e: Expr) -> Iterator[str]:
+    """The functions in a product; a given function of a scalar is of order one."""
+    if isinstance(e, Sum | Integral):
+        yield from _functions(e.function)
+    elif isinstance(e, Mul):
+        for x in e.args:
+            yield from _functions(x)
+    elif isinstance(e, Pow) and isinstance(e.base, AppliedUndef):
+        if not (e.exp.is_Integer and e.exp.is_positive):
+            raise NotApplicable(f"{e} is no power of a function that could be counted")
+        yield from [str(e.base.func)] * int(e.exp)
+    elif isinstance(e, AppliedUndef) and not any(isinstance(y, AppliedUndef) for y in e.args):
+        yield str(e.func)
+    elif isinstance(e, Add) and e.has(L):
+        raise NotApplicable(f"{e} is no power of L")
+
+
+# -- the balance -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Exponents of all functions, and the gains of loops: how each function drives itself within a step.
+
+    A function that nothing causes has no exponent: it is zero.
+    """
+
+    exponents: Mapping[str, Forms]
+    gains: Mapping[str, Forms]
+    domain: Domain
+
+    def exponent(self, name: str) -> Expr:
+        """The power of L of a function; minus infinity if it is zero.  Raises KeyError.
+
+        >>> Sizes({"f_1": only(1 - alpha - gamma)}, {}, STEADY).exponent("f_1")
+        -alpha - gamma + 1
+        """
+        return as_expression(self.exponents[name])
+
+    def size(self, term: Expr, recursion: bool = False) -> Forms:
+        """The exponent of a term; functions without one are of order one."""
+        x = counted(term, recursion)
+        return together(frozenset({x.power}), *[self.exponents.get(n, only(S.Zero)) for n in x.functions])
+
+
+def balance(
+    terms: Mapping[str, Iterable[Counted]], domain: Domain = NUMBERS, of: Iterable[str] = ()
+) -> Sizes:
+    """The power of L of every function, from the terms of its equation; if ``of`` has names, of these and
+    what they rest on.
+
+    Functions without an equation (the slope of the loss, averages of an activation) are of order one.  Raises
+    :class:`NotApplicable` if a function drives itself in ``domain`` with a positive power of L.
+
+    >>> balance({"x": [counted(S.One), counted(L * Symbol("y"))]}).exponent("x")
+    1
+    """
+    rows = {n: tuple(dict.fromkeys(x)) for n, x in terms.items()}
+    if todo := list(of):
+        rows = {n: rows[n] for n in _needed(rows, todo)}
+    return _Balance(rows, domain).settled()
+
+
+class _Balance:
+    def __init__(self, terms: Mapping[str, tuple[Counted, ...]], domain: Domain) -> None:
+        self.terms, self.domain = terms, domain
+        self.found = dict.fromkeys(terms, NOTHING)
+
+    def size(self, x: Counted, without: int | None = None) -> Forms:
+        parts = [self.found.get(n, only(S.Zero)) for i, n in enumerate(x.functions) if i != without]
+        return together(frozenset({x.power}), *parts)
+
+    def settled(self) -> Sizes:
+        """``e <- max over terms``, from minus infinity upwards, until nothing changes."""
+        for _ in range(2 * len(self.terms) + 2):
+            before = dict(self.found)
+            for name, terms in self.terms.items():
+                self.found[name] = self.domain.largest(p for x in terms for p in self.size(x))
+            if self.found == before:
+                return Sizes(self.found, dict(self.loops()), self.domain)
+            for name, gain in self.loops():
+                if not self.domain.bounded(gain):
+                    raise NotApplicable(
+                        f"{name} drives itself with gain L**({as_expression(gain)}), which is not bounded: "
+                        "sizes grow without end"
+                    )
+        changing = sorted(n for n in self.found if self.found[n] != before[n])
+        raise NotApplicable(f"{', '.join(changing)} drive each other: sizes grow without end")
+
+    def loops(self) -> Iterator[tuple[str, Forms]]:
+        """The gain with which a function drives itself, directly or through one other function."""
+        edges = {
+            name: [
+                (n, gain)
+                for x in terms
+                for i, n in enumerate(x.functions)
+                if n in self.terms and (gain := self.size(x, i))
+            ]
+            for name, terms in self.terms.items()
+        }
+        for name, own in edges.items():
+            gains = [g for n, g in own if n == name]
+            gains += [together(g, h) for n, g in own if n != name for m, h in edges[n] if m == name]
+            if total := frozenset[Form]().union(*gains):
+                yield name, self.domain.largest(total)
+
+
+def _needed(terms: Mapping[str, tuple[Counted, ...]], todo: list[str]) -> list[str]:
+    found: dict[str, None] = {}
+    while todo:
+        name = todo.pop()
+        if name in terms and name not in found:
+            found[name] = None
+            todo += [n for x in terms[name] for n in x.functions]
+    return list(found)

@@ -1,0 +1,449 @@
+"""Equations between layers, and what they are in layer time to any order in the inverse depth.
+
+A function of the layers is ``X(ell, k) = sum over n of u^n X_n(tau, tau_)`` at ``tau = ell/L``, ``tau_ =
+k/L``.  Three rules carry equations between layers over to the ``X_n``:
+
+    Taylor              X(ell + a) = sum over j of (a/L)^j X^(j)(tau) / j!
+    Euler, Maclaurin    sum over k from p to q - 1 of g(k/L), for p = L x + a, q = L y + b,  =  L int_x^y g
+                        + sum over j of L^-j [B_(j+1)(b) g^(j)(y) - B_(j+1)(a) g^(j)(x)] / (j+1)!
+    recursions          X(ell + p) = X(ell + p - 1) + r(ell) is the sum of r, begun at the network's end
+
+with Bernoulli polynomials B.  A function of two layers is smooth on either side of ``ell = k``; what passes
+from one side to the other is a sum on each side, and a few layers between where functions change sides apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sympy import (
+    Add,
+    Expr,
+    Function,
+    Integral,
+    Mul,
+    Pow,
+    Rational,
+    S,
+    Sum,
+    Symbol,
+    bernoulli,
+    factorial,
+    sympify,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import L, ell
+from derive.depth.balance import delta
+from derive.errors import NotApplicable
+from derive.linear.system import CrossLayer, k
+from derive.theory.theory import Equation
+
+tau = Symbol("tau", nonnegative=True)
+"""Layer time ell/L."""
+tau_ = Symbol("tau_", nonnegative=True)
+"""Layer time of a source."""
+BELOW, ABOVE = "_below", "_above"
+ORDERS = ("", "first_", "second_", "third_")
+
+
+def coefficient_name(name: str, n: int, slopes: tuple[int, int] = (0, 0)) -> str:
+    """What a coefficient is called, and its derivatives by the layer times of the field and of the source.
+
+    >>> coefficient_name("C", 1), coefficient_name("C", 0, (1, 0)), coefficient_name("X", 1, (0, 1))
+    ('first_C', 'slope_C', 'source_slope_first_X')
+    """
+    order = ORDERS[n] if n < len(ORDERS) else f"order{n}_"
+    return "source_slope_" * slopes[1] + "slope_" * slopes[0] + order + name
+
+
+def layers_of(cross: CrossLayer) -> dict[str, int]:
+    """How many layers each function carries, as its first arguments."""
+    found: dict[str, int] = {}
+    for e in cross.responses:
+        one = any(x.lhs.args and x.lhs.args[0].has(ell) for x in cross.responses if x.lhs.func == e.lhs.func)
+        two = len(e.lhs.args) > 1 and e.lhs.args[1] == k
+        found[str(e.lhs.func)] = max(found.get(str(e.lhs.func), 0), 1 + two if one else 0)
+    for q in (*cross.correlations, *cross.fields):
+        found.setdefault(str(q.lhs.func), int(bool(q.lhs.args) and q.lhs.args[0].has(ell)))
+    for p in cross.pushes:
+        found.setdefault(p.name, int(p.layers is not None))
+    for q in cross.theory.order_parameters:
+        found.setdefault(str(q.symbol.func), int(bool(q.symbol.args) and q.symbol.args[0].has(ell)))
+    return found
+
+
+@dataclass(frozen=True)
+class Recursion:
+    """``X(ell + p) = X(ell + p -+ 1) + sum of added``, and what is added at the layer of the source alone."""
+
+    lhs: AppliedUndef
+    direction: int
+    smooth: tuple[Expr, ...]
+    jumps: tuple[tuple[Expr, int], ...]
+    low: int
+    high: int
+    """``ell`` runs from ``low`` to ``L + high``."""
+
+    @property
+    def shift(self) -> int:
+        """p."""
+        return int(self.lhs.args[0] - ell)
+
+
+def neighbour(e: Equation) -> Expr | None:
+    """The member of the same function at the next layer, from which a recursion goes on."""
+    for x in e.terms:
+        y = x.expr
+        same = isinstance(y, AppliedUndef) and y.func == e.lhs.func and y.args[1:] == e.lhs.args[1:]
+        if same and y.args[0].has(ell) and e.lhs.args[0] - y.args[0] in (1, -1):
+            return y
+    return None
+
+
+def recursion(e: Equation) -> Recursion:
+    """An equation that has a neighbour as a recursion."""
+    near = neighbour(e)
+    assert near is not None
+    added = [x.expr for x in e.terms if x.expr != near]
+    inside = next(r for r in e.ranges if r.index == ell)
+    return Recursion(
+        e.lhs,
+        int(e.lhs.args[0] - near.args[0]),
+        tuple(x for x in added if delta(x) is None),
+        tuple(d for x in added if (d := delta(x)) is not None),
+        int(inside.lower),
+        int(inside.upper - L),
+    )
+
+
+# -- series of expressions -------------------------------------------------------------------------------
+
+Series = tuple[Expr, ...]
+"""The coefficients of ``u^0 .. u^order``."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Expands expressions between layers; powers of L are taken out before.
+
+    ``slots`` counts the layers among the arguments of each unknown function; ``cuts`` says that ``ell >= k +
+    cut`` is above.  ``step`` is the number of units u in 1/L, None if that is beyond the order.  At order 0 a
+    function at equal layers is written ``X(tau, tau)``, else by the side on which it is.
+    """
+
+    slots: Mapping[str, int]
+    cuts: Mapping[str, int] = field(default_factory=dict)
+    order: int = 0
+    step: int | None = None
+    made: dict[str, tuple[str, int, int, int, str]] = field(default_factory=dict)
+    """What each function is that has been written: name, order, derivatives, side."""
+
+    def series(self, e: Expr) -> Series:
+        """The coefficients of an expression.
+
+        >>> t, X, C = Symbol("t"), Function("X"), Function("C")
+        >>> Reader({"X": 2, "C": 1}, {"X": 0}, 1, 1).series(C(ell - 1, t) * X(ell, ell, t))[1]
+        -X_above(tau, t)*slope_C(tau, t) + C(tau, t)*first_X_above(tau, t) + X_above(tau, t)*first_C(tau, t)
+        """
+        if isinstance(e, Sum | Integral):
+            return self._sum(e)
+        if isinstance(e, AppliedUndef):
+            return self._function(e)
+        if isinstance(e, Add):
+            return added(*[self.series(x) for x in e.args], order=self.order)
+        if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 0 and e.base.has(AppliedUndef):
+            return multiplied(*[self.series(e.base)] * int(e.exp))
+        if isinstance(e, Mul):
+            return multiplied(*[self.series(x) for x in e.args])
+        if not e.has(AppliedUndef, ell, k):
+            return self.constant(e)
+        if self.order or not e.has(AppliedUndef):
+            raise NotApplicable(f"{e} has no expansion in the inverse depth")
+        return self.constant(
+            e.replace(
+                lambda x: isinstance(x, AppliedUndef), lambda x: self._function(x)[0]
+            )  # a Gaussian average
+        )
+
+    def constant(self, e: Expr, n: int = 0) -> Series:
+        """``u^n e``."""
+        return tuple(e if m == n else S.Zero for m in range(self.order + 1))
+
+    def steps(self, start: int = 0) -> Iterator[tuple[int, int]]:
+        """``(j, n)`` for the powers ``L^-j`` that are ``u^n`` with n up to the order."""
+        if start == 0:
+            yield 0, 0
+        if self.step is not None:
+            yield from ((j, j * self.step) for j in range(max(start, 1), self.order // self.step + 1))
+
+    # -- functions -------------------------------------------------------------------------------------------
+
+    def _function(self, e: AppliedUndef) -> Series:
+        name = str(e.func)
+        inner = [x for x in e.args if x.has(AppliedUndef)]
+        if inner:
+            return self._given(e, inner)
+        if name not in self.slots:
+            return self.constant(e)
+        n = self.slots[name]
+        places = [place(x) for x in e.args[:n]]
+        if self.order and any(offset for _, offset in places[1:]):
+            raise NotApplicable(f"{e}: the second layer must stand without a shift")
+        at, offset, side = tuple(x for x, _ in places), places[0][1] if n else 0, ""
+        if n == 2 and at[0] == at[1] and self.order:
+            side = ABOVE if offset >= places[1][1] + self.cuts[name] else BELOW
+        total = [S.Zero] * (self.order + 1)
+        for j, shift in self.steps():
+            for m in range(self.order + 1 - shift):
+                share = Rational(offset**j, factorial(j))
+                total[m + shift] += share * self.value(name, m, (j, 0), at, e.args[n:], side)
+        return tuple(total)
+
+    def value(
+        self,
+        name: str,
+        m: int,
+        slopes: tuple[int, int],
+        at: tuple[Expr, ...],
+        rest: tuple[Expr, ...],
+        side: str = "",
+    ) -> Expr:
+        """A coefficient, or a derivative of one, at layer times."""
+        whole = coefficient_name(name, m, slopes) + side
+        self.made[whole] = (name, m, *slopes, side)
+        return Function(whole)(*(at[:1] if side else at), *rest)
+
+    def _given(self, e: AppliedUndef, inner: list[Expr]) -> Series:
+        """A given function of a scalar: its derivatives by the scalar are ``d``, ``dd`` and its name."""
+        if len(inner) > 1 or e.args[-1] != inner[0]:
+            raise NotApplicable(f"{e}: only the last argument may be a function")
+        scalar = self.series(inner[0])
+        moved: Series = (S.Zero, *scalar[1:])
+        found = [self.constant(S.One)]
+        for _ in range(self.order):
+            found.append(multiplied(found[-1], moved))
+        total = self.constant(S.Zero)
+        for j, x in enumerate(found):
+            slope = Function(f"{'d' * j}{e.func}")(*e.args[:-1], scalar[0]) / factorial(j)
+            total = added(total, tuple(slope * y for y in x))
+        return total
+
+    # -- sums over layers ------------------------------------------------------------------------------------
+
+    def _sum(self, e: Sum | Integral) -> Series:
+        """Over times as it is; over the layer of a source an integral and what it misses."""
+        over = [x for x in e.limits if x[0] == k]
+        rest = [x for x in e.limits if x[0] != k]
+        inside = self.series(e.function)
+        if over:
+            ((_, low, high),) = over
+            inside = self._layers(e.function, inside, int(low), int(high - L))
+        return tuple(_spread(x, rest, e.func) for x in inside) if rest else inside
+
+    def _layers(self, body: Expr, f: Series, low: int, high: int) -> Series:
+        """``sum over k from low to L + high, over L``: an integral, both ends, and where sides change."""
+        total = [Integral(x, (tau_, S.Zero, S.One)) if x != 0 else S.Zero for x in f]
+        # k counts as above up to ell + a - cut
+        firsts = {n: a - self.cuts[n] + 1 for n, a in self._crossing(body, low, high)} if self.order else {}
+        ends = self.missed(f, tau_, (S.Zero, low), (S.One, high + 1))
+        jumps = self.jump(f, tau_, tau, firsts, (ABOVE, BELOW))
+        return added(tuple(total), ends, jumps)
+
+    def _crossing(self, body: Expr, low: int, high: int) -> list[tuple[str, int]]:
+        """Functions of (ell + a, k) in a summand over k, and a."""
+        found = []
+        for x in sorted(body.atoms(AppliedUndef), key=str):
+            name = str(x.func)
+            if self.slots.get(name) != 2 or x.args[1] != k:
+                continue
+            at, a = place(x.args[0])
+            if at == tau:
+                found.append((name, a))
+            elif (at == 0 and a - self.cuts[name] >= low) or (at == 1 and a - self.cuts[name] < high):
+                raise NotApplicable(f"{x} changes sides within a sum over k")
+        return found
+
+    def missed(
+        self, f: Series, x: Symbol, lower: tuple[Expr, int] | None, upper: tuple[Expr, int] | None
+    ) -> Series:
+        """What an integral over x misses at its ends ``(place, offset)``, in units of 1/L.
+
+        ``sum over j of L^-(j+1) [B_(j+1)(b) f^(j)(upper) - B_(j+1)(a) f^(j)(lower)] / (j+1)!``
+        """
+        total = [S.Zero] * (self.order + 1)
+        for j, shift in self.steps(1):
+            for m in range(self.order + 1 - shift):
+                slope = self.derivatives(f[m], x, j - 1)
+                for end, sign in ((upper, 1), (lower, -1)):
+                    if end is not None:
+                        share = sign * bernoulli(j, sympify(end[1])) / factorial(j)
+                        total[m + shift] += share * self.at_layer(slope, x, end[0])
+        return tuple(total)
+
+    def jump(
+        self, f: Series, x: Symbol, place: Symbol, firsts: Mapping[str, int], sides: tuple[str, str]
+    ) -> Series:
+        """What a jump of the summand at ``x = place`` adds: the sum goes from one side to the other.
+
+        ``firsts`` says for each function how far behind the place its second side begins; where some have
+        changed sides and others have not, layers are counted one by one.
+        """
+        total = [S.Zero] * (self.order + 1)
+        if not firsts:
+            return tuple(total)
+        start, stop = min(firsts.values()), max(firsts.values())
+
+        def at(e: Expr, shift: int) -> Expr:
+            """``e`` on the sides on which its functions are ``shift`` layers behind the place."""
+            return self.on_sides(e, {n: sides[shift >= c] for n, c in firsts.items()}, place)
+
+        for j, shift in self.steps(1):
+            for m in range(self.order + 1 - shift):
+                slope = self.derivatives(f[m], x, j - 1)
+                before, after = (bernoulli(j, sympify(y)) / factorial(j) for y in (start, stop))
+                total[m + shift] += before * at(slope, start - 1) - after * at(slope, stop)
+                for c in range(start, stop):
+                    total[m + shift] += Rational(c ** (j - 1), factorial(j - 1)) * at(slope, c)
+        return tuple(total)
+
+    def at_layer(self, e: Expr, where: Symbol, value: Expr) -> Expr:
+        """``e`` at an end of layer time; a function at twice the same end is on the side that there is."""
+        found = e.xreplace({where: value})
+        if not value.is_number or not self.order:
+            return found
+
+        def put(x: AppliedUndef) -> Expr:
+            name, m, i, j, _ = self.made[str(x.func)]
+            return self.value(name, m, (i, j), x.args[:2], x.args[2:], ABOVE if value == 1 else BELOW)
+
+        return found.replace(lambda x: self._layered(x) and x.args[:2] == (value, value), put)
+
+    def on_sides(self, e: Expr, sides: Mapping[str, str] | str, place: Expr) -> Expr:
+        """Functions of both layers at ``tau_ = tau``, each on its side."""
+
+        def put(x: AppliedUndef) -> Expr:
+            name, m, i, j, _ = self.made[str(x.func)]
+            side = sides if isinstance(sides, str) else sides[name]
+            return self.value(name, m, (i, j), (place,), x.args[2:], side)
+
+        found = e.replace(lambda x: self._layered(x) and x.args[:2] == (tau, tau_), put)
+        return found.xreplace({tau: place, tau_: place})
+
+    def _layered(self, x: Expr) -> bool:
+        """Is it a function of two layers, not at one place?"""
+        if not (isinstance(x, AppliedUndef) and str(x.func) in self.made):
+            return False
+        name, *_, side = self.made[str(x.func)]
+        return self.slots[name] == 2 and not side
+
+    # -- derivatives by layer time ---------------------------------------------------------------------------
+
+    def derivatives(self, e: Expr, x: Symbol, times: int) -> Expr:
+        """The derivative by x, several times."""
+        for _ in range(times):
+            e = self.derivative(e, x)
+        return e
+
+    def derivative(self, e: Expr, x: Symbol) -> Expr:
+        """The derivative of an expression in coefficients by tau or tau_, on either side of the jump."""
+        if isinstance(e, Add):
+            return Add(*[self.derivative(y, x) for y in e.args])
+        if isinstance(e, Sum):
+            return _spread(self.derivative(e.function, x), e.limits)
+        if isinstance(e, Integral):
+            inner = self.derivative(e.function, x)
+            found = Integral(inner, *e.limits) if inner != 0 else S.Zero
+            if any(self._layered(y) and y.args[:2] == (tau, tau_) for y in e.function.atoms(AppliedUndef)):
+                found += self.on_sides(e.function, ABOVE, x) - self.on_sides(e.function, BELOW, x)
+            return found
+        if isinstance(e, Mul):
+            return Add(
+                *[Mul(*e.args[:i], self.derivative(y, x), *e.args[i + 1 :]) for i, y in enumerate(e.args)]
+            )
+        if isinstance(e, Pow) and e.exp.is_Integer:
+            return e.exp * e.base ** (e.exp - 1) * self.derivative(e.base, x)
+        if isinstance(e, AppliedUndef) and str(e.func) in self.made:
+            name, m, i, j, side = self.made[str(e.func)]
+            places = (2 if self.slots[name] == 2 else 0) if side else self.slots[name]
+            at = e.args[:1] * 2 if side else e.args[:places]
+            rest = e.args[1 if side else places :]
+            return Add(
+                *[
+                    self.value(name, m, (i + (n == 0), j + (n == 1)), at, rest, side)
+                    for n, y in enumerate(at)
+                    if y == x
+                ]
+            )
+        if e.has(x):
+            raise NotApplicable(f"{e} has no derivative by layer time here")
+        return S.Zero
+
+
+def added(*series: Series, order: int = 0) -> Series:
+    """The sum of series."""
+    if not series:
+        return (S.Zero,) * (order + 1)
+    return tuple(Add(*x) for x in zip(*series, strict=True))
+
+
+def multiplied(*series: Series) -> Series:
+    """The product of series, cut off at their order."""
+    total = series[0]
+    for x in series[1:]:
+        total = tuple(
+            Add(*[(total[i] * x[n - i]).expand(deep=False) for i in range(n + 1)]) for n in range(len(x))
+        )
+    return total
+
+
+def place(layer: Expr) -> tuple[Expr, int]:
+    """The layer time of a layer, and how many layers it is away from there."""
+    for base, at in ((ell, tau), (k, tau_), (L, S.One)):
+        if layer.has(base):
+            return at, int(layer - base)
+    return S.Zero, int(layer)
+
+
+def _spread(e: Expr, limits: Iterable[Expr], kind: type[Expr] = Sum) -> Expr:
+    """A sum (or integral) over times of each term."""
+    return Add(*[kind(x, *limits) for x in Add.make_args(e.expand(deep=False)) if x != 0])
+
+
+def cuts(rows: list[Recursion], slots: Mapping[str, int]) -> dict[str, int]:
+    """Where each function of two layers goes from one side to the other, from its recursion."""
+    found: dict[str, int] = {}
+    of_two = [e for e in rows if slots[str(e.lhs.func)] == 2]
+
+    def firsts(e: Recursion) -> dict[str, int]:
+        return crossings(e.smooth, slots, found)
+
+    while len(found) < len(of_two):
+        before = len(found)
+        for e in of_two:
+            name, at = str(e.lhs.func), e.shift
+            if name in found:
+                continue
+            if e.jumps:
+                found[name] = at - e.jumps[0][1] + (0 if e.direction == 1 else 1)
+            elif begun := firsts(e):
+                found[name] = at + min(begun.values())
+        if len(found) == before:  # smooth everywhere: any place will do
+            found |= {n: 0 for e in of_two if (n := str(e.lhs.func)) not in found}
+    for e in of_two:  # a function's own jump and those of its summands must come together
+        gaps = {found[str(e.lhs.func)] - e.shift - c for c in firsts(e).values()}
+        if gaps - ({0, -1} if e.direction == 1 else {0, 1}):
+            raise NotApplicable(f"{e.lhs} jumps at another layer than what drives it")
+    return found
+
+
+def crossings(added: Iterable[Expr], slots: Mapping[str, int], cuts: Mapping[str, int]) -> dict[str, int]:
+    """Functions of (ell + a, k) in the terms: from which ``ell - k`` on they are above."""
+    found: dict[str, int] = {}
+    for e in added:
+        for x in e.atoms(AppliedUndef):
+            name = str(x.func)
+            if slots.get(name) == 2 and x.args[1] == k and name in cuts:
+                found[name] = min(found.get(name, 99), cuts[name] - int(x.args[0] - ell))
+    return found
