@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from derive.reduce.whitened import series_radius, whitened, whitened_deep, whitened_limits
     from derive.show import latex, text
     from derive.theory import Average, Response, Theory, mean_field
-    from derive.theory.compare import check_routes
     from derive.theory.path_integral import path_integral
+    from derive.theory.routes import check_routes
 
 _HOME = {
     "Along": "derive.program",
@@ -80,7 +80,7 @@ _HOME = {
     "Theory": "derive.theory",
     "TrainedMatrix": "derive.program",
     "TrainedVector": "derive.program",
-    "check_routes": "derive.theory.compare",
+    "check_routes": "derive.theory.routes",
     "error_equation": "derive.expansion",
     "error_projected": "derive.linear.projection",
     "expand": "derive.expansion",

@@ -16,7 +16,7 @@ from derive.errors import NotApplicable
 from derive.program import eta, gamma0
 from derive.program.networks.isotropic import sigma
 from derive.scale import lazy_steps, memory_free
-from derive.theory.theory import Theory
+from derive.theory import Theory
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import numbers_of, theory_at_depth

@@ -17,8 +17,7 @@ from derive.program.networks.isotropic import alpha, alpha_B, nu
 from derive.program.networks.isotropic import sigma as noise
 from derive.program.networks.sample_weights import SAMPLE_WEIGHT
 from derive.program.networks.structured import B, M, N
-from derive.theory import Theory
-from derive.theory.theory import Term
+from derive.theory import Term, Theory
 from numerics import theory as theories
 from numerics.experiment import Experiment
 from numerics.held_out import KEYS

@@ -53,7 +53,7 @@ from derive.depth.layers import (
 from derive.depth.rescale import relabelled
 from derive.errors import NotApplicable
 from derive.linear.system import CrossLayer, binding, k, same_place
-from derive.theory.theory import Equation
+from derive.theory import Equation
 
 between = Symbol("tau_1", nonnegative=True)
 """A layer time between the ends of an integral."""

@@ -38,7 +38,7 @@ from derive.calculus.symbols import L, ell
 from derive.depth.balance import delta
 from derive.errors import NotApplicable
 from derive.linear.system import CrossLayer, k
-from derive.theory.theory import Equation
+from derive.theory import Equation
 
 tau = Symbol("tau", nonnegative=True)
 """Layer time ell/L."""

@@ -33,7 +33,7 @@ from derive.program.words import (
     s,
     t,
 )
-from derive.theory.theory import OrderParameter, Source, Term, Theory
+from derive.theory import OrderParameter, Source, Term, Theory
 
 phi = Function("phi")
 e = Function("e")

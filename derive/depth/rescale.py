@@ -18,7 +18,7 @@ from derive.calculus.symbols import IndexRange, L, ell
 from derive.errors import NotApplicable
 from derive.linear.cross_layer import cross_layer
 from derive.linear.system import CrossLayer, Push, k
-from derive.theory.theory import Equation, Theory
+from derive.theory import Equation, Theory
 
 Change = Callable[[AppliedUndef], Expr]
 

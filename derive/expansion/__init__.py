@@ -15,7 +15,7 @@ from derive.expansion.nonlinear.kinks import KinkExpansion, expand_kinks
 from derive.expansion.resummation import Mapped, Radius, conformal, radius
 from derive.expansion.theories import TheorySeries, expand_sizes, expand_step_size
 from derive.expansion.words import Memory
-from derive.theory.theory import Theory
+from derive.theory import Theory
 
 Result = Expansion | NonlinearExpansion | KinkExpansion | TheorySeries
 

@@ -16,7 +16,7 @@ from derive.expansion.in_time.series import InTime, in_time
 from derive.expansion.printing import render
 from derive.expansion.words import LinearSeries, linear_series
 from derive.linear.closure import linear_closure
-from derive.theory.theory import Theory
+from derive.theory import Theory
 
 
 @dataclass(frozen=True)

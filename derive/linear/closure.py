@@ -18,7 +18,7 @@ from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.layer_block import Block, Row, pair_of, same, to_ell
 from derive.linear.operators import J, Kernel, operator, operator_latex
-from derive.theory.theory import Equation, OrderParameter, Source, Theory
+from derive.theory import Equation, OrderParameter, Source, Theory
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.graph import Instant
 from derive.linear.system import CrossLayer, Push, k, without_trivial
+from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from derive.theory.names import primed
-from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
 
 t_1, s_1 = (Symbol(n, **t.assumptions0) for n in ("t_1", "s_1"))
 """Earlier times at which the sources of a correlation act."""

@@ -35,7 +35,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
-from derive.theory.theory import Equation, Term, Theory
+from derive.theory import Equation, Term, Theory
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from sympy import Expr, Integral, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
-from derive.theory.theory import Equation
+from derive.theory import Equation
 
 
 class Instant:

@@ -15,8 +15,8 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.linear.operators import J, Kernel, coefficient, operator, solve_for
+from derive.theory import OrderParameter, Source
 from derive.theory.names import primed
-from derive.theory.theory import OrderParameter, Source
 
 if TYPE_CHECKING:
     from derive.linear.closure import _Closure

@@ -19,7 +19,7 @@ from derive.linear.closure import LinearClosure, linear_closure
 from derive.linear.contraction import tidy_sums
 from derive.linear.operators import Kernel, entry, resolvents
 from derive.program.training import accumulate
-from derive.theory.theory import Theory
+from derive.theory import Theory
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import IndexRange, alpha, ell, mu, s, t
 from derive.errors import NotApplicable
-from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
 
 def error_projected(theory: Theory, field: str = "h", error: str = "Delta") -> Theory:

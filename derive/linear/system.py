@@ -9,7 +9,7 @@ from sympy import Eq, Expr, Integral, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, ell
-from derive.theory.theory import Equation, Theory
+from derive.theory import Equation, Theory
 
 k = Symbol("k", integer=True)
 """The layer of a source that is pushed."""

@@ -33,8 +33,8 @@ from derive.calculus.sums import addends
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.linear.operators import Kernel, operator, solve_for
+from derive.theory import Equation, Theory
 from derive.theory.names import primed
-from derive.theory.theory import Equation, Theory
 
 between = Symbol("s_1", **s.assumptions0)
 """A time between the push and the answer."""

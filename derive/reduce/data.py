@@ -31,7 +31,7 @@ from derive.linear.transfer import Transfer, population, transfer, units
 from derive.program.program import Program, gaussian
 from derive.program.training import TrainedMatrix
 from derive.program.words import IndexRange, Population, s, t
-from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
 
 def instant_responses(theory: Theory) -> Theory:

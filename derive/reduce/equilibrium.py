@@ -44,8 +44,8 @@ from derive.program.training import TrainedVector, entry_covariance
 from derive.program.words import IndexRange, P, alpha, ell, mu, s, t
 from derive.reduce.homogeneous import Chain
 from derive.reduce.ridge import exponential
+from derive.theory import Source, Theory
 from derive.theory.path_integral.action import Partition
-from derive.theory.theory import Source, Theory
 
 Phi, Phihat, f, fhat, hhat = (Function(n) for n in ("Phi", "Phihat", "f", "fhat", "hhat"))
 loss, Delta, y = (Function(n) for n in ("loss", "Delta", "y"))

@@ -14,8 +14,8 @@ from sympy import Expr, Function, Symbol
 from derive.program.program import Definition, Program, gaussian
 from derive.program.training import TrainedMatrix
 from derive.program.words import Product
+from derive.theory import OrderParameter, Term, Theory
 from derive.theory.conditioning import mean_field
-from derive.theory.theory import OrderParameter, Term, Theory
 
 
 def independent_backward(program: Program, names: dict[str, str] | None = None) -> Program:

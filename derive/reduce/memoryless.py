@@ -17,7 +17,7 @@ from derive.calculus.sums import bound, over
 from derive.errors import NotApplicable
 from derive.program.training import TrainingRule, entry_covariance
 from derive.program.words import IndexRange, s, t
-from derive.theory.theory import Equation, Source, Term, Theory
+from derive.theory import Equation, Source, Term, Theory
 
 
 @dataclass(frozen=True)

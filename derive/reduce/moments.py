@@ -22,7 +22,7 @@ from derive.program.networks.sample_weights import has_sample_weights
 from derive.program.words import alpha, ell, mu, s, t
 from derive.reduce.memoryless import Motion, motions
 from derive.reduce.single_site import every_index
-from derive.theory.theory import Equation, OrderParameter, Theory
+from derive.theory import Equation, OrderParameter, Theory
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,10 @@ from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule, 
 from derive.program.words import IndexRange, P, mu, s, t
 from derive.reduce.homogeneous import Chain, neat, network_degree, output
 from derive.reduce.single_site import single_site
+from derive.theory import Equation, Theory
 from derive.theory.applications import Application, read
 from derive.theory.conditioning import mean_field
 from derive.theory.names import vector
-from derive.theory.theory import Equation, Theory
 
 Weight = TrainedMatrix | TrainedVector
 

@@ -22,8 +22,8 @@ from derive.errors import NotApplicable
 from derive.linear.contraction import tidy_sums
 from derive.program.words import IndexRange, P, t
 from derive.reduce.memoryless import motions
+from derive.theory import Equation, Theory
 from derive.theory.names import primed
-from derive.theory.theory import Equation, Theory
 
 
 @dataclass(frozen=True)

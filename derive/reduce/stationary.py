@@ -38,7 +38,7 @@ from derive.calculus.gaussian import GaussianAverage
 from derive.errors import NotApplicable
 from derive.program.training import TrainingRule, accumulate, entry_covariance
 from derive.program.words import gamma0, s, t
-from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
 
 @dataclass(frozen=True)

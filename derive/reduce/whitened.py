@@ -49,7 +49,7 @@ from derive.linear.contraction import Ansatz, Frame, closed_span, split_tensor, 
 from derive.program.words import P, alpha, ell, gamma0, mu, s, t
 from derive.reduce.closed_forms import Separable, conserved, separable
 from derive.reduce.moments import MomentSteps, TwoLayer
-from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
 n = Function("n")
 """The unit vector along the targets."""

@@ -57,7 +57,7 @@ from derive.errors import NotApplicable
 from derive.program.networks.isotropic import nu, sigma
 from derive.program.words import eta, gamma0
 from derive.scale.first_steps import EveryDepth, ExactSteps, Form, add_to, first_step
-from derive.theory.theory import Theory
+from derive.theory import Theory
 
 # -- lazy ---------------------------------------------------------------------------------------------------
 

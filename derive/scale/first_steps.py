@@ -46,8 +46,8 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.recurrences import Z_L, Polynomials, Recurrences, Z, q
 from derive.errors import NotApplicable
 from derive.program.words import L, ell, eta, gamma0, s, t
+from derive.theory import Term, Theory
 from derive.theory.families import families
-from derive.theory.theory import Term, Theory
 
 Form = dict[AppliedUndef, Any]
 """A field as ``sum of coefficient * source``."""

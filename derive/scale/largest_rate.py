@@ -32,8 +32,7 @@ from derive.program.words import eta
 from derive.scale.first_steps import first_step
 from derive.scale.largest_rate_aligned import aligned
 from derive.scale.largest_rate_balance import dominant_balance
-from derive.theory import mean_field
-from derive.theory.theory import Theory
+from derive.theory import Theory, mean_field
 
 REGIMES = ("rich", "lazy")
 

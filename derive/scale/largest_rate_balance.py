@@ -17,7 +17,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.errors import NotApplicable
 from derive.program.words import IndexRange, L, ell, eta, gamma0, s, t
-from derive.theory.theory import Equation, OrderParameter, Term, Theory
+from derive.theory import Equation, OrderParameter, Term, Theory
 
 i, j = Symbol("i", nonnegative=True), Symbol("j", nonnegative=True)
 """How far a layer is from the first one, and from the last."""

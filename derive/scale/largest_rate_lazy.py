@@ -45,7 +45,7 @@ from derive.errors import NotApplicable
 from derive.program.program import gaussian
 from derive.program.training import TrainedVector
 from derive.program.words import eta, gamma0, s, t
-from derive.theory.theory import Equation, OrderParameter, Theory
+from derive.theory import Equation, OrderParameter, Theory
 
 MOST = 400
 """Steps along which the answer is followed to the end of the law."""

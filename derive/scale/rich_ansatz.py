@@ -32,8 +32,7 @@ from derive.errors import NotApplicable
 from derive.program.networks.structured import N, structured
 from derive.program.words import L, ell, gamma0, s, t
 from derive.reduce.data import mode_sums, theory_limit
-from derive.theory import mean_field
-from derive.theory.theory import Equation, Term, Theory
+from derive.theory import Equation, Term, Theory, mean_field
 
 a, b, phi = (Function(x, nonnegative=True) for x in ("a", "b", "phi"))
 """Sizes of h and g in each layer, and what a mode has learnt over b(1)."""

@@ -43,8 +43,7 @@ from derive.program.words import s, t
 from derive.reduce.data import mode_sums, theory_limit
 from derive.scale.mode_sums import Power, Powers, mode_sum
 from derive.scale.scaling_lazy import K, alpha, k, lamda, lazy_kernel, on_power_law
-from derive.theory import mean_field
-from derive.theory.theory import Theory
+from derive.theory import Theory, mean_field
 
 z, z_ = Symbol("z", positive=True), Symbol("zprime", positive=True)
 """Rates that belong to two times."""

@@ -1,23 +1,19 @@
-"""LaTeX and text in the papers' notation."""
+"""LaTeX and text in the papers' notation, and the model of a document that is written in them."""
 
-from derive.show.data import namespace
+from derive.show.document import Entry, Section
 from derive.show.latex import PaperLatex, latex
 from derive.show.notation import NOTATIONS, PAPERS, Notation, notation
-from derive.show.render import render
-from derive.show.tensor_programs import TensorProgram, tensor_program
 from derive.show.text import PaperText, text
 
 __all__ = [
     "NOTATIONS",
     "PAPERS",
+    "Entry",
     "Notation",
     "PaperLatex",
     "PaperText",
-    "TensorProgram",
+    "Section",
     "latex",
-    "namespace",
     "notation",
-    "render",
-    "tensor_program",
     "text",
 ]

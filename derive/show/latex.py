@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sympy import Expr, Pow, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 from sympy.printing.latex import LatexPrinter
 
-from derive.show.arranged import Arranged, past_time, present_first, solved, tight
-from derive.show.layout import Loop, Piece, fraction, join
-from derive.show.notation import Notation, notation
-
-if TYPE_CHECKING:
-    from derive.theory.theory import Theory
+from derive.show.arranged import (
+    Arranged,
+    Loop,
+    Piece,
+    fraction,
+    join,
+    past_time,
+    present_first,
+    solved,
+    tight,
+)
+from derive.show.notation import Declares, Notation, notation
 
 DOTS = {1: r"\dot", 2: r"\ddot"}
 
@@ -139,7 +145,7 @@ def _spaced(words: list[str]) -> list[str]:
     return [w + " " * x for w, x in zip(words, [*swallow, False], strict=True)] if words else []
 
 
-def latex(expr: Any, theory: Theory | None = None, names: str | Mapping[str, str] | None = None) -> str:
+def latex(expr: Any, theory: Declares | None = None, names: str | Mapping[str, str] | None = None) -> str:
     r"""A single expression in the papers' notation.
 
     ``theory`` tells which arguments are layers, samples and times; without it they are guessed.

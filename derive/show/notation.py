@@ -11,19 +11,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.printing.latex import translate
 
-from derive.program.training import TrainedMatrix
-from derive.program.words import L, alpha, ell, mu, s, t
-
-if TYPE_CHECKING:
-    from derive.program.program import Program
-    from derive.program.words import IndexRange
-    from derive.theory.theory import Equation, OrderParameter, Source, Theory
+from derive.calculus.symbols import IndexRange, L, alpha, ell, mu, s, t
 
 PAPERS: Mapping[str, str] = {"K": r"K^{\mathrm{NTK}}"}
 """The notation of selfconsistent2023, where it is not the name itself: name -> LaTeX."""
@@ -32,6 +26,34 @@ NOTATIONS: Mapping[str, Mapping[str, str]] = {"papers": PAPERS, "plain": {}}
 """Notations that can be asked for by name."""
 
 LAYER, SAMPLE, TIME = "layer", "sample", "time"
+
+
+class Declares(Protocol):
+    """What a notation is read off: the declarations of a theory, and of its program."""
+
+    @property
+    def program(self) -> Any:
+        """Its fields, matrices, given vectors, numbers and constants."""
+
+    @property
+    def sources(self) -> tuple[Any, ...]:
+        """Its Gaussian fields."""
+
+    @property
+    def equations(self) -> tuple[Any, ...]:
+        """The equations of its fields."""
+
+    @property
+    def scalars(self) -> tuple[Any, ...]:
+        """The equations of its deterministic numbers."""
+
+    @property
+    def order_parameters(self) -> tuple[Any, ...]:
+        """Its order parameters."""
+
+    @property
+    def observables(self) -> tuple[Any, ...]:
+        """What else follows from it."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +158,7 @@ def guess_roles(atom: AppliedUndef) -> tuple[str, ...]:
     return tuple(role(i, x) for i, x in enumerate(atom.args))
 
 
-def notation(theory: Theory | None = None, names: str | Mapping[str, str] | None = None) -> Notation:
+def notation(theory: Declares | None = None, names: str | Mapping[str, str] | None = None) -> Notation:
     """The notation for ``theory``.
 
     ``names``, a name of NOTATIONS or a mapping name -> LaTeX, overrides the papers'.
@@ -174,13 +196,13 @@ def notation(theory: Theory | None = None, names: str | Mapping[str, str] | None
     )
 
 
-def _matrices(program: Program) -> Iterable[str]:
+def _matrices(program: Any) -> Iterable[str]:
     """The matrices' names, which stand in marks of the sources that they bring."""
     for m in program.matrices:
-        yield (m.initial if isinstance(m, TrainedMatrix) else m).name
+        yield m.name
 
 
-def _declarations(theory: Theory) -> dict[str, tuple[str, ...]]:
+def _declarations(theory: Declares) -> dict[str, tuple[str, ...]]:
     """The roles of the arguments of everything that a theory declares."""
     roles: dict[str, tuple[str, ...]] = {}
     for u in theory.sources:
@@ -208,8 +230,7 @@ def _declared(atom: AppliedUndef, times: int, layered: bool) -> tuple[str, ...]:
     return (*first, *([SAMPLE] * (n - len(first) - times)), *([TIME] * times))
 
 
-def _ranges(theory: Theory) -> Iterable[IndexRange]:
-    items: tuple[Source | Equation | OrderParameter, ...]
+def _ranges(theory: Declares) -> Iterable[IndexRange]:
     items = (*theory.sources, *theory.equations, *theory.order_parameters, *theory.observables)
     for item in items:
         yield from item.ranges

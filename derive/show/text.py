@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sympy import Expr, Pow, Sum, Symbol, default_sort_key, sympify
 from sympy.core.function import AppliedUndef
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
 
-from derive.show.arranged import Arranged, past_time, present_first, solved, tight
-from derive.show.layout import Loop, Piece, fraction
-from derive.show.notation import Notation, notation, raised, unicode_name
-
-if TYPE_CHECKING:
-    from derive.theory.theory import Theory
+from derive.show.arranged import Arranged, Loop, Piece, fraction, past_time, present_first, solved, tight
+from derive.show.notation import Declares, Notation, notation, raised, unicode_name
 
 DOTS = {1: "\u0307", 2: "\u0308"}
 OPEN, CLOSE = "([{⟨", ")]}⟩"
@@ -249,7 +245,7 @@ def _opened(still_open: str, c: str) -> str:
     return still_open + c if c in OPEN else still_open[:-1] if c in CLOSE else still_open
 
 
-def text(expr: Any, theory: Theory | None = None, names: str | Mapping[str, str] | None = None) -> str:
+def text(expr: Any, theory: Declares | None = None, names: str | Mapping[str, str] | None = None) -> str:
     """A single expression in one line of plain text.
 
     >>> from sympy import Function

@@ -2,8 +2,9 @@
 
 from derive.calculus.averages import Average, Response
 from derive.theory.conditioning import mean_field
+from derive.theory.data import Equation, OrderParameter, Source, Term
 from derive.theory.sources import gaussian, stein
-from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory.theory import Theory
 
 __all__ = [
     "Average",

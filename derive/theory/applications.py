@@ -234,6 +234,18 @@ class Reading:
         """Which vectors respond to which sources within a step."""
         return equal_time_pairs(self.program, [a.flat() for d in self.definitions for a in self.products[d]])
 
+    def response_name(self, a: Application, b: Application) -> tuple[str, Expr | None]:
+        """How the response of ``a``'s vector to the source of ``b`` is called, and its layer.
+
+        A matrix names the responses of its one forward and its one backward use; all others are
+        ``R_<vector><source>``.
+        """
+        alike = [x for x in self.uses if x.transposed in (a.transposed, b.transposed) and a.meets(x)]
+        if a.matrix.responses and a.transposed != b.transposed and len(alike) == 2:
+            return a.matrix.responses[int(a.transposed)], a.member if a.matrix.index else None
+        head = self.registry.head(a.vector)
+        return f"R_{head}{'_' if '_' in head + b.source_name else ''}{b.source_name}", a.acts_on.site
+
     @property
     def entries(self) -> list[Parameter]:
         """Every use of a vector parameter."""

@@ -1,22 +1,18 @@
-"""Two routes, one answer: compare theories term by term, up to names of dummy indices and order."""
+"""Theories compared term by term, up to names of dummy indices and order."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sympy import Add, Expr, S, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import normal_form
-from derive.program.program import Program
 from derive.program.words import IndexRange, L, ell, s, t
-from derive.theory.conditioning import mean_field
-from derive.theory.path_integral import path_integral
-from derive.theory.path_integral.weights import broken_promises
-from derive.theory.symmetric import symmetric
-from derive.theory.theory import Equation, OrderParameter, Source, Theory
+from derive.theory.data import Equation, OrderParameter, Source, TheoryData
+from derive.theory.names import symmetric
 
 
 @dataclass(frozen=True)
@@ -32,11 +28,7 @@ class Difference:
         return f"{self.part} {self.name}: {_said(self.left)} in the one, {_said(self.right)} in the other"
 
 
-class RoutesDisagree(AssertionError):
-    """The two routes to a mean-field theory gave different equations; the message names them."""
-
-
-def compare(left: Theory, right: Theory) -> list[Difference]:
+def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
     """Every difference between two theories; empty when they are the same.
 
     Sources, equations (term by term), scalars, order parameters with their definitions and causality, and
@@ -61,31 +53,9 @@ def compare(left: Theory, right: Theory) -> list[Difference]:
     return found
 
 
-def equivalent(left: Theory, right: Theory) -> bool:
+def equivalent(left: TheoryData, right: TheoryData) -> bool:
     """Are two theories the same up to names of dummy indices and order?"""
     return not compare(left, right)
-
-
-def check_routes(program: Program) -> list[Difference]:
-    """Derive ``program``'s theory by the conditioning rule and by the path integral, and compare.
-
-    Returns an empty list.  Raises :class:`RoutesDisagree`, listing the differences, if the two do not agree.
-
-    >>> from derive.program import mlp
-    >>> check_routes(mlp(2))
-    []
-    """
-    differences = [*compare(mean_field(program), path_integral(program).theory()), *_memories(program)]
-    if differences:
-        raise RoutesDisagree(f"{program.name}:\n" + "\n".join(f"  {x}" for x in differences))
-    return differences
-
-
-def _memories(program: Program) -> Iterator[Difference]:
-    """The memory that each rule states, against the equation of motion that it states, followed in time."""
-    for rule in dict.fromkeys([program.rule, *(w.rule for w in program.trained())]):
-        for what, stated, followed in broken_promises(rule):
-            yield Difference("memory", f"of {type(rule).__name__}: {what}", stated, followed)
 
 
 # -- what is compared ----------------------------------------------------------------------------------------
@@ -105,7 +75,7 @@ class _Item:
     names: dict[Symbol, Symbol]
 
 
-def _listed(theory: Theory) -> dict[str, _Item]:
+def _listed(theory: TheoryData) -> dict[str, _Item]:
     heat = theory.program.rule.noise(t, s).atoms(AppliedUndef)  # a table of a covariance over the times
     order = symmetric(theory.order_parameters, theory.program.given, {str(x.func) for x in heat})
     items = [_equation("equation", e, order) for e in theory.equations]

@@ -29,9 +29,10 @@ from derive.program.training import TrainedMatrix, TrainingRule
 from derive.program.words import IndexRange, Mean, s, t
 from derive.program.words import terms as addends
 from derive.theory.applications import Application, Parameter, earlier, overlap, read
+from derive.theory.data import Equation, Source, Term
 from derive.theory.names import primed_apart
 from derive.theory.tangent import tangent_kernel
-from derive.theory.theory import Equation, Source, Term, Theory
+from derive.theory.theory import Theory
 
 
 def mean_field(program: Program) -> Theory:
@@ -149,7 +150,7 @@ class _Derivation:
         if a.matrix.fresh and not instant:
             return []
         sign = 1 if a.transposed != b.transposed else a.matrix.symmetry
-        name, index = self.registry.response_name(a, b, self.uses)
+        name, index = self.reading.response_name(a, b)
         function = self.registry.response(
             name,
             index,

@@ -12,13 +12,13 @@ from derive.calculus.sums import normal_form
 from derive.program.program import Definition, gaussian, parameter
 from derive.program.training import Outer, TrainedVector
 from derive.program.words import GaussianMatrix, Product
-from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData
 
 INDENT = "    "
 
 
-def explain(theory: Theory, name: str) -> str:
-    """See :meth:`Theory.explain <derive.theory.theory.Theory.explain>`."""
+def explain(theory: TheoryData, name: str) -> str:
+    """See :meth:`TheoryData.explain <derive.theory.theory.Theory.explain>`."""
     equations = (*theory.equations, *theory.scalars, *theory.observables)
     blocks = [_equation(theory, e) for e in equations if e.name == name]
     blocks += [_source(theory, u) for u in theory.sources if name in (_name(u.symbol), _name(u.partner))]
@@ -30,8 +30,8 @@ def explain(theory: Theory, name: str) -> str:
     return "\n\n".join(blocks)
 
 
-def explain_term(theory: Theory, what: Any) -> str:
-    """See :meth:`Theory.explain_term <derive.theory.theory.Theory.explain_term>`."""
+def explain_term(theory: TheoryData, what: Any) -> str:
+    """See :meth:`TheoryData.explain_term <derive.theory.theory.Theory.explain_term>`."""
     expr = what.expr if isinstance(what, Term) else sympify(what)
     places = [(e, x) for e in (*theory.equations, *theory.scalars, *theory.observables) for x in e.terms]
     standard = normal_form(expr)
@@ -56,14 +56,14 @@ def explain_term(theory: Theory, what: Any) -> str:
 # -- one item ------------------------------------------------------------------------------------------------
 
 
-def _equation(theory: Theory, e: Equation) -> str:
+def _equation(theory: TheoryData, e: Equation) -> str:
     lines = [f"{e.lhs} =   [the program: {_as_written(theory, e)}]"]
     for x in e.terms:
         lines += [f"{INDENT}{x}", _because(theory, e, x, 2 * INDENT)]
     return "\n".join(filter(None, lines))
 
 
-def _source(theory: Theory, u: Source) -> str:
+def _source(theory: TheoryData, u: Source) -> str:
     value = f"<{u.symbol} {u.partner}> = {u.covariance}"
     made = _matrix(theory, u.matrix)
     if made is None:
@@ -76,7 +76,7 @@ def _source(theory: Theory, u: Source) -> str:
     return f"{_name(u.symbol)}: {value}\n{INDENT}{why}\n{INDENT}({spread})"
 
 
-def _order_parameter(theory: Theory, q: OrderParameter) -> str:
+def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
     kind = "response function" if q.kind == "response" else "correlation function"
     lines = [f"{q.symbol}: {kind}, {q.definition}"]
     if q.causal == "strict":
@@ -102,7 +102,7 @@ def _order_parameter(theory: Theory, q: OrderParameter) -> str:
 # -- one term ------------------------------------------------------------------------------------------------
 
 
-def _because(theory: Theory, e: Equation, x: Term, indent: str = INDENT) -> str:
+def _because(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT) -> str:
     """One sentence for each kind of term."""
     made = _matrix(theory, x.matrix)
     if x.kind == "definition" and not x.matrix:
@@ -129,7 +129,7 @@ def _because(theory: Theory, e: Equation, x: Term, indent: str = INDENT) -> str:
     return f"{indent}{x.matrix}: {x.rule}"
 
 
-def _vector(theory: Theory, x: Term) -> str:
+def _vector(theory: TheoryData, x: Term) -> str:
     """Terms of a vector parameter."""
     v = next((v for v in theory.program.vectors if parameter(v).name == x.matrix), None)
     if v is None:
@@ -146,7 +146,7 @@ def _spread(m: GaussianMatrix) -> str:
     return f"{m.name} has entries N(0, {m.variance}/N)" + (", drawn anew at every step" if m.fresh else "")
 
 
-def _returned(theory: Theory, x: Term, m: GaussianMatrix, product: Product | None, use: str) -> str:
+def _returned(theory: TheoryData, x: Term, m: GaussianMatrix, product: Product | None, use: str) -> str:
     """Why a matrix hands back the vector of another of its uses."""
     q = next((q for q in theory.responses() if _has(x.expr, q.name)), None)
     pushed = next(iter(q.definition.atoms(Response)), None) if q is not None else None
@@ -171,7 +171,7 @@ def _returned(theory: Theory, x: Term, m: GaussianMatrix, product: Product | Non
     return f"{shared}: {pushed.body} responds to {pushed.source}, the Gaussian part of the latter{when}{back}"
 
 
-def _use_with(theory: Theory, m: GaussianMatrix, source: Expr) -> Product | None:
+def _use_with(theory: TheoryData, m: GaussianMatrix, source: Expr) -> Product | None:
     """The product whose Gaussian part is the field ``source``."""
     for e in theory.equations:
         for x in e.terms:
@@ -180,23 +180,23 @@ def _use_with(theory: Theory, m: GaussianMatrix, source: Expr) -> Product | None
     return None
 
 
-def _matrix(theory: Theory, name: str) -> GaussianMatrix | None:
+def _matrix(theory: TheoryData, name: str) -> GaussianMatrix | None:
     return next((gaussian(m) for m in theory.program.matrices if gaussian(m).name == name), None)
 
 
-def _product(theory: Theory, e: Equation, m: GaussianMatrix) -> Product | None:
+def _product(theory: TheoryData, e: Equation, m: GaussianMatrix) -> Product | None:
     d = _definition(theory, e)
     found = d.products() if d is not None else []
     return next((x for x in found if gaussian(theory.program.matrix_of(x)).name == m.name), None)
 
 
-def _definition(theory: Theory, e: Equation) -> Definition | None:
+def _definition(theory: TheoryData, e: Equation) -> Definition | None:
     lhs = _subject(e)
     exact = [d for d in theory.program.definitions if d.lhs == lhs]
     return next(iter(exact or [d for d in theory.program.definitions if d.name == e.name]), None)
 
 
-def _as_written(theory: Theory, e: Equation) -> str:
+def _as_written(theory: TheoryData, e: Equation) -> str:
     d = _definition(theory, e)
     if d is None:
         return str(e.lhs)

@@ -18,7 +18,7 @@ from sympy import Add, Expr, Integral, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.program.words import IndexRange, ell, s, t
-from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData
 
 Item = Equation | Source
 
@@ -33,7 +33,7 @@ class Families:
     base_cases: tuple[Equation, ...]
 
 
-def merge_families(theory: Theory) -> tuple[tuple[Equation, ...], tuple[Equation, ...]]:
+def merge_families(theory: TheoryData) -> tuple[tuple[Equation, ...], tuple[Equation, ...]]:
     """The single-site equations with ends joined to their families, and the base cases found on the way.
 
     >>> from derive.theory import mean_field
@@ -51,7 +51,7 @@ def merge_families(theory: Theory) -> tuple[tuple[Equation, ...], tuple[Equation
     return found.equations, found.base_cases
 
 
-def families(theory: Theory) -> Families:
+def families(theory: TheoryData) -> Families:
     """Sources, equations and observables of ``theory``, ends joined to their families where they fit."""
     return _Search(theory).run()
 
@@ -68,7 +68,7 @@ class _End:
 class _Search:
     """Values for order parameters beyond their range, by name and layer."""
 
-    def __init__(self, theory: Theory) -> None:
+    def __init__(self, theory: TheoryData) -> None:
         self.theory = theory
         self.known: dict[tuple[str, Expr], Expr] = {}  # written in the order parameter's own arguments
         self.parameters = {q.name: q for q in theory.order_parameters}

@@ -7,10 +7,10 @@ second, their times.  The name comes from the program's notation; what is not na
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 from sympy import Expr, Function, Symbol, default_sort_key, sympify
 from sympy.core.function import AppliedUndef
@@ -18,12 +18,8 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix
-from derive.program.words import IndexRange, alpha, ell, mu, s, t
-from derive.theory.theory import OrderParameter
-
-if TYPE_CHECKING:
-    from derive.theory.applications import Application
-
+from derive.program.words import GivenVector, IndexRange, alpha, ell, mu, s, t
+from derive.theory.data import OrderParameter
 
 k = Symbol("k", integer=True, positive=True)
 
@@ -249,20 +245,6 @@ class Registry:
             )
             self.correlation(v, v.past())
 
-    def response_name(
-        self, a: Application, b: Application, uses: list[Application]
-    ) -> tuple[str, Expr | None]:
-        """How the response of ``a``'s vector to the source of ``b`` is called, and its layer.
-
-        A matrix names the responses of its one forward and its one backward use; all others are
-        ``R_<vector><source>``.
-        """
-        alike = [x for x in uses if x.transposed in (a.transposed, b.transposed) and a.meets(x)]
-        if a.matrix.responses and a.transposed != b.transposed and len(alike) == 2:
-            return a.matrix.responses[int(a.transposed)], a.member if a.matrix.index else None
-        head = self.head(a.vector)
-        return f"R_{head}{'_' if '_' in head + b.source_name else ''}{b.source_name}", a.acts_on.site
-
     def response(
         self,
         name: str,
@@ -313,3 +295,60 @@ def _in_order(body: Expr) -> list[Symbol]:
     atoms = sorted((a for a in body.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}), key=str)
     found = [x for a in atoms for e in a.args for x in sorted(e.free_symbols, key=str)]
     return list(dict.fromkeys(x for x in found if isinstance(x, Symbol)))
+
+
+# -- symmetric functions ---
+
+Order = Callable[[Expr], Expr]
+
+
+def symmetric(
+    parameters: Iterable[OrderParameter], given: Iterable[GivenVector] = (), covariances: Iterable[str] = ()
+) -> Order:
+    """A function that writes ``C(b, a, s, t)`` as ``C(a, b, t, s)`` wherever C is the same.
+
+    Which parameters are symmetric is read off their definitions.  Kernels of given vectors always are, and
+    so are ``covariances``, names of other functions of two points.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> from sympy import Function
+    >>> from sympy.abc import k, m, t, s
+    >>> order = symmetric(mean_field(mlp()).order_parameters)
+    >>> order(Function("H")(1, k, m, s, t)), order(Function("A")(1, k, s, t))
+    (H(1, m, k, t, s), A(1, k, s, t))
+    """
+    halves = {q.name: 1 if q.symbol.args[0] == ell else 0 for q in parameters if _is_symmetric(q)}
+    kernels = {*(x.kernel for x in given), *covariances}
+
+    def order(atom: AppliedUndef) -> Expr:
+        name = str(atom.func)
+        if name in kernels:
+            half = len(atom.args) // 2
+            return max(atom, atom.func(*atom.args[half:], *atom.args[:half]), key=_key)
+        return max(atom, _turned(atom, halves[name]), key=_key)
+
+    def is_one(e: Any) -> bool:
+        return isinstance(e, AppliedUndef) and (str(e.func) in halves or str(e.func) in kernels)
+
+    return lambda e: e.replace(is_one, order)
+
+
+def _turned(atom: AppliedUndef, sites: int) -> AppliedUndef:
+    """The two points exchanged: indices and times."""
+    site, rest = atom.args[:sites], atom.args[sites:]
+    half = len(rest) // 2 - 1
+    first, second, (time, past) = rest[:half], rest[half : 2 * half], rest[2 * half :]
+    return atom.func(*site, *second, *first, past, time)
+
+
+def _is_symmetric(q: OrderParameter) -> bool:
+    sites = 1 if q.symbol.args[0] == ell else 0
+    if q.kind != "correlation" or (len(q.symbol.args) - sites) % 2:
+        return False
+    exchange = dict(zip(q.symbol.args, _turned(q.symbol, sites).args, strict=True))
+    return bool(q.definition.xreplace(exchange) == q.definition)
+
+
+def _key(atom: AppliedUndef) -> tuple[str, ...]:
+    return tuple(str(x) for x in (*atom.args[-2:], *atom.args[:-2]))

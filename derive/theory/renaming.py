@@ -20,13 +20,13 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.sums import normal_form
 from derive.program.words import IndexRange, L, ell, s, t
 from derive.theory.compare import compare
-from derive.theory.theory import Equation, OrderParameter, Theory
+from derive.theory.data import Equation, OrderParameter, TheoryData
 
 Colours = dict[str, int]
 Shape = tuple[Any, ...]
 
 
-def renaming(left: Theory, right: Theory, *, parameters: bool = False) -> dict[str, str] | None:
+def renaming(left: TheoryData, right: TheoryData, *, parameters: bool = False) -> dict[str, str] | None:
     """The names of ``left`` with what ``right`` calls them, or None when no renaming makes them the same.
 
     Indices and dummies may be called anything; which matrix a term came from does not matter, only what the
@@ -51,12 +51,12 @@ def renaming(left: Theory, right: Theory, *, parameters: bool = False) -> dict[s
     return None
 
 
-def equivalent(left: Theory, right: Theory) -> bool:
+def equivalent(left: TheoryData, right: TheoryData) -> bool:
     """Are two theories the same up to renaming?  See :func:`renaming`."""
     return renaming(left, right) is not None
 
 
-def renamed(theory: Theory, names: dict[str, str], like: Theory) -> Theory:
+def renamed(theory: TheoryData, names: dict[str, str], like: TheoryData) -> TheoryData:
     """``theory`` with other names, as a theory of the program of ``like``.
 
     Which of two vectors comes first in their correlation depends on what they are called, so arguments of a
@@ -105,12 +105,12 @@ def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...]
 class _Reading:
     """A theory without provenance, its names with their roles, and everything it states."""
 
-    theory: Theory
+    theory: TheoryData
     roles: dict[str, Shape]
     statements: tuple[tuple[Shape, tuple[Expr, ...]], ...]
 
     @classmethod
-    def of(cls, theory: Theory, parameters: bool) -> _Reading:
+    def of(cls, theory: TheoryData, parameters: bool) -> _Reading:
         plain = _plain(theory)
         statements = tuple(_statements(plain))
         roles = _roles(plain)
@@ -121,13 +121,13 @@ class _Reading:
         return cls(plain, roles, statements)
 
 
-def _items(theory: Theory) -> tuple[Any, ...]:
+def _items(theory: TheoryData) -> tuple[Any, ...]:
     return (
         *theory.equations, *theory.scalars, *theory.observables, *theory.sources, *theory.order_parameters
     )  # fmt: skip
 
 
-def _plain(theory: Theory) -> Theory:
+def _plain(theory: TheoryData) -> TheoryData:
     """Without where terms came from, and with indices that differ in nothing but their names."""
     indices = {r.index for x in _items(theory) for r in x.ranges} | {
         lim[0]
@@ -155,7 +155,7 @@ def _plain(theory: Theory) -> Theory:
     )
 
 
-def _mapped(theory: Theory, fun: Callable[[Any], Any]) -> Theory:
+def _mapped(theory: TheoryData, fun: Callable[[Any], Any]) -> TheoryData:
     """``fun`` applied to every expression and index of what the theory states; its program stays."""
 
     def ranges(rs: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
@@ -183,7 +183,7 @@ def _expressions(x: Any) -> tuple[Expr, ...]:
     return (x.symbol, x.partner, x.covariance) if hasattr(x, "covariance") else (x.symbol, x.definition)
 
 
-def _statements(theory: Theory) -> list[tuple[Shape, tuple[Expr, ...]]]:
+def _statements(theory: TheoryData) -> list[tuple[Shape, tuple[Expr, ...]]]:
     """Every equation, covariance and definition, with its kind and the indices it holds for."""
     found: list[tuple[Shape, tuple[Expr, ...]]] = []
     kinds: list[tuple[str, Any]] = [("equation", x) for x in theory.equations]
@@ -206,7 +206,7 @@ def _is_free(x: Any) -> bool:
     return isinstance(x, Symbol) and x not in (ell, L)
 
 
-def _roles(theory: Theory) -> dict[str, Shape]:
+def _roles(theory: TheoryData) -> dict[str, Shape]:
     """What each name stands for; two names can only be the same if this is."""
     program = theory.program
     roles: dict[str, Shape] = {}

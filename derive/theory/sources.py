@@ -13,7 +13,7 @@ from derive.calculus.averages import Average, Response, is_field, is_random
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.sums import match, put, unused
 from derive.program.words import IndexRange, s, t
-from derive.theory.theory import Source
+from derive.theory.data import Source
 
 
 @dataclass(frozen=True)

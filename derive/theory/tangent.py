@@ -11,8 +11,8 @@ from derive.program.program import Definition, gaussian
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import IndexRange, Mean, s, t
 from derive.theory.applications import Reading
+from derive.theory.data import Equation, Term
 from derive.theory.names import primed, vector
-from derive.theory.theory import Equation, Term
 
 
 def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:

@@ -30,12 +30,12 @@ from derive.calculus.averages import Average, Response, is_field
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.sums import all_apart, bound, match, pinned, unused, within
 from derive.program.words import ell, t
+from derive.theory.data import Equation, Source, TheoryData
 from derive.theory.families import families
 from derive.theory.sources import gaussian
-from derive.theory.theory import Equation, Source, Theory
 
 
-def unfold(theory: Theory, what: Any, levels: int = 1) -> Expr:
+def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
     """``what``, an expression or the name of an order parameter or scalar, with equations put in.
 
     Responses: chain rule, then the field's equation, whose terms hold responses again.  Averages: fields
@@ -61,7 +61,7 @@ def unfold(theory: Theory, what: Any, levels: int = 1) -> Expr:
 class _Unfolder:
     """A theory's equations and sources, ends joined to their families, and who reaches whom at once."""
 
-    theory: Theory
+    theory: TheoryData
     sources: tuple[Source, ...] = ()
     equations: tuple[Equation, ...] = ()
     moving: frozenset[str] = frozenset()

@@ -17,7 +17,7 @@ from sympy.functions.special.tensor_functions import KroneckerDelta
 from derive.calculus.averages import Average, Response
 from derive.linear.transfer import units
 from derive.program.words import ell, s, t
-from derive.theory.theory import Equation, OrderParameter, Theory
+from derive.theory import Equation, OrderParameter, Theory
 from numerics.compile.table import (
     DELTA,
     Coupling,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Symbol
 
-from derive.theory.theory import Equation
+from derive.theory import Equation
 from numerics.compile.table import Node
 from numerics.experiment import Experiment
 from numerics.numbers import arrays_of, numbers_of, theory_at_depth

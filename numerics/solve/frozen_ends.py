@@ -20,8 +20,7 @@ from sympy.core.function import AppliedUndef
 from derive.depth import gamma_c_recursion, layer_time
 from derive.program.networks.infinite_depth import depth_program
 from derive.program.words import L, s, t
-from derive.theory import Theory, mean_field
-from derive.theory.theory import Source, Term
+from derive.theory import Source, Term, Theory, mean_field
 from numerics.compile.layered import LayerTable, lower_layer_time
 from numerics.compile.lower import lower
 from numerics.compile.table import Table

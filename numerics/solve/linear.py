@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from derive.theory.theory import Theory
+from derive.theory import Theory
 from numerics.compile.lower import lower
 from numerics.compile.table import Node
 from numerics.errors import SpecError

@@ -11,7 +11,7 @@ from sympy.core.function import AppliedUndef
 from sympy.functions.special.tensor_functions import KroneckerDelta
 
 from derive.program.words import s, t
-from derive.theory.theory import Equation
+from derive.theory import Equation
 from numerics.compile.lower import node, products
 from numerics.compile.table import Node
 

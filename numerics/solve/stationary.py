@@ -18,7 +18,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.gaussian import GaussianAverage
 from derive.program import ell
 from derive.reduce.stationary import Stationary, stationary
-from derive.theory.theory import Theory
+from derive.theory import Theory
 from numerics.averages.panels import Moment
 
 Array = NDArray[np.float64]

@@ -9,10 +9,9 @@ from sympy import Integer
 
 from derive.program import L
 from derive.program.program import Program
-from derive.theory import mean_field
+from derive.theory import Theory, mean_field
 from derive.theory.compare import compare
 from derive.theory.path_integral import path_integral
-from derive.theory.theory import Theory
 from numerics.compile.table import Node
 from numerics.experiment import Experiment
 from numerics.solve.march import March

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sympy import S
 
 from derive.program import P, eta
-from derive.theory.theory import Theory
+from derive.theory import Theory
 from numerics import theory as theories
 from numerics.compile import lower
 from numerics.compile.table import Node, Request

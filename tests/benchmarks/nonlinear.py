@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from derive.program import P, eta, gamma0, mlp
-from derive.theory import mean_field
-from derive.theory.theory import Theory
+from derive.theory import Theory, mean_field
 from numerics.solve.direct.layout import TIMES, Layout
 from numerics.solve.particles import Solved, solve_particles
 from numerics.solve.particles.reading import Model, Responding

@@ -10,8 +10,8 @@ import pytest
 from sympy import Expr, Function, Integer, Sum, Symbol, symbols, tanh
 
 from derive.program import L, P, alpha, ell, eta, gamma0, isotropic, mlp, mu, s, structured, t
-from derive.show.data import namespace
 from derive.theory import Theory, mean_field
+from derive.theory.document import namespace
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment

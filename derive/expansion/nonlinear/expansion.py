@@ -31,7 +31,7 @@ from derive.expansion.nonlinear.reading import Kernel, Site, read
 from derive.expansion.nonlinear.trees import CORRELATIONS, Piece, Static, Tensor, Terms, oriented
 from derive.expansion.nonlinear.writing import Writer
 from derive.program.words import L, P, alpha, ell, mu, s, t
-from derive.theory.theory import Theory
+from derive.theory import Theory
 
 if TYPE_CHECKING:
     from derive.expansion.nonlinear.critical import AtCriticality

@@ -20,7 +20,7 @@ from derive.expansion.nonlinear.expansion import NonlinearExpansion, expand_nonl
 from derive.expansion.nonlinear.laws import OUTPUT
 from derive.expansion.nonlinear.straight import Coefficients, straight
 from derive.program.words import L, P, alpha, mu, s, t
-from derive.theory.theory import Theory
+from derive.theory import Theory
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.errors import NotApplicable
 from derive.program.words import alpha, ell, gamma0, mu, s, t
-from derive.theory.theory import Equation, Source, Theory
+from derive.theory import Equation, Source, Theory
 
 x = Symbol("x", real=True)
 

@@ -23,7 +23,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.sums import addends
 from derive.errors import NotApplicable
 from derive.program.words import s, t
-from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
 Coefficients = list[Expr]
 """Those of powers 0, 1, ... of the variable."""

@@ -49,8 +49,7 @@ from derive.program import mlp
 from derive.program.networks.isotropic import alpha, nu
 from derive.program.words import s, t
 from derive.reduce.data import theory_limit
-from derive.theory import mean_field
-from derive.theory.theory import Equation, Term, Theory
+from derive.theory import Equation, Term, Theory, mean_field
 
 kept = Symbol("q", positive=True)
 """What a step leaves of an error that all samples see alike: 1 minus the rate times the tangent kernel."""

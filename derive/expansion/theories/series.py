@@ -11,8 +11,8 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.series import PowerSeries
 from derive.expansion.theories.orders import Expander, at_order, named
 from derive.show.notation import Name, notation
-from derive.show.render import Show, render
-from derive.theory.theory import Theory
+from derive.theory import Theory
+from derive.theory.document import Show, render
 
 
 @dataclass(frozen=True)

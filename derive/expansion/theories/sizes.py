@@ -10,7 +10,7 @@ from derive.calculus.averages import Response
 from derive.errors import NotApplicable
 from derive.expansion.theories.series import TheorySeries
 from derive.reduce.data import absorb_factors, instant_responses, scaled_sources, source_factor
-from derive.theory.theory import Theory
+from derive.theory import Theory
 
 
 def expand_sizes(

@@ -35,7 +35,7 @@ from derive.errors import NotApplicable
 from derive.expansion.theories.orders import named
 from derive.expansion.theories.series import TheorySeries
 from derive.program.words import eta, s, t
-from derive.theory.theory import Equation, Term, Theory
+from derive.theory import Equation, Term, Theory
 
 WEIGHT = "w"
 """The weights with which past updates count."""

@@ -16,12 +16,12 @@ from sympy import Add, Eq, Expr
 from derive.calculus.functional import functional_derivative
 from derive.program.program import Program
 from derive.theory.applications import read
+from derive.theory.data import Source, TheoryData
 from derive.theory.path_integral.action import Action
 from derive.theory.path_integral.assemble import Assembly
 from derive.theory.path_integral.average import average_exponent
 from derive.theory.path_integral.fields import entries, legs
 from derive.theory.path_integral.saddle import SaddlePoint, hatted_correlator
-from derive.theory.theory import Source, Theory
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class PathIntegral:
         return tuple(found)
 
     @cached_property
-    def _theory(self) -> Theory:
+    def _theory(self) -> TheoryData:
         return Assembly(self._saddle).theory()
 
-    def theory(self) -> Theory:
+    def theory(self) -> TheoryData:
         """The complete theory, with the memory of trained weights (D.44)."""
         return self._theory
 

@@ -221,7 +221,7 @@ class Action:
         A vector taken elsewhere than at its own indices, such as ``phi(h(ell, mu, a + k, t))``, has a
         variable of its own, see :meth:`called`.
         """
-        name, site = self.reading.registry.response_name(leg.use, other.use, self.reading.uses)
+        name, site = self.reading.response_name(leg.use, other.use)
         sites = () if site is None else (site,)
         v = leg.use.vector
         if v.plain != v.body:

@@ -11,6 +11,7 @@ from derive.calculus.averages import Average
 from derive.program.program import Definition
 from derive.program.words import IndexRange, Mean, ell, s, t, terms
 from derive.theory.applications import Application, Parameter, earlier
+from derive.theory.data import Equation, OrderParameter, Term, TheoryData
 from derive.theory.path_integral.action import Response
 from derive.theory.path_integral.average import unfolded
 from derive.theory.path_integral.causality import instant_responses
@@ -18,7 +19,6 @@ from derive.theory.path_integral.fields import Entry, Leg
 from derive.theory.path_integral.saddle import SaddlePoint
 from derive.theory.path_integral.weights import matrix_memory, vector_memory
 from derive.theory.tangent import tangent_kernel
-from derive.theory.theory import Equation, OrderParameter, Term, Theory
 
 
 class Assembly:
@@ -32,13 +32,13 @@ class Assembly:
         self.instant = instant_responses(self.action)
         self.fixed = {str(q.symbol.func) for q in self.action.responses.values() if not self._reaches(q)}
 
-    def theory(self) -> Theory:
+    def theory(self) -> TheoryData:
         """The theory in the same form as that of the conditioning rule."""
         equations: list[Equation] = []
         scalars: list[Equation] = []
         for d in self.reading.definitions:
             (scalars if d.name in self.program.scalars else equations).append(self.equation(d))
-        return Theory(
+        return TheoryData(
             program=self.program,
             sources=tuple(
                 replace(u, covariance=unfolded(u.covariance, self.action.legs)) for u in self.saddle.sources()

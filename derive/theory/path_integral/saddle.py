@@ -15,12 +15,11 @@ from derive.calculus.averages import Average
 from derive.calculus.averages import Response as Pushed
 from derive.calculus.functional import functional_derivative
 from derive.program.words import IndexRange, mu, s, t
-from derive.theory.names import primed_apart
+from derive.theory.data import Source, Term
+from derive.theory.names import primed_apart, symmetric
 from derive.theory.path_integral.action import Action, Correlation, Response
 from derive.theory.path_integral.fields import Entry, Leg, over
 from derive.theory.path_integral.weights import covariance
-from derive.theory.symmetric import symmetric
-from derive.theory.theory import Source, Term
 
 
 class SaddlePoint:

@@ -17,8 +17,8 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import IndexRange, s, t
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
 from derive.theory.applications import Application, Parameter, Reading
+from derive.theory.data import Term
 from derive.theory.names import primed_apart, vector
-from derive.theory.theory import Term
 
 
 def covariance(use: Application | Parameter, time: Expr = t, past: Expr = s) -> Expr:

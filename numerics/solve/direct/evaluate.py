@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Symbol
 
-from derive.theory.theory import Equation, OrderParameter, Theory
+from derive.theory import Equation, OrderParameter, Theory
 from numerics.solve.direct.constants import Constants, Datum
 from numerics.solve.direct.interpret import Interpreter
 from numerics.solve.direct.layout import TIMES, Family, Layout, Member, Number

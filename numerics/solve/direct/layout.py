@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.program.words import IndexRange, L, ell, s, t
-from derive.theory.theory import Equation, OrderParameter, Source, Theory
+from derive.theory import Equation, OrderParameter, Source, Theory
 from numerics.errors import Unserved as Unserved
 
 Entry = tuple[str, tuple[int, ...]]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sympy import Expr, Symbol
 
 from derive.program.words import gamma0
-from derive.theory.theory import Theory
+from derive.theory import Theory
 from numerics.solve.direct.constants import Constants, Datum
 from numerics.solve.direct.evaluate import Place, _array_of, _deep_recursion, _march
 from numerics.solve.direct.functions import Compiled

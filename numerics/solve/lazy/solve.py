@@ -17,7 +17,7 @@ from derive.calculus.averages import Average
 from derive.program.words import ell, s, t
 from derive.reduce.memoryless import Markov
 from derive.reduce.stationary import Static, static
-from derive.theory.theory import OrderParameter, Theory
+from derive.theory import OrderParameter, Theory
 from numerics.averages.panels import Moment
 from numerics.solve.direct.evaluate import Place
 from numerics.solve.direct.layout import Number, Unserved

@@ -13,7 +13,7 @@ from sympy import Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.program.words import s, t
-from derive.theory.theory import Theory
+from derive.theory import Theory
 from numerics.solve.direct.layout import Layout, Number
 from numerics.solve.particles.formulas import Jump, Known, Node
 from numerics.solve.particles.march import March

@@ -15,7 +15,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.program.words import s, t
-from derive.theory.theory import OrderParameter
+from derive.theory import OrderParameter
 from numerics.solve.direct.layout import TIMES, Layout, Unserved
 from numerics.solve.particles.formulas import (
     Function,

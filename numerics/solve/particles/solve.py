@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sympy import Symbol
 
 from derive.program.words import s, t
-from derive.theory.theory import Theory
+from derive.theory import Theory
 from numerics.paths import Block, Paths, gathered
 from numerics.solve.direct.evaluate import Evaluated, Place
 from numerics.solve.direct.layout import Number

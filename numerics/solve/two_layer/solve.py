@@ -15,7 +15,7 @@ from sympy import Abs, Expr, Heaviside, Max, Min, Mul, Piecewise, Symbol, sign
 from derive.calculus.averages import Average
 from derive.program.words import ell, s, t
 from derive.reduce.memoryless import markov
-from derive.theory.theory import Theory
+from derive.theory import Theory
 from numerics.errors import Diverged, NotConverged
 from numerics.solve.direct.evaluate import Evaluated, Place
 from numerics.solve.direct.layout import Number, Unserved

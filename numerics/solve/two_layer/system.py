@@ -18,7 +18,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response, is_random
 from derive.program.words import ell, t
 from derive.reduce.memoryless import Markov, State
-from derive.theory.theory import Equation
+from derive.theory import Equation
 from numerics.solve.direct.layout import TIMES, Unserved
 from numerics.solve.particles.formulas import Function, Node, node_of
 

@@ -16,8 +16,7 @@ from derive.ledger.selfconsistent2023.claims.convolution import N as UNITS
 from derive.ledger.selfconsistent2023.claims.convolution import S, X
 from derive.program import P
 from derive.program.networks import convolution
-from derive.theory import mean_field
-from derive.theory.theory import Theory
+from derive.theory import Theory, mean_field
 from numerics.solve.direct import evaluate
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.complex_step import EXACT, derivative, slope

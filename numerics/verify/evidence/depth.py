@@ -22,8 +22,7 @@ from derive.depth.nonlinear import effective, nonlinear_program, with_activation
 from derive.ledger import find
 from derive.program.networks.infinite_depth import depth_program
 from derive.program.words import L, ell, t
-from derive.theory import mean_field
-from derive.theory.theory import Term, Theory
+from derive.theory import Term, Theory, mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import evaluate
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts

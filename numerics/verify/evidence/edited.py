@@ -31,8 +31,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.program import Program
 from derive.program.words import ell, eta, s, t
-from derive.theory import mean_field
-from derive.theory.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory import Equation, OrderParameter, Source, Term, Theory, mean_field
 from numerics.simulate.programs import Measured, simulate_program
 from numerics.solve.direct import Evaluated, evaluate
 from numerics.verify.evidence.base import MUCH, Finding, agrees, contradicts

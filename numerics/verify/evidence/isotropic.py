@@ -13,8 +13,7 @@ from sympy import Add, Basic, Expr, Function, Sum, sympify
 
 from derive.ledger import find
 from derive.program.words import s, t
-from derive.theory import Average, Response
-from derive.theory.theory import OrderParameter
+from derive.theory import Average, OrderParameter, Response
 from numerics.solve.direct import evaluate
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.isotropic_theory import (

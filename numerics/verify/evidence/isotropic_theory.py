@@ -15,8 +15,7 @@ from derive.program import Program
 from derive.program.networks import isotropic
 from derive.program.words import ell
 from derive.reduce.data import absorb_factors
-from derive.theory import Theory, mean_field
-from derive.theory.theory import Equation, Source, Term
+from derive.theory import Equation, Source, Term, Theory, mean_field
 from numerics.simulate.programs import Measured, simulate_program
 from numerics.solve.direct import Evaluated, evaluate
 from numerics.verify.evidence.base import MUCH, Finding, agrees, contradicts

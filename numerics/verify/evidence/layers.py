@@ -21,7 +21,7 @@ from sympy.core.function import AppliedUndef
 from derive.depth import CrossLayer, LayerTime
 from derive.depth.layers import tau, tau_
 from derive.program.words import IndexRange, L, ell, s, t
-from derive.theory.theory import Equation, Term
+from derive.theory import Equation, Term
 
 Array = NDArray[np.float64]
 Known = Mapping[str, Callable[..., Any]]

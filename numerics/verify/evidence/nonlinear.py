@@ -13,7 +13,7 @@ from derive.calculus.averages import Average
 from derive.ledger import find
 from derive.program import mlp
 from derive.program.words import P, alpha, ell, eta, mu, s, t
-from derive.theory.theory import Equation, OrderParameter, Theory
+from derive.theory import Equation, OrderParameter, Theory
 from numerics.simulate.programs import simulate_program
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.edited import CLOSE, Experiment, edited, off, right, value, worst

@@ -19,8 +19,7 @@ from derive.depth import (
 from derive.ledger import find
 from derive.program.networks.isotropic import isotropic, nu
 from derive.program.words import L, ell, eta, gamma0, s, t
-from derive.theory import mean_field
-from derive.theory.theory import Term, Theory
+from derive.theory import Term, Theory, mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import evaluate
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts

@@ -25,7 +25,7 @@ from derive.program import (
     TrainedVector,
 )
 from derive.program.words import ell, t
-from derive.theory.theory import Theory
+from derive.theory import Theory
 from numerics.verify.evidence.base import Evidence, conclude
 from numerics.verify.evidence.edited import Experiment, off, right
 

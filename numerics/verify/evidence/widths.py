@@ -12,7 +12,7 @@ from sympy.core.function import AppliedUndef
 from derive.ledger import find
 from derive.program import mlp
 from derive.program.words import L, P, alpha, ell, mu
-from derive.theory.theory import Theory
+from derive.theory import Theory
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.complex_step import EXACT, derivative, slope
 from numerics.verify.evidence.edited import CLOSE, Experiment, edited, off, right, worst

@@ -19,8 +19,7 @@ from sympy import Expr, Float, Function, Symbol
 from derive.calculus.averages import Average
 from derive.errors import NotApplicable
 from derive.program import IndexRange, s, t
-from derive.theory import Theory
-from derive.theory.theory import OrderParameter
+from derive.theory import OrderParameter, Theory
 from numerics.experiment import Experiment
 from numerics.numbers import numbers_of, theory_at_depth
 from numerics.solve import solve

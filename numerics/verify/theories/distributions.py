@@ -12,7 +12,7 @@ from sympy import Expr, Function, S, cos, sin
 
 from derive.calculus.averages import Average
 from derive.program import IndexRange, P, ell, mu, t
-from derive.theory.theory import OrderParameter, Theory
+from derive.theory import OrderParameter, Theory
 
 FIELDS = ("h", "z")
 FUNCTIONS: Mapping[str, tuple[str, Expr]] = {

@@ -9,7 +9,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.sums import normal_form
 from derive.ledger import find
 from derive.program import L, ell, t
-from derive.theory.theory import Theory
+from derive.theory import Theory
 
 phi, h, z, g = (Function(x) for x in ("phi", "h", "z", "g"))
 

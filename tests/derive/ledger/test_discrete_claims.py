@@ -10,8 +10,7 @@ from sympy import Add, Expr, Function, Heaviside, I, S, Sum, Symbol, simplify, s
 from derive.calculus.averages import Average
 from derive.ledger.selfconsistent2023.claims.discrete import N, T, fhat, i, w, xihat
 from derive.program import L, P, alpha, ell, gamma0, mlp, mu, s, t
-from derive.theory import mean_field
-from derive.theory.theory import Theory
+from derive.theory import Theory, mean_field
 from tests.derive.ledger.jklm import ENDS, NEXT, A, B, Delta, G, Phi, h, printed, r, u, z
 from tests.derive.ledger.printed_forms import at, covariance, phi, same
 

@@ -13,8 +13,7 @@ from derive.ledger.selfconsistent2023.claims.convolution import S as REACH
 from derive.ledger.selfconsistent2023.claims.convolution import X, c, k, p, p_
 from derive.program import L, alpha, ell, mlp, mu, s, t
 from derive.program.networks import convolution
-from derive.theory import mean_field
-from derive.theory.theory import Theory
+from derive.theory import Theory, mean_field
 from tests.derive.ledger.printed_forms import at, canonical, covariance, opened, phi, printed, same
 
 NEXT = {"h": ell + 1, "z": ell}

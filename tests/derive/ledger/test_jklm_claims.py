@@ -23,8 +23,7 @@ from derive.reduce.homogeneous import network_degree
 from derive.reduce.ridge import representer, rest_points
 from derive.reduce.single_site import single_site
 from derive.reduce.stationary import two_sources
-from derive.theory import mean_field
-from derive.theory.theory import Theory
+from derive.theory import Theory, mean_field
 from tests.derive.ledger.jklm import (
     ENDS,
     ENTRIES,

@@ -21,8 +21,7 @@ from derive.program.networks import isotropic, structured
 from derive.program.networks.isotropic import c, nu
 from derive.program.training import TrainedMatrix
 from derive.reduce.data import absorb_factors, loss_decomposition, mode_sums
-from derive.theory import Average, Response, mean_field
-from derive.theory.theory import Theory
+from derive.theory import Average, Response, Theory, mean_field
 
 SOURCE = "linear2025"
 DEPTH, NOW = 3, 3

@@ -10,10 +10,8 @@ from derive.calculus.sums import normal_form
 from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims.nonlinear import response
 from derive.program import L, P, Product, alpha, ell, gamma0, mlp, mu, s, t
-from derive.show import tensor_program
-from derive.show.tensor_programs import Dot, Expectation, Hat, Z
-from derive.theory import mean_field
-from derive.theory.theory import Theory
+from derive.theory import Theory, mean_field
+from derive.theory.tensor_programs import Dot, Expectation, Hat, Z, tensor_program
 from derive.theory.unfold import unfold
 from tests.derive.ledger.printed_forms import at, canonical, covariance, numbered, phi, printed, same
 from tests.derive.printing.test_tensor_programs import NAMES, dh, dx, equation, one_pass, x

@@ -14,8 +14,7 @@ from derive.errors import NotApplicable
 from derive.program import L, Program, eta, gamma0, isotropic
 from derive.program.networks.isotropic import nu
 from derive.scale import LargestRate, aligned, dominant_balance, first_step, largest_rate, lazy_kernel
-from derive.theory import mean_field
-from derive.theory.theory import Theory
+from derive.theory import Theory, mean_field
 
 PRINTED = 1 - 1 / L
 """The power of nu in NTK scaling, eq. 70 of linear2025."""

@@ -29,7 +29,7 @@ from derive.program.networks.infinite_depth import depth_program
 from derive.program.networks.isotropic import isotropic
 from derive.program.words import L
 from derive.theory import mean_field
-from derive.theory.compare import check_routes
+from derive.theory.routes import check_routes
 from tests.derive.meanfield.test_depth_cross_layer import flat, strip, without_equal_time
 
 beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)

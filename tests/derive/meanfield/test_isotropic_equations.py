@@ -24,7 +24,7 @@ from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sig
 from derive.program.networks.structured import B, N, k, structured
 from derive.reduce.data import absorb_factors, instant_responses, mode_sums
 from derive.theory import Theory, mean_field
-from derive.theory.compare import check_routes
+from derive.theory.routes import check_routes
 
 beta = Symbol("beta", positive=True)
 K = Symbol("K", integer=True, positive=True)

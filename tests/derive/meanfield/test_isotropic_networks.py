@@ -12,8 +12,7 @@ from sympy import Function, Sum, Symbol
 
 from derive.program import GradientDescent, eta, gamma0, s, t
 from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sigma
-from derive.theory import Theory, mean_field
-from derive.theory.theory import Term
+from derive.theory import Term, Theory, mean_field
 from tests.derive.meanfield.isotropic_march import March
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

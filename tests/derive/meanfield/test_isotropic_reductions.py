@@ -16,8 +16,7 @@ from derive.program import GradientDescent, P, eta, gamma0, mlp, s, t
 from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sigma
 from derive.program.networks.structured import B, M, N, k, structured
 from derive.reduce.data import absorb_factors, instant_responses, loss_decomposition, mode_sums, theory_limit
-from derive.theory import Theory, mean_field
-from derive.theory.theory import Equation, Term
+from derive.theory import Equation, Term, Theory, mean_field
 from tests.derive.meanfield.isotropic_march import March
 from tests.derive.meanfield.test_isotropic_modes import modes
 from tests.derive.meanfield.test_isotropic_networks import NOISE, STEPS, VALUES, WIDE, Network, lam

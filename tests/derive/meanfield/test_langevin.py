@@ -34,9 +34,8 @@ from derive.reduce.equilibrium import Equilibrium, equilibrium
 from derive.reduce.ridge import output_rate
 from derive.reduce.single_site import single_site
 from derive.reduce.stationary import TwoSources, stationary, two_sources
-from derive.theory import mean_field
-from derive.theory.compare import check_routes
-from derive.theory.theory import Theory
+from derive.theory import Theory, mean_field
+from derive.theory.routes import check_routes
 
 phi = Function("phi")
 lam, beta, T = symbols("lam beta T", positive=True)

@@ -6,9 +6,8 @@ import pytest
 from sympy import Function, Rational, Symbol, limit, oo, simplify, symbols
 
 from derive.program import L, Momentum, MomentumFlow, mlp, s, t
-from derive.theory import mean_field
-from derive.theory.compare import check_routes
-from derive.theory.theory import Theory
+from derive.theory import Theory, mean_field
+from derive.theory.routes import check_routes
 
 tau, lag = symbols("tau lag", positive=True)
 phi = Function("phi")

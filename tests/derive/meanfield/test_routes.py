@@ -39,8 +39,9 @@ from derive.program import (
     t,
 )
 from derive.theory import Theory, mean_field
-from derive.theory.compare import RoutesDisagree, check_routes, compare, equivalent
-from derive.theory.symmetric import symmetric
+from derive.theory.compare import compare, equivalent
+from derive.theory.names import symmetric
+from derive.theory.routes import RoutesDisagree, check_routes
 from tests.derive.meanfield.programs import (
     excitatory_inhibitory,
     phi,
@@ -273,7 +274,7 @@ def test_a_difference_names_field_term_and_both_expressions() -> None:
 
 
 def test_disagreement_is_raised_with_the_differences(monkeypatch: pytest.MonkeyPatch) -> None:
-    import derive.theory.compare as first
+    import derive.theory.routes as first
 
     honest = first.mean_field
     monkeypatch.setattr(first, "mean_field", lambda p: honest(p.with_rule(Multistep())))

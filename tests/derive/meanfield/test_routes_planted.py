@@ -13,7 +13,7 @@ import derive.theory.conditioning as conditioning
 from derive.program import isotropic, mlp
 from derive.program.memory import LinearSystem
 from derive.program.networks.deep_blocks import Updates, block_program
-from derive.theory.compare import RoutesDisagree, check_routes
+from derive.theory.routes import RoutesDisagree, check_routes
 
 lam, beta, T = (Symbol(n, positive=True) for n in ("lambda", "beta", "T"))
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -8,8 +8,8 @@ from sympy import Function, Integer
 from derive.linear.projection import error_projected
 from derive.program import L, Outer, Program, ell, mlp, recurrent
 from derive.program.training import TrainedMatrix
-from derive.show import render
 from derive.theory import mean_field
+from derive.theory.document import render
 from derive.theory.families import families, merge_families
 
 

@@ -10,10 +10,11 @@ from sympy import Function, Heaviside, Max, Rational, Symbol, erf, pi, sqrt, sre
 from derive.calculus.averages import Average, Response
 from derive.program import L, convolution, ell, eta, isotropic, mlp, mu, perceptron, recurrent, s, t
 from derive.program.networks.indices import c, c_
-from derive.show import latex, namespace, render, text
+from derive.show import latex, text
 from derive.show.notation import notation
 from derive.show.text import width, wrap
 from derive.theory import mean_field
+from derive.theory.document import namespace, render
 from derive.theory.path_integral import path_integral
 from derive.theory.path_integral.average import Entries
 
@@ -238,7 +239,7 @@ def test_partners_of_indices_are_the_same_symbols():
 
 
 def render_srepr(symbol):
-    from derive.show.data import _srepr
+    from derive.theory.document import _srepr
 
     assert srepr(symbol) == _srepr(symbol)
     assert _srepr(Rational(1, 2) * symbol).count("prime=True") == 1

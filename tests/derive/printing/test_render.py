@@ -10,10 +10,11 @@ from sympy import Function, Symbol, tanh
 from derive.calculus.averages import Average
 from derive.linear.projection import error_projected
 from derive.program import L, alpha, ell, eta, gamma0, mlp, mu, s, t
-from derive.show import latex, namespace, render, text
+from derive.show import latex, text
 from derive.show.notation import notation
 from derive.show.text import width
 from derive.theory import mean_field
+from derive.theory.document import namespace, render
 from tests.derive.printing.networks import recurrent_net
 
 THEORIES = {

@@ -25,9 +25,8 @@ from derive.program import (
     s,
     t,
 )
-from derive.show import tensor_program
-from derive.show.tensor_programs import Dot, Expectation, Hat, Partial, Z
 from derive.theory import mean_field
+from derive.theory.tensor_programs import Dot, Expectation, Hat, Partial, Z, tensor_program
 
 phi, x, dh, dx, chi = (Function(n) for n in ("phi", "x", "dh", "dx", "chi"))
 slot = Symbol("slot")

@@ -40,7 +40,7 @@ from derive.program import (
     t,
 )
 from derive.theory import Average, Theory, mean_field
-from derive.theory.compare import check_routes
+from derive.theory.routes import check_routes
 
 phi = Function("phi")
 X, S_, C = (Symbol(n, integer=True, positive=True) for n in "XSC")

@@ -38,7 +38,8 @@ from derive.program import (
     t,
 )
 from derive.theory import Theory, mean_field
-from derive.theory.compare import check_routes, compare
+from derive.theory.compare import compare
+from derive.theory.routes import check_routes
 
 phi = Function("phi")
 X, S_, C = (Symbol(n, integer=True, positive=True) for n in "XSC")

@@ -14,7 +14,7 @@ from derive.program import L, P, P_train, Program, alpha, eta, gamma0, mlp, mu, 
 from derive.reduce import equilibrium, ridge
 from derive.reduce.moments import two_layer
 from derive.theory import mean_field
-from derive.theory.compare import check_routes
+from derive.theory.routes import check_routes
 
 C = Symbol("C", integer=True, positive=True)
 lam, T, beta = (Symbol(n, positive=True) for n in ("lambda", "T", "beta"))

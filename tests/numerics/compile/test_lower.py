@@ -9,8 +9,7 @@ from sympy import Function, Mul, S, Sum, sin, symbols, tanh
 
 from derive.linear.projection import error_projected
 from derive.program import P, alpha, eta, gamma0, mlp, mu, s, t
-from derive.theory import Average, mean_field
-from derive.theory.theory import Term
+from derive.theory import Average, Term, mean_field
 from numerics.compile import NotLinear, lower
 from numerics.compile.lower import products
 from numerics.theory import solvable

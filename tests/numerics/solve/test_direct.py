@@ -11,8 +11,7 @@ from sympy import Abs, Expr, Function, Max, S, Symbol, sign, tanh
 
 from derive.program import P, eta, gamma0, mlp
 from derive.program.networks import perceptron
-from derive.theory import mean_field
-from derive.theory.theory import Theory
+from derive.theory import Theory, mean_field
 from numerics.solve.direct import Evaluated, evaluate
 from numerics.solve.direct.interpret import CyclicDemand
 from numerics.solve.direct.layout import Unserved

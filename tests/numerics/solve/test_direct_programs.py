@@ -31,8 +31,7 @@ from derive.program import (
 )
 from derive.program.networks import convolution, recurrent
 from derive.program.words import Attribute
-from derive.theory import mean_field
-from derive.theory.theory import OrderParameter, Theory
+from derive.theory import OrderParameter, Theory, mean_field
 from numerics.solve.direct import evaluate
 from tests.derive.meanfield.programs import g, rho_a, rho_b, there_and_back
 from tests.numerics.solve.helpers import TARGETS

@@ -10,8 +10,7 @@ import pytest
 
 from derive.program import P, Program, eta, gamma0, mlp
 from derive.reduce.independence import independent_backward
-from derive.theory import mean_field
-from derive.theory.theory import Theory
+from derive.theory import Theory, mean_field
 from numerics.powers import fitted_power
 from numerics.simulate.programs import simulate_program
 from numerics.solve.particles import Solved, solve_particles

@@ -15,8 +15,7 @@ from matplotlib.image import imread
 from sympy import Rational, Sum
 
 import numerics.theory
-from derive.theory import mean_field
-from derive.theory.theory import Equation, Term, Theory
+from derive.theory import Equation, Term, Theory, mean_field
 from numerics.cli import run
 from numerics.errors import Diverged
 from numerics.experiment import Experiment

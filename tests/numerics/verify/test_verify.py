@@ -14,8 +14,7 @@ from matplotlib.image import imread
 from sympy import Expr, Integer, Rational
 
 import numerics.theory
-from derive.theory import mean_field
-from derive.theory.theory import Term, Theory
+from derive.theory import Term, Theory, mean_field
 from numerics.cli import run
 from numerics.errors import Diverged
 from numerics.experiment import Experiment

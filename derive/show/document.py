@@ -1,103 +1,46 @@
-"""A theory as text, LaTeX, srepr or JSON."""
+"""One document model: titled sections of entries, written as text or LaTeX.
+
+A result that can be printed is a list of sections; what it is a result of is not known here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 
 from sympy import Expr
 from sympy.core.function import AppliedUndef
 
-from derive.program.training import GradientDescent, GradientFlow, Momentum, MomentumFlow, Multistep
-from derive.program.words import IndexRange
+from derive.calculus.symbols import IndexRange
 from derive.show.arranged import tight
-from derive.show.data import as_json, as_srepr
 from derive.show.latex import PaperLatex
-from derive.show.notation import LAYER, notation
-from derive.show.sections import SHOW, Entry, Section, Show, View
+from derive.show.notation import LAYER
 from derive.show.text import PaperText, width, wrap
-from derive.theory.theory import Theory
 
-FORMATS = ("text", "latex", "srepr", "json")
 COLUMNS = 100
 LONG = 400  # LaTeX right-hand sides longer than this get a line for each term
 
 
-def render(
-    theory: Theory,
-    show: Show = "all",
-    format: str = "text",
-    names: str | Mapping[str, str] | None = None,
-) -> str:
-    r"""``theory`` (its part ``show``) in one of ``FORMATS``, in the notation of selfconsistent2023 eq. 13.
+@dataclass(frozen=True)
+class Entry:
+    """``lhs = sum of terms`` for the layers of ``layers``; of a ``process``, ``{lhs} ~ GP(0, terms)``.
 
-    ``names`` overrides the notation: a name of ``NOTATIONS`` or a mapping from a name to its LaTeX.  Ends
-    of a layer family that are members of it under base cases are shown as one equation.  LaTeX comes as
-    ``align*`` environments, srepr and JSON as described in :mod:`derive.show.data`.  Raises
-    ValueError for an unknown part, format or notation.
-
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
-    >>> print(render(mean_field(mlp()), "responses"))
-    Deep linear network, L hidden layers, gradient descent at rate η; μ, α = 1..P
-    <BLANKLINE>
-    Response functions (ℓ = 1..L-1)
-      A^ℓ_μ(t,s) = γ₀⁻¹ ⟨δh^ℓ_μ(t)/δr^ℓ(s)⟩          (0 unless s < t)
-      B^ℓ_α(t,s) = γ₀⁻¹ ⟨δg^{ℓ+1}(t)/δu^{ℓ+1}_α(s)⟩  (0 unless s < t)
+    Several left-hand sides share one right-hand side (``A^0 = B^L = 0``).  ``causal`` is as in
+    OrderParameter.
     """
-    if show not in SHOW:
-        raise ValueError(f"show = {show!r}: must be one of {', '.join(SHOW)}")
-    if format not in FORMATS:
-        raise ValueError(f"format = {format!r}: must be one of {', '.join(FORMATS)}")
-    names_ = notation(theory, names)
-    view = View(theory)
-    if format == "json":
-        return as_json(view, show, PaperText(names_), PaperLatex(names_))
-    if format == "srepr":
-        return as_srepr(view, show)
-    sections = view.sections(show)
-    if format == "latex":
-        return "\n".join(latex_section(x, PaperLatex(names_)) for x in sections)
-    printer = PaperText(names_)
-    return "\n\n".join(
-        [wrap(headline(theory, printer), COLUMNS, 2), *(text_section(x, printer) for x in sections)]
-    )
+
+    lhs: tuple[Expr | str, ...]
+    terms: tuple[Expr, ...]
+    layers: IndexRange | None = None
+    process: bool = False
+    causal: str = ""
 
 
-# -- text ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Section:
+    """Entries under a title."""
 
-
-def headline(theory: Theory, printer: PaperText) -> str:
-    """What is trained, and how; then the ranges that sums over samples leave out."""
-    program = theory.program
-    words = [program.name[:1].upper() + program.name[1:]]
-    if any(x.layered for x in program.fields):
-        words.append(f"{printer.doprint(program.depth)} hidden layer{'' if program.depth == 1 else 's'}")
-    words.append(_rule(theory, printer))
-    if theory.reduction:
-        words.append(theory.reduction)
-    ranges: dict[tuple[Expr, Expr], list[str]] = {}
-    for index, low, high in printer.names.ranges:
-        ranges.setdefault((low, high), []).append(printer.doprint(index))
-    shown = [f"{', '.join(x)} = {printer.doprint(a)}..{printer.doprint(b)}" for (a, b), x in ranges.items()]
-    return ", ".join(words) + "".join(f"; {x}" for x in shown)
-
-
-def _rule(theory: Theory, printer: PaperText) -> str:
-    rule = theory.program.rule
-    if not any(True for _ in theory.program.trained()):
-        return "discrete time" if rule.discrete else "continuous time"
-    rate = getattr(rule, "rate", 1)
-    at = "" if rate == 1 else f" at rate {printer.doprint(rate)}"
-    kinds = {
-        GradientDescent: "gradient descent",
-        GradientFlow: "gradient flow",
-        Momentum: "gradient descent with momentum",
-        MomentumFlow: "gradient flow with momentum",
-        Multistep: "multistep gradient flow",
-    }
-    extras = [(n, getattr(rule, n, 0)) for n in ("momentum", "decay", "diffusion")]
-    more = "".join(f", {n} {printer.doprint(x)}" for n, x in extras if x != 0)
-    return kinds.get(type(rule), type(rule).__name__) + at + more
+    title: str
+    entries: tuple[Entry, ...]
 
 
 def text_section(section: Section, printer: PaperText) -> str:
@@ -188,4 +131,4 @@ def latex_entry(entry: Entry, printer: PaperLatex) -> str:
     return f"{left} &{right}" + (f" && {separator.join(notes)}" if notes else "")
 
 
-__all__ = ["COLUMNS", "FORMATS", "SHOW", "Show", "render"]
+__all__ = ["COLUMNS", "Entry", "Section", "latex_section", "text_section"]

@@ -23,7 +23,7 @@ from derive.show.latex import PaperLatex
 from derive.show.notation import notation
 from derive.show.text import PaperText
 from derive.theory.applications import Application, Parameter, Reading, read
-from derive.theory.theory import Equation, OrderParameter, Term, Theory
+from derive.theory.data import Equation, OrderParameter, Term, TheoryData
 
 STYLES = ("Z", "ket")
 
@@ -84,7 +84,7 @@ class TensorProgram:
     ``covariances`` of the hats, ``scalars`` for outputs.
     """
 
-    theory: Theory
+    theory: TheoryData
     equations: tuple[Eq, ...]
     dots: tuple[Eq, ...]
     covariances: tuple[Eq, ...]
@@ -113,7 +113,7 @@ class TensorProgram:
         return self.render("latex")
 
 
-def tensor_program(theory: Theory, names: Mapping[Expr, Expr] | None = None) -> TensorProgram:
+def tensor_program(theory: TheoryData, names: Mapping[Expr, Expr] | None = None) -> TensorProgram:
     r"""``theory`` in the Z / ket notation, its sources as hats and its response terms as dots.
 
     ``names`` renames vectors as Tensor Programs do: ``{phi(h(ell, mu, t)): x(ell, mu, t)}``; indices are
@@ -128,7 +128,7 @@ def tensor_program(theory: Theory, names: Mapping[Expr, Expr] | None = None) -> 
 
 
 class _Translation:
-    def __init__(self, theory: Theory, names: dict[Expr, Expr]) -> None:
+    def __init__(self, theory: TheoryData, names: dict[Expr, Expr]) -> None:
         self.theory = theory
         self.program = theory.program
         self.reading: Reading = read(self.program)
