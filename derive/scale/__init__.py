@@ -6,9 +6,8 @@ from derive.scale.largest_rate import LargestRate, largest_rate
 from derive.scale.largest_rate_aligned import Aligned, aligned
 from derive.scale.largest_rate_balance import Balance, dominant_balance
 from derive.scale.largest_rate_lazy import LazyKernel, lazy_kernel
-from derive.scale.parametrization import parametrized
 from derive.scale.power_counting import count_powers
-from derive.scale.width_parametrization import width_constraints
+from derive.scale.width import WidthClass, parametrized, width_class, width_constraints
 
 __all__ = [
     "Aligned",
@@ -19,6 +18,7 @@ __all__ = [
     "LazyKernel",
     "LazySteps",
     "MemoryFree",
+    "WidthClass",
     "aligned",
     "count_powers",
     "dominant_balance",
@@ -30,5 +30,6 @@ __all__ = [
     "memory_free",
     "parametrized",
     "smallest_rate",
+    "width_class",
     "width_constraints",
 ]

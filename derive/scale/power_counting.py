@@ -7,26 +7,42 @@ For a matrix of entries ``N^p/N`` in mean square that acts on ``n`` units,
 - its response is ``n N^(p-1)`` times the derivative of v by the opposite use ``M^T b``, times b,
 - an update ``c left right^T`` gives ``c left (right . v)``, where the inner product is n times a mean.
 
-A mean is of order one unless a source of the conditioning rule that it is odd in makes it vanish; then it is
-of order ``n^(-1/2)``.  The width is counted in the symbol ``N``, beside the factors that the language of
-programs implies (entries of variance 1/N, means, ``right . v / N``).
+A vector is a sum of parts.  A part has entries of order ``N^power`` and is odd, even or neither under the
+change of sign of each Gaussian source of the conditioning rule.  Sources are independent and symmetric, so
+the mean over the n units of a part that is odd under one of them vanishes: what is left of it is of order
+``n^(-1/2)``, the central limit theorem.  Other means are taken to be of order one, the law of large numbers.
+A number is a sum of parts that are odd under nothing.
+
+The width is counted in the symbol ``N``, beside the factors that the language of programs implies (entries of
+variance 1/N, means, ``right . v / N``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import combinations_with_replacement
 from typing import Any
 
 from sympy import (
+    Abs,
     Add,
+    Derivative,
+    Dummy,
     Expr,
+    Heaviside,
     Integer,
+    Max,
     Mul,
     Pow,
+    Rational,
     S,
     Sum,
     Symbol,
+    expand,
+    expand_power_base,
+    sign,
     sympify,
 )
 from sympy.core.function import AppliedUndef
@@ -35,12 +51,62 @@ from derive.errors import NotApplicable
 from derive.program.program import Definition, Program, gaussian, parameter
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import IndexRange, Mean, Population, Product, s, t
-from derive.scale.power_counting_functions import applied, shape_of
-from derive.scale.power_counting_result import Counted, Node
-from derive.scale.power_counting_values import Generator, Grows, Part, Parts, combined, powers, product, top
 from derive.theory.applications import nonempty
 
+N = Symbol("N", positive=True)
+"""The width, where a program shows its powers."""
+HALF = Rational(1, 2)
 Env = Mapping[Symbol, Expr]
+Place = tuple[str, Expr | None]
+"""A field or number and its layer."""
+Node = tuple[str, Expr | None, int]
+"""A field or number: its name, its layer, the step."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The parts of every field and number of a program at the steps 0, 1, ..., by name, layer and step.
+
+    ``read`` holds the parts at the start before they were assumed to be of order one, if they were.
+    ``stopped`` says why a count ended early: a field grows, and a function of it is no power.
+    """
+
+    program: Program
+    found: Mapping[Node, Parts]
+    steps: int
+    read: Mapping[tuple[str, Expr | None], Parts]
+    stopped: str | None = None
+    nodes: tuple[tuple[str, Expr | None], ...] = ()
+
+    def names(self) -> list[tuple[str, Expr | None]]:
+        """All fields and numbers with their layers, reached or not."""
+        return list(self.nodes)
+
+    def power(self, name: str, site: Any = None, step: int = 0) -> Expr | None:
+        """The power of N of a field or number; None if it is zero or was not reached."""
+        return top(self.found.get((name, _site(site), step), ()))
+
+    def change(self, name: str, site: Any = None, step: int = 1) -> Expr | None:
+        """The power of what training has added to it; None if nothing, or if not reached."""
+        return top(p for p in self.found.get((name, _site(site), step), ()) if p.order)
+
+    def owed(
+        self, name: str, site: Any = None, step: int = 1, *, systematic: bool = False
+    ) -> dict[str, tuple[Expr, ...]]:
+        """The powers of what it owes to each weight, if only the first order in the updates was counted.
+
+        With ``systematic`` without what is there by chance, because a mean vanishes.
+        """
+        table: dict[str, list[Part]] = {}
+        for p in self.found.get((name, _site(site), step), ()):
+            if p.order == 1 and not (systematic and p.chance):
+                (weight,) = p.owed
+                table.setdefault(weight, []).append(Part(p.power))
+        return {w: tuple(x.power for x in combined(parts)) for w, parts in table.items()}
+
+
+def _site(site: Any) -> Expr | None:
+    return None if site is None else sympify(site)
 
 
 def count_powers(
@@ -73,6 +139,145 @@ def count_powers(
         if seen == uneven:
             return found
         uneven = seen
+
+
+# -- parts -------------------------------------------------------------------------------------------------
+
+
+class Grows(NotApplicable):
+    """A field grows with the width inside a function that makes no power of it."""
+
+
+Generator = tuple[object, ...]
+"""A Gaussian source: a vector parameter; or a matrix, the direction in which it is used, and what the vector
+that it met is odd under (sources of vectors that do not overlap are independent)."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Entries of order ``N^power``, odd under the sources ``odd``, neither even nor odd under ``mixed``.
+
+    ``order`` counts the updates that the part is due to, 0 for what is there without training (2 stands for
+    more as well), and ``owed`` names their weights where that is asked for.  ``chance`` says that a mean in
+    it vanishes; of an ``unknown`` part no mean is taken to vanish.
+
+    >>> u, r = ("W", 1, False), ("W", 1, True)
+    >>> h = Part(S.Zero, frozenset({u}))
+    >>> (h * h).vanishes, (h * Part(S.Zero, frozenset({r}))).vanishes
+    (False, True)
+    """
+
+    power: Expr = S.Zero
+    odd: frozenset[Generator] = frozenset()
+    mixed: frozenset[Generator] = frozenset()
+    owed: frozenset[str] = frozenset()
+    order: int = 0
+    chance: bool = False
+    unknown: bool = False
+
+    @property
+    def vanishes(self) -> bool:
+        """Is its mean zero?"""
+        return bool(self.odd) and not self.unknown
+
+    def __mul__(self, other: Part) -> Part:
+        mixed = self.mixed | other.mixed
+        return Part(
+            (self.power + other.power).expand(),
+            (self.odd ^ other.odd) - mixed,
+            mixed,
+            self.owed | other.owed,
+            self.order + other.order,
+            self.chance or other.chance,
+            self.unknown or other.unknown,
+        ).settled()
+
+    def settled(self) -> Part:
+        """Beyond the first order in the updates no parity is kept: an upper bound."""
+        if self.order < 2:
+            return self
+        return Part(self.power, owed=self.owed, order=2, chance=self.chance, unknown=True)
+
+    def at(self, power: Expr) -> Part:
+        """The same part with another power."""
+        return replace(self, power=power)
+
+    def times(self, power: Expr) -> Part:
+        """The same part, multiplied by a power of N."""
+        return replace(self, power=(self.power + power).expand())
+
+    def due_to(self, weight: str | None) -> Part:
+        """The same part after it has gone through an update, of this weight if that matters."""
+        owed = self.owed if weight is None else self.owed | {weight}
+        return replace(self, owed=owed, order=self.order + 1).settled()
+
+    def mean(self, size: Expr) -> Part:
+        """The mean over ``N^size`` units."""
+        power = self.power - size / 2 if self.vanishes else self.power
+        return Part(power, owed=self.owed, order=self.order, chance=self.chance or self.vanishes)
+
+
+Parts = tuple[Part, ...]
+
+
+def combined(parts: Iterable[Part]) -> Parts:
+    """The sum: of parts that differ in nothing but the power, those that another exceeds are left out."""
+    kept: dict[Part, list[Expr]] = {}
+    for p in parts:
+        forms = kept.setdefault(p.at(S.Zero), [])
+        gaps = [(p.power - x).expand() for x in forms]
+        if any(g.is_number and g <= 0 for g in gaps):
+            continue
+        forms[:] = [x for x, g in zip(forms, gaps, strict=True) if not (g.is_number and g > 0)]
+        forms.append(p.power)
+    return tuple(p.at(x) for p, forms in kept.items() for x in forms)
+
+
+def product(*factors: Parts) -> Parts:
+    """The product, entry by entry."""
+    found: Parts = (Part(),)
+    for parts in factors:
+        found = combined(p * x for p in found for x in parts)
+    return found
+
+
+def top(parts: Iterable[Part]) -> Expr | None:
+    """The largest power, a ``Max`` where numbers are not known; None of nothing."""
+    forms = [p.power for p in combined(p.__class__(p.power) for p in parts)]
+    return None if not forms else forms[0] if len(forms) == 1 else Max(*forms)
+
+
+def powers(number: Expr) -> tuple[Expr, ...]:
+    """The powers of N in a number: one for each term.
+
+    >>> a = Symbol("a")
+    >>> powers(3 * N ** (1 - a) * Symbol("eta")), powers(1 + 2 * N)
+    ((1 - a,), (0, 1))
+    """
+    if not number.has(N):
+        return (S.Zero,)
+    if isinstance(number, Add):
+        return tuple(dict.fromkeys(x for term in number.args for x in powers(term)))
+    if isinstance(number, Mul):
+        found: tuple[Expr, ...] = (S.Zero,)
+        for factor in number.args:
+            found = tuple((x + y).expand() for x in found for y in powers(factor))
+        return found
+    plain = expand_power_base(number, force=True)
+    if plain != number:
+        return powers(plain)
+    if number == N:
+        return (S.One,)
+    if isinstance(number, Pow) and not number.exp.is_number and number.base == N:
+        return (number.exp.expand(),)
+    if isinstance(number, Pow) and number.exp.is_number:
+        own = powers(number.base)
+        if len(own) == 1:
+            return ((own[0] * number.exp).expand(),)
+    raise NotApplicable(f"{number}: the width N may enter by its powers only")
+
+
+# -- a count -----------------------------------------------------------------------------------------------
 
 
 class Counting:
@@ -337,3 +542,126 @@ class Counting:
             raise NotApplicable(f"{e}: powers of N are not known of it")
         values = tuple(self.expression(a, env, step) for a in atoms)
         return applied(shape_of(e, atoms), values, self.first)
+
+
+# -- functions of fields -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is known of a function of fields: parities, growth, value at zero.
+
+    ``even(i)`` and ``odd(i)`` say what a change of sign of its arguments ``i`` does; ``degree`` is that of a
+    homogeneous function (relu 1, Heaviside 0); ``lowest`` the power with which it starts at zero.
+    """
+
+    even: Callable[[frozenset[int]], bool]
+    odd: Callable[[frozenset[int]], bool]
+    degree: Expr | None
+    lowest: int
+    name: str
+
+
+def applied(shape: Shape, arguments: tuple[Parts, ...], first: bool = False) -> Parts:
+    """A function of fields: its value without training, and what it owes to updates, to second order.
+
+    With ``first`` updates are infinitesimal.  Raises :class:`Grows` where a field grows and the function is
+    not homogeneous.
+    """
+    start = [tuple(p for p in parts if p.order == 0) for parts in arguments]
+    base = top(p for parts in start for p in parts)
+    size = base if first else top(p for parts in arguments for p in parts)
+    grows = size is not None and size.is_positive
+    if grows and shape.degree is None:
+        raise Grows(f"{shape.name} of a field that grows as N^({size}) is no power of N")
+    found = [_signature(shape, start, 0).at(_size_of(shape, base))]
+    moved = [(i, p) for i, parts in enumerate(arguments) for p in parts if p.order]
+    if grows and not first:  # what training adds may outgrow what was there: no expansion, no parity
+        large = [Part(shape.degree * p.power, owed=p.owed, order=p.order, unknown=True) for _, p in moved]
+        return combined([*found, *large])
+    slope = _signature(shape, start, 1).at(_size_of(shape, base, 1))
+    bend = _signature(shape, start, 2).at(_size_of(shape, base, 2))
+    found += [slope * p for _, p in moved]
+    found += [bend * p * q for (_, p), (_, q) in combinations_with_replacement(moved, 2)]
+    return combined(found)
+
+
+def _size_of(shape: Shape, base: Expr | None, derivative: int = 0) -> Expr:
+    """The power of the function, or of its derivative, at a field of order ``N^base``."""
+    if base is None or base == 0 or base.free_symbols:
+        return S.Zero
+    if shape.degree is not None:
+        return (shape.degree - derivative) * base if shape.degree != 0 or derivative == 0 else S.Zero
+    return max(shape.lowest - derivative, 0) * base
+
+
+def _signature(shape: Shape, start: list[Parts], derivative: int) -> Part:
+    """Even, odd or neither under each source that the arguments contain.
+
+    A derivative is known of a function of one argument alone, where it changes the parity.
+    """
+    sources = {g for parts in start for p in parts for g in p.odd | p.mixed}
+    odd, mixed = set(), set()
+    for g in sources:
+        flipped = frozenset(i for i, parts in enumerate(start) if parts and all(g in p.odd for p in parts))
+        touched = {i for i, parts in enumerate(start) if any(g in p.odd | p.mixed for p in parts)}
+        known = touched == flipped and (derivative == 0 or len(start) == 1)
+        if known and (shape.even, shape.odd)[derivative % 2](flipped):
+            continue
+        if known and (shape.odd, shape.even)[derivative % 2](flipped):
+            odd.add(g)
+        else:
+            mixed.add(g)
+    return Part(odd=frozenset(odd), mixed=frozenset(mixed))
+
+
+def shape_of(e: Expr, atoms: list[Any]) -> Shape:
+    """Parities, homogeneity and the start at zero of a function of fields.
+
+    Of an undefined function nothing is known: no parity, and a value at zero.
+
+    >>> from sympy import Function, tanh
+    >>> h = Function("h")(Symbol("t"))
+    >>> tanh_, relu = shape_of(tanh(h), [h]), shape_of(Max(0, h), [h])
+    >>> tanh_.odd(frozenset({0})), tanh_.degree, relu.degree, relu.odd(frozenset({0}))
+    (True, None, 1, False)
+    """
+    if len(atoms) > len(_SLOTS):
+        raise NotApplicable(f"{e}: a function of more than {len(_SLOTS)} fields")
+    table = dict(zip(atoms, _SLOTS, strict=False))
+    plain = None if isinstance(e, Derivative) else e.xreplace(table)
+    if plain is None or plain.atoms(AppliedUndef) or plain.has(Derivative):
+        return Shape(lambda _: False, lambda _: False, None, 0, str(e.func))
+    return _shape(plain, len(atoms))
+
+
+_SLOTS = tuple(Dummy(f"x{i}", real=True) for i in range(4))
+
+
+@lru_cache(maxsize=256)
+def _shape(plain: Expr, count: int) -> Shape:
+    @lru_cache(maxsize=64)
+    def flipped(which: frozenset[int], factor: int) -> bool:
+        other = plain.xreplace({_SLOTS[i]: -_SLOTS[i] for i in which})
+        return bool(expand(other - factor * plain) == 0)
+
+    degree, lowest = None, 0
+    if count == 1:
+        x, kinks = _SLOTS[0], plain.has(Max, Abs, Heaviside, sign)
+        degree = next((Integer(k) for k in range(4) if _homogeneous(plain, x, k)), None)
+        lowest = 0 if kinks or degree is not None else _start(plain, x)
+    return Shape(lambda w: flipped(w, 1), lambda w: flipped(w, -1), degree, lowest, str(plain.func))
+
+
+def _homogeneous(e: Expr, x: Symbol, k: int) -> bool:
+    """Is ``e(c x) = c^k e(x)`` on both sides of zero?  Tried at three places of either side, exactly."""
+    for side in (1, -1):
+        one = e.subs(x, side)
+        if any((e.subs(x, side * c) - c**k * one).expand() != 0 for c in (2, 7, Rational(1, 3))):
+            return False
+    return True
+
+
+def _start(e: Expr, x: Symbol) -> int:
+    """The lowest power in the Taylor series at zero."""
+    return next((k for k in range(4) if e.diff(x, k).subs(x, 0) != 0), 0)

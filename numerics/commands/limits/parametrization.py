@@ -51,14 +51,13 @@ def width() -> dict[str, Any]:
     from sympy import Function
 
     from derive.program import mlp
-    from derive.scale.width_classification import classify, named
-    from derive.scale.width_parametrization import REQUIREMENTS, width_constraints
+    from derive.scale.width import REQUIREMENTS, named, width_class, width_constraints
 
     program = mlp(HIDDEN, Function("phi"))
     constraints = width_constraints(program)
     rows = {}
     for name, exponents in named(program).items():
-        found = classify(program, exponents)
+        found = width_class(program, exponents)
         powers = {"start": found.start, "rates": found.rates, "changes": found.changes}
         rows[name] = {
             "exponents": _text(exponents),

@@ -15,14 +15,14 @@ from derive.ledger import find
 from derive.program import Product, Program, TrainedMatrix, mlp
 from derive.program.program import gaussian
 from derive.program.words import L, ell
-from derive.scale.power_counting_values import N
-from derive.scale.width_classification import classify
-from derive.scale.width_parametrization import (
+from derive.scale.power_counting import N
+from derive.scale.width import (
     FEATURES,
     FIELDS,
     FREE,
     OUTPUTS,
     Constraints,
+    width_class,
     width_constraints,
 )
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
@@ -138,7 +138,7 @@ def only_half() -> Evidence:
     grid = list(product(quarters[:3], quarters[1:4], quarters))
     for a0, a1, d in grid:
         powers = {"a_W0": a0, "b_W0": -2 * a0, "a_w": a1, "b_w": 1 - 2 * a1, "c": Rational(0), "d": d}
-        found = classify(program, powers)
+        found = width_class(program, powers)
         if found.nontrivial and found.feature_learning:
             z = found.changes["z", Integer(1)]
             (quiet if z is None or z <= 0 else loud).append((a0, a1, d))

@@ -16,11 +16,8 @@ from numpy.typing import NDArray
 from sympy import Function, Rational, tanh
 
 from derive.program import Definition, IndexRange, Mean, P, Program, mlp, mu, t
-from derive.scale.parametrization import parametrized
-from derive.scale.power_counting import count_powers
-from derive.scale.power_counting_result import Counted
-from derive.scale.width_classification import named
-from derive.scale.width_parametrization import put_in
+from derive.scale.power_counting import Counted, count_powers
+from derive.scale.width import named, parametrized, put_in
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]
@@ -275,7 +272,7 @@ def _judged(label: str, widths: Sequence[int], logs: Sequence[Array], said: Any)
 
 def symmetry(n: int = 16, steps: int = 4) -> Evidence:
     """Exponents moved along the derived directions: the same network at every step, to rounding."""
-    from derive.scale.parametrization_symmetry import symmetries
+    from derive.scale.width import symmetries
 
     findings = []
     for activation in ("tanh", "relu", "linear"):

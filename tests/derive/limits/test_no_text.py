@@ -14,16 +14,15 @@ from derive.scale.mode_sums import mode_sum
 from derive.scale.rich_profiles import profile
 from derive.scale.rich_scaling import rich_scaling
 from derive.scale.scaling import lazy
-from derive.scale.width_classification import classify as classify_width
-from derive.scale.width_classification import named
-from derive.scale.width_parametrization import put_in
+from derive.scale.width import width_class
+from derive.scale.width import named, put_in
 
 x, y = symbols("x y", positive=True)
 
 
 def width(text: str) -> object:
     program = mlp(2, "tanh")
-    return classify_width(program, {**named(program)["muP"], "d": text})
+    return width_class(program, {**named(program)["muP"], "d": text})
 
 
 @pytest.mark.parametrize(

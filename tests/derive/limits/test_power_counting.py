@@ -20,9 +20,18 @@ from derive.program import (
     mlp,
     t,
 )
-from derive.scale.power_counting import count_powers
-from derive.scale.power_counting_functions import applied, shape_of
-from derive.scale.power_counting_values import Grows, N, Part, combined, powers, product, top
+from derive.scale.power_counting import (
+    Grows,
+    N,
+    Part,
+    applied,
+    combined,
+    count_powers,
+    powers,
+    product,
+    shape_of,
+    top,
+)
 
 HALF = Rational(1, 2)
 U, R = ("W", Integer(1), False), ("W", Integer(1), True)

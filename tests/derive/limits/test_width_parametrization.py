@@ -36,18 +36,20 @@ from derive.program import (
     t,
 )
 from derive.program.program import gaussian
-from derive.scale.parametrization import as_written, parametrized
-from derive.scale.parametrization_symmetry import symmetries
-from derive.scale.power_counting_values import N
-from derive.scale.width_classification import classify, named
-from derive.scale.width_parametrization import (
+from derive.scale.power_counting import N
+from derive.scale.width import (
     FEATURES,
     FIELDS,
     FREE,
     OUTPUTS,
     RAW_RATE,
+    as_written,
+    width_class,
+    named,
+    parametrized,
     put_in,
     solve_linear,
+    symmetries,
     width_constraints,
 )
 from derive.theory import mean_field
@@ -203,9 +205,9 @@ def test_a_program_of_ones_own():
     family = {str(k): v for k, v in found.family().items()}
     assert family == {**without_interior(PAPER), "a_V": V, "b_V": 1 - 2 * V}
     ntk = named(gated())["NTK"]
-    assert classify(gated(), ntk).regime == "lazy"
-    assert classify(gated(), {**ntk, "d": HALF}).regime == "feature learning"
-    assert "q" in " ".join(classify(gated(), {**ntk, "b_V": -1}).broken)
+    assert width_class(gated(), ntk).regime == "lazy"
+    assert width_class(gated(), {**ntk, "d": HALF}).regime == "feature learning"
+    assert "q" in " ".join(width_class(gated(), {**ntk, "b_V": -1}).broken)
 
 
 # -- classification -----------------------------------------------------------------------------------------
@@ -257,7 +259,7 @@ def against_yang_hu(depth, activation, count, seed):
         e = {"a_W0": a[1], "b_W0": 2 * b[1], "a_w": a[depth + 1] - d, "b_w": 2 * b[depth + 1]}
         for k in range(2, depth + 1):
             e |= {f"a_W({k - 1})": a[k], f"b_W({k - 1})": 2 * b[k]}
-        found = classify(program, {**e, "c": c + 2 * d, "d": d})
+        found = width_class(program, {**e, "c": c + 2 * d, "d": d})
         keeps_size = all(found.start[x] == 0 for x in found.hidden)
         assert (found.stable and keeps_size) == stable, (e, c, d)
         if stable:
@@ -297,7 +299,7 @@ def test_mu_p_is_theirs():
 )
 def test_common_points(name, regime, rates):
     program = mlp(2, "tanh")
-    found = classify(program, named(program)[name])
+    found = width_class(program, named(program)[name])
     assert found.regime == regime
     assert {"h": found.rates["h", 2], "f": found.rates["f", None]} == rates
 
@@ -313,18 +315,18 @@ def test_forbidden_choices_say_what_breaks():
         "f grows as N^(1/2) with update 1": {"a_w": HALF / 2, "b_w": HALF},
     }
     for words, change in broken.items():
-        assert words in classify(program, {**good, **change}).broken, words
+        assert words in width_class(program, {**good, **change}).broken, words
 
 
 def test_exponents_are_read_strictly():
     program = mlp(1, "tanh")
     good = named(program)["NTK"]
     with pytest.raises(NotApplicable, match="a_V unknown"):
-        classify(program, {**good, "a_V": 0})
+        width_class(program, {**good, "a_V": 0})
     with pytest.raises(NotApplicable, match="d missing"):
-        classify(program, {k: v for k, v in good.items() if k != "d"})
+        width_class(program, {k: v for k, v in good.items() if k != "d"})
     with pytest.raises(NotApplicable, match="c = x: must be a number"):
-        classify(program, {**good, "c": Symbol("x")})
+        width_class(program, {**good, "c": Symbol("x")})
     with pytest.raises(NotApplicable, match="no exponents fulfil"):
         solve_linear([a, a - 1], (a,))
 

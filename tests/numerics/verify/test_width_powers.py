@@ -5,10 +5,8 @@ import pytest
 from sympy import Rational
 
 from derive.program import feedback_alignment, mlp
-from derive.scale.parametrization import parametrized
 from derive.scale.power_counting import count_powers
-from derive.scale.width_classification import named
-from derive.scale.width_parametrization import put_in
+from derive.scale.width import named, parametrized, put_in
 from numerics.simulate.programs import simulate_program
 from numerics.verify.evidence import width_constraints, width_powers
 from numerics.verify.evidence.width_powers import ETA, GAMMA0, INPUTS, Networks, cases, measured, slope_of
