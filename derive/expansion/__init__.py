@@ -1,5 +1,6 @@
 """Theories in powers of one small parameter: gamma0, one over a size, the learning rate."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sympy import Expr, Symbol
@@ -12,20 +13,24 @@ from derive.expansion.linear import LinearExpansion, expand_linear
 from derive.expansion.nonlinear import NonlinearExpansion, expand_nonlinear
 from derive.expansion.nonlinear.expansion import KINKS
 from derive.expansion.nonlinear.kinks import KinkExpansion, expand_kinks
+from derive.expansion.orders import TheorySeries, expand_sizes
 from derive.expansion.resummation import Mapped, Radius, conformal, radius
-from derive.expansion.theories import TheorySeries, expand_sizes, expand_step_size
+from derive.expansion.step_size import ModifiedEquation, expand_step_size, modified_equation
 from derive.expansion.words import Memory
 from derive.theory import Theory
 
-Result = Expansion | NonlinearExpansion | KinkExpansion | TheorySeries
+Result = Expansion | NonlinearExpansion | KinkExpansion
 
 
-def expand(theory: Theory, small: Expr = gamma0, order: int = 2, **options: Any) -> Result:
+def expand(
+    theory: Theory | Mapping[Expr, Expr], small: Expr = gamma0, order: int = 2, **options: Any
+) -> Result:
     """Expand a theory in a small parameter up to ``order``.
 
     ``small`` is ``gamma0`` (operator words for a linear theory, trees layer by layer for a nonlinear one, the
     first powers of ``|gamma0|`` where phi has a kink), one over a size, such as ``1/nu``, ``1/alpha`` or
     ``1/alpha_B`` (``together={alpha: 3 * nu}`` lets other sizes grow with it), or the learning rate ``eta``.
+    In place of a theory a map ``{x: x after one step}`` gives the differential equation behind it.
     Raises :class:`~derive.errors.NotApplicable` for a theory that has no such expansion, and ValueError for a
     negative order and for another parameter.
 
@@ -40,7 +45,12 @@ def expand(theory: Theory, small: Expr = gamma0, order: int = 2, **options: Any)
     KinkExpansion
     >>> [expand(mean_field(isotropic()), x, 1).variable for x in (1 / nu, eta)]
     [1/nu, eta]
+    >>> x = Symbol("x")
+    >>> expand({x: x - eta * x}, eta, 2).series("x").coefficients
+    (-x, -x/2, -x/3)
     """
+    if isinstance(theory, Mapping):
+        return modified_equation(theory, order, small)
     if small == gamma0:
         return _in_gamma0(theory, order)
     if small == eta:
@@ -67,6 +77,7 @@ __all__ = [
     "LinearExpansion",
     "Mapped",
     "Memory",
+    "ModifiedEquation",
     "NonlinearExpansion",
     "PowerSeries",
     "Radius",

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.expansion.theories.orders import named
-from derive.expansion.theories.step_size import WEIGHT, boundary_coefficients
+from derive.expansion.orders import named
+from derive.expansion.step_size import WEIGHT, boundary_coefficients
 
 Array = NDArray[np.float64]
 

@@ -10,7 +10,8 @@ from sympy import Expr, Function, Integer, Rational, S, Symbol, expand, oo, seri
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
-from derive.expansion.theories import TheorySeries, boundary_coefficients, expand_sizes, expand_step_size
+from derive.expansion.orders import TheorySeries, expand_sizes
+from derive.expansion.step_size import boundary_coefficients, expand_step_size
 from derive.program import eta, gamma0, isotropic, mlp, training_rule
 from derive.program.networks.isotropic import alpha, alpha_B, nu
 from derive.program.words import s, t
@@ -46,7 +47,7 @@ def coefficients(found: TheorySeries, name: str, time: int, numbers: dict[Symbol
     def value(c: Expr) -> Expr:
         return sympify(c.xreplace({a: exact.value(a.func(now, now)) for a in c.atoms(AppliedUndef)}))
 
-    return [value(c) for c in found.parameter(name).coefficients]
+    return [value(c) for c in found.series(name).coefficients]
 
 
 def of_full(theory: Theory, size: Symbol, time: int, order: int, numbers: dict[Symbol, Expr]) -> list[Expr]:
@@ -136,7 +137,7 @@ def test_sizes_that_grow_together() -> None:
     """1/nu with alpha = 3 nu: first orders add up, with the proportion as weight."""
     theory = mean_field(isotropic()).at_depth(1)
     both = expand_sizes(theory, nu, 1, {alpha: 3 * nu})
-    first = {e.lhs: e.rhs for e in both.coefficient(1)}
+    first = {e.lhs: e.rhs for e in both.equations(1)}
     assert any(e.has(Rational(1, 3)) for e in first.values())
     assert not any(e.has(alpha, nu) for e in first.values())
 
@@ -146,19 +147,19 @@ def test_a_series_knows_its_orders() -> None:
     assert found.truncate(1).expanded.equations == tuple(
         e for e in found.expanded.equations if not e.name.endswith("__2")
     )
-    assert found.parameter("C_v").order == 2
+    assert found.series("C_v").order == 2
     assert [len(x) for x in found.parts("C_v")] == [1, 2, 3]
     with pytest.raises(IndexError, match=r"n = 3: the series is known for orders 0 to 2"):
-        found.coefficient(3)
+        found.equations(3)
     with pytest.raises(IndexError):
         found.truncate(-1)
-    with pytest.raises(KeyError, match="no order parameter or scalar K; there are C_g"):
-        found.parameter("K")
+    with pytest.raises(KeyError, match="no series 'K'; there are C_g"):
+        found.series("K")
 
 
 def test_orders_are_printed_as_lower_marks() -> None:
     found = expand_sizes(mean_field(isotropic(depth=1)), nu, 1)
-    assert r"v_{(1)}(t) &= -{r_0}_{(1)}(t)" in found.render("single-site", "latex")
+    assert r"v_{(1)}(t) &= -{r_0}_{(1)}(t)" in found.render("latex")
     assert "expanded in 1/nu to order 1" in found.render()
 
 
@@ -196,7 +197,7 @@ def test_descent_with_weights_is_the_flow_seen_by_an_integrator(build: Any, opti
 def test_corrections_reach_the_present() -> None:
     """Weights of order one are there at s = t, and so are responses that are not there in the flow."""
     found = expand_step_size(mean_field(isotropic(depth=2)), 1)
-    g = next(e for e in found.coefficient(1) if e.lhs == Function("g__1")(2, t))
+    g = next(e for e in found.equations(1) if e.lhs == Function("g__1")(2, t))
     reached = [(x.has(Function("w__1")(t, s)), x.limits[0][2] == t) for x in g.rhs.args]
     assert sorted(reached) == [(False, False), (True, True)]
     assert found.expanded.order_parameter("R_gu__1").causal == "past"

@@ -8,7 +8,7 @@ import pytest
 from sympy import Expr, Rational, Symbol, expand, simplify
 
 from derive.errors import NotApplicable
-from derive.expansion.theories.regression import kept, kept_share, lazy_regression
+from derive.expansion.regression import kept, kept_share, lazy_regression
 from derive.program import L, eta, isotropic
 from derive.program.networks.isotropic import sigma
 from derive.program.words import t

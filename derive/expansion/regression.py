@@ -42,8 +42,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.series import PowerSeries
 from derive.calculus.sums import addends
 from derive.errors import NotApplicable
-from derive.expansion.theories.orders import named
-from derive.expansion.theories.sizes import expand_sizes
+from derive.expansion.orders import expand_sizes, named
 from derive.linear.lazy import lazy
 from derive.program import mlp
 from derive.program.networks.isotropic import alpha, nu

@@ -12,22 +12,25 @@ So whatever reads theories reads expanded ones: they are printed, lowered and so
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sympy import Add, Expr, Function, Integral, Mul, Pow, Rational, S, Sum, Symbol, series, sympify
+from sympy import Add, Eq, Expr, Function, Integral, Mul, Pow, Rational, S, Sum, Symbol, series, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import addends
+from derive.calculus.symbols import s, t
 from derive.errors import NotApplicable
-from derive.program.words import s, t
+from derive.expansion.expansion import Expansion
+from derive.reduce.data import absorb_factors, instant_responses, scaled_sources, source_factor
+from derive.show.notation import Name, notation
+from derive.theory.document import Show, render
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
 Coefficients = list[Expr]
 """Those of powers 0, 1, ... of the variable."""
-
 
 Place = tuple[str, tuple[Expr, ...]]
 """The name of a source and its indices but the time."""
@@ -45,6 +48,182 @@ def named(name: object, *orders: int) -> str:
 def at_order(a: AppliedUndef, *orders: int) -> AppliedUndef:
     """The part of a field, source or order parameter, at the same indices and times."""
     return Function(named(a.func, *orders))(*a.args)
+
+
+@dataclass(frozen=True)
+class TheorySeries(Expansion):
+    """A linear ``theory`` in powers of ``parameter``, up to ``order``.
+
+    ``scaled`` is the theory in which the small parameter is the symbol ``small``, and ``tables`` names
+    functions of two times that are series too; ``scales`` are the factors by which responses of ``theory``
+    are those of ``scaled``, whose sources may be others.  ``expanded`` is the theory of all orders: for
+    each field ``a`` fields ``a, a__1, a__2, ...`` whose sum, with powers of the variable, it is.  A
+    correlation function has at order n the parts ``C__k_l = <a_k b_l>`` with ``k + l = n``.
+    """
+
+    theory: Theory
+    scaled: Theory
+    parameter: Expr
+    small: Symbol
+    order: int
+    tables: frozenset[str] = frozenset()
+    scales: tuple[tuple[str, Expr], ...] = ()
+
+    @cached_property
+    def expanded(self) -> Theory:
+        """The theory of all orders, that can be solved like any other."""
+        found = Expander(self.scaled, self.small, self.order, self.tables).expanded()
+        what = f"expanded in {self.variable} to order {self.order}"
+        return replace(found, reduction=f"{self.theory.reduction}, {what}".strip(", "))
+
+    @property
+    def variable(self) -> Expr:
+        """The small parameter."""
+        return self.parameter
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Fields, order parameters and scalars."""
+        return tuple(self._symbols)
+
+    def equations(self, n: int) -> tuple[Eq, ...]:
+        """The equations of order n: of fields, then of scalars.  Raises IndexError beyond the order."""
+        self.check_order(n)
+        names = {named(e.name, n) for e in (*self.theory.equations, *self.theory.scalars)}
+        return tuple(e.eq for e in (*self.expanded.equations, *self.expanded.scalars) if e.name in names)
+
+    def coefficient(self, name: str, n: int) -> Expr:
+        """Order n of a field, order parameter or scalar, in terms of the parts that :attr:`expanded` has.
+
+        They are functions that its solution gives.  Raises KeyError for a name that the theory does not have,
+        IndexError beyond the order.
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program import isotropic
+        >>> from derive.program.networks.isotropic import nu
+        >>> expand_sizes(mean_field(isotropic()), nu, 1).coefficient("C_v", 1)
+        C_v__0_1(t, s) + C_v__1_0(t, s)
+        """
+        self.check_order(n)
+        if name not in self._symbols:
+            raise self.unknown(name)
+        return Add(*[c * at_order(self._symbols[name], *k) for c, k in self.parts(name)[n]])
+
+    @cached_property
+    def _symbols(self) -> dict[str, AppliedUndef]:
+        singles = (*self.theory.scalars, *self.theory.equations)
+        found = {q.name: q.symbol for q in self.theory.order_parameters}
+        return found | {e.name: e.lhs for e in singles if isinstance(e.lhs, AppliedUndef)}
+
+    def truncate(self, n: int) -> TheorySeries:
+        """The series up to order n only.  Raises IndexError beyond the order."""
+        self.check_order(n)
+        return replace(self, order=n)
+
+    def conditions(self) -> tuple[str, ...]:
+        """What was assumed."""
+        return (f"every quantity is a power series in {self.variable}",)
+
+    def parts(self, name: str) -> tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]:
+        """What an order parameter or scalar is made of, order by order: numbers, and orders of parts.
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program import isotropic
+        >>> from derive.program.networks.isotropic import nu
+        >>> wide = expand_sizes(mean_field(isotropic()), nu, 1)
+        >>> wide.parts("C_v"), wide.parts("R_h0r0")
+        ((((1, (0, 0)),), ((1, (1, 0)), (1, (0, 1)))), ((), ((1/gamma0, (0,)),)))
+        """
+        if any(q.name == name and q.kind == "correlation" for q in self.theory.order_parameters):
+            one = sympify(1)
+            return tuple(tuple((one, (n - k, k)) for k in range(n + 1)) for n in range(self.order + 1))
+        scale = Expander(self.scaled, self.small, self.order).taylor(dict(self.scales).get(name, sympify(1)))
+        return tuple(
+            tuple((scale[n - k], (k,)) for k in range(n + 1) if scale[n - k] != 0)
+            for n in range(self.order + 1)
+        )
+
+    def render(self, format: str = "text", show: Show = "single-site") -> str:
+        """The theory of all orders as text, LaTeX, srepr or JSON; orders are written as lower marks."""
+        return render(self.expanded, show, format, self.marks)
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """The LaTeX of the names of all parts but those of order zero."""
+        plain = notation(self.theory)
+        single = [e.name for e in (*self.theory.equations, *self.theory.scalars)]
+        single += [str(x.func) for u in self.theory.sources for x in (u.symbol, u.partner)]
+        single += [q.name for q in self.theory.responses()] + sorted(self.tables)
+        found: dict[str, tuple[str, tuple[int, ...]]] = {}
+        for n in range(1, self.order + 1):
+            found |= {named(x, n): (x, (n,)) for x in single}
+            for q in self.theory.correlations():
+                found |= {named(q.name, n - k, k): (q.name, (n - k, k)) for k in range(n + 1)}
+        return {x: _marked(plain.name(base), orders) for x, (base, orders) in found.items()}
+
+    def __str__(self) -> str:
+        return self.render()
+
+
+def _marked(name: Name, orders: tuple[int, ...]) -> str:
+    lower = f"{name.lower}({','.join(map(str, orders))})"
+    base = f"{{{name.base}}}" if "_" in name.base else name.base
+    return base + (f"^{{{name.upper}}}" if name.upper else "") + f"_{{{lower}}}"
+
+
+# -- sizes -------------------------------------------------------------------------------------------------
+
+
+def expand_sizes(
+    theory: Theory, size: Symbol, order: int, together: Mapping[Symbol, Expr] | None = None
+) -> TheorySeries:
+    """A linear theory on random data in powers of ``1/size``, up to ``order``.
+
+    Sizes in ``together`` grow with it, as the given multiples of it (``{alpha: 2 * nu}``).  Sources in
+    front of which a size stands are scaled (:func:`.absorb_factors`), and responses that are there at equal
+    time only are put in.  The order zero is :func:`.theory_limit`, and what that refuses is refused here:
+    widths in NTK parametrisation, where features do not move in the limit but the initial function stays.
+
+    Raises :class:`NotApplicable` for a theory that is no power series in ``1/size``, that is not linear, or
+    that does not depend on the size, and ValueError for a negative order.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import isotropic
+    >>> from derive.program.networks.isotropic import nu
+    >>> wide = expand_sizes(mean_field(isotropic(data="population", depth=1)), nu, 2)
+    >>> for e in wide.equations(1)[2:]: print(e.lhs, "=", e.rhs)
+    h0__1(t) = v__1(t)
+    h__1(1, t) = u__1(1, t) + Sum(R_h0r0(t, s)*g(1, s)/gamma0, (s, 0, t)) + ...
+    """
+    if order < 0:
+        raise ValueError(f"order = {order}: must not be negative; 0 is the limit itself")
+    theory = instant_responses(theory)
+    small = Symbol(f"1/{size}", positive=True)
+    values = {size: 1 / small} | {
+        k: sympify(v, strict=True).subs(size, 1 / small) for k, v in (together or {}).items()
+    }
+    if not any(x.has(size) for x in _expressions(theory)):
+        raise NotApplicable(f"the theory does not depend on {size}")
+    scales: list[tuple[str, Expr]] = []
+    absorbed = theory
+    for name in dict.fromkeys(name for x in values for name in scaled_sources(theory, x)):
+        factor = source_factor(absorbed, name).subs(values)
+        scales += [(q.name, factor) for q in theory.responses() if _pushes(q.definition, name)]
+        absorbed = absorb_factors(absorbed, name)
+    scaled = absorbed.map(lambda e: sympify(e).subs(values))
+    return TheorySeries(theory, scaled, 1 / size, small, order, scales=tuple(scales))
+
+
+def _pushes(definition: Expr, source: str) -> bool:
+    return any(str(x.source.func) == source for x in definition.atoms(Response))
+
+
+def _expressions(theory: Theory) -> list[Expr]:
+    found = [e.rhs for e in (*theory.equations, *theory.scalars)]
+    return [*found, *(u.covariance for u in theory.sources)]
+
+
+# -- the equations of all orders ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -94,32 +273,22 @@ class Expander:
             raise NotApplicable(f"{e.lhs} is given by its rate of change, not by its past")
         terms = [(x, self.coefficients(x.coefficient * x.kernel * x.field)) for x in e.terms]
         for n in range(self.order + 1):
-            kept = [y for x, c in terms for y in self.terms(x, self.alive(c[n], live))]
-            yield Equation(at_order(e.lhs, n), tuple(kept), e.ranges)
+            kept = ((x, y) for x, c in terms for y in Add.make_args(self.alive(c[n], live).expand()))
+            yield Equation(at_order(e.lhs, n), tuple(self.term(x, y) for x, y in kept if y != 0), e.ranges)
 
-    def terms(self, x: Term, c: Expr) -> Iterator[Term]:
-        """One order of a term, a kernel on a field for each addend."""
-        for part in Add.make_args(c.expand() if x.remembers or x.over else c):
-            if part == 0:
-                continue
-            if not (x.remembers or x.over):
-                yield x.put(part)
-                continue
-            moving = [f for f in Mul.make_args(part) if self.moves(f)]
-            instant = any(str(a.func) in self.instant for a in part.atoms(AppliedUndef))
-            reach = "past" if x.reach == "strict" and instant else x.reach
-            kernel = Mul(*[f for f in Mul.make_args(part) if f not in moving])
-            yield replace(x, field=Mul(*moving), coefficient=S.One, kernel=kernel, reach=reach)
-
-    def moves(self, e: Expr) -> bool:
-        """Does it hold a field or a source, of any order?"""
-        return any(str(a.func) in self.moving for a in e.atoms(AppliedUndef))
+    def term(self, x: Term, body: Expr) -> Term:
+        """One product at some order in the place of ``x``; a sum reaches the present where a factor does."""
+        reach = "past" if x.reach == "strict" and self.instant & _names(body) else x.reach
+        own = [a for a in Mul.make_args(body) if isinstance(a, AppliedUndef) and str(a.func) in self.random]
+        rest = body / own[0] if own else S.One
+        parts = {"kernel": rest, "coefficient": S.One} if reach else {"coefficient": rest, "kernel": S.One}
+        return replace(x, field=own[0] if own else body, reach=reach, **parts)
 
     @cached_property
-    def moving(self) -> frozenset[str]:
-        """What fields and sources of all orders are called."""
-        names = [x for x, kind in self.found.items() if kind in ("field", "source")]
-        return frozenset(named(x, n) for x in names for n in range(self.order + 1))
+    def random(self) -> frozenset[str]:
+        """The names of all orders of fields and sources."""
+        own = [x for x, kind in self.found.items() if kind in ("field", "source")]
+        return frozenset(named(x, n) for x in own for n in range(self.order + 1))
 
     def alive(self, e: Expr, live: set[Place]) -> Expr:
         """Without sources that have no covariance with any other, and that nothing responds to."""
@@ -194,13 +363,12 @@ class Expander:
     def product(self, e: Expr) -> Coefficients:
         """Of one product; sums over indices and times stay in front."""
         if isinstance(e, Sum | Integral):
-            inside = self.coefficients(e.function)
-            return [self.summed(e, c) for c in inside]
+            return [e.func(c, *e.limits) if c != 0 else S.Zero for c in self.coefficients(e.function)]
         number, moving = e.as_independent(self.variable, AppliedUndef, Average, Sum, Integral, as_Add=False)
         plain, factors = S.One, []
         for x in Mul.make_args(moving):
             if x.has(AppliedUndef, Average, Sum, Integral):
-                factors += self.factor(x)
+                factors += [self.known(y) for y in _powers(x)]
             else:
                 plain *= x
         found = [number * c for c in self.taylor(plain)]
@@ -208,26 +376,11 @@ class Expander:
             found = _convolved(found, f)
         return found
 
-    def summed(self, e: Expr, c: Expr) -> Expr:
-        """A sum over the past of one coefficient, with the present where a factor reaches it."""
-        total = S.Zero
-        for x in Add.make_args(c.expand()):
-            instant = any(str(a.func) in self.instant for a in x.atoms(AppliedUndef))
-            limits = [(i, a, b + 1 if instant and i == s and b == t - 1 else b) for i, a, b in e.limits]
-            total += S.Zero if x == 0 else e.func(x, *limits)
-        return total
-
     @cached_property
     def instant(self) -> frozenset[str]:
         """What is there at ``s = t`` though its part of order zero is not: with tables, responses too."""
         strict = [q.name for q in self.theory.responses() if q.causal == "strict"] if self.tables else []
         return frozenset(named(x, n) for x in (*self.tables, *strict) for n in range(1, self.order + 1))
-
-    def factor(self, x: Expr) -> list[Coefficients]:
-        """The series of each factor in x, a power counting as many."""
-        if isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0:
-            return [self.known(x.base)] * int(x.exp)
-        return [self.known(x)]
 
     def known(self, x: Expr) -> Coefficients:
         """The series of a field, source, scalar, table, order parameter, average, or sum."""
@@ -272,9 +425,16 @@ def _place(a: AppliedUndef) -> Place:
     return str(a.func), tuple(a.args[:-1])
 
 
-def _powers(x: Expr) -> Sequence[AppliedUndef]:
-    return [x.base] * int(x.exp) if isinstance(x, Pow) and x.exp.is_Integer else [x]
+def _powers(x: Expr) -> list[Expr]:
+    return [x.base] * int(x.exp) if isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0 else [x]
+
+
+def _names(e: Expr) -> set[str]:
+    return {str(a.func) for a in e.atoms(AppliedUndef)}
 
 
 def _convolved(a: Coefficients, b: Coefficients) -> Coefficients:
     return [Add(*[(a[k] * b[n - k]).expand() for k in range(n + 1)]) for n in range(len(a))]
+
+
+__all__ = ["Expander", "TheorySeries", "at_order", "expand_sizes", "named"]
