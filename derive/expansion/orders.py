@@ -26,8 +26,8 @@ from derive.errors import NotApplicable
 from derive.expansion.expansion import Expansion
 from derive.reduce.data import absorb_factors, instant_responses, scaled_sources, source_factor
 from derive.show.notation import Name, notation
-from derive.theory.document import Show, render
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory.document import Show, render
 
 Coefficients = list[Expr]
 """Those of powers 0, 1, ... of the variable."""
