@@ -11,7 +11,6 @@ from sympy import (
     Add,
     Eq,
     Expr,
-    Function,
     Integer,
     Integral,
     KroneckerDelta,
@@ -25,17 +24,113 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import addends
+from derive.calculus.sums import over, pinned, times
 from derive.errors import NotApplicable
+from derive.linear.form import linear_form
 from derive.linear.transfer import Transfer, population, transfer, units
-from derive.program.program import Program, gaussian
+from derive.program.program import gaussian
 from derive.program.training import TrainedMatrix
-from derive.program.words import IndexRange, Population, s, t
+from derive.program.words import IndexRange, s, t
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
+
+# -- a factor of a source becomes part of it -----------------------------------------------------------------
+
+
+def absorb_factors(theory: Theory, *sources: str) -> Theory:
+    """The same theory with each of the named sources scaled so that it enters with factor 1 or -1.
+
+    The engine's sources have the covariances that their matrices give them; papers often scale them, so that
+    ``v = w - r0/(nu gamma0)`` with ``<r0 r0> = nu C_g`` reads ``v = w - r0`` with ``<r0 r0> = C_g/(nu
+    gamma0^2)``.  Responses to the source change by the same factor.  What depends on time (the memory of a
+    rule with decay) stays outside.  An attribute of the unit goes along into the source's covariance.  Raises
+    :class:`NotApplicable` for a source that does not occur, or enters two equations with different factors.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program.networks.isotropic import isotropic
+    >>> theory = absorb_factors(mean_field(isotropic()), "r0", "u0")
+    >>> print(theory.equation("h", 1).terms[1].expr)
+    Sum(R_h0r0(t, s)*g(1, s)/(gamma0*nu), (s, 0, t))
+    """
+    for name in sources:
+        factor = source_factor(theory, name)
+        if factor != 1:
+            theory = _absorbed(theory, name, factor)
+    return theory
+
+
+def _absorbed(theory: Theory, name: str, factor: Expr) -> Theory:
+    pushed = [_pushed(theory, q, name, factor) for q in theory.order_parameters]
+    scales = {q.symbol.func: x for q, (_, x) in zip(theory.order_parameters, pushed, strict=True) if x != 1}
+
+    def rescaled(e: Expr) -> Expr:
+        return e.replace(
+            lambda x: isinstance(x, AppliedUndef) and x.func in scales, lambda x: scales[x.func] * x
+        )
+
+    def bare(e: Expr) -> Expr:
+        return e.replace(lambda x: _called(x, name), lambda x: x / factor)
+
+    def own(u: Source) -> Expr:
+        return Mul(*[factor for x in (u.symbol, u.partner) if _called(x, name)])
+
+    moved = theory.map(lambda e: rescaled(sympify(e)))
+    return replace(
+        moved,
+        equations=tuple(replace(e, terms=tuple(x.rewrite(bare) for x in e.terms)) for e in moved.equations),
+        sources=tuple(replace(u, covariance=u.covariance * own(u)) for u in moved.sources),
+        order_parameters=tuple(q for q, _ in pushed),
+    )
+
+
+def source_factor(theory: Theory, name: str) -> Expr:
+    """What multiplies the source wherever it occurs, without sign and without what depends on time."""
+    found = set()
+    for e in theory.equations:
+        for x in e.terms:
+            for a in sorted((a for a in x.field.atoms(AppliedUndef) if _called(a, name)), key=str):
+                constant, _ = (x.coefficient * x.kernel * x.field / a).as_independent(t, s)
+                found.add(-constant if constant.could_extract_minus_sign() else constant)
+    if not found:
+        raise NotApplicable(f"the theory has no source called {name}")
+    if len(found) > 1:
+        raise NotApplicable(f"{name} enters with different factors: {', '.join(sorted(map(str, found)))}")
+    return found.pop()
+
+
+def _pushed(theory: Theory, q: OrderParameter, name: str, factor: Expr) -> tuple[OrderParameter, Expr]:
+    """A response with its definition in the new source, and what its old value is in units of the new.
+
+    Of what the source pushes, attributes of the unit stay in the average, and numbers come out.
+    """
+    old = next((x for x in q.definition.atoms(Response) if _called(x.source, name)), None)
+    if old is None:
+        return q, S.One
+    fields, attributes = ({x.name for x in y} for y in (theory.program.fields, theory.program.attributes))
+    fixed, moving = _parted(old.body, fields)
+    number, unit = _parted(factor * fixed, attributes)
+    outside = q.definition / next(iter(q.definition.atoms(Average)))
+    return replace(q, definition=outside * Average(unit * Response(moving, old.source))), number
+
+
+def _parted(e: Expr, names: set[str]) -> tuple[Expr, Expr]:
+    """Factors without functions of these names, and with."""
+    args = Mul.make_args(e)
+    inside = [x for x in args if any(str(a.func) in names for a in x.atoms(AppliedUndef))]
+    return Mul(*[x for x in args if x not in inside]), Mul(*inside)
+
+
+def _called(x: Expr, name: str) -> bool:
+    return isinstance(x, AppliedUndef) and str(x.func) == name
+
+
+# -- responses that are there at equal time only -------------------------------------------------------------
 
 
 def instant_responses(theory: Theory) -> Theory:
-    """The theory with every response of a memoryless field put in as a number at equal time.
+    """The theory with every response of a field without memory put in as a number at equal time.
+
+    Online, a batch is used once, so ``R_Delta(t, s)`` is 1 at ``s = t`` and 0 before; the same holds for any
+    field without memory.  Written out, its order parameter and the sum over the past before it are gone.
 
     >>> from derive.theory import mean_field
     >>> from derive.program.networks.isotropic import isotropic
@@ -43,13 +138,19 @@ def instant_responses(theory: Theory) -> Theory:
     v(t) + u0(t)/alpha_B
     """
     for q in theory.responses():
-        value = _at_once(theory, q)
-        if value is not None:
-            theory = _put(theory, q, value)
+        value = _instant(theory, q)
+        if value is None:
+            continue
+        equations = tuple(
+            replace(e, terms=tuple(y for x in e.terms for y in _at_once(x, q, value)))
+            for e in theory.equations
+        )
+        kept = tuple(x for x in theory.order_parameters if x.symbol != q.symbol)
+        theory = replace(theory, equations=equations, order_parameters=kept)
     return theory
 
 
-def _at_once(theory: Theory, q: OrderParameter) -> Expr | None:
+def _instant(theory: Theory, q: OrderParameter) -> Expr | None:
     """The factor of delta(t, s) in a response; None if memory makes it more than that."""
     node = next(iter(q.definition.atoms(Response)))
     body = _unfolded(theory, node.body)
@@ -62,9 +163,11 @@ def _at_once(theory: Theory, q: OrderParameter) -> Expr | None:
             if a.func == now.func:
                 same = Mul(*[KroneckerDelta(i, j) for i, j in zip(a.args[:-1], now.args[:-1], strict=True)])
                 total += same * x / a
-    average = q.definition.xreplace({node: S.One})
-    number = average.replace(lambda e: e.func.__name__ == "Average", lambda e: e.args[0])
-    return None if any(f.name in str(total) for f in theory.program.attributes) else number * total
+    attributes = {x.name for x in theory.program.attributes}
+    if any(str(a.func) in attributes for a in total.atoms(AppliedUndef)):
+        return None
+    number = q.definition.xreplace({node: S.One})
+    return total * number.replace(lambda e: isinstance(e, Average), lambda e: e.body)
 
 
 def _unfolded(theory: Theory, e: Expr) -> Expr | None:
@@ -76,53 +179,38 @@ def _unfolded(theory: Theory, e: Expr) -> Expr | None:
             return e
         for a in fields:
             found = [x for x in theory.equations if x.lhs == a]
-            if len(found) != 1 or found[0].rhs.has(Sum, Integral) or a.args[-1] != t:
+            if len(found) != 1 or any(x.remembers or x.over for x in found[0].terms) or a.args[-1] != t:
                 return None
             e = e.xreplace({a: found[0].rhs})
     return None
 
 
-def _put(theory: Theory, q: OrderParameter, value: Expr) -> Theory:
-    def term(x: Term) -> Term:
-        found = _collapsed(x.expr, q, value)
-        return x if found == x.expr else x.put(found)
-
-    equations = tuple(
-        replace(e, terms=tuple(y for y in map(term, e.terms) if y.expr != 0)) for e in theory.equations
-    )
-    kept = tuple(x for x in theory.order_parameters if x.symbol != q.symbol)
-    return replace(theory, equations=equations, order_parameters=kept)
-
-
-def _collapsed(e: Expr, q: OrderParameter, value: Expr) -> Expr:
-    """``sum over s of delta(t, s) f(s)`` is ``f(t)``."""
-    hits = [a for a in e.atoms(AppliedUndef) if _is(a, q)]
+def _at_once(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
+    """``coefficient(t) sum_over sum_s delta(t, s) f(s)`` is ``sum_over coefficient(t) f(t)``."""
+    hits = [a for a in x.expr.atoms(AppliedUndef) if _is(a, q)]
     if not hits:
-        return e
-    a = hits[0]
-    names = dict(zip(q.symbol.args[:-2], a.args[:-2], strict=True))
-    number = sympify(value).xreplace(names)
-    if not isinstance(e, Sum | Integral):
-        return e.xreplace({a: number * (S.One if a.args[-1] == a.args[-2] else KroneckerDelta(*a.args[-2:]))})
-    body, limits = e, []
-    while isinstance(body, Sum | Integral):
-        limits += list(body.limits)
-        body = body.function
-    for lim in limits:
-        if lim[0] == s and lim[2] == t - 1:
-            return S.Zero
-    body = body.xreplace({a: number}).xreplace({s: t})
-    for lim in (x for x in limits if x[0] != s):
-        body = _over_index(body, lim)
-    return body
+        yield x
+        return
+    if x.reach == "strict":
+        return
+    numbers: dict[Expr, Expr] = {}
+    for a in hits:
+        same = S.One if x.remembers or a.args[-1] == a.args[-2] else KroneckerDelta(*a.args[-2:])
+        numbers[a] = same * value.xreplace(dict(zip(q.symbol.args[:-2], a.args[:-2], strict=True)))
+    now = {s: t} if x.remembers else {}
+    x = replace(x.map(lambda e: e.xreplace(numbers).xreplace(now)), reach="")
+    for r in x.over:
+        found = pinned(x.kernel, r.index)
+        if found is not None:
+            delta, place = found
+            x = _pinned(
+                replace(x, kernel=x.kernel / delta, over=tuple(y for y in x.over if y != r)), r.index, place
+            )
+    yield x
 
 
-def _over_index(body: Expr, lim: tuple[Symbol, Expr, Expr]) -> Expr:
-    for delta in body.atoms(KroneckerDelta):
-        if lim[0] in delta.args:
-            other = next(x for x in delta.args if x != lim[0])
-            return body.xreplace({delta: S.One}).xreplace({lim[0]: other})
-    return Sum(body, lim)
+def _pinned(x: Term, index: Symbol, place: Expr) -> Term:
+    return x.map(lambda e: e.xreplace({index: place}))
 
 
 def _is(a: AppliedUndef, q: OrderParameter) -> bool:
@@ -133,117 +221,16 @@ def _is(a: AppliedUndef, q: OrderParameter) -> bool:
     return all(y == x for x, y in pairs if y.is_Integer)
 
 
-def absorb_factors(theory: Theory, *sources: str) -> Theory:
-    """The same theory with each of the named sources scaled so that it enters with factor 1 or -1.
-
-    What depends on time (the memory of a rule with decay) stays outside.  An attribute of the unit goes
-    along into the source's covariance.  Raises :class:`NotApplicable` for a source that does not occur, or
-    enters two equations with different factors.
-
-    >>> from derive.theory import mean_field
-    >>> from derive.program.networks.isotropic import isotropic
-    >>> theory = absorb_factors(mean_field(isotropic()), "r0", "u0")
-    >>> print(theory.equation("h", 1).terms[1].expr)
-    Sum(R_h0r0(t, s)*g(1, s)/(gamma0*nu), (s, 0, t))
-    """
-    for name in sources:
-        theory = _absorbed(theory, name)
-    return theory
-
-
-def _absorbed(theory: Theory, name: str) -> Theory:
-    factor = source_factor(theory, name)
-    if factor == 1:
-        return theory
-    changed, scales = [], {}
-    for q in theory.order_parameters:
-        new, scale = _pushed(theory, q, name, factor)
-        changed.append(new)
-        if scale != 1:
-            scales[q.symbol.func] = scale
-
-    def rescaled(e: Expr) -> Expr:
-        return sympify(e).replace(
-            lambda x: isinstance(x, AppliedUndef) and x.func in scales, lambda x: scales[x.func] * x
-        )
-
-    moved = theory.map(rescaled)
-
-    def bare(e: Expr) -> Expr:
-        return e.replace(lambda x: _called(x, name), lambda x: x / factor)
-
-    return replace(
-        moved,
-        equations=tuple(replace(e, terms=tuple(x.rewrite(bare) for x in e.terms)) for e in moved.equations),
-        sources=tuple(
-            replace(
-                u,
-                covariance=u.covariance
-                * (factor if _called(u.symbol, name) else 1)
-                * (factor if _called(u.partner, name) else 1),
-            )
-            for u in moved.sources
-        ),
-        order_parameters=tuple(changed),
-    )
-
-
-def source_factor(theory: Theory, name: str) -> Expr:
-    """What multiplies the source wherever it occurs, without sign and without what depends on time."""
-    found = set()
-    for e in theory.equations:
-        for x in e.terms:
-            for a in sorted((a for a in x.expr.atoms(AppliedUndef) if _called(a, name)), key=str):
-                constant, _ = (x.expr / a).as_independent(t, s)
-                found.add(-constant if constant.could_extract_minus_sign() else constant)
-    if not found:
-        raise NotApplicable(f"the theory has no source called {name}")
-    if len(found) > 1:
-        raise NotApplicable(f"{name} enters with different factors: {', '.join(sorted(map(str, found)))}")
-    return found.pop()
-
-
-def _pushed(theory: Theory, q: OrderParameter, name: str, factor: Expr) -> tuple[OrderParameter, Expr]:
-    """A response with its definition in the new source, and what its old value is in units of the new."""
-    hits = [x for x in q.definition.atoms(Response) if _called(x.source, name)]
-    if not hits:
-        return q, S.One
-    old = hits[0]
-    fixed, moving = _split(theory, old.body)
-    units, number = _split_unit(theory, factor * fixed)
-    outside = q.definition / next(iter(q.definition.atoms(Average)))
-    return replace(q, definition=outside * Average(units * Response(moving, old.source))), number
-
-
-def _split(theory: Theory, body: Expr) -> tuple[Expr, Expr]:
-    """Factors that no source moves, and the rest."""
-    return Mul(*_moved(theory, body, False)), Mul(*_moved(theory, body, True))
-
-
-def _moved(theory: Theory, body: Expr, random: bool) -> list[Expr]:
-    names = {x.name for x in theory.program.fields}
-    return [
-        x for x in Mul.make_args(body) if random == any(str(a.func) in names for a in x.atoms(AppliedUndef))
-    ]
-
-
-def _split_unit(theory: Theory, e: Expr) -> tuple[Expr, Expr]:
-    """Attributes of the unit, which stay in averages, and numbers, which come out."""
-    own = {x.name for x in theory.program.attributes}
-    args = Mul.make_args(e)
-    units = [x for x in args if any(str(a.func) in own for a in x.atoms(AppliedUndef))]
-    return Mul(*units), Mul(*[x for x in args if x not in units])
-
-
-def _called(x: Expr, name: str) -> bool:
-    return isinstance(x, AppliedUndef) and str(x.func) == name
+# -- limits of the sizes -------------------------------------------------------------------------------------
 
 
 def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
-    """The theory as each parameter in ``values`` goes to the given value.
+    """The theory as each parameter in ``values`` goes to the given value (very many samples, wide layers).
 
-    Sources whose factors contain such a parameter are scaled first (:func:`.absorb_factors`), and
-    responses that have become instantaneous are written out (:func:`.instant_responses`).  Raises
+    Every term, covariance and definition is followed, with order parameters held fixed.  Terms that vanish
+    go, sources whose covariance vanishes go with them, and so do responses that nothing asks for any more.
+    Sources whose factors contain such a parameter are scaled first (:func:`.absorb_factors`), and responses
+    that have become instantaneous are written out (:func:`.instant_responses`).  Raises
     :class:`NotApplicable` when a term has no finite limit.
 
     >>> from sympy import oo
@@ -253,23 +240,23 @@ def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
     v(t)
     """
     for x, value in values.items():
-        theory = _one(theory, x, sympify(value))
+        theory = _at(theory, x, sympify(value))
     return theory
 
 
-def _one(theory: Theory, x: Symbol, value: Expr) -> Theory:
+def _at(theory: Theory, x: Symbol, value: Expr) -> Theory:
     theory = absorb_factors(theory, *scaled_sources(theory, x))
     sources = [replace(u, covariance=at_limit(u.covariance, x, value)) for u in theory.sources]
     dead = {u.symbol.func for u in sources if u.covariance == 0 and u.symbol.func == u.partner.func}
-    lively = tuple(u for u in sources if u.covariance != 0)
 
     def equation(e: Equation) -> Equation:
-        found = (_term_at_limit(y, x, value) for y in e.terms)
-        return replace(e, terms=tuple(y for y in found if y.expr != 0 and not _is_source(y, dead)))
+        alive = (y for y in e.terms if not any(a.func in dead for a in y.field.atoms(AppliedUndef)))
+        found = (_term_at_limit(y, x, value) for y in alive)
+        return replace(e, terms=tuple(y for y in found if y.expr != 0))
 
     moved = replace(
         theory,
-        sources=lively,
+        sources=tuple(u for u in sources if u.covariance != 0),
         equations=tuple(map(equation, theory.equations)),
         scalars=tuple(map(equation, theory.scalars)),
         observables=(),
@@ -314,7 +301,7 @@ def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
         fixed, moving = part.as_independent(x, as_Add=False)
         inner = next((y for y in Mul.make_args(moving) if isinstance(y, Sum | Integral)), None)
         if inner is not None:
-            total += fixed * at_limit(_into(moving / inner, inner), x, value)
+            total += fixed * at_limit(times(moving / inner, inner), x, value)
             continue
         if moving.has(AppliedUndef, Sum, Integral):
             raise NotApplicable(f"{part} does not depend on {x} by a factor only")
@@ -325,30 +312,11 @@ def at_limit(e: Expr, x: Symbol, value: Expr) -> Expr:
     return total
 
 
-def _into(factor: Expr, inner: Sum | Integral) -> Expr:
-    """``factor * inner`` as one sum or integral, its indices renamed if the factor has such symbols."""
-    if factor.free_symbols & set(inner.variables):
-        inner = inner.as_dummy()
-    return inner.func(factor * inner.function, *inner.limits)
-
-
 def scaled_sources(theory: Theory, x: Symbol) -> list[str]:
     """Sources in front of which the parameter stands."""
     own = {u.symbol.func for u in theory.sources}
-    return sorted(
-        {
-            str(a.func)
-            for e in theory.equations
-            for y in e.terms
-            if not y.expr.has(Sum, Integral) and y.expr.has(x)
-            for a in y.expr.atoms(AppliedUndef)
-            if a.func in own
-        }
-    )
-
-
-def _is_source(term: Term, dead: set[object]) -> bool:
-    return any(a.func in dead for a in term.expr.atoms(AppliedUndef))
+    local = (y for e in theory.equations for y in e.terms if not (y.remembers or y.over) and y.expr.has(x))
+    return sorted({str(a.func) for y in local for a in y.field.atoms(AppliedUndef) if a.func in own})
 
 
 def _needed(theory: Theory) -> Theory:
@@ -358,14 +326,19 @@ def _needed(theory: Theory) -> Theory:
     return replace(theory, order_parameters=kept)
 
 
+# -- from averages over modes to sums over them --------------------------------------------------------------
+
+
 def mode_sums(theory: Theory, size: Symbol | None = None) -> Theory:
     """The theory with averages over the population that carries attributes written as sums over its units.
 
-    ``size`` is the reference size as it stands in the program, by default the symbol M.  Raises
+    A program on modes counts their number M as the reference size.  Each average over the modes is one over M
+    times a sum, so order parameters that average over them are replaced by sums, with the unit's index
+    written out, and M drops out of the equations: their dimension-free form (linear2025 107-109).  ``size``
+    is the reference size as it stands in the program, by default the symbol M.  Raises
     :class:`NotApplicable` if the program has no attributes, or if the size does not drop out.
 
     >>> from derive.theory import mean_field
-    >>> from derive.reduce.data import absorb_factors
     >>> from derive.program.networks.structured import structured
     >>> theory = mode_sums(absorb_factors(mean_field(structured()), "r0", "u0"))
     >>> print(theory.order_parameter("C_h0").definition)
@@ -379,80 +352,71 @@ def mode_sums(theory: Theory, size: Symbol | None = None) -> Theory:
 class _Modes:
     def __init__(self, theory: Theory, size: Symbol) -> None:
         self.old, self.program, self.size = theory, theory.program, size
-        self.place = self.program.attributes[0].population
-        self.unit = self.index()
-        self.over = IndexRange(self.unit, Integer(1), size * sympify(self.place.ratio))
-        on = self.place.name
-        self.own = {x.name for x in self.program.fields if x.population.name == on}
-        self.own |= {str(u.symbol.func) for u in theory.sources if self.lives(u)}
-        self.sums = {q.symbol.func for q in theory.order_parameters if self.averages(q)}
-
-    def index(self) -> Symbol:
-        names = {x.name for x in self.program.attributes}
-        atoms = [a for d in self.program.definitions for a in d.rhs.atoms(AppliedUndef)]
-        found = {a.args[0] for a in atoms if str(a.func) in names}
+        place = self.program.attributes[0].population
+        found = units(theory)
         if len(found) != 1:
             raise NotApplicable(f"the unit has several names: {', '.join(sorted(map(str, found)))}")
-        return found.pop()
+        (self.unit,) = found
+        self.number = size * sympify(place.ratio)
+        self.over = IndexRange(self.unit, Integer(1), self.number)
+        self.own = {x.name for x in self.program.fields if x.population.name == place.name}
+        here = [e for e in theory.equations if e.name in self.own]
+        entering = {a.func for e in here for a in e.rhs.atoms(AppliedUndef)}
+        self.own |= {str(u.symbol.func) for u in theory.sources if u.symbol.func in entering}
+        averaged = (q for q in theory.order_parameters if self.lives(q.definition))
+        self.sums = {q.symbol.func for q in averaged}
 
-    def lives(self, u: Source) -> bool:
-        """Does the source enter equations of the modes?"""
-        here = [e for e in self.old.equations if _population(self.program, e.name) == self.place]
-        return any(u.symbol.func == a.func for e in here for a in e.rhs.atoms(AppliedUndef))
-
-    def averages(self, q: OrderParameter) -> bool:
-        return any(str(a.func) in self.own for a in q.definition.atoms(AppliedUndef))
+    def lives(self, e: Expr) -> bool:
+        return any(str(a.func) in self.own for a in e.atoms(AppliedUndef))
 
     def theory(self) -> Theory:
+        old = self.old
         new = replace(
-            self.old,
-            sources=tuple(map(self.source, self.old.sources)),
-            equations=tuple(map(self.equation, self.old.equations)),
-            scalars=tuple(map(self.equation, self.old.scalars)),
-            order_parameters=tuple(map(self.order_parameter, self.old.order_parameters)),
+            old,
+            sources=tuple(map(self.source, old.sources)),
+            equations=tuple(map(self.equation, old.equations)),
+            scalars=tuple(map(self.equation, old.scalars)),
+            order_parameters=tuple(map(self.order_parameter, old.order_parameters)),
             observables=(),
-            reduction=f"{self.old.reduction}, sums over modes".strip(", "),
+            reduction=f"{old.reduction}, sums over modes".strip(", "),
         )
-        left = [e for e in (*new.equations, *new.scalars) if e.rhs.has(self.size)]
-        if left or any(u.covariance.has(self.size) for u in new.sources):
-            raise NotApplicable(
-                f"the number of modes {self.size} does not drop out of {left[0].lhs if left else 'a source'}"
-            )
+        left = [e.lhs for e in (*new.equations, *new.scalars) if e.rhs.has(self.size)]
+        left += [u.symbol for u in new.sources if u.covariance.has(self.size)]
+        if left:
+            raise NotApplicable(f"the number of modes {self.size} does not drop out of {left[0]}")
         return new
-
-    # -- pieces ----------------------------------------------------------------------------------------------
 
     def summed(self, e: Expr) -> Expr:
         """Averages over modes are sums over their number."""
-        number = self.size * sympify(self.place.ratio)
-        e = sympify(e).replace(
-            lambda x: isinstance(x, AppliedUndef) and x.func in self.sums, lambda x: x / number
+        return self.indexed(
+            sympify(e).replace(
+                lambda x: isinstance(x, AppliedUndef) and x.func in self.sums, lambda x: x / self.number
+            )
         )
-        return self.indexed(e)
 
     def indexed(self, e: Expr) -> Expr:
         """Fields and sources of the modes with the unit as first index."""
         return e.replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.own and x.args[:1] != (self.unit,),
-            lambda x: Function(str(x.func))(self.unit, *x.args),
+            lambda x: x.func(self.unit, *x.args),
         )
 
+    def ranges(self, x: AppliedUndef, ranges: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
+        return (self.over, *ranges) if self.lives(x) else ranges
+
     def source(self, u: Source) -> Source:
-        here = str(u.symbol.func) in self.own
+        ends = self.indexed(u.symbol), self.indexed(u.partner)
         return replace(
             u,
-            symbol=self.indexed(u.symbol),
-            partner=self.indexed(u.partner),
+            symbol=ends[0],
+            partner=ends[1],
             covariance=self.summed(u.covariance),
-            ranges=(*((self.over,) if here else ()), *u.ranges),
+            ranges=self.ranges(u.symbol, u.ranges),
         )
 
     def equation(self, e: Equation) -> Equation:
-        here = e.name in self.own
         terms = tuple(x.rewrite(self.summed) for x in e.terms)
-        return replace(
-            e, lhs=self.indexed(e.lhs), terms=terms, ranges=(*((self.over,) if here else ()), *e.ranges)
-        )
+        return Equation(self.indexed(e.lhs), terms, self.ranges(e.lhs, e.ranges))
 
     def order_parameter(self, q: OrderParameter) -> OrderParameter:
         if q.symbol.func not in self.sums:
@@ -462,10 +426,7 @@ class _Modes:
         return replace(q, definition=Sum(q.definition.xreplace({average: body}), self.over.limits))
 
 
-def _population(program: Program, field: str) -> Population | None:
-    x = program.field_of(field)
-    return None if x is None else x.population
-
+# -- the loss as a sum over the sources of error -------------------------------------------------------------
 
 BIAS, WIDTH, DATA, NOISE = "bias", "limited width", "limited data", "label noise"
 
@@ -502,13 +463,18 @@ class LossDecomposition:
 
 
 def loss_decomposition(theory: Theory, name: str = "C_v") -> LossDecomposition:
-    """Take a correlation function of a linear theory apart by the sources that it comes from.
+    """Take a correlation function of a linear theory apart by the sources that it comes from (eq. 13).
 
-    ``H_v_x(t, s)`` in it is the answer of v to a push of x (see :func:`.transfer`).  Raises
-    :class:`NotApplicable` when the correlation is not of one field of one place.
+    The error vector is linear in the sources of its population.  Each source enters one equation, from which
+    transfer functions carry it to the error, so the correlation function of the error is a sum of one
+    quadratic form for each source.  What a source stands for is told by what it came from: the target is a
+    vector that nobody trains, width is the randomness of a trained matrix, data that of one nobody trains.
+    Label noise is the part of the samples' own errors that comes from a vector.
+
+    ``H_v_x(t, s)`` is the answer of v to a push of x (see :func:`.transfer`).  Raises :class:`NotApplicable`
+    when the correlation is not of one field of one place.
 
     >>> from derive.theory import mean_field
-    >>> from derive.reduce.data import absorb_factors
     >>> from derive.program.networks.isotropic import isotropic
     >>> parts = loss_decomposition(absorb_factors(mean_field(isotropic(noise=True)), "r0", "u0"))
     >>> [p.label for p in parts.parts]
@@ -535,19 +501,15 @@ class _Decomposition:
 
     def __init__(self, theory: Theory, name: str, depth: int = 0) -> None:
         self.theory, self.program, self.depth = theory, theory.program, depth
-        self.q = theory.order_parameter(name)
+        self.q, self.units = theory.order_parameter(name), units(theory)
+        self.given = {x.name for x in self.program.attributes}
         self.average = next(iter(self.q.definition.atoms(Average)))
-        fields = [
-            a for a in self.average.atoms(AppliedUndef) if self.program.field_of(str(a.func)) is not None
-        ]
+        atoms = self.average.atoms(AppliedUndef)
+        fields = [a for a in atoms if self.program.field_of(str(a.func)) is not None]
         if {a.args[-1] for a in fields} != {t, s} or len(fields) != 2 or fields[0].func != fields[1].func:
             raise NotApplicable(f"{name} is not the correlation function of one field")
         self.now, self.past = sorted(fields, key=lambda a: bool(a.args[-1] == s))
         self.transfers: dict[str, Transfer] = {}
-
-    @property
-    def field(self) -> str:
-        return str(self.now.func)
 
     def result(self) -> LossDecomposition:
         order = (BIAS, WIDTH, DATA, NOISE)
@@ -559,25 +521,18 @@ class _Decomposition:
 
     def entries(self) -> Iterator[_Entry]:
         """What the population's equations contain besides its own fields."""
-        rows = tuple(population(self.theory, self.field))
+        rows = tuple(population(self.theory, str(self.now.func)))
         names = {e.name for e in rows}
-        known = {str(u.symbol.func) for u in self.theory.sources} | self.given
-        for e in rows:
-            for x in e.terms:
-                for part in addends(x.expr):
-                    atoms = part.atoms(AppliedUndef)
-                    if any(str(a.func) in names for a in atoms):
-                        continue
-                    found = [a for a in atoms if str(a.func) in known]
-                    stochastic = [a for a in found if str(a.func) not in self.given]
-                    if len(stochastic or found) != 1:
-                        raise NotApplicable(f"{part} in the equation of {e.name} is no source")
-                    a = (stochastic or found)[0]
-                    yield _Entry(e, a, part / a)
-
-    @property
-    def given(self) -> set[str]:
-        return {x.name for x in self.program.attributes}
+        for row in linear_form(self.theory, rows).rows:
+            yield from (_Entry(row.equation, u, factor) for factor, u in row.sources)
+            for x in row.actions:
+                if x.name not in names:
+                    raise NotApplicable(f"{x.expr} in the equation of {row.name} is no source")
+            for part in Add.make_args(row.given):
+                found = [a for a in part.atoms(AppliedUndef) if str(a.func) in self.given]
+                if part != 0 and len(found) != 1:
+                    raise NotApplicable(f"{part} in the equation of {row.name} is no source")
+                yield from (_Entry(row.equation, a, part / a) for a in found)
 
     def pairs(self) -> Iterator[tuple[_Entry, _Entry, Expr, str]]:
         """Pairs of entries that are correlated: covariance at the two times, label."""
@@ -607,7 +562,7 @@ class _Decomposition:
         split = self.samples(covariance) if label == DATA and self.depth == 0 else ()
         for inner, value in split:
             noisy = inner.label == BIAS
-            yield Part(NOISE if noisy else DATA, inner.source if noisy else source, self.form(x, y, value))
+            yield Part(NOISE if noisy else label, inner.source if noisy else source, self.form(x, y, value))
         if not split:
             yield Part(label, source, self.form(x, y, covariance))
 
@@ -628,27 +583,20 @@ class _Decomposition:
         """``sum over s_1, s_2 of H(t, s_1) <x(s_1) y(s_2)> H(s, s_2)``, weighed as in the definition."""
         body = self.carried(x, self.now, 1) * covariance * self.carried(y, self.past, 2)
         limits = [(r[0], 1, r[1]) for e, i in ((x, 1), (y, 2)) for r in self.channels(e, i).values()]
-        times = [(self.time(1), 0, t), (self.time(2), 0, s)]
-        weight = self.average.args[0] / (self.now * self.past)
-        value = (
-            Sum(weight * body, *limits, *times)
-            if self.program.rule.discrete
-            else self.flow(weight * body, limits, times)
-        )
+        times_ = [(self.time(1), 0, t), (self.time(2), 0, s)]
+        body *= self.average.args[0] / (self.now * self.past)
+        discrete = self.program.rule.discrete
+        value = Sum(body, *limits, *times_) if discrete else Integral(over(body, limits), *times_)
         return self.q.definition.xreplace({self.average: value})
-
-    @staticmethod
-    def flow(body: Expr, limits: list[tuple[Expr, ...]], times: list[tuple[Expr, ...]]) -> Expr:
-        return Integral(Sum(body, *limits) if limits else body, *times)
 
     def carried(self, x: _Entry, at: AppliedUndef, i: int) -> Expr:
         """The source's factor at its time, times the transfer function from there."""
         if x.into not in self.transfers:
             self.transfers[x.into] = transfer(self.theory, x.into)
-        h = self.transfers[x.into].answer(self.field)
-        names = self.channels(x, i)
-        ends = [names[r.index][0] for r in x.equation.ranges if r.index in names]
-        factor = x.factor.xreplace({k: v[0] for k, v in names.items()}).xreplace({t: self.time(i)})
+        h = self.transfers[x.into].answer(str(self.now.func))
+        names = {k: v[0] for k, v in self.channels(x, i).items()}
+        ends = [names[r.index] for r in x.equation.ranges if r.index in names]
+        factor = x.factor.xreplace(names).xreplace({t: self.time(i)})
         return factor * h.func(*at.args[:-1], *ends, at.args[-1], self.time(i))
 
     def between(
@@ -657,13 +605,13 @@ class _Decomposition:
         """A source's covariance at the two inner times, and at the inner indices."""
         names: dict[Expr, Expr] = {s if swap else t: self.time(1), t if swap else s: self.time(2)}
         for x, a, i in zip(pair, (one, two), (1, 2), strict=True):
-            own = [y for y in a.args[:-1] if y not in units(self.theory)]
+            own = [y for y in a.args[:-1] if y not in self.units]
             names |= dict(zip(own, [v[0] for v in self.channels(x, i).values()], strict=True))
         return u.covariance.xreplace(names)
 
     def channels(self, x: _Entry, i: int) -> dict[Expr, tuple[Symbol, Expr]]:
         """For each index of the entry's equation, its inner name and its number."""
-        own = [r for r in x.equation.ranges if r.index not in units(self.theory)]
+        own = [r for r in x.equation.ranges if r.index not in self.units]
         return {
             r.index: (Symbol(f"{r.index.name}_{self.level(i)}", **r.index.assumptions0), r.upper) for r in own
         }
