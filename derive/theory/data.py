@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
-from sympy import Add, Eq, Expr, Integer, Integral, S, Sum, sympify
+from sympy import Add, Eq, Expr, Integer, Integral, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import IndexRange, L, ell, s, t
 from derive.program.program import Program
-from derive.program.words import IndexRange, L, s, t
+from derive.show.latex import latex
+
+Fun: TypeAlias = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -81,13 +84,13 @@ class Term:
         """Another expression, of which nothing more is known, in the term's place."""
         return Term.local(expr, self.kind, self.matrix, self.rule)
 
-    def map(self, fun: Callable[[Expr], Expr]) -> Term:
+    def map(self, fun: Fun) -> Term:
         """The term with ``fun`` applied to its coefficient, kernel, field and ranges, one by one."""
-        over = tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in self.over)
+        over = _mapped(self.over, fun)
         coefficient, kernel = (x if x is S.One else fun(x) for x in (self.coefficient, self.kernel))
         return replace(self, field=fun(self.field), coefficient=coefficient, kernel=kernel, over=over)
 
-    def rewrite(self, fun: Callable[[Expr], Expr]) -> Term:
+    def rewrite(self, fun: Fun) -> Term:
         """The term with ``fun`` applied to its expression; its parts are kept if ``fun`` acts on each."""
         whole = fun(self.expr)
         if self.reach == "" and not self.over and self.coefficient is S.One and self.kernel is S.One:
@@ -97,6 +100,9 @@ class Term:
 
     def __str__(self) -> str:
         return f"{self.expr}   [{self.kind}{', ' + self.matrix if self.matrix else ''}: {self.rule}]"
+
+    def _repr_latex_(self) -> str:
+        return rf"$\displaystyle {latex(self.expr)}$"
 
 
 def _equal(one: Expr, other: Expr) -> bool:
@@ -127,9 +133,21 @@ class Equation:
         return Eq(self.lhs, self.rhs, evaluate=False)
 
     @property
+    def symbol(self) -> AppliedUndef:
+        """What the equation determines, with its indices."""
+        return min(self.lhs.atoms(AppliedUndef), key=str)
+
+    @property
     def name(self) -> str:
         """The name of the field that the equation determines."""
-        return str(next(iter(sorted(self.lhs.atoms(AppliedUndef), key=str))).func)
+        return str(self.symbol.func)
+
+    def map(self, fun: Fun) -> Equation:
+        """The equation with ``fun`` applied to every expression."""
+        return Equation(fun(self.lhs), tuple(x.rewrite(fun) for x in self.terms), _mapped(self.ranges, fun))
+
+    def _repr_latex_(self) -> str:
+        return rf"$\displaystyle {latex(self.lhs)} = {latex(self.rhs)}$"
 
 
 @dataclass(frozen=True)
@@ -144,6 +162,20 @@ class Source:
     covariance: Expr
     ranges: tuple[IndexRange, ...] = ()
     matrix: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name, such as ``u``."""
+        return str(self.symbol.func)
+
+    def map(self, fun: Fun) -> Source:
+        """The source with ``fun`` applied to every expression."""
+        symbol, partner, covariance = map(fun, (self.symbol, self.partner, self.covariance))
+        return Source(symbol, partner, covariance, _mapped(self.ranges, fun), self.matrix)
+
+    def _repr_latex_(self) -> str:
+        pair = f"{latex(self.symbol)} {latex(self.partner)}"
+        return rf"$\displaystyle \langle {pair} \rangle = {latex(self.covariance)}$"
 
 
 @dataclass(frozen=True)
@@ -165,6 +197,14 @@ class OrderParameter:
         """Its name, such as ``Phi``."""
         return str(self.symbol.func)
 
+    def map(self, fun: Fun) -> OrderParameter:
+        """The order parameter with ``fun`` applied to every expression."""
+        ranges = _mapped(self.ranges, fun)
+        return OrderParameter(fun(self.symbol), fun(self.definition), self.kind, ranges, self.causal)
+
+    def _repr_latex_(self) -> str:
+        return rf"$\displaystyle {latex(self.symbol)} = {latex(self.definition)}$"
+
 
 @dataclass(frozen=True)
 class TheoryData:
@@ -178,14 +218,53 @@ class TheoryData:
     observables: tuple[Equation, ...] = ()
     reduction: str = ""
 
-    def equation(self, name: str, site: Any = None) -> Equation:
-        """The equation of the field ``name`` (of its member at ``site``).  Raises KeyError if there is
+    def equation(self, name: str, site: Expr | int | None = None) -> Equation:
+        """The equation of the field ``name``: the first one, or that of its member at the layer ``site``.
+
+        A member of a family comes with the layer put in.  Raises KeyError, saying what there is, if there is
         none.
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program import mlp
+        >>> mean_field(mlp()).equation("h", 3).terms[0].expr
+        u(3, mu, t)
+        >>> mean_field(mlp(2)).equation("h", 3)
+        Traceback (most recent call last):
+        ...
+        KeyError: 'no equation for h(3, ...); there are h(1, mu, t), h(ell + 1, mu, t) for ell = 1..1'
         """
-        for e in (*self.equations, *self.scalars):
-            if e.name == name and (site is None or sympify(e.lhs).args[0] == sympify(site)):
+        place = None if site is None else sympify(site, strict=True)
+        named = [e for e in (*self.equations, *self.scalars) if e.name == name]
+        for e in named:
+            if place is None or e.symbol.args[0] == place:
                 return e
-        raise KeyError(f"no equation for {name}{'' if site is None else f'({site}, ...)'}")
+        for e in named:
+            family = next((r for r in e.ranges if r.index == ell and e.symbol.args[0].has(ell)), None)
+            if family is not None and place is not None:
+                at = place - e.symbol.args[0] + ell
+                if not ((at - family.upper).is_positive or (family.lower - at).is_positive):
+                    return _member(e, family, at)
+        there = ", ".join(map(_told, named)) or ", ".join(sorted({e.name for e in self.equations}))
+        raise KeyError(f"no equation for {name}{'' if site is None else f'({site}, ...)'}; there are {there}")
+
+    @property
+    def symbols(self) -> dict[str, Symbol]:
+        """The parameters of the theory by name, as they stand in its equations, for ``.subs``.
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program import mlp
+        >>> theory = mean_field(mlp())
+        >>> sorted(theory.symbols), theory.symbols["gamma0"].is_positive
+        (['L', 'P', 'eta', 'gamma0'], True)
+        """
+        items = (*self.equations, *self.scalars, *self.observables)
+        whole = [x for e in items for x in (e.lhs, e.rhs)] + [u.covariance for u in self.sources]
+        whole += [q.definition for q in self.order_parameters]
+        every: tuple[Any, ...] = (*items, *self.sources, *self.order_parameters)
+        bounds = [x for e in every for r in e.ranges for x in (r.lower, r.upper)]
+        indices = {t, s, ell} | {r.index for e in every for r in e.ranges}
+        free = {x for e in (*whole, *bounds) for x in sympify(e).free_symbols}
+        return {x.name: x for x in sorted(free - indices, key=str)}
 
     def order_parameter(self, name: str) -> OrderParameter:
         """The order parameter called ``name``.  Raises KeyError if there is none."""
@@ -204,37 +283,16 @@ class TheoryData:
         """The correlation functions."""
         return tuple(q for q in self.order_parameters if q.kind == "correlation")
 
-    def map(self, fun: Callable[[Expr], Expr]) -> Self:
+    def map(self, fun: Fun) -> Self:
         """The theory with ``fun`` applied to every expression."""
-
-        def rs(ranges: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
-            return tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in ranges)
-
-        def eqs(equations: tuple[Equation, ...]) -> tuple[Equation, ...]:
-            return tuple(
-                Equation(fun(e.lhs), tuple(x.rewrite(fun) for x in e.terms), rs(e.ranges)) for e in equations
-            )
-
         return replace(
             self,
             program=self.program.map(fun),
-            sources=tuple(
-                replace(
-                    u,
-                    symbol=fun(u.symbol),
-                    partner=fun(u.partner),
-                    covariance=fun(u.covariance),
-                    ranges=rs(u.ranges),
-                )
-                for u in self.sources
-            ),
-            equations=eqs(self.equations),
-            order_parameters=tuple(
-                replace(q, symbol=fun(q.symbol), definition=fun(q.definition), ranges=rs(q.ranges))
-                for q in self.order_parameters
-            ),
-            scalars=eqs(self.scalars),
-            observables=eqs(self.observables),
+            sources=tuple(x.map(fun) for x in self.sources),
+            equations=tuple(x.map(fun) for x in self.equations),
+            order_parameters=tuple(x.map(fun) for x in self.order_parameters),
+            scalars=tuple(x.map(fun) for x in self.scalars),
+            observables=tuple(x.map(fun) for x in self.observables),
         )
 
     def at_depth(self, depth: int) -> Self:
@@ -266,20 +324,23 @@ def _members(item: Any) -> Iterator[Any]:
         raise ValueError(
             f"the layers {family.lower}..{family.upper} are not a list yet: give the depth as an integer"
         )
-    rest = tuple(r for r in item.ranges if r is not family)
     for value in range(int(family.lower), int(family.upper) + 1):
-        changes: dict[str, Any] = {"ranges": rest}
-
-        def at(e: Expr, value: int = value) -> Expr:
-            return sympify(e).subs(family.index, Integer(value))
-
-        if isinstance(item, Equation):
-            changes |= {"lhs": at(item.lhs), "terms": tuple(x.rewrite(at) for x in item.terms)}
-        elif isinstance(item, Source):
-            changes |= {k: at(getattr(item, k)) for k in ("symbol", "partner", "covariance")}
-        else:
-            changes |= {k: at(getattr(item, k)) for k in ("symbol", "definition")}
-        yield replace(item, **changes)
+        yield _member(item, family, Integer(value))
 
 
-__all__ = ["Equation", "OrderParameter", "S", "Source", "Term", "TheoryData"]
+def _member(item: Any, family: IndexRange, layer: Expr) -> Any:
+    """The member of a family at one layer."""
+    rest = tuple(r for r in item.ranges if r is not family)
+    return replace(item, ranges=rest).map(lambda e: sympify(e).subs(family.index, layer))
+
+
+def _told(e: Equation) -> str:
+    family = [f" for ell = {r.lower}..{r.upper}" for r in e.ranges if r.index == ell]
+    return "".join((str(e.symbol), *family))
+
+
+def _mapped(ranges: tuple[IndexRange, ...], fun: Fun) -> tuple[IndexRange, ...]:
+    return tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in ranges)
+
+
+__all__ = ["Equation", "OrderParameter", "Source", "Term", "TheoryData"]

@@ -9,6 +9,7 @@ Text and LaTeX are titled lists of entries.  In JSON every expression is ``{"tex
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -79,6 +80,44 @@ def render(
     return "\n\n".join(
         [wrap(headline(theory, printer), COLUMNS, 2), *(text_section(x, printer) for x in sections)]
     )
+
+
+def summary(theory: TheoryData) -> str:
+    """What the theory is of, what it consists of by name, and how to see the rest.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> print(summary(mean_field(mlp())))
+    Deep linear network, L hidden layers, gradient descent at rate η; μ, α = 1..P
+      fields            h(ell, mu, t), g(ell, t)
+      Gaussian sources  u(ell, mu, t), r(ell, t)
+      outputs           f(mu, t), Delta(mu, t)
+      order parameters  H(ell, mu, alpha, t, s), G(ell, t, s)
+      responses         A(ell, mu, t, s), B(ell, alpha, t, s)
+      observables       K(mu, alpha, t, s)
+      symbols           L, P, eta, gamma0
+    All of it: .render(), or a part: .render("single-site"), "order-parameters", "responses", "action",
+    "saddle-point"; as "latex", "srepr" or "json": .render("all", "latex").  One: .equation("h"),
+    .explain("h").
+    """
+    named = {
+        "fields": [e.symbol for e in families(theory).equations],
+        "Gaussian sources": [u.symbol for u in families(theory).sources],
+        "outputs": [e.symbol for e in theory.scalars],
+        "order parameters": [q.symbol for q in theory.correlations()],
+        "responses": [q.symbol for q in theory.responses()],
+        "observables": [e.lhs for e in theory.observables],
+        "symbols": list(theory.symbols),
+    }
+    rows = [f"  {k:16}  {', '.join(map(str, dict.fromkeys(x)))}" for k, x in named.items() if x]
+    first = theory.equations[0].name if theory.equations else theory.scalars[0].name
+    parts = '", "'.join(x for x in SHOW[1:] if x != "all")
+    how = (
+        f'All of it: .render(), or a part: .render("{SHOW[0]}"), "{parts}"; as "latex", "srepr" or "json": '
+        f'.render("all", "latex").  One: .equation("{first}"), .explain("{first}").'
+    )
+    head = wrap(headline(theory, PaperText(notation(theory))), COLUMNS, 2)
+    return "\n".join([head, *(wrap(x, COLUMNS, 20) for x in rows), *textwrap.wrap(how, COLUMNS)])
 
 
 # -- text ----------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from derive.theory.data import TheoryData
 from derive.theory.document import Show
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Theory(TheoryData):
     """The mean-field theory of a program.
 
@@ -91,8 +91,8 @@ class Theory(TheoryData):
         """
         return document.render(self, show, format)
 
-    def __str__(self) -> str:
-        return self.render()
+    def __repr__(self) -> str:
+        return document.summary(self)
 
     def _repr_latex_(self) -> str:
         return self.render(format="latex")
