@@ -29,7 +29,7 @@ from derive.expansion.words import (
     terms,
 )
 from derive.linear.closure import LinearClosure
-from derive.linear.operators import J
+from derive.linear.operators import J, operator
 
 ZERO = Operator({}, causal=False)
 
@@ -209,7 +209,7 @@ class AtDepth(Values, OrderByOrder[Operator | Multiple]):
             return _operator(self.at(str(x.func), self.placed(x.args[0]).subs(ell, layer), n))
         if n > 0:
             return None
-        return self.constant(J if x is None else Symbol(str(x.func), commutative=False))
+        return self.constant(J if x is None else operator(str(x.func)))
 
     def known(self, x: Indexed, n: int) -> Operator | Multiple | None:
         return self.at(str(x.args[0]), x.args[1], n)
