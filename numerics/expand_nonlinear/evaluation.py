@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time as clock
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from sympy import Expr, Integer, Mul, Sum, Symbol
+from sympy import Integer, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.laws import OUTPUT
 from derive.expansion.nonlinear.trees import Tensor
-from derive.program import L, P, eta, mlp, s, t
+from derive.program import L, P, ell, eta, mlp, s, t
 from derive.theory import mean_field
 from numerics.activation import parse_activation, slope_jumps
 from numerics.errors import Diverged, SpecError
@@ -271,23 +272,14 @@ class Evaluation:
 def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, int]]]:
     """The tangent kernel as a sum of products of order parameters (name, layer), given data among them."""
     found = []
-    known = {q.name for q in expansion.theory.order_parameters}
-    for term in expansion.theory.observables[0].terms:
-        body: Expr = term.expr
-        layers: list[dict[Expr, Expr]] = [{}]
-        if isinstance(body, Sum):
-            index, low, high = body.limits[0]
-            body = body.function
-            layers = [{index: Integer(k)} for k in range(int(low), int(high.subs(L, depth)) + 1)]
-        for at in layers:
-            factors = []
-            for x in Mul.make_args(body):
-                assert isinstance(x, AppliedUndef)
-                name = str(x.func)
-                # the data's kernel is what Phi is before the first layer
-                place = int(x.args[0].subs(at).subs(L, depth)) if name in known else 0
-                factors.append((name if name in known else "Phi", place))
-            found.append(factors)
+    for y in expansion.site.tangent:
+        layers: Iterable[int] = (0,)
+        if y.layers:
+            layers = range(int(y.layers.lower), int(y.layers.upper.subs(L, depth)) + 1)
+        for k in layers:
+            # the data's kernel is what Phi is before the first layer
+            factors = [("Phi", 0)] if y.given != 1 else []
+            found.append(factors + [(name, int(at.subs({ell: k, L: depth}))) for name, at in y.factors])
     return found
 
 

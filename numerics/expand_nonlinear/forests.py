@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.expansion.nonlinear.fields import Forest, samples_of
-from derive.expansion.nonlinear.trees import COL, ROW
+from derive.expansion.nonlinear.trees import COL, ROW, Forest, samples_of
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

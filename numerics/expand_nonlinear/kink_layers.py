@@ -15,15 +15,14 @@ from itertools import product
 import numpy as np
 from scipy.special import ndtri
 from scipy.stats import qmc
-from sympy import Rational, lambdify
+from sympy import Add, Expr, Rational, lambdify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.jumps import Jumps
-from derive.expansion.nonlinear.kinks import KinkExpansion
-from derive.expansion.nonlinear.straight import RESTS
-from derive.expansion.nonlinear.trees import Tensor
+from derive.expansion.nonlinear.kinks import RESTS, KinkExpansion
+from derive.program import s, t
 from numerics.averages.orthants import of_products, rows_of
-from numerics.expand_nonlinear.kink_units import Sources, follow
+from numerics.expand_nonlinear.kink_units import Motion, Sources, follow
 from numerics.expand_nonlinear.statics import Array
 from numerics.expand_nonlinear.two_times import TwoTimes
 
@@ -65,7 +64,7 @@ class Layers:
         moving = self.times.moving
         for layer in range(1, self.depth):
             moving["Phi", 2, layer] = self.times.value("Phi", 2, layer)
-            self.drift[layer + 1] = since_start(moving["Phi", 2, layer])
+            self.drift[layer + 1] = since_start(series.drift, moving["Phi", 2, layer])
         self.added = {layer: self.crossing(layer) for layer in range(1, self.depth + 1)}
         for layer in range(self.depth, 0, -1):
             self.down(layer)
@@ -123,17 +122,16 @@ class Layers:
         wanted = {
             n for n in jumps if not (n == "A" and layer == self.depth) and not (n == "B" and layer == 1)
         }
-        C = self.statics.value(Tensor("C", 0, self.series.bulk.forests("C", 0)[0]), layer)
+        motion = Motion(self.series, self.statics, layer, self.weight, self.error)
         K = self.statics.correlation(self.site.u.name, layer + self.site.u.shift)
-        slopes = float(self.series.below), float(self.series.above)
         for k in range(P):
-            sources = Patterns(self, layer, k, K)
+            sources = Patterns(self, motion, layer, k, K)
             for share, own in sources:
-                units = follow(k, own, self.weight, self.error, C, slopes)
+                units = follow(k, own, motion)
                 share *= self.density(K[k, k])
                 for name in wanted:
                     units.add(total[name], jumps[name], share)
-                total["turning"][:, k, :, k] += share * units.turning()
+                total["turning"][:, k, :, k] += share * units.turning(self.series.turning)
         for name in {"A", "B"} & set(total):
             total[name] = np.einsum("tasb,ts->tasb", np.broadcast_to(total[name], (T, P, T, P)), np.eye(T))
         return total
@@ -142,8 +140,8 @@ class Layers:
 class Patterns:
     """Units at the kink of sample k by the signs of the others' u: how often, and what they have."""
 
-    def __init__(self, layers: Layers, layer: int, k: int, K: Array) -> None:
-        self.layers, self.layer, self.k, self.K = layers, layer, k, K
+    def __init__(self, layers: Layers, motion: Motion, layer: int, k: int, K: Array) -> None:
+        self.layers, self.motion, self.layer, self.k, self.K = layers, motion, layer, k, K
         self.points = layers.statics.points
 
     @cached_property
@@ -160,12 +158,11 @@ class Patterns:
 
     def sources(self, signs: Array, means: Array) -> Sources:
         """Units whose u have these signs, with these means."""
-        series, layers = self.layers.series, self.layers
         r, rho, xi, dimension = self.gaussian
-        slopes = np.where(signs > 0, float(series.above), float(series.below))
-        features = float(series.value) + slopes * means
+        # on one side phi is linear: its mean is phi of the mean
+        slopes, features = np.asarray(self.motion.side(signs)), np.asarray(self.motion.phi(means))
         upsilon = np.zeros(len(means))
-        if "B" in layers.series.jumps and self.layer > 1:
+        if "B" in self.layers.series.jumps and self.layer > 1:
             upsilon[:] = np.linalg.solve(self.K, means)
         return Sources(slopes, features, upsilon, r, rho, xi, dimension)
 
@@ -217,9 +214,14 @@ def root(C: Array) -> Array:
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
 
 
-def since_start(C: Array) -> Array:
-    """The covariance of what has moved since the first time."""
-    return np.asarray(C - C[:, :, :1] - C[:1] + C[:1, :, :1])
+def since_start(drift: Expr, C: Array) -> Array:
+    """The covariance of what a source has moved: the derived ``drift``, with C at its order two."""
+    total = np.zeros_like(C)
+    for term in Add.make_args(drift):
+        number, kernel = term.as_coeff_Mul()
+        first, second = (slice(None) if time in (t, s) else slice(0, 1) for time in kernel.args[-2:])
+        total += float(number) * C[first, :, second]
+    return total
 
 
 __all__ = ["Directions", "Layers"]

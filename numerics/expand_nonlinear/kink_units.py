@@ -12,13 +12,39 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy.special import gammaln
-from sympy import Add, Expr, Mul, Symbol
+from sympy import Add, Expr, Mul, Symbol, lambdify
 
-from derive.expansion.nonlinear.crossing import Cases, Jump, kappa
+from derive.expansion.nonlinear.kinks import Cases, Jump, KinkExpansion, kappa, x, xi
+from derive.expansion.nonlinear.trees import ROW
 from derive.program import s, t
 from derive.program.words import alpha, mu
-from numerics.expand_nonlinear.forests import Index
-from numerics.expand_nonlinear.statics import Array
+from numerics.expand_nonlinear.forests import NOW, PAST, Index, contracted
+from numerics.expand_nonlinear.statics import Array, Statics
+
+
+class Motion:
+    """What derive found of a unit in one layer, as arrays and functions.
+
+    ``push`` (P, P, T, T) is what slopes at earlier times do,
+    ``[h_i - u_i]_1(t) = sum_b sum_s push(i, b, t, s) slope_b(s) r_b``; ``place(x, xi)`` is where the unit is
+    besides, ``side`` its slope at a place, and ``phi`` the activation.
+    """
+
+    def __init__(
+        self, series: KinkExpansion, statics: Statics, layer: int, weight: Array, error: Array
+    ) -> None:
+        T, P = error.shape
+        self.push = np.zeros((P, P, T, T))
+        for p, c in series.motion.items():
+            root, node = p.nodes
+            assert (root.phi, root.r, node.phi, node.r) == ((), 0, (1,), 1), "linear in one slope and its r"
+            known = [(statics.value(y.tensor, layer + y.shift), list(y.samples)) for y in p.statics]
+            parts = [*known, (weight, [NOW, PAST]), (error, [PAST, node.sample])]
+            self.push += float(c) * contracted([ROW, node.sample, NOW, PAST], *parts)
+        z = Symbol("z", real=True)
+        self.place = lambdify((x, xi(t)), series.place)
+        self.side = lambdify(z, series.side(z))
+        self.phi = lambdify(z, series.bulk.activation(z))
 
 
 @dataclass(frozen=True)
@@ -56,9 +82,7 @@ class Units:
     start: Array
     low: Index
     high: Index
-    weight: Array
-    error: Array
-    C: Array
+    motion: Motion
 
     def add(self, total: Array, jump: Jump, share: float) -> None:
         """Add the jump's integral, for all observed samples, to ``total``, (T, P, T or 1, P or 1)."""
@@ -87,13 +111,17 @@ class Units:
                         else:
                             total[:, i, :, j] += scale * np.broadcast_to((left * dx) @ right.T, (T, T))
 
-    def turning(self) -> Array:
-        """``int dx r d sigma(t) / d u(s)``, (T, T): an edge moves against a push at its time."""
+    def turning(self, jump: Jump) -> Array:
+        """The integral of a jump linear in ``turned``, (T, T): an edge moves against a push at its time."""
         times = np.arange(len(self.slope))[:, None]
         edges = (times == self.low).astype(float) - (times == self.high)
-        r = self.sources.r[self.sample]
-        share = radius(self.sources.dimension, 1) / len(r)
-        return np.asarray((self.slope * r[self.column]) @ edges.T * share)
+        total = np.zeros((len(self.slope), len(self.slope)))
+        for number, early, late in (y for e in jump.cases.values() for y in read(e)):
+            parts = tuple(y for y in early + late if y[0] != "turned")
+            degree = sum(power for name, _, _, power in parts if name in LINEAR)
+            share = number * radius(self.sources.dimension, degree) / self.sources.r.shape[1]
+            total += (self.slope * self.factor(parts, self.sample, self.sample, False)) @ edges.T * share
+        return total
 
     # -- fields ----------------------------------------------------------------------------------------
 
@@ -122,7 +150,8 @@ class Units:
         if name == "sigma" and sample == self.sample:
             return self.slope if timed else self.start[None]
         if name in ("X", "Xbar"):
-            return self.moved(self.sample, name == "X") + self.x + self.sources.xi[:, self.column]
+            own = self.motion.place(self.x, self.sources.xi[:, self.column])
+            return np.asarray(self.moved(self.sample, name == "X") + own)
         if name in ("V", "Vbar"):
             return self.moved(sample, name == "V")
         found = self.source(name, sample)
@@ -131,10 +160,10 @@ class Units:
     def moved(self, sample: int, followed: bool) -> Array:
         """``[h - u]_1`` of a sample: what the others' slopes add, and what its own do."""
         if (sample, followed) not in self.found:
-            force = self.sources.r[self.sample] * self.C[sample, self.sample]
-            own = self.turns[0 if followed else 1] * force[self.column]
-            self.found[sample, followed] = self.pushes[sample][:, self.column] + own
-        return self.found[sample, followed]
+            push, r = self.motion.push[sample, self.sample], self.sources.r[self.sample, self.column]
+            own = push @ self.slope if followed else push.sum(axis=1)[:, None] * self.start
+            self.found[sample, followed] = self.pushes[sample][:, self.column] + own * r
+        return np.asarray(self.found[sample, followed])
 
     @cached_property
     def found(self) -> dict[tuple[int, bool], Array]:
@@ -142,34 +171,24 @@ class Units:
         return {}
 
     @cached_property
-    def turns(self) -> tuple[Array, Array]:
-        """The integral of the error times the slope, as it is and as at the start."""
-        memory = self.weight * self.error[:, self.sample]
-        return memory @ self.slope, memory.sum(axis=1)[:, None] * self.start
-
-    @cached_property
     def pushes(self) -> Array:
         """What the slopes at the other samples add, (P, T, columns)."""
-        return pushes(self.sample, self.sources, self.weight, self.error, self.C)
+        return pushes(self.sample, self.sources, self.motion)
 
 
-def pushes(k: int, sources: Sources, weight: Array, error: Array, C: Array) -> Array:
+def pushes(k: int, sources: Sources, motion: Motion) -> Array:
     """``[h_i - u_i]_1`` that comes from the slopes at the samples but k, which rest: (P, T, columns)."""
-    others = np.array([i != k for i in range(len(C))])
-    force = (weight @ error) * (sources.slopes * others)
-    return np.asarray(np.einsum("ib,tb,bn->itn", C, force, sources.r))
+    others = np.array([i != k for i in range(len(sources.slopes))])
+    return np.asarray(np.einsum("ibt,b,bn->itn", motion.push.sum(axis=3), sources.slopes * others, sources.r))
 
 
-def follow(
-    k: int, sources: Sources, weight: Array, error: Array, C: Array, slopes: tuple[float, float]
-) -> Units:
+def follow(k: int, sources: Sources, motion: Motion) -> Units:
     """Follow units of all starts: intervals of starts, split where a place is zero."""
-    below, above = slopes
-    T, N = len(error), sources.r.shape[1]
-    given = pushes(k, sources, weight, error, C)[k] + sources.xi
-    own = C[k, k] * error[:, k]
-    steepest = max(abs(above), abs(below))
-    reach = np.abs(given).max(axis=0) + (np.abs(weight) @ np.abs(own)).max() * steepest * np.abs(sources.r[k])
+    own, N = motion.push[k, k], sources.r.shape[1]
+    T = len(own)
+    given = pushes(k, sources, motion)[k] + motion.place(0.0, sources.xi)
+    steepest = np.abs(motion.side(np.array([-1.0, 1.0]))).max()
+    reach = np.abs(given).max(axis=0) + np.abs(own).sum(axis=1).max() * steepest * np.abs(sources.r[k])
     reach = 1.001 * reach + 1e-300
     zero = np.zeros(N)
     low, high = np.concatenate([-reach, zero]), np.concatenate([zero, reach])
@@ -178,7 +197,7 @@ def follow(
     early, late = np.concatenate([none, first]), np.concatenate([first, none])
     on = np.zeros((0, 2 * N))
     for now in range(T):
-        moved = given[now, column] + (weight[now, :now] * own[:now]) @ on * sources.r[k, column]
+        moved = given[now, column] + own[now, :now] @ on * sources.r[k, column]
         cut = (low < -moved) & (-moved < high)
         at = -moved[cut]
         low, high = np.concatenate([low, at]), np.concatenate([np.where(cut, -moved, high), high[cut]])
@@ -187,10 +206,10 @@ def follow(
             np.concatenate([np.where(cut, now, late), late[cut]]),
         )
         on, moved, column = (np.concatenate([a, a[..., cut]], axis=-1) for a in (on, moved, column))
-        on = np.concatenate([on, np.where((low + high) / 2 + moved > 0, above, below)[None]])
-    x = (low + high) / 2
-    start = np.where(x > 0, above, below)
-    return Units(k, sources, x, high - low, column, on, start, early, late, weight, error, C)
+        on = np.concatenate([on, motion.side((low + high) / 2 + moved)[None]])
+    middle = (low + high) / 2
+    start = motion.side(middle)
+    return Units(k, sources, middle, high - low, column, on, start, early, late, motion)
 
 
 Part = tuple[str, Symbol, bool, int]
@@ -226,4 +245,4 @@ def radius(dimension: int, power: int) -> float:
     return float(2 ** (power / 2) * np.exp(gammaln((dimension + power) / 2) - gammaln(dimension / 2)))
 
 
-__all__ = ["Sources", "Units", "follow", "pushes", "radius"]
+__all__ = ["Motion", "Sources", "Units", "follow", "pushes", "radius"]

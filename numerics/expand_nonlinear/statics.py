@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from derive.expansion.nonlinear import NonlinearExpansion
-from derive.expansion.nonlinear.fields import PAIR, samples_of
-from derive.expansion.nonlinear.laws import OUTPUT, Term
-from derive.expansion.nonlinear.trees import Tensor
+from derive.expansion.nonlinear.laws import OUTPUT
+from derive.expansion.nonlinear.trees import PAIR, Piece, Tensor, samples_of
 from derive.program import L
 from numerics.expand_nonlinear.forests import contracted
 from numerics.expand_nonlinear.moments import Moments, Pattern, Points
@@ -80,21 +79,21 @@ class Statics:
         if base is not None:
             return base if tensor.order == 0 and tensor.shape == PAIR else total
         law = self.expansion.laws[tensor]
-        for term in law.terms:
-            total += self.term(term, layer - law.shift, own)
+        for p, c in law.terms.items():
+            total += self.term(p, float(c), layer - law.shift, own)
         return total
 
-    def term(self, term: Term, layer: int, own: tuple[int, ...]) -> Array:
+    def term(self, p: Piece, coefficient: float, layer: int, own: tuple[int, ...]) -> Array:
         """A product, as an array over the samples in ``own``."""
-        value = np.array(float(term.coefficient))
-        for x in term.statics:
+        value = np.array(coefficient)
+        for x in p.statics:
             array = self.value(x.tensor, layer + x.shift)
             if not np.any(array):
                 return np.zeros((len(self.kernel),) * len(own))
             value = value * _placed(array, x.samples, own)
-        if term.averages:
-            labels = tuple(i for i, _ in term.averages)
-            orders = tuple(o for _, o in term.averages)
+        if p.averages:
+            labels = tuple(i for i, _ in p.averages)
+            orders = tuple(o for _, o in p.averages)
             value = value * _placed(self.averages(layer)(orders), labels, own)
         return value
 
@@ -117,14 +116,14 @@ class Statics:
             unread = (x.name == OUTPUT and layer != self.depth) or (x.name == "A" and layer == self.depth)
             if beyond or unread or f"{x.name}{x.order}" in self.skipped:
                 continue
-            for t in law.terms:
-                if t.averages and not self.vanishes(t, layer):
-                    found.add(tuple(o for _, o in t.averages))
+            for p in law.terms:
+                if p.averages and not self.vanishes(p, layer):
+                    found.add(tuple(o for _, o in p.averages))
         return found
 
-    def vanishes(self, term: Term, layer: int) -> bool:
+    def vanishes(self, p: Piece, layer: int) -> bool:
         """Is a factor zero because it is beyond an end?"""
-        for x in term.statics:
+        for x in p.statics:
             base = self.bases.get((x.tensor.name, layer + x.shift))
             if base is not None and (x.tensor.order > 0 or not np.any(base)):
                 return True

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from derive.expansion.nonlinear.fields import OPAQUE
-from derive.expansion.nonlinear.straight import Coefficients, is_moving
-from derive.expansion.nonlinear.trees import COL, ROW, Piece
+from derive.expansion.nonlinear.kinks import Coefficients
+from derive.expansion.nonlinear.trees import COL, OPAQUE, ROW, Piece
 from numerics.expand_nonlinear.forests import contracted
 from numerics.expand_nonlinear.moments import Moments
 from numerics.expand_nonlinear.statics import Array, Statics
@@ -69,7 +68,7 @@ class TwoTimes:
         places = {x.sample: TIMES + i for i, x in reversed(list(enumerate(p.nodes)))}
         parts: list[tuple[Array, list[int]]] = []
         for x in p.statics:
-            if is_moving(x):
+            if x.tensor.moves:
                 array = self.moving.get((x.tensor.name, x.tensor.order, layer + x.shift))
                 axes = [axis for i in x.samples for axis in (places[i], i)]
             else:

@@ -1,154 +1,250 @@
 """How coefficients depend on the layer and the depth, for one sample: the recursions over layers solved.
 
 For one sample every tensor is a number for each layer, and its recursion is affine,
-``X(ell) = m X(ell -+ 1) + known``.  Where the variance of the sources is the same at each layer (the sample's
-``K_x`` is a fixed point of ``q -> <phi^2>_q``) the multipliers are constant, and all tensors are sums of
-``ell^a L^b x^(i ell + j L) p^(k ell + l L)`` with two multipliers,
+``X(ell) = m X(ell -+ 1) + known``.  There are two cases.
 
-    x = <phi'^2>,   p = d<phi^2>/dq = <phi'^2> + <phi phi''>.
+* Where the variance of the sources is the same at each layer (the sample's ``K_x`` is a fixed point of
+  ``q -> <phi^2>_q``) the multipliers are constant, and all tensors are sums of
+  ``ell^a L^b x^(i ell + j L) p^(k ell + l L)`` with ``x = <phi'^2>`` and
+  ``p = d<phi^2>/dq = <phi'^2> + <phi phi''>``: :class:`AtFixedPoint`.
+* For an odd phi with slope 1 that bends down at zero (tanh, sin) the variance falls as ``1/(mu ell)``, from
+  ``<phi^2> = q - mu q^2 + ..``, whatever it is at first.  Averages become powers of ell, multipliers
+  ``1 - r/ell``, and the recursions differential equations; for large ell and L every tensor is a sum of
+  ``c ell^a L^b`` of one degree ``a + b``: :class:`AtCriticality`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
+from math import comb, factorial
 from typing import Any
 
-from sympy import QQ, Expr, Mul, Rational, Sum, Symbol, field
+from sympy import QQ, Add, Expr, Lambda, Mul, Rational, S, Symbol, field, sympify
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.errors import NotApplicable
-from derive.expansion.nonlinear.expansion import NonlinearExpansion
-from derive.expansion.nonlinear.exponentials import ZERO, Series, p, x
-from derive.expansion.nonlinear.fields import KERNELS, PAIR, Forest
-from derive.expansion.nonlinear.laws import OUTPUT, Term
-from derive.expansion.nonlinear.trees import ROW, Node, Tensor, oriented
+from derive.expansion.nonlinear.laws import OUTPUT, Laws
+from derive.expansion.nonlinear.site import Site
+from derive.expansion.nonlinear.trees import KERNELS, PAIR, ROW, Forest, Node, Tensor, Terms, oriented
 from derive.program.words import L, ell
 
-q = Symbol("q", positive=True)
+q, x, p = (Symbol(name, positive=True) for name in "qxp")
+
+WHOLE = (Node(-1, ROW, marked=True),)
+"""The shape of D and its part at equal times together: for one sample both act on the same field."""
+
+# -- the laws of one sample ----------------------------------------------------------------------------------
 
 Orders = tuple[int, ...]
-Factor = tuple[Tensor, int]
-"""A tensor and its layer relative to ``ell``."""
+"""An average, by the orders of the derivatives of phi in it."""
+
+Monomial = tuple[tuple[tuple[Tensor, int], ...], tuple[tuple[Orders, int], ...]]
+"""A product of tensors and averages, each with its layer relative to ``ell``."""
+
+Law = dict[Monomial, Any]
+"""A sum of such products with their coefficients."""
 
 
-@dataclass(frozen=True)
-class Product:
-    """``coefficient * tensors * averages``: an average is the orders of phi's derivatives, and its layer."""
+def laws_of_one_sample(laws: Laws, names: Iterable[str]) -> dict[Tensor, Law]:
+    """The laws of these order parameters, and of what they need, each after those that it needs.
 
-    coefficient: Any
-    tensors: tuple[Factor, ...]
-    averages: tuple[tuple[Orders, int], ...]
-
-    def moved(self, by: int) -> Product:
-        """At another layer."""
-        return Product(
-            self.coefficient,
-            tuple((x, k + by) for x, k in self.tensors),
-            tuple((x, k + by) for x, k in self.averages),
-        )
-
-
-Scalars = dict[Tensor, list[Product]]
-
-
-def scalar_laws(expansion: NonlinearExpansion, names: Iterable[str], order: int) -> Scalars:
-    """The laws for one sample, up to an order, responses written with the kernels C and D."""
-    raw: Scalars = {}
-    for tensor, law in expansion.laws.items():
-        if tensor.order <= order and oriented(tensor)[0] == tensor:
-            raw[tensor] = [_product(t).moved(-law.shift) for t in law.terms]
-    found: Scalars = {}
-    for tensor, products in raw.items():
-        if tensor.name == OUTPUT:  # at the last layer, where there is no B
-            products = [y for x in products for y in _replaced(x, raw, ("D",))]
-            products = [x for x in products if all(t.name != "B" for t, _ in x.tensors)]
-        if tensor.name in names:
-            found[tensor] = [y for x in products for y in _replaced(x, raw, ("A", "B"))]
-    return _with_whole_kernels(found)
+    Responses are written with the kernels C and D.  Raises :class:`NotApplicable` where tensors need each
+    other at a layer.
+    """
+    raw = {t: _at_layer(law.terms, -law.shift) for t, law in laws.laws.items() if oriented(t)[0] == t}
+    responses, D = ({t: v for t, v in raw.items() if t.name in ns} for ns in (("A", "B"), ("D",)))
+    found = {}
+    for t, law in raw.items():
+        if t.name == OUTPUT:  # at the last layer, where there is no B
+            law = {k: c for k, c in _put_in(law, D).items() if all(y.name != "B" for y, _ in k[0])}
+        if t not in responses:
+            found[t] = _put_in(law, responses)
+    found = _with_whole_kernels(found)
+    chosen: dict[Tensor, set[Tensor]] = {}
+    stack = [t for t in found if t.name in names]
+    while stack:
+        t = stack.pop()
+        if t not in chosen:
+            chosen[t] = {y for tensors, _ in found[t] for y, _ in tensors} - {t}
+            stack += chosen[t]
+    try:
+        return {t: found[t] for t in TopologicalSorter(chosen).static_order()}
+    except CycleError as error:
+        raise NotApplicable(
+            f"{', '.join(sorted({t.name for t in error.args[1]}))} depend on each other at a layer"
+        ) from error
 
 
-def _with_whole_kernels(laws: Scalars) -> Scalars:
-    """With ``D + D_now`` in place of D: for one sample both act on the same field, and nearly cancel."""
+def _at_layer(terms: Terms, moved: int = 0) -> Law:
+    found = []
+    for p, c in terms.items():
+        orders = tuple(sorted(a for _, found in p.averages for a in found))
+        tensors = [(oriented(y.tensor)[0], y.shift + moved) for y in p.statics]
+        found.append((tensors, [(orders, moved)] if orders else [], c))
+    return _collected(found)
+
+
+def _collected(parts: Iterable[tuple[list[tuple[Tensor, int]], list[tuple[Orders, int]], Any]]) -> Law:
+    found: Law = {}
+    for tensors, averages, c in parts:
+        key = tuple(sorted(tensors)), tuple(sorted(averages))
+        found[key] = found.get(key, 0) + c
+    return {k: c for k, c in found.items() if c != 0}
+
+
+def _put_in(law: Law, rules: Mapping[Tensor, Law]) -> Law:
+    """With the laws of some tensors in their place."""
+    done, left = [], [([*tensors], [*averages], c) for (tensors, averages), c in law.items()]
+    while left:
+        tensors, averages, c = left.pop()
+        i = next((i for i, (t, _) in enumerate(tensors) if t in rules), None)
+        if i is None:
+            done.append((tensors, averages, c))
+            continue
+        tensor, at = tensors[i]
+        rest = tensors[:i] + tensors[i + 1 :]
+        for (others, more), d in rules[tensor].items():
+            inner = [(t, k + at) for t, k in others]
+            left.append((rest + inner, averages + [(o, k + at) for o, k in more], c * d))
+    return _collected(done)
+
+
+def _with_whole_kernels(laws: dict[Tensor, Law]) -> dict[Tensor, Law]:
+    """With ``D + D_now`` in place of D."""
     parts = [t for t in laws if t.name == "D" and t.order == 0]
     now = next((t for t in parts if t.shape[0].marked), None)
     plain = next((t for t in parts if not t.shape[0].marked), None)
     if now is None or plain is None:
         return laws
     whole = Tensor("D", 0, WHOLE)
-    rule = {plain: [Product(1, ((whole, 0),), ()), Product(-1, ((now, 0),), ())]}
-    both = {**laws, whole: laws[plain] + laws[now]}
+    rule: dict[Tensor, Law] = {plain: {(((whole, 0),), ()): 1, (((now, 0),), ()): -1}}
+    sides = ((*k, c) for t in (plain, now) for k, c in laws[t].items())
+    both = {**laws, whole: _collected(([*a], [*b], c) for a, b, c in sides)}
     del both[plain]
-    return {
-        t: _collected([y for x in v for y in _replaced(x, rule, ("D",), only=plain)]) for t, v in both.items()
-    }
+    return {t: _put_in(v, rule) for t, v in both.items()}
 
 
-def _collected(products: list[Product]) -> list[Product]:
-    found: dict[tuple[Any, Any], Any] = {}
-    for y in products:
-        key = tuple(sorted(y.tensors)), tuple(sorted(y.averages))
-        found[key] = found.get(key, 0) + y.coefficient
-    return [Product(c, *key) for key, c in found.items() if c != 0]
+# -- a variance that stays -----------------------------------------------------------------------------------
+
+Key = tuple[int, int, tuple[int, int], tuple[int, int]]
+"""Powers of ell and L, then the exponents of (x, p): what multiplies ell in them, and what L."""
+
+ZERO: Key = (0, 0, (0, 0), (0, 0))
 
 
-WHOLE = (Node(-1, ROW, marked=True),)
+@dataclass(frozen=True)
+class Multipliers:
+    """The field of coefficients, and the two multipliers in it."""
+
+    field: Any
+    x: Any
+    p: Any
+
+    def power(self, exponents: tuple[int, int], times: int = 1) -> Any:
+        """``(x^i p^k)^times``."""
+        return self.x ** (exponents[0] * times) * self.p ** (exponents[1] * times)
+
+    def exponents(self, m: Any) -> tuple[int, int]:
+        """``m`` as ``x^i p^k``."""
+        for found in ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0)):
+            if self.power(found) == m:
+                return found
+        raise NotApplicable(f"the multiplier {m.as_expr()} is no product of x and p")
 
 
-def _product(term: Term) -> Product:
-    orders = tuple(sorted(a for _, found in term.averages for a in found))
-    tensors = tuple((oriented(x.tensor)[0], x.shift) for x in term.statics)
-    return Product(term.coefficient, tensors, ((orders, 0),) if orders else ())
+class Series:
+    """A sum of ``c ell^a L^b x^(i ell + j L) p^(k ell + l L)``, with c in a field that contains x and p."""
 
+    def __init__(self, ring: Multipliers, terms: Iterable[tuple[Key, Any]]) -> None:
+        self.ring = ring
+        found: dict[Key, Any] = {}
+        for k, c in terms:
+            found[k] = found.get(k, ring.field(0)) + c
+        self.terms = {k: c for k, c in found.items() if c}
 
-def _replaced(x: Product, raw: Scalars, names: tuple[str, ...], only: Tensor | None = None) -> list[Product]:
-    """With the laws of some tensors put in."""
-    for i, (tensor, layer) in enumerate(x.tensors):
-        if tensor.name in names and only in (None, tensor):
-            rest = x.tensors[:i] + x.tensors[i + 1 :]
-            parts = [
-                Product(x.coefficient * y.coefficient, rest + y.tensors, x.averages + y.averages)
-                for y in (z.moved(layer) for z in raw[tensor])
+    def __add__(self, other: Series) -> Series:
+        return Series(self.ring, [*self.terms.items(), *other.terms.items()])
+
+    def __mul__(self, other: Series) -> Series:
+        return Series(
+            self.ring,
+            (
+                ((a + i, b + j, _plus(e, g), _plus(f, h)), c * d)
+                for (a, b, e, f), c in self.terms.items()
+                for (i, j, g, h), d in other.terms.items()
+            ),
+        )
+
+    def moved(self, by: int) -> Series:
+        """At the layer ``ell + by``."""
+        return Series(
+            self.ring,
+            (
+                ((k, b, e, f), c * self.ring.power(e, by) * (comb(a, k) * by ** (a - k)))
+                for (a, b, e, f), c in self.terms.items()
+                for k in range(a + 1)
+            ),
+        )
+
+    def at(self, place: int, last: bool) -> Series:
+        """At the layer ``place``, counted from L with ``last``."""
+        return Series(
+            self.ring,
+            (
+                ((0, k + b, (0, 0), _plus(e, f) if last else f), c * number)
+                for (a, b, e, f), c in self.moved(place).terms.items()
+                for k, number in [(a, 1) if last else (0, 0**a)]
+            ),
+        )
+
+    def summed(self, m: Any, step: int, place: int, last: bool, value: Series) -> Series:
+        """The solution of ``X(ell) = m X(ell + step) + self`` with X(place) given; ``last``: counted from L.
+
+        For each ``c ell^a rho^ell`` a polynomial times ``rho^ell``; the rest is a multiple of
+        ``m^(-step (ell - place))``.
+        """
+        base = self.ring.exponents(m)
+        particular = Series(
+            self.ring, [y for k, c in self.terms.items() for y in self._solved(k, c, m, step)]
+        )
+        found = particular.at(place, last)
+        rest = value + Series(self.ring, ((k, -c) for k, c in found.terms.items()))
+        slope = (-step * base[0], -step * base[1])
+        free = (
+            ((a, b, _plus(e, slope), _plus(f, (-slope[0], -slope[1])) if last else f), c * start)
+            for (a, b, e, f), c in rest.terms.items()
+            for start in [self.ring.power(slope, -place)]
+        )
+        return particular + Series(self.ring, free)
+
+    def _solved(self, key: Key, c: Any, m: Any, step: int) -> list[tuple[Key, Any]]:
+        """``sum_k y_k [ell^k - r (ell + step)^k] = c ell^a`` with ``r = m rho^step``."""
+        a, b, e, f = key
+        ratio = m * self.ring.power(e, step)
+        resonant = int(ratio == self.ring.field(1))
+        y = [self.ring.field(0)] * (a + 2)
+        for k in reversed(range(a + 1)):
+            known = c if k == a else self.ring.field(0)
+            for i in range(k + 1 + resonant, a + 2):
+                known += y[i] * ratio * (comb(i, k) * step ** (i - k))
+            y[k + resonant] = known / (-ratio * ((k + 1) * step) if resonant else 1 - ratio)
+        return [((k, b, e, f), v) for k, v in enumerate(y)]
+
+    def expr(self) -> Expr:
+        """As a SymPy expression."""
+        return Add(
+            *[
+                c.as_expr() * ell**a * L**b * x ** (e[0] * ell + f[0] * L) * p ** (e[1] * ell + f[1] * L)
+                for (a, b, e, f), c in self.terms.items()
             ]
-            return [y for part in parts for y in _replaced(part, raw, names, only)]
-    return [x]
+        )
 
 
-def wanted(expansion: NonlinearExpansion, names: tuple[str, ...]) -> Scalars:
-    """The laws of these order parameters, and of what they need."""
-    laws = scalar_laws(expansion, ("Phi", "G", "C", "D", OUTPUT), expansion.order)
-    chosen: Scalars = {}
-    stack = [t for t in laws if t.name in names]
-    while stack:
-        t = stack.pop()
-        if t not in chosen:
-            chosen[t] = laws[t]
-            stack += [y for x in laws[t] for y, _ in x.tensors]
-    return chosen
-
-
-def in_order(laws: Scalars) -> list[Tensor]:
-    """Each tensor after those its law needs.  Raises :class:`NotApplicable` where they need each other."""
-    done: list[Tensor] = []
-    left = dict(laws)
-    while left:
-        ready = [t for t, v in left.items() if all(y == t or y in done for x in v for y, _ in x.tensors)]
-        if not ready:
-            raise NotApplicable(
-                f"{', '.join(sorted({t.name for t in left}))} depend on each other at a layer"
-            )
-        done += ready
-        left = {t: v for t, v in left.items() if t not in ready}
-    return done
-
-
-def tangent_products(expansion: NonlinearExpansion) -> list[list[str]]:
-    """The order parameters in the part of the tangent kernel that is summed over layers."""
-    found = []
-    for term in expansion.theory.observables[0].terms:
-        if isinstance(term.expr, Sum):
-            found.append([str(f.func) for f in Mul.make_args(term.expr.function)])
-    return found
+def _plus(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    return a[0] + b[0], a[1] + b[1]
 
 
 class AtFixedPoint:
@@ -156,43 +252,41 @@ class AtFixedPoint:
 
     ``moments`` gives numbers for averages by the orders of the derivatives in them, ``{(1, 1): 1}`` for
     ``<phi'^2> = 1``; others stay symbols, `symbols`.  The powers of a multiplier that is one are sums.
+    ``found`` has the tensors in closed form.
     """
 
     def __init__(
-        self,
-        expansion: NonlinearExpansion,
-        moments: dict[Orders, Any] | None = None,
-        names: tuple[str, ...] = ("Phi", "G"),
+        self, laws: Laws, moments: dict[Orders, Any] | None = None, names: tuple[str, ...] = ("Phi", "G")
     ) -> None:
-        self.expansion, self.given = expansion, dict(moments or {})
-        self.laws = wanted(expansion, names)
-        orders = {o for v in self.laws.values() for y in v for o, _ in y.averages}
+        self.given, self.site, self.derived = dict(moments or {}), laws.site, laws
+        self.laws = laws_of_one_sample(laws, names)
+        orders = {o for v in self.laws.values() for _, averages in v for o, _ in averages}
         self.symbols = {o: Symbol("m_" + "_".join(map(str, o))) for o in sorted(orders)}
-        gens = [x, p, q, *self.symbols.values()]
-        self.field, *elements = field(gens, QQ)
-        self.x, self.p, self.q, *others = elements
+        numbers, slope, rate, variance, *others = field([x, p, q, *self.symbols.values()], QQ)
         self.moments = dict(zip(self.symbols, others, strict=True))
         if not {(0, 2), (1, 1)}.isdisjoint(self.given):
-            self.x, self.p = self.field(self.given[1, 1]), self.field(self.given[1, 1] + self.given[0, 2])
-        self.moments |= {(1, 1): self.x, (0, 2): self.p - self.x, (0, 0): self.q}
-        self.moments |= {o: self.field(v) for o, v in self.given.items() if o in self.moments}
+            slope, rate = numbers(self.given[1, 1]), numbers(self.given[1, 1] + self.given[0, 2])
+        self.ring = Multipliers(numbers, slope, rate)
+        self.moments |= {(1, 1): slope, (0, 2): rate - slope, (0, 0): variance}
+        self.moments |= {o: numbers(v) for o, v in self.given.items() if o in self.moments}
         self.found: dict[Tensor, Series] = {}
-        for t in in_order(self.laws):
-            self.found[t] = self.solved(t, self.laws[t])
-
-    def product(self, y: Product, without: Tensor | None = None) -> Series:
-        """A term, in closed form."""
-        number = Rational(y.coefficient)
-        value = self.constant(self.field(QQ(int(number.p), int(number.q))))
-        for orders, _ in y.averages:
-            value = value.times(self.constant(self.moments[orders]))
-        for t, shift in y.tensors:
-            if t != without:
-                value = value.times(self.found[t].moved(shift))
-        return value
+        for t, law in self.laws.items():
+            self.found[t] = self.solved(t, law)
 
     def constant(self, c: Any) -> Series:
-        return Series(self, {ZERO: c} if c else {})
+        """A number of the field."""
+        return Series(self.ring, [(ZERO, self.ring.field(c))])
+
+    def product(self, y: Monomial, c: Any, without: Tensor | None = None) -> Series:
+        """A term, in closed form."""
+        number = Rational(c)
+        value = self.constant(QQ(int(number.p), int(number.q)))
+        for orders, _ in y[1]:
+            value = value * self.constant(self.moments[orders])
+        for t, shift in y[0]:
+            if t != without:
+                value = value * self.found[t].moved(shift)
+        return value
 
     def base(self, tensor: Tensor) -> tuple[int, bool, Series]:
         """A layer at which a tensor is known, counted from L or not, and its value there.
@@ -200,73 +294,59 @@ class AtFixedPoint:
         C and D are known at the first and the last layer, where the response in them is gone.
         """
         if tensor.name in KERNELS:
-            first = tensor.name == "C"
-            parts = [y for y in self.raw(tensor) if all(t.name not in ("A", "B") for t, _ in y.tensors)]
-            known = self.constant(self.field(0))
-            for y in parts:
-                known = known.plus(self.product(y))
-            return (1 if first else 0), not first, known.at(1 if first else 0, not first)
-        for (name, layer), value in self.expansion.site.bases.items():
+            whole = tensor.shape == WHOLE
+            parts = [y for y in self.derived.laws if y == tensor or (whole and (y.name, y.order) == ("D", 0))]
+            raw = [_at_layer(self.derived.laws[y].terms) for y in parts]
+            known = self.constant(0)
+            for y, c in (z for law in raw for z in law.items()):
+                if all(t.name not in ("A", "B") for t, _ in y[0]):
+                    known += self.product(y, c)
+            place, last = (1, False) if tensor.name == "C" else (0, True)
+            return place, last, known.at(place, last)
+        for (name, layer), value in self.site.bases.items():
             if name == tensor.name:
-                last = layer != 0
                 zero = tensor.order > 0 or tensor.shape != PAIR or value == 0
-                number = 0 if zero else self.q if value.free_symbols else 1
-                return int(layer - L) if last else 0, last, self.constant(self.field(number))
+                start = self.constant(0 if zero else self.moments[0, 0] if value.free_symbols else 1)
+                return int(layer - L) if layer != 0 else 0, layer != 0, start
         raise NotApplicable(f"{tensor.name} is given at no layer")
 
-    def raw(self, tensor: Tensor) -> list[Product]:
-        """The law of C or D as it is derived."""
-        known = [(t, law) for t, law in self.expansion.laws.items() if t.name == tensor.name and t.order == 0]
-        if tensor.shape == WHOLE:
-            return [_product(y) for _, law in known for y in law.terms]
-        return [_product(y) for y in self.expansion.laws[tensor].terms]
-
-    def solved(self, tensor: Tensor, law: list[Product]) -> Series:
+    def solved(self, tensor: Tensor, law: Law) -> Series:
         """``X(ell) = m X(ell + step) + known``."""
         if (tensor.name, tensor.order) == ("Phi", 0):
-            return self.constant(self.q)
-        step, m, known = 0, self.field(0), self.constant(self.field(0))
-        for y in law:
-            own = [k for t, k in y.tensors if t == tensor]
+            return self.constant(self.moments[0, 0])
+        step, m, known = 0, self.ring.field(0), self.constant(0)
+        for y, c in law.items():
+            own = [k for t, k in y[0] if t == tensor]
             if not own:
-                known = known.plus(self.product(y))
+                known += self.product(y, c)
                 continue
             step = own[0]
-            rest = self.product(y, tensor)
+            rest = self.product(y, c, tensor)
             if len(own) > 1 or set(rest.terms) - {ZERO}:
                 raise NotApplicable(f"the recursion of {tensor.name} is not affine")
-            m += rest.terms.get(ZERO, self.field(0))
+            m += rest.terms.get(ZERO, self.ring.field(0))
         if step == 0:
             return known
-        place, last, value = self.base(tensor)
-        return known.summed(m, step == -1, place, last, value)
+        return known.summed(m, step, *self.base(tensor))
 
     def tangent(self, n: int, shape: Forest = PAIR) -> Expr:
         """What multiplies the forest ``shape`` in the tangent kernel at order n."""
-        total = Series(self, {})
-        for term in self.expansion.theory.observables[0].terms:
-            body, layers = term.expr, None
-            if isinstance(body, Sum):
-                (_, low, high), body = body.limits[0], body.function
-                layers = int(low), int(high - L)
-            factors = [f for f in Mul.make_args(body) if str(f.func) in ("Phi", "G")]
-            given = len(Mul.make_args(body)) > len(factors)
-            for k in range(len(factors) if n else 1):
-                value = self.constant(self.q if given else self.field(1))
-                for i, f in enumerate(factors):
-                    order = n if i == k else 0
-                    tensor = oriented(Tensor(str(f.func), order, shape if order else PAIR))[0]
-                    at = f.args[0]
-                    series = self.found[tensor]
-                    if layers is not None:
-                        series = series.moved(int(at - ell))
+        total = self.constant(0)
+        for y in self.site.tangent:
+            for k in range(len(y.factors) if n else 1):
+                value = self.constant(1 if y.given == 1 else self.moments[0, 0])
+                for i, (name, at) in enumerate(y.factors):
+                    series = self.found[_moved(name, n if i == k else 0, shape)]
+                    if y.layers:
+                        value *= series.moved(int(at - ell))
                     else:
-                        series = series.at(int(at - L) if at.has(L) else int(at), at.has(L))
-                    value = value.times(series)
-                if layers is not None:
-                    running = value.summed(self.field(1), True, layers[0] - 1, False, Series(self, {}))
-                    value = running.at(layers[1], True)
-                total = total.plus(value)
+                        value *= series.at(int(at - L) if at.has(L) else int(at), at.has(L))
+                if y.layers:
+                    running = value.summed(
+                        self.ring.field(1), -1, int(y.layers.lower) - 1, False, self.constant(0)
+                    )
+                    value = running.at(int(y.layers.upper - L), True)
+                total += value
         return total.expr()
 
     def expression(self, tensor: Tensor) -> Expr:
@@ -275,10 +355,221 @@ class AtFixedPoint:
 
     def average(self, orders: Orders) -> Expr:
         """What a symbol ``m_..`` stands for."""
-        u = Symbol("u")
-        phi = self.expansion.activation
-        body = Mul(*[phi(u).diff(u, a) if a else phi(u) for a in orders])
-        return GaussianAverage(body, {(u, u): q})
+        u, phi = Symbol("u"), self.site.activation
+        return GaussianAverage(Mul(*[phi(u).diff(u, a) if a else phi(u) for a in orders]), {(u, u): q})
 
 
-__all__ = ["AtFixedPoint", "p", "q", "scalar_laws", "x"]
+def _moved(name: str, n: int, shape: Forest) -> Tensor:
+    """The tensor that stands in the tangent kernel where a factor has moved, or rests."""
+    return oriented(Tensor(name, n, shape if n else PAIR))[0]
+
+
+# -- a variance that decays ----------------------------------------------------------------------------------
+
+TERMS = 8
+"""Powers of the variance to which averages are expanded."""
+
+Powers = dict[tuple[Rational, Rational], Any]
+"""The coefficient of each ``ell^a L^b``."""
+
+NOTHING = Rational(-(10**6))
+"""A degree below all others."""
+
+
+@dataclass(frozen=True)
+class Leading:
+    """Terms of the highest degree, and the degree (up to logarithms) from which on nothing is known."""
+
+    terms: Powers
+    beyond: Rational = NOTHING
+
+    @property
+    def degree(self) -> Rational:
+        """The highest degree that there may be."""
+        return max((i + j for i, j in self.terms), default=self.beyond)
+
+    def __mul__(self, other: Leading) -> Leading:
+        terms = [
+            {(i + k, j + m): c * d} for (i, j), c in self.terms.items() for (k, m), d in other.terms.items()
+        ]
+        return Leading(_added(*terms), max(self.degree + other.beyond, self.beyond + other.degree))
+
+    def __add__(self, other: Leading) -> Leading:
+        """Where the leading terms cancel, what is left is not known."""
+        beyond = max(self.beyond, other.beyond)
+        terms = {k: c for k, c in _added(self.terms, other.terms).items() if k[0] + k[1] > beyond}
+        top = max((i + j for i, j in terms), default=beyond)
+        kept = {k: c for k, c in terms.items() if k[0] + k[1] == top}
+        return Leading(kept, max(beyond, top - 1) if terms else beyond)
+
+    def expr(self) -> Expr:
+        """As a SymPy expression.  Raises :class:`NotApplicable` where the leading powers cancel."""
+        if not self.terms:
+            known = self.beyond + 1
+            raise NotApplicable(f"the leading powers cancel: it is of a degree below {known} in ell and L")
+        return Add(*[c * ell**a * L**b for (a, b), c in self.terms.items()])
+
+
+UNIT = Leading({(S.Zero, S.Zero): S.One})
+
+
+def _added(*parts: Powers) -> Powers:
+    out: Powers = {}
+    for part in parts:
+        for k, c in part.items():
+            out[k] = out.get(k, S.Zero) + c
+    return {k: c for k, c in out.items() if c != 0}
+
+
+class AtCriticality:
+    """Leading powers of ell and L of all tensors of one sample, for phi given.
+
+    Raises :class:`NotApplicable` for a phi whose variance does not fall as 1/ell, and where a leading power
+    depends on the first layers.
+
+    >>> from sympy import tanh
+    >>> from derive.expansion.nonlinear.laws import solved_laws
+    >>> from derive.expansion.nonlinear.site import read
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> law = AtCriticality(solved_laws(read(mean_field(mlp(L, tanh))), 0))
+    >>> [law.expression(Tensor(name, 0, PAIR)) for name in ("Phi", "G")]
+    [1/(2*ell), ell/L]
+    """
+
+    def __init__(self, laws: Laws, names: tuple[str, ...] = ("Phi", "G")) -> None:
+        self.site: Site = laws.site
+        self.phi = self.site.activation
+        x = self.phi.variables[0]
+        if self.phi.expr.subs(x, -x) != -self.phi.expr or self.phi.expr.diff(x).subs(x, 0) != 1:
+            raise NotApplicable(f"phi = {self.phi.expr}: must be odd with slope 1 at zero")
+        variance = _gaussian_series(self.phi, (0, 0))
+        self.mu = -variance.get(2, S.Zero)
+        if variance.get(1) != 1 or not self.mu.is_positive:
+            raise NotApplicable(
+                f"the variance of {self.phi.expr} does not fall as 1/ell: <phi^2> = {variance}"
+            )
+        self.laws = laws_of_one_sample(laws, names)
+        self.found: dict[Tensor, Leading] = {}
+        for t, law in self.laws.items():
+            self.found[t] = self.solved(t, law)
+
+    def average(self, orders: Orders) -> Leading:
+        """The leading term of an average, with the variance 1/(mu ell)."""
+        series = _gaussian_series(self.phi, orders)
+        k = min(series)
+        return Leading({(Rational(-k), S.Zero): series[k] / self.mu**k}, Rational(-k - 1))
+
+    def solved(self, tensor: Tensor, law: Law) -> Leading:
+        """The leading part of the solution of ``X(ell) = (1 - r/ell + ..) X(ell + step) + known``."""
+        if (tensor.name, tensor.order) == ("Phi", 0):
+            return Leading({(Rational(-1), S.Zero): 1 / self.mu}, Rational(-2))
+        step, multiplier, rate, known = 0, S.Zero, S.Zero, Leading({})
+        for y, c in law.items():
+            own = [k for t, k in y[0] if t == tensor]
+            if not own:
+                known += self.product(y, c)
+                continue
+            step = own[0]
+            ((orders, _),) = y[1][:1]
+            series = _gaussian_series(self.phi, orders)
+            multiplier += c * series.get(0, S.Zero)
+            rate -= c * series.get(1, S.Zero) / self.mu
+        if step == 0:
+            return known
+        if multiplier != 1:
+            raise NotApplicable(f"the recursion of {tensor.name} does not tend to a sum")
+        return self.forward(known, rate) if step == -1 else self.backward(tensor, known, rate)
+
+    def product(self, y: Monomial, c: Any) -> Leading:
+        """A term of a law."""
+        value = Leading({(S.Zero, S.Zero): c})
+        for orders, _ in y[1]:
+            value *= self.average(orders)
+        for t, _ in y[0]:
+            value *= self.found[t]
+        return value
+
+    def forward(self, known: Leading, rate: Any) -> Leading:
+        """``X' = -rate X/ell + known``; what the first layers leave falls as ``ell^-rate``."""
+        for a, _ in known.terms:
+            if (a + 1 + rate).is_nonpositive:
+                raise NotApplicable(f"a sum of ell^{a} with the rate {rate} depends on the first layers")
+        out = {(a + 1, b): c / (a + 1 + rate) for (a, b), c in known.terms.items()}
+        return Leading(out, known.beyond + 1)
+
+    def backward(self, tensor: Tensor, known: Leading, rate: Any) -> Leading:
+        """``X' = rate X/ell - known`` with X given beyond the last layer."""
+        total = Leading({})
+        base = self.site.bases.get((tensor.name, L + 1))
+        if base is not None and tensor.order == 0 and tensor.shape == PAIR:
+            total = Leading({(rate, -rate): sympify(base)}, Rational(-1))
+        out: Powers = {}
+        for (a, b), c in known.terms.items():
+            if a + 1 == rate:
+                raise NotApplicable(f"a sum of ell^{a} from the last layer has a logarithm")
+            w = c / (a + 1 - rate)
+            out = _added(out, {(rate, b + a + 1 - rate): w}, {(a + 1, b): -w})
+        return total + Leading(out, known.beyond + 1) if out or not total.terms else total
+
+    def tangent(self, n: int, shape: Forest = PAIR) -> Expr:
+        """The leading part of what multiplies the forest ``shape`` in the tangent kernel at order n.
+
+        That is the sum over layers; the terms at the ends are of lower degree.
+        """
+        total = Leading({})
+        for y in self.site.tangent:
+            for k in range(len(y.factors) if n else 1) if y.layers else ():
+                value = UNIT
+                for i, (name, _) in enumerate(y.factors):
+                    value *= self.found[_moved(name, n if i == k else 0, shape)]
+                if any((a + 1).is_nonpositive for a, _ in value.terms):
+                    raise NotApplicable("a sum over layers depends on the first ones")
+                parts = [{(S.Zero, a + b + 1): c / (a + 1)} for (a, b), c in value.terms.items()]
+                total += Leading(_added(*parts), value.beyond + 1)
+        return total.expr()
+
+    def expression(self, tensor: Tensor) -> Expr:
+        """A tensor's leading power law in ell and L.
+
+        Raises :class:`NotApplicable` where the leading powers cancel.
+        """
+        return self.found[tensor].expr()
+
+
+@lru_cache(maxsize=1024)
+def _gaussian_series(phi: Lambda, orders: Orders) -> dict[int, Any]:
+    """``<prod phi^(a)(u)>`` in powers of the variance of u: ``<u^2k> = (2k - 1)!!``.
+
+    >>> from sympy import tanh
+    >>> from sympy.abc import x
+    >>> dict(list(_gaussian_series(Lambda(x, tanh(x)), (1, 1)).items())[:2])
+    {0: 1, 1: -2}
+    """
+    taylor = _taylor(phi)
+    product: dict[int, Any] = {0: S.One}
+    for a in orders:
+        factor = {k - a: c * factorial(k) / factorial(k - a) for k, c in taylor.items() if k >= a}
+        new: dict[int, Any] = {}
+        for i, c in product.items():
+            for j, d in factor.items():
+                if i + j <= 2 * TERMS:
+                    new[i + j] = new.get(i + j, S.Zero) + c * d
+        product = new
+    moments = {
+        k // 2: c * factorial(k) / (2 ** (k // 2) * factorial(k // 2))
+        for k, c in product.items()
+        if k % 2 == 0
+    }
+    # derivatives of the highest order have fewer known terms
+    return {k: c for k, c in sorted(moments.items()) if c != 0 and k <= TERMS - 4}
+
+
+@lru_cache(maxsize=64)
+def _taylor(phi: Lambda) -> dict[int, Any]:
+    x = phi.variables[0]
+    series = phi.expr.series(x, 0, 2 * TERMS + 2).removeO()
+    return {k: series.coeff(x, k) for k in range(2 * TERMS + 2) if series.coeff(x, k) != 0}
+
+
+__all__ = ["AtCriticality", "AtFixedPoint"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sympy import (
     Abs,
@@ -15,34 +16,42 @@ from sympy import (
     Lambda,
     Max,
     Min,
-    Mul,
     Piecewise,
     S,
     Sum,
+    Symbol,
     sign,
     sympify,
 )
-from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
-from derive.expansion.nonlinear.fields import KERNELS, PAIR, Forest, OpaqueFields, samples_of
-from derive.expansion.nonlinear.laws import OUTPUT, Law, order_parameters, solved_laws
-from derive.expansion.nonlinear.reading import Kernel, Site, read
-from derive.expansion.nonlinear.trees import CORRELATIONS, Piece, Static, Tensor, Terms, oriented
+from derive.expansion.expansion import Expansion
+from derive.expansion.nonlinear.depth import AtCriticality, AtFixedPoint
+from derive.expansion.nonlinear.laws import OUTPUT, Laws, order_parameters, solved_laws
+from derive.expansion.nonlinear.site import Kernel, Summand, read
+from derive.expansion.nonlinear.trees import (
+    CORRELATIONS,
+    KERNELS,
+    PAIR,
+    Forest,
+    OpaqueFields,
+    Piece,
+    Tensor,
+    coefficient,
+    oriented,
+    samples_of,
+)
 from derive.expansion.nonlinear.writing import Writer
-from derive.program.words import L, P, alpha, ell, mu, s, t
+from derive.program.words import L, P, alpha, ell, gamma0, mu, s, t
+from derive.show import latex, text
+from derive.show.text import wrap
 from derive.theory import Theory
-
-if TYPE_CHECKING:
-    from derive.expansion.nonlinear.critical import AtCriticality
-    from derive.expansion.nonlinear.depth import AtFixedPoint
-
 
 KINKS = (Abs, Heaviside, Max, Min, Piecewise, sign)
 
 
 @dataclass(frozen=True)
-class NonlinearExpansion:
+class NonlinearExpansion(Laws, Expansion):
     """The order parameters of a nonlinear theory as power series in gamma0.
 
     Each is a sum of tensors, which depend on samples and the layer, times forests, which depend on time:
@@ -52,19 +61,21 @@ class NonlinearExpansion:
     """
 
     theory: Theory
-    order: int
-    site: Site
-    laws: dict[Tensor, Law]
-    errors: tuple[int, ...]
+
+    @property
+    def variable(self) -> Symbol:
+        """gamma0."""
+        return gamma0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Order parameters, the kernels C and D, ``f``, ``Delta``, ``K`` and ``loss``."""
+        return (*sorted({x.name for x in self.laws}), "Delta", "K", "loss")
 
     @property
     def activation(self) -> Lambda:
         """phi, a function of one variable."""
         return self.site.activation
-
-    def forests(self, name: str, n: int) -> tuple[Forest, ...]:
-        """The forests of order n of an order parameter (or of ``f``)."""
-        return tuple(x.shape for x in self.laws if (x.name, x.order) == (name, n))
 
     def coefficient(self, name: str, n: int, layer: Any = None) -> Expr:
         """The coefficient of gamma0^n at ``layer``: averages over static sources, kernels of the neighbours.
@@ -86,7 +97,7 @@ class NonlinearExpansion:
         >>> series.coefficient("Phi", 1), series.coefficient("K", 1)
         (0, 0)
         """
-        self._check(n)
+        self.check_order(n)
         layer = self.site.layer if layer is None else sympify(layer)
         if name in KERNELS:
             return self._kernel(name, n, layer)
@@ -97,14 +108,13 @@ class NonlinearExpansion:
             products = (self._error(k) * self._error(n - k) for k in range(n + 1))
             return Add(*[Sum(x, (mu, 1, P)) / P for x in products if x != 0])
         if name == "K":
-            return self._tangent(n)
+            return tangent_kernel(self.site.tangent, n, self._order_parameter)
         law = next((x for x in self.laws.values() if x.tensor.name == name), None)
         if law is None:
-            known = sorted({x.name for x in self.laws} | {"Delta", "K", "loss"})
-            raise KeyError(f"no series {name!r}; there are {', '.join(known)}")
-        place = self._last if name == OUTPUT else layer - law.shift
-        terms = self._opaque(n)[name]
-        return self._writer(place).terms(terms, t, t if name == OUTPUT else s)
+            raise self.unknown(name)
+        fields = OpaqueFields(self.site, n + 1, self._shapes, set(self.errors))
+        writer = self.writer(self._last if name == OUTPUT else layer - law.shift)
+        return writer.terms(order_parameters(fields, n)[name], t, t if name == OUTPUT else s)
 
     def field(self, name: str, n: int, layer: Any = None) -> Expr:
         """The coefficient of gamma0^n of a field, ``h``, ``z``, ``g`` or ``phi`` (of h), at mu and t.
@@ -123,13 +133,7 @@ class NonlinearExpansion:
         if n < 0:
             raise ValueError(f"n = {n}: must be 0 or more")
         layer = self.site.layer if layer is None else sympify(layer)
-        known: set[int] = set(self.errors) | set(range(self.order + 1, n + 1))
-
-        def shapes(kernel: str, k: int) -> list[Forest]:
-            return list(self.forests(kernel, k)) or ([PAIR] if k > self.order else [])
-
-        fields = OpaqueFields(self.site, n, shapes, known)
-        writer = self._writer(layer)
+        fields, writer = self.fields(n), self.writer(layer)
         if name == "h":
             start = Function("u")(layer, mu, t) if n == 0 else S.Zero
             return start + writer.terms(fields.moved[n])
@@ -138,6 +142,15 @@ class NonlinearExpansion:
         if name in ("g", "phi"):
             return writer.terms(fields.of(name, n))
         raise KeyError(f"no field {name!r}; there are h, z, g, phi")
+
+    def fields(self, n: int) -> OpaqueFields:
+        """The fields of one layer up to order n as trees."""
+        known = set(self.errors) | set(range(self.order + 1, n + 1))
+
+        def shapes(kernel: str, k: int) -> list[Forest]:
+            return self._shapes(kernel, k) or ([PAIR] if k > self.order else [])
+
+        return OpaqueFields(self.site, n, shapes, known)
 
     def recursions(self, n: int = 0) -> tuple[Eq, ...]:
         """The tensors of order n with their recursions over layers, written at layer ``ell``.
@@ -151,18 +164,18 @@ class NonlinearExpansion:
         >>> print(next(e for e in series.recursions() if e.lhs.func.__name__ == "C0").rhs)
         A0(ell - 1, mu, alpha) + Phi0(ell - 1, alpha, mu)
         """
-        self._check(n)
+        self.check_order(n)
         found = []
-        for x, law in self.laws.items():
-            if x.order == n and oriented(x)[0] == x:
-                writer = self._writer(self._last if x.name == OUTPUT else self.site.layer)
-                samples = tuple(map(writer.sample, samples_of(x.shape)))
-                bare = [Piece((), q.statics, q.averages) for q in law.terms]
-                rhs = Add(
-                    *[writer.numbers_of(q, c.coefficient) for q, c in zip(bare, law.terms, strict=True)]
-                )
-                found.append(Eq(writer.symbol(x, writer.layer + law.shift, samples), rhs, evaluate=False))
+        for x in self.tensors(n):
+            law, writer = self.laws[x], self.writer(self._last if x.name == OUTPUT else self.site.layer)
+            samples = tuple(map(writer.sample, samples_of(x.shape)))
+            rhs = Add(*[writer.number(p, c) for p, c in law.terms.items()])
+            found.append(Eq(writer.symbol(x, writer.layer + law.shift, samples), rhs, evaluate=False))
         return tuple(found)
+
+    def tensors(self, n: int) -> tuple[Tensor, ...]:
+        """The tensors of order n, one of two that say the same."""
+        return tuple(x for x in self.laws if x.order == n and oriented(x)[0] == x)
 
     def factors(self, name: str, n: int) -> tuple[tuple[Expr, Expr], ...]:
         """An order parameter as a sum of tensors times functions of time: pairs of both.
@@ -177,9 +190,9 @@ class NonlinearExpansion:
         (Phi2_1(ell, alpha, mu, beta, beta_), v(beta, beta_, t))
         (Phi2_2(ell, alpha, mu, beta, beta_), v(beta, t)*v(beta_, t))
         """
-        self._check(n)
+        self.check_order(n)
         law = next(x for x in self.laws.values() if x.tensor.name == name)
-        writer = self._writer(self._last if name == OUTPUT else self.site.layer - law.shift)
+        writer = self.writer(self._last if name == OUTPUT else self.site.layer - law.shift)
         found = []
         for forest in self.forests(name, n):
             x = Tensor(name, n, forest)
@@ -207,9 +220,6 @@ class NonlinearExpansion:
         >>> series.depth_dependence().tangent(0)  # x = <phi'^2>
         q*x*x**L/(x - 1) - q/(x - 1)
         """
-        from derive.expansion.nonlinear.critical import AtCriticality
-        from derive.expansion.nonlinear.depth import AtFixedPoint
-
         if where == "fixed point":
             return AtFixedPoint(self, names=names)
         if where == "critical":
@@ -218,12 +228,13 @@ class NonlinearExpansion:
 
     def render(self, format: str = "text") -> str:
         """The series as ``text`` or ``latex``.  Raises ValueError for another format."""
-        from derive.expansion.nonlinear.printing import render
-
-        return render(self, format)
-
-    def _repr_latex_(self) -> str:
-        return self.render("latex")
+        shown, program = _Shown(self, format == "latex"), self.theory.program
+        head = (
+            f"Expansion in γ₀ to order {self.order}: {program.name}, {program.depth} hidden layers, "
+            f"φ(x) = {self.activation.expr}\n\n{LEGEND}"
+        )
+        blocks = {"Fields": shown.fields(), "Static": shown.static(), "Coefficients": shown.coefficients()}
+        return printed(format, head, blocks)
 
     def truncate(self, n: int) -> NonlinearExpansion:
         """The series up to gamma0^n only.  Raises IndexError beyond ``order``.
@@ -234,56 +245,45 @@ class NonlinearExpansion:
         >>> expand_nonlinear(mean_field(mlp(L, Function("phi"))), 2).truncate(0).order
         0
         """
-        self._check(n)
+        self.check_order(n)
         laws = {x: law for x, law in self.laws.items() if x.order <= n}
         return replace(self, order=n, laws=laws, errors=tuple(m for m in self.errors if m <= n))
 
     # -- parts -----------------------------------------------------------------------------------------
 
-    def _check(self, n: int) -> None:
-        if not 0 <= n <= self.order:
-            raise IndexError(f"n = {n}: the series is known for orders 0 to {self.order}")
-
     @property
     def _last(self) -> Expr:
         return L if self.site.layer == ell else S.One
 
-    def _writer(self, layer: Expr) -> Writer:
+    def writer(self, layer: Expr) -> Writer:
+        """Writes terms at a layer."""
         numbers: dict[Tensor, int] = {}
-        counts: dict[tuple[str, int], int] = {}
-        for x in self.laws:
-            if x.order and oriented(x)[0] == x:
-                counts[x.name, x.order] = counts.get((x.name, x.order), 0) + 1
-                numbers[x] = counts[x.name, x.order]
-        return Writer(self.site, self.theory.program.rule, layer, numbers)
+        for x in (x for n in range(1, self.order + 1) for x in self.tensors(n)):
+            numbers[x] = 1 + sum((y.name, y.order) == (x.name, x.order) for y in numbers)
+        return Writer(self.site, layer, numbers)
 
-    def _opaque(self, n: int) -> dict[str, Terms]:
-        def shapes(name: str, k: int) -> list[Forest]:
-            return list(self.forests(name, k))
-
-        return order_parameters(OpaqueFields(self.site, n + 1, shapes, set(self.errors)), n)
+    def _shapes(self, name: str, n: int) -> list[Forest]:
+        return list(self.forests(name, n))
 
     def _kernel(self, name: str, n: int, layer: Expr) -> Expr:
-        edges = self.site.h if name == "C" else self.site.z
-        writer, total = self._writer(layer), S.Zero
+        writer = self.writer(layer)
         if n == 0:
-            pieces = (
-                Piece(f, (Static(Tensor(name, 0, f), 0, samples_of(f)),)) for f in self.forests(name, 0)
-            )
-            return Add(*[writer.piece(p, S.One) for p in pieces])
-        for edge in edges:
+            return writer.terms(coefficient(Kernel(name), 0, self._shapes))
+        total = S.Zero
+        for edge in self.site.edges(name):
+            at = sympify(layer + edge.kernel.shift)
             if not edge.memory:
-                total += self._order_parameter(edge.kernel, n, layer)
+                total += self._order_parameter(edge.kernel, n, at)
                 continue
             for m in self.errors:
                 if m <= n:
-                    body = Function(f"Delta{m}")(alpha, s) * self._order_parameter(edge.kernel, n - m, layer)
+                    body = Function(f"Delta{m}")(alpha, s) * self._order_parameter(edge.kernel, n - m, at)
                     total += writer.weight(t, s) * body
         return total
 
-    def _order_parameter(self, kernel: Kernel, n: int, layer: Expr) -> Expr:
+    def _order_parameter(self, kernel: Kernel, n: int, at: Expr) -> Expr:
         """As a function of two times, at order 0 of a correlation as it is."""
-        at, name = sympify(layer + kernel.shift), kernel.name
+        name = kernel.name
         if kernel.given:
             value = S.One if name == "1" else Function(name)(mu, alpha)
             return value if n == 0 else S.Zero
@@ -296,26 +296,6 @@ class NonlinearExpansion:
 
     def _error(self, n: int) -> Expr:
         return Function(f"Delta{n}")(mu, t) if n in self.errors else S.Zero
-
-    def _tangent(self, n: int) -> Expr:
-        """The definition of the tangent kernel with its order parameters expanded."""
-        correlations = {q.name for q in self.theory.correlations()}
-        total: Expr = S.Zero
-        for term in self.theory.observables[0].terms:
-            body, limits = term.expr, ()
-            if isinstance(body, Sum):
-                body, limits = body.function, body.limits
-            parts: list[Expr] = [S.One, *[S.Zero] * n]
-            for x in Mul.make_args(body):
-                name = str(x.func) if isinstance(x, AppliedUndef) else ""
-                series = [x, *[S.Zero] * n]
-                if name in correlations:
-                    kernel = Kernel(name)
-                    series = [self._order_parameter(kernel, k, x.args[0]) for k in range(n + 1)]
-                parts = [Add(*[parts[j] * series[k - j] for j in range(k + 1)]) for k in range(n + 1)]
-            if parts[n] != 0:
-                total += Sum(parts[n], *limits) if limits else parts[n]
-        return total
 
 
 def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
@@ -344,8 +324,105 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
             "kernel and the loss have a term of order |gamma0|, no Taylor series gives it; order 0 exists, "
             "for the next ones see expand_kinks"
         )
-    laws, errors = solved_laws(site, order)
-    return NonlinearExpansion(theory, order, site, laws, errors)
+    found = solved_laws(site, order)
+    return NonlinearExpansion(site, order, found.laws, found.errors, theory)
 
 
-__all__ = ["NonlinearExpansion", "expand_nonlinear"]
+def tangent_kernel(
+    summands: Iterable[Summand], n: int, order_parameter: Callable[[Kernel, int, Expr], Expr]
+) -> Expr:
+    """Order n of the tangent kernel: its definition with the coefficients of its order parameters put in."""
+    total: Expr = S.Zero
+    for x in summands:
+        parts: list[Expr] = [x.given, *[S.Zero] * n]
+        for name, at in x.factors:
+            series = [order_parameter(Kernel(name), k, at) for k in range(n + 1)]
+            parts = [Add(*[parts[j] * series[k - j] for j in range(k + 1)]) for k in range(n + 1)]
+        if parts[n] != 0:
+            total += Sum(parts[n], x.layers.limits) if x.layers else parts[n]
+    return total
+
+
+# -- printing ------------------------------------------------------------------------------------------------
+
+COLUMNS = 110
+LONGEST = 45
+"""An entry with more terms than this is counted, not printed."""
+
+LEGEND = """\
+[X]_n is the coefficient of γ₀ⁿ.  u and r are the sources at γ₀ = 0, which rest; averages are
+over them.  C₀, D₀ stand beside Δ^(0) and an update's weight in the kernels of h and z, D̄₀
+is what D has at equal times.  v_αβ..(t) are iterated integrals of Δ^(0), or sums."""
+
+Block = Iterable[tuple[str, list[str]]]
+"""What stands at the left, and the terms that stand at the right."""
+
+
+def printed(format: str, head: str, blocks: Mapping[str, Block]) -> str:
+    """Blocks of sums, a term on each line; in text under a head.  Raises ValueError for another format."""
+    if format == "latex":
+        rows = []
+        for left, (first, *rest) in (x for block in blocks.values() for x in block):
+            rows.append(f"{left} &= {first}")
+            rows += [rf"&\quad {x if x.startswith('-') else '+ ' + x}" for x in rest]
+        return "\\begin{align*}\n  " + " \\\\\n  ".join(rows) + "\n\\end{align*}"
+    if format != "text":
+        raise ValueError(f"format = {format!r}: must be 'text' or 'latex'")
+    lines = [head]
+    for title, block in blocks.items():
+        lines += ["", title]
+        for left, (first, *rest) in block:
+            lines.append(wrap(f"    {left} = {first}", COLUMNS, 10))
+            lines += [wrap(f"        {x if x.startswith('-') else '+ ' + x}", COLUMNS, 12) for x in rest]
+    return "\n".join(lines)
+
+
+class _Shown:
+    """The coefficients as strings, in the papers' notation."""
+
+    def __init__(self, expansion: NonlinearExpansion, latex: bool) -> None:
+        self.x, self.latex, self.orders = expansion, latex, range(expansion.order + 1)
+        self.names = {f"Delta{n}": rf"\Delta^{{({n})}}" for n in self.orders} | {"K_x": "K^x"}
+        self.names |= {f"D{n}_now": rf"\bar{{D}}_{{{n}}}" for n in self.orders}
+        for base, shown in (("beta", r"\beta"), ("t", "t")):
+            self.names |= {base + "_" * k: shown + "'" * k for k in range(1, 9)}
+
+    def show(self, e: Expr) -> str:
+        """An expression."""
+        return (latex if self.latex else text)(e, self.x.theory, self.names)
+
+    def label(self, name: str, n: int, rest: tuple[Expr, ...]) -> str:
+        """``[X]_n``."""
+        whole = self.show(Function(name)(*(() if name in ("K", "Delta") else (ell,)), *rest))
+        return rf"\left[{whole}\right]_{{{n}}}" if self.latex else f"[{whole}]_{n}"
+
+    def terms(self, e: Expr) -> list[str]:
+        """A sum, the shortest terms first."""
+        terms = Add.make_args(e)
+        if len(terms) > LONGEST:
+            return [rf"\text{{{len(terms)} terms}}" if self.latex else f"{len(terms)} terms"]
+        return [self.show(x) for x in sorted(terms, key=lambda x: (len(str(x)), str(x)))]
+
+    def fields(self) -> Iterator[tuple[str, list[str]]]:
+        """The fields as far as the kernels at this order need them."""
+        for name in ("h", "z", "g"):
+            for n in self.orders:
+                yield self.label(name, n, (mu, t)), self.terms(self.x.field(name, n))
+
+    def static(self) -> Iterator[tuple[str, list[str]]]:
+        """The recursions over layers of what does not depend on time."""
+        for tensor, e in zip(self.x.tensors(0), self.x.recursions(0), strict=True):
+            if tensor.name != OUTPUT:
+                yield self.show(e.lhs), self.terms(e.rhs)
+
+    def coefficients(self) -> Iterator[tuple[str, list[str]]]:
+        """The order parameters, the tangent kernel and the error."""
+        for name in ("Phi", "G", "A", "B", "K", "Delta"):
+            if name in ("A", "B") and not self.x.forests(name, 0):
+                continue
+            for n in self.orders:
+                rest = (mu, t) if name == "Delta" else (mu, alpha, t, s)
+                yield self.label(name, n, rest), self.terms(self.x.coefficient(name, n))
+
+
+__all__ = ["NonlinearExpansion", "expand_nonlinear", "printed", "tangent_kernel"]

@@ -1,34 +1,137 @@
 """Slopes that jump at zero: the first powers of ``|gamma0|``.
 
-Units that keep the slopes of the start are the bulk (:mod:`derive.expansion.nonlinear.straight`), those
-within gamma0 of the kink are followed (:mod:`derive.expansion.nonlinear.crossing`).  Here both come together.
+Most units keep the slopes of the start.  They are the *bulk*, whose features are linear in what it moves, so
+that Taylor series end after the slope; sources move as in any network (Price's theorem): :func:`straight`.
+
+A unit with ``u_kappa = |gamma0| x`` moves during training by as much as it is away from the kink.  There are
+``|gamma0| dx <delta(u_kappa) ...>`` of them; each changes its slope, which is of order one, and its feature,
+which is of order gamma0.  Their path ``|gamma0| X(t)`` obeys the theory's own equation of h at leading order,
+and what they change is an average minus its regular continuation, with every slope as at the start.  Where
+the source u moves, by ``|gamma0| xi(t)``, it takes units across too.  What it does alone is in the bulk, and
+is subtracted.  What they change comes into the bulk through the kernels:
+
+* ``D_{-1}(t, s)``: with a kink B starts at ``1/gamma0``.  A push of u at one time turns the slopes of units
+  that it takes across.  One that lasts from the start only relabels them, so that the sum over s is zero.
+* ``D_0(t, s)``: acts on features that rest, so that its sum over s is all that counts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product as choices
+from typing import Any
 
-from sympy import DiracDelta, Eq, Expr, Function, Integral, KroneckerDelta, Mul, S, Sum, oo
+from sympy import (
+    Abs,
+    Add,
+    Derivative,
+    DiracDelta,
+    Dummy,
+    Eq,
+    Expr,
+    Function,
+    ImmutableDenseMatrix,
+    Integral,
+    KroneckerDelta,
+    Lambda,
+    Mul,
+    Ne,
+    Piecewise,
+    Rational,
+    S,
+    Sum,
+    Symbol,
+    exp,
+    integrate,
+    oo,
+    pi,
+    sign,
+    simplify,
+    solve,
+    sqrt,
+)
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.jumps import OtherKind, jumps
+from derive.calculus.jumps import OtherKind, conditioned, jumps
 from derive.errors import NotApplicable
-from derive.expansion.nonlinear.crossing import FACTORS, Crossing, Jump, X, kappa, r, sigma, u, x
-from derive.expansion.nonlinear.expansion import NonlinearExpansion, expand_nonlinear
+from derive.expansion.expansion import Expansion
+from derive.expansion.nonlinear.expansion import (
+    Block,
+    NonlinearExpansion,
+    expand_nonlinear,
+    printed,
+    tangent_kernel,
+)
 from derive.expansion.nonlinear.laws import OUTPUT
-from derive.expansion.nonlinear.straight import Coefficients, straight
-from derive.program.words import L, P, alpha, mu, s, t
+from derive.expansion.nonlinear.site import Kernel, Site
+from derive.expansion.nonlinear.trees import (
+    BETWEEN,
+    COL,
+    KERNELS,
+    PAIR,
+    ROW,
+    Fields,
+    Forest,
+    Node,
+    Piece,
+    Series,
+    Terms,
+    added,
+    average,
+    composed,
+    convolved,
+    product,
+    pushed,
+    side_by_side,
+)
+from derive.program.words import L, P, alpha, gamma0, mu, s, t
+from derive.show import latex, text
 from derive.theory import Theory
+
+kappa = Symbol("kappa", integer=True, positive=True)
+"""The sample whose field is at the kink."""
+x = Symbol("x", real=True)
+"""Where the unit starts: ``u_kappa / |gamma0|``."""
+
+sigma, X, V, r, u, phi, Z, xi = (Function(n) for n in ("sigma", "X", "V", "r", "u", "phi", "Z", "xi"))
+Xbar, Vbar = Function("Xbar"), Function("Vbar")
+rho, upsilon = Function("rho"), Function("upsilon")
+"""``G^-1 r`` and ``Phi^-1 u``, by Stein's lemma the response to a push of r, or u, that lasts."""
+turned = Function("turned")
+"""``d sigma(kappa, t) / d u(kappa, s)``, in units of gamma0."""
+
+FACTORS = {"Phi": ("phi", "phi"), "G": ("g", "g"), OUTPUT: ("phi", "z")}
+"""The fields that an order parameter averages; f, of one sample and time, is divided by gamma0."""
+RESPONSES = {"A": ("phi", "rho"), "B": ("g", "upsilon")}
+"""The same for responses, summed over the times of the push, and divided by gamma0."""
+Cases = dict[tuple[bool, ...], Expr]
 
 
 @dataclass(frozen=True)
-class KinkExpansion:
+class Jump:
+    """What the unit changes in an average, at its first order in ``|gamma0|``, before the integral over x.
+
+    ``cases`` say which of the observed samples are kappa: for ``(mu, alpha)``, or ``(mu,)`` for f.  A case
+    that is not there changes nothing at this order.  ``after`` is added after the integral: minus what the
+    source alone has changed.
+    """
+
+    name: str
+    order: int
+    cases: Cases
+    after: Cases = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class KinkExpansion(Expansion):
     """The first powers of ``|gamma0|`` of a network whose phi has a kink at zero.
 
     ``above`` and ``below`` are the slopes at both sides, ``value`` is phi(0).  ``bulk`` is the expansion at
-    order 0, :attr:`laws` what units that cross no kink add.  In :attr:`jumps` and :attr:`equations` stand
+    order 0, :attr:`laws` what units that cross no kink add; orders above ``highest`` were cut off.  In
+    :attr:`jumps` and :attr:`equations` stand
 
     * ``X(t)``, ``sigma(kappa, t)``: place and slope of the unit at the kink of ``kappa``, and ``Xbar(t)``,
       ``sigma(kappa)`` its regular continuation;
@@ -44,44 +147,72 @@ class KinkExpansion:
     above: Expr
     below: Expr
     value: Expr
+    highest: int = 2
 
     # -- the unit ----------------------------------------------------------------------------------------
 
     @cached_property
-    def crossing(self) -> Crossing:
-        """The unit."""
-        return Crossing(self.bulk, self.above, self.below, self.value)
+    def generic(self) -> NonlinearExpansion:
+        """The expansion at order 0 with phi kept a symbol."""
+        (slot,) = self.bulk.activation.variables
+        return replace(self.bulk, site=replace(self.bulk.site, activation=Lambda(slot, phi(slot))))
+
+    @property
+    def side(self) -> Lambda:
+        """The slope at a place."""
+        z = Dummy("z", real=True)
+        return Lambda(z, Piecewise((self.above, z > 0), (self.below, True)))
+
+    @property
+    def place(self) -> Expr:
+        """Where the unit would be if nothing but its source moved it."""
+        return x + xi(t) if self.drifts else x
 
     @cached_property
-    def laws(self) -> Coefficients:
-        """What the bulk of a layer adds, see :func:`~derive.expansion.nonlinear.straight.straight`."""
-        return straight(self.bulk.site)
-
-    @property
-    def _generic(self) -> NonlinearExpansion:
-        return self.crossing.generic
+    def motion(self) -> Terms:
+        """``[h - u]_1`` of one sample as trees: read off the equation of h."""
+        return self.generic.fields(1).moved[1]
 
     def moved(self, sample: Expr, followed: bool = True) -> Expr:
-        """``[h - u]_1`` of one sample, with the slopes of the unit in it: read off the equation of h."""
-        return self.crossing.moved(sample, followed)
+        """``[h - u]_1`` of one sample, with the unit's slopes in it: at their times if ``followed``."""
+        e = self.generic.field("h", 1)
+        at = {slope: slope.expr.args[0].args[1:] for slope in e.atoms(Derivative)}
+        unit = {slope: sigma(*place) if followed else sigma(place[0]) for slope, place in at.items()}
+        return e.xreplace(unit | {push: r(push.args[1]) for push in e.atoms(r)}).subs(mu, sample)
 
     @property
-    def equations(self) -> tuple[Eq, ...]:
-        """The unit's own equations, at leading order in gamma0."""
-        return self.crossing.equations
+    def drifts(self) -> bool:
+        """Does the source u move?"""
+        return not self.bulk.site.u.given
 
     @property
     def drift(self) -> Expr:
-        """``<xi(t) xi(s)>``: zero with one hidden layer, whose sources rest.
+        """``<xi(t) xi(s)>``: what u has moved since the start, from its covariance at order two.
+
+        Zero with one hidden layer, whose sources rest.
 
         >>> from derive.theory import mean_field
         >>> from derive.program import L, mlp
         >>> expand_kinks(mean_field(mlp(L, "relu"))).drift.subs(t, 0)
         0
         """
-        return self.crossing.drift
+        if not self.drifts:
+            return S.Zero
 
-    @property
+        def known(a: Expr, b: Expr) -> Expr:
+            return self._variance(2, a, b)
+
+        return known(t, s) - known(t, S.Zero) - known(S.Zero, s) + known(S.Zero, S.Zero)
+
+    def _variance(self, order: int, *times: Expr) -> Expr:
+        """The variance of the source ``u_kappa`` at an order."""
+        source = self.bulk.site.u
+        if source.given:
+            return Function(source.name)(kappa, kappa)
+        at = self.bulk.site.layer + source.shift
+        return Function(f"{source.name}{order}")(at, kappa, kappa, *times)
+
+    @cached_property
     def density(self) -> Expr:
         """``<delta(u_kappa)>``: units at the kink, for each unit of x and of gamma0.
 
@@ -90,9 +221,32 @@ class KinkExpansion:
         >>> expand_kinks(mean_field(mlp(1, "relu"))).density
         sqrt(2)/(2*sqrt(pi)*sqrt(K_x(kappa, kappa)))
         """
-        return self.crossing.density
+        slot = Dummy("u", real=True)
+        parts = conditioned([DiracDelta(slot)], (slot,), ImmutableDenseMatrix([[self._variance(0)]]))
+        assert parts is not None
+        ((number, body, _, _),) = parts
+        return number * body
 
     @property
+    def equations(self) -> tuple[Eq, ...]:
+        """The unit's own equations, at leading order in gamma0."""
+        rest = self.side(u(mu))
+
+        def slope(place: Expr) -> Expr:
+            return Piecewise((rest, Ne(mu, kappa)), (self.side(place), True))
+
+        return (
+            Eq(X(t), self.place + self.moved(kappa), evaluate=False),
+            Eq(sigma(mu, t), slope(X(t)), evaluate=False),
+            Eq(V(mu, t), self.moved(mu), evaluate=False),
+            Eq(Xbar(t), self.place + self.moved(kappa, False), evaluate=False),
+            Eq(sigma(mu), slope(x), evaluate=False),
+            Eq(Vbar(mu, t), self.moved(mu, False), evaluate=False),
+        )
+
+    # -- what it changes ---------------------------------------------------------------------------------
+
+    @cached_property
     def jumps(self) -> dict[str, Jump]:
         """What the unit changes in Phi, G and f; in the responses too, if there are any.
 
@@ -106,14 +260,75 @@ class KinkExpansion:
         >>> [(j.name, j.order) for j in expand_kinks(mean_field(mlp(L, "relu"))).jumps.values()][3:]
         [('A', 1), ('B', 0)]
         """
-        return self.crossing.jumps
+        names = FACTORS | (RESPONSES if self.drifts else {})
+        return {name: self._jump(name, *fields) for name, fields in names.items()}
 
-    @property
+    @cached_property
     def turning(self) -> Jump:
         """B at order -1: a push of u at one time turns slopes later on."""
-        return self.crossing.turning
+        return Jump("B", RESTS, {(True, True): turned(kappa, t, s) * r(kappa)})
+
+    def _fields(self, own: bool, sample: Expr, time: Expr, followed: bool) -> dict[str, tuple[Expr, Expr]]:
+        """phi(h), g and z of the unit at orders 0 and 1 in ``|gamma0|``; ``own``: the sample is kappa."""
+        at = kappa if own else sample
+        if own:
+            slope = sigma(kappa, time) if followed else sigma(kappa)
+            feature = (self.value, slope * (X(time) if followed else Xbar(time)))
+        else:
+            slope = sigma(sample)
+            feature = (phi(u(sample)), slope * (V(sample, time) if followed else Vbar(sample, time)))
+        # [z - r]_1 is the same for both, for it knows features at order 0 only
+        z = r(at), Z(at, time)
+        fields = {"phi": feature, "z": z, "g": (slope * z[0], slope * z[1])}
+        return fields | {q.name: (q(sample), S.Zero) for q in (rho, upsilon)}
+
+    def _jump(self, name: str, one: str, two: str) -> Jump:
+        """The first order at which the product of two fields changes."""
+        single = name == OUTPUT
+        divided = single or name in RESPONSES
+
+        def pair(own: tuple[bool, ...], followed: bool) -> tuple[tuple[Expr, Expr], tuple[Expr, Expr]]:
+            first = self._fields(own[0], mu, t, followed)[one]
+            return first, self._fields(own[-1], *((mu, t) if single else (alpha, s)), followed)[two]
+
+        for n in (0, 1):
+            cases, after = {}, {}
+            for own in choices((True, False), repeat=1 if single else 2):
+                change: Expr = S.Zero
+                for followed, number in ((True, 1), (False, -1)):
+                    a, b = pair(own, followed)
+                    change += number * Add(*[a[k] * b[n - k] for k in range(n + 1)])
+                if change.expand() != 0:
+                    cases[own] = change.expand()
+                    # minus what the source alone changes: of even order in r, Phi has such a part only
+                    a, b = pair(own, False)
+                    alone = (self._excess * b[0] if own[0] else 0) + (
+                        a[0] * self._excess.subs(t, s) if own[-1] else 0
+                    )
+                    if n and name == "Phi" and alone != 0:
+                        after[own] = -alone
+            if cases:
+                return Jump(name, n + 1 - divided, cases, after)
+        return Jump(name, 3, {})
+
+    @cached_property
+    def _excess(self) -> Expr:
+        """What the source alone changes in ``phi(h_kappa)``, over all x: between -xi and 0 slopes differ."""
+        if not self.drifts:
+            return S.Zero
+        return integrate((self.above - self.below) * (x + xi(t)), (x, -xi(t), 0))
 
     # -- coefficients ------------------------------------------------------------------------------------
+
+    @cached_property
+    def laws(self) -> Coefficients:
+        """What the bulk of a layer adds, see :func:`straight`."""
+        return straight(self.bulk.site)
+
+    @property
+    def variable(self) -> Expr:
+        """``|gamma0|``."""
+        return Abs(gamma0)
 
     @property
     def known(self) -> dict[str, int]:
@@ -124,9 +339,31 @@ class KinkExpansion:
         >>> expand_kinks(mean_field(mlp(1, "relu"))).known
         {'Phi': 2, 'G': 1, 'f': 1, 'K': 1, 'Delta': 1, 'loss': 1}
         """
-        orders = {name: j.order for name, j in self.jumps.items() if name in FACTORS}
+        orders = {name: min(j.order, self.highest) for name, j in self.jumps.items() if name in FACTORS}
         least = min(orders.values())
         return orders | {name: least for name in ("K", "Delta", "loss")}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is :attr:`known`."""
+        return tuple(self.known)
+
+    @property
+    def order(self) -> int:  # type: ignore[override]
+        """The highest power that is known of all variables."""
+        return min(self.known.values())
+
+    def truncate(self, n: int) -> KinkExpansion:
+        """The series up to ``|gamma0|^n`` only.  Raises IndexError beyond :attr:`order`."""
+        self.check_order(n)
+        return replace(self, highest=n)
+
+    def conditions(self) -> tuple[str, ...]:
+        """What is assumed, not derived."""
+        return (
+            "the next order in |gamma0| is smaller: at the kink r may be taken at rest",
+            "averages over units at the kink and over the rest may be taken apart",
+        )
 
     def layer(self, name: str) -> Expr:
         """The part of Phi, G or f that comes from units at the kink, at its order in ``|gamma0|``.
@@ -142,7 +379,10 @@ class KinkExpansion:
                 chosen = Mul(*[d if mine else 1 - d for d, mine in zip(at, own, strict=False)])
                 total += chosen * e
             ways.append(total)
-        body = Integral(ways[0], (x, -oo, oo)) + ways[1]
+        return self._at_kinks(Integral(ways[0], (x, -oo, oo)) + ways[1])
+
+    @staticmethod
+    def _at_kinks(body: Expr) -> Expr:
         return Sum(Average(DiracDelta(u(kappa)) * body), (kappa, 1, P))
 
     def coefficient(self, name: str, n: int) -> Expr:
@@ -160,23 +400,23 @@ class KinkExpansion:
         (0, G1(1, mu, alpha, t, s)*K_x(mu, alpha))
         """
         if name not in self.known:
-            raise KeyError(f"no series {name!r}; there are {', '.join(self.known)}")
+            raise self.unknown(name)
         if not 0 <= n <= self.known[name]:
             raise IndexError(f"n = {n}: {name} is known to |gamma0|^{self.known[name]}")
         if n == 0:
-            return self._generic.coefficient(name, 0)
+            return self.generic.coefficient(name, 0)
         if name == "loss":
             return Sum(2 * Function("Delta0")(mu, t) * Function("Delta1")(mu, t) / P, (mu, 1, P))
         if name == "K":
-            return self._tangent()
+            return tangent_kernel(self.bulk.site.tangent, 1, self._order_parameter)
         if name == "Delta":
             return -self.coefficient(OUTPUT, 1)
         moved = self.layer(name) if n == self.jumps[name].order else S.Zero
         if name == OUTPUT:  # f is linear in the error that it remembers
-            lazy = self._generic.coefficient(OUTPUT, 0)
+            lazy = self.generic.coefficient(OUTPUT, 0)
             old = [v for v in lazy.atoms(AppliedUndef) if str(v.func) == "v"]
             moved += lazy.xreplace({v: Function("v1")(*v.args) for v in old})
-        return moved + self._bulk(name, n)
+        return moved + self._of_bulk(name, n)
 
     def response(self, name: str, n: int) -> Expr:
         """``A`` at order 1, ``B`` at -1 and 0, of the population at layer ell; zero with one hidden layer.
@@ -194,19 +434,16 @@ class KinkExpansion:
             raise KeyError(f"no {name!r} at order {n}: there are A at 1, B at -1 and 0")
         if (name, n) not in self.laws:
             return S.Zero
-        if n < 0:
-            at = KroneckerDelta(mu, kappa) * KroneckerDelta(alpha, kappa)
-            (turn,) = self.turning.cases.values()
-            inside = DiracDelta(u(kappa)) * Integral(at * turn, (x, -oo, oo))
-            return Sum(Average(inside), (kappa, 1, P)) + self._bulk(name, n)
-        return self.layer(name) + self._bulk(name, n)
+        if n >= 0:
+            return self.layer(name) + self._of_bulk(name, n)
+        (turn,) = self.turning.cases.values()
+        at = KroneckerDelta(mu, kappa) * KroneckerDelta(alpha, kappa)
+        return self._at_kinks(Integral(at * turn, (x, -oo, oo))) + self._of_bulk(name, n)
 
-    def _bulk(self, name: str, n: int) -> Expr:
+    def _of_bulk(self, name: str, n: int) -> Expr:
         """What units that cross no kink add; the order 1 of C is the response of the layer below."""
-        layer = L if name == OUTPUT else self.bulk.site.layer
-        found = self._generic._writer(layer).terms(
-            self.laws.get((name, n), {}), t, t if name == OUTPUT else s
-        )
+        layer, past = (L, t) if name == OUTPUT else (self.bulk.site.layer, s)
+        found = self.generic.writer(layer).terms(self.laws.get((name, n), {}), t, past)
         for edge in self.bulk.site.h:
             if not edge.memory:
                 found = found.replace(
@@ -215,47 +452,90 @@ class KinkExpansion:
                 )
         return found
 
-    def _tangent(self) -> Expr:
-        """Each factor of the tangent kernel's terms at order one, where it has one."""
-        first = {name for name, j in self.jumps.items() if j.order == 1 and name in FACTORS}
-        total: Expr = S.Zero
-        for term in self.theory.observables[0].terms:
-            body, limits = (
-                (term.expr.function, term.expr.limits) if isinstance(term.expr, Sum) else (term.expr, ())
-            )
-            factors = Mul.make_args(body)
-            moved: Expr = S.Zero
-            for i, q in enumerate(factors):
-                if isinstance(q, AppliedUndef) and str(q.func) in first:
-                    others = [
-                        Function(f"{f.func}0")(f.args[0], *sorted(f.args[1:3], key=str))
-                        if str(f.func) in FACTORS
-                        else f
-                        for f in factors[:i] + factors[i + 1 :]
-                    ]
-                    moved += Mul(Function(f"{q.func}1")(*q.args), *others)
-            total += Sum(moved, *limits) if limits and moved != 0 else moved
-        return total
+    def _order_parameter(self, kernel: Kernel, n: int, at: Expr) -> Expr:
+        """Phi and G in the tangent kernel, at orders 0 and 1."""
+        if n == 0:
+            return Function(f"{kernel.name}0")(at, *sorted((mu, alpha), key=str))
+        moves = self.jumps[kernel.name].order == 1
+        return Function(f"{kernel.name}1")(at, mu, alpha, t, s) if moves else S.Zero
 
     def one_sample(self, name: str) -> Expr:
         """The kink's part of ``G`` or ``f`` for one sample and ``v(t) = int Delta0`` that rises, in v alone.
 
         ``v`` is at the earlier of both times, ``v + dv`` at the later one; for f, ``v`` is at t.  Exact for
-        the flow; for steps too if the unit rests at the other side, as with relu.  See
-        :mod:`derive.expansion.nonlinear.one_sample`.
-        """
-        from derive.expansion.nonlinear.one_sample import closed_form
+        the flow; for steps too if the unit rests at the other side, as with relu.  Raises KeyError for
+        another name, :class:`NotApplicable` where both sides push units onto the kink, to slide along it.
 
-        return closed_form(self, name)
+        >>> from derive.theory import mean_field
+        >>> from derive.program import mlp
+        >>> series = expand_kinks(mean_field(mlp(1, "relu", "flow")))
+        >>> series.one_sample("G"), series.one_sample("f")
+        (sqrt(K_x)*(-dv - v)/pi, -K_x**(3/2)*v**2/(2*pi))
+        """
+        return _one_sample(self, name)
 
     def render(self, format: str = "text") -> str:
         """The unit's equations and the coefficients as ``text`` or ``latex``.  ValueError for another."""
-        from derive.expansion.nonlinear.printing_kinks import render
+        names = NAMES[format == "latex"]
 
-        return render(self, format)
+        def show(e: Expr) -> str:
+            return (latex if format == "latex" else text)(e, self.theory, names)
 
-    def _repr_latex_(self) -> str:
-        return self.render("latex")
+        kink, moves = (
+            (r"\left\langle\delta(u_\kappa)\right\rangle", r"\left\langle\xi(t)\xi(s)\right\rangle")
+            if format == "latex"
+            else ("⟨δ(u_κ)⟩", "⟨ξ(t) ξ(s)⟩")
+        )
+        unit: list[tuple[str, list[str]]] = [(show(e.lhs), [show(e.rhs)]) for e in self.equations]
+        unit += [(kink, [show(self.density)])] + ([(moves, [show(self.drift)])] if self.drifts else [])
+
+        def coefficients() -> Block:
+            for name, n, place, e in self._entries():
+                whole = show(Function(name)(*place))
+                left = rf"\left[{whole}\right]_{{{n}}}" if format == "latex" else f"[{whole}]_{n}"
+                yield left, [show(y) for y in Add.make_args(e)]
+
+        head = (
+            f"Expansion in |γ₀|: {self.theory.program.name}, φ(x) = {self.bulk.activation.expr}\n\n{LEGEND}"
+        )
+        head += "\n" + DEEP if self.drifts else ""
+        return printed(format, head, {"Unit": unit, "Coefficients": coefficients()})
+
+    def _entries(self) -> Iterator[tuple[str, int, tuple[Expr, ...], Expr]]:
+        """All coefficients, and the responses that z and h are made of; B belongs to the layer below."""
+        place = dict.fromkeys(("Phi", "G", "K"), (mu, alpha, t, s)) | {"loss": (t,)}
+        for name, top in self.known.items():
+            for n in range(top + 1):
+                yield name, n, place.get(name, (mu, t)), self.coefficient(name, n)
+        site = self.bulk.site
+        for name, shift, n in (("A", site.forward, 1), ("B", site.backward, -1), ("B", site.backward, 0)):
+            if shift is not None:
+                yield name, n, (site.layer + shift, mu, alpha, t, s), self.response(name, n)
+
+
+NAMES: dict[bool, dict[str, str]] = {
+    False: {
+        "Delta0": "Δ^(0)", "Delta1": "Δ^(1)", "kappa": "κ", "Xbar": "X̄", "Vbar": "V̄", "D_1": "D^(-1)",
+        "t__": "t''", "upsilon": "υ",
+    },
+    True: {
+        "Delta0": r"\Delta^{(0)}", "Delta1": r"\Delta^{(1)}", "K_x": "K^x", "v1": "v^{(1)}",
+        "kappa": r"\kappa", "Xbar": r"\bar X", "Vbar": r"\bar V", "D_1": "D^{(-1)}", "turned": r"\dot\sigma",
+        "t_": "t'", "t__": "t''",
+    } | {"beta" + "_" * k: r"\beta" + "'" * k for k in range(1, 4)},
+}  # fmt: skip
+
+LEGEND = """\
+[X]_n is the coefficient of |γ₀|ⁿ.  A unit at the kink of sample κ has u_κ = |γ₀| x, place |γ₀| X(t) and slope
+σ_κ(t); X̄ and σ_κ are its regular continuation.  V_μ, V̄_μ are its [h_μ - u_μ]_1 at the other samples, whose
+slopes σ_μ and features φ(u_μ) stay as at the start.  Averages with δ(u_κ) are over these units and their
+sources; those of φ and its slopes are over all units, with slopes as at the start.
+v_β(t) = ∫ Δ^(0)_β and v1_β(t) = ∫ Δ^(1)_β, sums in steps."""
+
+DEEP = """\
+ξ is what the source u_κ has moved: Gaussian, independent of u and r.  ρ = G⁻¹ r and υ = Φ⁻¹ u, with the
+covariances of r and u at order 0.  turned_κ(t,s) = ∂σ_κ(t)/∂ξ(s).  D^(-1) = B^(-1), D₀ = B₀ + k Δ^(0) G₀ are
+kernels of z.  A and B₀ are meant summed over s, of A what does not come from Δ^(1)."""
 
 
 def expand_kinks(theory: Theory) -> KinkExpansion:
@@ -274,10 +554,9 @@ def expand_kinks(theory: Theory) -> KinkExpansion:
     """
     lazy = expand_nonlinear(theory, 0)
     (slot,) = lazy.activation.variables
-    phi = lazy.activation.expr
-    refused = NotApplicable(f"phi = {phi} is not piecewise linear with a kink at 0")
+    refused = NotApplicable(f"phi = {lazy.activation.expr} is not piecewise linear with a kink at 0")
     try:
-        parts = jumps(phi, slot)
+        parts = jumps(lazy.activation.expr, slot)
     except OtherKind as error:
         raise refused from error
     if not set(parts) <= {(0, 0, -1), (1, 0, -1), (1, 1, -1)} or (1, 1, -1) not in parts:
@@ -286,4 +565,173 @@ def expand_kinks(theory: Theory) -> KinkExpansion:
     return KinkExpansion(theory, lazy, even + odd, even - odd, parts.get((0, 0, -1), S.Zero))
 
 
-__all__ = ["Crossing", "Jump", "KinkExpansion", "X", "expand_kinks", "kappa", "r", "sigma"]
+# -- the bulk ------------------------------------------------------------------------------------------------
+
+RESTS = -1
+"""The order of D at which its sum over the past is zero."""
+
+REMEMBERED: Forest = (Node(-1, ROW), Node(0, COL, error=0, marked=True))
+"""A kernel of order 0 that is a number for each pair of samples, beside ``k(t, s) Delta0(s)``."""
+
+Coefficients = dict[tuple[str, int], Terms]
+
+
+class _StraightFields(Fields):
+    """Fields of units that keep the slopes of the start.
+
+    ``C`` of order 0 is as given; ``D``, where there is a B, and higher orders are functions of two times.
+    """
+
+    def __init__(self, site: Site, order: int, known: Mapping[tuple[str, int], list[Forest]]) -> None:
+        self.site, self.order, self.errors = site, order, {0}
+        self.shapes = lambda name, n: list(known.get((name, n), []))
+        self.kernels = {
+            (name, n): {forest: {} for forest in known.get((name, n), [])}
+            for name in KERNELS
+            for n in range(RESTS, order)
+        }
+        self.h, self.moved = [{Piece(): Rational(1)}], [{}]
+        self.z: Series = [added({Piece((Node(-1, ROW, r=1),)): Rational(1)}, self.next("D", 0))]
+        for n in range(1, order + 1):
+            self.moved.append(self.next("C", n))
+            self.h.append(self.moved[n])
+            self.z.append(self.next("D", n))
+
+    def next(self, name: str, n: int) -> Terms:
+        """As for all units; a kernel may start at 1/gamma0."""
+        field, start = KERNELS[name], RESTS if self.kernels[name, RESTS] else 0
+        return added(*[composed(self.kernel(name, k), self.of(field, n - 1 - k)) for k in range(start, n)])
+
+    def phi(self, derivative: int, n: int) -> Terms:
+        """No derivative of a slope: the series ends."""
+        here, slope = ({Piece((Node(-1, ROW, phi=(derivative + k,)),)): Rational(1)} for k in (0, 1))
+        if n == 0:
+            return here
+        return product(slope, self.moved[n]) if derivative == 0 else {}
+
+
+def straight(site: Site) -> Coefficients:
+    """The bulk's laws: Phi at order 2, G at 1; with several layers A at 1, B at -1 and 0, f at 1 as well.
+
+    ``C_1`` in A and f is what the layer below hands on; B at 0 is meant summed over s.
+
+    >>> from derive.expansion.nonlinear.site import read
+    >>> from derive.theory import mean_field
+    >>> from derive.program import L, mlp
+    >>> laws = straight(read(mean_field(mlp(L, "relu"))))
+    >>> {key: len(terms) for key, terms in laws.items()}
+    {('Phi', 2): 6, ('G', 1): 3, ('A', 1): 2, ('B', -1): 1, ('B', 0): 2, ('f', 1): 1}
+    """
+    known: dict[tuple[str, int], list[Forest]] = {("C", 0): [REMEMBERED], ("D", 0): [REMEMBERED]}
+    for kernel, orders in ((site.u, (0, 2)), (site.r, (0, 1))):
+        known |= {(kernel.name, n): [PAIR] for n in orders if not kernel.given}
+    deep = site.backward is not None
+    if deep:
+        known |= {("C", 1): [BETWEEN], ("D", RESTS): [BETWEEN], ("D", 0): [BETWEEN]}
+    fields = _StraightFields(site, 2, known)
+    phi, g = [fields.phi(0, n) for n in range(3)], [fields.g(n) for n in range(2)]
+
+    def mean(series: Series, n: int, fields: Fields = fields) -> Terms:
+        return average(series, n, site.u, site.r, fields.shapes)
+
+    def pair(series: Series, n: int) -> Terms:
+        return mean([convolved(series, series, k, side_by_side) for k in range(n + 1)], n)
+
+    found = {("Phi", 2): pair(phi, 2), ("G", 1): pair(g, 1)}
+    if deep:
+        found["A", 1] = mean([pushed(e, "r") for e in phi], 2)
+        for n in (RESTS, 0):
+            found["B", n] = mean([pushed(e, "u") for e in g], n + 1)
+        # beyond the last layer is no B, and r does not move
+        end = {key: x for key, x in known.items() if key not in (("D", RESTS), (site.r.name, 1))}
+        last = _StraightFields(site, 2, end | {("D", 0): [REMEMBERED]})
+        features = [last.phi(0, k) for k in range(3)]
+        found[OUTPUT, 1] = mean([convolved(features, last.z, n) for n in range(3)], 2, last)
+    return {key: _turning(terms, summed=key == ("B", 0)) for key, terms in found.items()}
+
+
+def _turning(terms: Terms, summed: bool) -> Terms:
+    """Without what ``D_{-1}`` makes of features that rest: its sum over the past is zero."""
+
+    def rests(p: Piece) -> bool:
+        for i, y in enumerate(p.nodes):
+            kernel = any(z.tensor.order == RESTS and z.samples[1] == y.sample for z in p.statics)
+            leaf = (
+                not p.children()[i] and sum(y.sample in z.samples for z in p.statics if z.tensor.moves) == 1
+            )
+            if kernel and leaf and (summed or not y.marked):
+                return True
+        return False
+
+    return {p: c for p, c in terms.items() if not rests(p)}
+
+
+# -- one sample in closed form -------------------------------------------------------------------------------
+
+v, dv = Symbol("v", positive=True), Symbol("dv", positive=True)
+away = Symbol("x", positive=True)
+"""The distance from the kink at the start."""
+size = Symbol("rho", positive=True)
+"""The size of r."""
+
+
+def _one_sample(series: KinkExpansion, name: str) -> Expr:
+    """What units at the kink of one sample add while ``v`` rises: integrals over their place and their r.
+
+    A unit moves in one direction.  If that is towards the kink it arrives at a ``v`` that is proportional to
+    its place, and goes on with the slope of the other side.
+    """
+    if name not in ("G", OUTPUT):
+        raise KeyError(f"no closed form of {name!r}: there are G and {OUTPUT}")
+    body = series.jumps[name].cases[(True,) if name == OUTPUT else (True, True)]
+    kernel = Symbol("K_x", positive=True)
+
+    def numbered(e: Expr) -> Expr:
+        return e.replace(lambda y: isinstance(y, AppliedUndef) and str(y.func) == "K_x", lambda _: kernel)
+
+    # what stands beside r sigma v in the equation of X; v integrates the error
+    remembered = numbered(series.moved(kappa, False).function)
+    (inner,) = remembered.atoms(Integral, Sum)
+    force = remembered / inner / (series.bulk.site.weight if isinstance(inner, Sum) else 1)
+    halves = (
+        _half(series, body, side, force * way * size, way * size) for side in (1, -1) for way in (1, -1)
+    )
+    weight = exp(-(size**2) / 2) / sqrt(2 * pi)
+    total = integrate((Add(*halves) * weight).expand(), (size, 0, oo))
+    return simplify(numbered(series.density) * total)
+
+
+def _half(series: KinkExpansion, body: Expr, side: int, force: Expr, push: Expr) -> Expr:
+    """The integral over the units on one side that have this r: ``X' = force sigma(X)`` in v, from ``x``."""
+    near, far = (series.above, series.below)[::side]
+    start = side * away
+    meets = solve(start + force * near * v, v)[0] if sign(force * near) == -side else None
+    if meets is not None and sign(force * far) == side:
+        raise NotApplicable(
+            f"with slopes {series.above} and {series.below} units are pushed onto the kink from both sides"
+        )
+
+    def unit(crossed: bool, moved: Expr) -> tuple[Expr, Expr]:
+        return (far, force * far * (moved - meets)) if crossed else (near, start + force * near * moved)
+
+    segments = [((False, False), (S.Zero, oo))]
+    if meets is not None:
+        first, last = (solve(meets - q, away)[0] for q in (v, v + dv))
+        segments = [
+            ((True, True), (S.Zero, first)),
+            ((False, True), (first, last)),
+            ((False, False), (last, oo)),
+        ]
+    (sample,) = {q.args[0] for q in body.atoms(AppliedUndef) if str(q.func) == "sigma"}
+    total: Expr = S.Zero
+    for (early, late), (low, high) in segments:
+        a, b, c = unit(early, v), unit(late, v + dv), unit(False, v)
+        place: dict[Any, Any] = {X(t): a[1], Xbar(t): c[1], r(sample): push}
+        place |= {sigma(sample, t): a[0], sigma(sample, s): b[0], sigma(sample): c[0]}
+        change = body.subs(place, simultaneous=True).expand()
+        if change != 0:
+            total += integrate(change, (away, low, high))
+    return total
+
+
+__all__ = ["Jump", "KinkExpansion", "X", "expand_kinks", "kappa", "r", "sigma", "straight"]

@@ -6,36 +6,27 @@ network, and going through the layer until no new ones appear.  An order at whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-
-from sympy import Rational
+from dataclasses import dataclass, replace
 
 from derive.errors import NotApplicable
-from derive.expansion.nonlinear.averaging import average
-from derive.expansion.nonlinear.fields import PAIR, Fields, Forest, by_forest, pushed
-from derive.expansion.nonlinear.reading import Site
+from derive.expansion.nonlinear.site import Site
 from derive.expansion.nonlinear.trees import (
+    PAIR,
+    Fields,
+    Forest,
+    Piece,
     Series,
-    Static,
     Tensor,
     Terms,
+    average,
+    by_forest,
     convolved,
+    pushed,
     side_by_side,
 )
 from derive.program.words import L
 
-Averages = tuple[tuple[int, tuple[int, ...]], ...]
 OUTPUT = "f"
-
-
-@dataclass(frozen=True)
-class Term:
-    """``coefficient * product of tensors * <product of derivatives of phi>``."""
-
-    coefficient: Rational
-    statics: tuple[Static, ...]
-    averages: Averages
 
 
 @dataclass(frozen=True)
@@ -44,61 +35,48 @@ class Law:
 
     tensor: Tensor
     shift: int
-    terms: tuple[Term, ...]
+    terms: Terms
 
 
-@dataclass
+@dataclass(frozen=True)
 class Laws:
-    """All tensors up to an order.  ``errors`` are the orders at which the error has a coefficient."""
+    """The recursions of all tensors of a site up to an order, and the orders at which the error has a
+    coefficient."""
 
     site: Site
     order: int
-    found: dict[tuple[str, int], dict[Forest, Terms]] = field(default_factory=dict)
-    errors: set[int] = field(default_factory=set)
+    laws: dict[Tensor, Law]
+    errors: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        self.errors.add(0)
-        for (name, _), value in self.site.bases.items():
-            if value != 0:  # known beyond an end
-                self.found[name, 0] = {PAIR: {}}
-        for n in range(self.order + 1):
+    def forests(self, name: str, n: int) -> tuple[Forest, ...]:
+        """The forests of order n of an order parameter (or of ``f``)."""
+        return tuple(x.shape for x in self.laws if (x.name, x.order) == (name, n))
+
+
+class _Search:
+    """What appears order by order: ``found[name, n]`` has the terms that stand with each forest."""
+
+    def __init__(self, site: Site, order: int) -> None:
+        self.site, self.errors = site, {0}
+        # known beyond an end
+        self.found: dict[tuple[str, int], dict[Forest, Terms]] = {
+            (name, 0): {PAIR: {}} for (name, _), value in site.bases.items() if value != 0
+        }
+        for n in range(order + 1):
             self.settle(n)
             if n and self.found[OUTPUT, n]:
                 # the part of f_n that is there without Delta_n drives it; with no drive there is none
                 self.errors.add(n)
                 self.settle(n)
 
-    def shapes(self, name: str, n: int) -> list[Forest]:
-        """The forests known so far."""
-        return list(self.found.get((name, n), {}))
-
     def settle(self, n: int) -> None:
-        """Order n of everything, until no new forests appear."""
-        while True:
-            before = {key: set(x) for key, x in self.found.items()}
-            for name, terms in self.coefficients(n).items():
+        """Order n of everything in the layer, from the neighbours', until nothing new appears."""
+        before = None
+        while before != (before := {key: set(x) for key, x in self.found.items()}):
+            fields = Fields(self.site, n + 1, lambda name, k: [*self.found.get((name, k), {})], self.errors)
+            self.found |= fields.kernels
+            for name, terms in order_parameters(fields, n).items():
                 self.found[name, n] = by_forest(terms)
-            if before == {key: set(x) for key, x in self.found.items()}:
-                return
-
-    def coefficients(self, n: int) -> dict[str, Terms]:
-        """Order n of every order parameter of the layer, from what is known of the neighbours."""
-        fields = Fields(self.site, n + 1, self.shapes, self.errors)
-        self.found |= fields.kernels
-        return order_parameters(fields, n)
-
-    def laws(self) -> list[Law]:
-        """Every tensor's recursion."""
-        shifts = {"A": self.site.forward or 0, "B": self.site.backward or 0}
-        return [
-            Law(
-                Tensor(name, n, forest),
-                shifts.get(name, 0),
-                tuple(Term(c, p.statics, p.averages) for p, c in terms.items()),
-            )
-            for (name, n), forests in self.found.items()
-            for forest, terms in forests.items()
-        ]
 
 
 def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
@@ -117,65 +95,50 @@ def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
         "Phi": mean([convolved(phi, phi, k, side_by_side) for k in range(n + 1)], n),
         "G": mean([convolved(g, g, k, side_by_side) for k in range(n + 1)], n),
     }
-    scaled = {OUTPUT: [convolved(phi, fields.z, k) for k in range(n + 2)]}
+    divided = {OUTPUT: [convolved(phi, fields.z, k) for k in range(n + 2)]}
     if site.forward is not None:
-        scaled["A"] = [pushed(x, "r") for x in phi]
+        divided["A"] = [pushed(x, "r") for x in phi]
     if site.backward is not None:
-        scaled["B"] = [pushed(x, "u") for x in g]
-    for name, series in scaled.items():
+        divided["B"] = [pushed(x, "u") for x in g]
+    for name, series in divided.items():
         if mean(series, 0):
             raise NotApplicable(f"{name} does not carry a factor gamma0")
         found[name] = mean(series, n + 1)
     return found
 
 
-class _Frozen:
-    """A site as a key: what the laws depend on."""
-
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self.key = (site.h, site.z, site.u, site.r, site.forward, site.backward, str(site.bases))
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Frozen) and self.key == other.key
-
-
-def solved_laws(site: Site, order: int) -> tuple[dict[Tensor, Law], tuple[int, ...]]:
-    """The laws of all tensors up to an order, and the orders at which the error has a coefficient."""
-    return _laws(_Frozen(site), order)
-
-
-@lru_cache(maxsize=16)
-def _laws(frozen: _Frozen, order: int) -> tuple[dict[Tensor, Law], tuple[int, ...]]:
-    site = frozen.site
-    found = Laws(site, order)
-    laws = {law.tensor: law for law in found.laws()}
-    zero = {x for x, law in laws.items() if x.name == "D" and all(_beyond(t, site) for t in law.terms)}
-    kept: dict[Tensor, Law] = {}
-    for x, law in laws.items():
-        if x.name != OUTPUT:
-            kept[x] = law
-            continue
-        # f belongs to the last layer, where some of D is gone
-        terms = (
-            t for t in law.terms if not _beyond(t, site) and zero.isdisjoint(s.tensor for s in t.statics)
-        )
-        law = replace(law, terms=tuple(terms))
-        if law.terms:
-            kept[x] = law
-    return kept, tuple(sorted(found.errors))
+def solved_laws(site: Site, order: int) -> Laws:
+    """The laws of all tensors up to an order."""
+    search = _Search(site, order)
+    shifts = {"A": site.forward or 0, "B": site.backward or 0}
+    tensors = {
+        Tensor(name, n, forest): terms
+        for (name, n), forests in search.found.items()
+        for forest, terms in forests.items()
+    }
+    gone = {x for x, terms in tensors.items() if x.name == "D" and all(_beyond(p, site) for p in terms)}
+    laws = {}
+    for x, terms in tensors.items():
+        law = Law(x, shifts.get(x.name, 0), terms)
+        if x.name == OUTPUT:  # at the last layer, where some of D is gone
+            kept = {
+                p: c
+                for p, c in terms.items()
+                if not _beyond(p, site) and gone.isdisjoint(y.tensor for y in p.statics)
+            }
+            law = replace(law, terms=kept)
+        if law.terms or x.name != OUTPUT:
+            laws[x] = law
+    return Laws(site, order, laws, tuple(sorted(search.errors)))
 
 
-def _beyond(term: Term, site: Site) -> bool:
+def _beyond(p: Piece, site: Site) -> bool:
     """Does a term vanish at the last layer, since a kernel beyond it is known, and has no such part?"""
-    for x in term.statics:
+    for x in p.statics:
         value = site.bases.get((x.tensor.name, L + x.shift))
         if value == 0 or (value is not None and x.tensor.order > 0):
             return True
     return False
 
 
-__all__ = ["OUTPUT", "Averages", "Forest", "Law", "Laws", "Term", "order_parameters", "solved_laws"]
+__all__ = ["OUTPUT", "Law", "Laws", "order_parameters", "solved_laws"]

@@ -5,16 +5,22 @@ is the time ``t``; every other node is an earlier time ``t'`` that is summed ove
 ``k(t, t') Delta_alpha(t')``, t the time of its parent.  What stands at a time belongs to one sample:
 derivatives of phi at ``u_alpha``, and powers of ``r_alpha``.  Numbers that depend on samples only
 (``statics``) stand in front.  Since the sources do not move at order 0, this is all that there is.
+
+:class:`Fields` finds the terms of h, z, g and phi(h) from the equations of h and z; :func:`average` averages
+their products over the sources, whose covariances move with gamma0 too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import permutations
-from typing import NamedTuple
+from math import factorial
+from typing import Any, NamedTuple
 
 from sympy import Rational, S
+
+from derive.expansion.nonlinear.site import Edge, Kernel, Site
 
 ROW, COL, BOUND = 0, 1, 2
 """Samples are numbered: the row's, the column's, and from BOUND on those summed over."""
@@ -34,13 +40,31 @@ class Node(NamedTuple):
     marked: bool = False
 
 
+Forest = tuple[Node, ...]
+
+
 class Tensor(NamedTuple):
     """A number for each choice of samples and each layer: the part of order ``n`` of ``name`` that multiplies
     the forest ``shape`` (in its standard order)."""
 
     name: str
     order: int = 0
-    shape: tuple[Node, ...] = ()
+    shape: Forest = ()
+
+    @property
+    def moves(self) -> bool:
+        """Is it written as a function of two times?"""
+        return self.shape == BETWEEN or (self.shape == PAIR and self.order != 0)
+
+
+PAIR: Forest = (Node(-1, ROW), Node(-1, COL))
+"""Two times with nothing between them: what multiplies it is a number, or a function of both times."""
+
+OPAQUE = -2
+"""The order of the error at a node whose kernel is one function of both times, with the error in it."""
+
+BETWEEN: Forest = (Node(-1, ROW), Node(0, COL, error=OPAQUE, marked=True))
+"""A kernel that is one function of both times."""
 
 
 class Static(NamedTuple):
@@ -55,7 +79,7 @@ class Piece(NamedTuple):
     """A product: numbers that depend on samples, and a forest.  ``averages``: orders of derivatives of phi at
     each sample, already averaged."""
 
-    nodes: tuple[Node, ...] = (Node(-1, ROW),)
+    nodes: Forest = (Node(-1, ROW),)
     statics: tuple[Static, ...] = ()
     averages: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
@@ -82,6 +106,10 @@ class Piece(NamedTuple):
     def shifted(self, by: int) -> Piece:
         """With the summed samples renamed to higher numbers."""
         return self.renamed({i: i + by for i in self.labels() if i >= BOUND})
+
+    def changed(self, i: int, **fields: Any) -> Piece:
+        """With another node at place i."""
+        return self._replace(nodes=(*self.nodes[:i], self.nodes[i]._replace(**fields), *self.nodes[i + 1 :]))
 
     def children(self) -> dict[int, list[int]]:
         """The places of each node's children, those of the roots under -1."""
@@ -148,7 +176,7 @@ def oriented(x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
 
 
 @lru_cache(maxsize=10_000)
-def mirrored(shape: tuple[Node, ...]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
+def mirrored(shape: Forest) -> tuple[Forest, tuple[int, ...]]:
     """The forest with row and column exchanged, and which of the samples stands at each place there."""
     old = sorted({x.sample for x in shape} | {ROW, COL})
     swapped = Piece(shape).renamed({ROW: COL, COL: ROW})
@@ -160,7 +188,7 @@ def mirrored(shape: tuple[Node, ...]) -> tuple[tuple[Node, ...], tuple[int, ...]
     place = {i: (i - roots[1] if i >= roots[1] else i + size) for i in range(len(shape))}
     nodes = tuple(x._replace(parent=place.get(x.parent, -1)) for x in turned)
     bound = [i for i in old if i >= BOUND]
-    found: list[tuple[tuple[object, ...], tuple[Node, ...], tuple[int, ...]]] = []
+    found: list[tuple[tuple[object, ...], Forest, tuple[int, ...]]] = []
     for new in permutations(bound):
         names = dict(zip(bound, new, strict=True))
         piece = _sorted(Piece(nodes).renamed(names))
@@ -199,16 +227,6 @@ def added(*xs: Terms) -> Terms:
     return collected((c, p) for x in xs for p, c in x.items())
 
 
-def scaled(x: Terms, by: Rational) -> Terms:
-    """A multiple."""
-    return {p: c * by for p, c in x.items()} if by else {}
-
-
-def merged(a: Node, b: Node) -> Node:
-    """Two fields at one time and sample."""
-    return a._replace(phi=tuple(sorted((*a.phi, *b.phi))), r=a.r + b.r)
-
-
 def grafted(p: Piece, at: Mapping[int, int], q: Piece) -> Piece:
     """``p`` times ``q``; ``at`` says which node of ``p`` each root of ``q`` is, by the root's place."""
     nodes = list(p.nodes)
@@ -216,7 +234,8 @@ def grafted(p: Piece, at: Mapping[int, int], q: Piece) -> Piece:
     for i, x in enumerate(q.nodes):
         if i in at:
             place[i] = at[i]
-            nodes[at[i]] = merged(nodes[at[i]], x)
+            old = nodes[at[i]]
+            nodes[at[i]] = old._replace(phi=tuple(sorted((*old.phi, *x.phi))), r=old.r + x.r)
         else:
             place[i] = len(nodes)
             nodes.append(x._replace(parent=place[x.parent]))
@@ -251,27 +270,260 @@ def composed(kernel: Terms, field: Terms) -> Terms:
     """A kernel applied to a field: the field stands at the marked node."""
 
     def one(p: Piece, q: Piece) -> Piece:
-        place = marked(p)
+        place = next(i for i, x in enumerate(p.nodes) if x.marked)
         label = p.nodes[place].sample
         if label == COL:  # from now on summed over
             label = fresh(p) + BOUND
             p = p.renamed({COL: label})
         inside = q.shifted(fresh(p)).renamed({ROW: label})
-        nodes = (*p.nodes[:place], p.nodes[place]._replace(marked=False), *p.nodes[place + 1 :])
-        return grafted(p._replace(nodes=nodes), {0: place}, inside)
+        return grafted(p.changed(place, marked=False), {0: place}, inside)
 
     return collected((c * d, one(p, q)) for p, c in kernel.items() for q, d in field.items())
 
 
-def marked(p: Piece) -> int:
-    """The place of the marked node."""
-    return next(i for i, x in enumerate(p.nodes) if x.marked)
-
-
-def convolved(a: Series, b: Series, n: int, combine: object = product) -> Terms:
+def convolved(a: Series, b: Series, n: int, combine: Callable[[Terms, Terms], Terms] = product) -> Terms:
     """Order n of the product of two series."""
-    assert callable(combine)
     return added(*[combine(a[k], b[n - k]) for k in range(n + 1) if a[k] and b[n - k]])
+
+
+# -- fields --------------------------------------------------------------------------------------------------
+
+ONE: Terms = {Piece(): Rational(1)}
+KERNELS = {"C": "g", "D": "phi"}
+"""The kernels in the equations of h and z, and the fields that they act on."""
+
+Shapes = Callable[[str, int], list[Forest]]
+"""The forests that multiply the tensors of an order parameter at an order."""
+
+
+def by_forest(terms: Terms) -> dict[Forest, Terms]:
+    """A sum sorted by what depends on time."""
+    found: dict[Forest, Terms] = {}
+    for p, c in terms.items():
+        found.setdefault(p.nodes, {})[p] = c
+    return found
+
+
+def samples_of(shape: Forest) -> tuple[int, ...]:
+    """The samples on which a tensor depends: the row's, the column's if it has one, then the others."""
+    return tuple(sorted({x.sample for x in shape}))
+
+
+def coefficient(kernel: Kernel, n: int, shapes: Shapes) -> Terms:
+    """Order n of an order parameter: tensors times forests.  Given data have order 0 only."""
+    if kernel.given:
+        if n:
+            return {}
+        known = () if kernel.name == "1" else (Static(Tensor(kernel.name), 0, (ROW, COL)),)
+        return {Piece(PAIR, known): Rational(1)}
+    return collected(
+        (
+            Rational(1),
+            Piece(shape, (Static(Tensor(kernel.name, n, shape), kernel.shift, samples_of(shape)),)),
+        )
+        for shape in shapes(kernel.name, n)
+    )
+
+
+class Fields:
+    """The coefficients of the fields at one layer, with the kernels' coefficients as far as they are known.
+
+    ``errors`` are the orders at which the error has a coefficient.
+    """
+
+    def __init__(self, site: Site, order: int, shapes: Shapes, errors: set[int]) -> None:
+        self.site, self.order, self.shapes, self.errors = site, order, shapes, errors
+        self.h: Series = [ONE]
+        self.z: Series = [{Piece((Node(-1, ROW, r=1),)): Rational(1)}]
+        self.moved: Series = [{}]  # h - u
+        self.kernels: dict[tuple[str, int], dict[Forest, Terms]] = {}
+        for n in range(1, order + 1):
+            for name in KERNELS:
+                self.kernels[name, n - 1] = self.forests(name, n - 1)
+            h, z = self.next("C", n), self.next("D", n)
+            self.moved.append(h)
+            self.h.append(h)
+            self.z.append(z)
+
+    def next(self, name: str, n: int) -> Terms:
+        """Order n of h - u (``C``) or of z - r (``D``): a kernel carries one power of gamma0."""
+        field = KERNELS[name]
+        return added(*[composed(self.kernel(name, k), self.of(field, n - 1 - k)) for k in range(n)])
+
+    def kernel(self, name: str, n: int) -> Terms:
+        """Order n of ``C`` or ``D``: a tensor for each forest."""
+        return coefficient(Kernel(name), n, lambda _, k: list(self.kernels[name, k]))
+
+    def forests(self, name: str, n: int) -> dict[Forest, Terms]:
+        """The forests of order n of ``C`` or ``D``, and what they stand with."""
+        return by_forest(self.edges(name, n))
+
+    def edges(self, name: str, n: int) -> Terms:
+        """Order n of ``C`` or ``D`` in terms of the order parameters that it is made of."""
+        return added(*[self.edge(e, n) for e in self.site.edges(name)])
+
+    def of(self, field: str, n: int) -> Terms:
+        """Order n of ``g`` or ``phi``."""
+        return self.g(n) if field == "g" else self.phi(0, n)
+
+    def g(self, n: int) -> Terms:
+        """``phi'(h) z``."""
+        return convolved([self.phi(1, k) for k in range(n + 1)], self.z, n)
+
+    def phi(self, derivative: int, n: int) -> Terms:
+        """Order n of a derivative of phi at h: its Taylor series around u."""
+        parts: list[Terms] = []
+        power: Series = [ONE, *[{} for _ in range(n)]]
+        for p in range(n + 1):
+            here: Terms = {Piece((Node(-1, ROW, phi=(derivative + p,)),)): Rational(1, factorial(p))}
+            if power[n]:
+                parts.append(product(here, power[n]))
+            power = [convolved(power, self.moved[: n + 1], k) for k in range(n + 1)]
+        return added(*parts)
+
+    def edge(self, edge: Edge, n: int) -> Terms:
+        """Order n of a kernel: a response, or a correlation remembered with the error."""
+        if not edge.memory:
+            return coefficient(edge.kernel, n, self.shapes)
+        parts: list[Terms] = []
+        for m in sorted(self.errors):
+            if m <= n:
+                known = coefficient(edge.kernel, n - m, self.shapes)
+                parts.append(collected((c, remembered(p, m)) for p, c in known.items()))
+        return added(*parts)
+
+
+class OpaqueFields(Fields):
+    """The same with the kernels of higher order as functions of two times, as far as they do not vanish.
+
+    ``shapes`` are those of a solved theory; of order 0 they stay as they are.
+    """
+
+    def __init__(self, site: Site, order: int, shapes: Shapes, errors: set[int]) -> None:
+        self.solved = shapes
+
+        def seen(name: str, n: int) -> list[Forest]:
+            found = shapes(name, n)
+            return found if n == 0 else [PAIR] if found else []
+
+        super().__init__(site, order, seen, errors)
+
+    def forests(self, name: str, n: int) -> dict[Forest, Terms]:
+        if n == 0:
+            return super().forests(name, n)
+        edges = self.site.edges(name)
+        known = any(self.solved(e.kernel.name, n - m) for e in edges for m in self.errors if m <= n)
+        return {BETWEEN: {}} if known else {}
+
+
+def remembered(p: Piece, error: int) -> Piece:
+    """A correlation of t and s as a kernel: s is an earlier time that carries the error."""
+    earlier = Piece((Node(-1, ROW), Node(0, COL, error=error, marked=True)))
+    row, col = p.roots
+    return grafted(earlier, {row: 0, col: 1}, p)
+
+
+def pushed(terms: Terms, source: str) -> Terms:
+    """The response to ``r`` or ``u`` at an earlier time or at the same: what is pushed is marked."""
+    return collected(
+        (c * many, q)
+        for p, c in terms.items()
+        for i in range(len(p.nodes))
+        for many, q in _push(p, i, source)
+    )
+
+
+def _push(p: Piece, i: int, source: str) -> Iterator[tuple[Rational, Piece]]:
+    x = p.nodes[i]
+    names = {x.sample: COL} if x.parent >= 0 else {}
+    if source == "u":
+        yield from ((S.One, p.changed(i, phi=phi, marked=True).renamed(names)) for phi in raised(x.phi))
+    elif x.r:
+        yield Rational(x.r), p.changed(i, r=x.r - 1, marked=True).renamed(names)
+
+
+def raised(phi: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The product rule: each factor differentiated once more.
+
+    >>> raised((0, 2))
+    [(1, 2), (0, 3)]
+    """
+    return [tuple(sorted((*phi[:j], phi[j] + 1, *phi[j + 1 :]))) for j in range(len(phi))]
+
+
+# -- averages ------------------------------------------------------------------------------------------------
+
+Part = tuple[Rational, Piece]
+
+
+def average(series: Series, n: int, u: Kernel, r: Kernel, shapes: Shapes) -> Terms:
+    """Order n of the average of a series, over sources whose covariances are the order parameters u and r.
+
+    Price's theorem says what their motion does to functions of the source u,
+    ``<F> -> <exp(1/2 sum dPhi d^2/du du) F>``; the source r stands in powers only, and Isserlis' theorem
+    pairs them with the full covariance.  Sources at order 0 do not depend on time.
+    """
+
+    def parts() -> Iterator[Part]:
+        for k, terms in enumerate(series[: n + 1]):
+            for p, c in terms.items():
+                for used in range(n - k + 1):
+                    for d, q in price(p, used, u, shapes):
+                        for e, v in isserlis(q, n - k - used, r, shapes):
+                            yield c * d * e, averaged(v)
+
+    return collected(parts())
+
+
+def price(p: Piece, order: int, u: Kernel, shapes: Shapes) -> Iterator[Part]:
+    """What moves of the covariance of ``u``, in total of ``order``, do to an average of ``p``."""
+    if u.given and order:
+        return
+    for orders in (x for many in range(order + 1) for x in compositions(order, many, 1)):
+        parts: list[Part] = [(Rational(1, factorial(len(orders)) * 2 ** len(orders)), p)]
+        for k in orders:
+            kernel = coefficient(u, k, shapes)
+            parts = [(c * d, q) for c, x in parts for d, q in _moved(x, kernel)]
+        yield from parts
+
+
+def _moved(p: Piece, kernel: Terms) -> Iterator[Part]:
+    """``sum_{t, s} dPhi(t, s) d^2 p / du(t) du(s)``."""
+    for a in range(len(p.nodes)):
+        for once in (p.changed(a, phi=phi) for phi in raised(p.nodes[a].phi)):
+            for b in range(len(p.nodes)):
+                for twice in (once.changed(b, phi=phi) for phi in raised(once.nodes[b].phi)):
+                    yield from ((c, attached(twice, a, b, forest)) for forest, c in kernel.items())
+
+
+def isserlis(p: Piece, order: int, r: Kernel, shapes: Shapes) -> Iterator[Part]:
+    """All pairings of the factors r, the covariances of pairs at orders that sum to ``order``."""
+    slots = [i for i, x in enumerate(p.nodes) for _ in range(x.r)]
+    bare = p._replace(nodes=tuple(x._replace(r=0) for x in p.nodes))
+    for pairs in pairings(slots):
+        for orders in compositions(order, len(pairs)):
+            parts: list[Part] = [(Rational(1), bare)]
+            for (a, b), k in zip(pairs, orders, strict=True):
+                kernel = coefficient(r, k, shapes)
+                parts = [(c * d, attached(q, a, b, forest)) for c, q in parts for forest, d in kernel.items()]
+            yield from parts
+
+
+def attached(p: Piece, a: int, b: int, forest: Piece) -> Piece:
+    """``p`` times a correlation between the times (and samples) ``a`` and ``b`` of ``p``."""
+    moved = forest.shifted(fresh(p)).renamed({ROW: p.nodes[a].sample, COL: p.nodes[b].sample})
+    row, col = forest.roots
+    return grafted(p, {row: a, col: b}, moved)
+
+
+def averaged(p: Piece) -> Piece:
+    """The average over ``u`` taken: derivatives of phi sorted by sample, and the bare forest."""
+    found: dict[int, tuple[int, ...]] = dict(p.averages)
+    for x in p.nodes:
+        if x.phi:
+            found[x.sample] = tuple(sorted((*found.get(x.sample, ()), *x.phi)))
+    nodes = tuple(x._replace(phi=()) for x in p.nodes)
+    return Piece(nodes, p.statics, tuple(sorted(found.items())))
 
 
 def pairings(slots: list[int]) -> Iterator[list[tuple[int, int]]]:
@@ -289,28 +541,12 @@ def pairings(slots: list[int]) -> Iterator[list[tuple[int, int]]]:
             yield [(first, other), *others]
 
 
-__all__ = [
-    "BOUND",
-    "COL",
-    "CORRELATIONS",
-    "ROW",
-    "Node",
-    "Piece",
-    "Series",
-    "Static",
-    "Tensor",
-    "Terms",
-    "added",
-    "collected",
-    "composed",
-    "convolved",
-    "fresh",
-    "grafted",
-    "marked",
-    "oriented",
-    "pairings",
-    "product",
-    "scaled",
-    "side_by_side",
-    "standard",
-]
+def compositions(n: int, parts: int, least: int = 0) -> list[tuple[int, ...]]:
+    """Ordered sums of ``parts`` numbers, each ``least`` or more.
+
+    >>> compositions(3, 2, 1), compositions(1, 2), compositions(1, 0)
+    ([(1, 2), (2, 1)], [(0, 1), (1, 0)], [])
+    """
+    if parts == 0:
+        return [()] if n == 0 else []
+    return [(k, *rest) for k in range(least, n + 1) for rest in compositions(n - k, parts - 1, least)]

@@ -13,38 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sympy import (
-    Add,
-    DiracDelta,
-    Expr,
-    Function,
-    Integral,
-    KroneckerDelta,
-    Mul,
-    S,
-    Sum,
-    Symbol,
-    sympify,
-)
+from sympy import Add, DiracDelta, Expr, Function, Integral, KroneckerDelta, Mul, S, Sum, Symbol, sympify
 
 from derive.calculus.gaussian import GaussianAverage
-from derive.expansion.nonlinear.fields import BETWEEN, KERNELS, OPAQUE, PAIR
-from derive.expansion.nonlinear.reading import Kernel, Site
-from derive.expansion.nonlinear.trees import COL, ROW, Piece, Static, Tensor, Terms
-from derive.program.training import TrainingRule
+from derive.expansion.nonlinear.site import Kernel, Site
+from derive.expansion.nonlinear.trees import COL, KERNELS, OPAQUE, PAIR, ROW, Piece, Static, Tensor, Terms
 from derive.program.words import P, alpha, mu, s, t
+
+Samples = tuple[Symbol, ...]
+
+DATA = "K_x"
+"""What given data are called."""
 
 
 class Writer:
-    """Writes the pieces of one layer."""
+    """Writes the pieces of one layer; ``numbers`` tell tensors of the same name and order apart."""
 
-    def __init__(
-        self, site: Site, rule: TrainingRule, layer: Expr, numbers: Mapping[Tensor, int] | None = None
-    ) -> None:
-        self.site, self.rule, self.layer = site, rule, layer
-        self.numbers = dict(numbers or {})
+    def __init__(self, site: Site, layer: Expr, numbers: Mapping[Tensor, int] | None = None) -> None:
+        self.site, self.layer, self.numbers = site, layer, dict(numbers or {})
 
-    # -- parts -----------------------------------------------------------------------------------------
+    # -- what does not depend on time ------------------------------------------------------------------
 
     def sample(self, i: int) -> Symbol:
         """mu, alpha, beta, beta', ..."""
@@ -52,55 +40,57 @@ class Writer:
             return (mu, alpha)[i]
         return Symbol("beta" + "_" * (i - COL - 1), integer=True, positive=True)
 
-    def known(self, name: str, at: Expr, samples: Iterable[Symbol]) -> Expr:
+    def given(self, name: str, samples: Iterable[Symbol]) -> Expr:
+        """Given data, which are symmetric."""
+        return S.One if name == "1" else Function(name)(*sorted(samples, key=str))
+
+    def known(self, name: str, at: Expr, samples: Samples) -> Expr:
         """A tensor of order 0 at a layer, or what it is beyond the ends."""
         base = self.site.bases.get((name, at))
         if base is not None:
-            first = list(samples)
-            return base if not base.free_symbols else Function("K_x")(*sorted(first, key=str))
+            return base if not base.free_symbols else self.given(DATA, samples)
         return Function(f"{name}0")(at, *samples)
 
-    def static(self, x: Static, times: dict[int, Expr]) -> Expr:
+    def static(self, x: Static, times: Mapping[int, Expr]) -> Expr:
         """A number that depends on samples, or an opaque function of two times."""
-        at = sympify(self.layer + x.shift)
-        samples = tuple(map(self.sample, x.samples))
+        at, samples = sympify(self.layer + x.shift), tuple(map(self.sample, x.samples))
         name, n = x.tensor.name, x.tensor.order
-        if name in ("K_x", "1"):
-            return Function("K_x")(*sorted(samples, key=str))
+        if name in (DATA, "1"):
+            return self.given(DATA, samples)
         if x.tensor.shape == PAIR and n == 0:
-            return self.known(name, at, sorted(samples, key=str))
+            return self.known(name, at, _in_order(samples))
         if (name, at) in self.site.bases:
             return S.Zero
-        if is_opaque(x.tensor) and n <= 0:
-            return Function(name + (f"{n}" if n == 0 else f"_{-n}"))(
-                at, *samples, *(times[i] for i in x.samples)
-            )
+        if x.tensor.moves:
+            order = f"{n}" if n >= 0 else f"_{-n}"
+            return Function(name + order)(at, *samples, *(times[i] for i in x.samples))
         if name in KERNELS and n == 0 and (value := self.at_end(x.tensor, at, samples)) is not None:
             return value
-        if is_opaque(x.tensor):
-            return Function(f"{name}{n}")(at, *samples, *(times[i] for i in x.samples))
         return Function(self.name(x.tensor))(at, *samples)
 
-    def at_end(self, x: Tensor, at: Expr, samples: tuple[Symbol, ...]) -> Expr | None:
+    def at_end(self, x: Tensor, at: Expr, samples: Samples) -> Expr | None:
         """C and D where one of the kernels that they are made of is given."""
-        edges = self.site.h if x.name == "C" else self.site.z
-        ends = [e.kernel.given or (e.kernel.name, at + e.kernel.shift) in self.site.bases for e in edges]
-        if not any(ends):
+        edges = self.site.edges(x.name)
+        if not any(e.kernel.given or (e.kernel.name, at + e.kernel.shift) in self.site.bases for e in edges):
             return None
         parts = [e.kernel for e in edges if not (x.shape[0].marked and e.memory)]
         return Add(*[self.kernel(k, at, samples) for k in parts])
 
-    def kernel(self, k: Kernel, at: Expr, samples: tuple[Symbol, ...]) -> Expr:
+    def kernel(self, k: Kernel, at: Expr, samples: Samples) -> Expr:
         """Order 0 of a kernel."""
-        if not k.given:
-            return self.known(k.name, at + k.shift, samples)
-        return S.One if k.name == "1" else Function(k.name)(*sorted(samples, key=str))
+        return self.given(k.name, samples) if k.given else self.known(k.name, at + k.shift, samples)
 
     def name(self, x: Tensor) -> str:
         """What a tensor is called: those of higher order are numbered."""
         if x.order:
             return f"{x.name}{x.order}_{self.numbers[x]}"
         return f"{x.name}0" + ("_now" if x.shape[0].marked else "")
+
+    def symbol(self, x: Tensor, at: Expr, samples: Samples) -> Expr:
+        """A tensor at a layer."""
+        return Function(self.name(x))(
+            at, *(_in_order(samples) if x.order == 0 and x.shape == PAIR else samples)
+        )
 
     def source(self, i: int, time: Expr | None = None) -> Expr:
         """u at a sample; at a time too where it is not averaged."""
@@ -115,38 +105,24 @@ class Writer:
 
     def average(self, p: Piece) -> Expr:
         """The average over the sources at order 0, whose covariances are the neighbour's."""
-        if not p.averages:
-            return S.One
         body = Mul(*[self.derivative(a, self.source(i)) for i, orders in p.averages for a in orders])
-        if self.site.u.given:
-
-            def entry(i: int, j: int) -> Expr:
-                return Function("K_x")(*sorted((self.sample(i), self.sample(j)), key=str))
-        else:
-
-            def entry(i: int, j: int) -> Expr:
-                at = sympify(self.layer + self.site.u.shift)
-                return self.known(self.site.u.name, at, sorted((self.sample(i), self.sample(j)), key=str))
-
         labels = [i for i, _ in p.averages if body.has(self.source(i))]
         if not labels:
             return body
-        pairs = {
-            (self.source(i), self.source(j)): entry(i, j) for k, i in enumerate(labels) for j in labels[k:]
-        }
-        return GaussianAverage(body, pairs)
 
-    # -- times -----------------------------------------------------------------------------------------
+        def entry(i: int, j: int) -> Expr:
+            return self.kernel(self.site.u, self.layer, _in_order((self.sample(i), self.sample(j))))
 
-    def symbol(self, x: Tensor, at: Expr, samples: tuple[Symbol, ...]) -> Expr:
-        """A tensor at a layer."""
-        if x.order == 0 and x.shape == PAIR:
-            samples = tuple(sorted(samples, key=str))
-        return Function(self.name(x))(at, *samples)
+        return GaussianAverage(
+            body,
+            {(self.source(i), self.source(j)): entry(i, j) for k, i in enumerate(labels) for j in labels[k:]},
+        )
 
-    def numbers_of(self, p: Piece, coefficient: Expr) -> Expr:
+    def number(self, p: Piece, coefficient: Expr) -> Expr:
         """The part of a product that does not depend on time."""
         return Mul(coefficient, *[self.static(x, {}) for x in p.statics], self.average(p))
+
+    # -- functions of time -----------------------------------------------------------------------------
 
     def piece(self, p: Piece, coefficient: Expr, row: Expr = t, col: Expr = s) -> Expr:
         """All of a product, samples summed over."""
@@ -161,7 +137,7 @@ class Writer:
         parts = [self.static(x, times) for x in p.statics]
         parts += [tree.hanging(i) for i in p.roots]
         if p.nodes and p.nodes[0].marked:
-            same = KroneckerDelta(row, col) if self.rule.discrete else DiracDelta(row - col)
+            same = KroneckerDelta(row, col) if self.site.discrete else DiracDelta(row - col)
             parts.append(KroneckerDelta(mu, alpha) * same)
         return tree.over_times(Mul(*parts))
 
@@ -180,7 +156,7 @@ class _Tree:
     def __init__(self, writer: Writer, p: Piece, row: Expr, col: Expr) -> None:
         self.writer, self.p, self.col = writer, p, col
         self.children = p.children()
-        self.opaque = {i for x in p.statics if is_opaque(x.tensor) for i in x.samples}
+        self.opaque = {i for x in p.statics if x.tensor.moves for i in x.samples}
         self.times: list[Expr] = []
         self.limits: list[tuple[Expr, Expr, Expr]] = []
         count = 0
@@ -237,8 +213,8 @@ class _Tree:
     def reaches(self, i: int) -> bool:
         """Does the kernel that leads to node i reach equal times?"""
         x = self.p.nodes[i]
-        kernels = {y.tensor.name for y in self.p.statics if x.sample in y.samples and is_opaque(y.tensor)}
-        return not self.writer.rule.discrete or (x.error == OPAQUE and "D" in kernels)
+        kernels = {y.tensor.name for y in self.p.statics if x.sample in y.samples and y.tensor.moves}
+        return not self.writer.site.discrete or (x.error == OPAQUE and "D" in kernels)
 
     def over_times(self, e: Expr) -> Expr:
         """Summed over earlier times, what does not depend on them in front."""
@@ -247,13 +223,12 @@ class _Tree:
         dummies = {x for x, _, _ in self.limits}
         inside = [f for f in Mul.make_args(e) if f.free_symbols & dummies]
         outside = [f for f in Mul.make_args(e) if not f.free_symbols & dummies]
-        add = Sum if self.writer.rule.discrete else Integral
+        add = Sum if self.writer.site.discrete else Integral
         return Mul(*outside, add(Mul(*inside), *reversed(self.limits)))
 
 
-def is_opaque(x: Tensor) -> bool:
-    """Is a tensor written as a function of two times?"""
-    return x.shape == BETWEEN or (x.shape == PAIR and x.order > 0)
+def _in_order(samples: Samples) -> Samples:
+    return tuple(sorted(samples, key=str))
 
 
 def _leads(p: Piece, i: int) -> bool:
@@ -266,4 +241,4 @@ def _leads(p: Piece, i: int) -> bool:
     return False
 
 
-__all__ = ["Writer", "is_opaque"]
+__all__ = ["Writer"]

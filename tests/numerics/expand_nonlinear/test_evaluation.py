@@ -99,13 +99,11 @@ def test_planted_errors_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         laws = dict(expansion.laws)
         for tensor, law in laws.items():
             if (tensor.name, tensor.order) == ("G", 2):
-                halved = [
-                    replace(t, coefficient=t.coefficient / 2)
-                    if any((s.tensor.name, s.tensor.order) == ("G", 2) for s in t.statics)
-                    else t
-                    for t in law.terms
-                ]
-                laws[tensor] = replace(law, terms=tuple(halved))
+                halved = {
+                    t: c / 2 if any((s.tensor.name, s.tensor.order) == ("G", 2) for s in t.statics) else c
+                    for t, c in law.terms.items()
+                }
+                laws[tensor] = replace(law, terms=halved)
         return replace(expansion, laws=laws)
 
     monkeypatch.setattr(evaluation, "_expansion", spoiled)

@@ -11,7 +11,7 @@ import pytest
 from sympy import Symbol
 
 import numerics.expand_nonlinear.kinks as kinks
-from derive.expansion.nonlinear.one_sample import dv, v
+from derive.expansion.nonlinear.kinks import dv, v
 from numerics.commands.common import summary
 from numerics.errors import Diverged, SpecError
 from numerics.expand import evaluated_at, expand, series
@@ -154,12 +154,14 @@ def test_sampled_averages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_planted_errors_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without what moves the other samples, or with the density doubled, the reference disagrees."""
+    """With a part of f left out, the density doubled or half the motion derived, the reference disagrees."""
     jumps = kinks.series(experiment(2)).jumps
     spoiled = dict(jumps)
     spoiled["f"] = replace(jumps["f"], cases={k: e for k, e in jumps["f"].cases.items() if k[0]})
     expected = reference()["error"]
-    for name, value in (("jumps", spoiled), ("density", 2 * kinks.series(experiment(2)).density)):
+    half = {p: c / 2 for p, c in kinks.series(experiment(2)).motion.items()}
+    density = 2 * kinks.series(experiment(2)).density
+    for name, value in (("jumps", spoiled), ("density", density), ("motion", half)):
         with monkeypatch.context() as m:
             m.setattr(kinks.KinkExpansion, name, property(lambda _, value=value: value))
             found = coefficient(expand(experiment(2), 1), "error", 1)

@@ -212,9 +212,9 @@ def test_each_part_counts(monkeypatch: pytest.MonkeyPatch, part: str, name: str,
             return jumps(self, layer)
 
     if part == "xi":
-        monkeypatch.setattr(kink_layers, "since_start", lambda C: 0 * C)
+        monkeypatch.setattr(kink_layers, "since_start", lambda drift, C: 0 * C)
     elif part == "turning":
-        monkeypatch.setattr(Units, "turning", lambda self: 0.0)
+        monkeypatch.setattr(Units, "turning", lambda *_: 0.0)
     elif part == "after":
         monkeypatch.setattr(kink_layers.Layers, "crossing", before)
     else:

@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import brentq
 from sympy import Symbol, lambdify
 
-from derive.expansion.nonlinear.critical import AtCriticality
+from derive.expansion.nonlinear.depth import AtCriticality
 from derive.expansion.nonlinear.trees import Tensor
 from derive.program import L, ell
 from numerics.expand_nonlinear import expand_nonlinear, series

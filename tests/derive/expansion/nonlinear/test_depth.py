@@ -9,8 +9,7 @@ from sympy.abc import y
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear import NonlinearExpansion, expand_nonlinear
 from derive.expansion.nonlinear.depth import q, x
-from derive.expansion.nonlinear.fields import PAIR
-from derive.expansion.nonlinear.trees import Tensor
+from derive.expansion.nonlinear.trees import PAIR, Tensor
 from derive.program import L, ell, mlp
 from derive.theory import mean_field
 

@@ -11,9 +11,7 @@ from derive.errors import NotApplicable
 from derive.expansion import expand, expand_linear, expand_nonlinear
 from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear.depth import AtFixedPoint, q
-from derive.expansion.nonlinear.fields import Fields
-from derive.expansion.nonlinear.laws import Term
-from derive.expansion.nonlinear.trees import Tensor, oriented
+from derive.expansion.nonlinear.trees import Fields, Piece, Tensor, oriented
 from derive.program import L, P, alpha, ell, mlp, mu, s, t
 from derive.theory import mean_field
 
@@ -73,7 +71,7 @@ def identity(series: NonlinearExpansion) -> AtFixedPoint:
     return AtFixedPoint(series, {o: int(max(o) == 1) for o in orders if 0 not in o or max(o) > 1})
 
 
-def _moment(term: Term) -> list[tuple[int, ...]]:
+def _moment(term: Piece) -> list[tuple[int, ...]]:
     return [x for x in [tuple(sorted(a for _, orders in term.averages for a in orders))] if x]
 
 

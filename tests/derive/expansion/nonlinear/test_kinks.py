@@ -8,8 +8,7 @@ import pytest
 from sympy import Abs, Function, Max, Rational, S, Symbol, exp, integrate, pi, sqrt, tanh
 
 from derive.errors import NotApplicable
-from derive.expansion.nonlinear.kinks import X, expand_kinks, kappa, r, sigma
-from derive.expansion.nonlinear.one_sample import dv, v
+from derive.expansion.nonlinear.kinks import X, dv, expand_kinks, kappa, r, sigma, v
 from derive.program import mlp
 from derive.program.words import mu, t
 from derive.theory import mean_field

@@ -9,10 +9,8 @@ import pytest
 from sympy import Abs, Function, Rational, S, Symbol
 
 from derive.expansion.nonlinear import expand_nonlinear
-from derive.expansion.nonlinear.crossing import kappa, r, turned, xi
-from derive.expansion.nonlinear.kinks import expand_kinks
-from derive.expansion.nonlinear.reading import read
-from derive.expansion.nonlinear.straight import straight
+from derive.expansion.nonlinear.kinks import expand_kinks, kappa, r, straight, turned, xi
+from derive.expansion.nonlinear.site import read
 from derive.expansion.nonlinear.trees import Terms
 from derive.program import L, ell, mlp
 from derive.program.words import alpha, mu, s, t

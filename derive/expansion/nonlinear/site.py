@@ -1,0 +1,287 @@
+"""What the expansion needs of a theory: the kernels in the equations of h and z, and the averages.
+
+Everything is read off the theory's terms at one layer ``ell``.  What is not of the expected form is refused
+by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sympy import Dummy, Expr, Function, Lambda, Mul, Rational, S, Symbol, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response
+from derive.errors import NotApplicable
+from derive.program.words import IndexRange, alpha, ell, gamma0, mu, s, t
+from derive.theory import Equation, Source, Term, Theory
+
+x = Symbol("x", real=True)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """An order parameter ``name`` at layer ``ell + shift``; with ``order 0`` only if it is given data."""
+
+    name: str
+    shift: int = 0
+    given: bool = False
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A term ``gamma0 sum_alpha sum_s kernel(t, s) field_alpha(s)``.
+
+    ``memory`` says that the kernel stands with ``k(t, s) Delta_alpha(s)``; ``field`` is ``g`` or ``phi``.
+    """
+
+    kernel: Kernel
+    memory: bool
+    field: str
+
+
+@dataclass(frozen=True)
+class Summand:
+    """A term of the tangent kernel: ``given`` times order parameters, each a name and a layer.
+
+    ``layers`` is the range of ell over which it is summed, if it is.
+    """
+
+    factors: tuple[tuple[str, Expr], ...]
+    given: Expr
+    layers: IndexRange | None
+
+
+@dataclass(frozen=True)
+class Site:
+    """One population: the terms of h and z, the covariances of u and r, where responses are stored.
+
+    ``forward`` and ``backward`` are the shifts of A and B (None if there is none); ``weight`` is k(t, s);
+    ``bases`` the values of kernels beyond the ends; ``tangent`` the terms of the tangent kernel; ``discrete``
+    says that the past is summed, not integrated.
+    """
+
+    h: tuple[Edge, ...]
+    z: tuple[Edge, ...]
+    u: Kernel
+    r: Kernel
+    activation: Lambda
+    weight: Expr
+    forward: int | None
+    backward: int | None
+    bases: dict[tuple[str, Expr], Expr]
+    layer: Expr
+    tangent: tuple[Summand, ...]
+    discrete: bool
+
+    def edges(self, name: str) -> tuple[Edge, ...]:
+        """What the kernel of h (``C``) or of z (``D``) is made of."""
+        return self.h if name == "C" else self.z
+
+
+def read(theory: Theory) -> Site:
+    """Read the equations of one layer (of the family, if there is one).
+
+    Raises :class:`NotApplicable` for a theory of another form.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import L, mlp
+    >>> site = read(mean_field(mlp(L, Function("phi"))))
+    >>> [(e.kernel.name, e.kernel.shift, e.memory, e.field) for e in site.h]
+    [('A', -1, False, 'g'), ('Phi', -1, True, 'g')]
+    >>> [(e.kernel.name, e.kernel.shift, e.memory, e.field) for e in site.z]
+    [('B', 0, False, 'phi'), ('G', 1, True, 'phi')]
+    """
+    names = [e.name for e in theory.equations]
+    if set(names) != {"h", "z", "g"}:
+        raise NotApplicable(
+            f"single-site equations for {', '.join(sorted(set(names)))}: the expansion is for networks "
+            "with equations for h, z and g, such as mlp"
+        )
+    deep = len(names) > 3
+    families = {e.name for e in theory.equations if _is_family(e)}
+    if deep and (not {"h", "z"} <= families or sympify(theory.program.depth).is_Integer):
+        raise NotApplicable("the expansion needs a family of layers: derive the theory at symbolic depth")
+    return _Reader(theory, deep).site()
+
+
+class _Reader:
+    def __init__(self, theory: Theory, deep: bool) -> None:
+        self.theory, self.deep = theory, deep
+        self.known = {q.name for q in theory.order_parameters}
+        self.bases: dict[tuple[str, Expr], Expr] = {}
+        self.weights: set[Expr] = set()
+
+    def site(self) -> Site:
+        self.phi = self.activation()
+        u, r = self.source("u"), self.source("r")
+        h, z = self.edges(self.family("h")), self.edges(self.family("z"))
+        if self.deep:
+            self.read_ends({"h": h, "z": z})
+        if len(self.weights) != 1:
+            raise NotApplicable(f"updates enter with different weights: {sorted(map(str, self.weights))}")
+        A, B = self.response("r", "phi"), self.response("u", "g")
+        tangent = tuple(self.summand(x) for e in self.theory.observables[:1] for x in e.terms)
+        layer, discrete = ell if self.deep else S.One, all(x.reach != "flow" for x in self.family("h").terms)
+        return Site(
+            h, z, u, r, self.phi, self.weights.pop(), A, B, self.bases, layer, tangent, discrete
+        )  # fmt: skip
+
+    # -- one layer -------------------------------------------------------------------------------------
+
+    def family(self, name: str) -> Equation:
+        """The equation of ``name`` of the family, or the only one."""
+        found = [e for e in self.theory.equations if e.name == name]
+        return next(filter(_is_family, found), found[0])
+
+    def activation(self) -> Lambda:
+        """phi, read off ``f = <phi(h) z>/gamma0``; Phi must be its correlation and g its slope times z."""
+        f = self.theory.equation("f")
+        (average,) = f.rhs.atoms(Average) or (None,)
+        z = next((a for a in f.rhs.atoms(AppliedUndef) if str(a.func) == "z"), None)
+        if average is None or z is None or f.rhs != average / gamma0:
+            raise NotApplicable(f"{f.lhs} = {f.rhs} is not <phi(h) z>/{gamma0}")
+        value = (average.body / z).xreplace({Function("h")(*z.args): x})
+        if value.free_symbols - {x}:
+            raise NotApplicable(f"{f.lhs} = {f.rhs} is not linear in {z}")
+        found = Lambda(x, value)
+        Phi = self.theory.order_parameter("Phi")
+        now, past = Function("h")(*Phi.symbol.args[:2], t), Function("h")(Phi.symbol.args[0], alpha, s)
+        if Phi.definition != Average(found(now) * found(past)):
+            raise NotApplicable(f"{Phi.symbol} = {Phi.definition} is no correlation of {found(now)}")
+        for e in self.theory.equations:
+            if e.name == "g":
+                h, z = (Function(n)(*e.lhs.args) for n in ("h", "z"))
+                zeta = Dummy("z")
+                body = e.rhs.xreplace({h: x, z: zeta}).doit()
+                slope = body.diff(zeta)
+                if slope.has(zeta) or body.subs(zeta, 0) != 0 or not _alike(slope, found.expr.diff(x)):
+                    raise NotApplicable(f"{e.lhs} = {e.rhs} is not the slope of {found(h)} times {z}")
+        return found
+
+    def source(self, name: str) -> Kernel:
+        """The kernel that is the covariance of a source."""
+        found = [u for u in self.theory.sources if str(u.symbol.func) == name]
+        u = next(filter(_is_family, found), found[0] if found else None)
+        if u is None:
+            raise NotApplicable(f"no source {name}")
+        kernel = self.kernel(u.covariance, u.symbol.args[0])
+        if kernel is None:
+            raise NotApplicable(
+                f"<{u.symbol} {u.partner}> = {u.covariance}: must be one order parameter: sources rest "
+                "while the kernels do (no weight decay, no noise)"
+            )
+        return kernel
+
+    def kernel(self, e: Expr, layer: Expr) -> Kernel | None:
+        """An order parameter, seen from a layer, or given data."""
+        if e == 1:
+            return Kernel("1", 0, True)
+        if not isinstance(e, AppliedUndef):
+            return None
+        name = str(e.func)
+        return Kernel(name, int(e.args[0] - layer)) if name in self.known else Kernel(name, 0, True)
+
+    def edges(self, e: Equation) -> tuple[Edge, ...]:
+        """The terms of an equation but its source."""
+        sources = [Function(n)(*e.lhs.args) for n in ("u", "r")]
+        return tuple(self.edge(x, e.lhs) for x in e.terms if x.kind != "source" or x.expr not in sources)
+
+    def edge(self, term: Term, lhs: Expr) -> Edge:
+        memory = term.kind == "memory"
+        if not (memory or term.kind == "response") or len(term.over) != 1 or not term.remembers:
+            raise NotApplicable(
+                f"{lhs} has the term {term.expr}: the expansion knows u or r, and responses and memory "
+                "summed over one sample"
+            )
+        sample, site = term.over[0].index, lhs.args[0]
+        g, h = (Function(n)(site, sample, s) for n in ("g", "h"))
+        field, value = ("g", g) if term.field.has(g) else ("phi", self.phi(h))
+        rest = term.coefficient * term.field / value
+        if rest.has(g, h):
+            raise NotApplicable(f"{term.expr} is not linear in g or phi(h) at an earlier time")
+        factors = list(Mul.make_args(term.kernel * rest))
+        error = Function("Delta")(sample, s)
+        if (error in factors) != memory or gamma0 not in factors:
+            raise NotApplicable(
+                f"{term.expr}: must be gamma0 times a response, or gamma0 Delta times a correlation"
+            )
+        kernels = [f for f in factors if isinstance(f, AppliedUndef) and {sample, mu} <= set(f.args)]
+        if len(kernels) > 1:
+            raise NotApplicable(f"{term.expr} has more than one kernel")
+        kernel = self.kernel(Mul(*kernels), site)
+        assert kernel is not None
+        weight = Mul(*[f for f in factors if f not in (*kernels, gamma0, error)])
+        if weight.has(mu, sample, ell) or not (memory or weight == 1):
+            raise NotApplicable(
+                f"{term.expr}: a response must stand alone, and a memory's weight must depend on no sample "
+                f"and no layer, but there is {weight}"
+            )
+        if memory:
+            self.weights.add(weight)
+        return Edge(kernel, memory, field)
+
+    # -- both ends -------------------------------------------------------------------------------------
+
+    def read_ends(self, inner: dict[str, tuple[Edge, ...]]) -> None:
+        """The equations at the ends are the family's with given values of some kernels; find which."""
+        for e in self.theory.equations:
+            if e.name in inner and not _is_family(e):
+                ends = list(self.edges(e))
+                for edge in inner[e.name]:
+                    twin = next((y for y in ends if (y.memory, y.field) == (edge.memory, edge.field)), None)
+                    if twin is None:
+                        self.note(edge.kernel, e.lhs.args[0], S.Zero)
+                        continue
+                    ends.remove(twin)
+                    if twin.kernel.given:
+                        value = S.One if twin.kernel.name == "1" else Function(twin.kernel.name)(mu, alpha)
+                        self.note(edge.kernel, e.lhs.args[0], value)
+                if ends:
+                    raise NotApplicable(f"the equation of {e.lhs} has a term that its family has not")
+        for u in self.theory.sources:
+            if not _is_family(u):
+                self.note(self.source(str(u.symbol.func)), u.symbol.args[0], u.covariance)
+
+    def note(self, kernel: Kernel, site: Expr, value: Expr) -> None:
+        key = (kernel.name, sympify(site) + kernel.shift)
+        if self.bases.setdefault(key, value) != value:
+            raise NotApplicable(f"{key[0]} at layer {key[1]} is {self.bases[key]} and {value}")
+
+    # -- responses and the tangent kernel --------------------------------------------------------------
+
+    def response(self, source: str, what: str) -> int | None:
+        """At which layer, relative to its population, a response to ``source`` is stored."""
+        for q in self.theory.responses():
+            (atom,) = q.definition.atoms(Response)
+            if str(atom.source.func) != source:
+                continue
+            site = atom.source.args[0]
+            body = self.phi(Function("h")(site, mu, t)) if what == "phi" else Function("g")(site, mu, t)
+            if atom.body != body or q.definition != Average(atom) / gamma0:
+                raise NotApplicable(f"{q.symbol} = {q.definition} is no response of {what}")
+            return int(q.symbol.args[0] - site)
+        return None
+
+    def summand(self, term: Term) -> Summand:
+        """A term of the tangent kernel, its order parameters apart from what is given."""
+        factors = Mul.make_args(term.coefficient * term.kernel * term.field)
+        own = [f for f in factors if isinstance(f, AppliedUndef) and str(f.func) in self.known]
+        given = Mul(*[f for f in factors if f not in own])
+        (layers,) = term.over or (None,)
+        return Summand(tuple((str(f.func), f.args[0]) for f in own), given, layers)
+
+
+def _is_family(item: Equation | Source) -> bool:
+    return any(r.index == ell for r in item.ranges)
+
+
+def _alike(a: Expr, b: Expr) -> bool:
+    """Are these the same function of x?  Kinks are written in several ways, and compared at numbers."""
+    if a == b or (a - b).expand() == 0:
+        return True
+    points = [Rational(n, 7) for n in (-17, -5, -2, 3, 8, 19)]
+    return all(bool(abs((a - b).subs(x, p).evalf()) < 1e-12) for p in points)
+
+
+__all__ = ["Edge", "Kernel", "Site", "Summand", "read"]
