@@ -5,6 +5,7 @@ from typing import Any
 
 from sympy import Expr, Symbol
 
+from derive.calculus.resummation import Mapped, Radius, conformal, radius
 from derive.calculus.series import DegeneratePade, PowerSeries
 from derive.calculus.symbols import eta, gamma0
 from derive.expansion.expansion import Expansion
@@ -14,7 +15,6 @@ from derive.expansion.nonlinear import NonlinearExpansion, expand_nonlinear
 from derive.expansion.nonlinear.expansion import KINKS
 from derive.expansion.nonlinear.kinks import KinkExpansion, expand_kinks
 from derive.expansion.orders import TheorySeries, expand_sizes
-from derive.expansion.resummation import Mapped, Radius, conformal, radius
 from derive.expansion.step_size import ModifiedEquation, expand_step_size, modified_equation
 from derive.expansion.words import Memory
 from derive.theory import Theory
