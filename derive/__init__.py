@@ -3,7 +3,7 @@
 >>> import derive
 >>> theory = derive.mean_field(derive.mlp(derive.L, rule="flow"))
 >>> print(derive.linear_closure(theory).response("A"))
-(-gamma0**2*C[ell]*D[ell] + 1)**(-1)*C[ell]
+((-gamma0**2)*C[ell]*D[ell] + I)**(-1)*C[ell]
 """
 
 from __future__ import annotations

@@ -62,6 +62,16 @@ class LinearExpansion(LinearSeries, Expansion):
         value = self.words[name][n]
         return value.subs(ell, layer).expand() if layer is not ell else value
 
+    def matrix(self, name: str, n: int, layer: Expr | int = ell) -> Expr:
+        """The same as a matrix expression, for ``lambdify``; rows and columns are (sample, time), or times.
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program import mlp
+        >>> expand_linear(mean_field(mlp(rule="flow")), 2).matrix("G", 2, 1)
+        D0[J]*K_x*D0[J].T + L*J*C0[K_x].T*D0[J].T + L*D0[J]*C0[K_x]*J
+        """
+        return self.closure.matrix(self.coefficient(name, n, layer))
+
     def truncate(self, n: int) -> LinearExpansion:
         """The series up to gamma0^n only.  Raises IndexError beyond ``order``.
 

@@ -25,10 +25,10 @@ from derive.calculus.recurrences import Polynomials
 from derive.calculus.symbols import ell, gamma0, mu
 from derive.errors import NotApplicable
 from derive.linear.closure import LinearClosure
-from derive.linear.operators import J, Kernel, operator
+from derive.linear.operators import J, Kernel, Operator, Refusing, operator
 
 
-class Memory(Expr):
+class Memory(Refusing, Expr):  # type: ignore[misc, unused-ignore]
     """``Memory(C, n, X)``: the part of kernel C that remembers X, with the error's coefficient of order n.
 
     Linear in the correlation X; a noncommutative letter when X is a single word.
@@ -58,6 +58,10 @@ class Memory(Expr):
     def body(self) -> Expr:
         """The word that is remembered."""
         return self.args[2]
+
+    def as_matrix(self, shape: Callable[[Expr], tuple[Expr, Expr]]) -> Operator:
+        """The letter as a matrix of the shape of its kernel."""
+        return Operator(f"{self.kernel}{self.order}", self.body, *shape(self))
 
     def _sympystr(self, printer: Any, *_: Any) -> str:
         return f"{self.kernel}{self.order}[{printer._print(self.body)}]"

@@ -1,24 +1,39 @@
 """The closure of a linear theory: kernels that determine each other, with no random field left (eq. 15,
 F.3, F.4).
 
-Each single-site equation is read term by term: the kernel that multiplies a past field is an operator
-entry.  Solving the operator equations for the sources gives the fields; their covariances and the
-coefficients of the sources are the correlation and response functions.  The ends of the network are the
-family's equations with the base cases that make them so, and these are found by comparing the two.
+In the linear form the kernel that multiplies a past field is an operator entry.  Solving the operator
+equations for the sources gives the fields; their covariances and the coefficients of the sources are the
+correlation and response functions.  The ends of the network are the family's equations with the base cases
+that make them so, and these are found by comparing the two.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sympy import Eq, Expr, Integral, Mul, S, Sum, latex, solve
+from sympy import Add, Eq, Expr, Function, Integer, Mul, S, latex, solve, sympify, transpose
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.averages import Average, Response
+from derive.calculus.sums import placed, put, without_empty
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
-from derive.linear.layer_block import Block, Row, pair_of, same, to_ell
-from derive.linear.operators import J, Kernel, operator, operator_latex
-from derive.theory import Equation, OrderParameter, Source, Theory
+from derive.linear.form import Action, Row, linear_form
+from derive.linear.operators import (
+    J,
+    Kernel,
+    coefficient,
+    matrix,
+    operator,
+    operator_latex,
+    size,
+    solve_for,
+)
+from derive.theory import OrderParameter, Source, Theory
+from derive.theory.names import primed
+
+NAMES = {"h": "C", "h_y": "C", "p": "C_p", "g": "D"}
+"""Names of the kernel by which each field depends on the past of the other one."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +45,10 @@ class LinearClosure:
     functions in closed form, ``base`` their values beyond the ends of the network, ``outputs`` the averages
     that the scalars are made of. ``layers`` is the range over which the layer index runs; None when the
     layers are written out one by one.
+
+    These are words, noncommutative products of letters, which :mod:`derive.expansion` multiplies; they have
+    no ``lambdify``.  :meth:`covariance`, :meth:`response` and :meth:`field` give matrix expressions, in
+    which SymPy's own printers multiply matrices.
     """
 
     theory: Theory
@@ -50,16 +69,60 @@ class LinearClosure:
         raise KeyError(f"no kernel {name}; there are {', '.join(sorted({k.name for k in self.kernels}))}")
 
     def covariance(self, name: str) -> Expr:
-        """The closed form of a correlation function, by name.  Raises KeyError if there is none."""
-        return _named((*self.covariances, *self.outputs), name)
+        """The closed form of a correlation function, by name.  Raises KeyError if there is none.
+
+        Rows and columns are (sample, time), the time last, or times alone: ``T`` of them.
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program import mlp
+        >>> import mpmath
+        >>> from sympy import lambdify
+        >>> from derive.calculus.symbols import P, gamma0
+        >>> from derive.linear.operators import Operator, T
+        >>> closure = linear_closure(mean_field(mlp()))
+        >>> closure.covariance("G").shape
+        (T, T)
+        >>> value = closure.covariance("C_hg")
+        >>> letters = sorted(value.atoms(Operator), key=str)
+        >>> letters
+        [C[L], D[L], G[L + 1], H[L - 1]]
+        >>> of = lambdify([T, P, gamma0, *letters], value, "mpmath")
+        >>> print(of(1, 1, 0.5, *map(mpmath.matrix, ([[0]], [[2]], [[1]], [[3]]))))
+        [3.0]
+        """
+        return self.matrix(_named((*self.covariances, *self.outputs), name))
 
     def response(self, name: str) -> Expr:
         """The closed form of a response function, by name.  Raises KeyError if there is none."""
-        return _named(self.responses, name)
+        return self.matrix(_named(self.responses, name))
 
     def field(self, name: str) -> Expr:
         """The field called ``name`` in terms of the sources.  Raises KeyError if there is none."""
-        return _named(self.fields, name)
+        return self.matrix(_named(self.fields, name))
+
+    def matrix(self, word: Expr) -> Expr:
+        """A word (or sum of words) in the closure's letters as a matrix expression."""
+        return matrix(word, self.shape)
+
+    def shape(self, letter: Expr) -> tuple[Expr, Expr]:
+        """Rows and columns of the matrix that a letter is.  Raises KeyError for one that is not here."""
+        name = str(letter.args[0] if letter.args else letter)
+        if letter == J:
+            return size(()), size(())
+        for e in self.base:
+            if e.rhs == letter:
+                return self.shape(e.lhs)
+        for k in self.kernels:
+            if k.operator == letter or k.name == name:
+                return size(k.rows), size(k.cols)
+        for q in self.theory.order_parameters:
+            if q.name == name:
+                rows, cols = _spaces(q)
+                return size(rows), size(cols)
+        for e in self.theory.equations:
+            if e.name == name or any(str(a.func) == name for x in e.terms for a in _functions(x.field)):
+                return size([r for r in e.ranges if r.index != ell]), S.One
+        raise KeyError(f"no operator {letter} here")
 
     def latex(self) -> str:
         """All equations, one a line."""
@@ -68,6 +131,9 @@ class LinearClosure:
         lines += [operator_latex(e) for e in (*self.covariances, *self.responses, *self.base, *self.outputs)]
         rows = " \\\\\n".join("  " + x.replace(" = ", " &= ", 1) for x in lines)
         return "\\begin{align}\n" + rows + "\n\\end{align}"
+
+    def _repr_latex_(self) -> str:
+        return self.latex()
 
     def __str__(self) -> str:
         entries = [Eq(k.entry, k.definition, evaluate=False) for k in self.kernels]
@@ -101,7 +167,7 @@ def linear_closure(theory: Theory) -> LinearClosure:
     >>> from derive.program import mlp
     >>> closure = linear_closure(mean_field(mlp()))
     >>> print(closure.response("A"))
-    (-gamma0**2*C[ell]*D[ell] + 1)**(-1)*C[ell]
+    ((-gamma0**2)*C[ell]*D[ell] + I)**(-1)*C[ell]
     >>> print(*closure.base)
     Eq(H[0], K_x) Eq(A[0], 0) Eq(G[L + 1], J) Eq(B[L], 0)
     """
@@ -109,56 +175,32 @@ def linear_closure(theory: Theory) -> LinearClosure:
 
 
 class _Closure:
+    """The layers of a theory, put together: ``H[ell]`` of the family with the ends as its base cases."""
+
     def __init__(self, theory: Theory) -> None:
         self.theory = theory
         self.scale = theory.program.scale
         self.names = {e.name for e in theory.equations}
-        self.rows = [self.read(e) for e in theory.equations]
+        self.rows = [r.at_ell() for r in linear_form(theory).rows]
+        self.gains = {id(r): self.kernels_of(r) for r in self.rows}
         self.index = {r.name: r.indices for r in self.rows}
         self.matrices = {q.name: q for q in theory.order_parameters}
         self.base: list[Eq] = []
         self.known: list[tuple[AppliedUndef, Expr]] = []
 
-    # -- reading ------------------------------------------------
+    def kernels_of(self, row: Row) -> dict[str, Expr]:
+        """For each past field, the kernel in front of it, divided by the scale of the program."""
+        found: dict[str, Expr] = {}
+        if row.source is not None and row.given != 0:
+            raise NotApplicable(f"{row.lhs} has the term {row.given}: the closure is for linear networks")
+        for x in row.actions:
+            if x.reach not in ("strict", "flow"):
+                raise NotApplicable(f"{x.expr} must be a memory of strictly earlier times")
+            found[x.name] = found.get(x.name, S.Zero) + self.entry(x)
+        return found
 
-    def read(self, e: Equation) -> Row:
-        """Which kernel multiplies which past field.  A family is moved so that its layer is called
-        ``ell``."""
-        if not isinstance(e.lhs, AppliedUndef):
-            raise NotApplicable(f"{e.lhs} is not given by its past, but by its rate of change")
-        layers = next((r for r in e.ranges if r.index == ell), None)
-        move = to_ell(e.lhs.args[0]) if layers else same
-        indices = tuple(r for r in e.ranges if r.index != ell)
-        source = S.Zero
-        kernels: dict[str, Expr] = {}
-        for x in e.terms:
-            if x.kind == "source":
-                source = move(x.expr)
-            else:
-                field, kernel = self.kernel(move(x.expr))
-                kernels[field] = kernels.get(field, S.Zero) + kernel
-        if not isinstance(source, AppliedUndef):
-            raise NotApplicable(f"{e.lhs} must have one Gaussian source with factor 1; it has {source}")
-        if layers is not None:
-            shift = e.lhs.args[0] - ell
-            layers = IndexRange(ell, layers.lower + shift, layers.upper + shift)
-        return Row(e.name, move(e.lhs).args[0], indices, source, kernels, layers)
-
-    def kernel(self, term: Expr) -> tuple[str, Expr]:
-        """Split ``sum K(t, s) X(s)`` into the name of the field X and ``K / scale``."""
-        limits, body = _integrand(term)
-        past = [a for a in body.atoms(AppliedUndef) if str(a.func) in self.names]
-        if len(past) != 1 or past[0].args[-1] != s or (rest := body / past[0]).has(past[0]):
-            raise NotApplicable(f"{term} is not linear in a past field: the closure is for linear networks")
-        if not any(lim[0] == s and lim[1] == 0 and lim[2] in (t, t - 1) for lim in limits) or (
-            isinstance(term, Sum) and not any(lim[2] == t - 1 for lim in limits)
-        ):
-            raise NotApplicable(f"{term} must be a memory of strictly earlier times")
-        inner = [lim for lim in limits if lim[0] != s and not past[0].has(lim[0])]
-        factors = Mul.make_args(rest / self.scale)
-        fixed = Mul(*[x for x in factors if not any(x.has(lim[0]) for lim in inner)])
-        moving = Mul(*[x for x in factors if any(x.has(lim[0]) for lim in inner)])
-        return str(past[0].func), fixed * Sum(moving, *inner) if inner else fixed
+    def entry(self, x: Action) -> Expr:
+        return replace(x, coefficient=x.coefficient / self.scale).entry
 
     # -- putting the layers together ------------------------------------------------
 
@@ -166,20 +208,19 @@ class _Closure:
         family = [r for r in self.rows if r.layers is not None]
         if family:
             for end in (r for r in self.rows if r.layers is None):
-                inside = next(r for r in family if r.name == end.name)
-                self.match(inside, end)
-            first = min((r.site for r in self.rows if r.layers is None), key=lambda x: not x.is_Integer)
-            blocks = [(ell, family)]
+                self.match(next(r for r in family if r.name == end.name), end)
+            first = min((_site(r) for r in self.rows if r.layers is None), key=lambda x: not x.is_Integer)
+            blocks: list[tuple[Expr, list[Row]]] = [(ell, family)]
             layers: IndexRange | None = IndexRange(ell, first, self.theory.program.depth)
         else:
-            sites = sorted({r.site for r in self.rows}, key=lambda x: (not x.is_Integer, str(x)))
-            blocks = [(site, [r for r in self.rows if r.site == site]) for site in sites]
+            sites = sorted({_site(r) for r in self.rows}, key=lambda x: (not x.is_Integer, str(x)))
+            blocks = [(site, [r for r in self.rows if _site(r) == site]) for site in sites]
             layers = None
-        parts = [Block(self, site, rows) for site, rows in blocks]
+        parts = [_Block(self, site, rows) for site, rows in blocks]
         return LinearClosure(
             theory=self.theory,
-            equations=tuple(e for b in parts for e in b.equations()),
-            fields=tuple(e for b in parts for e in b.solved()),
+            equations=tuple(_eq(k, v) for b in parts for k, v in b.system.items()),
+            fields=tuple(_eq(k, v) for b in parts for k, v in b.solution.items()),
             kernels=(*(k for b in parts for k in b.kernels()), *self.known_kernels()),
             covariances=tuple(e for b in parts for e in b.covariances()),
             responses=tuple(e for b in parts for e in b.responses()),
@@ -190,7 +231,7 @@ class _Closure:
 
     def match(self, family: Row, end: Row) -> None:
         """The base cases that make the family's equation at the end's layer equal to the end's own."""
-        here = {ell: end.site}
+        here = {ell: _site(end)}
         for found in self.sources_of(family.source):
             inside = found.covariance.xreplace(here)
             twin = self.source_at(end, found)
@@ -198,59 +239,47 @@ class _Closure:
                 self.note(inside, twin.covariance)
             elif self.with_base(inside) != twin.covariance:
                 raise NotApplicable(f"the source {twin.symbol} of the end does not continue its family")
-        if extra := set(end.kernels) - set(family.kernels):
-            raise NotApplicable(f"{end.name}({end.site}) depends on {sorted(extra)}, unlike its family")
-        for field in family.kernels:
-            gap = self.with_base(family.kernels[field].xreplace(here)) - end.kernels.get(field, S.Zero)
-            gap = gap.expand()
+        inner, outer = self.gains[id(family)], self.gains[id(end)]
+        if extra := set(outer) - set(inner):
+            raise NotApplicable(f"{end.lhs} depends on {sorted(extra)}, unlike its family")
+        for field, kernel in inner.items():
+            gap = (self.with_base(kernel.xreplace(here)) - outer.get(field, S.Zero)).expand()
             if gap == 0:
                 continue
+            near = [_site(end) + n for n in (-1, 0, 1)]
             unknown = [
-                a
-                for a in gap.atoms(AppliedUndef)
-                if str(a.func) in self.matrices and a.has(*self.sites(end, a))
+                a for a in gap.atoms(AppliedUndef) if str(a.func) in self.matrices and a.args[0] in near
             ]
             if len(unknown) != 1 or len(values := solve(gap, unknown[0])) != 1:
-                raise NotApplicable(
-                    f"the last member {end.name}({end.site}) does not continue its family: {gap} is left"
-                )
+                raise NotApplicable(f"the last member {end.lhs} does not continue its family: {gap} is left")
             self.note(unknown[0], values[0])
 
-    def sites(self, end: Row, a: AppliedUndef) -> list[Expr]:
-        """The layer of ``a`` if it is the end's or next to it: where a base case may be."""
-        return [a.args[0]] if (a.args[0] - end.site) in (0, 1, -1) else []
-
     def note(self, symbol: AppliedUndef, value: Expr) -> None:
+        """A base case: ``symbol`` is ``value`` beyond the end."""
         self.known.append((symbol, value))
-        vector = operator(str(symbol.func), symbol.args[0])
-        matrix = S.Zero if value == 0 else self.matrix(value)
-        if matrix is not None:
-            self.base.append(Eq(vector, matrix, evaluate=False))
+        word = S.Zero if value == 0 else self.operator(value)
+        if word is not None:
+            self.base.append(_eq(operator(str(symbol.func), symbol.args[0]), word))
 
     def with_base(self, e: Expr) -> Expr:
         """Put the base cases found so far into ``e``."""
         for symbol, value in self.known:
-            n, place = symbol.func, symbol.args[0]
-
-            def hit(x: Expr, n: object = n, place: Expr = place) -> bool:
-                return isinstance(x, AppliedUndef) and x.func == n and x.args[0] == place
-
-            def put(x: Expr, symbol: AppliedUndef = symbol, value: Expr = value) -> Expr:
-                return value.xreplace(dict(zip(symbol.args[1:], x.args[1:], strict=True)))
-
-            e = e.replace(hit, put)
-        return e.replace(lambda x: isinstance(x, Sum | Integral) and x.function == 0, lambda _: S.Zero)
+            e = e.replace(
+                lambda x, a=symbol: (
+                    isinstance(x, AppliedUndef) and x.func == a.func and x.args[0] == a.args[0]
+                ),
+                lambda x, a=symbol, v=value: put(v, dict(zip(a.args[1:], x.args[1:], strict=True))),
+            )
+        return without_empty(e)
 
     def known_kernels(self) -> list[Kernel]:
         """Entries of the base cases and of operators that are data."""
         found: dict[Expr, Kernel] = {}
         for symbol, value in self.known:
             q = self.matrices[str(symbol.func)]
-            rows, cols = self.spaces(q)
             at = q.symbol.func(symbol.args[0], *q.symbol.args[1:])
-            renamed = value.xreplace(dict(zip(symbol.args[1:], at.args[1:], strict=True)))
-            vector = operator(q.name, symbol.args[0])
-            found[vector] = Kernel(vector, at, renamed, rows, cols, q.causal)
+            word = operator(q.name, symbol.args[0])
+            found[word] = Kernel(word, at, placed(value, symbol, at), *_spaces(q), q.causal)
         return list(found.values())
 
     # -- sources and operators ------------------------------------------------
@@ -259,26 +288,31 @@ class _Closure:
         """Covariances of a source, moved to its layer ``ell`` if it belongs to a family."""
         found = []
         for u in self.theory.sources:
-            if u.symbol.func != symbol.func or bool(u.symbol.args[0].has(ell)) != bool(
-                symbol.args[0].has(ell)
-            ):
+            at, family = u.symbol.args[0], bool(symbol.args[0].has(ell))
+            if u.symbol.func != symbol.func or bool(at.has(ell)) != family:
                 continue
-            if not symbol.args[0].has(ell) and u.symbol.args[0] != symbol.args[0]:
-                continue
-            move = to_ell(u.symbol.args[0]) if symbol.args[0].has(ell) else same
-            found.append(
-                replace(u, symbol=move(u.symbol), partner=move(u.partner), covariance=move(u.covariance))
-            )
+            if family:
+                move = {ell: ell - (at - ell)}
+                found.append(
+                    replace(
+                        u,
+                        symbol=u.symbol.xreplace(move),
+                        partner=u.partner.xreplace(move),
+                        covariance=sympify(u.covariance).xreplace(move),
+                    )
+                )
+            elif at == symbol.args[0]:
+                found.append(u)
         return found
 
     def source_at(self, end: Row, like: Source) -> Source:
         for u in self.theory.sources:
             same = u.symbol.func == like.symbol.func and u.partner.func == like.partner.func
-            if same and u.symbol.args[0] == end.site:
+            if same and u.symbol.args[0] == _site(end):
                 return u
-        raise NotApplicable(f"{end.name}({end.site}) has no source like {like.symbol}")
+        raise NotApplicable(f"{end.lhs} has no source like {like.symbol}")
 
-    def matrix(self, kernel: Expr) -> Expr | None:
+    def operator(self, kernel: Expr) -> Expr | None:
         """The operator with these entries (order parameter, data, the kernel 1); None if it has no name."""
         if kernel == 1:
             return J
@@ -287,20 +321,161 @@ class _Closure:
             return operator(name, kernel.args[0]) if name in self.matrices else operator(name)
         return None
 
-    def spaces(self, q: OrderParameter) -> tuple[tuple[IndexRange, ...], tuple[IndexRange, ...]]:
-        """The sample-like indices of an order parameter, first and second vector's."""
-        ranges = tuple(r for r in q.ranges if r.index != ell)
-        atoms = pair_of(q, self.names)
-        if len(atoms) != 2:
-            return ranges, ()
-        now, past = atoms
-        return tuple(r for r in ranges if now.has(r.index)), tuple(r for r in ranges if past.has(r.index))
+
+class _Block:
+    """The operator equations of one layer: solved, averaged, differentiated."""
+
+    def __init__(self, closure: _Closure, site: Expr, rows: list[Row]) -> None:
+        self.c, self.site, self.rows = closure, site, rows
+        self.system = {
+            operator(r.name, site): Add(
+                operator(str(r.source.func), site),
+                *[
+                    closure.scale * operator(self.label(r.name, x), site) * operator(x, site)
+                    for x in closure.gains[id(r)]
+                ],
+            )
+            for r in rows
+        }
+        self.solution = {x: solve_for(self.system, x) for x in self.system}
+        self.sources = {operator(str(r.source.func), site): r.source for r in rows}
+        self.extra: dict[Expr, Kernel] = {}
+
+    @staticmethod
+    def label(field: str, past: str) -> str:
+        return NAMES.get(field, f"M_{field}{past}")
+
+    def kernels(self) -> list[Kernel]:
+        self.covariances()
+        found = list(self.extra.values())
+        for r in self.rows:
+            for x, definition in self.c.gains[id(r)].items():
+                # the indices of the past field as they stand in the equation: primed
+                cols = tuple(IndexRange(primed(i.index), i.lower, i.upper) for i in self.c.index[x])
+                name = self.label(r.name, x)
+                symbol = Function(name)(self.site, *[i.index for i in (*r.indices, *cols)], t, s)
+                found.append(Kernel(operator(name, self.site), symbol, definition, r.indices, cols, "strict"))
+        return found
+
+    def source_covariance(self, a: Expr, b: Expr) -> Expr:
+        for x, y, turned in ((a, b, False), (b, a, True)):
+            for u in self.c.sources_of(self.sources[x]):
+                if u.partner.func == self.sources[y].func:
+                    return transpose(self.covered(u)) if turned else self.covered(u)
+        return S.Zero
+
+    def covered(self, u: Source) -> Expr:
+        """The operator of a source's covariance; one that is no order parameter gets a name of its own."""
+        found, ranges = self.c.operator(u.covariance), [r for r in u.ranges if r.index != ell]
+        rows = tuple(r for r in ranges if u.symbol.has(r.index))
+        cols = tuple(r for r in ranges if u.partner.has(r.index) and r not in rows)
+        if found is None:
+            name = f"S_{u.symbol.func}{u.partner.func}"
+            found = operator(name, self.site)
+            symbol = Function(name)(self.site, *[r.index for r in (*rows, *cols)], t, s)
+            self.extra[found] = Kernel(found, symbol, u.covariance, rows, cols)
+        elif found.is_Symbol:
+            symbol = Function(found.name)(t, s) if found == J else u.covariance
+            self.extra[found] = Kernel(found, symbol, u.covariance, rows, cols)
+        return found
+
+    def covariance(self, x: str, y: str) -> Expr:
+        """``<x y^T>`` from the solved fields, with the common factors on either side taken out."""
+        left, right = self.solution[operator(x, self.site)], self.solution[operator(y, self.site)]
+        (a, inner_x), (b, inner_y) = _head(left), _head(right)
+        middle = S.Zero
+        for u in self.sources:
+            for v in self.sources:
+                sigma = self.source_covariance(u, v)
+                if sigma != 0:
+                    middle += coefficient(inner_x, u) * sigma * transpose(coefficient(inner_y, v))
+        return a * middle * transpose(b)
+
+    def covariances(self) -> list[Eq]:
+        found = []
+        for q in self.c.theory.correlations():
+            place = q.symbol.args[0]
+            if place.has(ell) or place == self.site:
+                now, past = _pair(q, self.c.names)
+                value = self.covariance(str(now.func), str(past.func))
+                found.append(_eq(operator(q.name, self.site), value))
+        return found
+
+    def responses(self) -> list[Eq]:
+        found = []
+        for q in self.c.theory.responses():
+            response = next(iter(q.definition.atoms(Response)))
+            field, source = response.body, response.source
+            at = {ell: self.site - (field.args[0] - ell)} if field.args[0].has(ell) else {}
+            if field.args[0].xreplace(at) != self.site or str(field.func) not in self.c.names:
+                continue
+            factor = q.definition / Average(response)
+            solved = self.solution[operator(str(field.func), self.site)]
+            pushed = coefficient(solved, operator(str(source.func), self.site))
+            place = q.symbol.args[0].xreplace(at)
+            if self.inside(q, place):
+                found.append(_eq(operator(q.name, place), factor * pushed))
+        return found
+
+    def inside(self, q: OrderParameter, place: Expr) -> bool:
+        """Is there such a member?  (The last layer's own response, for one, enters no equation.)"""
+        gains = (k for r in self.rows for k in self.c.gains[id(r)].values())
+        return place.has(ell) or any(k.has(q.symbol.func) for k in gains)
+
+    def outputs(self) -> list[Eq]:
+        found = []
+        order = [r.name for r in self.rows]
+        for e in self.c.theory.scalars:
+            for x in sorted(e.rhs.atoms(Average), key=str):
+                fields = [a for a in x.atoms(AppliedUndef) if str(a.func) in order]
+                fields.sort(key=lambda a: (-len(a.args), order.index(str(a.func))))
+                if len(fields) != 2 or Mul(*fields) != x.body:
+                    continue
+                site = fields[0].args[0]
+                if self.site in (ell, site):
+                    value = self.covariance(str(fields[0].func), str(fields[1].func))
+                    name = f"C_{fields[0].func}{fields[1].func}"
+                    found.append(_eq(operator(name, site), value.subs(ell, site)))
+        return found
 
 
-def _integrand(e: Expr) -> tuple[list[tuple[Expr, Expr, Expr]], Expr]:
-    """Limits and integrand of nested sums and integrals with constant factors."""
-    limits = []
-    while isinstance(e, Sum | Integral):
-        limits += list(e.limits)
-        e = e.function
-    return limits, e
+def _eq(lhs: Expr, rhs: Expr) -> Eq:
+    return Eq(lhs, rhs, evaluate=False)
+
+
+def _site(row: Row) -> Expr:
+    return row.field.args[0]
+
+
+def _functions(e: Expr) -> set[AppliedUndef]:
+    return set(e.atoms(AppliedUndef))
+
+
+def _head(e: Expr) -> tuple[Expr, Expr]:
+    """Split ``(1 - M)^-1 (u + ...)`` into the resolvent and what it acts on."""
+    args = e.args if isinstance(e, Mul) else (e,)
+    if len(args) > 1 and isinstance(args[-1], Add):
+        return Mul(*args[:-1]), args[-1]
+    return Integer(1), e
+
+
+def _pair(q: OrderParameter, names: set[str]) -> list[AppliedUndef]:
+    """The two fields of a correlation, present first; of a response, what responds and what is pushed."""
+    if responses := q.definition.atoms(Response):
+        response = next(iter(responses))
+        return [response.body, response.source]
+    found = [a for a in q.definition.atoms(AppliedUndef) if str(a.func) in names]
+    return sorted(found, key=lambda a: (a.args[-1] != t, str(a)))
+
+
+def _spaces(q: OrderParameter) -> tuple[tuple[IndexRange, ...], tuple[IndexRange, ...]]:
+    """The sample-like indices of an order parameter, first and second vector's."""
+    ranges = tuple(r for r in q.ranges if r.index != ell)
+    atoms = _pair(q, {str(a.func) for a in q.definition.atoms(AppliedUndef)})
+    if len(atoms) != 2:
+        return ranges, ()
+    now, past = atoms
+    return tuple(r for r in ranges if now.has(r.index)), tuple(r for r in ranges if past.has(r.index))
+
+
+__all__ = ["LinearClosure", "linear_closure"]

@@ -2,7 +2,7 @@
 
 In a linear network every single-site equation is
 
-    field(t) = sum of  factor * source(t)  +  sum of  coefficient(t) sum_over sum_s kernel(t, s) field(s)  +  given
+    field(t) = sum of factor * source(t) + sum of coefficient(t) sum_over sum_s kernel(t, s) field(s) + given
 
 with deterministic factors and kernels.  :func:`linear_form` reads this off the structured terms of a theory,
 once for all who need it: closure, propagators, reductions, expansions, limits, lowering.  Nothing takes a
@@ -17,7 +17,7 @@ How to use it::
         x.name, x.field                     # "g", g(ell + 1, s): at s if x.reach, else at t (or 0)
         x.reach                             # "" | "strict" | "past" | "flow"
         x.weight                            # coefficient * kernel, the whole entry before the field
-        x.entry, x.columns                  # the same summed over indices that the field has not; those it has
+        x.entry, x.columns                  # the same summed over indices the field has not; those it has
     row.given                               # what is left, without any field or source
     form.reaches("h", "r")                  # does h answer a push of r within the step?
 """
@@ -32,7 +32,7 @@ from typing import Any
 from sympy import Add, Derivative, Expr, Integral, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import over
+from derive.calculus.sums import opened, over
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.theory import Equation, Term, Theory
@@ -40,7 +40,7 @@ from derive.theory import Equation, Term, Theory
 
 @dataclass(frozen=True)
 class Action:
-    """``coefficient(t) sum_over sum_s kernel(t, s) field(s)``, and the term of the theory that it comes from."""
+    """``coefficient(t) sum_over sum_s kernel(t, s) field(s)``, and the term that it comes from."""
 
     field: AppliedUndef
     coefficient: Expr
@@ -130,7 +130,7 @@ class Row:
         return tuple(r for r in self.equation.ranges if r.index != ell)
 
     def at_ell(self) -> Row:
-        """A family written for the layer ``ell`` (an equation of ``h(ell + 1)`` moved by one); else itself."""
+        """A family written for the layer ``ell`` (an equation of ``h(ell + 1)`` moved); else itself."""
         layers = self.layers
         shift = self.field.args[0] - ell if layers is not None else S.Zero
         if layers is None or shift == 0:
@@ -226,37 +226,48 @@ def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
     actions: list[Action] = []
     given: Expr = S.Zero
     for x in e.terms:
-        if any(_random_in(y, random) for y in (x.coefficient, x.kernel)):
+        if _random_in(x.coefficient, random) or _random_in(x.kernel, random):
             raise NotApplicable(f"the equation of {e.lhs} is not linear in the fields: {x.expr}")
-        for ranges, part in _parts(x, random, e):
-            met = _random_in(part, random)
+        for part in _parts(x, random):
+            met = _random_in(part.field, random)
             if not met:
-                given += replace(x, field=part, over=ranges).expr
+                given += part.expr
                 continue
             a = next(iter(met))
-            factor = part / a
+            factor = part.field / a
             if len(met) > 1 or _random_in(factor, random):
-                raise NotApplicable(f"the equation of {e.lhs} is not linear in the fields: {part}")
-            coefficient = x.coefficient * (factor if not factor.has(s) else 1)
-            kernel = x.kernel * (factor if factor.has(s) else 1)
-            if str(a.func) in fields:
-                actions.append(Action(a, coefficient, kernel, ranges, x.reach, x))
+                raise NotApplicable(f"the equation of {e.lhs} is not linear in the fields: {part.expr}")
+            before, under = (S.One, factor) if factor.has(s) else (factor, S.One)
+            part = replace(part, field=a, coefficient=part.coefficient * before, kernel=part.kernel * under)
+            if str(a.func) not in fields:
+                sources.append((part.coefficient * part.kernel, a))
             else:
-                sources.append((coefficient * kernel, a))
+                actions.append(Action(a, part.coefficient, part.kernel, part.over, part.reach, part))
     return Row(e, tuple(sources), tuple(actions), given)
 
 
-def _parts(x: Term, random: frozenset[str], e: Equation) -> Iterable[tuple[tuple[IndexRange, ...], Expr]]:
-    """The addends of what a term's kernel is applied to; a sum over indices in it joins the term's own."""
+def _parts(x: Term, random: frozenset[str]) -> Iterable[Term]:
+    """The addends of what a term's kernel is applied to, each as a term of its own.
+
+    A sum over indices in it joins the term's own.  A term that was put as a whole, with its sum over the
+    past, is opened here and nowhere else.
+    """
     for part in Add.make_args(x.field if isinstance(x.field, AppliedUndef) else x.field.expand()):
         if not any(_random_in(y, random) for y in part.atoms(Sum, Integral)):
-            yield x.over, part
+            yield replace(x, field=part)
             continue
-        inner = next(y for y in Mul.make_args(part) if isinstance(y, Sum | Integral))
-        if isinstance(inner, Integral) or any(v in (s, t) for v, *_ in inner.limits):
-            raise NotApplicable(f"{part} in the equation of {e.lhs} does not say which kernel remembers what")
-        for body in Add.make_args((part / inner * inner.function).expand()):
-            yield (*x.over, *[IndexRange(*lim) for lim in inner.limits]), body
+        body, limits = opened(part)
+        past = [(lim, kind) for lim, kind in limits if lim[0] == s]
+        reach = x.reach
+        if past:
+            (_, lower, upper), kind = past[0]
+            known = {(Sum, t - 1): "strict", (Sum, t): "past", (Integral, t): "flow"}
+            if reach or lower != 0 or len(past) > 1 or (kind, upper) not in known:
+                raise NotApplicable(f"{x.expr} is no sum over the past")
+            reach = known[kind, upper]
+        ranges = (*x.over, *[IndexRange(*lim) for lim, _ in reversed(limits) if lim[0] != s])
+        for y in Add.make_args(body.expand()):
+            yield replace(x, field=y, over=ranges, reach=reach)
 
 
 def _random_in(e: Expr, random: frozenset[str]) -> set[AppliedUndef]:

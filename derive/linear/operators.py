@@ -1,39 +1,219 @@
 """Vectorised samples and times: kernels as operators, single-site equations as equations between them.
 
 A field is a vector over (sample, time) or over time, written ``h[ell]``; a kernel is an operator between
-such spaces, written ``C[ell]``.  Both are noncommutative SymPy symbols (``IndexedBase`` over a
-noncommutative label), so products keep their order, ``sympy.transpose`` reverses them and ``srepr``
-round-trips.  The number 1 is the identity; the kernel that is 1 at all pairs of times is the operator
-``J``, the paper's ``1 1^T``.
+such spaces, written ``C[ell]``.
+
+*Words* are noncommutative products of letters (:func:`operator`), so products keep their order,
+``sympy.transpose`` reverses them, and coefficients are polynomials: what expansions multiply.  The number 1
+is the identity; the kernel that is 1 at all pairs of times is the operator ``J``, the paper's ``1 1^T``.
+A word has no shape, so SymPy's code printers would multiply it entry by entry: its letters refuse them.
+
+*Matrices* (:func:`matrix`) are the same as SymPy's matrix expressions, of :class:`Operator` symbols with
+symbolic shape: ``lambdify`` multiplies, transposes and inverts them as it should.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Add, Expr, IndexedBase, Integral, Max, Min, Mul, Pow, S, Sum, Symbol, sympify, transpose
+from sympy import (
+    Add,
+    Expr,
+    Identity,
+    Indexed,
+    IndexedBase,
+    Integral,
+    Inverse,
+    MatAdd,
+    MatMul,
+    MatPow,
+    MatrixSymbol,
+    Max,
+    Min,
+    Mul,
+    Pow,
+    S,
+    Sum,
+    Symbol,
+    Transpose,
+    sympify,
+    transpose,
+)
+from sympy.core.basic import Basic
 from sympy.core.function import AppliedUndef
+from sympy.core.symbol import Str
 from sympy.printing.latex import LatexPrinter
 
+from derive.calculus.sums import put
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 
-J = Symbol("J", commutative=False)
+T = Symbol("T", integer=True, positive=True)
+"""The number of times: rows and columns of a matrix are (sample, time), or times alone."""
+
+
+class Refusing:
+    """What a letter is: it has no shape, so code for it would multiply entry by entry, and drop transposes."""
+
+    def _refused(self, *_: Any, **__: Any) -> str:
+        raise TypeError(
+            f"{self} is a letter of an operator word, which has no shape: make the word a matrix expression "
+            "first (derive.linear.operators.matrix, or .matrix of the closure or expansion that it is from)"
+        )
+
+    _lambdacode = _pythoncode = _numpycode = _scipycode = _cupycode = _jaxcode = _mpmathcode = _refused
+    _cmathcode = _numexprcode = _tensorflowcode = _torchcode = _ccode = _cxxcode = _fcode = _refused
+    _javascript = _julia = _octave = _rust_code = _rcode = _mcode = _maple = _refused
+
+    def _xreplace(self, rule: Mapping[Any, Any]) -> tuple[Any, bool]:
+        """Raises TypeError for a number's name in place of a letter, as ``lambdify(dummify=True)`` wants."""
+        if isinstance(new := rule.get(self), Symbol) and new.is_commutative:
+            self._refused()
+        return super()._xreplace(rule)  # type: ignore[misc, no-any-return]
+
+
+class Letter(Refusing, Symbol):  # type: ignore[misc, unused-ignore]
+    """An operator or vector that no family of layers has."""
+
+
+class LayerLetter(Refusing, Indexed):  # type: ignore[misc, unused-ignore]
+    """The member ``C[ell]`` of a family of operators or vectors over layers."""
 
 
 def operator(name: str, layer: Expr | int | None = None) -> Expr:
-    """The operator (or vectorised field) called ``name``, of a family over layers if ``layer`` is given.
+    """The letter for the operator (or field) called ``name``, of a family over layers if ``layer`` is given.
 
-    >>> from sympy import sympify, srepr
+    >>> from sympy import lambdify
     >>> from derive.calculus.symbols import ell
     >>> word = operator("C", ell) * operator("D", ell)
-    >>> word == operator("D", ell) * operator("C", ell), sympify(srepr(word)) == word
-    (False, True)
+    >>> word == operator("D", ell) * operator("C", ell)
+    False
+    >>> lambdify([operator("C", 1), operator("D", 1)], word.subs(ell, 1))
+    Traceback (most recent call last):
+    TypeError: D[1] is a letter of an operator word, which has no shape: ...
     """
-    label = Symbol(name, commutative=False)
-    return label if layer is None else IndexedBase(label)[sympify(layer)]
+    if layer is None:
+        return Letter(name, commutative=False)
+    return LayerLetter(IndexedBase(Symbol(name, commutative=False)), sympify(layer))
+
+
+J = operator("J")
+
+
+# -- matrices ------------------------------------------------
+
+
+class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
+    """``Operator("C", ell, rows, columns)``: the operator C at layer ell as a matrix symbol.
+
+    An operator without a layer is a plain ``MatrixSymbol``, and one that remembers a word has the word in
+    the layer's place.  Substitution acts on the layer.
+
+    >>> from derive.calculus.symbols import P, ell
+    >>> C = Operator("C", ell, P * T, T)
+    >>> C * C.T, C.subs(ell, 2)
+    (C[ell]*C[ell].T, C[2])
+    """
+
+    def __new__(cls, name: Any, layer: Any, rows: Any, columns: Any) -> Operator:
+        return Basic.__new__(cls, Str(str(name)), *map(sympify, (layer, rows, columns)))  # type: ignore[no-any-return]
+
+    @property
+    def layer(self) -> Expr:
+        """The layer."""
+        return self.args[1]
+
+    @property
+    def shape(self) -> tuple[Expr, Expr]:
+        """Rows and columns."""
+        return self.args[2], self.args[3]
+
+    @property
+    def name(self) -> str:
+        """What it is called, with the layer: ``C[ell]``."""
+        return f"{self.args[0].name}[{self.layer}]"
+
+    def _xreplace(self, rule: Mapping[Any, Any]) -> tuple[Any, bool]:
+        """``lambdify`` calls an argument that is no identifier by a plain symbol: the matrix of that name."""
+        if isinstance(new := rule.get(self), Symbol):
+            return MatrixSymbol(new.name, *self.shape), True
+        return super()._xreplace(rule)  # type: ignore[no-any-return, unused-ignore]
+
+    @property
+    def free_symbols(self) -> set[Basic]:
+        """The symbol itself, and those in its layer and shape."""
+        return {self}.union(*[x.free_symbols for x in self.args[1:]])
+
+    def _latex(self, printer: Any, *_: Any) -> str:
+        return rf"\boldsymbol{{{self.args[0].name}}}^{{{printer._print(self.layer)}}}"
+
+
+class Unit(Identity):  # type: ignore[misc, unused-ignore]
+    """The identity with a symbolic number of rows, which SymPy's own has no code for."""
+
+    def _code(self, printer: Any, module: str) -> str:
+        return f"{printer._module_format(module + '.eye')}({printer._print(self.args[0])})"
+
+    def _numpycode(self, printer: Any, *_: Any) -> str:
+        return self._code(printer, "numpy")
+
+    _scipycode = _numpycode
+
+    def _jaxcode(self, printer: Any, *_: Any) -> str:
+        return self._code(printer, "jax.numpy")
+
+    def _mpmathcode(self, printer: Any, *_: Any) -> str:
+        return self._code(printer, "mpmath")
+
+
+def size(ranges: Iterable[IndexRange]) -> Expr:
+    """The number of (sample, time) over these sample indices and all times."""
+    return Mul(T, *[r.upper - r.lower + 1 for r in ranges])
+
+
+def matrix(word: Expr, shape: Callable[[Expr], tuple[Expr, Expr]]) -> Expr:
+    """A sum of words as a matrix expression; ``shape`` says rows and columns of each letter.
+
+    Arguments of ``lambdify`` are then the :class:`Operator` symbols, with the symbols of the shape where an
+    identity stands; vectors are matrices of one column.  A word that is a number stays one.  A letter may
+    know itself as a matrix: its ``as_matrix(shape)`` is asked first.
+
+    >>> import mpmath
+    >>> from sympy import lambdify
+    >>> from derive.calculus.symbols import ell
+    >>> C, D = operator("C", ell), operator("D", ell)
+    >>> found = matrix((1 - C * D) ** -1 * C, lambda x: (T, T))
+    >>> found
+    (-C[ell]*D[ell] + I)**(-1)*C[ell]
+    >>> value = lambdify([T, *sorted(found.atoms(Operator), key=str)], found, "mpmath")
+    >>> print(value(2, mpmath.matrix([[0, 1], [0, 0]]), mpmath.matrix([[0, 0], [3, 0]])))
+    [0.0  -0.5]
+    [0.0   0.0]
+    """
+    e = sympify(word)
+    if e.is_commutative:
+        return e
+    if hasattr(e, "as_matrix"):
+        return e.as_matrix(shape)
+    if isinstance(e, Add):
+        parts = [matrix(x, shape) for x in e.args]
+        rows = next(x.shape[0] for x in parts if x.is_Matrix)
+        total = MatAdd(*[x if x.is_Matrix else x * Unit(rows) for x in parts])
+        return MatAdd(*total.as_ordered_terms())
+    if isinstance(e, Mul):
+        numbers, letters = e.args_cnc()
+        found = [matrix(x, shape) for x in letters]
+        return MatMul(*([Mul(*numbers)] if Mul(*numbers) != 1 else []), *found) if found else e
+    if isinstance(e, Pow) and e.exp.is_Integer:
+        base = matrix(e.base, shape)
+        return Inverse(base) if e.exp == -1 else MatPow(base, e.exp)
+    if e.func == transpose:
+        return Transpose(matrix(e.args[0], shape)).doit()
+    if isinstance(e, Indexed):
+        return Operator(e.args[0], e.args[1], *shape(e))
+    return MatrixSymbol(str(e), *shape(e))
 
 
 @dataclass(frozen=True)
@@ -65,14 +245,7 @@ class Kernel:
     def at(self, rows: tuple[Expr, ...], cols: tuple[Expr, ...], time: Expr, past: Expr) -> Expr:
         """The definition at other indices and times."""
         names = {r.index: x for r, x in zip((*self.rows, *self.cols), (*rows, *cols), strict=True)}
-        swap = names | {t: time, s: past}
-        summed = {lim[0] for x in self.definition.atoms(Sum, Integral) for lim in x.limits}
-        inner = {
-            x: Symbol(f"{x.name}_", **x.assumptions0) for x in summed
-        }  # a summed index must not meet a given one
-        place = {k: Symbol(f"_{k}", **k.assumptions0) for k in swap}
-        moved = self.definition.xreplace(inner).xreplace(place)
-        return moved.xreplace({place[k]: v for k, v in swap.items()})
+        return put(self.definition, names | {t: time, s: past})
 
 
 # -- linear equations between operators ------------------------------------------------

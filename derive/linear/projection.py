@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sympy import Add, Expr, Function, Integral, Mul, Sum, Symbol
+from sympy import Add, Expr, Function, Mul, S
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
@@ -63,7 +64,7 @@ class _Projection:
     def reduce(self) -> Theory:
         equations: list[Equation] = []
         for e in self.theory.equations:
-            new = Equation(e.lhs, tuple(x.rewrite(self.rewrite) for x in e.terms), e.ranges)
+            new = Equation(e.lhs, tuple(map(self.rewrite, e.terms)), e.ranges)
             self.refuse_leftovers(new)
             equations.append(new)
             if e.name == self.field:
@@ -76,46 +77,41 @@ class _Projection:
             reduction="error projection",
         )
 
-    # -- rewriting sums over samples --------------------------------
+    # -- sums over samples, term by term --------------------------------
 
-    def rewrite(self, e: Expr) -> Expr:
-        """Collapse every ``sum_alpha Delta_alpha(s) ...`` in a term."""
-        e = e.replace(
+    def rewrite(self, x: Term) -> Term:
+        """Every ``sum_alpha Delta_alpha(s) ...`` in a term done, kernel and field by their new names."""
+        x = x.map(self.split_responses)
+        weight, field, left = x.coefficient * x.kernel, x.field, []
+        for r in x.over:
+            fixed, moving = _parted(weight, r)
+            if not field.has(r.index):
+                weight = fixed * self.named(moving, r)
+            elif isinstance(found := self.named(moving * field, r), AppliedUndef):
+                weight, field = fixed, found
+            else:
+                left.append(r)
+        return replace(x, coefficient=S.One, kernel=weight, field=field, over=tuple(left))
+
+    def split_responses(self, e: Expr) -> Expr:
+        """``B_alpha(t, s) = b(t, s) Delta_alpha(s)``."""
+        return e.replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.split,
             lambda x: (
                 Function(self.split[str(x.func)])(x.args[0], *x.args[2:])
                 * Function(self.error)(x.args[1], x.args[3])
             ),
         )
-        if isinstance(e, Integral):
-            return e.func(self.rewrite(e.function), *e.limits)
-        if not isinstance(e, Sum):
-            return e
-        inner = [lim for lim in e.limits if lim[0] != s]
-        outer = [lim for lim in e.limits if lim[0] == s]
-        integrand = e.function
-        for lim in inner:
-            integrand = self.collapse(integrand, lim)
-        return Sum(integrand, *outer) if outer else integrand
 
-    def collapse(self, integrand: Expr, limits: tuple[Symbol, Expr, Expr]) -> Expr:
-        """``sum_alpha integrand`` with the sum pulled onto the factors that depend on alpha."""
-        index = limits[0]
-        factors = Mul.make_args(integrand)
-        moving = Mul(*[x for x in factors if x.has(index)])
-        fixed = Mul(*[x for x in factors if not x.has(index)])
-        return fixed * self.named(moving, index, limits)
-
-    def named(self, moving: Expr, index: Symbol, limits: tuple[Symbol, Expr, Expr]) -> Expr:
-        delta = Function(self.error)(index, s)
-        rest = moving / delta
-        if isinstance(rest, AppliedUndef) and not rest.has(delta):
-            name = str(rest.func)
-            if name == self.field:
+    def named(self, moving: Expr, r: IndexRange) -> Expr:
+        """``sum_alpha moving``: p or q by name, else as it stands."""
+        rest = moving / Function(self.error)(r.index, s)
+        if isinstance(rest, AppliedUndef):
+            if str(rest.func) == self.field:
                 return self.p(rest.args[0], s)
-            if name == self.correlation:
+            if str(rest.func) == self.correlation:
                 return self.q(rest.args[0], rest.args[1], *rest.args[3:])
-        return Sum(moving, limits)
+        return over(moving, [r])
 
     def refuse_leftovers(self, e: Equation) -> None:
         for x in e.terms:
@@ -134,21 +130,19 @@ class _Projection:
         terms = []
         for x in e.terms:
             if x.kind == "source":
-                expr = self.projected(site, t)
-            elif isinstance(x.expr, Sum | Integral):
-                inner = self.weighted(x.expr.function, index)
-                expr = x.expr.func(inner, *x.expr.limits)
+                new = Term.local(self.projected(site, t), "source")
+            elif x.remembers and not x.field.has(mu):
+                new = replace(x, kernel=self.weighted(x.kernel, index))
             else:
                 raise NotApplicable(f"{e.lhs} has the term {x.expr}, which the projection does not know")
-            terms.append(Term.local(expr, x.kind, x.matrix, "projected on the error"))
+            terms.append(replace(new, matrix=x.matrix, rule="projected on the error"))
         ranges = tuple(r for r in e.ranges if r.index != mu)
         return Equation(self.p(site, t), tuple(terms), ranges)
 
-    def weighted(self, integrand: Expr, index: IndexRange) -> Expr:
-        factors = Mul.make_args(integrand)
-        moving = Mul(*[x for x in factors if x.has(index.index)])
-        fixed = Mul(*[x for x in factors if not x.has(index.index)])
-        return fixed * Sum(Function(self.error)(index.index, t) * moving, index.limits)
+    def weighted(self, e: Expr, r: IndexRange) -> Expr:
+        """``sum_mu Delta_mu(t) e``."""
+        fixed, moving = _parted(e, r)
+        return fixed * over(Function(self.error)(r.index, t) * moving, [r])
 
     def sources(self) -> tuple[Source, ...]:
         found: list[Source] = []
@@ -161,7 +155,8 @@ class _Projection:
             layers = tuple(r for r in u.ranges if r.index == ell)
             site = u.symbol.args[0]
             delta = Function(self.error)
-            cross = self.collapse(delta(alpha, s) * u.covariance, second.limits)
+            fixed, moving = _parted(delta(alpha, s) * u.covariance, second)
+            cross = fixed * self.named(moving, second)
             both = self.weighted(cross, first)
             up = self.projected
             found.append(Source(u.symbol, up(site, s), cross, (*layers, first), u.matrix))
@@ -192,6 +187,12 @@ class _Projection:
             else:
                 found.append(x)
         return tuple(found)
+
+
+def _parted(e: Expr, r: IndexRange) -> tuple[Expr, Expr]:
+    """The factors without an index, and those with it."""
+    factors = Mul.make_args(e)
+    return Mul(*[x for x in factors if not x.has(r.index)]), Mul(*[x for x in factors if x.has(r.index)])
 
 
 def _pair_of(q: OrderParameter, field: str) -> bool:

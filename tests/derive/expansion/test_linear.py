@@ -15,6 +15,7 @@ from derive.calculus.recurrences import factored
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, Memory, expand_linear
 from derive.expansion.words import Recursion, letters, terms
+from derive.linear import operators
 from derive.linear.closure import linear_closure
 from derive.linear.operators import J, operator
 from derive.program import L, ell, gamma0, mlp
@@ -219,7 +220,7 @@ def test_without_tied_weights_the_printed_factors_come_out() -> None:
 def test_coefficients_survive_srepr(order: int) -> None:
     x = series(4)
     for e in (x.coefficient("H", order), x.coefficient("A", order), x.output[order]):
-        assert sympify(srepr(e), locals={"Memory": Memory}) == e
+        assert sympify(srepr(e), locals={"Memory": Memory, **vars(operators)}) == e
 
 
 def test_truncation_and_refusals() -> None:

@@ -14,8 +14,7 @@ from derive.scale.mode_sums import mode_sum
 from derive.scale.rich_profiles import profile
 from derive.scale.rich_scaling import rich_scaling
 from derive.scale.scaling import lazy
-from derive.scale.width import width_class
-from derive.scale.width import named, put_in
+from derive.scale.width import named, put_in, width_class
 
 x, y = symbols("x y", positive=True)
 

@@ -44,12 +44,12 @@ from derive.scale.width import (
     OUTPUTS,
     RAW_RATE,
     as_written,
-    width_class,
     named,
     parametrized,
     put_in,
     solve_linear,
     symmetries,
+    width_class,
     width_constraints,
 )
 from derive.theory import mean_field

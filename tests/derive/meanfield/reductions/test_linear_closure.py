@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import mpmath
 import numpy as np
 import pytest
-from sympy import Eq, Function, Sum, Symbol, srepr, sympify, tanh, transpose
+from sympy import (
+    Eq,
+    Expr,
+    Function,
+    Indexed,
+    MatrixSymbol,
+    Sum,
+    Symbol,
+    lambdify,
+    srepr,
+    sympify,
+    tanh,
+    transpose,
+)
 
 from derive.errors import NotApplicable
+from derive.linear import operators
 from derive.linear.closure import linear_closure
-from derive.linear.operators import J, coefficient, operator, operator_latex, solve_for
+from derive.linear.operators import J, Operator, T, coefficient, operator, operator_latex, solve_for
 from derive.linear.projection import error_projected
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.theory import mean_field
-from tests.derive.meanfield.reductions.evaluate import solve_steps
+from tests.derive.meanfield.reductions.evaluate import solve_steps, word_value
 from tests.reference.dense_causal import dense_causal
 
 C, D, H, G, A, B, u, r = (operator(x, ell) for x in ("C", "D", "H", "G", "A", "B", "u", "r"))
@@ -26,18 +41,24 @@ def closure():
 
 def test_fields_are_those_of_f3(closure):
     """(F.3), right as printed."""
-    assert closure.field("h") == (1 - g2 * C * D) ** -1 * (u + gamma0 * C * r)
-    assert closure.field("g") == (1 - g2 * D * C) ** -1 * (r + gamma0 * D * u)
+    h, g = (operator(x, ell) for x in "hg")
+    assert {e.lhs: e.rhs for e in closure.fields} == {
+        h: (1 - g2 * C * D) ** -1 * (u + gamma0 * C * r),
+        g: (1 - g2 * D * C) ** -1 * (r + gamma0 * D * u),
+    }
 
 
 def test_correlations_and_responses_are_those_of_15_and_f4(closure):
     """(15) and (F.4), right as printed."""
     below, above = operator("H", ell - 1), operator("G", ell + 1)
     left, right = (1 - g2 * C * D) ** -1, (1 - g2 * D * C) ** -1
-    assert closure.covariance("H") == left * (below + g2 * C * above * transpose(C)) * transpose(left)
-    assert closure.covariance("G") == right * (above + g2 * D * below * transpose(D)) * transpose(right)
-    assert closure.response("A") == left * C
-    assert closure.response("B") == right * D
+    found = {e.lhs: e.rhs for e in (*closure.covariances, *closure.responses)}
+    assert found[H] == left * (below + g2 * C * above * transpose(C)) * transpose(left)
+    assert found[G] == right * (above + g2 * D * below * transpose(D)) * transpose(right)
+    assert found[A] == left * C
+    assert found[operator("B", ell - 1)] == (right * D)
+    assert closure.covariance("H") == closure.matrix(found[H])
+    assert closure.response("B") == closure.matrix(right * D)
     assert [e.lhs for e in closure.responses] == [A, operator("B", ell - 1)]
 
 
@@ -98,7 +119,7 @@ def test_every_form_of_depth_gives_the_same_closure(closure):
     assert family.layers.upper == 2
     assert closure.covariance("H") == family.covariance("H")
     at = {e.lhs: e.rhs for e in written.covariances}
-    assert at[operator("H", 2)] == closure.covariance("H").subs(ell, 2).subs(operator("G", 3), J)
+    assert at[operator("H", 2)] == closure.covariances[0].rhs.subs(ell, 2).subs(operator("G", 3), J)
 
 
 def test_without_responses_the_operators_are_memory_only():
@@ -111,8 +132,8 @@ def test_without_responses_the_operators_are_memory_only():
 def test_error_projected_theory_closes_on_three_fields():
     projected = linear_closure(error_projected(mean_field(mlp())))
     p = operator("C_p", ell)
-    assert projected.response("b") == (1 - g2 * D * p) ** -1 * D
-    assert projected.response("A") == C * (1 - g2 * D * p) ** -1
+    assert projected.response("b") == projected.matrix((1 - g2 * D * p) ** -1 * D)
+    assert projected.response("A") == projected.matrix(C * (1 - g2 * D * p) ** -1)
 
 
 def test_nonlinear_theories_are_refused():
@@ -122,10 +143,82 @@ def test_nonlinear_theories_are_refused():
         linear_closure(mean_field(mlp(1))).kernel("Z")
 
 
+@pytest.mark.parametrize("module", ["numpy", "mpmath"])
+@pytest.mark.parametrize("projected", [False, True])
+def test_what_is_printed_can_be_computed(module: str, projected: bool) -> None:
+    """Every public expression, through plain ``lambdify``, at the numbers that solve the closure."""
+    theory = mean_field(mlp(3))
+    closure = linear_closure(error_projected(theory) if projected else theory)
+    samples, steps, gamma = 2, 3, 0.7
+    rng = np.random.default_rng(3)
+    data = rng.normal(size=(samples, 4))
+    plain = linear_closure(theory)
+    solved = solve_steps(
+        plain, data @ data.T / 4, rng.normal(size=samples), gamma=gamma, rate=0.3, steps=steps
+    )
+    table = solved.table
+    names = ["H", "G", "A", "B"] if not projected else ["H", "G", "A", "b"]
+    sizes = {P: samples, T: steps}
+    for name, layer in ((n, k) for n in names for k in (1, 2, 3)):
+        e = closure.covariance(name) if name in "HG" else closure.response(name)
+        rng = np.random.default_rng(layer)
+        e = e.subs(ell, layer)
+        letters = sorted(e.atoms(MatrixSymbol), key=str)
+        shapes = [tuple(int(n.subs(sizes)) for n in x.shape) for x in letters]
+        if projected:  # any matrices will do: the words are evaluated by hand below
+            values = [rng.normal(size=shape) for shape in shapes]
+        else:
+            values = [table[_place(x)] for x in letters]
+        assert [v.shape for v in values] == shapes
+        numbers = [mpmath.matrix(v.tolist()) for v in values] if module == "mpmath" else values
+        value = lambdify([T, P, gamma0, *letters], e, module)(steps, samples, gamma, *numbers)
+        found = np.array(value.tolist(), float)
+        own = {_place(x): v for x, v in zip(letters, values, strict=True)}
+        word = next(
+            y.rhs for y in (*closure.covariances, *closure.responses) if str(y.lhs.args[0]) == name
+        ).subs(ell, layer)
+        expected = word_value(word, own, lambda y: float(y.subs(gamma0, gamma)), _resolvent)
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+        if not projected and name in "HGA":
+            np.testing.assert_allclose(found, table[name, layer], atol=1e-11)
+
+
+def _place(x: MatrixSymbol) -> tuple[str, int | None]:
+    return (str(x.args[0]), int(x.layer)) if isinstance(x, Operator) else (x.name, None)
+
+
+def _resolvent(one: Expr, m: np.ndarray) -> np.ndarray:
+    return np.linalg.inv(float(one) * np.eye(len(m)) + m)
+
+
+def test_words_refuse_to_be_computed_as_numbers(closure):
+    """``lambdify`` would multiply them entry by entry, and drop transposes."""
+    word = closure.covariances[0].rhs
+    letters = sorted(word.atoms(Indexed), key=str)
+    for options in ({}, {"dummify": True}, {"modules": "mpmath"}, {"modules": "math"}, {"cse": True}):
+        with pytest.raises(TypeError, match="letter of an operator word"):
+            lambdify([gamma0, *letters], word, **options)
+    with pytest.raises(TypeError, match="letter of an operator word"):
+        lambdify([J, operator("K_x")], J * operator("K_x"))
+
+
+def test_fields_are_computed_from_sources(closure) -> None:
+    """The solved fields obey the equations that they solve."""
+    rng, samples, steps = np.random.default_rng(4), 2, 3
+    sizes = {P: samples, T: steps}
+    h, g = closure.field("h"), closure.field("g")
+    letters = sorted(h.atoms(MatrixSymbol) | g.atoms(MatrixSymbol), key=str)
+    values = [rng.normal(size=[int(n.subs(sizes)) for n in x.shape]) for x in letters]
+    named = {str(x): v for x, v in zip(letters, values, strict=True)}
+    at = [lambdify([T, P, gamma0, *letters], e)(steps, samples, 0.4, *values) for e in (h, g)]
+    np.testing.assert_allclose(at[0], named["u[ell]"] + 0.4 * named["C[ell]"] @ at[1])
+    np.testing.assert_allclose(at[1], named["r[ell]"] + 0.4 * named["D[ell]"] @ at[0])
+
+
 def test_expressions_are_plain_sympy(closure):
     for e in (*closure.fields, *closure.covariances, *closure.responses):
-        assert sympify(srepr(e.rhs)) == e.rhs
-        assert sympify(srepr(e.rhs.subs(gamma0, 2))) == e.rhs.subs(gamma0, 2)
+        for x in (e.rhs, e.rhs.subs(gamma0, 2), closure.matrix(e.rhs), closure.matrix(e.rhs).subs(ell, 2)):
+            assert sympify(srepr(x), locals=vars(operators)) == x
     assert closure.latex().count("&=") == closure.latex().count("\n") - 1
     assert operator_latex(transpose(C) * J) == (
         r"{\boldsymbol{C}^{\ell}}^{\top} \boldsymbol{1}\boldsymbol{1}^{\top}"
