@@ -66,8 +66,8 @@ class LinearExpansion(LinearSeries, Expansion):
         """The same as a matrix expression, for ``lambdify``; rows and columns are (sample, time), or times.
 
         >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
-        >>> expand_linear(mean_field(mlp(rule="flow")), 2).matrix("G", 2, 1)
+        >>> from derive.program import L, mlp
+        >>> expand_linear(mean_field(mlp(rule="flow")), 2).matrix("G", 2, L)
         D0[J]*K_x*D0[J].T + L*J*C0[K_x].T*D0[J].T + L*D0[J]*C0[K_x]*J
         """
         return self.closure.matrix(self.coefficient(name, n, layer))

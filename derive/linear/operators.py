@@ -55,7 +55,7 @@ T = Symbol("T", integer=True, positive=True)
 
 
 class Refusing:
-    """What a letter is: it has no shape, so code for it would multiply entry by entry, and drop transposes."""
+    """A letter: it has no shape, so code for it would multiply entry by entry, and drop transposes."""
 
     def _refused(self, *_: Any, **__: Any) -> str:
         raise TypeError(
