@@ -12,15 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from derive.calculus.symbols import eta, gamma0
     from derive.errors import NotApplicable, ProgramError
-    from derive.expansion import (
-        Expansion,
-        LinearExpansion,
-        error_equation,
-        expand,
-        expand_linear,
-        time_integrals,
-    )
+    from derive.expansion import Expansion, expand
     from derive.linear.closure import LinearClosure, linear_closure
     from derive.linear.lazy import lazy
     from derive.linear.projection import error_projected
@@ -67,7 +61,6 @@ _HOME = {
     "IndexRange": "derive.program",
     "L": "derive.program",
     "LinearClosure": "derive.linear.closure",
-    "LinearExpansion": "derive.expansion",
     "Mean": "derive.program",
     "Multistep": "derive.program",
     "NotApplicable": "derive.errors",
@@ -81,10 +74,10 @@ _HOME = {
     "TrainedMatrix": "derive.program",
     "TrainedVector": "derive.program",
     "check_routes": "derive.theory.routes",
-    "error_equation": "derive.expansion",
     "error_projected": "derive.linear.projection",
     "expand": "derive.expansion",
-    "expand_linear": "derive.expansion",
+    "eta": "derive.calculus.symbols",
+    "gamma0": "derive.calculus.symbols",
     "independent_backward": "derive.reduce.independence",
     "latex": "derive.show",
     "lazy": "derive.linear.lazy",
@@ -94,7 +87,6 @@ _HOME = {
     "path_integral": "derive.theory.path_integral",
     "series_radius": "derive.reduce.whitened",
     "text": "derive.show",
-    "time_integrals": "derive.expansion",
     "two_layer": "derive.reduce.moments",
     "whitened": "derive.reduce.whitened",
     "whitened_deep": "derive.reduce.whitened",
@@ -116,7 +108,6 @@ __all__ = [
     "IndexRange",
     "L",
     "LinearClosure",
-    "LinearExpansion",
     "Mean",
     "Multistep",
     "NotApplicable",
@@ -130,10 +121,10 @@ __all__ = [
     "TrainedMatrix",
     "TrainedVector",
     "check_routes",
-    "error_equation",
     "error_projected",
+    "eta",
     "expand",
-    "expand_linear",
+    "gamma0",
     "independent_backward",
     "latex",
     "lazy",
@@ -143,7 +134,6 @@ __all__ = [
     "path_integral",
     "series_radius",
     "text",
-    "time_integrals",
     "two_layer",
     "whitened",
     "whitened_deep",

@@ -8,6 +8,7 @@ from sympy import Expr, Symbol
 from derive.calculus.resummation import Mapped, Radius, conformal, radius
 from derive.calculus.series import DegeneratePade, PowerSeries
 from derive.calculus.symbols import eta, gamma0
+from derive.errors import NotApplicable
 from derive.expansion.expansion import Expansion
 from derive.expansion.integrals import error_equation, iterated_integral, time_integrals
 from derive.expansion.linear import LinearExpansion, expand_linear
@@ -19,12 +20,10 @@ from derive.expansion.step_size import ModifiedEquation, expand_step_size, modif
 from derive.expansion.words import Memory
 from derive.theory import Theory
 
-Result = Expansion | NonlinearExpansion | KinkExpansion
-
 
 def expand(
     theory: Theory | Mapping[Expr, Expr], small: Expr = gamma0, order: int = 2, **options: Any
-) -> Result:
+) -> Expansion:
     """Expand a theory in a small parameter up to ``order``.
 
     ``small`` is ``gamma0`` (operator words for a linear theory, trees layer by layer for a nonlinear one, the
@@ -61,13 +60,19 @@ def expand(
     return expand_sizes(theory, size, order, **options)
 
 
-def _in_gamma0(theory: Theory, order: int) -> Result:
+def _in_gamma0(theory: Theory, order: int) -> Expansion:
     if not any(e.name == "z" for e in theory.equations):
         return expand_linear(theory, order)
     lazy = expand_nonlinear(theory, 0 if order > 0 else order)
     if order == 0 or not lazy.activation.expr.has(*KINKS):
         return expand_nonlinear(theory, order)
-    return expand_kinks(theory)
+    found = expand_kinks(theory)
+    highest = max(found.known.values())
+    if order > highest:
+        raise NotApplicable(
+            f"order = {order}: with a kink |gamma0|^{highest} is the last known"
+        )
+    return found
 
 
 __all__ = [
