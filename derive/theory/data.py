@@ -243,7 +243,8 @@ class TheoryData:
             if family is not None and place is not None:
                 at = place - e.symbol.args[0] + ell
                 if not ((at - family.upper).is_positive or (family.lower - at).is_positive):
-                    return _member(e, family, at)
+                    found: Equation = _member(e, family, at)
+                    return found
         there = ", ".join(map(_told, named)) or ", ".join(sorted({e.name for e in self.equations}))
         raise KeyError(f"no equation for {name}{'' if site is None else f'({site}, ...)'}; there are {there}")
 

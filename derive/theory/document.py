@@ -33,8 +33,7 @@ from derive.theory.applications import read
 from derive.theory.data import Equation, OrderParameter, Source, TheoryData
 from derive.theory.families import Families, families
 from derive.theory.path_integral import PathIntegral, path_integral
-from derive.theory.path_integral.action import Partition
-from derive.theory.path_integral.average import Entries
+from derive.theory.path_integral.action import Entries, Partition
 
 FORMATS = ("text", "latex", "srepr", "json")
 Show = Literal["single-site", "order-parameters", "responses", "action", "saddle-point", "all"]

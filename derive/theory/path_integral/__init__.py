@@ -17,11 +17,8 @@ from derive.calculus.functional import functional_derivative
 from derive.program.program import Program
 from derive.theory.applications import read
 from derive.theory.data import Source, TheoryData
-from derive.theory.path_integral.action import Action
-from derive.theory.path_integral.assemble import Assembly
-from derive.theory.path_integral.average import average_exponent
-from derive.theory.path_integral.fields import entries, legs
-from derive.theory.path_integral.saddle import SaddlePoint, hatted_correlator
+from derive.theory.path_integral.action import Action, average_exponent, entries, legs
+from derive.theory.path_integral.saddle import Assembly, SaddlePoint, hatted_correlator
 
 
 @dataclass(frozen=True)

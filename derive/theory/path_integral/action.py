@@ -1,7 +1,19 @@
-"""Order parameters, their conjugates, and the action (selfconsistent2023 D.27-D.32).
+"""The disorder average, order parameters and the action (selfconsistent2023 D.23-D.32).
 
-Inner products of two vectors become correlations C, enforced by a conjugate Chat.  Products of two mixed
-inner products ``(hat . b)(a . hat)`` are linearised by a pair of responses, each the conjugate of the other,
+*Variables.*  Each product ``chi = M a`` gets a hatted partner that enforces it, written at the matrix's own
+layer index, so that all uses of one matrix meet in one exponent.
+
+*Average.*  A matrix enters through ``-i sum_rc M_rc X_rc`` with
+
+    X_rc = sum_i chihat_i^r a_i^c + sum_j b_j^r xihat_j^c
+
+(sums over uses, samples and times).  With entries of variance s2/N (covariance c(t, s) s2/N if they change
+in time), correlated by tau with their transposes, the average is
+``exp(-(s2/2N) sum_rc (X_rc^2 + tau X_rc X_cr))``; the square is expanded into products of inner products.
+
+*Action.*  Inner products of two vectors become correlations C, enforced by a conjugate Chat.  Products of two
+mixed inner products ``(hat . b)(a . hat)`` are linearised by a pair of responses, each the conjugate of the
+other,
 
     exp(N k A' B') = extremum over A, B of exp(N k (-A B + A B' + B A')),
     A' = -i a.xihat per unit,  B' = -i b.chihat per unit.
@@ -11,18 +23,300 @@ After that the units decouple: the action is algebra plus one single-site integr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations_with_replacement
 from typing import Any, cast
 
-from sympy import Add, Expr, Function, I, Integral, Mul, Sum, Symbol, log, sympify
+from sympy import (
+    Add,
+    Expr,
+    Function,
+    I,
+    Integer,
+    Integral,
+    KroneckerDelta,
+    Mul,
+    Sum,
+    Symbol,
+    default_sort_key,
+    log,
+    oo,
+    sympify,
+)
 from sympy.core.function import AppliedUndef
 
 from derive.program.words import IndexRange, ell, s, t
-from derive.theory.applications import Application, Reading
-from derive.theory.path_integral.average import Pairing, pairings, parameter_pairings
-from derive.theory.path_integral.fields import Entry, Leg, hatted, over
-from derive.theory.path_integral.weights import matrix_memory
+from derive.theory.applications import Application, Parameter, Reading
+from derive.theory.names import primed_apart
+from derive.theory.path_integral.weights import covariance, matrix_memory, parameter_covariance
 from derive.theory.tangent import tangent_kernel
+
+N = Symbol("N", positive=True)
+
+
+class Inner(Expr):
+    """``Inner(population, a, b)``: the inner product ``a . b`` over the units of a population."""
+
+    is_commutative = True
+
+    def __new__(cls, population: Any, left: Any, right: Any) -> Inner:
+        return cast(Inner, Expr.__new__(cls, Symbol(str(population)), left, right))
+
+    @property
+    def population(self) -> str:
+        """The units summed over."""
+        return str(self.args[0])
+
+    @property
+    def vectors(self) -> tuple[Expr, Expr]:
+        """The two vectors."""
+        return self.args[1], self.args[2]
+
+    def _latex(self, printer: Any, *_: Any) -> str:
+        return r" \cdot ".join(rf"\boldsymbol{{{printer._print(x)}}}" for x in self.vectors)
+
+    def _sympystr(self, printer: Any, *_: Any) -> str:
+        return f"({' . '.join(printer._print(x) for x in self.vectors)})"
+
+
+def hatted(name: str) -> str:
+    """``Phi`` -> ``Phihat``, ``C_phi`` -> ``Chat_phi``: SymPy prints a hat.
+
+    >>> hatted("C_phi")
+    'Chat_phi'
+    """
+    head, *rest = name.split("_", 1)
+    return "_".join([f"{head}hat", *rest])
+
+
+def over(integrand: Expr, ranges: Iterable[IndexRange], times: Sequence[Symbol], discrete: bool) -> Expr:
+    """Sum over indices, and over all times (as a sum of steps or an integral)."""
+    limits = [r.limits for r in ranges]
+    whole = [(time, 0, oo) for time in times]
+    if discrete:
+        return Sum(integrand, *limits, *whole)
+    return Integral(Sum(integrand, *limits) if limits else integrand, *whole)
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One use of a matrix as it enters the exponent: its vector, and the hatted field of its result."""
+
+    use: Application
+    primal: AppliedUndef
+    hat: AppliedUndef
+    source: AppliedUndef
+    ranges: tuple[IndexRange, ...]
+
+    @property
+    def body(self) -> Expr:
+        """The vector acted on."""
+        return self.use.vector.body
+
+    @property
+    def row(self) -> Expr:
+        """What lives on the rows of the matrix."""
+        return self.body if self.use.transposed else self.hat
+
+    @property
+    def col(self) -> Expr:
+        """What lives on its columns."""
+        return self.hat if self.use.transposed else self.body
+
+    @property
+    def home(self) -> str:
+        """The population of the hatted field."""
+        return self.use.gives.name
+
+    @property
+    def ratio(self) -> Expr:
+        """Units of that population over N."""
+        return sympify(self.use.gives.ratio)
+
+    @property
+    def limits(self) -> tuple[IndexRange, ...]:
+        """Ranges of layer and sample indices."""
+        return (*self.use.layers, *self.ranges)
+
+    def past(self, taken: Iterable[Symbol] = ()) -> Leg:
+        """The same use at the time ``s``, with indices of its own."""
+        use = self.use.past(taken)
+        names: dict[Any, Any] = dict(zip(self.use.vector.indices, use.vector.indices, strict=True)) | {t: s}
+        primal, hat, source = (x.xreplace(names) for x in (self.primal, self.hat, self.source))
+        return Leg(use, primal, hat, source, use.vector.ranges)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A vector parameter as it enters the exponent, entry by entry."""
+
+    use: Parameter
+    primal: AppliedUndef
+    hat: AppliedUndef
+    source: AppliedUndef
+    home: str
+    ratio: Expr
+    limits: tuple[IndexRange, ...]
+
+    def past(self, taken: Iterable[Symbol] = ()) -> Entry:
+        """The same entry at the time ``s``, with indices of its own."""
+        names: dict[Any, Any] = {i: primed_apart(i, taken) for i in self.use.indices}
+        moved = [x.xreplace({**names, t: s}) for x in (self.primal, self.hat, self.source)]
+        limits = tuple(IndexRange(names.get(r.index, r.index), r.lower, r.upper) for r in self.limits)
+        return replace(self, primal=moved[0], hat=moved[1], source=moved[2], limits=limits)
+
+
+def legs(reading: Reading) -> tuple[Leg, ...]:
+    """Every use of a Gaussian matrix, with its integration variables."""
+    found = []
+    for use in (u.canonical() for u in reading.uses):
+        name = _field_name(reading, use.source_name, "xi" if use.transposed else "chi")
+        args = use.source().args
+        found.append(
+            Leg(use, Function(name)(*args), Function(hatted(name))(*args), use.source(), use.vector.ranges)
+        )
+    return tuple(found)
+
+
+def entries(reading: Reading) -> tuple[Entry, ...]:
+    """Every use of a vector parameter, with its integration variables; equal uses once."""
+    found: dict[str, Entry] = {}
+    for use in reading.entries:
+        name = _field_name(reading, use.source_name, "xi")
+        args = use.source().args
+        found[str(use.source())] = Entry(
+            use,
+            Function(name)(*args),
+            Function(hatted(name))(*args),
+            use.source(),
+            use.initial.population.name,
+            sympify(reading.program.site_of(use.lhs).ratio),
+            use.ranges,
+        )
+    return tuple(found.values())
+
+
+def _field_name(reading: Reading, source: str, base: str) -> str:
+    name = base if (base, source) in (("chi", "u"), ("xi", "r")) else f"{base}_{source}"
+    known = {x.name for x in reading.program.fields} | set(reading.program.scalars)
+    return f"{base}_{source}" if name in known else name
+
+
+def layered(ranges: Iterable[IndexRange]) -> tuple[IndexRange, ...]:
+    """Only the range of the layer index."""
+    return tuple(r for r in ranges if r.index == ell)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """``-(strength/2N) sum first second``: two legs of one matrix, ``a`` at time t and ``b`` at time s."""
+
+    strength: Expr
+    a: Leg
+    b: Leg
+    other: Leg  # b at the time t
+    first: Inner
+    second: Inner
+
+    @property
+    def limits(self) -> tuple[IndexRange, ...]:
+        """Layer and sample indices summed over, and members of a family that act together."""
+        return (*self.a.limits, *self.b.ranges, *self.a.use.summed)
+
+    @property
+    def ratios(self) -> tuple[Expr, Expr]:
+        """Units over N where ``first`` and where ``second`` live: the matrix's rows and columns."""
+        use = self.a.use
+        rows, cols = (use.acts_on, use.gives) if use.transposed else (use.gives, use.acts_on)
+        return sympify(rows.ratio), sympify(cols.ratio)
+
+    @property
+    def sources(self) -> bool:
+        """Hatted with hatted, vector with vector: a covariance (else a pair of responses)."""
+        return set(self.first.vectors) in ({self.a.hat, self.b.hat}, {self.a.body, self.b.body})
+
+    def exponent(self, discrete: bool) -> Expr:
+        """The contribution to the exponent."""
+        return over(-self.strength / (2 * N) * self.first * self.second, self.limits, (t, s), discrete)
+
+
+def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
+    """The square of the exponent linear in the matrices, term by term.
+
+    Legs of different matrices do not meet.  A pair of different legs comes twice in the square.
+    """
+    for a, other in combinations_with_replacement(legs, 2):
+        if not a.use.meets(other.use) or covariance(a.use) == 0:
+            continue
+        m, b = a.use.matrix, other.past(a.use.indices)
+        strength = Integer(1 if a is other else 2) * m.variance * folded(a)
+        rows, cols = _names(a)
+        yield Pairing(strength, a, b, other, Inner(rows, a.row, b.row), Inner(cols, a.col, b.col))
+        if m.symmetry != 0:
+            yield Pairing(
+                strength * m.symmetry, a, b, other, Inner(rows, a.row, b.col), Inner(cols, a.col, b.row)
+            )
+
+
+class Entries(Expr):
+    """``Entries(W, t, s)``: the covariance of an entry of the random part of W at two times, kept folded."""
+
+    is_commutative = True
+
+    def __new__(cls, matrix: Any, time: Any, past: Any) -> Entries:
+        first, second = sorted((sympify(time), sympify(past)), key=default_sort_key)
+        return cast(Entries, Expr.__new__(cls, Symbol(str(matrix)), first, second))
+
+    def _latex(self, printer: Any, *_: Any) -> str:
+        times = ", ".join(printer._print(x) for x in self.args[1:])
+        return rf"c_{{{self.args[0]}}}\left({times}\right)"
+
+    def _sympystr(self, printer: Any, *_: Any) -> str:
+        return f"c_{self.args[0]}({printer._print(self.args[1])}, {printer._print(self.args[2])})"
+
+
+def folded(leg: Leg) -> Expr:
+    """The covariance in time of the leg's matrix, folded unless it is a number or a delta."""
+    value = covariance(leg.use)
+    if value.is_number or value.has(KroneckerDelta):
+        return value
+    return Entries(leg.use.matrix.name, t, s)
+
+
+def unfolded(e: Expr, legs: tuple[Leg, ...]) -> Expr:
+    """``e`` with folded covariances in time written out."""
+    if not e.has(Entries):
+        return e
+    values = {x.use.matrix.name: x.use for x in legs}
+    return e.replace(
+        lambda x: isinstance(x, Entries), lambda x: covariance(values[str(x.args[0])], x.args[1], x.args[2])
+    )
+
+
+def _names(leg: Leg) -> tuple[str, str]:
+    m = leg.use.matrix
+    return m.rows.name, m.cols.name
+
+
+def parameter_pairings(
+    entries: tuple[Entry, ...],
+) -> Iterator[tuple[Expr, Entry, Entry, tuple[IndexRange, ...]]]:
+    """Pairs of uses of one vector parameter, with ``-(strength/2) hat hat`` in the exponent."""
+    for a, other in combinations_with_replacement(entries, 2):
+        if a.use.meets(other.use):
+            b = other.past(a.use.indices)
+            names = {i: primed_apart(i, a.use.indices) for i in other.use.indices}
+            strength = (1 if a is other else 2) * parameter_covariance(a.use, other.use, names)
+            yield strength, a, b, (*a.limits, *(r for r in b.limits if r not in a.limits))
+
+
+def average_exponent(legs: tuple[Leg, ...], entries: tuple[Entry, ...], discrete: bool) -> Expr:
+    """The whole exponent after averaging over all random weights, in inner products."""
+    found = [p.exponent(discrete) for p in pairings(legs)]
+    for strength, a, b, limits in parameter_pairings(entries):
+        found.append(over(-strength / 2 * Inner(a.home, a.hat, b.hat), limits, (t, s), discrete))
+    return Add(*found)
 
 
 class Partition(Expr):

@@ -1,25 +1,53 @@
-"""Saddle point, auxiliary Gaussian fields and single-site equations, all by functional differentiation
-(D.33-D.43).
+"""Saddle point, auxiliary Gaussian fields, single-site equations, and the theory that they are (D.33-D.44).
 
-A derivative of ``ln Z`` is the single-site average of the derivative of its exponent.
+*Saddle point.*  All by functional differentiation; a derivative of ``ln Z`` is the single-site average of the
+derivative of its exponent.
+
+*Causality.*  Within one step a field is a function of the fields and sources of the same time and site.  The
+derivative of a vector in a source at equal time is a sum over chains of derivatives of these functions; where
+no chain leads from the source to the vector, the response starts one step later.  A response at equal time is
+itself a link: ``chi_a(t) = u_a(t) + R(t, t) b(t) + past``.  So the set is built up from none until nothing is
+added.
+
+*Theory.*  Causality bounds sums over the past, and trained weights add their memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
 
-from sympy import Add, Eq, Expr, I, Integral, Inverse, MatrixSymbol, Mul, Piecewise, Pow, S, Sum, Symbol
-from sympy.core.function import AppliedUndef
+from sympy import (
+    Add,
+    Dummy,
+    Eq,
+    Expr,
+    I,
+    Integral,
+    Inverse,
+    KroneckerDelta,
+    MatrixSymbol,
+    Mul,
+    Piecewise,
+    Pow,
+    S,
+    Sum,
+    Symbol,
+)
+from sympy.core.function import AppliedUndef, Derivative
 
 from derive.calculus.averages import Average
 from derive.calculus.averages import Response as Pushed
 from derive.calculus.functional import functional_derivative
-from derive.program.words import IndexRange, mu, s, t
-from derive.theory.data import Source, Term
+from derive.program.program import Definition
+from derive.program.words import IndexRange, Mean, Product, ell, mu, s, t, terms
+from derive.theory.applications import Application, Parameter, earlier
+from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData
 from derive.theory.names import primed_apart, symmetric
-from derive.theory.path_integral.action import Action, Correlation, Response
-from derive.theory.path_integral.fields import Entry, Leg, over
-from derive.theory.path_integral.weights import covariance
+from derive.theory.path_integral.action import Action, Correlation, Entry, Leg, Response, over, unfolded
+from derive.theory.path_integral.weights import covariance, matrix_memory, vector_memory
+from derive.theory.tangent import tangent_kernel
 
 
 class SaddlePoint:
@@ -233,3 +261,210 @@ def _tidy(e: Expr, taken: tuple[Symbol, ...]) -> Expr:
         else:
             names[v] = primed_apart(plain, taken) if plain in (*taken, mu) else plain
     return e.xreplace(names)
+
+
+def instant_responses(action: Action) -> frozenset[str]:
+    """The names of the responses that are there at ``s = t``.
+
+    >>> from derive.program import isotropic, mlp
+    >>> from derive.theory.path_integral import path_integral
+    >>> [sorted(instant_responses(path_integral(p)._action)) for p in (mlp(2), isotropic(1))]
+    [[], ['R_Delta', 'R_h0r0']]
+    """
+    return _Step(action).found()
+
+
+class _Step:
+    """One step of one site: every field, and every product, is a variable of its own."""
+
+    def __init__(self, action: Action) -> None:
+        self.action = action
+        program = action.reading.program
+        self.variables: dict[str, Dummy] = {x.name: Dummy(x.name) for x in program.fields}
+        self.products = {str(x.primal.func): Dummy(str(x.primal.func)) for x in action.legs}
+        self.links: dict[Dummy, list[Expr]] = {}
+        for d in action.reading.definitions:
+            if d.name in self.variables and not d.evolves:  # a rate moves its field only later
+                self.links.setdefault(self.variables[d.name], []).append(self.written(d.rhs))
+
+    def written(self, e: Expr) -> Expr:
+        """An expression in the variables of the step; averages and what is past do not vary with it."""
+
+        def product(x: Expr) -> Expr:
+            uses = (a for xs in self.action.reading.products.values() for a in xs if a.product == x)
+            use = next(uses, None)
+            leg = None if use is None else next(y for y in self.action.legs if y.use.same_use(use))
+            return Dummy("constant") if leg is None else self.products[str(leg.primal.func)]
+
+        e = e.replace(lambda x: isinstance(x, Mean), lambda x: Dummy("average"))
+        e = e.replace(lambda x: isinstance(x, Product), product)
+        now = {
+            a: v for a in e.atoms(AppliedUndef) if (v := self.variables.get(str(a.func))) and a.args[-1] == t
+        }
+        return e.xreplace(now)
+
+    def found(self) -> frozenset[str]:
+        names: set[str] = set()
+        while True:
+            links = {x: list(rows) for x, rows in self.links.items()}
+            for q in self.action.responses.values():
+                if str(q.symbol.func) in names:
+                    at = self.products[str(q.leg.primal.func)]
+                    links.setdefault(at, []).append(self.written(q.other.body))
+            new = {str(q.symbol.func) for q in self.action.responses.values() if self.reaches(q, links)}
+            if new <= names:
+                return frozenset(names)
+            names |= new
+
+    def reaches(self, q: Response, links: dict[Dummy, list[Expr]]) -> bool:
+        """Is there a chain of derivatives from the source of ``q`` to its vector?"""
+        goal = self.products[str(q.other.primal.func)]
+        known = {*self.variables.values(), *self.products.values()}
+        todo, seen = [self.written(q.leg.body)], set[Dummy]()
+        while todo:
+            e = todo.pop()
+            for x in sorted(e.free_symbols & known - seen, key=str):
+                if e.diff(x) == 0:
+                    continue
+                if x == goal:
+                    return True
+                seen.add(x)
+                todo += links.get(x, [])
+        return False
+
+
+class Assembly:
+    """Writes the program's definitions with every product replaced by its single-site form."""
+
+    def __init__(self, saddle: SaddlePoint) -> None:
+        self.saddle = saddle
+        self.action = saddle.action
+        self.reading = saddle.action.reading
+        self.program = self.reading.program
+        self.instant = instant_responses(self.action)
+        self.fixed = {str(q.symbol.func) for q in self.action.responses.values() if not self._reaches(q)}
+
+    def theory(self) -> TheoryData:
+        """The theory in the same form as that of the conditioning rule."""
+        equations: list[Equation] = []
+        scalars: list[Equation] = []
+        for d in self.reading.definitions:
+            (scalars if d.name in self.program.scalars else equations).append(self.equation(d))
+        return TheoryData(
+            program=self.program,
+            sources=tuple(
+                replace(u, covariance=unfolded(u.covariance, self.action.legs)) for u in self.saddle.sources()
+            ),
+            equations=tuple(equations),
+            order_parameters=self.order_parameters(),
+            scalars=tuple(scalars),
+            observables=tangent_kernel(self.reading),
+        )
+
+    def order_parameters(self) -> tuple[OrderParameter, ...]:
+        """Definitions as the saddle point gives them."""
+        found = []
+        for q in self.action.correlations.values():
+            found.append(OrderParameter(q.symbol, self.saddle.correlation(q).rhs, "correlation", q.ranges))
+        for a in self.action.responses.values():
+            if str(a.symbol.func) not in self.fixed:
+                definition = self.saddle.pushed(a, self.saddle.response(a))
+                found.append(self.at_home(a, definition))
+        return tuple(found)
+
+    def at_home(self, a: Response, definition: Expr) -> OrderParameter:
+        """A response as a function of its vector's own indices."""
+        v = a.leg.use.vector
+        symbol = a.symbol
+        if v.plain != v.body:
+            moved = dict(zip(v.arguments, v.indices, strict=True))
+            symbol = self.action.called(symbol).xreplace(moved)
+            definition = definition.xreplace(moved)
+        extents = [self.reading.registry.extent(v, n) for n in range(len(v.ranges))]
+        own = tuple(IndexRange(i, *x) for i, x in zip(v.indices, extents, strict=True))
+        others = a.other.past(a.leg.use.indices).ranges
+        ranges = (*a.leg.use.layers, *own, *others)
+        return OrderParameter(symbol, definition, "response", ranges, self.causal(a))
+
+    def causal(self, q: Response) -> str:
+        """Does the response reach its own time?"""
+        return "past" if str(q.symbol.func) in self.instant else "strict"
+
+    def _reaches(self, q: Response) -> bool:
+        """A vector made of given vectors alone responds to nothing; a matrix of one step to no other step."""
+        moves = any(self.program.field_of(str(a.func)) is not None for a in q.leg.body.atoms(AppliedUndef))
+        return moves and (not q.leg.use.matrix.fresh or str(q.symbol.func) in self.instant)
+
+    # -- equations -------------------------------------------------------------------------------------------
+
+    def equation(self, d: Definition) -> Equation:
+        """A definition with its products and parameters replaced."""
+        found: list[Term] = []
+        for part in terms(d.rhs):
+            found += self.part(d, part)
+        return Equation(Derivative(d.lhs, t) if d.evolves else d.lhs, tuple(found), d.ranges)
+
+    def part(self, d: Definition, part: Expr) -> list[Term]:
+        """One addend."""
+        for a in self.reading.products[d]:
+            if part.has(a.product):
+                factor = (part.function if isinstance(part, Sum) else part) / a.product
+                return [x.times(factor) for x in self.product(a)]
+        for p in self.reading.parameters[d]:
+            if part.has(p.member):
+                return [x.times(part / p.member) for x in self.parameter(p)]
+        expr = part.replace(lambda e: isinstance(e, Mean), lambda e: Average(e.args[0]))
+        return [Term.local(expr, rule="as defined")]
+
+    def product(self, a: Application) -> list[Term]:
+        """``M(t) a(t)``: what is left of the initial matrix, and the updates."""
+        leg = next(x for x in self.action.legs if x.use.same_use(a))
+
+        def here(e: Expr) -> Expr:
+            return self.action.called(unfolded(_at(e, leg, a), self.action.legs))
+
+        found = [y.map(here) for x in self.saddle.single_site(leg) for y in self.structured(x)]
+        found = [replace(x, kernel=earlier(x.kernel)) if x.kind == "response" else x for x in found]
+        return [*found, *([matrix_memory(self.reading, a, a.trained)] if a.trained else [])]
+
+    def parameter(self, p: Parameter) -> list[Term]:
+        """A vector parameter: initial value and updates."""
+        entry: Entry = next(x for x in self.action.entries if x.source == p.source())
+        found = list(self.saddle.single_site(entry))
+        if p.trained is not None:
+            found.append(vector_memory(p, p.trained))
+        return found
+
+    def structured(self, term: Term) -> Iterator[Term]:
+        """A term of a stationarity condition as kernels on fields, its sum over all times cut by causality.
+
+        The random factors of an addend are the field.  A response that is never there gives nothing, and a
+        matrix of one step only that step.
+        """
+        responses = {str(q.symbol.func) for q in self.action.responses.values()}
+        for body in Add.make_args(term.expr):
+            limits: list[Any] = []
+            while inner := [x for x in Mul.make_args(body) if isinstance(x, Sum | Integral)]:
+                limits += inner[0].limits
+                body = body / inner[0] * inner[0].function
+            names = {str(a.func) for a in body.atoms(AppliedUndef)} & responses
+            instant, past, reach = bool(names & self.instant), any(x[0] == s for x in limits), ""
+            drawn = past and body.has(KroneckerDelta(t, s))
+            if names & self.fixed or (drawn and not instant):
+                continue
+            if drawn:
+                body = body.xreplace({s: t})
+            elif past:
+                reach = "flow" if not self.action.discrete else "past" if instant else "strict"
+            factors = Mul.make_args(body)
+            random = [x for x in factors if {str(a.func) for a in x.atoms(AppliedUndef)} & self.saddle.random]
+            kernel = Mul(*[x for x in factors if x not in random])
+            over = tuple(IndexRange(*x) for x in limits if x[0] != s)
+            yield Term(term.kind, Mul(*random), S.One, kernel, over, reach, term.matrix, term.rule)
+
+
+def _at(e: Expr, leg: Leg, a: Application) -> Expr:
+    """From the matrix's own index to the member that the definition uses, with the definition's indices."""
+    names = dict(zip(leg.use.vector.indices, a.vector.indices, strict=True))
+    shift = {ell: ell + (a.member - leg.use.member)} if a.layers and a.member != leg.use.member else {}
+    return e.xreplace({**names, **shift})

@@ -15,7 +15,7 @@ from sympy.core.function import AppliedUndef
 from derive.program import mlp
 from derive.program.words import P
 from derive.theory.path_integral import path_integral
-from derive.theory.path_integral.fields import Inner
+from derive.theory.path_integral.action import Inner
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.engine import Array, solved, steps_of
 from numerics.verify.evidence.explicit import written_out

@@ -17,8 +17,8 @@ from derive.program.program import gaussian
 from derive.program.training import TrainedVector
 from derive.reduce.data import absorb_factors
 from derive.theory import Average, mean_field
-from derive.theory.path_integral.fields import Inner
-from derive.theory.path_integral.fields import N as size
+from derive.theory.path_integral.action import Inner
+from derive.theory.path_integral.action import N as size
 from tests.derive.ledger.isotropic_route import route, units
 
 SIZES = {alpha: P / D, nu: N / D}

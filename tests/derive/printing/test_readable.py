@@ -16,7 +16,7 @@ from derive.show.text import width, wrap
 from derive.theory import mean_field
 from derive.theory.document import namespace, render
 from derive.theory.path_integral import path_integral
-from derive.theory.path_integral.average import Entries
+from derive.theory.path_integral.action import Entries
 
 decay = Symbol("lambda", positive=True)
 MAKERS = {
