@@ -2,21 +2,23 @@
 7.6).
 
 A field is the sum over sources of answers times sources, so ``<x(tau, t) x(tau_2, s)>`` has the form of the
-correlation at one layer, with each answer at its own layer.  Where an answer jumps as tau passes the layer of
-the source, the field takes in fresh noise, and its path is rough.
+correlation at one layer, with each answer at its own layer.  The squared distance of two layers starts with a
+power of ``|tau - tau_2|``: with the first if answers jump as tau passes the layer of the source, since the
+field takes in fresh noise there, and with the second if answers are differentiable.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sympy import Add, Eq, Expr, Heaviside, Integral, KroneckerDelta, Mul, Rational, S, Sum, Symbol
+from sympy import Add, Eq, Expr, Heaviside, Integral, Mul, Rational, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.depth.infinite import LayerTime
+from derive.calculus.sums import settled, without_empty
+from derive.calculus.symbols import s, t
+from derive.depth.infinite import LayerTime, aligned_latex
 from derive.depth.layers import tau, tau_
 from derive.errors import NotApplicable
-from derive.program.words import s, t
 
 tau_2 = Symbol("tau_2", nonnegative=True)
 """Another layer time."""
@@ -26,23 +28,34 @@ tau_2 = Symbol("tau_2", nonnegative=True)
 class Diversity:
     """``distance`` is ``<(x(tau) - x(tau_2))**2>`` at time t, ``roughness`` its limit over ``|tau - tau_2|``.
 
-    ``exponent`` is the feature-diversity exponent kappa: the root of the distance goes like
-    ``|tau - tau_2|**(1 - kappa)``.  It is 1/2 where there is roughness, and 0 where answers have none and so
-    are differentiable.
+    ``power`` is that of ``|tau - tau_2|`` in the distance.
     """
 
     two_point: Eq
     distance: Expr
     roughness: Expr
-    exponent: Expr
+    power: int
+
+    @property
+    def exponent(self) -> Expr:
+        """kappa of Def. 7.6: the root of the distance goes like ``|tau - tau_2|**(1 - kappa)``."""
+        return 1 - Rational(self.power, 2)
+
+    def conditions(self) -> tuple[str, ...]:
+        """What is assumed, in words."""
+        if self.power == 1:
+            return ("the covariance in the roughness is not zero",)
+        return ("the stream's derivative by layer time is not zero",)
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex((self.two_point,))
 
 
 def diversity(limit: LayerTime, name: str) -> Diversity:
     """How a field of the stream differs between layers, for its correlation ``name`` at one layer.
 
-    ``roughness`` being zero on other grounds than that nothing jumps is not seen: it is a correlation times
-    squares, and zero only where that is.  Raises KeyError if there is no such correlation and
-    :class:`~derive.errors.NotApplicable` if it has no layers.
+    Raises KeyError if there is no such correlation and :class:`~derive.errors.NotApplicable` if it has no
+    layers.
 
     >>> from derive.theory import mean_field
     >>> from derive.depth import gamma_c_recursion, layer_time
@@ -56,28 +69,19 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
         raise NotApplicable(f"{e.lhs} is no correlation of a layer")
     answers = {str(x.lhs.func) for x in limit.integrals}
 
-    def put(x: AppliedUndef) -> Expr:
-        return x.func(tau_2, *x.args[1:])
+    def later(x: Expr) -> bool:
+        """Is it an answer at the second time?  It stands at the second layer."""
+        return isinstance(x, AppliedUndef) and str(x.func) in answers and x.args[0] == tau and _now(x) == s
 
-    # answers at the second time stand at the second layer
-    both = e.rhs.replace(
-        lambda x: (
-            isinstance(x, AppliedUndef) and str(x.func) in answers and x.args[0] == tau and _now(x) == s
-        ),
-        put,
-    )
+    both = e.rhs.replace(later, lambda x: x.func(tau_2, *x.args[1:]))
     two = e.lhs.func(tau, tau_2, *e.lhs.args[1:])
     data = e.lhs.args[1:-2]  # samples of one side, then of the other
     now = {s: t} | dict(zip(data[len(data) // 2 :], data, strict=False))
-    distance = Add(
-        e.rhs.xreplace(now),
-        e.rhs.xreplace(now).xreplace({tau: tau_2}),
-        -2 * both.xreplace(now),
-    )
+    here = e.rhs.xreplace(now)
+    distance = here + here.xreplace({tau: tau_2}) - 2 * both.xreplace(now)
     jumps = {str(x.lhs.func): (x.lhs, j) for x in limit.integrals if (j := _jump(x)) != 0}
     rough = Add(*[_rough(x, jumps) for x in Add.make_args(e.rhs)]).xreplace(now)
-    exponent = Rational(1, 2) if rough != 0 else S.Zero
-    return Diversity(Eq(two, both, evaluate=False), distance, rough, exponent)
+    return Diversity(Eq(two, both, evaluate=False), distance, rough, 1 if rough != 0 else 2)
 
 
 Jumps = dict[str, tuple[Expr, Expr]]
@@ -91,27 +95,22 @@ def _now(x: AppliedUndef) -> Expr:
 
 def _jump(e: Eq) -> Expr:
     """By how much an answer rises where tau passes tau_, as a factor of its arguments."""
-    total = S.Zero
-    for x in Add.make_args(e.rhs):
-        for side, sign in ((Heaviside(tau - tau_), 1), (Heaviside(tau_ - tau), -1)):
-            total += sign * x.coeff(side)
-    return total
+    sides = ((Heaviside(tau - tau_), 1), (Heaviside(tau_ - tau), -1))
+    return Add(*[sign * x.coeff(side) for x in Add.make_args(e.rhs) for side, sign in sides])
 
 
 def _rough(e: Expr, jumps: Jumps) -> Expr:
-    """The part of a correlation that integrates over sources, with its answers replaced by their jumps."""
+    """What a term adds to the roughness: of ``integral over tau_ of R(tau, tau_) R(tau_2, tau_) C(tau_)`` the
+    product of both jumps and ``C(tau)``, and nothing where not every answer jumps.
+    """
     if isinstance(e, Sum):
-        found: Expr = S.Zero
-        for x in Add.make_args(_rough(e.function, jumps)):
-            found += _collapsed(x, e.limits)
-        return found
+        return without_empty(settled(Sum(_rough(e.function, jumps), *e.limits)))
     if isinstance(e, Integral) and e.limits[0][0] == tau_:
-        value = e.function
-        factors = Mul.make_args(value)
+        factors = Mul.make_args(e.function)
         paired = [x for x in factors if _pair(x)]
         if not paired or any(str(_base(x).func) not in jumps for x in paired):
             return S.Zero
-        return Mul(*[_jumped(x, jumps) if _pair(x) else x.xreplace({tau_: tau}) for x in factors])
+        return Mul(*[_jumped(x, jumps) if x in paired else x.xreplace({tau_: tau}) for x in factors])
     if isinstance(e, Mul):
         inner = [x for x in e.args if isinstance(x, Sum | Integral)]
         return Mul(*[_rough(x, jumps) if x in inner else x for x in e.args]) if inner else S.Zero
@@ -132,21 +131,6 @@ def _jumped(x: Expr, jumps: Jumps) -> Expr:
     lhs, jump = jumps[str(base.func)]
     value = jump.xreplace(dict(zip(lhs.args, base.args, strict=True)))
     return value**x.exp if x.is_Pow else value
-
-
-def _collapsed(e: Expr, limits: tuple[Expr, ...]) -> Expr:
-    """A sum that deltas settle."""
-    left = []
-    for index, lower, upper in limits if e != 0 else ():
-        found = next((x for x in e.atoms(KroneckerDelta) if x.has(index)), None)
-        if found is None:
-            left.append((index, lower, upper))
-            continue
-        other = next(x for x in found.args if x != index)
-        if lower == 0 and upper != other:  # the push is later than the sum goes
-            return S.Zero
-        e = e.xreplace({found: S.One}).xreplace({index: other})
-    return Sum(e, *left) if left else e
 
 
 __all__ = ["Diversity", "diversity", "tau_2"]

@@ -145,7 +145,7 @@ class Reader:
 
         >>> t, X, C = Symbol("t"), Function("X"), Function("C")
         >>> Reader({"X": 2, "C": 1}, {"X": 0}, 1, 1).series(C(ell - 1, t) * X(ell, ell, t))[1]
-        -X_above(tau, t)*slope_C(tau, t) + C(tau, t)*first_X_above(tau, t) + X_above(tau, t)*first_C(tau, t)
+        C(tau, t)*first_X_above(tau, t) + X_above(tau, t)*first_C(tau, t) - X_above(tau, t)*slope_C(tau, t)
         """
         if isinstance(e, Sum | Integral):
             return self._sum(e)

@@ -1,95 +1,51 @@
 """Deep residual networks with a nonlinearity: each branch is small, so the residual stream stays Gaussian
 (depth2023 Def. E.1).
 
-``h^l = W^l x^{l-1}`` and ``x^l = x^{l-1} + L^-a MS(phi(h^l))`` with ``MS(v) = v - mean(v)``.  At leading
-order in the branch ``h^l`` is its own source u, independent of the rest of its unit; what else enters it, and
-what the unit's gradient knows of it, are small and kept to first order.  Averaged over u, a layer then acts
-on the stream like a linear one, with Gaussian averages of phi and its derivatives as coefficients.
+``h^l = W^l x^{l-1}`` and ``x^l = x^{l-1} + L^-a o(h^l)`` with ``o`` of mean zero, such as ``MS(phi(h))``.
+At leading order in the branch ``h^l`` is its own source u, independent of the rest of its unit; what else
+enters it, and what the unit's gradient knows of it, are small and kept to first order.  Averaged over u, a
+layer then acts on the stream like a linear one, with Gaussian averages of phi and its derivatives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 
-from sympy import Add, Derivative, Expr, Function, KroneckerDelta, Mul, Pow, S, Sum, Symbol, sympify
+from sympy import Add, Derivative, Dummy, Expr, Function, KroneckerDelta, Mul, Pow, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, chain_rule
 from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.sums import addends, drawn_out, opened, settled
+from derive.calculus.symbols import ell, s, t
+from derive.depth.layers import neighbour
 from derive.errors import NotApplicable
-from derive.program.networks.infinite_depth import half
-from derive.program.program import Definition, Program
-from derive.program.training import GradientDescent, Outer, TrainedMatrix
-from derive.program.words import (
-    Field,
-    GaussianMatrix,
-    GaussianVector,
-    IndexRange,
-    L,
-    Mean,
-    Population,
-    ell,
-    s,
-    t,
-)
-from derive.theory import OrderParameter, Source, Term, Theory
+from derive.theory.data import OrderParameter, Term
+from derive.theory.theory import Theory
 
 phi = Function("phi")
 e = Function("e")
 """The gradient on the stream, without what it knows of the layer's own source: Gaussian, independent of u."""
 x_, y_ = Symbol("x_", real=True), Symbol("y_", real=True)
-
-
-def nonlinear_program(depth: Expr | int = L, alpha: Expr = half, gamma: Expr = half) -> Program:
-    """The residual network of depth2023 section 7 with one-layer blocks, frozen ends and one sample a step.
-
-    ``b`` is the gradient in front of the nonlinearity, in units of the branch; the learning rate is L^-gamma.
-    """
-    blocks = sympify(depth)
-    share, rate = blocks ** -sympify(alpha), blocks ** -sympify(gamma)
-    stream = Population("stream", shared=True)
-    x, h, b, dx = (Field(n, stream, layered=True) for n in ("x", "h", "b", "dx"))
-    readout = Field("readout", stream)
-    xi, f, chi, dloss = (Function(n) for n in ("xi", "f", "chi", "dloss"))
-    inside = IndexRange(ell, S.One, blocks)
-    W = GaussianMatrix("W", stream.at(ell), stream.at(ell - 1), index=inside)
-    U, V = (GaussianVector(n, stream, source=n) for n in "UV")
-    rule = GradientDescent(S.One)
-    now = h(ell, t)
-    slope = Derivative(phi(now), now)
-    return Program(
-        name="residual network with mean subtraction and frozen ends",
-        rule=rule,
-        fields=(x, h, b, dx, readout),
-        definitions=(
-            Definition(x(0, t), xi(t) * U.symbol),
-            Definition(h(ell, t), W(ell) @ x(ell - 1, t), (inside,)),
-            Definition(x(ell, t), x(ell - 1, t) + share * (phi(now) - Mean(phi(now))), (inside,)),
-            Definition(readout(t), V.symbol),
-            Definition(f(t), Mean(x(blocks, t) * readout(t))),
-            Definition(chi(t), dloss(t, f(t))),
-            Definition(dx(blocks, t), chi(t) * readout(t)),
-            Definition(b(ell, t), slope * (dx(ell, t) - Mean(dx(ell, t))), (inside,)),
-            Definition(dx(ell - 1, t), dx(ell, t) + share * (W(ell).T @ b(ell, t)), (inside,)),
-        ),
-        matrices=(TrainedMatrix(W, Outer(-rate, b(ell, t), x(ell - 1, t)), rule),),
-        vectors=(U, V),
-        scalars=("f", "chi"),
-        constants=("xi", "dloss"),
-        notation={x(ell, t): "C_x", dx(ell, t): "C_dx"},
-        depth=blocks,
-    )
+ASSUMED = (
+    "small branches: a layer's h is its own source at leading order, what else enters it is first order",
+    "the gradient on the stream is Gaussian and independent of the layer's source, but for its answer to it",
+    "products of two derivatives of phi, and of two gradients, are averaged",
+)
+"""What :func:`effective` takes for granted; it stands in the theory's ``reduction``."""
 
 
 def effective(theory: Theory) -> Theory:
-    """The linear theory of the stream to which a theory of :func:`nonlinear_program` tends as L grows.
+    """The linear theory of the stream to which a theory of nonlinear residual layers tends as L grows.
 
     ``V_mn(ell, t, s) = <phi^(m)(z_t) phi^(n)(z_s)>`` with z Gaussian of covariance ``C_x(ell - 1)`` and
-    ``M_m(ell, t) = <phi^(m)(z_t)>``, both among its order parameters as typed Gaussian averages.
-    Raises :class:`NotApplicable` for a theory without such layers.
+    ``M_m(ell, t) = <phi^(m)(z_t)>``, both among its order parameters as typed Gaussian averages.  What is
+    assumed stands in its ``reduction``.  Raises :class:`NotApplicable` for a theory without such layers.
 
     >>> from derive.theory import mean_field
+    >>> from derive.program.networks.infinite_depth import nonlinear_program
     >>> found = effective(mean_field(nonlinear_program()))
     >>> for x in found.equation("x", ell).terms: print(x.expr)
     x(ell - 1, t)
@@ -104,19 +60,26 @@ class _Effective:
     def __init__(self, theory: Theory) -> None:
         self.whole = theory
         self.averages: dict[str, OrderParameter] = {}
-        try:
-            row = theory.equation("h", ell)
-            self.x, self.dx = theory.equation("x", ell), theory.equation("dx", ell - 1)
-        except KeyError as error:
-            raise NotApplicable(f"the theory has no nonlinear residual layers: {error}") from error
-        source = next(y.expr for y in row.terms if y.kind == "source")
-        self.u: type[Function] = source.func
-        self.small = Add(*[y.expr for y in row.terms if y.kind != "source"])
-        branch = next(y.expr for y in self.x.terms if y.expr.has(phi) and not y.expr.has(Average))
-        self.share = branch / phi(row.lhs)
-        self.covariance = next(v.covariance for v in theory.sources if v.symbol == source)
+        families = [q for q in theory.equations if any(r.index == ell for r in q.ranges)]
+        stream = {q.lhs.args[0] - near.args[0]: q for q in families if (near := neighbour(q)) is not None}
+        inner = [q for q in families if neighbour(q) is None]
+        own = [q for q in inner if any(x.kind == "source" for x in q.terms)]
+        rest = [q for q in inner if q not in own]
+        if not (set(stream) == {1, -1} and len(own) == len(rest) == 1 and own[0].rhs.has(rest[0].lhs.func)):
+            raise NotApplicable(
+                "the theory has no nonlinear residual layers: a stream up, a stream down, between them one field "
+                "with a source of its own, and its gradient"
+            )
+        self.x, self.dx, self.h, self.b = stream[1], stream[-1], own[0], rest[0]
+        self.u: type[Function] = next(y.field.func for y in self.h.terms if y.kind == "source")
+        self.covariance = next(v.covariance for v in theory.sources if v.symbol.func == self.u)
+        branch = [y.expr for y in self.x.terms if y.expr != neighbour(self.x)]
+        self.share = branch[0].as_independent(AppliedUndef)[0]
+        self.above = self.dx.lhs.func(ell, t)
+        self.answer = Function(f"R_{self.dx.name}{self.u}")
+        self.output = self.leading(Add(*branch) / self.share)
 
-    # -- Gaussian averages of phi and its derivatives --------------------------------------------------------
+    # -- Gaussian averages of phi and its derivatives ----------------------------------------------------
 
     def mean(self, n: int, time: Expr) -> Expr:
         variance = self.covariance.xreplace({s: t})
@@ -137,158 +100,195 @@ class _Effective:
         self.averages.setdefault(name, OrderParameter(symbol, value, "correlation", (inside,)))
         return Function(name)(ell, *times)
 
+    @cached_property
+    def gradients(self) -> Expr:
+        """``<dx(ell, t) dx(ell, s)>``, the covariance of e."""
+        pair = self.above * self.above.xreplace({t: s})
+        found = [q for q in self.whole.correlations() if q.definition == Average(pair)]
+        if not found:
+            raise NotApplicable(f"the theory has no order parameter for <{pair}>")
+        return found[0].symbol
+
     def averaged(self, body: Expr) -> Expr:
-        """The average of an expression in ``phi^(n)(u(ell, .))`` and ``e(ell, .)``, two of each at most."""
-        if isinstance(body, Add):
-            return Add(*[self.averaged(y) for y in body.args])
-        if isinstance(body, Sum):
-            return body.func(self.averaged(body.function.expand()), *body.limits)
-        if isinstance(body, Mul) and (sums := [y for y in body.args if isinstance(y, Sum)]):
-            rest = Mul(*[y for y in body.args if y is not sums[0]])
-            return self.averaged(Sum((rest * sums[0].function).expand(), *sums[0].limits))
+        """The average of a polynomial in ``phi^(n)(u(ell, .))`` and ``e(ell, .)``, also under sums."""
+        total = S.Zero
+        for y in addends(drawn_out(body.expand(), lambda _: False)):
+            inside, limits = opened(y)
+            for z in Add.make_args(inside.expand()):
+                value = self.product(z)
+                if value != 0:
+                    total += Sum(value, *[lim for lim, _ in limits]) if limits else value
+        return total
+
+    def product(self, body: Expr) -> Expr:
+        """The average of one product."""
         plain, slopes, gradients = S.One, [], []
         for y in Mul.make_args(body):
-            base, power = (y.base, int(y.exp)) if isinstance(y, Pow) and y.exp.is_Integer else (y, 1)
+            base, times = (y.base, int(y.exp)) if isinstance(y, Pow) and y.exp.is_Integer else (y, 1)
             if isinstance(base, AppliedUndef) and base.func == e:
-                gradients += [base.args[-1]] * power
-            elif (order := _order(base, self.u)) is not None:
-                slopes += [order] * power
+                gradients += [base.args[-1]] * times
+            elif (order := self.order(base)) is not None:
+                slopes += [order] * times
             else:
                 plain *= y
-        if len(gradients) not in (0, 2):
-            if len(gradients) == 1:
-                return S.Zero
-            raise NotApplicable(f"{body} has {len(gradients)} gradients")
+        if len(gradients) > 2 or len(slopes) > 2:
+            raise NotApplicable(f"the average of {body} is none of two slopes and two gradients")
+        if len(gradients) == 1:
+            return S.Zero
         if gradients:
-            plain *= Function("C_dx")(ell, *sorted(gradients, key=lambda y: y != t))
+            now, then = sorted(gradients, key=lambda y: y != t)
+            plain *= self.gradients.xreplace({t: now, s: then})
         if len(slopes) == 2:
             (m, a), (n, b) = slopes
             return plain * self.pair(m, n, a, b)
-        if len(slopes) == 1:
-            return plain * self.mean(*slopes[0])
-        return plain
+        return plain * self.mean(*slopes[0]) if slopes else plain
 
-    # -- one layer -------------------------------------------------------------------------------------------
+    def order(self, y: Expr) -> tuple[int, Expr] | None:
+        """The order of the derivative of phi, and the time at which it is taken."""
+        body, n = (y.expr, y.derivative_count) if isinstance(y, Derivative) else (y, 0)
+        if isinstance(body, AppliedUndef) and body.func == phi and body.args[0].func == self.u:
+            return n, body.args[0].args[-1]
+        return None
 
-    def slope(self, n: int, time: Expr) -> Expr:
-        z = self.u(ell, time)
-        return Derivative(phi(z), (z, n)) if n else phi(z)
+    # -- one layer ---------------------------------------------------------------------------------------
 
-    def drift(self) -> Expr:
-        """What enters h besides its source, to first order: b is ``phi'(u) e`` there."""
-        return self.small.replace(
-            lambda y: isinstance(y, AppliedUndef) and str(y.func) == "b",
-            lambda y: self.slope(1, y.args[-1]) * e(ell, y.args[-1]),
+    def leading(self, body: Expr) -> Expr:
+        """At leading order: h is u, dx is e, b what follows; averages done."""
+        body = body.replace(lambda y: isinstance(y, Average), lambda y: self.averaged(self.leading(y.body)))
+        names = {self.h.lhs.func: self.u, self.dx.lhs.func: e}
+
+        def put(y: AppliedUndef) -> Expr:
+            if y.func == self.b.lhs.func:
+                return self.leading(self.b.rhs.xreplace({t: y.args[-1]}))
+            return names[y.func](*y.args)
+
+        return body.replace(
+            lambda y: isinstance(y, AppliedUndef) and y.func in {*names, self.b.lhs.func}, put
         )
 
-    def knows(self) -> Expr:
-        """What the unit's gradient on the stream knows of its own u: its answer to the branch's output.
+    def slope(self, body: Expr, by: AppliedUndef) -> Expr:
+        """The derivative of an expression at leading order by u or e at time t."""
+        mark = Dummy()
+        return body.xreplace({by: mark}).diff(mark).xreplace({mark: by})
 
-        Also within the step: dx contains x of the layers above, as soon as b answers u at equal time.
-        """
-        answer = Function("R_dxu")(ell, t, s)
-        return Sum(answer * (self.slope(0, s) - self.mean(0, s)), (s, S.Zero, t))
-
+    @cached_property
     def gradient(self) -> Expr:
-        """``b(ell, t)`` to first order."""
-        first = self.slope(2, t) * e(ell, t) * self.drift() + self.slope(1, t) * self.knows()
-        return self.slope(1, t) * e(ell, t) + first
+        """``b(ell, t)`` to first order: it moves with what enters h, and with what dx knows of u.
+
+        The latter is dx's answer to the branch's output; also within the step: dx contains x of the layers
+        above, as soon as b answers u at equal time.
+        """
+        first = self.leading(self.b.rhs)
+        drift = Add(*[self.leading(y.expr) for y in self.h.terms if y.kind != "source"])
+        known = Sum(self.answer(ell, t, s) * self.output.xreplace({t: s}), (s, S.Zero, t))
+        by_h, by_dx = (self.slope(first, y(ell, t)) for y in (self.u, e))
+        return first + by_h * drift + by_dx * known
 
     def response(self) -> tuple[list[tuple[Expr, Expr]], Expr]:
         """``<d b(t) / d u(s)>``: terms with the last s at which each is there, and what s = t alone has."""
         past = Symbol("s_1", **s.assumptions0)
-        moved = chain_rule(self.gradient(), self.u(ell, past), frozenset({str(self.u)}), frozenset({"e"}))
+        moved = chain_rule(self.gradient, self.u(ell, past), frozenset({str(self.u)}), frozenset({"e"}))
         moved = moved.replace(lambda y: isinstance(y, Response), lambda _: S.Zero)
         each: dict[Expr, Expr] = {}
         instant = S.Zero
         for part in Add.make_args(moved.expand()):
-            if part.has(KroneckerDelta) and not _inside_sum(part):
-                instant += self.averaged(_struck(part))
+            outside = [y for y in Mul.make_args(part) if isinstance(y, KroneckerDelta)]
+            if outside:
+                instant += self.averaged(part.xreplace(dict.fromkeys(outside, S.One)))
             elif part != 0:
                 last = max((y.limits[0][2] for y in part.atoms(Sum)), key=lambda y: y - t)
-                value = self.averaged(_collapsed(part, past)).xreplace({past: s})
+                value = self.averaged(settled(part, lambda *_: S.One)).xreplace({past: s})
                 each[last] = each.get(last, S.Zero) + value
-        return [(y, last) for last, e in each.items() for y in Add.make_args(e) if y != 0], instant
+        return [(y, last) for last, z in each.items() for y in Add.make_args(z) if y != 0], instant
 
-    # -- the stream ------------------------------------------------------------------------------------------
+    # -- the stream --------------------------------------------------------------------------------------
 
     def theory(self) -> Theory:
-        later, instant = self.response()
-        forward = [
-            Term.local(_joined(self.share * self.averaged_kernel(y)), "response", "W", "branch, averaged")
-            for y in Add.make_args(self.small)
-        ]
-        x_terms = (
-            Term.local(Function("x")(ell - 1, t), "definition", rule="as defined"),
-            Term.local(self.share * self.u(ell, t), "source", "W", "fluctuation of the branch's output"),
-            *forward,
-        )
-        kept, memory = [], []
-        for y in self.dx.terms:
-            if y.expr.has(Function("x")):
-                memory.append(y)
-            else:
-                kept.append(y)
-        below = Function("x")
-        replaced = [Sum(self.share * p * below(ell - 1, s), (s, S.Zero, last)) for p, last in later]
-        now = [_joined(self.share * p * below(ell - 1, t)) for p in Add.make_args(instant) if p != 0]
-        overlaps = [self.overlap(y.expr) for y in memory if not y.expr.has(Function("R_bu"))]
-        dx_terms = (
-            *kept,
-            *(
-                Term.local(y, "response", "W", "gradient's answer to the branch, averaged")
-                for y in (*replaced, *now)
-            ),
-            *(Term.local(y, "memory", "W", "update met by the vector") for y in overlaps),
-        )
         equations = tuple(
-            replace(q, terms=x_terms) if q is self.x else replace(q, terms=dx_terms) if q is self.dx else q
+            replace(q, terms=tuple(self.forward() if q is self.x else self.backward()))
+            if q in (self.x, self.dx)
+            else q
             for q in self.whole.equations
-            if q.name not in ("h", "b")
+            if q not in (self.h, self.b)
         )
-        orders = tuple(q for q in self.whole.order_parameters if q.name in ("C_x", "C_dx", "R_xr"))
-        answer = Function("R_dxu")(ell, t, s)
-        inside = self.x.ranges
+        inner = {self.h.name, self.b.name}
+        kept = [q for q in self.whole.order_parameters if not inner & _names(q.definition)]
+        source = self.u(ell, s)
         known = OrderParameter(
-            answer, Average(Response(Function("dx")(ell, t), self.u(ell, s))), "response", inside, "past"
+            self.answer(ell, t, s), Average(Response(self.above, source)), "response", self.x.ranges, "past"
         )
-        sources = tuple(self.source(v) for v in self.whole.sources)
+        output = self.output
+        sources = tuple(
+            replace(v, covariance=self.averaged(output * output.xreplace({t: s})))
+            if v.symbol.func == self.u
+            else replace(v, covariance=self.known(sympify(v.covariance)))
+            for v in self.whole.sources
+        )
         return replace(
             self.whole,
             equations=equations,
             sources=sources,
-            order_parameters=(*orders, known, *self.averages.values()),
-            reduction="small branches: layers averaged over their own sources",
+            order_parameters=(*kept, known, *self.averages.values()),
+            reduction="; ".join(ASSUMED),
         )
 
-    def averaged_kernel(self, term: Expr) -> Expr:
-        """A term of h, weighted by ``phi'(u(t))`` and averaged over u: dx itself stays."""
-        body = term.function if isinstance(term, Sum) else term
-        weight = self.pair(1, 1, t, s)
-        inner = body.replace(
-            lambda y: isinstance(y, AppliedUndef) and str(y.func) == "b",
-            lambda y: weight * Function("dx")(*y.args),
+    def forward(self) -> Iterator[Term]:
+        """``x(ell) = x(ell - 1) + share (u + sum of kernels weighted by <o'(u_t) d b(s) / d e(s)>)``."""
+        yield next(y for y in self.x.terms if y.expr == neighbour(self.x))
+        rise = self.slope(self.output, self.u(ell, t))
+        back = self.slope(self.leading(self.b.rhs), e(ell, t)).xreplace({t: s})
+        matrix = next(y.matrix for y in self.h.terms if y.kind == "source")
+        yield Term(
+            "source", self.u(ell, t), self.share, matrix=matrix, rule="fluctuation of the branch's output"
         )
-        return Sum(inner, *term.limits) if isinstance(term, Sum) else inner
+        for y in self.h.terms:
+            if y.kind != "source":
+                field = self.above.xreplace({t: y.field.args[-1]})
+                kernel = y.kernel * self.averaged(rise * back)
+                yield replace(
+                    y.times(self.share),
+                    field=field,
+                    kernel=kernel,
+                    rule=f"{y.rule}, averaged over the branch",
+                )
 
-    def overlap(self, term: Expr) -> Expr:
-        """``<b(t) b(s)>`` at leading order."""
-        return term.replace(
-            lambda y: isinstance(y, AppliedUndef) and str(y.func) == "C_b",
-            lambda y: self.pair(1, 1, t, s) * Function("C_dx")(ell, *y.args[1:]),
+    def backward(self) -> Iterator[Term]:
+        """As it was, with the averages of the gradient's answer and of its overlap."""
+        later, instant = self.response()
+        for y in self.dx.terms:
+            if y.kind not in ("response", "memory"):
+                yield y
+        for y in self.dx.terms:
+            rule = f"{y.rule}, averaged over the branch"
+            if y.kind == "response":
+                for kernel, last in later:
+                    reach = "past" if last == t else "strict"
+                    yield replace(y, kernel=kernel, reach=reach, rule=rule)
+                now = y.field.xreplace({s: t})
+                for kernel in Add.make_args(instant):
+                    yield replace(y, field=now, kernel=kernel, reach="", rule=rule)
+            elif y.kind == "memory":
+                yield replace(y, kernel=self.known(y.kernel), rule=rule)
+
+    def known(self, body: Expr) -> Expr:
+        """Averages over the layer's own fields, such as ``<b(t) b(s)>``, at leading order."""
+        inner = {self.h.name, self.b.name}
+        found = {q.name: q for q in self.whole.correlations() if inner & _names(q.definition)}
+        return body.replace(
+            lambda y: isinstance(y, AppliedUndef) and str(y.func) in found,
+            lambda y: self.leading(found[str(y.func)].definition).xreplace({ell: y.args[0]}),
         )
 
-    def source(self, v: Source) -> Source:
-        if v.symbol.func == self.u:
-            value = self.pair(0, 0, t, s) - self.mean(0, t) * self.mean(0, s)
-            return replace(v, covariance=value)
-        return replace(v, covariance=self.overlap(sympify(v.covariance)))
+
+def _names(body: Expr) -> set[str]:
+    return {str(y.func) for y in body.atoms(AppliedUndef)}
 
 
 def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
     """The same with phi given: its averages are done where they have a closed form.
 
     >>> from derive.theory import mean_field
+    >>> from derive.program.networks.infinite_depth import nonlinear_program
     >>> found = with_activation(effective(mean_field(nonlinear_program())), lambda z: z + z**2)
     >>> found.order_parameter("V_11").definition
     4*C_x(ell - 1, t, s) + 1
@@ -303,41 +303,3 @@ def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
         )
 
     return replace(theory, order_parameters=tuple(put(q) for q in theory.order_parameters))
-
-
-def _order(y: Expr, u: type[Function]) -> tuple[int, Expr] | None:
-    """The order of the derivative of phi, and the time at which it is taken."""
-    if isinstance(y, AppliedUndef) and y.func == phi and y.args[0].func == u:
-        return 0, y.args[0].args[-1]
-    if isinstance(y, Derivative) and y.expr.func == phi and y.expr.args[0].func == u:
-        return y.derivative_count, y.expr.args[0].args[-1]
-    return None
-
-
-def _inside_sum(y: Expr) -> bool:
-    return any(z.function.has(KroneckerDelta) for z in y.atoms(Sum))
-
-
-def _struck(y: Expr) -> Expr:
-    """Without its Kronecker deltas (which are 1 there)."""
-    return y.replace(lambda z: isinstance(z, KroneckerDelta), lambda _: S.One)
-
-
-def _collapsed(part: Expr, past: Symbol) -> Expr:
-    """Sums over time with a delta at ``past``, done."""
-
-    def put(y: Sum) -> Expr:
-        if not y.function.has(KroneckerDelta):
-            return y
-        ((index, *_),) = y.limits
-        return _struck(y.function).xreplace({index: past})
-
-    return part.replace(lambda y: isinstance(y, Sum), put)
-
-
-def _joined(y: Expr) -> Expr:
-    """A factor moved into the sum that it multiplies."""
-    if isinstance(y, Mul) and (sums := [z for z in y.args if isinstance(z, Sum)]):
-        rest = Mul(*[z for z in y.args if z is not sums[0]])
-        return Sum(rest * sums[0].function, *sums[0].limits)
-    return y

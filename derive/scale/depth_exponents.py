@@ -13,9 +13,9 @@ from functools import lru_cache
 from sympy import Expr, Integer, Sum
 
 from derive.depth import cross_layer
-from derive.depth.nonlinear import effective, nonlinear_program
+from derive.depth.nonlinear import effective
 from derive.errors import NotApplicable
-from derive.program.networks.infinite_depth import depth_program
+from derive.program.networks.infinite_depth import depth_program, nonlinear_program
 from derive.program.words import ell
 from derive.scale.depth_changes import changes
 from derive.scale.depth_counting import (

@@ -21,11 +21,11 @@ from sympy import (
 from derive.calculus.averages import Average
 from derive.depth import Scaling, cross_layer, gamma_c_recursion, layer_time, rescale
 from derive.depth.layers import tau, tau_
-from derive.depth.nonlinear import effective, nonlinear_program, with_activation
+from derive.depth.nonlinear import effective, with_activation
 from derive.errors import NotApplicable
 from derive.ledger import find
 from derive.program import ell, s, t
-from derive.program.networks.infinite_depth import depth_program
+from derive.program.networks.infinite_depth import depth_program, nonlinear_program
 from derive.program.networks.isotropic import isotropic
 from derive.program.words import L
 from derive.theory import mean_field
@@ -268,8 +268,8 @@ def flat_to(e):
 def test_gradients_answer_their_own_step(stream):
     """b answers u at equal time, x_t of the layers above contains u: dx answers what its unit just sent."""
     cross = cross_layer(stream)
-    sums = [x.expr for x in cross.response("R_dxu", ell - 1).terms if x.expr.has(Function("V_02"))]
-    assert [x.limits for x in sums] == [((Symbol("s_", nonnegative=True), 0, t),)]
+    (answer,) = [x.expr for x in cross.response("R_dxu", ell - 1).terms if x.expr.has(Function("V_02"))]
+    assert [x.limits for x in answer.atoms(Sum)] == [((Symbol("s_", nonnegative=True), 0, t),)]
 
 
 def test_effective_needs_nonlinear_layers():
