@@ -67,7 +67,7 @@ class _Effective:
         rest = [q for q in inner if q not in own]
         if not (set(stream) == {1, -1} and len(own) == len(rest) == 1 and own[0].rhs.has(rest[0].lhs.func)):
             raise NotApplicable(
-                "the theory has no nonlinear residual layers: a stream up, a stream down, between them one field "
+                "the theory has no nonlinear residual layers: a stream up, one down, between them a field "
                 "with a source of its own, and its gradient"
             )
         self.x, self.dx, self.h, self.b = stream[1], stream[-1], own[0], rest[0]
