@@ -128,6 +128,19 @@ def binding(pattern: Expr, atom: Expr) -> Binding:
     return found
 
 
+def is_at(x: Expr, like: Expr) -> bool:
+    """Is ``x`` the function ``like`` at some indices (where that has a number, at that number)?
+
+    >>> from sympy import Function
+    >>> h = Function("h")
+    >>> is_at(h(2, s), h(ell, t)), is_at(h(2, s), h(1, t))
+    (True, False)
+    """
+    if x.func != like.func or len(x.args) != len(like.args):
+        return False
+    return all(not a.is_Integer or a == b for a, b in zip(like.args, x.args, strict=True))
+
+
 def placed(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
     """The right-hand side of ``lhs = rhs`` at the indices of ``atom``, the same function elsewhere.
 
@@ -425,6 +438,7 @@ __all__ = [
     "bound",
     "closed",
     "drawn_out",
+    "is_at",
     "match",
     "normal_form",
     "opened",

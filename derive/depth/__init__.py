@@ -4,8 +4,7 @@ from derive.depth.blocks import BlockLimit, block_limit, within_blocks, without_
 from derive.depth.diversity import Diversity, diversity
 from derive.depth.infinite import InfiniteDepth, LayerTime, Scaling, infinite_depth, layer_time
 from derive.depth.rescale import GammaC, ends_apart, gamma_c_recursion, rescale
-from derive.linear.cross_layer import cross_layer
-from derive.linear.system import CrossLayer
+from derive.linear.propagators import CrossLayer, cross_layer
 
 __all__ = [
     "BlockLimit",

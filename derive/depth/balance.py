@@ -25,7 +25,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, ell
 from derive.errors import NotApplicable
-from derive.linear.system import k
+from derive.linear.propagators import k
 
 alpha = Symbol("alpha", real=True)
 """Branches are multiplied by ``L^-alpha``."""

@@ -19,7 +19,7 @@ from derive.depth.balance import Counted, as_expression, balance, counted
 from derive.depth.infinite import LayerTime, Scaling, aligned, layer_time
 from derive.depth.layers import neighbour, tau, tau_
 from derive.depth.rescale import ends_apart, in_units
-from derive.linear.system import CrossLayer, k
+from derive.linear.propagators import CrossLayer, k
 from derive.theory import Equation, Term, Theory
 
 

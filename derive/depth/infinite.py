@@ -31,6 +31,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
+from derive.calculus.sums import binding, is_at
 from derive.calculus.symbols import L, ell
 from derive.depth.balance import power
 from derive.depth.layers import (
@@ -52,7 +53,7 @@ from derive.depth.layers import (
 )
 from derive.depth.rescale import relabelled
 from derive.errors import NotApplicable
-from derive.linear.system import CrossLayer, binding, k, same_place
+from derive.linear.propagators import CrossLayer, k
 from derive.theory import Equation
 
 between = Symbol("tau_1", nonnegative=True)
@@ -201,7 +202,7 @@ def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
 
     >>> from sympy import Symbol
     >>> from derive.theory import mean_field
-    >>> from derive.linear.cross_layer import cross_layer
+    >>> from derive.linear.propagators import cross_layer
     >>> from derive.depth.rescale import rescale
     >>> from derive.program.networks.isotropic import isotropic
     >>> beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)
@@ -414,7 +415,7 @@ class _Put:
     def __call__(self, e: Expr) -> Expr:
         for lhs, rhs in self.rules:
             e = e.replace(
-                lambda x, lhs=lhs: same_place(x, lhs),
+                lambda x, lhs=lhs: is_at(x, lhs),
                 lambda x, lhs=lhs, rhs=rhs: rhs.xreplace(binding(lhs, x)),
             )
         return e

@@ -37,7 +37,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import L, ell
 from derive.depth.balance import delta
 from derive.errors import NotApplicable
-from derive.linear.system import CrossLayer, k
+from derive.linear.propagators import CrossLayer, k
 from derive.theory import Equation
 
 tau = Symbol("tau", nonnegative=True)

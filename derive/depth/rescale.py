@@ -16,8 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, ell
 from derive.errors import NotApplicable
-from derive.linear.cross_layer import cross_layer
-from derive.linear.system import CrossLayer, Push, k
+from derive.linear.propagators import CrossLayer, Push, cross_layer, k
 from derive.theory import Equation, Theory
 
 Change = Callable[[AppliedUndef], Expr]
@@ -31,7 +30,7 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
     >>> from derive.program.networks.isotropic import isotropic
     >>> from derive.program.words import L
     >>> theory = mean_field(isotropic(data="population", branch=Symbol("beta")))
-    >>> from derive.linear.cross_layer import cross_layer
+    >>> from derive.linear.propagators import cross_layer
     >>> print(ends_apart(cross_layer(theory)).response("R_gr_L", L).rhs)
     KroneckerDelta(s, t) + Sum(eta*gamma0*R_hr_L(L, s_, s), (s_, s, t - 1))
     """
@@ -72,7 +71,7 @@ def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
     >>> from derive.theory import mean_field
     >>> from derive.program.networks.isotropic import isotropic
     >>> beta = Symbol("beta", positive=True)
-    >>> from derive.linear.cross_layer import cross_layer
+    >>> from derive.linear.propagators import cross_layer
     >>> found = rescale(cross_layer(mean_field(isotropic(data="population", branch=beta))), beta)
     >>> for x in found.response("R_hu", ell + 1).terms: print(x.expr)
     KroneckerDelta(k, ell + 1)*KroneckerDelta(s, t)

@@ -200,7 +200,7 @@ class _Closure:
         return found
 
     def entry(self, x: Action) -> Expr:
-        return replace(x, coefficient=x.coefficient / self.scale).entry
+        return Action(x.term.times(1 / self.scale)).entry
 
     # -- putting the layers together ------------------------------------------------
 

@@ -12,7 +12,7 @@ How to use it::
 
     form = linear_form(theory)              # NotApplicable, with the reason, if an equation is not linear
     row = form.row("h", ell + 1)            # one equation
-    row.sources                             # ((factor, u(ell + 1, mu, t)),)
+    row.sources                             # factors in front of sources, as actions
     for x in row.actions:                   # kernels in front of fields
         x.name, x.field                     # "g", g(ell + 1, s): at s if x.reach, else at t (or 0)
         x.reach                             # "" | "strict" | "past" | "flow"
@@ -40,24 +40,34 @@ from derive.theory import Equation, Term, Theory
 
 @dataclass(frozen=True)
 class Action:
-    """``coefficient(t) sum_over sum_s kernel(t, s) field(s)``, and the term that it comes from."""
+    """``coefficient(t) sum_over sum_s kernel(t, s) field(s)``: a term with one field, or source, in it."""
 
-    field: AppliedUndef
-    coefficient: Expr
-    kernel: Expr
-    over: tuple[IndexRange, ...]
-    reach: str
     term: Term
 
     @property
+    def field(self) -> AppliedUndef:
+        """The field or source that it is applied to: at s if there is a ``reach``, else at t (or 0)."""
+        return self.term.field
+
+    @property
     def name(self) -> str:
-        """The name of the field that the kernel is applied to."""
+        """Its name."""
         return str(self.field.func)
 
     @property
+    def over(self) -> tuple[IndexRange, ...]:
+        """The ranges of the indices that are summed."""
+        return self.term.over
+
+    @property
+    def reach(self) -> str:
+        """How far into the past: see :class:`.Term`."""
+        return self.term.reach
+
+    @property
     def weight(self) -> Expr:
-        """What the field is multiplied by under the sums."""
-        return self.coefficient * self.kernel
+        """What the field is multiplied by under the sums: coefficient times kernel."""
+        return self.term.coefficient * self.term.kernel
 
     @property
     def columns(self) -> tuple[IndexRange, ...]:
@@ -75,14 +85,15 @@ class Action:
     @property
     def expr(self) -> Expr:
         """The whole, as one SymPy expression."""
-        return replace(self.term, coefficient=self.coefficient, kernel=self.kernel, field=self.field).expr
+        return self.term.expr
 
     def map(self, fun: Callable[[Expr], Expr]) -> Action:
         """``fun`` applied to field, coefficient, kernel and ranges."""
-        ranges = tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in self.over)
-        return Action(
-            fun(self.field), fun(self.coefficient), fun(self.kernel), ranges, self.reach, self.term.map(fun)
-        )
+        return Action(self.term.map(fun))
+
+    def alike(self, other: Action) -> bool:
+        """Is it applied to the same field over the same ranges and times?"""
+        return (self.field, self.over, self.reach) == (other.field, other.over, other.reach)
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,7 @@ class Row:
     """One equation of a linear theory: ``lhs = sum factor source + sum of actions + given``."""
 
     equation: Equation
-    sources: tuple[tuple[Expr, AppliedUndef], ...]
+    sources: tuple[Action, ...]
     actions: tuple[Action, ...]
     given: Expr
 
@@ -114,10 +125,10 @@ class Row:
     @property
     def source(self) -> AppliedUndef:
         """The one source, with factor 1.  Raises NotApplicable if there are others."""
-        if len(self.sources) != 1 or self.sources[0][0] != 1:
-            found = Add(*[c * u for c, u in self.sources])
+        if len(self.sources) != 1 or self.sources[0].weight != 1:
+            found = Add(*[x.expr for x in self.sources])
             raise NotApplicable(f"{self.lhs} must have one Gaussian source with factor 1; it has {found}")
-        return self.sources[0][1]
+        return self.sources[0].field
 
     @property
     def layers(self) -> IndexRange | None:
@@ -146,7 +157,7 @@ class Row:
         moved = Equation(move(self.lhs), tuple(x.map(move) for x in self.equation.terms), ranges)
         return Row(
             moved,
-            tuple((move(c), move(u)) for c, u in self.sources),
+            tuple(x.map(move) for x in self.sources),
             tuple(x.map(move) for x in self.actions),
             move(self.given),
         )
@@ -178,7 +189,7 @@ class LinearForm:
         found: dict[str, set[str]] = {}
         for r in self.rows:
             if isinstance(r.lhs, AppliedUndef):
-                own = {str(u.func) for _, u in r.sources}
+                own = {x.name for x in r.sources}
                 own |= {x.name for x in r.actions if x.reach in ("past", "flow") or x.field.args[-1] == t}
                 found.setdefault(r.name, set()).update(own)
         return found
@@ -222,7 +233,7 @@ def linear_form(theory: Theory, equations: Iterable[Equation] | None = None) -> 
 
 
 def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
-    sources: list[tuple[Expr, AppliedUndef]] = []
+    sources: list[Action] = []
     actions: list[Action] = []
     given: Expr = S.Zero
     for x in e.terms:
@@ -239,10 +250,7 @@ def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
                 raise NotApplicable(f"the equation of {e.lhs} is not linear in the fields: {part.expr}")
             before, under = (S.One, factor) if factor.has(s) else (factor, S.One)
             part = replace(part, field=a, coefficient=part.coefficient * before, kernel=part.kernel * under)
-            if str(a.func) not in fields:
-                sources.append((part.coefficient * part.kernel, a))
-            else:
-                actions.append(Action(a, part.coefficient, part.kernel, part.over, part.reach, part))
+            (actions if str(a.func) in fields else sources).append(Action(part))
     return Row(e, tuple(sources), tuple(actions), given)
 
 

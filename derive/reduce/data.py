@@ -27,7 +27,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.sums import over, pinned, times
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
-from derive.linear.transfer import Transfer, population, transfer, units
+from derive.linear.propagators import Transfer, population, transfer, units
 from derive.program.program import gaussian
 from derive.program.training import TrainedMatrix
 from derive.program.words import IndexRange, s, t

@@ -15,7 +15,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.depth import cross_layer
 from derive.errors import NotApplicable
-from derive.linear.system import k
+from derive.linear.propagators import k
 from derive.program.networks.infinite_depth import depth_program
 from derive.program.words import L, ell
 from derive.scale.depth_counting import alpha, gamma

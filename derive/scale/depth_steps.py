@@ -18,7 +18,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.gaussian import GaussianAverage
 from derive.depth.infinite import layers_of
 from derive.errors import NotApplicable
-from derive.linear.system import CrossLayer, k
+from derive.linear.propagators import CrossLayer, k
 from derive.program.words import s, t
 
 over_layers = Symbol("over_layers", positive=True)

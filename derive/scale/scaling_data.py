@@ -37,7 +37,7 @@ from sympy import (
 
 from derive.calculus.averages import Average, Response
 from derive.errors import NotApplicable
-from derive.linear.transfer import START, transfer
+from derive.linear.propagators import START, transfer
 from derive.program.networks.structured import N, P, structured
 from derive.program.words import s, t
 from derive.reduce.data import mode_sums, theory_limit

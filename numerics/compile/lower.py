@@ -15,7 +15,7 @@ from sympy.core.function import AppliedUndef
 from sympy.functions.special.tensor_functions import KroneckerDelta
 
 from derive.calculus.averages import Average, Response
-from derive.linear.transfer import units
+from derive.linear.propagators import units
 from derive.program.words import ell, s, t
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.compile.table import (

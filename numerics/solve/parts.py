@@ -14,7 +14,7 @@ from sympy import Add, Dummy, Expr, KroneckerDelta, Mul, Pow, Sum, Symbol, lambd
 from sympy.core.function import AppliedUndef
 
 from derive.linear.operators import Kernel
-from derive.linear.transfer import START
+from derive.linear.propagators import START
 from derive.reduce.data import BIAS, DATA, NOISE, WIDTH, LossDecomposition
 from numerics.compile.table import Node
 

@@ -6,8 +6,8 @@ import mpmath
 import pytest
 from sympy import Expr, Float, Integer, Rational, Symbol, exp, log, series, sqrt, symbols
 
-from derive.expansion import PowerSeries, conformal, radius
 from derive.calculus.resummation import _scale
+from derive.expansion import PowerSeries, conformal, radius
 from derive.program.words import gamma0
 
 z = Symbol("z")

@@ -15,7 +15,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.ledger import entries, find
 from derive.ledger.linear2025.claims import full_batch
-from derive.linear.transfer import transfer
+from derive.linear.propagators import transfer
 from derive.program import L, ell, eta, gamma0, s, t
 from derive.program.networks import isotropic, structured
 from derive.program.networks.isotropic import c, nu

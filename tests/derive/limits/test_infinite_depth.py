@@ -42,7 +42,7 @@ from derive.depth.diversity import diversity
 from derive.depth.infinite import InfiniteDepth, aligned, infinite_depth
 from derive.depth.layers import Reader, tau, tau_
 from derive.errors import NotApplicable, ProgramError
-from derive.linear.system import k
+from derive.linear.propagators import k
 from derive.program import isotropic
 from derive.program.networks.deep_blocks import block_program
 from derive.program.networks.infinite_depth import depth_program

@@ -8,7 +8,7 @@ from sympy import Add, Eq, Function, KroneckerDelta, Mul, Rational, Sum, Symbol,
 from derive.depth import cross_layer, ends_apart, gamma_c_recursion
 from derive.errors import NotApplicable
 from derive.ledger import find
-from derive.linear.system import k
+from derive.linear.propagators import k
 from derive.program import ell, mlp, s, t
 from derive.program.networks.infinite_depth import depth_program
 from derive.program.networks.isotropic import isotropic

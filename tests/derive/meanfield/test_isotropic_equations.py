@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from sympy import Add, Expr, Function, KroneckerDelta, Sum, Symbol
 
-from derive.linear.transfer import transfer
+from derive.linear.propagators import transfer
 from derive.program import L, ell, eta, gamma0, s, t
 from derive.program.networks.infinite_depth import depth_program
 from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sigma

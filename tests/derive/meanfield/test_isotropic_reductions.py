@@ -11,7 +11,7 @@ from sympy import Expr, Function, Integer, Mul, Pow, Sum, Symbol, oo
 
 from derive.errors import NotApplicable
 from derive.linear.operators import Kernel
-from derive.linear.transfer import Transfer, transfer
+from derive.linear.propagators import Transfer, transfer
 from derive.program import GradientDescent, P, eta, gamma0, mlp, s, t
 from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sigma
 from derive.program.networks.structured import B, M, N, k, structured

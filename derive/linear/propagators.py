@@ -1,0 +1,622 @@
+"""Propagators of a linear theory: how its fields answer a push.
+
+*Across layers.*  On a residual stream all layers are the same units, so the single-site process joins them,
+and a theory's own responses ``<d h(ell, t) / d r(ell, s)>`` do not close.  Differentiating each single-site
+equation with respect to each Gaussian source gives recursions for all of ``d h(ell, t) / d u(k, s)``; fields
+are these responses times the sources, correlations follow from the covariances of the sources (linear2025
+(73)-(82)): :func:`cross_layer`.
+
+*Within a population.*  Pushing the equation of x by one unit at time s and following the push through all
+equations of the population gives ``H_y_x(t, s)`` for each field y.  For online descent this is eq. 81 and
+111 of linear2025; the propagators R_vr and R_vu of eq. 13 are ``-H_v_v`` and ``H_v_h0``: :func:`transfer`.
+
+Both differentiate the linear form, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from sympy import (
+    DiracDelta,
+    Eq,
+    Expr,
+    Function,
+    Integral,
+    KroneckerDelta,
+    Mul,
+    S,
+    Sum,
+    Symbol,
+    sympify,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response, delta
+from derive.calculus.sums import all_apart, binding, is_at, without_empty
+from derive.calculus.symbols import IndexRange, ell, s, t
+from derive.errors import NotApplicable
+from derive.linear.form import Action, Row, linear_form
+from derive.linear.operators import Kernel, operator, solve_for
+from derive.theory import Equation, OrderParameter, Source, Term, Theory
+from derive.theory.names import primed
+
+k = Symbol("k", integer=True)
+"""The layer of a source that is pushed."""
+
+
+@dataclass(frozen=True)
+class Push:
+    """A source that is pushed: ``symbol`` at the layer k (if it has one), primed indices and time s.
+
+    ``layers`` is the range of k for a source with several members; ``constant`` says that the source is one
+    number for all times, so that a push has no time.
+    """
+
+    name: str
+    symbol: AppliedUndef
+    layers: IndexRange | None
+    ranges: tuple[IndexRange, ...]
+    constant: bool
+    layered: bool
+
+
+@dataclass(frozen=True)
+class CrossLayer:
+    """The closed equations of a linear theory.
+
+    ``responses`` determine ``R_hu(ell, k, t, s) = d h(ell, t) / d u(k, s)`` (layer of the field, layer of
+    the source if each has one, other indices in the same order, times; no second time for a source that is
+    one number for all times).  ``diagonal`` says which of them the theory's own responses are, ``fields``
+    are the fields in terms of the sources, ``correlations`` and ``scalars`` the averages.
+    """
+
+    theory: Theory
+    pushes: tuple[Push, ...]
+    responses: tuple[Equation, ...]
+    diagonal: tuple[Eq, ...]
+    fields: tuple[Eq, ...]
+    correlations: tuple[Eq, ...]
+    scalars: tuple[Eq, ...]
+
+    def response(self, name: str, site: Expr | int | None = None) -> Equation:
+        """The equation of the response ``name`` (of its member at layer ``site``).  Raises KeyError."""
+        for e in self.responses:
+            if str(e.lhs.func) == name and (site is None or e.lhs.args[0] == sympify(site)):
+                return e
+        raise KeyError(f"no response {name}; there are {', '.join(str(e.lhs) for e in self.responses)}")
+
+    def correlation(self, name: str) -> Eq:
+        """The equation of the correlation ``name``.  Raises KeyError if there is none."""
+        for e in (*self.correlations, *self.scalars):
+            if str(e.lhs.func) == name:
+                return e
+        raise KeyError(f"no correlation {name}; there are {', '.join(str(e.lhs) for e in self.correlations)}")
+
+    def field(self, name: str) -> Eq:
+        """The field ``name`` in terms of the sources.  Raises KeyError if there is none."""
+        for e in self.fields:
+            if str(e.lhs.func) == name:
+                return e
+        raise KeyError(f"no field {name}; there are {', '.join(str(e.lhs) for e in self.fields)}")
+
+    def map(self, fun: Callable[[Expr], Expr]) -> CrossLayer:
+        """The same with ``fun`` applied to every right-hand side."""
+
+        def eqs(items: tuple[Eq, ...]) -> tuple[Eq, ...]:
+            return tuple(Eq(e.lhs, fun(e.rhs), evaluate=False) for e in items)
+
+        return replace(
+            self,
+            responses=tuple(replace(e, terms=tuple(x.rewrite(fun) for x in e.terms)) for e in self.responses),
+            diagonal=eqs(self.diagonal),
+            fields=eqs(self.fields),
+            correlations=eqs(self.correlations),
+            scalars=eqs(self.scalars),
+        )
+
+    def closed(self) -> CrossLayer:
+        """The same with the theory's own responses written as members of the cross-layer ones."""
+
+        def put(e: Expr) -> Expr:
+            for d in self.diagonal:
+                e = e.replace(
+                    lambda x, d=d: is_at(x, d.lhs),
+                    lambda x, d=d: d.rhs.xreplace(binding(d.lhs, x)),
+                )
+            return e
+
+        return replace(self.map(put), diagonal=self.diagonal)
+
+
+def _without_trivial(found: CrossLayer) -> CrossLayer:
+    """Responses that are the same number everywhere (mostly 0: nothing answers) put into the others."""
+    while True:
+        names = {str(e.lhs.func) for e in found.responses}
+        values: dict[str, Expr] = {}
+        for name in names:
+            each = {e.rhs for e in found.responses if str(e.lhs.func) == name}
+            if len(each) == 1 and not (value := each.pop()).free_symbols and not value.atoms(AppliedUndef):
+                values[name] = value
+        values = {n: v for n, v in values.items() if not any(str(e.lhs.func) == n for e in found.diagonal)}
+        if not values:
+            return found
+
+        def put(e: Expr, values: dict[str, Expr] = values) -> Expr:
+            e = e.replace(
+                lambda x: isinstance(x, AppliedUndef) and str(x.func) in values, lambda x: values[str(x.func)]
+            )
+            return without_empty(e)
+
+        kept = tuple(e for e in found.responses if str(e.lhs.func) not in values)
+        found = replace(found, responses=kept).map(put)
+        found = replace(found, responses=tuple(_nonzero(e) for e in found.responses))
+
+
+def _nonzero(e: Equation) -> Equation:
+    return replace(e, terms=tuple(x for x in e.terms if x.expr != 0) or e.terms[:1])
+
+
+# -- differentiating the equations ---------------------------------------------------------------------------
+
+t_1, s_1 = (Symbol(n, **t.assumptions0) for n in ("t_1", "s_1"))
+"""Earlier times at which the sources of a correlation act."""
+
+
+def cross_layer(theory: Theory) -> CrossLayer:
+    """Differentiate the single-site equations of a linear theory with respect to all of its sources.
+
+    Sums over time begin where causality lets them: at the time of the push, or one step later if the field
+    cannot answer within the step.  Raises :class:`NotApplicable` if an equation is not linear in the fields.
+
+    >>> from sympy import Symbol
+    >>> from derive.theory import mean_field
+    >>> from derive.program.networks.isotropic import isotropic
+    >>> found = cross_layer(mean_field(isotropic(data="population", branch=Symbol("beta"))))
+    >>> for x in found.response("R_hu", ell + 1).terms: print(x.expr)
+    beta*KroneckerDelta(k, ell + 1)*KroneckerDelta(s, t)
+    Sum(beta*R_gu(ell + 1, k, s_, s)*R_hr(ell, t, s_), (s_, s + 1, t))
+    Sum(beta**2*eta*gamma0*C_h(ell, t, s_)*R_gu(ell + 1, k, s_, s), (s_, s + 1, t - 1))
+    R_hu(ell, k, t, s)
+    """
+    return _CrossLayer(theory).result()
+
+
+class _CrossLayer:
+    def __init__(self, theory: Theory) -> None:
+        self.theory, self.form = theory, linear_form(theory)
+        self.discrete = theory.program.rule.discrete
+        self.names, self.sources = set(self.form.fields), set(self.form.sources)
+        self.enters: dict[str, str] = {}  # the field that each source enters
+        for r in self.form.rows:
+            for x in r.sources:
+                self.enters.setdefault(x.name, r.name)
+        self.pushes = {n: self.push(n) for n in self.form.sources}
+        self.answers = {f"R_{f}{p}": (f, p) for f in self.form.fields for p in self.form.sources}
+
+    def result(self) -> CrossLayer:
+        theory = self.theory
+        responses = tuple(
+            self.respond(r, p)
+            for p in self.pushes.values()
+            for r in self.form.rows
+            if self.joined(r.name, p.name)
+        )
+        averages = [q for q in theory.order_parameters if q.kind == "correlation"]
+        found = CrossLayer(
+            theory,
+            tuple(self.pushes.values()),
+            responses,
+            tuple(self.diagonal(q) for q in theory.responses()),
+            tuple(self.decomposition(x) for x in self.field_symbols()),
+            tuple(Eq(q.symbol, self.average(q.definition), evaluate=False) for q in averages),
+            tuple(Eq(e.lhs, self.average(e.rhs), evaluate=False) for e in theory.scalars),
+        )
+        return _without_trivial(found)
+
+    # -- sources ---------------------------------------------------------------------------------------------
+
+    def population(self, name: str) -> str:
+        field = self.theory.program.field_of(name)
+        assert field is not None
+        return field.population.name
+
+    def joined(self, field: str, source: str) -> bool:
+        """Do a field and a source live on the same units?"""
+        return source in self.enters and self.population(field) == self.population(self.enters[source])
+
+    def layered(self, name: str) -> bool:
+        field = self.theory.program.field_of(name)
+        return field is not None and field.layered
+
+    def members(self, name: str) -> list[Source]:
+        return [u for u in self.theory.sources if str(u.symbol.func) == name and str(u.partner.func) == name]
+
+    def push(self, name: str) -> Push:
+        members = self.members(name)
+        layered = self.layered(self.enters.get(name, ""))
+        families = [u for u in members if layered and u.symbol.args[0].has(ell)]
+        like = families[0] if families else members[0]
+        constant = all(not sympify(u.covariance).has(t, s) for u in members)
+        own = tuple(
+            IndexRange(primed(r.index), r.lower, r.upper)
+            for r in like.ranges
+            if r.index != ell and like.symbol.has(r.index)
+        )
+        place: tuple[Expr, ...] = ()
+        layers = None
+        if layered:
+            place = (k,) if families else (like.symbol.args[0],)
+            layers = _hull(members) if families else None
+        rest = [primed(x) for x in like.symbol.args[layered:-1]]
+        time = S.Zero if constant else s
+        return Push(name, like.symbol.func(*place, *rest, time), layers, own, constant, layered)
+
+    # -- responses -------------------------------------------------------------------------------------------
+
+    def named(self, field: AppliedUndef, source: AppliedUndef) -> AppliedUndef:
+        """``d field / d source`` as a function: layers, other indices, times."""
+        p = self.pushes[str(source.func)]
+        f, g = int(self.layered(str(field.func))), int(p.layered)
+        places = (*field.args[:f], *(source.args[:g] if p.layers is not None else ()))
+        rest = (*field.args[f:-1], *source.args[g:-1])
+        times = (field.args[-1],) if p.constant else (field.args[-1], source.args[-1])
+        return Function(f"R_{field.func}{source.func}")(*places, *rest, *times)
+
+    def respond(self, r: Row, p: Push) -> Equation:
+        """One equation differentiated: deltas from its sources, answers of the fields that it is made of."""
+        if not isinstance(r.lhs, AppliedUndef):
+            raise NotApplicable(f"{r.lhs} is given by its rate of change: cross-layer responses need steps")
+        terms = [
+            x.term.put(x.weight * delta(self.as_pushed(x.field), p.symbol, self.discrete))
+            for x in r.sources
+            if x.name == p.name
+        ]
+        for x in r.actions:
+            if self.joined(x.name, p.name):
+                moved = all_apart(x.expr, p.symbol.free_symbols).replace(
+                    lambda y, x=x: isinstance(y, AppliedUndef) and y.func == x.field.func,
+                    lambda y: self.named(y, p.symbol),
+                )
+                terms.append(x.term.put(self.begun(moved)))
+        layers = () if p.layers is None else (IndexRange(k, p.layers.lower, p.layers.upper),)
+        ranges = (*r.equation.ranges, *layers, *p.ranges)
+        kept = tuple(x for x in terms if x.expr != 0)
+        return Equation(self.named(r.lhs, p.symbol), kept or (Term.local(S.Zero),), ranges)
+
+    def begun(self, e: Expr) -> Expr:
+        """Sums over time begun where causality lets them: at the push, or one step later."""
+        if not isinstance(e, Sum | Integral):
+            return e
+        limits = []
+        for index, lower, upper in e.limits:
+            for a in e.function.atoms(AppliedUndef):
+                if str(a.func) in self.answers and a.args[-2:] == (index, s):
+                    at_once = self.form.reaches(*self.answers[str(a.func)])
+                    lower = s + (0 if at_once else int(self.discrete))
+            limits.append((index, lower, upper))
+        return e.func(self.begun(e.function), *limits)
+
+    def diagonal(self, q: OrderParameter) -> Eq:
+        """The theory's own response as a member of the cross-layer ones."""
+        e = q.definition.replace(
+            lambda x: isinstance(x, Average) and isinstance(x.body, Response),
+            lambda x: self.named(x.body.body, self.as_pushed(x.body.source)),
+        )
+        return Eq(q.symbol, e, evaluate=False)
+
+    def as_pushed(self, source: AppliedUndef) -> AppliedUndef:
+        p = self.pushes[str(source.func)]
+        return source.func(*source.args[:-1], S.Zero) if p.constant else source
+
+    # -- fields and averages ---------------------------------------------------------------------------------
+
+    def field_symbols(self) -> list[AppliedUndef]:
+        """Each field once, at the layer ell."""
+        found: dict[str, AppliedUndef] = {}
+        for e in self.theory.equations:
+            f = int(self.layered(e.name))
+            found.setdefault(e.name, e.lhs.func(*((ell,) * f), *e.lhs.args[f:]))
+        return list(found.values())
+
+    def decomposition(self, field: AppliedUndef) -> Eq:
+        """The field as the sum over sources of what they cause."""
+        total = S.Zero
+        for p in self.pushes.values():
+            if not self.joined(str(field.func), p.name):
+                continue
+            indices = (*p.symbol.args[:-1], *(() if p.constant else (s,)))
+            if p.constant and p.layers is None:
+                indices = indices[p.layered :]
+            source = p.symbol.func(*indices) if indices else Symbol(p.name)
+            body = self.named(field, p.symbol) * source
+            total += self.summed(body, field, p, s, t, _limits(p))
+        return Eq(field, total, evaluate=False)
+
+    def summed(
+        self, body: Expr, field: AppliedUndef, p: Push, past: Symbol, now: Expr, over: tuple[Expr, ...]
+    ) -> Expr:
+        limits = list(over)
+        if not p.constant:
+            limits.append((past, S.Zero, now - self.gap(str(field.func), p.name)))
+        kind = Sum if self.discrete else Integral
+        return kind(body, *limits) if limits else body
+
+    def gap(self, field: str, source: str) -> int:
+        return 0 if self.form.reaches(field, source) or not self.discrete else 1
+
+    def average(self, e: Expr) -> Expr:
+        """Averages of products of two fields as sums over the sources."""
+        return e.replace(lambda x: isinstance(x, Average), lambda x: self.pair(x))
+
+    def pair(self, x: Average) -> Expr:
+        factors = Mul.make_args(x.body)
+        moving = [a for a in factors if isinstance(a, AppliedUndef) and str(a.func) in self.names]
+        squares = [a for a in factors if a.is_Pow and a.exp == 2]
+        moving += [a.base for a in squares for _ in range(2)]
+        if len(moving) != 2:
+            raise NotApplicable(f"{x} is not the average of a product of two fields")
+        a, b = sorted(moving, key=lambda y: y.args[-1] == s)
+        total = S.Zero
+        for u in self.theory.sources:
+            total += self.caused(a, b, u)
+            if u.symbol.func != u.partner.func:
+                total += self.caused(b, a, u)
+        return Mul(*[y for y in factors if y not in moving and y not in squares]) * total
+
+    def caused(self, a: AppliedUndef, b: AppliedUndef, u: Source) -> Expr:
+        """``<a b>`` as far as one covariance causes it."""
+        first, second = str(u.symbol.func), str(u.partner.func)
+        if not (self.joined(str(a.func), first) and self.joined(str(b.func), second)):
+            return S.Zero
+        p, q = self.pushes[first], self.pushes[second]
+        place: dict[Expr, Expr] = {}
+        layers: tuple[Expr, ...] = ()
+        site: tuple[Expr, ...] = ()
+        if p.layered:
+            place, layers, site = _family(u)
+        names = {
+            r.index: Symbol(f"{r.index.name}_1", **r.index.assumptions0) for r in u.ranges if r.index != ell
+        }
+        place |= names
+
+        def moved(x: AppliedUndef, w: Push, time: Symbol) -> AppliedUndef:
+            rest = [y.xreplace(place) for y in x.args[len(site) : -1]]
+            return x.func(*site, *rest, S.Zero if w.constant else time)
+
+        left = self.named(a, moved(u.symbol, p, t_1))
+        right = self.named(b, moved(u.partner, q, s_1))
+        covariance = sympify(u.covariance).xreplace(place | {t: t_1, s: s_1})
+        limits = [*layers]
+        limits += [(names[r.index], r.lower, r.upper) for r in u.ranges if r.index in names]
+        for field, w, past in ((a, p, t_1), (b, q, s_1)):
+            if not w.constant:
+                limits.append((past, S.Zero, field.args[-1] - self.gap(str(field.func), w.name)))
+        kind = Sum if self.discrete else Integral
+        body = left * right * covariance
+        return kind(body, *limits) if limits else body
+
+
+def _limits(p: Push) -> tuple[Expr, ...]:
+    layers = () if p.layers is None else ((k, p.layers.lower, p.layers.upper),)
+    return (*layers, *((r.index, r.lower, r.upper) for r in p.ranges))
+
+
+def _family(u: Source) -> tuple[dict[Expr, Expr], tuple[Expr, ...], tuple[Expr, ...]]:
+    """For a source of layer ``ell + shift``: the layer k it is, its range and place; a single one's place."""
+    at = u.symbol.args[0]
+    r = next((r for r in u.ranges if r.index == ell), None)
+    if r is None:
+        return {}, (), (at,)
+    shift = at - ell
+    return {ell: k - shift}, ((k, r.lower + shift, r.upper + shift),), (k,)
+
+
+def _hull(members: list[Source]) -> IndexRange:
+    """All layers at which a source lives: the family's, and single members next to it."""
+    lows, highs = [], []
+    for u in members:
+        r = next((r for r in u.ranges if r.index == ell), None)
+        at = u.symbol.args[0]
+        lows.append(at if r is None else at.xreplace({ell: r.lower}))
+        highs.append(at if r is None else at.xreplace({ell: r.upper}))
+    low = next(x for x in lows if all((y - x).is_nonnegative for y in lows))
+    high = next(x for x in highs if all((x - y).is_nonnegative for y in highs))
+    return IndexRange(k, low, high)
+
+
+# -- within a population -------------------------------------------------------------------------------------
+
+between = Symbol("s_1", **s.assumptions0)
+"""A time between the push and the answer."""
+START = operator("O")
+"""The operator that puts the value at time 0 at all times."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Answers to a unit push of the equation of ``into`` at time s.
+
+    ``equations`` determine ``H_y_into(.., t, s)`` for every field y of the population, ``reduced`` are the
+    same with as many of them put into the others as need no further sum.  ``operators`` are the answers in
+    closed form, words in ``kernels`` whose inverses exist because memory is causal.
+    """
+
+    theory: Theory
+    into: str
+    equations: tuple[Eq, ...]
+    operators: dict[str, Expr]
+    kernels: tuple[Kernel, ...]
+
+    def answer(self, name: str) -> Expr:
+        """The function that says how the field called ``name`` answers.  Raises KeyError if there is none."""
+        return self.equation(name).lhs
+
+    def equation(self, name: str) -> Eq:
+        """The equation of the answer of ``name``.  Raises KeyError if there is none."""
+        for e in self.equations:
+            if str(e.lhs.func) == f"H_{name}_{self.into}":
+                return e
+        raise KeyError(f"no answer of {name}; there are {', '.join(str(e.lhs) for e in self.equations)}")
+
+    @property
+    def reduced(self) -> tuple[Eq, ...]:
+        """Without the answers that others need at equal time only, or that have no memory."""
+        todo = {e.lhs: e.rhs for e in self.equations}
+        for instant in (True, False):
+            for lhs in list(todo):
+                if lhs != self.answer(self.into) and self._dispensable(lhs, todo, instant):
+                    rhs = todo.pop(lhs)
+                    todo = {x: _substituted(e, lhs, rhs) for x, e in todo.items()}
+        return tuple(Eq(x, e, evaluate=False) for x, e in todo.items())
+
+    @staticmethod
+    def _dispensable(lhs: AppliedUndef, todo: dict[AppliedUndef, Expr], instant: bool) -> bool:
+        """Has it no memory (``instant``), or do the others need it at equal time only?"""
+        rhs, others = todo[lhs], [e for x, e in todo.items() if x != lhs]
+        met = [a for e in others for a in e.atoms(AppliedUndef) if a.func == lhs.func]
+        simple = not rhs.has(Sum, Integral, KroneckerDelta, DiracDelta)
+        fits = simple if instant else all(a.args[-2] in (t, S.Zero) for a in met)
+        return bool(met) and not rhs.has(lhs.func) and fits
+
+
+def transfer(theory: Theory, into: str) -> Transfer:
+    """How the fields that live with ``into`` answer a unit push of its equation at time s.
+
+    Raises :class:`NotApplicable` when the fields are of layers, or an equation is not linear in them.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.reduce.data import instant_responses
+    >>> from derive.program.networks.isotropic import isotropic
+    >>> answers = transfer(instant_responses(mean_field(isotropic(data="online"))), "v")
+    >>> print(answers.reduced[0].rhs.args[0])
+    KroneckerDelta(s, t)
+    >>> print(transfer(mean_field(isotropic()), "v").operators["v"])
+    (1 - K_v_h0*R_Delta)**(-1)
+    """
+    form = linear_form(theory, population(theory, into))
+    found = tuple(Eq(_answer(theory, r, into), _pushed(theory, r, into), evaluate=False) for r in form.rows)
+    kernels: dict[Expr, Kernel] = {}
+    system = {}
+    for r in form.rows:  # the unit push is the last letter of every word
+        value = PUSH if r.name == into else S.Zero
+        for a, entry in _entries(r).items():
+            value += _word(theory, r, a, entry, kernels) * operator(a.name)
+        system[operator(r.name)] = value
+    solved = {r.name: solve_for(system, operator(r.name)) for r in form.rows}
+    answers = {x: _started(word.xreplace({PUSH: S.One}), kernels) for x, word in solved.items()}
+    return Transfer(theory, into, found, answers, tuple(kernels.values()))
+
+
+def population(theory: Theory, name: str) -> Iterator[Equation]:
+    """The equations of the fields on the same units as ``name``."""
+    field = theory.program.field_of(name)
+    if field is None or field.layered or field.ordered:
+        raise NotApplicable(f"{name} is not a field of one place: its transfer function would join layers")
+    for e in theory.equations:
+        other = theory.program.field_of(e.name)
+        if other is not None and other.population == field.population:
+            if not isinstance(e.lhs, AppliedUndef):
+                raise NotApplicable(f"{e.lhs} is given by its rate of change")
+            yield e
+
+
+def units(theory: Theory) -> set[Symbol]:
+    """Indices of the unit itself, at which attributes are taken."""
+    names = {x.name for x in theory.program.attributes}
+    atoms = [a for d in theory.program.definitions for a in d.rhs.atoms(AppliedUndef)]
+    return {a.args[0] for a in atoms if str(a.func) in names}
+
+
+def pushed_indices(theory: Theory, e: Equation) -> tuple[Symbol, ...]:
+    """The indices of the push, other than the unit's own: those of the equation, primed."""
+    return tuple(primed(r.index) for r in e.ranges if r.index not in units(theory))
+
+
+def _pushed(theory: Theory, r: Row, into: str) -> Expr:
+    """The derivative of one equation."""
+    total = S.Zero
+    if r.name == into:
+        own = [x.index for x in r.equation.ranges if x.index not in units(theory)]
+        total += Mul(*[KroneckerDelta(i, primed(i)) for i in own]) * _delta(theory)
+    end = pushed_indices(theory, r.equation)
+    for x in r.actions:
+        moved: dict[Expr, Expr] = {j: primed(j) for j in end if x.expr.has(j)} | {s: between}
+        a = x.field.xreplace(moved)
+        total += x.expr.xreplace(moved).xreplace({a: _answer_at(a, end, into)})
+    return total
+
+
+def _answer(theory: Theory, r: Row, into: str) -> AppliedUndef:
+    return _answer_at(r.field, pushed_indices(theory, r.equation), into)
+
+
+def _answer_at(a: AppliedUndef, end: tuple[Symbol, ...], into: str) -> AppliedUndef:
+    return Function(f"H_{a.func}_{into}")(*a.args[:-1], *end, a.args[-1], s)
+
+
+def _delta(theory: Theory) -> Expr:
+    return KroneckerDelta(t, s) if theory.program.rule.discrete else DiracDelta(t - s)
+
+
+def _substituted(e: Expr, lhs: AppliedUndef, rhs: Expr) -> Expr:
+    def put(x: AppliedUndef) -> Expr:
+        return _at_start(rhs.xreplace(dict(zip(lhs.args, x.args, strict=True))))
+
+    return e.replace(lambda x: isinstance(x, AppliedUndef) and x.func == lhs.func, put)
+
+
+def _at_start(e: Expr) -> Expr:
+    """Memory is empty at time 0."""
+    return e.replace(
+        lambda x: isinstance(x, Sum | Integral) and (x.limits[-1][2] - x.limits[-1][1]) in (-1, 0),
+        lambda x: S.Zero if isinstance(x, Integral) or x.limits[-1][2] < x.limits[-1][1] else x,
+    )
+
+
+# -- in closed form ------------------------------------------------------------------------------------------
+
+
+PUSH = operator("push")
+
+
+def _entries(r: Row) -> dict[Action, Expr]:
+    """For each field and span of time in an equation, one of the actions on it, and all that it is met by."""
+    found: dict[Action, Expr] = {}
+    for x in r.actions:
+        first = next((y for y in found if y.alike(x)), x)
+        found[first] = found.get(first, S.Zero) + x.weight
+    return found
+
+
+def _word(theory: Theory, r: Row, a: Action, entry: Expr, kernels: dict[Expr, Kernel]) -> Expr:
+    """The operator that one kernel is: a number, START, or a letter of its own, noted among ``kernels``."""
+    time = a.field.args[-1]
+    if not a.reach and not entry.has(t) and not a.over:
+        return entry if time == t else entry * START
+    if time == 0:
+        raise NotApplicable(f"{r.lhs} uses {a.field} with a factor that changes in time")
+    plain = isinstance(entry, AppliedUndef) and bool(a.reach)
+    name = str(entry.func) if plain else f"K_{r.name}_{a.name}"
+    symbol = entry if plain else Function(name)(*r.field.args[:-1], *a.field.args[:-1], t, s)
+    row = tuple(x for x in r.equation.ranges if r.lhs.has(x.index))
+    value = entry if a.reach else entry * _delta(theory)
+    letter = operator(name)
+    kernels[letter] = Kernel(letter, symbol, value, row, a.over, "strict" if a.reach == "strict" else "past")
+    return letter
+
+
+def _started(word: Expr, kernels: dict[Expr, Kernel]) -> Expr:
+    """A kernel of strictly earlier times is empty at time 0, so that START in front of it gives 0."""
+    strict = {x for x, k in kernels.items() if k.causal == "strict"}
+
+    def empty(e: Expr) -> bool:
+        letters = e.args_cnc()[1] if e.is_Mul else []
+        return any(a == START and b in strict for a, b in pairwise(letters))
+
+    return sympify(word).replace(empty, lambda _: S.Zero)
+
+
+__all__ = ["START", "CrossLayer", "Push", "Transfer", "cross_layer", "k", "population", "transfer", "units"]
