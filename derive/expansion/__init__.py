@@ -69,9 +69,7 @@ def _in_gamma0(theory: Theory, order: int) -> Expansion:
     found = expand_kinks(theory)
     highest = max(found.known.values())
     if order > highest:
-        raise NotApplicable(
-            f"order = {order}: with a kink |gamma0|^{highest} is the last known"
-        )
+        raise NotApplicable(f"order = {order}: with a kink |gamma0|^{highest} is the last known")
     return found
 
 

@@ -524,7 +524,7 @@ class _Decomposition:
         rows = tuple(population(self.theory, str(self.now.func)))
         names = {e.name for e in rows}
         for row in linear_form(self.theory, rows).rows:
-            yield from (_Entry(row.equation, u, factor) for factor, u in row.sources)
+            yield from (_Entry(row.equation, x.field, x.weight) for x in row.sources)
             for x in row.actions:
                 if x.name not in names:
                     raise NotApplicable(f"{x.expr} in the equation of {row.name} is no source")

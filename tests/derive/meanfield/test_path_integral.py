@@ -30,8 +30,7 @@ from derive.calculus.sums import normal_form
 from derive.program import L, P, alpha, ell, gamma0, mlp, mu, s, t
 from derive.theory import Average
 from derive.theory.path_integral import PathIntegral, hatted_correlator, path_integral
-from derive.theory.path_integral.action import Partition
-from derive.theory.path_integral.action import Inner, N, hatted
+from derive.theory.path_integral.action import Inner, N, Partition, hatted
 from tests.derive.meanfield.programs import g, phi, recurrent, rho_a, tau, there_and_back
 
 h, gf, x, A, B, K = (Function(n) for n in ("h", "g", "x", "A", "B", "K_x"))
