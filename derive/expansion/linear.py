@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sympy import Eq, Expr, Symbol
+from sympy import Eq, Expr, MatAdd, MatrixSymbol, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import ell, gamma0, s, t
+from derive.calculus.series import PowerSeries
+from derive.calculus.symbols import L, ell, gamma0, s, t
 from derive.expansion import integrals
 from derive.expansion.expansion import Expansion
 from derive.expansion.in_time.series import InTime, in_time
@@ -67,10 +68,57 @@ class LinearExpansion(LinearSeries, Expansion):
 
         >>> from derive.theory import mean_field
         >>> from derive.program import L, mlp
-        >>> expand_linear(mean_field(mlp(rule="flow")), 2).matrix("G", 2, L)
-        D0[J]*K_x*D0[J].T + L*J*C0[K_x].T*D0[J].T + L*D0[J]*C0[K_x]*J
+        >>> sorted(map(str, expand_linear(mean_field(mlp(rule="flow")), 2).matrix("G", 2, L).args))
+        ['D0[J]*K_x*D0[J].T', 'L*D0[J]*C0[K_x]*J', 'L*J*C0[K_x].T*D0[J].T']
         """
         return self.closure.matrix(self.coefficient(name, n, layer))
+
+    def letters(self, name: str, layer: Expr | int = ell) -> tuple[Expr, ...]:
+        """What the series of an operator is computed from: matrices, then numbers (the depth, the layer).
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program import mlp
+        >>> expand_linear(mean_field(mlp(rule="flow")), 2).letters("G", 1)
+        (C0[K_x], D0[J], J, K_x, L)
+        """
+        found = [self.matrix(name, n, layer) for n in range(self.order + 1)]
+        matrices = {x for e in found for x in e.atoms(MatrixSymbol)}
+        numbers = {x for e in found for x in e.free_symbols} & {L, ell}
+        return (*sorted(matrices, key=str), *sorted(numbers, key=str))
+
+    def lambdify(
+        self, name: str, *symbols: Expr, modules: Any = None, layer: Expr | int = ell, **where: Any
+    ) -> Callable[..., Any]:
+        """The truncated series of an operator as a function of gamma0 and the matrices that letters are.
+
+        Arguments are gamma0 and ``symbols``, by default :meth:`letters`.  Rows and columns are (sample, time)
+        or times: ``K_x`` is the data's kernel at all pairs of times, ``J`` is 1 there, and ``C0[X]`` is
+        what C remembers of X.  The words themselves have no ``lambdify``; for functions of time alone see
+        :meth:`in_time`.
+
+        >>> import mpmath
+        >>> from derive.theory import mean_field
+        >>> from derive.program import mlp
+        >>> one = mpmath.matrix([[1]])
+        >>> value = expand_linear(mean_field(mlp(rule="flow")), 2).lambdify("G", modules="mpmath", layer=1)
+        >>> print(value(0.5, 2 * one, 3 * one, one, one, 1))  # 1 + (2 + 2) 3/4 ... with L = 1
+        [6.25]
+        """
+        parts = [gamma0**n * self.matrix(name, n, layer) for n in range(self.order + 1)]
+        total = MatAdd(*[x for x in parts if x != 0])
+        found: Callable[..., Any] = lambdify([gamma0, *(symbols or self.letters(name, layer))], total, modules)
+        return found
+
+    def error_estimate(self, name: str, now: Expr = t, past: Expr = s) -> Expr:
+        """An estimate of what the truncation misses in an order parameter's :meth:`entry`.
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program import mlp
+        >>> expand_linear(mean_field(mlp(rule="flow")), 0).error_estimate("f")
+        oo
+        """
+        found = (self.entry(name, n, now, past) for n in range(self.order + 1))
+        return PowerSeries(tuple(found), gamma0).error_estimate()
 
     def truncate(self, n: int) -> LinearExpansion:
         """The series up to gamma0^n only.  Raises IndexError beyond ``order``.

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sympy import Expr, Function, Integer, Rational, S, Symbol, expand, oo, series, sympify, tanh
+from sympy import Expr, Function, Integer, Rational, S, Symbol, expand, lambdify, oo, series, sympify, tanh
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.expansion.orders import TheorySeries, expand_sizes
-from derive.expansion.step_size import boundary_coefficients, expand_step_size
+from derive.expansion.step_size import boundary_coefficients, expand_step_size, modified_equation
 from derive.program import eta, gamma0, isotropic, mlp, training_rule
 from derive.program.networks.isotropic import alpha, alpha_B, nu
 from derive.program.words import s, t
@@ -226,3 +226,22 @@ def test_noise_and_rules_that_change_within_a_step_are_refused() -> None:
     lasting = training_rule("gd", "sum", momentum=Symbol("m", positive=True))
     with pytest.raises(NotApplicable, match="no sum over past updates that count with the weight eta"):
         expand_step_size(mean_field(isotropic(depth=1, rule=lasting)), 1)
+
+
+def test_what_only_a_solution_gives_is_not_compiled() -> None:
+    """Parts are functions that the expanded theory determines: compiled without them they are refused."""
+    found = expand_sizes(mean_field(isotropic()), nu, 1)
+    with pytest.raises(ValueError, match=r"cannot evaluate C_v\(t, s\).*no definition"):
+        found.lambdify("C_v")
+    value = lambdify(
+        [t, s], found.coefficient("C_v", 1), {"C_v__0_1": lambda *_: 2.0, "C_v__1_0": lambda *_: 3.0}
+    )
+    assert value(1, 1) == 5.0
+    assert found.error_estimate("C_v").has(nu)
+
+
+def test_the_closed_forms_compile() -> None:
+    """The modified equation through plain ``lambdify``."""
+    x = Symbol("x")
+    found = modified_equation({x: x - eta * x**2}, 2)
+    assert abs(found.lambdify("x")(0.1, 0.5) - float(found.series("x").expr.subs({x: 0.5, eta: 0.1}))) < 1e-15
