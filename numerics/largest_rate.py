@@ -16,7 +16,7 @@ from sympy import Expr, sympify
 from derive.program import L, gamma0
 from derive.program.networks.isotropic import nu
 from derive.scale.largest_rate import LargestRate, largest_rate
-from derive.scale.largest_rate_lazy import lazy_kernel
+from derive.scale.lazy_kernel import lazy_kernel
 from derive.theory import Theory
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
@@ -50,7 +50,7 @@ class RateLimit:
             "crossover": self.crossover,
             "crossover_formula": crossover,
             "neglected": self.neglected,
-            "assumptions": list(self.form.assumptions),
+            "assumptions": list(self.form.conditions()),
         }
 
 

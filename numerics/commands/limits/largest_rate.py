@@ -34,7 +34,7 @@ def largest_rate(file: SpecFile, regime: Regime = None, as_json: AsJson = False)
     where = "none" if form.crossover is None else f"nu = {form.crossover}{_number(found.crossover)}"
     typer.echo(f"crossover between rich and lazy: {where}")
     typer.echo(f"neglected, beside one: {form.neglected}{_number(found.neglected)}")
-    for line in form.assumptions:
+    for line in form.conditions():
         typer.echo(f"  {line}")
 
 

@@ -24,8 +24,6 @@ from sympy import (
     Mul,
     Poly,
     Rational,
-    S,
-    Sum,
     Symbol,
     binomial,
     cancel,
@@ -42,10 +40,11 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.series import solved_series
 from derive.errors import NotApplicable
+from derive.linear.form import Action, linear_form
 from derive.program.program import gaussian
 from derive.program.training import TrainedVector
 from derive.program.words import eta, gamma0, s, t
-from derive.theory import Equation, OrderParameter, Theory
+from derive.theory import OrderParameter, Theory
 
 MOST = 400
 """Steps along which the answer is followed to the end of the law."""
@@ -216,6 +215,7 @@ class _Responses:
         if len(readouts) != 1 or any(w.update.over for w in trained.values()):
             raise NotApplicable("a network of several outputs has a kernel for each pair of them")
         self.unit = readouts[0].update.coefficient
+        self.form = linear_form(theory)
         self.unknown: dict[AppliedUndef, tuple[Symbol, Expr]] = {}
 
     def equations(self) -> dict[Symbol, Expr]:
@@ -234,7 +234,7 @@ class _Responses:
         for e in self.theory.equations:
             for x in e.terms:
                 if x.kind == "source" and x.matrix not in weights:
-                    return e.lhs, next(a for a in x.expr.atoms(AppliedUndef))
+                    return e.lhs, x.field
         raise NotApplicable("there is no target")
 
     def response(self, a: AppliedUndef) -> tuple[Symbol, Expr]:
@@ -251,23 +251,17 @@ class _Responses:
         return self.unknown[q.symbol]
 
     def answer(self, field: AppliedUndef, source: AppliedUndef) -> Expr:
-        """How a field answers a push of a source of its unit."""
-        site = field.args[:-1]
-        same = [e for e in self.theory.equations if self.together(e, field)]
-        rows = {e.lhs: e for e in same if e.lhs.args[:-1] == site}
-        letters = {lhs.func: Dummy(str(lhs.func)) for lhs in rows}
+        """How a field answers a push of a source of its unit: a linear system for all fields of the unit."""
+        rows = [r for r in self.form.rows if self.together(r.field, field)]
+        letters = {r.field.func: Dummy(r.name) for r in rows}
         system = []
-        for lhs, e in rows.items():
-            value = S.Zero
-            for x in e.terms:
-                body = x.expr.function if isinstance(x.expr, Sum) else x.expr
-                past = x.expr.limits[0] if isinstance(x.expr, Sum) else None
-                for a in body.atoms(AppliedUndef):
-                    if a.func == source.func and a.args[:-1] == source.args[:-1]:
-                        value += body / a
-                    elif a.func in letters and a.args[-1] != 0:
-                        value += self.kernel(body / a, past) * letters[a.func]
-            system.append(letters[lhs.func] - value)
+        for r in rows:
+            same = [c for c, u in r.sources if u.func == source.func and u.args[:-1] == source.args[:-1]]
+            value = Add(*same)
+            for x in r.actions:
+                if x.field.func in letters and x.field.args[-1] != 0:
+                    value += self.kernel(x) * letters[x.field.func]
+            system.append(letters[r.field.func] - value)
         found = solve(system, list(letters.values()), dict=True)
         return found[0][letters[field.func]]
 
@@ -276,30 +270,33 @@ class _Responses:
         """The order parameter of which ``a`` is a value."""
         return next(q for q in those if q.symbol.func == a.func and q.symbol.args[:-2] == a.args[:-2])
 
-    def together(self, e: Equation, field: AppliedUndef) -> bool:
-        ours, theirs = (self.theory.program.field_of(str(x.func)) for x in (e.lhs, field))
-        return ours is not None and theirs is not None and ours.population == theirs.population
+    def together(self, one: AppliedUndef, other: AppliedUndef) -> bool:
+        """Are these fields of the same unit?"""
+        ours, theirs = (self.theory.program.field_of(str(x.func)) for x in (one, other))
+        if ours is None or theirs is None or ours.population != theirs.population:
+            return False
+        return bool(one.args[:-1] == other.args[:-1])
 
-    def kernel(self, e: Expr, past: Any) -> Expr:
-        """A factor in front of a field, as a number that belongs to y."""
-        if past is None:
-            return e
-        order = [a for a in e.atoms(AppliedUndef) if str(a.func) in self.names]
+    def kernel(self, x: Action) -> Expr:
+        """What is in front of a field, as a number that belongs to y."""
+        if not x.reach:
+            return x.weight
+        order = [a for a in x.weight.atoms(AppliedUndef) if str(a.func) in self.names]
         if len(order) == 1 and any(q.name == str(order[0].func) for q in self.theory.responses()):
-            x, unit = self.response(order[0])
-            return e.xreplace({order[0]: x * unit})
-        if past[2] != t - 1 or len(order) > 1:
-            raise NotApplicable(f"{e} is no kernel of plain descent")
-        return e.xreplace({a: self.start(a) for a in order}) / eta * y
+            name, unit = self.response(order[0])
+            return x.weight.xreplace({order[0]: name * unit})
+        if x.reach != "strict" or len(order) > 1:
+            raise NotApplicable(f"{x.expr} has no kernel of plain descent")
+        return x.weight.xreplace({a: self.start(a) for a in order}) / eta * y
 
     def start(self, a: AppliedUndef) -> Expr:
         """A correlation function as gamma0 -> 0: what the sources of its field have."""
         q = self.named(self.theory.correlations(), a)
         (average,) = q.definition.atoms(Average)
         field = next(iter(average.args[0].atoms(AppliedUndef))).xreplace({s: t})
-        equation = next(e for e in self.theory.equations if e.lhs == field)
+        drawn = [u for r in self.form.rows if r.lhs == field for c, u in r.sources if c == 1]
         for u in self.theory.sources:
-            if any(x.kind == "source" and x.expr == u.symbol for x in equation.terms):
+            if u.symbol in drawn:
                 return sympify(u.covariance).replace(
                     lambda b: isinstance(b, AppliedUndef) and str(b.func) in self.names, self.start
                 )

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sympy import Add, Expr, Mul, Poly, Pow, S, Sum, Symbol, fraction, log, sign, solve, together
+from sympy import Add, Expr, Mul, Poly, Pow, S, Symbol, fraction, log, sign, solve, together
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.errors import NotApplicable
+from derive.linear.form import Row, linear_form
 from derive.program.words import IndexRange, L, ell, eta, gamma0, s, t
 from derive.theory import Equation, OrderParameter, Term, Theory
 
@@ -62,6 +63,7 @@ class _Balance:
         depth = theory.program.depth
         self.fixed = bool(depth.is_Integer)
         self.theory = theory.at_depth(int(depth)) if self.fixed else theory
+        self.form = linear_form(self.theory)
         self.trained = {w.name for w in theory.program.trained()}
         self.unknown: dict[Expr, Symbol] = {}
         self.solved: dict[Symbol, Expr] = {}
@@ -87,7 +89,7 @@ class _Balance:
     def rows(self, e: Equation) -> Iterator[Expr]:
         """What must vanish for the kept terms to be as large as the field."""
         for x in self.kept(e):
-            for part in Add.make_args(x.expr):
+            for part in Add.make_args(x.coefficient * x.kernel * x.field):
                 gap = (self.size(part) - self.size(e.lhs)).expand()
                 yield from Poly(gap, ell).coeffs() if gap.has(ell) else [gap]
 
@@ -113,8 +115,6 @@ class _Balance:
             return Add(*[self.size(x) for x in e.args])
         if isinstance(e, Pow):
             return e.exp * self.size(e.base)
-        if isinstance(e, Sum):
-            return self.size(e.function)
         if e == eta:
             return self.rate
         if isinstance(e, Symbol):
@@ -150,20 +150,21 @@ class _Balance:
 
     def pushed(self, field: AppliedUndef, source: AppliedUndef, met: tuple[Expr, ...]) -> Expr:
         """How a field moves with a source of its unit: along its own updates, to which all else is small."""
-        equation, place = self.equation(field)
+        row, place = self.row(field)
         ways = []
-        for x in equation.terms:
-            e = x.expr.xreplace(place)
-            body = e.function if isinstance(e, Sum) else e
-            for a in body.atoms(AppliedUndef):
-                if x.kind != "response" and a.func == source.func and a.args[:-1] == source.args[:-1]:
-                    ways.append(self.size(body / a))
-                here = a.func != field.func and a.args[:-1] == self.site(field, a)
-                if x.kind in ("memory", "definition") and here and a.func not in met:
-                    try:
-                        ways.append(self.size(body / a) + self.pushed(a, source, (*met, field.func)))
-                    except _Nowhere:
-                        continue
+        for factor, u in row.sources:
+            own = u.xreplace(place)
+            if (own.func, own.args[:-1]) == (source.func, source.args[:-1]):
+                ways.append(self.size(factor.xreplace(place)))
+        for x in row.actions:
+            a = x.field.xreplace(place)
+            known = x.term.kind == "response" or a.func in (field.func, *met)
+            if known or a.args[:-1] != self.site(field, a):
+                continue
+            try:
+                ways.append(self.size(x.weight.xreplace(place)) + self.pushed(a, source, (*met, field.func)))
+            except _Nowhere:
+                continue
         if not ways:
             raise _Nowhere(f"{field} does not move with {source}")
         return ways[0] if len({self.value(x) for x in ways}) == 1 else _greatest(map(self.value, ways))
@@ -175,17 +176,18 @@ class _Balance:
             return None
         return tuple(field.args[:-1])
 
-    def equation(self, a: AppliedUndef) -> tuple[Equation, dict[Expr, Expr]]:
-        for e in self.theory.equations:
-            if (place := _place(e.lhs, a, e.ranges)) is not None:
-                return e, place
+    def row(self, a: AppliedUndef) -> tuple[Row, dict[Expr, Expr]]:
+        """The equation of a field, and what ``ell`` is there."""
+        for r in self.form.rows:
+            if (place := _place(r.lhs, a, r.equation.ranges)) is not None:
+                return r, place
         raise NotApplicable(f"the theory has no equation of {a}")
 
     # -- what is left out ----------------------------------------------------------------------------------
 
     def largest(self, x: Term, e: Equation) -> Expr:
         """The logarithm of a term over its field, at the layer where it is largest."""
-        gap = self.value(self.size(x.expr) - self.size(e.lhs))
+        gap = self.value(self.size(x.coefficient * x.kernel * x.field) - self.size(e.lhs))
         layers = [r for r in e.ranges if r.index == ell]
         at = [gap.xreplace({ell: end}).expand() for r in layers for end in (r.lower, r.upper)] or [gap]
         worst = _greatest(at)
