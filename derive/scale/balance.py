@@ -152,10 +152,10 @@ class _Balance:
         """How a field moves with a source of its unit: along its own updates, to which all else is small."""
         row, place = self.row(field)
         ways = []
-        for factor, u in row.sources:
-            own = u.xreplace(place)
-            if (own.func, own.args[:-1]) == (source.func, source.args[:-1]):
-                ways.append(self.size(factor.xreplace(place)))
+        for x in row.sources:
+            u = x.field.xreplace(place)
+            if u.func == source.func and u.args[:-1] == source.args[:-1]:
+                ways.append(self.size(x.weight.xreplace(place)))
         for x in row.actions:
             a = x.field.xreplace(place)
             known = x.term.kind == "response" or a.func in (field.func, *met)

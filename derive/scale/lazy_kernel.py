@@ -256,8 +256,8 @@ class _Responses:
         letters = {r.field.func: Dummy(r.name) for r in rows}
         system = []
         for r in rows:
-            same = [c for c, u in r.sources if u.func == source.func and u.args[:-1] == source.args[:-1]]
-            value = Add(*same)
+            pushed = [x for x in r.sources if x.name == str(source.func)]
+            value = Add(*[x.weight for x in pushed if x.field.args[:-1] == source.args[:-1]])
             for x in r.actions:
                 if x.field.func in letters and x.field.args[-1] != 0:
                     value += self.kernel(x) * letters[x.field.func]
@@ -294,7 +294,7 @@ class _Responses:
         q = self.named(self.theory.correlations(), a)
         (average,) = q.definition.atoms(Average)
         field = next(iter(average.args[0].atoms(AppliedUndef))).xreplace({s: t})
-        drawn = [u for r in self.form.rows if r.lhs == field for c, u in r.sources if c == 1]
+        drawn = [x.field for r in self.form.rows if r.lhs == field for x in r.sources if x.weight == 1]
         for u in self.theory.sources:
             if u.symbol in drawn:
                 return sympify(u.covariance).replace(
