@@ -43,7 +43,8 @@ from derive.program.networks.sample_weights import has_sample_weights
 from derive.program.training import TrainedVector, entry_covariance
 from derive.program.words import IndexRange, P, alpha, ell, mu, s, t
 from derive.reduce.homogeneous import Chain
-from derive.reduce.ridge import exponential
+from derive.reduce.memoryless import exponential
+from derive.reduce.stationary import timeless
 from derive.theory import Source, Theory
 from derive.theory.path_integral.action import Partition
 
@@ -264,10 +265,10 @@ class _Measure:
         self.depth, self.scale = self.program.depth, self.program.scale
         self.strength, self.inverse_temperature = strength, inverse_temperature
         body = self.feature(ell, mu) * self.feature(ell, alpha)
-        found = [q for q in theory.correlations() if _timeless(q.definition.args[0]) == body]
+        found = [q for q in theory.correlations() if timeless(q.definition.args[0]) == body]
         if len(found) != 1:
             raise NotApplicable(f"<{body}> is no order parameter of the theory")
-        self.kernel, self.known = Phi(ell, mu, alpha), _timeless(found[0].symbol)
+        self.kernel, self.known = Phi(ell, mu, alpha), timeless(found[0].symbol)
 
     def action(self) -> Equilibrium:
         field, phi = self.chain.h, self.chain.phi
@@ -286,7 +287,7 @@ class _Measure:
             raise NotApplicable(
                 f"{u.matrix} must start with unit variance, for the noise counts in units of it"
             )
-        return self.prior * _timeless(kernel)
+        return self.prior * timeless(kernel)
 
     def sources(self, name: str) -> list[Source]:
         """The products of which the field is made."""
@@ -338,14 +339,6 @@ class _Measure:
 def _cumulant(factor: Expr, hat: Callable[[Expr], Expr], covariance: Expr) -> Expr:
     """``<exp(factor sum_mu hat_mu u_mu)> = exp(this)`` for Gaussian u."""
     return factor**2 * _HALF * Sum(hat(mu) * hat(alpha) * covariance, *_PAIR)
-
-
-def _timeless(e: Expr) -> Expr:
-    """Without times: one draw of the weights is all there is."""
-    return e.replace(
-        lambda x: isinstance(x, AppliedUndef) and x.args[-1] in (t, s),
-        lambda x: x.func(*[a for a in x.args if a not in (t, s)]),
-    )
 
 
 def _isolate(condition: Expr, unknown: AppliedUndef) -> Expr:

@@ -38,6 +38,7 @@ from derive.program.program import Definition, Program, parameter
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule, held_at_rest
 from derive.program.words import IndexRange, P, mu, s, t
 from derive.reduce.homogeneous import Chain, neat, network_degree, output
+from derive.reduce.memoryless import exponential
 from derive.reduce.single_site import single_site
 from derive.theory import Equation, Theory
 from derive.theory.applications import Application, read
@@ -110,27 +111,6 @@ def output_rate(program: Program) -> OutputRate:
     <z(ell, mu, t)*Derivative(phi(h(ell, mu, t)), (h(ell, mu, t), 2))>
     """
     return _Rate(program).rate()
-
-
-def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
-    """Rate of updates, decay and diffusion of a rule in continuous time that forgets exponentially.
-
-    Raises :class:`NotApplicable` for others.
-
-    >>> from derive.program import GradientFlow
-    >>> exponential(GradientFlow(decay=Symbol("a", positive=True), diffusion=Symbol("D", positive=True)))
-    (1, a, D)
-    """
-    if rule.discrete:
-        raise NotApplicable("differential equations need gradient flow: the rule counts steps")
-    past, lag = Symbol("past", nonnegative=True), Symbol("lag", positive=True)
-    kept, fed = rule.memory(past + lag, past)
-    decay = simplify(-kept.diff(lag) / kept)
-    if decay.free_symbols & {past, lag} or simplify(fed.diff(lag) + decay * fed) != 0:
-        raise NotApplicable(f"{rule!r} does not forget its start and its updates at one rate")
-    variance = rule.noise(past, past)
-    diffusion = simplify(variance.diff(past) + 2 * decay * variance)
-    return simplify(fed.subs(lag, 0)), decay, diffusion
 
 
 class _Rate:

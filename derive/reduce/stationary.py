@@ -8,7 +8,7 @@ sources of one product (J.2, K.14).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from sympy import (
@@ -17,7 +17,6 @@ from sympy import (
     Eq,
     Expr,
     Function,
-    Integral,
     KroneckerDelta,
     Min,
     Mul,
@@ -35,10 +34,13 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.sums import placed
 from derive.errors import NotApplicable
-from derive.program.training import TrainingRule, accumulate, entry_covariance
+from derive.program.training import accumulate, entry_covariance
 from derive.program.words import gamma0, s, t
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
+
+# -- at all times: nothing but the output moves --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,11 @@ class Static:
 def static(theory: Theory) -> Static:
     """The limit ``gamma0 -> 0`` of a theory, of one layer or of a family of layers.
 
-    The kernels are also those of the network at time 0 for any gamma0.  Raises :class:`NotApplicable` where
-    fields move at ``gamma0 = 0``: weight decay, noise, theories whose updates gamma0 does not multiply.
+    Without feature learning nothing moves a field.  The output alone moves, along its tangent kernel, by
+    every update that the rule remembers.  The kernels are also those of the network at time 0 for any gamma0;
+    of linear networks :mod:`derive.linear.lazy` gives all of it in closed form.  Raises
+    :class:`NotApplicable` where fields move at ``gamma0 = 0``: weight decay, noise, theories whose updates
+    gamma0 does not multiply.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp
@@ -73,22 +78,22 @@ def static(theory: Theory) -> Static:
     Sum(eta*Delta(alpha, s)*K(mu, alpha), (alpha, 1, P), (s, 0, t - 1))
     """
     for u in theory.sources:
-        if _still(sympify(u.covariance)).has(t, s):
+        if timeless(sympify(u.covariance)).has(t, s):
             raise NotApplicable(
                 f"the source {u.symbol} moves at gamma0 = 0: its covariance is {u.covariance}"
             )
     sources = tuple(
-        Source(_still(u.symbol), _still(u.partner), _still(u.covariance), u.ranges, u.matrix)
+        replace(u, symbol=timeless(u.symbol), partner=timeless(u.partner), covariance=timeless(u.covariance))
         for u in theory.sources
     )
     kernels = tuple(
-        OrderParameter(_still(q.symbol), _still(q.definition), q.kind, q.ranges)
+        OrderParameter(timeless(q.symbol), timeless(q.definition), q.kind, q.ranges)
         for q in theory.correlations()
     )
     tangent = None
     if theory.observables:
         e = theory.observables[0]
-        tangent = Equation(_still(e.lhs), (Term.local(_still(e.rhs), "definition"),), e.ranges)
+        tangent = Equation(timeless(e.lhs), (Term.local(timeless(e.rhs), "definition"),), e.ranges)
     fields = tuple(_left(e) for e in theory.equations)
     return Static(theory, sources, fields, kernels, tangent, _output(theory, tangent))
 
@@ -97,43 +102,40 @@ def _left(e: Equation) -> Equation:
     """A field's equation at gamma0 = 0."""
     terms = []
     for x in e.terms:
-        value = x.expr.replace(
-            lambda y: isinstance(y, Sum | Integral) and y.function.subs(gamma0, 0) == 0, lambda y: S.Zero
-        ).subs(gamma0, 0)
-        if value.has(s) or value.has(Sum, Integral):
+        if (x.coefficient * x.kernel).subs(gamma0, 0) == 0:
+            continue
+        left = x.map(lambda y: timeless(y.subs(gamma0, 0)))
+        if x.remembers or left.expr.has(t, s, Sum):
             raise NotApplicable(f"{e.lhs} moves at gamma0 = 0: {x.expr} does not vanish")
-        if value != 0:
-            terms.append(x.put(_still(value)))
-    found = Equation(_still(e.lhs), tuple(terms), e.ranges)
-    if found.rhs.has(t):
-        raise NotApplicable(f"{e.lhs} moves at gamma0 = 0: {found.rhs}")
-    return found
+        if left.expr != 0:
+            terms.append(left)
+    return Equation(timeless(e.lhs), tuple(terms), e.ranges)
 
 
 def _output(theory: Theory, tangent: Equation | None) -> Eq | None:
     """The output, moved along its tangent kernel by all updates that the rule remembers."""
     if tangent is None:
         return None
+    rule = theory.program.rule
     output = next(e for e in theory.scalars if e.rhs.has(Average))
     error = next(e for e in theory.scalars if e.lhs != output.lhs)
-    own = len(output.lhs.args) - 1
-    ranges = tangent.ranges[own:]
-    _, weight = theory.program.rule.memory(t, s)
+    ranges = tangent.ranges[len(output.lhs.args) - 1 :]
     past = Function(error.name)(*[r.index for r in ranges], s)
-    body = Sum(weight * tangent.lhs * past, *[r.limits for r in ranges])
-    if theory.program.rule.discrete:
+    body = Sum(rule.memory(t, s)[1] * tangent.lhs * past, *[r.limits for r in ranges])
+    if rule.discrete:
         return Eq(output.lhs, Sum(body.function, *body.limits, (s, 0, t - 1)), evaluate=False)
-    return Eq(output.lhs, accumulate(theory.program.rule, body, s, t), evaluate=False)
+    return Eq(output.lhs, accumulate(rule, body, s, t), evaluate=False)
 
 
-def _still(e: Expr) -> Expr:
+def timeless(e: Expr) -> Expr:
     """Without times in the arguments of functions."""
-    found: Expr = e.replace(
+    return e.replace(
         lambda x: isinstance(x, AppliedUndef) and bool({t, s} & set(x.args)),
         lambda x: x.func(*[a for a in x.args if a not in (t, s)]),
     )
-    return found
 
+
+# -- long after the start ------------------------------------------------------------------------------------
 
 tau = Symbol("tau", nonnegative=True)
 """The difference of two times."""
@@ -173,9 +175,11 @@ class Stationary:
 def stationary(theory: Theory) -> Stationary:
     """The stationary kernels of Langevin dynamics at weak feature learning, at any depth.
 
-    Flows, or steps with their own law: a step of length eta leaves weights of the variance of the flow over
-    1 - eta decay/2.  Raises :class:`NotApplicable` when weights do not reach a stationary state (no decay),
-    for biases, and when a response survives at gamma0 = 0.
+    As gamma0 goes to zero the fields are their Gaussian sources: memory carries a factor gamma0, and the
+    responses vanish on the sources.  The random part of a weight forgets its start.  Flows, or steps with
+    their own law: a step of length eta leaves weights of the variance of the flow over 1 - eta decay/2.
+    Raises :class:`NotApplicable` when weights do not reach a stationary state (no decay), for biases, and
+    when a response survives at gamma0 = 0.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp
@@ -196,23 +200,15 @@ def stationary(theory: Theory) -> Stationary:
 class _Stationary:
     def __init__(self, theory: Theory) -> None:
         self.theory = theory
-        self.moving = {e.name: e for e in theory.equations if any(x.kind == "source" for x in e.terms)}
-        self.of_source = {
-            str(x.expr.func): name
-            for name in self.moving
-            for e in theory.equations
-            if e.name == name
-            for x in e.terms
-            if x.kind == "source"
-        }
-        self.definitions = {
-            e.lhs: e.rhs for e in theory.equations if all(x.kind == "definition" for x in e.terms)
-        }
+        entering = {e.name: [x.field for x in e.terms if x.kind == "source"] for e in theory.equations}
+        self.moving = {name for name, fields in entering.items() if fields}
+        self.of_source = {str(u.func): name for name, fields in entering.items() for u in fields}
+        self.definitions = [e for e in theory.equations if all(x.kind == "definition" for x in e.terms)]
 
     def limit(self) -> Stationary:
         for e in self.theory.equations:
             for x in e.terms:
-                if x.kind == "memory" and x.expr.subs(gamma0, 0).doit() != 0:
+                if x.kind == "memory" and (x.coefficient * x.kernel).subs(gamma0, 0) != 0:
                     raise NotApplicable(f"the memory {x.expr} survives at gamma0 = 0")
             if sum(x.kind == "source" for x in e.terms) > 1:
                 raise NotApplicable(
@@ -224,12 +220,9 @@ class _Stationary:
         if len(entries) != 1:
             raise NotApplicable(f"the weights relax differently: {entries}")
         entry = entries.pop()
-        return Stationary(
-            self.theory,
-            entry,
-            tuple(self.covariance(u, entry) for u in self.theory.sources),
-            tuple(x for x in map(self.kernel, self.theory.correlations()) if x.lhs != x.rhs),
-        )
+        fields = tuple(self.covariance(u, entry) for u in self.theory.sources)
+        kernels = (x for x in map(self.kernel, self.theory.correlations()) if x.lhs != x.rhs)
+        return Stationary(self.theory, entry, fields, tuple(kernels))
 
     def entry(self, u: Source) -> Expr:
         """The covariance of an entry at lag tau, long after the start."""
@@ -254,9 +247,9 @@ class _Stationary:
 
     def covariance(self, u: Source, entry: Expr) -> Eq:
         """``<h h>``, which is that of the source, by the kernel of the vector below (above)."""
-        name = self.of_source[str(u.symbol.func)].upper()
         _, kernel = _apart(u.covariance)
         site, *first = u.symbol.args[:-1]
+        name = self.of_source[str(u.symbol.func)].upper()
         symbol = Function(name)(site, *first, *u.partner.args[1:-1], tau)
         return Eq(symbol, entry * self.lagged(kernel), evaluate=False)
 
@@ -271,15 +264,14 @@ class _Stationary:
     def kernel(self, q: OrderParameter) -> Eq:
         """A kernel as a product of Gaussian averages over the independent fields that it is made of."""
         body = factor_terms(self.unfolded(q.definition.body))
+        fields = {a for a in body.atoms(AppliedUndef) if str(a.func) in self.moving}
         value: Expr = Mul(*[x for x in Mul.make_args(body) if not x.atoms(AppliedUndef)])
-        for name in sorted({str(a.func) for a in body.atoms(AppliedUndef) if str(a.func) in self.moving}):
-            fields = {a for a in body.atoms(AppliedUndef) if str(a.func) == name}
-            own = [x for x in Mul.make_args(body) if x.atoms(AppliedUndef) & fields]
-            if any(
-                str(a.func) in self.moving and str(a.func) != name for x in own for a in x.atoms(AppliedUndef)
-            ):
+        for name in sorted({str(a.func) for a in fields}):
+            own = {a for a in fields if str(a.func) == name}
+            factors = [x for x in Mul.make_args(body) if x.atoms(AppliedUndef) & own]
+            if any(x.atoms(AppliedUndef) & (fields - own) for x in factors):
                 raise NotApplicable(f"<{body}> does not factorise over independent fields")
-            value *= self.pair(name, Mul(*own), fields)
+            value *= self.pair(name, Mul(*factors), own)
         return Eq(self.lagged(q.symbol), value, evaluate=False)
 
     def pair(self, name: str, body: Expr, fields: set[AppliedUndef]) -> Expr:
@@ -287,8 +279,7 @@ class _Stationary:
         now, then = (next(a for a in fields if a.args[-1] == time) for time in (t, s))
         x, y = Symbol("x", real=True), Symbol("y", real=True)
         H = Function(name.upper())
-        site, *a = now.args[:-1]
-        b = then.args[1:-1]
+        (site, *a), b = now.args[:-1], then.args[1:-1]
         table = {
             (x, x): H(site, *a, *a, S.Zero),
             (x, y): H(site, *a, *b, tau),
@@ -298,9 +289,9 @@ class _Stationary:
         return average.doit() if body == now * then else average
 
     def unfolded(self, body: Expr) -> Expr:
-        for lhs, rhs in self.definitions.items():
-            for a in [a for a in body.atoms(AppliedUndef) if a.func == lhs.func]:
-                body = body.xreplace({a: _placed(rhs, lhs, a)})
+        for e in self.definitions:
+            for a in [a for a in body.atoms(AppliedUndef) if a.func == e.lhs.func]:
+                body = body.xreplace({a: placed(e.rhs, e.lhs, a)})
         return body
 
     def vanishing(self, q: OrderParameter) -> None:
@@ -315,12 +306,11 @@ class _Stationary:
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in names,
             lambda x: names[str(x.func)](*x.args),
         )
-        left = Response(body, response.source).doit(
-            sources=tuple(self.of_source), fields=tuple(self.of_source), discrete=False
-        )
+        sources = tuple(self.of_source)
+        left = Response(body, response.source).doit(sources=sources, fields=sources, discrete=False)
         if left == 0:
             return
-        for name in self.of_source:
+        for name in sources:
             own = [a for a in left.atoms(AppliedUndef) if str(a.func) == name]
             if any(set(own) & set(x.variables) for x in left.atoms(Derivative)):
                 continue
@@ -330,19 +320,16 @@ class _Stationary:
 
 
 def _apart(covariance: Expr) -> tuple[Expr, Expr]:
-    """The covariance of an entry, and the kernel of what the weights are applied to."""
-    kernels = [x for x in Mul.make_args(covariance) if isinstance(x, KroneckerDelta) or _is_kernel(x)]
-    return covariance / Mul(*kernels), Mul(*kernels)
+    """The covariance of an entry, and the kernel of what the weights are applied to.
+
+    A kernel is a function of two samples; variances of weights are functions of the layer.
+    """
+    args = Mul.make_args(covariance)
+    kernel = Mul(*[x for x in args if isinstance(x, KroneckerDelta | AppliedUndef) and len(x.args) > 1])
+    return covariance / kernel, kernel
 
 
-def _is_kernel(x: Expr) -> bool:
-    """A function of two samples; variances of weights are functions of the layer."""
-    return isinstance(x, AppliedUndef) and len(x.args) > 1
-
-
-def _placed(e: Expr, lhs: Expr, atom: Expr) -> Expr:
-    names: Mapping[Expr, Expr] = {a: b for a, b in zip(lhs.args, atom.args, strict=True) if a != b}
-    return sympify(e).xreplace(dict(names))
+# -- two sources of one product ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -360,22 +347,22 @@ class TwoSources:
 
     def merged(self, e: Expr) -> Expr:
         """An expression of ``theory`` in terms of the responses of the theory with one source."""
-        past = self.kept.xreplace({t: s})
-        names = {q.name for q in self.theory.responses()}
-
-        def whole(x: AppliedUndef) -> Expr:
-            name = str(x.func)
-            factor = self.noise if name.endswith("_eps") else past
-            return factor * Function(name.removesuffix("_eps"))(*x.args)
-
-        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in names, whole)
+        past, names = self.kept.xreplace({t: s}), {q.name for q in self.theory.responses()}
+        whole = {n: (past, n) for n in names} | {_eps(n): (self.noise, n) for n in names if _eps(n) in names}
+        return e.replace(
+            lambda x: isinstance(x, AppliedUndef) and str(x.func) in whole,
+            lambda x: whole[str(x.func)][0] * Function(whole[str(x.func)][1])(*x.args),
+        )
 
 
 def two_sources(theory: Theory) -> TwoSources:
     """Write a theory whose weights decay or diffuse with separate sources for start and noise.
 
-    Raises :class:`NotApplicable` when the weights do neither, or when a rule of theirs differs from the
-    program's.
+    The engine gives each product one source, with the covariance of an entry at two times, ``c(t, s) = m(t)
+    m(s) + noise(t, s)``, in front.  Written apart, ``u -> m(t) u + u_eps`` with two independent sources, a
+    response to u at s is m(s) times the response to the whole, and one to u_eps is that response itself: ``c
+    A = m(t) [m(s) A] + noise A``.  Raises :class:`NotApplicable` when the weights do neither, or when a rule
+    of theirs differs from the program's.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp
@@ -391,13 +378,13 @@ def two_sources(theory: Theory) -> TwoSources:
         raise NotApplicable("the weights keep their start and meet no noise: there is nothing to split")
     if any(w.rule != rule for w in theory.program.trained()):
         raise NotApplicable("the weights follow different rules")
-    return _Split(theory, rule, kept, noise).split()
+    return _Split(theory, entry_covariance(rule, t, s), kept, noise).split()
 
 
 @dataclass(frozen=True)
 class _Split:
     theory: Theory
-    rule: TrainingRule
+    entries: Expr
     kept: Expr
     noise: Expr
 
@@ -405,77 +392,60 @@ class _Split:
         theory = replace(
             self.theory,
             sources=tuple(x for u in self.theory.sources for x in self.sources(u)),
-            equations=tuple(self.equation(e) for e in self.theory.equations),
+            equations=tuple(
+                replace(e, terms=tuple(y for x in e.terms for y in self.terms(x)))
+                for e in self.theory.equations
+            ),
             order_parameters=tuple(x for q in self.theory.order_parameters for x in self.order(q)),
             reduction="sources of the start and of the noise apart",
         )
         return TwoSources(theory, self.kept, self.noise)
 
-    @property
-    def entries(self) -> Expr:
-        return entry_covariance(self.rule, t, s)
-
     def sources(self, u: Source) -> Iterator[Source]:
         bare = simplify(u.covariance / self.entries)
-        if {t, s} & {x for x in bare.free_symbols if not bare.atoms(AppliedUndef)}:
+        if {t, s} & bare.free_symbols and not bare.atoms(AppliedUndef):
             raise NotApplicable(f"the covariance {u.covariance} has not the factor {self.entries}")
         yield replace(u, covariance=bare)
         if self.noise != 0:
-            names = {x: Function(f"{x.func}_eps")(*x.args) for x in (u.symbol, u.partner)}
-            yield replace(
-                u,
-                symbol=names[u.symbol],
-                partner=names[u.partner],
-                covariance=self.noise * bare,
-            )
+            yield replace(u, symbol=_other(u.symbol), partner=_other(u.partner), covariance=self.noise * bare)
 
-    def equation(self, e: Equation) -> Equation:
-        terms: list[Term] = []
-        for x in e.terms:
-            if x.kind == "source":
-                terms.append(x.times(self.kept))
-                if self.noise != 0:
-                    eps = Function(f"{x.expr.func}_eps")(*x.expr.args)
-                    terms.append(replace(x.put(eps), rule="noise met since the start"))
-            elif x.kind == "response":
-                terms += [x.put(y) for y in self.response(x.expr)]
-            else:
-                terms.append(x)
-        return replace(e, terms=tuple(terms))
+    def terms(self, x: Term) -> Iterator[Term]:
+        """``u`` as ``m(t) u + u_eps``, and ``int c A g`` as ``m(t) int A g + int A_eps g``."""
+        if x.kind == "source":
+            yield x.times(self.kept)
+            if self.noise != 0:
+                yield replace(x, field=_other(x.field), rule="noise met since the start")
+        elif x.kind == "response":
+            early = {Min(s, t): s}  # within a sum over the past
+            bare = simplify(x.kernel.xreplace(early) / self.entries.xreplace(early))
+            (response,) = self.responses(bare)
+            yield replace(x, coefficient=self.kept * x.coefficient, kernel=bare)
+            if self.noise != 0:
+                yield replace(x, kernel=bare.xreplace({response: _other(response)}))
+        else:
+            yield x
 
-    def response(self, e: Expr) -> Iterator[Expr]:
-        """``int c A g`` as ``m(t) int A g + int A_eps g``."""
-        inner, sums = e, []
-        while isinstance(inner, Sum | Integral):
-            sums.append((inner.func, inner.limits))
-            inner = inner.function
-        early = {Min(s, t): s}  # within a sum over the past
-        bare = simplify(inner.xreplace(early) / self.entries.xreplace(early))
-        (response,) = [a for a in bare.atoms(AppliedUndef) if str(a.func) in self.names]
-
-        def whole(x: Expr) -> Expr:
-            for func, limits in reversed(sums):
-                x = func(x, *limits)
-            return x
-
-        yield whole(self.kept * bare)
-        if self.noise != 0:
-            yield whole(bare.xreplace({response: Function(f"{response.func}_eps")(*response.args)}))
-
-    @property
-    def names(self) -> set[str]:
-        return {q.name for q in self.theory.responses()}
+    def responses(self, e: Expr) -> set[AppliedUndef]:
+        names = {q.name for q in self.theory.responses()}
+        return {a for a in e.atoms(AppliedUndef) if str(a.func) in names}
 
     def order(self, q: OrderParameter) -> Iterator[OrderParameter]:
         yield q
-        if q.kind != "response" or self.noise == 0:
-            return
-        (response,) = q.definition.atoms(Response)
-        source = response.source
-        factor = Mul(*[x for x in Mul.make_args(q.definition) if not isinstance(x, Average)])
-        pushed = Average(Response(response.body, Function(f"{source.func}_eps")(*source.args)))
-        symbol = Function(f"{q.name}_eps")(*q.symbol.args)
-        yield replace(q, symbol=symbol, definition=factor * self.noise * pushed)
+        if q.kind == "response" and self.noise != 0:
+            (average,) = q.definition.atoms(Average)
+            (response,) = q.definition.atoms(Response)
+            pushed = Average(Response(response.body, _other(response.source)))
+            definition = q.definition / average * self.noise * pushed
+            yield replace(q, symbol=_other(q.symbol), definition=definition)
 
 
-__all__ = ["Static", "Stationary", "TwoSources", "static", "stationary", "tau", "two_sources"]
+def _eps(name: str) -> str:
+    return f"{name}_eps"
+
+
+def _other(x: AppliedUndef) -> AppliedUndef:
+    """The partner of a source or of a response."""
+    return Function(_eps(str(x.func)))(*x.args)
+
+
+__all__ = ["Static", "Stationary", "TwoSources", "static", "stationary", "tau", "timeless", "two_sources"]
