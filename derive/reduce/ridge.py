@@ -33,16 +33,16 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
+from derive.calculus.sums import over
 from derive.errors import NotApplicable
 from derive.program.program import Definition, Program, parameter
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule, held_at_rest
-from derive.program.words import IndexRange, P, mu, s, t
+from derive.program.words import IndexRange, P, s, t
 from derive.reduce.homogeneous import Chain, neat, network_degree, output
 from derive.reduce.memoryless import exponential
-from derive.reduce.single_site import single_site
+from derive.reduce.moments import two_layer
 from derive.theory import Equation, Theory
 from derive.theory.applications import Application, read
-from derive.theory.conditioning import mean_field
 from derive.theory.names import vector
 
 Weight = TrainedMatrix | TrainedVector
@@ -95,34 +95,33 @@ class OutputRate:
         )
 
 
-def output_rate(program: Program) -> OutputRate:
-    """The rate of the output of ``program`` under gradient flow with decay and noise, at any depth.
+def output_rate(theory: Theory) -> OutputRate:
+    """The rate of the output of a network under gradient flow with decay and noise, at any depth.
 
     Raises :class:`NotApplicable` for counted steps, for memory that is not exponential, for updates that are
     no gradients, for unequal widths, for weights shared by positions, and for noise with skip connections.
 
     >>> from derive.program import mlp
+    >>> from derive.theory import mean_field
     >>> lam, T = Symbol("lam", positive=True), Symbol("T", positive=True)
-    >>> rate = output_rate(mlp(1, Function("phi"), "flow", weight_decay=lam, temperature=T))
+    >>> rate = output_rate(mean_field(mlp(1, Function("phi"), "flow", weight_decay=lam, temperature=T)))
     >>> for x in rate.shares: print(x.weight, x.contraction, x.curvature)
     W0 <g(1, mu, t)*h(1, mu, t)>/gamma0 K_x(mu, mu)*slope(1, mu, t)/gamma0
     w <phi(h(1, mu, t))*z(1, mu, t)>/gamma0 0
     >>> print(rate.slopes[0].rhs)
     <z(ell, mu, t)*Derivative(phi(h(ell, mu, t)), (h(ell, mu, t), 2))>
     """
-    return _Rate(program).rate()
+    return _Rate(theory).rate()
 
 
 class _Rate:
-    def __init__(self, program: Program) -> None:
-        self.program, self.reading = program, read(program)
-        kernel = mean_field(program).observables
-        if not kernel:
-            raise NotApplicable(f"{program.name}: its updates are no gradients of its output")
-        if any(x.population.ratio != 1 for x in program.fields):
+    def __init__(self, theory: Theory) -> None:
+        self.program, self.kernel = theory.program, _tangent(theory)
+        if any(x.population.ratio != 1 for x in self.program.fields):
             raise NotApplicable("the layers must be equally wide")
-        self.kernel = kernel[0]
-        self.scale = program.scale
+        self.reading, self.output = read(self.program), output(self.program).lhs
+        trained = [w for w in self.program.trained() if isinstance(w, TrainedMatrix)]
+        self.backward = {a.func for w in trained for a in w.update.left.atoms(AppliedUndef)}
 
     def rate(self) -> OutputRate:
         strength, decay, diffusion = exponential(self.program.rule)
@@ -133,17 +132,8 @@ class _Rate:
             )
         shares = tuple(self.share(w) for w in self.program.trained() if w.name in names)
         error = self.error(next(iter(self.program.trained())))
-        there = [r for r in self.kernel.ranges if r.index not in self.output.args]
-        gain = self.kernel.lhs.func(*[t if x == s else x for x in self.kernel.lhs.args])
-        past = dict(zip(self.output.args[:-1], [r.index for r in there], strict=True))
-        summed = Sum(
-            strength * gain * error.func(*self.output.args).xreplace(past), *[r.limits for r in there]
-        )
-        return OutputRate(self.output, summed, shares, decay, diffusion, tuple(self.slopes()))
-
-    @property
-    def output(self) -> AppliedUndef:
-        return output(self.program).lhs
+        gain = _gain(self.kernel, self.output, error.func(*self.output.args), strength)
+        return OutputRate(self.output, gain, shares, decay, diffusion, tuple(self.slopes()))
 
     def error(self, w: Weight) -> AppliedUndef:
         """The error in an update."""
@@ -158,7 +148,7 @@ class _Rate:
         here = dict(zip(error.args, self.output.args, strict=True))
         if any(r.index not in here for r in w.update.over):
             raise NotApplicable(f"{w.name} is shared between positions")
-        factor = w.update.coefficient / (self.scale**2 * error)
+        factor = w.update.coefficient / (self.program.scale**2 * error)
         if isinstance(w, TrainedVector):
             return self.vector_share(w, factor, here)
         left, right = w.update.left.xreplace(here), w.update.right.xreplace(here)
@@ -200,7 +190,7 @@ class _Rate:
 
     def skips(self) -> bool:
         """Does a backward field hold that of another layer, other than by a product?"""
-        own = [d for d in self.reading.definitions if d.name == "g"]
+        own = [d for d in self.reading.definitions if d.lhs.func in self.backward]
         return any(a.func == d.lhs.func and a != d.lhs for d in own for a in d.rhs.atoms(AppliedUndef))
 
     # -- the answer of a backward field to its own forward field ---------------------------------------------
@@ -222,7 +212,7 @@ class _Rate:
         )
         found = []
         for d in self.reading.definitions:
-            if d.name != "g" or any((r.upper - r.lower).is_negative for r in d.ranges):
+            if d.lhs.func not in self.backward or any((r.upper - r.lower).is_negative for r in d.ranges):
                 continue
             point = h.func(d.lhs.args[0], *h.args[1:])
             direct = d.rhs.diff(point)
@@ -262,7 +252,7 @@ class Euler:
     total: Expr
 
 
-def euler(program: Program) -> Euler:
+def euler(theory: Theory) -> Euler:
     """Euler's identity, found without the degree of the network: from local homogeneity and transposition.
 
     In each layer ``g h = p phi(h) z`` for an activation of degree p, and ``phi(h) . W^T g' = (W phi(h)) .
@@ -270,16 +260,17 @@ def euler(program: Program) -> Euler:
     output down.  Raises :class:`NotApplicable` (or NotHomogeneous) for a network that is no such chain.
 
     >>> from derive.program import mlp
-    >>> found = euler(mlp(activation="quadratic", rule="flow"))
+    >>> from derive.theory import mean_field
+    >>> found = euler(mean_field(mlp(activation="quadratic", rule="flow")))
     >>> print(found.total, found.shares)
     2**(L + 1) - 1 (('W0', 2**L), ('W', 2**(L - ell)), ('w', 1))
     """
-    rate, chain = output_rate(program), Chain(program)
+    rate, chain, depth = output_rate(theory), Chain(theory.program), theory.program.depth
     power, x, n = chain.power(), Function("x"), Dummy("n", integer=True)
     below = rsolve(x(n) - power * x(n - 1), x(n), {x(0): 1})  # n layers below the output
     shares, total = [], S.Zero
     for share in rate.shares:
-        above = S.Zero if share.site is None else program.depth - share.site + 1
+        above = S.Zero if share.site is None else depth - share.site + 1
         value = powsimp(simplify(below.subs(n, above)))
         shares.append((share.weight, value))
         for r in share.layers:
@@ -341,7 +332,7 @@ def _symbols(x: MatrixSymbol) -> Matrix:
     return ImmutableMatrix(rows, cols, entry)
 
 
-def representer(program: Program) -> Representer:
+def representer(theory: Theory) -> Representer:
     """Kernel ridge regression as the rest point of the output of a homogeneous network.
 
     Weights at rest are ``held`` times their updates, which are errors times gradients of the outputs.  So
@@ -354,22 +345,21 @@ def representer(program: Program) -> Representer:
 
     >>> from sympy import Symbol
     >>> from derive.program import mlp
+    >>> from derive.theory import mean_field
     >>> lam = Symbol("lam", positive=True)
-    >>> found = representer(mlp(activation="relu", rule="flow", weight_decay=lam))
+    >>> found = representer(mean_field(mlp(activation="relu", rule="flow", weight_decay=lam)))
     >>> print(found.rate.rhs)
     -lam*(L + 1)*f(mu, t) + Sum(Delta(alpha, t)*K(mu, alpha, t, t), (alpha, 1, P))
     >>> print(found.ridge, "|", found.anywhere)
     lam*(L + 1) | k.T*((lam*(L + 1))*I + K)**(-1)*y
-    >>> print(representer(mlp(2, "relu", "gd", "mean", weight_decay=lam)).ridge)
+    >>> print(representer(mean_field(mlp(2, "relu", "gd", "mean", weight_decay=lam))).ridge)
     3*P*lam
     """
+    program = theory.program
     kappa, held = network_degree(program).kappa, _held(program)
-    kernel = mean_field(program).observables
-    if not kernel:
-        raise NotApplicable(f"{program.name}: its updates are no gradients of its output")
-    out = output(program)
+    kernel, out = _tangent(theory), output(program)
     given = _error(program, out)
-    gain = _gain(kernel[0], out.lhs, given.lhs)
+    gain = _gain(kernel, out.lhs, given.lhs)
     ridge = simplify(kappa / held)
     rate = None
     if not program.rule.discrete and _forgets(program.rule):
@@ -418,12 +408,19 @@ def _error(program: Program, out: Definition) -> Definition:
     return found[0]
 
 
-def _gain(kernel: Equation, out: AppliedUndef, error: AppliedUndef) -> Expr:
+def _tangent(theory: Theory) -> Equation:
+    """The tangent kernel."""
+    if not theory.observables:
+        raise NotApplicable(f"{theory.program.name}: its updates are no gradients of its output")
+    return theory.observables[0]
+
+
+def _gain(kernel: Equation, out: AppliedUndef, error: AppliedUndef, strength: Expr = S.One) -> Expr:
     """The tangent kernel times the errors, over all samples and channels."""
     inner = kernel.ranges[len(kernel.ranges) // 2 :]
     past = dict(zip(out.args[:-1], [r.index for r in inner], strict=True))
     now = kernel.lhs.func(*[t if x == s else x for x in kernel.lhs.args])
-    return Sum(now * error.xreplace(past), *[r.limits for r in inner])
+    return over(strength * now * error.xreplace(past), inner)
 
 
 def _at_rest(given: Definition, out: AppliedUndef, ridge: Expr, size: Expr) -> tuple[Expr, Expr]:
@@ -466,29 +463,20 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
     y + lam/(sqrt(K)*gamma0)
     y - lam/(sqrt(K)*gamma0)
     """
-    site = single_site(theory)
-    f, delta = next((e.lhs, e.rhs) for e in theory.scalars if e.rhs.has(Average))
-    h, z = (x.field for x in site.flows)
-    names = [Dummy(n, real=True) for n in ("H", "G", "X")]
-    moments = dict(zip((h**2, z**2, h * z), names, strict=True))
-    needed = {site.unfolded(x.body) for x in delta.atoms(Average)} - set(moments)
-    if needed:
-        raise NotApplicable(f"the output needs <{min(needed, key=str)}>, no moment of h and z: not linear")
-    out = delta.replace(lambda x: isinstance(x, Average), lambda x: moments[site.unfolded(x.body)])
-    error = next(e.rhs for e in theory.scalars if e.rhs.has(f)).xreplace({f: out})
-    values = {Function("K_x")(1, 1): Symbol("K", positive=True), Function("y")(1): Symbol("y", positive=True)}
-    rates = []
-    for body in moments:
-        rate = site.moment_rate(body).subs(P, 1).doit().xreplace({mu: S.One})
-        own = {k.xreplace({mu: S.One}): v for k, v in moments.items()}
-        rate = rate.replace(lambda x: isinstance(x, Average), lambda x, own=own: own.get(x.body, x))
-        rate = rate.replace(Function("Delta"), lambda *_: error).xreplace({mu: S.One}).xreplace(values)
-        if rate.has(Average):
-            raise NotApplicable(f"the rate of <{body}> needs {sorted(rate.atoms(Average), key=str)[0]}")
-        rates.append(rate)
-    final = out.xreplace({mu: S.One}).xreplace(values)
-    found = solve(rates, names, dict=True)
-    return tuple((x[names[0]], x[names[1]], simplify(final.subs(x))) for x in found)
+    found = two_layer(theory)
+    if not found.closed:
+        raise NotApplicable("its moments do not close: the network is not linear")
+    out = next(e for e in theory.scalars if e.rhs.has(Average)).lhs
+    given = next(e for e in theory.scalars if e.rhs.has(out))
+    names = {e.lhs.args[0].func: Dummy(str(e.lhs.args[0].func), real=True) for e in found.closed}
+    value = solve(given.rhs - given.lhs, out)[0]
+    names |= {Function("K_x"): Symbol("K", positive=True), Function("y"): Symbol("y", positive=True)}
 
+    def one(e: Expr) -> Expr:
+        e = e.subs(P, 1).doit()
+        return e.xreplace({a: names[a.func] for a in e.atoms(AppliedUndef) if a.func in names})
 
-__all__ = ["OutputRate", "Share", "exponential", "output_rate"]
+    unknown = [names[e.lhs.args[0].func] for e in found.closed]
+    points = solve([one(e.rhs) for e in found.closed], unknown, dict=True)
+    moments = [names[m.lhs.func] for m in found.moments]
+    return tuple((*[x[m] for m in moments], simplify(one(value).subs(x))) for x in points)

@@ -119,11 +119,12 @@ def at_rest(
     if not isinstance(steps, int) or steps < 2 * SHARE:
         raise ValueError(f"steps = {steps}: must be at least {2 * SHARE} to tell whether outputs rest")
     numbers = {str(k): v for k, v in values.items()}
-    found = representer(program)
+    theory = mean_field(program)
+    found = representer(theory)
     kappa, ridge = (
         float(e.subs({x: numbers[x.name] for x in e.free_symbols})) for e in (found.kappa, found.ridge)
     )
-    solved = solve_particles(mean_field(program), steps=steps, values=values, data=data, **options)
+    solved = solve_particles(theory, steps=steps, values=values, data=data, **options)
     return compare(
         solved, kappa, ridge, np.asarray(data["y"], dtype=float), _weights(program, data), tolerance
     )

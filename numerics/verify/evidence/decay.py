@@ -88,7 +88,7 @@ def ridge_regression() -> Evidence:
     lam = Symbol("lam", positive=True)
     x = Symbol("x", real=True)
     network = mlp(1, Max(0, x) ** 2, "flow", weight_decay=lam)
-    ridge = float(representer(network).ridge.subs(lam, decay))
+    ridge = float(representer(mean_field(network)).ridge.subs(lam, decay))
     weights = np.linalg.solve(kernel[:3, :3] + ridge * np.eye(3), targets)
     out = net.run(np.vstack([inputs, elsewhere]))[0]
     bare = kernel[:, :3] @ np.linalg.solve(kernel[:3, :3] + decay * np.eye(3), targets)

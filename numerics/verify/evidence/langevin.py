@@ -16,7 +16,7 @@ from derive.ledger.selfconsistent2023.claims import langevin as claims
 from derive.program import L, ell, gamma0, mlp, s, t
 from derive.reduce.ridge import output_rate
 from derive.reduce.stationary import two_sources
-from derive.theory import Theory
+from derive.theory import Theory, mean_field
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.edited import Experiment, off, right
 
@@ -51,7 +51,7 @@ def output_by_ito() -> Evidence:
     scaled = [_output([(1 + k * step) * x for x in w]) for k in (1, -1)]
     contracted, trace = (scaled[0] - scaled[1]) / (2 * step), _hessian_trace(w, 3e-3)
     lam, heat, beta = (Symbol(x, positive=True) for x in ("lam", "heat", "beta"))
-    rate = output_rate(mlp(2, "tanh", "flow", weight_decay=lam, temperature=heat))
+    rate = output_rate(mean_field(mlp(2, "tanh", "flow", weight_decay=lam, temperature=heat)))
     derived = rate.eq.rhs.subs(t, 0).expand()  # at the start, when the variance of an entry is one
     slopes = {int(n): rate.slopes[0].subs(ell, n).subs(t, 0).rhs for n in (1, 2)}
     claim = sympify(claims.k3()["df"]).subs(L, 2).doit().subs(t, 0).expand()

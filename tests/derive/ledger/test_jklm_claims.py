@@ -74,7 +74,7 @@ def test_the_rest_of_e2_is_e1() -> None:
 
 def test_output_with_decay() -> None:
     claim, kappa = printed("J.1"), Symbol("kappa", positive=True)
-    derived = representer(mlp(activation="relu", rule="flow", weight_decay=lam))
+    derived = representer(mean_field(mlp(activation="relu", rule="flow", weight_decay=lam)))
     rectifiers = claim["degree_of_rectifiers"]
     assert simplify(claim["df"].subs(kappa, rectifiers) - derived.rate.rhs) == 0
     assert claim["f"].subs(kappa, rectifiers) == derived.anywhere

@@ -81,7 +81,9 @@ def test_weights_with_an_integrating_factor() -> None:
 def test_output_lacks_gamma0() -> None:
     """(K.3): repaired by 1/gamma0 and by what stands for z, phi of layer 0, it is the derived rate."""
     claim = printed("K.3")["df"].subs(L, 2).doit()
-    derived = output_rate(mlp(2, phi, "flow", weight_decay=lam / beta, temperature=1 / beta)).eq.rhs.doit()
+    derived = output_rate(
+        mean_field(mlp(2, phi, "flow", weight_decay=lam / beta, temperature=1 / beta))
+    ).eq.rhs.doit()
     assert _repaired(claim, S.One) != _spelled(derived)
     assert simplify(_repaired(claim, 1 / gamma0) - _spelled(derived)) == 0
 

@@ -139,7 +139,7 @@ def _phi(a: Expr, power: int) -> Expr:
 @pytest.mark.parametrize(("activation", "power"), [("linear", 1), ("relu", 1), ("quadratic", 2)])
 def test_eulers_identity_weight_by_weight(activation: str, power: int) -> None:
     """The share of a layer is the power that the layers above raise it to."""
-    found = euler(mlp(3, activation, "flow"))
+    found = euler(mean_field(mlp(3, activation, "flow")))
     shares = dict(found.shares)
     index = Symbol("ell", integer=True)
     assert shares["w"] == 1
@@ -151,7 +151,7 @@ def test_eulers_identity_weight_by_weight(activation: str, power: int) -> None:
 
 def test_output_at_rest_solves_the_rate() -> None:
     """Two samples, by hand: K (y - f) = lambda kappa f; elsewhere k (y - f) = lambda kappa f(x)."""
-    found = representer(mlp(2, "relu", "flow", weight_decay=lam))
+    found = representer(mean_field(mlp(2, "relu", "flow", weight_decay=lam)))
     trained, anywhere = found.explicit(2)
     K = Matrix(2, 2, symbols("K11 K12 K12 K22", real=True))
     y, k = Matrix(symbols("y1 y2", real=True)), Matrix(symbols("k1 k2", real=True))
@@ -178,7 +178,7 @@ def test_output_at_rest_solves_the_rate() -> None:
 )
 def test_ridge_regression_has_conditions(program: object, reason: str) -> None:
     with pytest.raises(NotApplicable, match=reason):
-        representer(program())  # type: ignore[operator]
+        representer(mean_field(program()))  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_ridge_regression_has_conditions(program: object, reason: str) -> None:
 )
 def test_the_ridge_of_other_rules_and_networks(network: Program, ridge: Expr) -> None:
     """A weight at rest loses eta lambda W in a step; it gains its update, eta U, or eta U/(1 - m)."""
-    found = representer(network)
+    found = representer(mean_field(network))
     assert simplify(found.ridge - ridge) == 0
     assert found.rate is None
     sides = found.balance.lhs - found.balance.rhs
@@ -210,7 +210,7 @@ def test_biases_of_one_layer_scale_like_its_weights() -> None:
 
 def test_channels_are_regressed_together() -> None:
     """One sample, two outputs: the kernel is a matrix between channels, the targets are stacked."""
-    found = representer(mlp(1, "relu", "flow", outputs=2, weight_decay=lam))
+    found = representer(mean_field(mlp(1, "relu", "flow", outputs=2, weight_decay=lam)))
     trained, anywhere = found.explicit(1)
     K = Matrix(2, 2, symbols("K11 K12 K12 K22", real=True))
     y, k = Matrix(symbols("y1 y2", real=True)), Matrix(symbols("k1 k2", real=True))
@@ -222,10 +222,10 @@ def test_channels_are_regressed_together() -> None:
 def test_the_rate_is_that_of_itos_rule() -> None:
     """The gain is the one that the output's rate has, and Euler's identity gives what is lost."""
     program = mlp(L, "relu", "flow", weight_decay=lam)
-    found, rate = representer(program), output_rate(program)
-    lost = lam * euler(program).total * rate.output
+    found, rate = representer(mean_field(program)), output_rate(mean_field(program))
+    lost = lam * euler(mean_field(program)).total * rate.output
     assert simplify(found.rate.rhs - (rate.gain - lost)) == 0  # type: ignore[union-attr]
-    assert simplify(found.kappa - euler(program).total) == 0
+    assert simplify(found.kappa - euler(mean_field(program)).total) == 0
 
 
 def test_rest_points_of_one_linear_layer() -> None:

@@ -134,7 +134,7 @@ def test_two_sources_need_decay_or_noise() -> None:
 def test_output_rate_of_one_hidden_layer_by_hand() -> None:
     """Ito's rule on f = <phi(h) z>/gamma0 for the flow of a unit gives the same rate."""
     program = mlp(1, phi, "flow", weight_decay=lam, temperature=T)
-    rate, site = output_rate(program), single_site(mean_field(program))
+    rate, site = output_rate(mean_field(program)), single_site(mean_field(program))
     h, z = Function("h")(1, mu, t), Function("z")(1, t)
     by_moments = site.moment_rate(phi(h) * z) / gamma0
     slope = rate.slopes[0].rhs.subs(ell, 1)
@@ -172,7 +172,7 @@ def site_form(e: Expr, program: Program) -> Expr:
 )
 def test_other_outputs_are_refused(program: object, reason: str) -> None:
     with pytest.raises(NotApplicable, match=reason):
-        output_rate(program())  # type: ignore[operator]
+        output_rate(mean_field(program()))  # type: ignore[operator]
 
 
 # -- long times ----------------------------------------------------------------------------------------------

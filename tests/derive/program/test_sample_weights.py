@@ -110,8 +110,8 @@ def test_reductions_that_know_no_weights_refuse_them() -> None:
 def test_the_representer_theorem_with_weights() -> None:
     """Two samples, the second a test point: its output is that of another input."""
     quiet = weighted(depth=2, activation="relu", rule="flow", weight_decay=lam)
-    outputs, _ = ridge.representer(quiet).explicit(2)
-    single, elsewhere = ridge.representer(mlp(2, "relu", "flow", weight_decay=lam)).explicit(1)
+    outputs, _ = ridge.representer(mean_field(quiet)).explicit(2)
+    single, elsewhere = ridge.representer(mean_field(mlp(2, "relu", "flow", weight_decay=lam))).explicit(1)
     first, second = outputs.subs({Symbol("rho1", real=True): 1, Symbol("rho2", real=True): 0, P_train: 1})
     assert simplify(first - single[0]) == 0
     k1 = {Symbol("k1", real=True): Symbol("K12", real=True)}
