@@ -53,11 +53,6 @@ def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
     return found
 
 
-def equivalent(left: TheoryData, right: TheoryData) -> bool:
-    """Are two theories the same up to names of dummy indices and order?"""
-    return not compare(left, right)
-
-
 # -- what is compared ----------------------------------------------------------------------------------------
 
 Order = Callable[[Expr], Expr]

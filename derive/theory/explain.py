@@ -21,10 +21,10 @@ def explain(theory: TheoryData, name: str) -> str:
     """See :meth:`TheoryData.explain <derive.theory.theory.Theory.explain>`."""
     equations = (*theory.equations, *theory.scalars, *theory.observables)
     blocks = [_equation(theory, e) for e in equations if e.name == name]
-    blocks += [_source(theory, u) for u in theory.sources if name in (_name(u.symbol), _name(u.partner))]
+    blocks += [_source(theory, u) for u in theory.sources if name in (u.name, _name(u.partner))]
     blocks += [_order_parameter(theory, q) for q in theory.order_parameters if q.name == name]
     if not blocks:
-        known = [e.name for e in equations] + [_name(u.symbol) for u in theory.sources]
+        known = [e.name for e in equations] + [u.name for u in theory.sources]
         known += [q.name for q in theory.order_parameters]
         raise KeyError(f"no equation for {name}; the theory speaks of {', '.join(dict.fromkeys(known))}")
     return "\n\n".join(blocks)
@@ -67,13 +67,13 @@ def _source(theory: TheoryData, u: Source) -> str:
     value = f"<{u.symbol} {u.partner}> = {u.covariance}"
     made = _matrix(theory, u.matrix)
     if made is None:
-        return f"{_name(u.symbol)}: {value}\n{INDENT}the entries of {u.matrix} at initialisation"
+        return f"{u.name}: {value}\n{INDENT}the entries of {u.matrix} at initialisation"
     spread = _spread(made)
     if u.symbol.func == u.partner.func:
         why = f"{u.matrix} applied to a vector is Gaussian, with the overlap of the vector with itself"
     else:
         why = f"both come from {u.matrix}, hence correlated by the overlap of the vectors that it meets"
-    return f"{_name(u.symbol)}: {value}\n{INDENT}{why}\n{INDENT}({spread})"
+    return f"{u.name}: {value}\n{INDENT}{why}\n{INDENT}({spread})"
 
 
 def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
@@ -89,12 +89,11 @@ def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
             if _has(x.expr, q.name):
                 how = {"response": "use", "memory": "updates"}.get(x.kind)
                 uses.append(
-                    f"stands in the equation of {_subject(e)}"
-                    + (f", by the {how} of {x.matrix}" if how else "")
+                    f"stands in the equation of {e.symbol}" + (f", by the {how} of {x.matrix}" if how else "")
                 )
     for u in theory.sources:
         if _has(sympify(u.covariance), q.name):
-            uses.append(f"is the covariance of {_name(u.symbol)}, from {u.matrix}")
+            uses.append(f"is the covariance of {u.name}, from {u.matrix}")
     lines += list(dict.fromkeys(uses)) or ["named by the program's notation; no equation needs it"]
     return f"\n{INDENT}".join(lines)
 
@@ -191,7 +190,7 @@ def _product(theory: TheoryData, e: Equation, m: GaussianMatrix) -> Product | No
 
 
 def _definition(theory: TheoryData, e: Equation) -> Definition | None:
-    lhs = _subject(e)
+    lhs = e.symbol
     exact = [d for d in theory.program.definitions if d.lhs == lhs]
     return next(iter(exact or [d for d in theory.program.definitions if d.name == e.name]), None)
 
@@ -201,10 +200,6 @@ def _as_written(theory: TheoryData, e: Equation) -> str:
     if d is None:
         return str(e.lhs)
     return f"{Derivative(d.lhs, d.lhs.args[-1]) if d.evolves else d.lhs} = {d.rhs}"
-
-
-def _subject(e: Equation) -> Any:
-    return e.lhs.expr if isinstance(e.lhs, Derivative) else e.lhs
 
 
 def _has(e: Expr, name: str) -> bool:

@@ -18,7 +18,7 @@ from sympy import Add, Expr, Integral, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.program.words import IndexRange, ell, s, t
-from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData
+from derive.theory.data import Equation, Source, Term, TheoryData
 
 Item = Equation | Source
 
@@ -102,7 +102,7 @@ class _Search:
     def ends(self, items: tuple[Any, ...]) -> Iterator[_End]:
         for family in items:
             r = _layers(family)
-            if r is None or not _symbol(family).args[0].has(ell):
+            if r is None or not family.symbol.args[0].has(ell):
                 continue
             for layer in (r.lower - 1, r.upper + 1):
                 shifted = [x.subs(ell, layer) for x in _heads(family)]
@@ -208,12 +208,6 @@ def _layers(item: Any) -> IndexRange | None:
     return next((r for r in item.ranges if r.index == ell), None)
 
 
-def _symbol(item: Item | OrderParameter) -> AppliedUndef:
-    if isinstance(item, Equation):
-        return sorted(item.lhs.atoms(AppliedUndef), key=str)[0]
-    return item.symbol
-
-
 def _heads(item: Item) -> list[Expr]:
     return [item.lhs] if isinstance(item, Equation) else [item.symbol, item.partner]
 
@@ -255,15 +249,11 @@ def _reaching(item: Any, layers: list[Expr]) -> Any:
         return item
     lower = r.lower - 1 if r.lower - 1 in layers else r.lower
     upper = r.upper + 1 if r.upper + 1 in layers else r.upper
-    shift = _symbol(item).args[0] - ell
+    shift = item.symbol.args[0] - ell
     rest = tuple(x for x in item.ranges if x is not r)
     ranges = (IndexRange(ell, Add(lower, shift), Add(upper, shift)), *rest)
 
     def at(e: Expr) -> Expr:
         return sympify(e).subs(ell, ell - shift)
 
-    if isinstance(item, Equation):
-        return Equation(at(item.lhs), tuple(x.rewrite(at) for x in item.terms), ranges)
-    return replace(
-        item, symbol=at(item.symbol), partner=at(item.partner), covariance=at(item.covariance), ranges=ranges
-    )
+    return replace(item.map(at), ranges=ranges)

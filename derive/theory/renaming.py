@@ -18,7 +18,7 @@ from sympy import Add, Expr, Function, Integral, Mul, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import normal_form
-from derive.program.words import IndexRange, L, ell, s, t
+from derive.calculus.symbols import L, ell, s, t
 from derive.theory.compare import compare
 from derive.theory.data import Equation, OrderParameter, TheoryData
 
@@ -49,11 +49,6 @@ def renaming(left: TheoryData, right: TheoryData, *, parameters: bool = False) -
         if not compare(renamed(a.theory, found, right), b.theory):
             return found
     return None
-
-
-def equivalent(left: TheoryData, right: TheoryData) -> bool:
-    """Are two theories the same up to renaming?  See :func:`renaming`."""
-    return renaming(left, right) is not None
 
 
 def renamed(theory: TheoryData, names: dict[str, str], like: TheoryData) -> TheoryData:
@@ -122,9 +117,7 @@ class _Reading:
 
 
 def _items(theory: TheoryData) -> tuple[Any, ...]:
-    return (
-        *theory.equations, *theory.scalars, *theory.observables, *theory.sources, *theory.order_parameters
-    )  # fmt: skip
+    return tuple(x for k in _PARTS for x in getattr(theory, k))
 
 
 def _plain(theory: TheoryData) -> TheoryData:
@@ -158,23 +151,14 @@ def _plain(theory: TheoryData) -> TheoryData:
 def _mapped(theory: TheoryData, fun: Callable[[Any], Any]) -> TheoryData:
     """``fun`` applied to every expression and index of what the theory states; its program stays."""
 
-    def ranges(rs: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
-        return tuple(IndexRange(fun(r.index), fun(sympify(r.lower)), fun(sympify(r.upper))) for r in rs)
+    def each(items: tuple[Any, ...]) -> tuple[Any, ...]:
+        moved = (x.map(lambda e: fun(sympify(e))) for x in items)
+        return tuple(replace(x, ranges=tuple(r.renamed(fun(r.index)) for r in x.ranges)) for x in moved)
 
-    def one(x: Any, *keys: str) -> Any:
-        return replace(x, ranges=ranges(x.ranges), **{k: fun(getattr(x, k)) for k in keys})
+    return replace(theory, **{k: each(getattr(theory, k)) for k in _PARTS})
 
-    def eqs(equations: tuple[Equation, ...]) -> tuple[Equation, ...]:
-        return tuple(replace(one(e, "lhs"), terms=tuple(x.rewrite(fun) for x in e.terms)) for e in equations)
 
-    return replace(
-        theory,
-        sources=tuple(one(u, "symbol", "partner", "covariance") for u in theory.sources),
-        equations=eqs(theory.equations),
-        scalars=eqs(theory.scalars),
-        observables=eqs(theory.observables),
-        order_parameters=tuple(one(q, "symbol", "definition") for q in theory.order_parameters),
-    )
+_PARTS = ("equations", "scalars", "observables", "sources", "order_parameters")
 
 
 def _expressions(x: Any) -> tuple[Expr, ...]:
