@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sympy import Expr, Symbol
 
 from derive.calculus.series import PowerSeries
+from derive.show.text import wrap
+
+COLUMNS = 110
+Block = Iterable[tuple[str, list[str]]]
+"""What stands at the left, and the terms that stand at the right."""
 
 
 class Expansion(ABC):
@@ -80,4 +85,35 @@ class Expansion(ABC):
         return self.render("latex")
 
 
-__all__ = ["Expansion"]
+def printed(format: str, head: str, blocks: Mapping[str, Block]) -> str:
+    """Blocks of sums, a term on each line; in text under a head.  Raises ValueError for another format.
+
+    >>> print(printed("text", "A series", {"Orders": [("f", ["1", "-x [y]"])]}))
+    A series
+    <BLANKLINE>
+    Orders
+        f = 1
+            -x [y]
+    """
+    if format == "latex":
+        rows = []
+        for left, (first, *rest) in (x for block in blocks.values() for x in block):
+            rows.append(f"{left} &= {first}")
+            rows += [rf"&\quad {_signed(x)}" for x in rest]
+        return "\\begin{align*}\n  " + " \\\\\n  ".join(rows) + "\n\\end{align*}"
+    if format != "text":
+        raise ValueError(f"format = {format!r}: must be 'text' or 'latex'")
+    lines = [head]
+    for title, block in blocks.items():
+        lines += ["", title]
+        for left, (first, *rest) in block:
+            lines.append(wrap(f"    {left} = {first}", COLUMNS, 10))
+            lines += [wrap(f"        {_signed(x)}", COLUMNS, 12) for x in rest]
+    return "\n".join(lines)
+
+
+def _signed(x: str) -> str:
+    return x if x.startswith("-") else f"+ {x}"
+
+
+__all__ = ["Block", "Expansion", "printed"]

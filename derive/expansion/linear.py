@@ -106,7 +106,9 @@ class LinearExpansion(LinearSeries, Expansion):
         """
         parts = [gamma0**n * self.matrix(name, n, layer) for n in range(self.order + 1)]
         total = MatAdd(*[x for x in parts if x != 0])
-        found: Callable[..., Any] = lambdify([gamma0, *(symbols or self.letters(name, layer))], total, modules)
+        found: Callable[..., Any] = lambdify(
+            [gamma0, *(symbols or self.letters(name, layer))], total, modules
+        )
         return found
 
     def error_estimate(self, name: str, now: Expr = t, past: Expr = s) -> Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -12,13 +12,12 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.calculus.recurrences import factored
 from derive.calculus.symbols import alpha, ell, mu, s, t
+from derive.expansion.expansion import Block, printed
 from derive.expansion.integrals import Group, groups, iterated_integral, time_integrals
 from derive.expansion.words import LinearSeries, Memory, letters, terms, transposed
 from derive.linear.operators import J
 from derive.show import latex, text
-from derive.show.text import wrap
 
-COLUMNS = 110
 INTEGRALS = 2
 """Up to this order entries are printed as time integrals; beyond, they fill pages."""
 
@@ -27,42 +26,25 @@ ENTRIES = {"H": (mu, alpha), "G": (), "A": (mu,), "B": (alpha,), "K": (mu, alpha
 
 def render(series: LinearSeries, format: str = "text") -> str:
     """All series, their letters and their time integrals.  Raises ValueError for an unknown format."""
-    if format == "text":
-        return _as_text(_Writer(series, TEXT))
-    if format == "latex":
-        return _as_latex(_Writer(series, LATEX))
-    raise ValueError(f"format = {format!r}: must be 'text' or 'latex'")
-
-
-def _as_text(x: _Writer) -> str:
+    x = _Writer(series, LATEX if format == "latex" else TEXT)
     depth = x.theory.program.depth
-    lines = [
-        f"Expansion in γ₀ to order {x.x.order}: a deep linear network with {depth} hidden layers",
-        "",
-        "Operators: products run over the time between, X∘Y multiplies entries, {X}_sym = X + Xᵀ.",
-        "C[X] and D[X] remember X with the error Δ^(0), as C^ℓ and D^ℓ do; Cₙ[X] and Dₙ[X] with Δ^(n):",
-    ]
-    parts: tuple[tuple[list[str], Iterator[tuple[str, list[str]]]], ...] = (
-        ([], x.kernels()),
-        (["c = C[Kˣ] and d = D[11ᵀ]:"], x.letters()),
-        ([""], x.series()),
-        (["", "Entries"], x.entries()),
-        (["", "Error"], x.errors()),
-        (["", "Time integrals"], x.integrals()),
+    head = (
+        f"Expansion in γ₀ to order {series.order}: a deep linear network with {depth} hidden layers\n\n"
+        "Operators: products run over the time between, X∘Y multiplies entries, {X}_sym = X + Xᵀ.\n"
+        "C[X] and D[X] remember X with the error Δ^(0), as C^ℓ and D^ℓ do; Cₙ[X] and Dₙ[X] with Δ^(n)."
     )
-    for title, equations in parts:
-        lines += title
-        for left, (first, *others) in equations:
-            lines.append(wrap(f"    {left} = {first}", COLUMNS, 10))
-            lines += [wrap(f"        + {y}", COLUMNS, 12) for y in others]
-    return "\n".join(lines)
-
-
-def _as_latex(x: _Writer) -> str:
-    blocks = (x.kernels(), x.letters(), x.series(), x.entries(), x.errors(), x.integrals())
-    rows = [r"\left\{\boldsymbol{X}\right\}_{\mathrm{sym}} &= \boldsymbol{X} + \boldsymbol{X}^{\top}"]
-    rows += [" + ".join([f"{left} &= {x[0]}", *x[1:]]) for block in blocks for left, x in block]
-    return "\\begin{align*}\n  " + " \\\\\n  ".join(rows) + "\n\\end{align*}"
+    symmetric = [
+        (r"\left\{\boldsymbol{X}\right\}_{\mathrm{sym}}", [r"\boldsymbol{X} + \boldsymbol{X}^{\top}"])
+    ]
+    blocks: dict[str, Block] = {
+        "Kernels": [*(symmetric if format == "latex" else []), *x.kernels()],
+        "c = C[Kˣ] and d = D[11ᵀ]": x.letters(),
+        "Operators": x.series(),
+        "Entries": x.entries(),
+        "Error": x.errors(),
+        "Time integrals": x.integrals(),
+    }
+    return printed(format, head, blocks)
 
 
 class _Writer:
@@ -92,7 +74,7 @@ class _Writer:
         ]
         return shown or ["0"]
 
-    def series(self) -> Iterator[tuple[str, list[str]]]:
+    def series(self) -> Block:
         """The operators as words."""
         for name, values in self.x.words.items():
             parts = [(n, self.script.sum_of_words(e, self.symmetric)) for n, e in enumerate(values) if e != 0]
@@ -102,13 +84,13 @@ class _Writer:
             shown = [(n, self.script.products(p, self.symmetric)) for n, p in tangent]
             yield self.script.operator("K"), self.in_orders(shown)
 
-    def kernels(self) -> Iterator[tuple[str, list[str]]]:
+    def kernels(self) -> Block:
         """What C and D remember."""
         for k in self.x.closure.kernels:
             if k.causal and k.definition != 0:
                 yield self.show(k.entry), [self.show(k.definition)]
 
-    def letters(self) -> Iterator[tuple[str, list[str]]]:
+    def letters(self) -> Block:
         """The entries of the shortest letters."""
         for name in ("C", "D"):
             found = self.x.words.get(name, [])
@@ -138,7 +120,7 @@ class _Writer:
         parts.append(self.script.bracket(" + ".join(inner)) if len(inner) > 1 else inner[0])
         return " ".join(filter(None, parts))
 
-    def entries(self) -> Iterator[tuple[str, list[str]]]:
+    def entries(self) -> Block:
         """The order parameters as time integrals."""
         for name, samples in ENTRIES.items():
             if name not in self.known:
@@ -156,7 +138,7 @@ class _Writer:
         layer = () if name == "K" else (ell,)
         return self.show(Function(name)(*layer, *samples, t, s))
 
-    def errors(self) -> Iterator[tuple[str, list[str]]]:
+    def errors(self) -> Block:
         """The equations of the error's coefficients."""
         for n in self.orders:
             found = groups(self.x, "f", n)
@@ -168,7 +150,7 @@ class _Writer:
                 rest = f"{self.show(Function('y')(mu))} {sign} {rest}"
             yield self.show(Function(f"Delta{n}")(mu, t)), [rest]
 
-    def integrals(self) -> Iterator[tuple[str, list[str]]]:
+    def integrals(self) -> Block:
         """What the integrals ``v`` stand for, as far as they occur: one example of each kind."""
         seen: dict[tuple[str, int, int], AppliedUndef] = {}
         for n in self.orders:

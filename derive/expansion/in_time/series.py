@@ -9,15 +9,13 @@ from typing import Any
 from sympy import QQ, Dummy, Expr, Function, Mul, S, Symbol, exp, sympify
 
 from derive.calculus.symbols import L, P, ell, gamma0, s, t
-from derive.expansion.expansion import Expansion
+from derive.expansion.expansion import Expansion, printed
 from derive.expansion.in_time.exponentials import Algebra, Exponentials, Vector
 from derive.expansion.in_time.modes import Expressions, Mode, exact, modes_of, samples_of, scales_of
 from derive.expansion.in_time.values import AtDepth, FromWords, Values, feedback, memory_weight, solved
 from derive.expansion.words import LinearSeries
 from derive.show import latex, text
-from derive.show.text import wrap
 
-COLUMNS = 110
 norm = Symbol("y", positive=True)
 """The length of the target vector."""
 tau = Symbol("tau", nonnegative=True)
@@ -136,9 +134,7 @@ class InTime(Expansion):
 
     def render(self, format: str = "text") -> str:
         """Error and loss as ``text`` or ``latex``.  Raises ValueError for another format."""
-        if format not in ("text", "latex"):
-            raise ValueError(f"format = {format!r}: must be 'text' or 'latex'")
-        return _text(self) if format == "text" else _latex(self)
+        return _printed(self, format)
 
 
 def in_time(
@@ -211,9 +207,6 @@ def _lifted(number: Any, functions: Exponentials, layers: int) -> Any:
 
 # -- printing: letters for what formulas are made of --------------------------------------------------------
 
-Line = tuple[Expr, list[tuple[int, Expr]]]
-"""A left-hand side, and the coefficients of powers of gamma0 that do not vanish."""
-
 
 class _Letters:
     """What formulas are written in: the time in units of the rates, one letter for each exponential."""
@@ -258,66 +251,48 @@ class _Letters:
         shown = [y.xreplace(self.renamed).xreplace(dict(expressions.known)) for y in factors]
         return Mul(number, front, *shown)
 
-    def lines(self) -> Iterator[Line]:
-        """The error along each mode that has a target, and the loss."""
-        x, expressions = self.x, self.expressions
+    def lines(self) -> Iterator[tuple[Expr, list[tuple[int, Expr]]]]:
+        """The error along each mode that has a target, and the loss; orders that do not vanish."""
+        x, front = self.x, self.expressions.factor_of
         orders = range(x.order + 1)
         several = sum(m.target != 0 for m in x.modes) > 1
         for k, m in enumerate(x.modes):
-            if m.target == 0:
-                continue
-            found = [(n, x.values.errors[n]) for n in orders]
-            label = Function(f"Delta_{k + 1}" if several else "Delta")(t)
-            yield (
-                label,
-                [
-                    (n, self.compact(v.entries[k], expressions.factor_of(v.unit, v.damping)))
-                    for n, v in found
+            if m.target != 0:
+                found = [
+                    (n, v, v.entries[k])
+                    for n, v in enumerate(x.values.errors[: x.order + 1])
                     if k in v.entries
-                ],
-            )
-        losses = [(n, x.squared(n)) for n in orders]
+                ]
+                label = Function(f"Delta_{k + 1}" if several else "Delta")(t)
+                yield label, [(n, self.compact(f, front(v.unit, v.damping))) for n, v, f in found]
+        losses = [(n, *x.squared(n)) for n in orders]
         yield (
             Function("loss")(t),
-            [
-                (n, self.compact(f, expressions.factor_of(unit, damping) / x.samples))
-                for n, (f, unit, damping) in losses
-                if f
-            ],
+            [(n, self.compact(f, front(unit, damping) / x.samples)) for n, f, unit, damping in losses if f],
         )
 
 
-def _text(x: InTime) -> str:
+def _printed(x: InTime, format: str) -> str:
     letters, theory = _Letters(x), x.values.closure.theory
-    lines = [f"In time, to order {x.order} in γ₀: a linear network of depth {x.depth}", ""]
+    show = latex if format == "latex" else text
+    brackets = (r"\left[", r"\right]") if format == "latex" else ("[", "]")
+    head = [f"In time, to order {x.order} in γ₀: a linear network of depth {x.depth}", ""]
     for k, m in enumerate(x.modes):
         target, count = text(m.target, theory), text(m.multiplicity, theory)
         kind = f"no target, {count} directions" if m.target == 0 else f"target {target}"
-        lines.append(f"    mode {k}: eigenvalue {text(m.eigenvalue, theory)}, {kind}")
-    lines.append("")
-    lines += [f"    {text(a, theory)} = {text(b, theory)}" for a, b in letters.definitions()]
-    for left, found in letters.lines():
-        lines.append("")
-        for j, (n, e) in enumerate(found):
-            power = text(gamma0**n, theory) + " " if n else ""
-            head = f"    {text(left, theory)} = " if j == 0 else "        + "
-            lines.append(
-                wrap(f"{head}{power}{'[' if n else ''}{text(e, theory)}{']' if n else ''}", COLUMNS, 12)
-            )
-    return "\n".join(lines)
+        head.append(f"    mode {k}: eigenvalue {text(m.eigenvalue, theory)}, {kind}")
 
+    def left(e: Expr) -> str:
+        mean = format == "latex" and str(e.func) == "loss"
+        return r"\left\langle \Delta^2 \right\rangle(t)" if mean else show(e, theory)
 
-def _latex(x: InTime) -> str:
-    letters, theory = _Letters(x), x.values.closure.theory
-    rows = [f"{latex(a, theory)} &= {latex(b, theory)}" for a, b in letters.definitions()]
-    for left, found in letters.lines():
-        name = str(left.func)
-        shown = r"\left\langle \Delta^2 \right\rangle(t)" if name == "loss" else latex(left, theory)
-        for j, (n, e) in enumerate(found):
-            head = f"{shown} &= " if j == 0 else "&\\quad + "
-            body = latex(e, theory)
-            rows.append(head + (rf"\gamma_0^{{{n}}} \left[{body}\right]" if n else body))
-    return "\\begin{align*}\n  " + " \\\\\n  ".join(rows) + "\n\\end{align*}"
+    def right(n: int, e: Expr) -> str:
+        body = show(e, theory)
+        return f"{show(gamma0**n, theory)} {brackets[0]}{body}{brackets[1]}" if n else body
+
+    meanings = [(show(a, theory), [show(b, theory)]) for a, b in letters.definitions()]
+    found = [(left(e), [right(n, c) for n, c in orders]) for e, orders in letters.lines()]
+    return printed(format, "\n".join(head), {"Letters": meanings, "Error and loss": found})
 
 
 __all__ = ["InTime", "in_time"]

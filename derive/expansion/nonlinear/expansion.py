@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from sympy import (
 )
 
 from derive.errors import NotApplicable
-from derive.expansion.expansion import Expansion
+from derive.expansion.expansion import Expansion, printed
 from derive.expansion.nonlinear.depth import AtCriticality, AtFixedPoint
 from derive.expansion.nonlinear.laws import OUTPUT, Laws, order_parameters, solved_laws
 from derive.expansion.nonlinear.site import Kernel, Summand, read
@@ -44,7 +44,6 @@ from derive.expansion.nonlinear.trees import (
 from derive.expansion.nonlinear.writing import Writer
 from derive.program.words import L, P, alpha, ell, gamma0, mu, s, t
 from derive.show import latex, text
-from derive.show.text import wrap
 from derive.theory import Theory
 
 KINKS = (Abs, Heaviside, Max, Min, Piecewise, sign)
@@ -345,7 +344,6 @@ def tangent_kernel(
 
 # -- printing ------------------------------------------------------------------------------------------------
 
-COLUMNS = 110
 LONGEST = 45
 """An entry with more terms than this is counted, not printed."""
 
@@ -353,28 +351,6 @@ LEGEND = """\
 [X]_n is the coefficient of γ₀ⁿ.  u and r are the sources at γ₀ = 0, which rest; averages are
 over them.  C₀, D₀ stand beside Δ^(0) and an update's weight in the kernels of h and z, D̄₀
 is what D has at equal times.  v_αβ..(t) are iterated integrals of Δ^(0), or sums."""
-
-Block = Iterable[tuple[str, list[str]]]
-"""What stands at the left, and the terms that stand at the right."""
-
-
-def printed(format: str, head: str, blocks: Mapping[str, Block]) -> str:
-    """Blocks of sums, a term on each line; in text under a head.  Raises ValueError for another format."""
-    if format == "latex":
-        rows = []
-        for left, (first, *rest) in (x for block in blocks.values() for x in block):
-            rows.append(f"{left} &= {first}")
-            rows += [rf"&\quad {x if x.startswith('-') else '+ ' + x}" for x in rest]
-        return "\\begin{align*}\n  " + " \\\\\n  ".join(rows) + "\n\\end{align*}"
-    if format != "text":
-        raise ValueError(f"format = {format!r}: must be 'text' or 'latex'")
-    lines = [head]
-    for title, block in blocks.items():
-        lines += ["", title]
-        for left, (first, *rest) in block:
-            lines.append(wrap(f"    {left} = {first}", COLUMNS, 10))
-            lines += [wrap(f"        {x if x.startswith('-') else '+ ' + x}", COLUMNS, 12) for x in rest]
-    return "\n".join(lines)
 
 
 class _Shown:
@@ -425,4 +401,4 @@ class _Shown:
                 yield self.label(name, n, rest), self.terms(self.x.coefficient(name, n))
 
 
-__all__ = ["NonlinearExpansion", "expand_nonlinear", "printed", "tangent_kernel"]
+__all__ = ["NonlinearExpansion", "expand_nonlinear", "tangent_kernel"]

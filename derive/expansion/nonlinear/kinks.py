@@ -57,12 +57,10 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.jumps import OtherKind, conditioned, jumps
 from derive.errors import NotApplicable
-from derive.expansion.expansion import Expansion
+from derive.expansion.expansion import Block, Expansion, printed
 from derive.expansion.nonlinear.expansion import (
-    Block,
     NonlinearExpansion,
     expand_nonlinear,
-    printed,
     tangent_kernel,
 )
 from derive.expansion.nonlinear.laws import OUTPUT
