@@ -9,9 +9,8 @@ is checked to, give nothing that moves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from sympy import (
     Abs,
@@ -23,6 +22,7 @@ from sympy import (
     Function,
     Integral,
     KroneckerDelta,
+    Mul,
     Poly,
     Pow,
     Rational,
@@ -44,6 +44,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.sums import over
 from derive.errors import NotApplicable
 from derive.linear.contraction import Ansatz, Frame, closed_span, split_tensor, substitute
 from derive.program.words import P, alpha, ell, gamma0, mu, s, t
@@ -279,8 +280,8 @@ def whitened_deep(theory: Theory) -> Theory:
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What becomes of a function of samples: ``along`` n, or ``form`` of identity and n n."""
+class _Shape:
+    """A function of samples, at the places ``indices``, is called ``new`` along n."""
 
     name: str
     new: str
@@ -293,27 +294,27 @@ class _Whitened:
             raise NotApplicable(f"the theory has been rewritten already ({theory.reduction})")
         self.theory, self.frame = theory, Frame((n, m))
         self.random = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
+        scalars = {e.name for e in theory.scalars}
         symbols = [e.lhs for e in (*theory.equations, *theory.scalars)]
         symbols += [u.symbol for u in theory.sources] + [q.symbol for q in theory.order_parameters]
-        self.shapes: dict[str, Shape] = {}
+        self.shapes: dict[str, _Shape] = {}
         for x in symbols:
             places = tuple(i for i, a in enumerate(x.args) if a in (mu, alpha))
             if places:
                 name = str(x.func)
-                plain = name in {e.name for e in theory.scalars}
-                self.shapes[name] = Shape(name, name if plain else f"{name}_y", places)
+                self.shapes[name] = _Shape(name, name if name in scalars else f"{name}_y", places)
+        self.moving = self.random | {k.new for k in self.shapes.values() if k.name in self.random}
+        self.across = {f"{name}_m" for name in self.random}
 
-    # -- the form ------------------------------------------------
+    # -- the form --------------------------------------------------------------------------------------------
 
     def shaped(self, e: Expr) -> Expr:
         """Deterministic functions of samples in their form; the inputs and the targets as given."""
 
         def put(x: AppliedUndef) -> Expr:
             name = str(x.func)
-            if name == "K_x":
-                return KroneckerDelta(*x.args)
-            if name == "y":
-                return norm * n(*x.args)
+            if name in ("K_x", "y"):
+                return on_targets(x)
             k = self.shapes[name]
             indices = [x.args[i] for i in k.indices]
             rest = [a for i, a in enumerate(x.args) if i not in k.indices]
@@ -327,34 +328,39 @@ class _Whitened:
         known = set(self.shapes) - self.random | {"K_x", "y"}
         return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in known, put)
 
-    def projected(self, e: Expr, direction: Callable[[Expr], Expr], indices: tuple[Symbol, ...]) -> Expr:
-        """Contract the free ``indices`` of ``e`` with a direction, and do the sums over samples."""
+    def contracted(self, e: Expr, directions: Mapping[Symbol, Callable[[Expr], Expr]]) -> Expr:
+        """Contract free indices with directions; ``sum_mu n_mu h_mu`` is called ``h_y``, ``h_m`` for the
+        orthogonal direction."""
         e = self.shaped(e)
-        for i in indices:
-            e = _into_integrals(e, partial(_weighted, direction, i))
-        return self.named(_into_integrals(e, self.contracted))
-
-    def contracted(self, e: Expr) -> Expr:
-        """Sums over samples apart from sums over the past."""
-        return self.frame.contract(e)
-
-    def named(self, e: Expr) -> Expr:
-        """``sum_mu n_mu h_mu`` is called ``h_y``; ``h_m`` for the orthogonal direction."""
+        for i, direction in directions.items():
+            e = Sum((direction(i) * e).expand(), (i, 1, P))
 
         def rename(x: Sum) -> Expr:
-            factors = x.function.as_ordered_factors()
-            index = x.limits[0][0]
-            vectors = [a for a in factors if a.func in (n, m)]
-            fields = [a for a in factors if isinstance(a, AppliedUndef) and str(a.func) in self.random]
-            if len(factors) == 2 and len(vectors) == len(fields) == 1 and len(x.limits) == 1:
-                k = self.shapes[str(fields[0].func)]
-                name = k.new if vectors[0].func == n else f"{k.name}_m"
-                return Function(name)(*[a for a in fields[0].args if a != index])
-            return x
+            (index, *_), *more = x.limits
+            fields = [a for a in Mul.make_args(x.function) if str(a.func) in self.random]
+            if more or len(fields) != 1 or x.function / fields[0] not in (n(index), m(index)):
+                return x
+            k = self.shapes[str(fields[0].func)]
+            name = k.new if x.function.has(n) else f"{k.name}_m"
+            return Function(name)(*[a for a in fields[0].args if a != index])
 
-        return e.replace(lambda x: isinstance(x, Sum), rename)
+        return self.frame.contract(e).replace(lambda x: isinstance(x, Sum), rename)
 
-    # -- the theory ------------------------------------------------
+    def projected(self, x: Term, direction: Callable[[Expr], Expr], free: Iterable[Symbol]) -> Iterator[Term]:
+        """A term contracted with a direction: kernels, each applied to one field."""
+        samples = [r for r in x.over if r.upper == P]
+        body = over(x.coefficient * x.kernel * x.field, samples)
+        others = tuple(r for r in x.over if r not in samples)
+        found: dict[Expr, Expr] = {}
+        for part in Add.make_args(self.contracted(body, dict.fromkeys(free, direction))):
+            factors = Mul.make_args(part)
+            fields = Mul(*[y for y in factors if str(y.func) in self.moving | self.across])
+            found[fields] = found.get(fields, S.Zero) + part / fields
+        for field, kernel in ((x, y) for x, y in found.items() if y != 0):
+            parts = {"kernel": kernel, "field": field} if field != 1 else {"kernel": S.One, "field": kernel}
+            yield replace(x, coefficient=S.One, over=others, **parts)
+
+    # -- the theory ------------------------------------------------------------------------------------------
 
     def reduce(self) -> Theory:
         self.nothing_moves_across()
@@ -372,47 +378,39 @@ class _Whitened:
         """Each field's projection on m is its source, independent of what moves, and no feedback contains
         it."""
         for e in self.theory.equations:
-            free = tuple(r.index for r in e.ranges if r.index in (mu, alpha))
-            for x in e.terms:
-                across = self.projected(x.expr, m, free) if free else self.projected(x.expr, n, ())
-                if free and x.kind != "source" and across != 0:
+            free = [r.index for r in e.ranges if r.index in (mu, alpha)]
+            for x in (y for y in e.terms if y.kind != "source"):
+                across = Add(*[y.expr for y in self.projected(x, m if free else n, free)])
+                if free and across != 0:
                     raise NotApplicable(f"{e.lhs} moves across the targets: {across}")
-                if any(str(a.func).endswith("_m") for a in across.atoms(AppliedUndef)) and x.kind != "source":
+                if any(str(a.func) in self.across for a in across.atoms(AppliedUndef)):
                     raise NotApplicable(f"{e.lhs} feels what lies across the targets: {across}")
         for u in self.theory.sources:
-            both = [i for i in (mu, alpha) if u.symbol.has(i) or u.partner.has(i)]
-            if len(both) == 2:
-                mixed = self.frame.contract(self.shaped(u.covariance) * 1)
-                mixed = self.frame.contract(
-                    Sum((m(mu) * Sum((n(alpha) * mixed).expand(), (alpha, 1, P))).expand(), (mu, 1, P))
-                )
+            if all(u.symbol.has(i) or u.partner.has(i) for i in (mu, alpha)):
+                mixed = self.contracted(u.covariance, {alpha: n, mu: m})
                 if mixed != 0:
                     raise NotApplicable(
                         f"{u.symbol} along the targets is correlated with what lies across: {mixed}"
                     )
 
     def equation(self, e: Equation) -> Equation:
-        free = tuple(i for i in (mu, alpha) if e.lhs.has(i))
-        terms = tuple(self.term(x, free) for x in e.terms)
-        lhs = Function(self.label(e.lhs))(*[a for a in e.lhs.args if a not in free])
+        free = [i for i in (mu, alpha) if e.lhs.has(i)]
+        label = f"{e.lhs.func}_y" if free and str(e.lhs.func) not in self.shapes else ""
+        lhs = Function(label)(*[a for a in e.lhs.args if a not in free]) if label else self.along(e.lhs)
+        terms = tuple(y for x in e.terms for y in self.term(x, free))
         return Equation(lhs, terms, tuple(r for r in e.ranges if r.index not in free))
 
-    def label(self, x: AppliedUndef) -> str:
-        name = str(x.func)
-        if name in self.shapes:
-            return self.shapes[name].new
-        return f"{name}_y" if any(a in (mu, alpha) for a in x.args) else name
+    def term(self, x: Term, free: Iterable[Symbol]) -> Iterator[Term]:
+        if x.expr.has(Average):  # with one free index it points along n
+            yield x.map(self.averaged)
+        else:
+            yield from self.projected(x, n, free)
 
-    def term(self, x: Term, free: tuple[Symbol, ...]) -> Term:
-        if x.expr.has(Average):
-            return x.put(x.expr.replace(lambda a: isinstance(a, Average), self.average))
-        return x.put(self.projected(x.expr, n, free))
-
-    def average(self, a: Average) -> Expr:
-        return Average(self.along(a.body))
+    def averaged(self, e: Expr) -> Expr:
+        return e.replace(lambda a: isinstance(a, Average), lambda a: Average(self.along(a.body)))
 
     def along(self, e: Expr) -> Expr:
-        """Each random field by its projection on n (an average with one free index points along n)."""
+        """Each function of samples by its projection on n."""
 
         def put(x: AppliedUndef) -> Expr:
             k = self.shapes[str(x.func)]
@@ -421,12 +419,12 @@ class _Whitened:
         return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.shapes, put)
 
     def source(self, u: Source) -> Source:
-        free = tuple(i for i in (mu, alpha) if u.symbol.has(i) or u.partner.has(i))
+        free = [i for i in (mu, alpha) if u.symbol.has(i) or u.partner.has(i)]
         return replace(
             u,
             symbol=self.along(u.symbol),
             partner=self.along(u.partner),
-            covariance=self.projected(u.covariance, n, free),
+            covariance=self.contracted(u.covariance, dict.fromkeys(free, n)),
             ranges=tuple(r for r in u.ranges if r.index not in free),
         )
 
@@ -440,29 +438,13 @@ class _Whitened:
         return replace(q, symbol=self.along(q.symbol), definition=definition, ranges=ranges)
 
 
-def _weighted(direction: Callable[[Expr], Expr], index: Symbol, e: Expr) -> Expr:
-    return Sum((direction(index) * e).expand(), (index, 1, P))
-
-
-def _into_integrals(e: Expr, fun: Callable[[Expr], Expr]) -> Expr:
-    """Apply ``fun`` under integrals and sums over the past."""
-    if isinstance(e, Integral):
-        body = _into_integrals(e.function, fun)
-        return S.Zero if body == 0 else Integral(body, *e.limits)
-    if isinstance(e, Sum) and e.limits[-1][0] == s:
-        inner = Sum(e.function, *e.limits[:-1]) if len(e.limits) > 1 else e.function
-        body = _into_integrals(inner, fun)
-        return S.Zero if body == 0 else Sum(body, e.limits[-1])
-    return fun(e)
-
-
 def error_equation(theory: Theory) -> tuple[Eq, Eq]:
     """The error under flow, from the theory's tangent kernel: its equation and its solution (F.16).
 
-    The kernel's equation ``df/dt = K(t, t) Delta`` is that of gradient flow; the theory itself defines f by
-    an average, and the two agree (proved for one hidden layer by :func:`two_layer`, checked as power series
-    for deeper networks). Raises :class:`NotApplicable` for a theory without tangent kernel, with samples
-    left, or in counted steps.
+    The kernel's equation ``df/dt = K(t, t) Delta``, from f = 0, is that of gradient flow; the theory itself
+    defines f by an average, and the two agree (proved for one hidden layer by :func:`.two_layer`, checked as
+    power series for deeper networks). Raises :class:`NotApplicable` for a theory without tangent kernel, with
+    samples left, or in counted steps.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp
@@ -471,13 +453,15 @@ def error_equation(theory: Theory) -> tuple[Eq, Eq]:
     """
     if theory.program.rule.discrete or not theory.observables or theory.reduction != "whitened data":
         raise NotApplicable("the error's equation needs gradient flow, a tangent kernel and whitened data")
-    rate, _ = theory.program.rule.memory(t, s)[::-1]
-    kernel = rate * theory.observables[0].rhs
-    now = kernel.xreplace({s: t})
-    delta = Function("Delta")(t)
-    start = Symbol("y", positive=True)
-    solution = start * exp(-Integral(now.xreplace({t: s}), (s, 0, t)))
-    return Eq(Derivative(delta, t), -delta * now, evaluate=False), Eq(delta, solution, evaluate=False)
+    output = next(e for e in theory.scalars if e.rhs.has(Average))
+    error = next(e for e in theory.scalars if e.rhs.has(output.lhs))
+    slope, start = error.rhs.diff(output.lhs), error.rhs.xreplace({output.lhs: S.Zero})
+    kernel = (theory.program.rule.memory(t, s)[1] * theory.observables[0].rhs).xreplace({s: t})
+    solution = start * exp(slope * Integral(kernel.xreplace({t: s}), (s, 0, t)))
+    return (
+        Eq(Derivative(error.lhs, t), slope * error.lhs * kernel, evaluate=False),
+        Eq(error.lhs, solution, evaluate=False),
+    )
 
 
 @dataclass(frozen=True)
