@@ -271,7 +271,7 @@ def _parts(x: Term, random: frozenset[str]) -> Iterable[Term]:
             (_, lower, upper), kind = past[0]
             known = {(Sum, t - 1): "strict", (Sum, t): "past", (Integral, t): "flow"}
             if reach or lower != 0 or len(past) > 1 or (kind, upper) not in known:
-                raise NotApplicable(f"{x.expr} is no sum over the past")
+                raise NotApplicable(f"{x.expr} is no sum over the steps 0..t-1 or 0..t, and no such integral")
             reach = known[kind, upper]
         ranges = (*x.over, *[IndexRange(*lim) for lim, _ in reversed(limits) if lim[0] != s])
         for y in Add.make_args(body.expand()):

@@ -15,6 +15,9 @@ from sympy.core.function import AppliedUndef
 from sympy.functions.special.tensor_functions import KroneckerDelta
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.sums import over
+from derive.errors import NotApplicable
+from derive.linear.form import Action, Row, linear_form
 from derive.linear.propagators import units
 from derive.program.words import ell, s, t
 from derive.theory import Equation, OrderParameter, Theory
@@ -73,8 +76,6 @@ class _Lowering:
         self.units = units(theory)
         self.on_units = {e.name for e in theory.equations if self.units & set(e.lhs.args)}
         self.theory = theory = self.unlabelled(theory) if self.units else theory
-        self.field_names = {e.name for e in theory.equations}
-        self.source_names = {str(u.symbol.func) for u in theory.sources}
         self.hoisted: dict[str, Hoisted] = {}
         self.extents: dict[Symbol, Expr] = {}
 
@@ -90,7 +91,11 @@ class _Lowering:
         for q in theory.order_parameters:
             self.extents |= {r.index: r.upper for r in q.ranges}
         tensors = {node(q.symbol): self.request(q) for q in self.theory.order_parameters}
-        fields = tuple(self.field(e) for e in self.theory.equations)
+        try:
+            rows = linear_form(self.theory).rows
+        except NotApplicable as error:
+            raise NotLinear(str(error)) from None
+        fields = tuple(map(self.field, rows))
         covariances: dict[tuple[Node, Node], Kernel] = {}
         source_indices: dict[Node, tuple[Symbol, ...]] = {}
         for u in self.theory.sources:
@@ -146,31 +151,26 @@ class _Lowering:
 
     # -- fields ----------------------------------------------------------------------------------------
 
-    def field(self, e: Equation) -> FieldRow:
+    def field(self, row: Row) -> FieldRow:
         drives: dict[Node, Expr] = {}
         couplings: list[Coupling] = []
-        constant: Expr = S.Zero
-        on_units = e.name in self.on_units
-        for x in e.terms:
-            for part in addends(x.expr):
-                if on_units and self.constant(part):
-                    constant += part
-                    continue
-                atom = self.random(e, part)
-                if str(atom.func) in self.source_names:
-                    if _indices(atom) != _indices(e.lhs):
-                        raise NotLinear(f"{e.lhs} is driven by {atom}, which has other indices")
-                    gain = self.ratio(part, atom)
-                    drives[node(atom)] = drives.get(node(atom), S.Zero) + gain
-                else:
-                    if (str(atom.func) in self.on_units) != on_units:
-                        raise NotLinear(
-                            f"{e.lhs} has the term {part}, which leads from units to other places"
-                        )
-                    unit, rest = self.split(part)
-                    couplings.append(replace(self.coupling(e, rest, atom), unit=unit))
+        on_units = row.name in self.on_units
+        for part in Add.make_args(row.given):
+            if part != 0 and not (on_units and self.constant(part)):
+                raise NotLinear(f"{row.lhs} has the term {part}, which must contain one field; it has none")
+        for x in row.sources:
+            if _indices(x.field) != _indices(row.lhs):
+                raise NotLinear(f"{row.lhs} is driven by {x.field}, which has other indices")
+            drives[node(x.field)] = drives.get(node(x.field), S.Zero) + x.entry
+        for x in row.actions:
+            if (x.name in self.on_units) != on_units:
+                raise NotLinear(f"{row.lhs} has the term {x.expr}, which leads from units to other places")
+            for part in Add.make_args(x.weight.expand(deep=False)):
+                unit, rest = self.split(part)
+                couplings.append(replace(self.coupling(row, x, rest), unit=unit))
+        constant = row.given
         return FieldRow(
-            node(e.lhs), _axes(e.lhs), tuple(drives.items()), _joined(couplings), on_units, constant
+            node(row.lhs), _axes(row.lhs), tuple(drives.items()), _joined(couplings), on_units, constant
         )
 
     def constant(self, part: Expr) -> bool:
@@ -179,42 +179,20 @@ class _Lowering:
             str(a.func) in self.attributes for a in part.atoms(AppliedUndef)
         )
 
-    def random(self, e: Equation, part: Expr) -> AppliedUndef:
-        """The one field or source in a term."""
-        names = self.field_names | self.source_names
-        found = sorted((a for a in part.atoms(AppliedUndef) if str(a.func) in names), key=str)
-        if len(found) != 1:
-            raise NotLinear(
-                f"{e.lhs} has the term {part}, which must contain one field; it has {found or 'none'}"
-            )
-        return found[0]
-
-    def ratio(self, part: Expr, atom: AppliedUndef) -> Expr:
-        rest = part / atom
-        if rest.has(atom):
-            raise NotLinear(f"{part} is not linear in {atom}")
-        return rest
-
-    def coupling(self, e: Equation, expr: Expr, atom: AppliedUndef) -> Coupling:
-        limits = expr.limits if isinstance(expr, Sum) else ()
-        self.extents |= {lim[0]: lim[2] for lim in limits if lim[0] != s}
-        time = next((lim for lim in limits if lim[0] == s), None)
-        reach: Reach
-        if time is None:
-            if atom.args[-1] not in (t, 0):
-                raise NotLinear(f"{e.lhs} has the term {expr}; the march takes sums over past steps")
-            reach = "now" if atom.args[-1] == t else "start"
-        elif time[1] == 0 and time[2] in (t - 1, t):
-            reach = "past" if time[2] == t - 1 else "through"
-        else:
-            raise NotLinear(f"{e.lhs} has the term {expr}, which is no sum over the steps 0..t-1 or 0..t")
-        if time is not None and atom.args[-1] != s:
-            raise NotLinear(f"{expr} must contain a field at time s; it contains {atom}")
-        rest = self.ratio(expr.function if isinstance(expr, Sum) else expr, atom)
-        cols = _axes(atom)
-        inner = [lim for lim in limits if lim[0] != s and lim[0] not in cols]
-        body = Sum(rest, *inner) if inner else rest
-        return Coupling(node(atom), self.kernel(body, _axes(e.lhs), cols, reach))
+    def coupling(self, row: Row, x: Action, weight: Expr) -> Coupling:
+        self.extents |= {r.index: r.upper for r in x.over}
+        known: dict[tuple[str, Expr], Reach] = {
+            ("", t): "now",
+            ("", S.Zero): "start",
+            ("strict", s): "past",
+            ("past", s): "through",
+        }
+        reach = known.get((x.reach, x.field.args[-1]))
+        if reach is None:
+            raise NotLinear(f"{row.lhs} has the term {x.expr}; the march takes sums over past steps")
+        cols = _axes(x.field)
+        body = over(weight, [r for r in x.over if r.index not in cols])
+        return Coupling(node(x.field), self.kernel(body, _axes(row.lhs), cols, reach))
 
     # -- kernels ---------------------------------------------------------------------------------------
 
@@ -302,17 +280,6 @@ class _Lowering:
             expr = expr.xreplace({atom: stand_in})
             inputs.append((stand_in, Factor(node(atom), _axes(atom))))
         return ScalarRow(e.name, _axes(e.lhs), expr, tuple(averages), tuple(inputs))
-
-
-def addends(expr: Expr) -> Iterable[Expr]:
-    """``sum (a + b)`` as ``sum a`` and ``sum b``, ``c sum a`` as ``sum c a``."""
-    if isinstance(expr, Mul):
-        sums = [x for x in expr.args if isinstance(x, Sum)]
-        if len(sums) == 1:
-            return addends(Sum(expr / sums[0] * sums[0].function, *sums[0].limits))
-    if not isinstance(expr, Sum):
-        return tuple(Add.make_args(expr.expand(deep=False)))
-    return tuple(Sum(x, *expr.limits) for x in Add.make_args(expr.function.expand(deep=False)))
 
 
 def _reaching(kernel: Kernel, reach: Reach) -> tuple[Monomial, ...]:
