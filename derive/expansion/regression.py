@@ -40,13 +40,13 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.series import PowerSeries
-from derive.calculus.sums import addends
+from derive.calculus.symbols import s, t
 from derive.errors import NotApplicable
 from derive.expansion.orders import expand_sizes, named
+from derive.linear.form import Row, linear_form
 from derive.linear.lazy import lazy
 from derive.program import mlp
 from derive.program.networks.isotropic import alpha, nu
-from derive.program.words import s, t
 from derive.reduce.data import theory_limit
 from derive.theory import Equation, Term, Theory, mean_field
 
@@ -100,35 +100,26 @@ class _Regression:
         self.series = expand_sizes(_regression(wide), alpha, order)
         self.theory = self.series.expanded
         self.responses = {q.name: q for q in self.theory.responses()}
-        symbols = {x for e in self.theory.equations for x in e.rhs.free_symbols if x not in (t, s)}
+        rows = linear_form(self.theory).rows
+        symbols = {x for r in rows for x in r.equation.rhs.free_symbols if x not in (t, s)}
         self.numbers = QQ.frac_field(z, y, *sorted(symbols | {kept}, key=str))
         self.answers: dict[str, Expr] = {}
         self.forms: dict[AppliedUndef, Form] = {}
         self.found: dict[str, Any] = {}
-        self.solve()
+        while rows:  # equations that contain known responses and fields, in turn
+            ready = [r for r in rows if all(self.answer(x) is not None for x in self.pushed(r))]
+            while late := [r for r in ready if _fields(r) & {x.lhs for x in rows if x not in ready}]:
+                ready = [r for r in ready if r not in late]
+            if not ready:
+                raise NotApplicable(f"the responses in the equation of {rows[0].lhs} need each other")
+            self.together(ready)
+            rows = tuple(r for r in rows if r not in ready)
 
     # -- fields ----------------------------------------------------------------------------------------
 
-    def solve(self) -> None:
-        """Every field in its sources: those whose equations contain known responses and fields, in turn."""
-        todo = list(self.theory.equations)
-        while todo:
-            ready = [e for e in todo if not self.unknown(e)]
-            while late := [e for e in ready if self.fields(e) & {x.lhs for x in todo if x not in ready}]:
-                ready = [e for e in ready if e not in late]
-            if not ready:
-                raise NotApplicable(f"the responses in the equation of {todo[0].lhs} need each other")
-            self.together(ready)
-            todo = [e for e in todo if e not in ready]
-
-    def fields(self, e: Equation) -> set[Expr]:
-        """The fields in an equation, at time t."""
-        names = {x.name for x in self.theory.equations}
-        return {a.func(t) for a in e.rhs.atoms(AppliedUndef) if str(a.func) in names}
-
-    def unknown(self, e: Equation) -> bool:
-        names = {str(a.func) for a in e.rhs.atoms(AppliedUndef)} & set(self.responses)
-        return any(self.answer(x) is None for x in names)
+    def pushed(self, row: Row) -> set[str]:
+        """The names of responses in an equation."""
+        return {str(a.func) for x in row.actions for a in x.weight.atoms(AppliedUndef)} & set(self.responses)
 
     def answer(self, name: str) -> Expr | None:
         """The generating function of a response; None while its field is not known."""
@@ -143,9 +134,9 @@ class _Regression:
             self.answers[name] = front * self.numbers.to_sympy(form.get(source, self.numbers.zero))
         return self.answers[name]
 
-    def together(self, equations: list[Equation]) -> None:
+    def together(self, rows: list[Row]) -> None:
         """Solve equations that may need each other, one unknown after the other."""
-        forms = {e.lhs: self.form(self.transformed(e.rhs)) for e in equations}
+        forms = {r.lhs: self.form(r) for r in rows}
         for a in list(forms):
             own = forms[a].pop(a, self.numbers.zero)
             forms[a] = {x: c / (1 - own) for x, c in forms[a].items()}
@@ -154,27 +145,18 @@ class _Regression:
                     forms[b] = _added(forms[b], forms[a], forms[b].pop(a))
         self.forms |= forms
 
-    def form(self, e: Expr) -> Form:
-        """A linear combination of fields and sources, in unknown fields and sources."""
-        found: Form = {}
-        e = e.expand()
-        for a in sorted(e.atoms(AppliedUndef), key=str):
-            c = self.numbers.from_sympy(e.coeff(a))
-            found = _added(found, self.forms.get(a, {a: self.numbers.one}), c)
-        return found
+    def form(self, row: Row) -> Form:
+        """An equation between generating functions, in unknown fields and sources.
 
-    def transformed(self, e: Expr) -> Expr:
-        """An equation's right-hand side between generating functions."""
-        total = S.Zero
-        for part in addends(e):
-            if not isinstance(part, Sum):
-                total += part
-                continue
-            body = part.function
-            known = [a for a in body.atoms(AppliedUndef) if str(a.func) in self.responses]
-            moved = body.xreplace({a: self.answer(str(a.func)) for a in known}).xreplace({s: t})
-            total += moved if known else moved * z / (1 - z)
-        return total
+        ``sum_(s<t) R(t - s) a(s)`` becomes ``R(z) a(z)``, and ``sum_(s<t) a(s)`` becomes ``z/(1 - z) a(z)``.
+        """
+        found: Form = {}
+        for x in (*row.sources, *row.actions):
+            known = {a: self.answer(str(a.func)) for a in x.weight.atoms(AppliedUndef)}
+            gain = x.weight.xreplace(known) * (1 if known or not x.reach else z / (1 - z))
+            a = x.field.xreplace({s: t})
+            found = _added(found, self.forms.get(a, {a: self.numbers.one}), self.numbers.from_sympy(gain))
+        return found
 
     # -- correlations ----------------------------------------------------------------------------------
 
@@ -214,6 +196,11 @@ class _Regression:
             whole = sum((c * x for c, x in zip(numbers, parts, strict=True)), self.numbers.zero)
             found.append(_tidy(_inverted(self.numbers.to_sympy(whole))))
         return PowerSeries(tuple(found), self.series.variable)
+
+
+def _fields(row: Row) -> set[Expr]:
+    """The fields that an equation contains, at time t."""
+    return {x.field.xreplace({s: t}) for x in row.actions}
 
 
 def _added(form: Form, other: Form, factor_: Any) -> Form:
@@ -271,7 +258,7 @@ def _at(base: Expr, m: int, time: Expr) -> Expr:
 def _regression(theory: Theory) -> Theory:
     """With the lazy kernel in place of the network, and without the fields of its layers."""
     own = [e for e in theory.equations if e.name in ON_DATA]
-    kernel = Term.local(Sum((kept - 1) * Function("h0")(s), (s, 0, t - 1)), "memory")
+    kernel = Term("memory", Function("h0")(s), kernel=kept - 1, reach="strict")
 
     def equation(e: Equation) -> Equation:
         if e.name != "v":
