@@ -155,7 +155,8 @@ def _mapped(theory: TheoryData, fun: Callable[[Any], Any]) -> TheoryData:
         moved = (x.map(lambda e: fun(sympify(e))) for x in items)
         return tuple(replace(x, ranges=tuple(r.renamed(fun(r.index)) for r in x.ranges)) for x in moved)
 
-    return replace(theory, **{k: each(getattr(theory, k)) for k in _PARTS})
+    changed: dict[str, Any] = {k: each(getattr(theory, k)) for k in _PARTS}
+    return replace(theory, **changed)
 
 
 _PARTS = ("equations", "scalars", "observables", "sources", "order_parameters")
