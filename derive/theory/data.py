@@ -146,6 +146,14 @@ class Equation:
         """The equation with ``fun`` applied to every expression."""
         return Equation(fun(self.lhs), tuple(x.rewrite(fun) for x in self.terms), _mapped(self.ranges, fun))
 
+    def subs(self, old: Expr, new: Expr) -> Equation:
+        """The equation with ``new`` put for a symbol, in every part of its terms."""
+
+        def put(e: Expr) -> Expr:
+            return sympify(e).subs(old, new)
+
+        return Equation(put(self.lhs), tuple(x.map(put) for x in self.terms), _mapped(self.ranges, put))
+
     def _repr_latex_(self) -> str:
         return rf"$\displaystyle {latex(self.lhs)} = {latex(self.rhs)}$"
 
@@ -300,18 +308,18 @@ class TheoryData:
         """The theory of a network with ``depth`` hidden layers: families become their members."""
         if depth < 1:
             raise ValueError(f"depth = {depth}: must be at least 1")
-        fixed = self.map(lambda e: sympify(e).subs(L, Integer(depth)))
 
         def unroll(items: tuple[Any, ...]) -> tuple[Any, ...]:
-            return tuple(x for item in items for x in _members(item))
+            return tuple(x for item in items for x in _members(_put(item, L, Integer(depth))))
 
         return replace(
-            fixed,
-            sources=unroll(fixed.sources),
-            equations=unroll(fixed.equations),
-            order_parameters=unroll(fixed.order_parameters),
-            scalars=unroll(fixed.scalars),
-            observables=unroll(fixed.observables),
+            self,
+            program=self.program.map(lambda e: sympify(e).subs(L, Integer(depth))),
+            sources=unroll(self.sources),
+            equations=unroll(self.equations),
+            order_parameters=unroll(self.order_parameters),
+            scalars=unroll(self.scalars),
+            observables=unroll(self.observables),
         )
 
 
@@ -332,7 +340,14 @@ def _members(item: Any) -> Iterator[Any]:
 def _member(item: Any, family: IndexRange, layer: Expr) -> Any:
     """The member of a family at one layer."""
     rest = tuple(r for r in item.ranges if r is not family)
-    return replace(item, ranges=rest).map(lambda e: sympify(e).subs(family.index, layer))
+    return _put(replace(item, ranges=rest), family.index, layer)
+
+
+def _put(item: Any, old: Expr, new: Expr) -> Any:
+    """An equation, source or order parameter with ``new`` put for a symbol."""
+    return (
+        item.subs(old, new) if isinstance(item, Equation) else item.map(lambda e: sympify(e).subs(old, new))
+    )
 
 
 def _told(e: Equation) -> str:
