@@ -39,7 +39,7 @@ from derive.calculus.sums import all_apart, binding, is_at, without_empty
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
-from derive.linear.operators import Kernel, operator, solve_for
+from derive.linear.operators import Kernel, T, matrix, operator, size, solve_for
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from derive.theory.names import primed
 
@@ -441,7 +441,8 @@ class Transfer:
 
     ``equations`` determine ``H_y_into(.., t, s)`` for every field y of the population, ``reduced`` are the
     same with as many of them put into the others as need no further sum.  ``operators`` are the answers in
-    closed form, words in ``kernels`` whose inverses exist because memory is causal.
+    closed form, words in ``kernels`` whose inverses exist because memory is causal; :meth:`matrix` gives them
+    for ``lambdify``.
     """
 
     theory: Theory
@@ -460,6 +461,19 @@ class Transfer:
             if str(e.lhs.func) == f"H_{name}_{self.into}":
                 return e
         raise KeyError(f"no answer of {name}; there are {', '.join(str(e.lhs) for e in self.equations)}")
+
+    def matrix(self, name: str) -> Expr:
+        """The answer of ``name`` in closed form, as a matrix expression; rows and columns are times.
+
+        Raises KeyError if there is none.
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program.networks.isotropic import isotropic
+        >>> transfer(mean_field(isotropic()), "v").matrix("v")
+        (-K_v_h0*R_Delta + I)**(-1)
+        """
+        known = {k.operator: (size(k.rows), size(k.cols)) for k in self.kernels}
+        return matrix(self.operators[name], lambda letter: known.get(letter, (T, T)))
 
     @property
     def reduced(self) -> tuple[Eq, ...]:

@@ -7,8 +7,10 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+import mpmath
+import numpy as np
 import pytest
-from sympy import Expr, Mul, S, expand, srepr, sympify
+from sympy import Expr, MatrixSymbol, Mul, S, expand, lambdify, srepr, sympify
 from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.calculus.recurrences import factored
@@ -17,8 +19,8 @@ from derive.expansion import LinearExpansion, Memory, expand_linear
 from derive.expansion.words import Recursion, letters, terms
 from derive.linear import operators
 from derive.linear.closure import linear_closure
-from derive.linear.operators import J, operator
-from derive.program import L, ell, gamma0, mlp
+from derive.linear.operators import J, T, operator
+from derive.program import L, P, ell, gamma0, mlp
 from derive.theory import mean_field
 from tests.derive.expansion import brute_force
 
@@ -252,3 +254,38 @@ def test_the_series_does_not_depend_on_the_rule() -> None:
 def test_coefficients_factor_over_the_integers() -> None:
     k, _ = terms(series().coefficient("G", 2))[0]
     assert factored(k).is_Mul
+
+
+@pytest.mark.parametrize("module", ["numpy", "mpmath"])
+def test_coefficients_can_be_computed(module: str) -> None:
+    """Plain ``lambdify`` of every coefficient multiplies and transposes as the word says."""
+    rng, samples, steps, depth = np.random.default_rng(6), 2, 3, 3
+    expansion = series(4)
+    numbers: dict[str, np.ndarray] = {}
+    for name, order in ((x, n) for x in "HGABCD" for n in range(3)):
+        word, e = expansion.coefficient(name, order, 2).subs(L, depth), expansion.matrix(name, order, 2)
+        e = e.subs(L, depth)
+        symbols = sorted(e.atoms(MatrixSymbol), key=str)
+        for x in symbols:
+            shape = [int(n.subs({P: samples, T: steps})) for n in x.shape]
+            numbers.setdefault(str(x), rng.normal(size=shape))
+        if word == 0:
+            assert e == 0
+            continue
+        given = [numbers[str(x)] for x in symbols]
+        if module == "mpmath":
+            given = [mpmath.matrix(v.tolist()) for v in given]
+        plain = sorted(e.free_symbols - {P, T} - e.atoms(MatrixSymbol), key=str)
+        plain = [x for x in plain if x.is_commutative]
+        value = lambdify([T, P, *plain, *symbols], e, module)(steps, samples, *[0.3] * len(plain), *given)
+        expected = sum(float(c.subs({x: 0.3 for x in plain})) * _product(w, numbers) for c, w in terms(word))
+        np.testing.assert_allclose(np.array(value.tolist(), float), expected, rtol=1e-10)
+        with pytest.raises(TypeError, match="letter of an operator word"):
+            lambdify([], word)
+
+
+def _product(word: Expr, numbers: dict[str, np.ndarray]) -> np.ndarray:
+    found = [
+        numbers[str(x.args[0])].T if isinstance(x, Transpose) else numbers[str(x)] for x in letters(word)
+    ]
+    return found[0] if len(found) == 1 else np.linalg.multi_dot(found)

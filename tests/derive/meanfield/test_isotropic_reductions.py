@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
-from sympy import Expr, Function, Integer, Mul, Pow, Sum, Symbol, oo
+from sympy import Expr, Function, Integer, MatrixSymbol, Mul, Pow, Sum, Symbol, lambdify, oo
 
 from derive.errors import NotApplicable
-from derive.linear.operators import Kernel
+from derive.linear.operators import Kernel, T
 from derive.linear.propagators import Transfer, transfer
 from derive.program import GradientDescent, P, eta, gamma0, mlp, s, t
 from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sigma
@@ -280,3 +281,38 @@ def test_modes_take_their_loss_apart_too() -> None:
     march = March(with_answers(theory, parts.transfers), {**VALUES, **SIZES}, attributes=ATTRIBUTES)
     for i in range(STEPS):
         assert march.read(parts.eq.rhs, {t: i, s: i}) == pytest.approx(march("C_v", i, i), rel=1e-11)
+
+
+@pytest.mark.parametrize("module", ["numpy", "mpmath"])
+@pytest.mark.parametrize("data", ["full batch", "population"])
+def test_answers_in_closed_form_can_be_computed(data: str, module: str) -> None:
+    """Plain ``lambdify`` of every answer solves the equations between operators that it came from."""
+    options = {} if data == "full batch" else {"data": data}
+    answers = transfer(mean_field(isotropic(**options)), "v")
+    steps, rng = 4, np.random.default_rng(5)
+    values = {}
+    for name in answers.operators:
+        e = answers.matrix(name)
+        letters = sorted(e.atoms(MatrixSymbol), key=str)
+        for x in letters:
+            values.setdefault(
+                str(x), np.tril(rng.normal(size=(steps, steps)), -1 if str(x) != "R_Delta" else 0)
+            )
+        numbers = [values[str(x)] for x in letters]
+        plain = sorted(e.free_symbols - {T, *letters}, key=str)
+        if module == "mpmath":
+            numbers = [mpmath.matrix(v.tolist()) for v in numbers]
+        found = lambdify([T, *plain, *letters], e, module)(steps, *[0.7] * len(plain), *numbers)
+        values[f"answer {name}"] = np.array(found.tolist(), float)
+    kernel = {str(k.operator): k for k in answers.kernels}
+    assert kernel
+    if data == "full batch":
+        loop = values["K_v_h0"] @ values["R_Delta"]
+        np.testing.assert_allclose(values["answer v"], np.linalg.inv(np.eye(steps) - loop), atol=1e-12)
+        np.testing.assert_allclose(values["answer h0"], values["R_Delta"] @ values["answer v"], atol=1e-12)
+    else:
+        loop = values["K_v_h0"]
+        np.testing.assert_allclose(values["answer v"], np.linalg.inv(np.eye(steps) - loop), atol=1e-12)
+    word = next(iter(answers.operators.values()))
+    with pytest.raises(TypeError, match="letter of an operator word"):
+        lambdify(sorted(word.free_symbols, key=str), word)
