@@ -28,7 +28,7 @@ from derive.calculus.recurrences import factored
 from derive.calculus.symbols import IndexRange, alpha, mu, s, t
 from derive.errors import NotApplicable
 from derive.expansion.words import LinearSeries, Memory, letters, terms
-from derive.linear.operators import J, Kernel
+from derive.linear.operators import J
 
 TANGENT, OUTPUT = "K", "f"
 
@@ -69,7 +69,7 @@ def time_integrals(
     """
     found = _Entries(expansion, row, col, now, past)
     found.add(e)
-    return found.expr()
+    return Add(*[x.expr for x in found.groups()])
 
 
 def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr = s) -> Expr:
@@ -144,191 +144,110 @@ def iterated_integral(expansion: LinearSeries, v: AppliedUndef) -> Expr:
     return value
 
 
-class _Entries:
-    """Collects products with their coefficients; equal ones are put together."""
-
-    def __init__(
-        self, expansion: LinearSeries, row: Symbol | None, col: Symbol | None, now: Expr, past: Expr
-    ) -> None:
-        self.closure = expansion.closure
-        self.row, self.col, self.now, self.past = row, col, now, past
-        self.rule = self.closure.theory.program.rule
-        self.kernels = {k.name: k for k in self.closure.kernels if k.causal and k.definition != 0}
-        self.symmetric = frozenset(str(e.rhs) for e in self.closure.base if e.rhs != 0)
-        self.found: dict[tuple[Piece, bool], Expr] = {}
-
-    def reader(self) -> Reader:
-        return Reader(self.kernels, split=not self.rule.discrete)
-
-    def add(self, e: Expr) -> None:
-        """A sum of words."""
-        row, col = self.sides(self.row, self.col)
-        for c, w in terms(e):
-            if any(is_constant(x) for x in letters(w)):
-                for p in self.reader().correlation(w, row, col):
-                    self.note(c, p, False)
-            else:
-                if len(letters(w)) > 1 and self.rule.memory(t, s)[1].has(t, s):
-                    raise NotApplicable(f"{w} with a weight that depends on time")
-                for p in self.reader().response(w, row, col):
-                    self.note(c, p, True)
-
-    def add_product(self, c: Expr, a: Expr, b: Expr) -> None:
-        """The entries of two words, multiplied; only the second has samples."""
-        reader = self.reader()
-        right = list(reader.correlation(b, *self.sides(self.row, self.col)))
-        for x in reader.correlation(a, None, None):
-            for y in right:
-                self.note(c, x * y, False)
-
-    @staticmethod
-    def sides(row: Symbol | None, col: Symbol | None) -> tuple[int | None, int | None]:
-        return (None if row is None else ROW), (None if col is None else COL)
-
-    def note(self, c: Expr, p: Piece, response: bool) -> None:
-        if self.now == self.past:
-            p = Piece(p.kernels, (*p.now, *p.past), p.since, (), p.sources)
-        key = p.standard(self.symmetric), response
-        self.found[key] = self.found.get(key, S.Zero) + c
-
-    # -- to expressions --------------------------------------------------------------------------------
-
-    def groups(self) -> list[Group]:
-        """One for each coefficient and set of kernels; short integrals first."""
-        together: dict[tuple[Expr, tuple[object, ...], bool], list[Piece]] = {}
-        for (p, response), c in self.found.items():
-            coefficient = c.expand()
-            if coefficient != 0:
-                together.setdefault((coefficient, (p.kernels, p.sources), response), []).append(p)
-        return [self.group(factored(c), ps, r) for (c, _, r), ps in together.items()]
-
-    def expr(self) -> Expr:
-        return Add(*[x.expr for x in self.groups()])
-
-    def group(self, c: Expr, ps: list[Piece], response: bool) -> Group:
-        p = ps[0]
-        outer = [Function(n)(self.sample(a), self.sample(b)) for n, a, b in p.kernels]
-        outer += [Function(f"Delta{n}")(self.sample(i), self.past) for i, n in p.sources]
-        weight = self.rule.memory(self.now, self.past)[1] if response else S.One
-        ordered = sorted(ps, key=lambda x: (len(x.now) + len(x.since) + len(x.past), len(x.past)))
-        return Group(
-            c,
-            weight,
-            tuple(map(self.range, p.summed())),
-            tuple(outer),
-            tuple(tuple(self.integrals(x)) for x in ordered),
-        )
-
-    def integrals(self, p: Piece) -> list[Expr]:
-        early = (self.now, self.past)
-        places = ((p.now, early[:1]), (p.since, early), (p.past, early[1:]))
-        return [self.integral(v, times) for vs, times in places for v in vs]
-
-    def integral(self, v: Nested, times: tuple[Expr, ...]) -> Expr:
-        orders = [n for _, n in v]
-        name = "v" if not any(orders) else "_".join(["v", *map(str, orders)])
-        return Function(name)(*[self.sample(i) for i, _ in v], *times)
-
-    def sample(self, i: int) -> Symbol:
-        if i == ROW:
-            assert self.row is not None
-            return self.row
-        if i == COL:
-            assert self.col is not None
-            return self.col
-        return self.range(i).index
-
-    def range(self, i: int) -> IndexRange:
-        """The summed sample number i: beta, beta', beta'', ..."""
-        kernel = next(iter(self.kernels.values()))
-        like = (*kernel.rows, *kernel.cols)[0]
-        return IndexRange(
-            Symbol("beta" + "_" * (i - FREE), **like.index.assumptions0), like.lower, like.upper
-        )
-
-
 # -- words as chains of kernels ----------------------------------------------------------------------------
 
 ROW, COL, FREE = 0, 1, 2
 """Samples are numbered: the row's, the column's, and from FREE on those summed over."""
 
+KERNEL, NOW, SINCE, PAST, SOURCE = range(5)
+"""Factors: a data kernel, an integral from 0 to t, from s to t, from 0 to s, and the error at s."""
+
 Nested = tuple[tuple[int, int], ...]
 """An iterated integral: (sample, order of the error) from the latest time to the earliest."""
+
+Factor = tuple[int, str, Nested]
+Piece = tuple[Factor, ...]
+"""A product."""
 
 PERMUTED = 6
 """With more summed samples than this, terms are not brought to a common labelling."""
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A product: data kernels, integrals up to t from 0 (``now``) or from s (``since``), integrals up to s
-    (``past``), and errors at s (``sources``)."""
-
-    kernels: tuple[tuple[str, int, int], ...] = ()
-    now: tuple[Nested, ...] = ()
-    since: tuple[Nested, ...] = ()
-    past: tuple[Nested, ...] = ()
-    sources: tuple[tuple[int, int], ...] = ()
-    last: int | None = None
-
-    def __mul__(self, other: Piece) -> Piece:
-        return Piece(
-            self.kernels + other.kernels,
-            self.now + other.now,
-            self.since + other.since,
-            self.past + other.past,
-            self.sources + other.sources,
-        )
-
-    def summed(self) -> list[int]:
-        """The samples that are summed over."""
-        nested = [i for v in (*self.now, *self.since, *self.past) for i, _ in v]
-        pairs = [i for _, a, b in self.kernels for i in (a, b)]
-        return sorted({i for i in (*pairs, *nested, *(i for i, _ in self.sources)) if i >= FREE})
-
-    def renamed(self, names: Mapping[int, int], symmetric: frozenset[str]) -> Piece:
-        """With other samples, and factors in their standard order."""
-
-        def new(i: int) -> int:
-            return names.get(i, i)
-
-        def nested(vs: tuple[Nested, ...]) -> tuple[Nested, ...]:
-            return tuple(sorted(tuple((new(i), n) for i, n in v) for v in vs))
-
-        def pair(x: tuple[str, int, int]) -> tuple[str, int, int]:
-            a, b = new(x[1]), new(x[2])
-            return (x[0], *sorted((a, b))) if x[0] in symmetric else (x[0], a, b)  # type: ignore[return-value]
-
-        return Piece(
-            tuple(sorted(map(pair, self.kernels))),
-            nested(self.now),
-            nested(self.since),
-            nested(self.past),
-            tuple(sorted((new(i), n) for i, n in self.sources)),
-        )
-
-    def standard(self, symmetric: frozenset[str]) -> Piece:
-        """The same product with its summed samples named in a standard way, for comparison with others."""
-        old = self.summed()
-        fresh = range(FREE, FREE + len(old))
-        orders = permutations(fresh) if len(old) <= PERMUTED else iter([tuple(fresh)])
-        found = (self.renamed(dict(zip(old, new, strict=True)), symmetric) for new in orders)
-        return min(found, key=lambda p: (p.kernels, p.now, p.since, p.past, p.sources))
+def _of(piece: Piece, *kinds: int) -> Piece:
+    return tuple(x for x in piece if x[0] in kinds)
 
 
-class Reader:
-    """Reads the entries of words; ``split`` says whether integrals may be shuffled and split (the flow)."""
+def _nested(piece: Piece, kind: int) -> tuple[Nested, ...]:
+    return tuple(v for k, _, v in piece if k == kind)
 
-    def __init__(self, kernels: Mapping[str, Kernel], split: bool) -> None:
-        self.kernels, self.split = kernels, split
+
+def _as(kind: int, piece: Piece) -> Piece:
+    """Integrals from 0 to t, up to another time."""
+    return tuple((kind, name, v) if k == NOW else (k, name, v) for k, name, v in piece)
+
+
+def _summed(piece: Piece) -> list[int]:
+    """The samples that are summed over."""
+    return sorted({i for _, _, v in piece for i, _ in v if i >= FREE})
+
+
+class _Entries:
+    """Reads the entries of words and collects them with their coefficients; equal ones are put together."""
+
+    def __init__(
+        self, expansion: LinearSeries, row: Symbol | None, col: Symbol | None, now: Expr, past: Expr
+    ) -> None:
+        closure = expansion.closure
+        self.samples = {ROW: row, COL: col}
+        self.row, self.col = (None if row is None else ROW), (None if col is None else COL)
+        self.now, self.past = now, past
+        self.rule = closure.theory.program.rule
+        self.kernels = {k.name: k for k in closure.kernels if k.causal and k.definition != 0}
+        self.symmetric = frozenset(str(e.rhs) for e in closure.base if e.rhs != 0)
+        self.found: dict[tuple[Piece, bool], Expr] = {}
         self.count = FREE
 
-    def fresh(self) -> int:
-        """A new sample to sum over."""
-        self.count += 1
-        return self.count - 1
+    def add(self, e: Expr) -> None:
+        """A sum of words."""
+        for c, w in terms(e):
+            self.count, ls = FREE, letters(w)
+            if response := not any(is_constant(x) for x in ls):
+                if len(ls) > 1 and self.rule.memory(t, s)[1].has(t, s):
+                    raise NotApplicable(f"{w} with a weight that depends on time")
+                pieces = self.between(ls, self.row, self.col)
+            else:
+                pieces = self.correlation(w, self.row, self.col)
+            for p in pieces:
+                self.note(c, p, response)
 
-    # -- words with a constant kernel ------------------------------------------------------------------
+    def add_product(self, c: Expr, a: Expr, b: Expr) -> None:
+        """The entries of two words, multiplied; only the second has samples."""
+        self.count = FREE
+        right = list(self.correlation(b, self.row, self.col))
+        for x in self.correlation(a, None, None):
+            for y in right:
+                self.note(c, x + y, False)
+
+    def note(self, c: Expr, p: Piece, response: bool) -> None:
+        if self.now == self.past:
+            p = tuple((NOW if k == PAST else k, name, v) for k, name, v in p)
+        key = self.standard(p), response
+        self.found[key] = self.found.get(key, S.Zero) + c
+
+    def standard(self, p: Piece) -> Piece:
+        """The same product with its summed samples named in a standard way, for comparison with others."""
+        old = _summed(p)
+        fresh = range(FREE, FREE + len(old))
+        orders = permutations(fresh) if len(old) <= PERMUTED else iter([tuple(fresh)])
+        return min(self.renamed(p, dict(zip(old, new, strict=True))) for new in orders)
+
+    def renamed(self, p: Piece, names: Mapping[int, int]) -> Piece:
+        """With other samples, and factors in their standard order."""
+        moved = ((k, name, tuple((names.get(i, i), n) for i, n in v)) for k, name, v in p)
+        return tuple(sorted((k, x, tuple(sorted(v)) if x in self.symmetric else v) for k, x, v in moved))
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def letter(
+        self, x: Expr, row: int | None
+    ) -> tuple[Memory, int, tuple[int | None, int | None], int | None]:
+        """A causal letter, a new sample, the samples of what it remembers, and the row of the next letter."""
+        if not isinstance(x, Memory):
+            raise NotApplicable(f"{x} in a chain of causal kernels")
+        self.count += 1
+        a = self.count - 1
+        rows = bool(self.kernels[x.kernel].rows)
+        return x, a, (row, a) if rows else (None, None), None if rows else a
 
     def correlation(self, word: Expr, row: int | None, col: int | None) -> Iterator[Piece]:
         """The entry ``(row, t), (col, s)`` of a word that has a constant kernel."""
@@ -336,72 +255,52 @@ class Reader:
         at = [k for k, x in enumerate(ls) if is_constant(x)]
         if len(at) != 1:
             raise NotApplicable(f"{word} must have one constant kernel; it has {len(at)}")
-        after = [plain(x) for x in reversed(ls[at[0] + 1 :])]
-        for a in self.chain(ls[: at[0]], row):
-            for b in self.chain(after, col):
-                middle = self.constant(ls[at[0]], a.last, b.last)
-                yield Piece(a.kernels + middle + b.kernels, now=a.now, past=b.now)
+        before, constant, after = ls[: at[0]], ls[at[0]], ls[at[0] + 1 :]
+        if any(not isinstance(x, Transpose) for x in after):
+            raise NotApplicable(f"{word} has a causal kernel to the right of a constant one")
+        for left, i in self.chain(before, row):
+            for right, j in self.chain([x.args[0] for x in reversed(after)], col):
+                middle: Piece = ()
+                if constant != J:
+                    assert i is not None
+                    assert j is not None
+                    middle = ((KERNEL, str(constant), ((i, 0), (j, 0))),)
+                yield left + middle + _as(PAST, right)
 
-    def chain(self, ls: list[Expr], row: int | None) -> Iterator[Piece]:
-        """Causal letters applied to a constant, as a function of t."""
+    def chain(self, ls: list[Expr], row: int | None) -> Iterator[tuple[Piece, int | None]]:
+        """Causal letters applied to a constant, as a function of t; with the sample of the constant."""
         if not ls:
-            yield Piece(last=row)
+            yield (), row
             return
-        x = causal(ls[0])
-        kernel = self.kernels[x.kernel]
-        a = self.fresh()
-        here, there = (row, a) if kernel.rows else (None, None)
-        for rest in self.chain(ls[1:], None if kernel.rows else a):
-            for body in self.correlation(x.body, here, there):
-                inside = (*body.past, *rest.now)
-                for v in self.product(inside):
-                    nested = ((a, x.order), *v)
-                    kernels = body.kernels + rest.kernels
-                    yield Piece(kernels, now=(*body.now, nested), last=rest.last)
-
-    def constant(self, x: Expr, row: int | None, col: int | None) -> tuple[tuple[str, int, int], ...]:
-        """The factor that a constant kernel stands for."""
-        if x == J:
-            return ()
-        assert row is not None
-        assert col is not None
-        return ((str(x), row, col),)
-
-    # -- words without: responses ----------------------------------------------------------------------
-
-    def response(self, word: Expr, row: int | None, col: int | None) -> Iterator[Piece]:
-        """The entry ``(row, t), (col, s)``, s < t, of a word of causal letters only."""
-        return self.between(letters(word), row, col)
+        x, a, place, following = self.letter(ls[0], row)
+        for rest, last in self.chain(ls[1:], following):
+            for body in self.correlation(x.body, *place):
+                for v in self.product((*_nested(body, PAST), *_nested(rest, NOW))):
+                    own: Factor = (NOW, "", ((a, x.order), *v))
+                    yield (*_of(body, KERNEL, NOW), *_of(rest, KERNEL), own), last
 
     def between(self, ls: list[Expr], row: int | None, col: int | None) -> Iterator[Piece]:
-        x = causal(ls[0])
-        kernel = self.kernels[x.kernel]
+        """The entry ``(row, t), (col, s)``, s < t, of a word of causal letters only."""
+        x, a, place, following = self.letter(ls[0], row)
         final = len(ls) == 1
-        a = col if final and kernel.cols and col is not None else self.fresh()
-        here, there = (row, a) if kernel.rows else (None, None)
-        for body in self.correlation(x.body, here, there):
+        if final and self.kernels[x.kernel].cols and col is not None:
+            a, place = col, (row, col) if self.kernels[x.kernel].rows else place
+        for body in self.correlation(x.body, *place):
             if final:
-                yield replace(body, sources=((a, x.order),))
+                yield (*body, (SOURCE, "", ((a, x.order),)))
                 continue
-            for rest in self.between(ls[1:], None if kernel.rows else a, col):
-                for before, v in self.from_past((*body.past, *rest.now), rest.since):
-                    yield Piece(
-                        body.kernels + rest.kernels,
-                        now=body.now,
-                        since=(((a, x.order), *v),),
-                        past=(*rest.past, *before),
-                        sources=rest.sources,
-                    )
-
-    # -- products of integrals -------------------------------------------------------------------------
+            for rest in self.between(ls[1:], following, col):
+                whole = (*_nested(body, PAST), *_nested(rest, NOW))
+                for early, v in self.from_past(whole, _nested(rest, SINCE)):
+                    own: Factor = (SINCE, "", ((a, x.order), *v))
+                    past = ((PAST, "", y) for y in early)
+                    yield (*_of(body, KERNEL, NOW), *_of(rest, KERNEL, PAST, SOURCE), own, *past)
 
     def product(self, vs: tuple[Nested, ...]) -> list[Nested]:
         """A product of integrals over the same range as a sum of integrals."""
-        if len(vs) <= 1:
-            return [vs[0] if vs else ()]
-        if not self.split:
+        if len(vs) > 1 and self.rule.discrete:
             raise NotApplicable("a product of sums over steps, within another sum, is left as it is")
-        found: list[Nested] = [vs[0]]
+        found: list[Nested] = [vs[0] if vs else ()]
         for v in vs[1:]:
             found = [w for u in found for w in shuffled(u, v)]
         return found
@@ -413,13 +312,48 @@ class Reader:
         if not whole:
             yield from (((), v) for v in self.product(since))
             return
-        if not self.split:
+        if self.rule.discrete:
             raise NotApplicable("a sum over all steps, within a sum from s on, is left as it is")
         v, *others = whole
         for k in range(len(v) + 1):
             late, early = v[:k], v[k:]
             for before, w in self.from_past(tuple(others), (*since, late) if late else since):
                 yield ((early, *before) if early else before), w
+
+    # -- to expressions --------------------------------------------------------------------------------
+
+    def groups(self) -> list[Group]:
+        """One for each coefficient and set of kernels; short integrals first."""
+        together: dict[tuple[Expr, Piece, bool], list[Piece]] = {}
+        for (p, response), c in self.found.items():
+            coefficient = c.expand()
+            if coefficient != 0:
+                together.setdefault((coefficient, _of(p, KERNEL, SOURCE), response), []).append(p)
+        return [self.group(factored(c), outer, ps, r) for (c, outer, r), ps in together.items()]
+
+    def group(self, c: Expr, outer: Piece, ps: list[Piece], response: bool) -> Group:
+        weight = self.rule.memory(self.now, self.past)[1] if response else S.One
+        inner = sorted((_of(p, NOW, SINCE, PAST) for p in ps), key=lambda p: (len(p), len(_of(p, PAST))))
+        kernel = next(iter(self.kernels.values()))
+        like = (*kernel.rows, *kernel.cols)[0]
+        ranges = tuple(IndexRange(self.sample(i), like.lower, like.upper) for i in _summed(ps[0]))
+        factors = tuple(tuple(map(self.factor, p)) for p in (outer, *inner))
+        return Group(c, weight, ranges, factors[0], factors[1:])
+
+    def factor(self, x: Factor) -> Expr:
+        kind, name, v = x
+        samples, orders = [self.sample(i) for i, _ in v], [n for _, n in v]
+        if kind == KERNEL:
+            return Function(name)(*samples)
+        if kind == SOURCE:
+            return Function(f"Delta{orders[0]}")(*samples, self.past)
+        times = {NOW: (self.now,), SINCE: (self.now, self.past), PAST: (self.past,)}[kind]
+        return Function("_".join(["v", *map(str, orders if any(orders) else ())]))(*samples, *times)
+
+    def sample(self, i: int) -> Symbol:
+        """The row's, the column's, or a summed one: beta, beta', beta'', ..."""
+        given = self.samples.get(i)
+        return Symbol("beta" + "_" * (i - FREE), **mu.assumptions0) if given is None else given
 
 
 @lru_cache(maxsize=10_000)
@@ -438,20 +372,6 @@ def shuffled(a: Nested, b: Nested) -> tuple[Nested, ...]:
 def is_constant(x: Expr) -> bool:
     """Is the letter a kernel without memory?"""
     return not isinstance(x, Memory | Transpose)
-
-
-def plain(x: Expr) -> Expr:
-    """The letter of which ``x`` is the transpose."""
-    if not isinstance(x, Transpose):
-        raise NotApplicable(f"{x} stands to the right of a constant kernel")
-    return x.args[0]
-
-
-def causal(x: Expr) -> Memory:
-    """The letter itself, which must be a causal kernel."""
-    if not isinstance(x, Memory):
-        raise NotApplicable(f"{x} in a chain of causal kernels")
-    return x
 
 
 __all__ = [
