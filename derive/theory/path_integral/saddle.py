@@ -441,6 +441,9 @@ class Assembly:
         The random factors of an addend are the field.  A response that is never there gives nothing, and a
         matrix of one step only that step.
         """
+        if term.kind == "source":
+            yield term
+            return
         responses = {str(q.symbol.func) for q in self.action.responses.values()}
         for body in Add.make_args(term.expr):
             limits: list[Any] = []
