@@ -20,7 +20,6 @@ from sympy import (
     Expr,
     Function,
     I,
-    Identity,
     ImmutableMatrix,
     Integer,
     Matrix,
@@ -39,6 +38,7 @@ from derive.calculus.averages import Average
 from derive.calculus.functional import functional_derivative
 from derive.errors import NotApplicable
 from derive.linear.contraction import tidy_sums
+from derive.linear.operators import Unit
 from derive.program.networks.sample_weights import has_sample_weights
 from derive.program.training import TrainedVector, entry_covariance
 from derive.program.words import IndexRange, P, alpha, ell, mu, s, t
@@ -150,7 +150,7 @@ class Equilibrium:
         A, pull = slope.coeff(weighted) * K, slope.coeff(self.preactivation(ell, mu))  # E = A hhat + pull h
         mixed = -pull * A.inv() * C  # <hhat h^T>, from <h E> = 0
         symmetric = {K.T: K, C.T: C}
-        return (-A.inv() * (Identity(P) + pull * mixed.T)).doit().xreplace(symmetric).doit()
+        return (-A.inv() * (Unit(P) + pull * mixed.T)).doit().xreplace(symmetric).doit()
 
     @cached_property
     def conjugate_kernel(self) -> Expr:

@@ -17,7 +17,6 @@ from sympy import (
     Eq,
     Expr,
     Function,
-    Identity,
     ImmutableMatrix,
     Matrix,
     MatrixSymbol,
@@ -35,6 +34,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.sums import over
 from derive.errors import NotApplicable
+from derive.linear.operators import Unit
 from derive.program.program import Definition, Program, parameter
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule, held_at_rest
 from derive.program.words import IndexRange, P, s, t
@@ -430,7 +430,7 @@ def _at_rest(given: Definition, out: AppliedUndef, ridge: Expr, size: Expr) -> t
     if (given.rhs - a * out - b * y).expand() != 0 or a.has(out.func) or b.has(out.func):
         raise NotApplicable("the error is not linear in the output: another loss")
     K, k, targets = (MatrixSymbol(n, size, m) for n, m in (("K", size), ("k", S.One), ("y", S.One)))
-    one = ridge * Identity(size)
+    one = ridge * Unit(size)
     A, B = (_diagonal(x, size) for x in (a, b))
     trained = (one - K * A).inv() * K * B * targets
     return trained.doit(), (k.T * (one - A * K).inv() * B * targets).doit()
@@ -440,7 +440,7 @@ def _diagonal(e: Expr, size: Expr) -> Expr:
     """A number, or a number for each sample, as a matrix."""
     functions = e.atoms(AppliedUndef)
     if not functions:
-        return e * Identity(size)
+        return e * Unit(size)
     if len(functions) > 1:
         raise NotApplicable(f"{e} is more than one weight of a sample")
     weight = functions.pop()
