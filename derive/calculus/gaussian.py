@@ -11,12 +11,19 @@ from sympy import (
     Expr,
     Function,
     ImmutableDenseMatrix,
+    Integral,
+    Max,
     Mul,
+    Piecewise,
     Rational,
     S,
     Symbol,
     Tuple,
+    exp,
     factorial,
+    oo,
+    pi,
+    sqrt,
     sympify,
 )
 from sympy.matrices import MatrixBase
@@ -243,7 +250,42 @@ class GaussianAverage(Expr):
     def _eval_subs(self, old: Expr, new: Expr) -> Expr | None:
         return self if old in self.variables else None
 
-    # -- printing ----------------------------------------------------------------------------------------
+    # -- numbers and printing ----------------------------------------------------------------------------
+
+    def integral(self) -> Expr:
+        """The average as an integral over independent standard normal numbers z, the variables being ``R z``.
+
+        ``R`` is lower triangular, ``R R^T`` the covariance, also where this is singular.  It is what
+        ``lambdify`` computes (with SciPy or mpmath) where there is no closed form.
+
+        >>> from sympy import cosh, lambdify, tanh
+        >>> from sympy.abc import a, b, c, x, y
+        >>> both = GaussianAverage(tanh(x) * tanh(y), {(x, x): a, (x, y): c, (y, y): b})
+        >>> square = GaussianAverage(tanh(x) ** 2, {(x, x): a})
+        >>> one, two = lambdify(a, square, "mpmath"), lambdify((a, b, c), both, "scipy")
+        >>> abs(one(2) - two(2, 2, 2)) < 1e-9
+        True
+        """
+        z = [Dummy(f"z{i}", real=True) for i in range(len(self.variables))]
+        R = [[S.Zero] * len(z) for _ in z]
+        for i in range(len(z)):
+            for j in range(i + 1):
+                left = self.matrix[i, j] - Add(*[R[i][k] * R[j][k] for k in range(j)])
+                if i == j:
+                    R[i][j] = sqrt(Max(left, 0))
+                else:
+                    R[i][j] = Piecewise((left / R[j][j], R[j][j] > 0), (0, True))
+        slots, body = self._slots(self.body)
+        rows = (Add(*[c * v for c, v in zip(row, z, strict=True)]) for row in R)
+        body = body.subs(dict(zip(slots.values(), rows, strict=True)), simultaneous=True)
+        density = exp(-Add(*[v**2 for v in z]) / 2) / sqrt(2 * pi) ** len(z)
+        return Integral(body * density, *[(v, -oo, oo) for v in z])
+
+    def _numpycode(self, printer: Any, *_: Any) -> str:
+        closed = self.doit()
+        return f"({printer._print(self.integral() if closed.has(GaussianAverage) else closed)})"
+
+    _mpmathcode = _numpycode
 
     def _latex(self, printer: Any, *_: Any) -> str:
         under = ",".join(printer._print(x) for x in self.variables)

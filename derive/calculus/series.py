@@ -31,8 +31,10 @@ from sympy import (
     lambdify,
     latex,
     oo,
+    preorder_traversal,
     sympify,
 )
+from sympy.concrete.expr_with_limits import ExprWithLimits
 from sympy.core.function import AppliedUndef
 from sympy.polys.constructor import construct_domain
 from sympy.polys.matrices import DomainMatrix
@@ -318,8 +320,9 @@ class PowerSeries:
 
         Without ``symbols`` these are the free symbols of the coefficients in alphabetical order.  The result
         has the common shape of the arguments, also where the expression does not depend on one of them.
-        ``modules`` is that of ``sympy.lambdify`` (``"mpmath"`` for high precision).  Raises ValueError for a
-        free symbol that is not an argument and for functions without a definition.
+        ``modules`` is that of ``sympy.lambdify`` (``"mpmath"`` for high precision), ``[{"v": v}, "numpy"]``
+        defines functions too.  Raises ValueError for a free symbol that is not an argument and for functions
+        without a definition.
 
         >>> from sympy import Symbol, exp
         >>> t = Symbol("t")
@@ -331,10 +334,17 @@ class PowerSeries:
         known = symbols or tuple(sorted(free, key=str))
         if missing := free - set(known):
             raise ValueError(f"lambdify needs {', '.join(sorted(map(str, missing)))} among its symbols")
-        unknown = set().union(*[c.atoms(AppliedUndef) for c in self.coefficients])
-        if unknown:
+        given = [modules] if isinstance(modules, dict) else modules if isinstance(modules, list) else []
+        defined = {name for x in given if isinstance(x, dict) for name in x}
+        if unknown := {x for c in self.coefficients for x in _functions(c) if str(x.func) not in defined}:
             raise ValueError(f"cannot evaluate {', '.join(sorted(map(str, unknown)))}: it has no definition")
-        compiled = lambdify([self.symbol, *known], self._nested(), modules=modules, cse=True)
+        # SymPy takes common parts out of sums and averages too, with what is bound there
+        bound = any(
+            getattr(x, "is_averaged", isinstance(x, ExprWithLimits))
+            for c in self.coefficients
+            for x in preorder_traversal(c)
+        )
+        compiled = lambdify([self.symbol, *known], self._nested(), modules=modules, cse=not bound)
         compiled.__doc__ = f"Sum of {len(self.powers())} terms in {self.variable}."
 
         def evaluate(*values: Any) -> Any:
@@ -429,6 +439,12 @@ def _growth(sizes: Sequence[Expr]) -> Expr | None:
         return None
     late, early = Max(*sizes[apart:]), Max(*sizes[: len(sizes) - apart])
     return None if early == 0 else Pow(late / early, Rational(1, apart))
+
+
+def _functions(e: Expr) -> set[AppliedUndef]:
+    """The functions without a definition, but variables that are averaged over."""
+    averages = [x for x in preorder_traversal(e) if getattr(x, "is_averaged", False)]
+    return set(e.atoms(AppliedUndef)) - {v for x in averages for v in getattr(x, "variables", ())}
 
 
 def _shaped(result: Any, values: Sequence[Any]) -> Any:

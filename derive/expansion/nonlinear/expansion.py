@@ -9,10 +9,12 @@ from typing import Any
 from sympy import (
     Abs,
     Add,
+    DiracDelta,
     Eq,
     Expr,
     Function,
     Heaviside,
+    KroneckerDelta,
     Lambda,
     Max,
     Min,
@@ -49,6 +51,10 @@ from derive.theory import Theory
 KINKS = (Abs, Heaviside, Max, Min, Piecewise, sign)
 
 
+EARLIER = Heaviside(t - s, 0)
+"""One at s < t, else zero: it stands in responses, and goes without saying where they are printed."""
+
+
 @dataclass(frozen=True)
 class NonlinearExpansion(Laws, Expansion):
     """The order parameters of a nonlinear theory as power series in gamma0.
@@ -83,7 +89,8 @@ class NonlinearExpansion(Laws, Expansion):
         z), ``f``, ``Delta``, ``K`` (the tangent kernel) or ``loss``, the mean of Delta^2.  What is static has
         samples only, ``Phi0(ell, mu, alpha)``, and ``C0``, ``D0``, ``D0_now`` obey :meth:`recursions`;
         coefficients of higher order at other layers are functions of two times, ``Phi2(ell - 1, ...)``.
-        ``v(alpha, beta, t)`` are iterated integrals of the error at order 0.
+        ``v(alpha, beta, t)`` are iterated integrals of the error at order 0, ``v_since(.., t, s)`` from s on.
+        Responses and kernels are zero at s > t: ``Heaviside(t - s, 0)`` stands in them.
 
         Raises KeyError for an unknown name and IndexError beyond ``order``.
 
@@ -113,7 +120,8 @@ class NonlinearExpansion(Laws, Expansion):
             raise self.unknown(name)
         fields = OpaqueFields(self.site, n + 1, self._shapes, set(self.errors))
         writer = self.writer(self._last if name == OUTPUT else layer - law.shift)
-        return writer.terms(order_parameters(fields, n)[name], t, t if name == OUTPUT else s)
+        found = writer.terms(order_parameters(fields, n)[name], t, t if name == OUTPUT else s)
+        return _causal(found) if name in ("A", "B") else found
 
     def field(self, name: str, n: int, layer: Any = None) -> Expr:
         """The coefficient of gamma0^n of a field, ``h``, ``z``, ``g`` or ``phi`` (of h), at mu and t.
@@ -267,7 +275,7 @@ class NonlinearExpansion(Laws, Expansion):
     def _kernel(self, name: str, n: int, layer: Expr) -> Expr:
         writer = self.writer(layer)
         if n == 0:
-            return writer.terms(coefficient(Kernel(name), 0, self._shapes))
+            return _causal(writer.terms(coefficient(Kernel(name), 0, self._shapes)))
         total = S.Zero
         for edge in self.site.edges(name):
             at = sympify(layer + edge.kernel.shift)
@@ -277,7 +285,7 @@ class NonlinearExpansion(Laws, Expansion):
             for m in self.errors:
                 if m <= n:
                     body = Function(f"Delta{m}")(alpha, s) * self._order_parameter(edge.kernel, n - m, at)
-                    total += writer.weight(t, s) * body
+                    total += EARLIER * writer.weight(t, s) * body
         return total
 
     def _order_parameter(self, kernel: Kernel, n: int, at: Expr) -> Expr:
@@ -327,6 +335,12 @@ def expand_nonlinear(theory: Theory, order: int = 2) -> NonlinearExpansion:
     return NonlinearExpansion(site, order, found.laws, found.errors, theory)
 
 
+def _causal(e: Expr) -> Expr:
+    """A response at s < t, and what there is of it at equal times."""
+    before, now = e.as_independent(KroneckerDelta(s, t), DiracDelta(t - s), as_Add=True)
+    return Add(*[EARLIER * x for x in Add.make_args(before)], now)
+
+
 def tangent_kernel(
     summands: Iterable[Summand], n: int, order_parameter: Callable[[Kernel, int, Expr], Expr]
 ) -> Expr:
@@ -374,7 +388,7 @@ class _Shown:
 
     def terms(self, e: Expr) -> list[str]:
         """A sum, the shortest terms first."""
-        terms = Add.make_args(e)
+        terms = Add.make_args(e.subs(EARLIER, 1).replace(Function("v_since"), Function("v")))
         if len(terms) > LONGEST:
             return [rf"\text{{{len(terms)} terms}}" if self.latex else f"{len(terms)} terms"]
         return [self.show(x) for x in sorted(terms, key=lambda x: (len(str(x)), str(x)))]

@@ -6,7 +6,7 @@ equal times.  Higher orders are functions of two times, ``Phi2(ell, mu, alpha, t
 
     v(a, b, ..., t) = int_0^t dt' Delta0_a(t') int_0^t' dt'' Delta0_b(t'') ... ,
 
-sums with the rule's weights in discrete time.
+sums with the rule's weights in discrete time; ``v_since(a, ..., t, s)`` starts at s.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ class _Tree:
             return Function("v")(*samples, now)
         if not writer.site.weight.has(t, s) and (samples := self.chain(i, marked=True)):
             mark = next(j for j, y in enumerate(self.p.nodes) if y.marked)
-            return Function("v")(*samples, now, self.col) * self.below(mark, now)
+            return Function("v_since")(*samples, now, self.col) * self.below(mark, now)
         weight: Expr = S.One
         if x.error != OPAQUE:
             weight = writer.weight(now, self.times[i])
