@@ -2,39 +2,43 @@
 times.
 
 A response ``R_xu(ell, k, t, s)`` at the times (1, 0) becomes ``R_xu_1_0(ell, k)``.  Sums over times are
-written out; a sum over the layers k of a source becomes the factor :data:`over_layers`, whose body keeps its
-k.  What then stands on the right is a polynomial, which :mod:`.depth_counting` reads for powers of L and a
-solver for numbers.
+written out; a sum over the layers k of a source becomes the factor ``over_layers``, whose body keeps its k.
+What then stands on the right is a polynomial, which :mod:`derive.depth.balance` reads for powers of L
+(:func:`sizes`) and a solver for numbers.
+
+With ``x_t = x_0 + dx_t`` for the field upwards, its correlations are ``C(t, s) = C(0, 0) + E(t) + E(s) + D(t,
+s)``, where ``E(t) = <(x_t - x_0) x_0>`` and ``D(t, s) = <(x_t - x_0)(x_s - x_0)>``.  Put into the equations
+(:func:`changes`), what a network has at the start cancels exactly, and what is left can be counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sympy import Add, Expr, Function, S, Sum, Symbol
+from sympy import Add, Expr, Function, Mul, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
-from derive.depth.infinite import layers_of
+from derive.calculus.symbols import ell, s, t
+from derive.depth.balance import STEADY, Counted, Domain, Sizes, balance, counted, over_layers
+from derive.depth.layers import layers_of, neighbour
 from derive.errors import NotApplicable
 from derive.linear.propagators import CrossLayer, k
-from derive.program.words import s, t
-
-over_layers = Symbol("over_layers", positive=True)
-"""Stands for a sum over the layers k of a source; no term has two."""
+from derive.theory.data import Equation
+from derive.theory.theory import Theory
 
 
 @dataclass(frozen=True)
 class Row:
     """``symbol = rhs``; ``neighbour`` is the same function one layer before or after, if this is a recursion.
 
-    ``now`` and ``past`` are the times in the function's name (``past`` is None if there is one only).
+    ``head`` is the function's name without the times ``now`` and ``past`` (None if there is one only).
     """
 
     symbol: AppliedUndef
     rhs: Expr
-    neighbour: Expr
+    head: str
     now: int
     past: int | None
 
@@ -42,6 +46,18 @@ class Row:
     def name(self) -> str:
         """The function's name, which has its times."""
         return str(self.symbol.func)
+
+    @property
+    def neighbour(self) -> Expr:
+        """The function at the next layer if it is among the terms, otherwise 0."""
+        same = (
+            x
+            for x in Add.make_args(self.rhs)
+            if isinstance(x, AppliedUndef)
+            and x.func == self.symbol.func
+            and x.args[1:] == self.symbol.args[1:]
+        )
+        return next(same, S.Zero)
 
     @property
     def terms(self) -> tuple[Expr, ...]:
@@ -54,25 +70,29 @@ class Row:
 class Steps:
     """The rows of all functions at the times ``0 .. last``, in the order of the equations and of time.
 
-    ``kinds`` says of each function's name what it is without its times; at equal times it is another kind.
+    ``times`` has each function's name without its times, and these.
     """
 
+    theory: Theory
     rows: tuple[Row, ...]
     last: int
-    kinds: Mapping[str, str]
+    times: Mapping[str, tuple[str, tuple[int, ...]]]
+
+    def kind(self, name: str) -> str:
+        """What a function is without its times; at equal times it is another kind."""
+        head, times = self.times.get(name, (name, ()))
+        return f"{head}(t, t)" if len(times) == 2 and times[0] == times[1] else head
 
     def row(self, name: str) -> Row:
-        """The recursion of a function, or its one equation.  Raises KeyError, naming what there is.
+        """The recursion of a function, or its one equation.  Raises KeyError, naming what there is."""
+        found = sorted(self.named(name), key=lambda r: r.neighbour == 0)
+        if not found:
+            raise KeyError(f"no row of {name}; there are {', '.join(sorted({r.name for r in self.rows}))}")
+        return found[0]
 
-        >>> Steps((), 0, {}).row("f_0")
-        Traceback (most recent call last):
-        ...
-        KeyError: 'no row of f_0; there are '
-        """
-        found = [r for r in self.rows if r.name == name]
-        for r in sorted(found, key=lambda r: r.neighbour == 0):
-            return r
-        raise KeyError(f"no row of {name}; there are {', '.join(sorted({r.name for r in self.rows}))}")
+    def named(self, name: str) -> list[Row]:
+        """All rows of a function: its recursion and its ends."""
+        return [r for r in self.rows if r.name == name]
 
 
 def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> Steps:
@@ -94,14 +114,14 @@ def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> St
         raise NotApplicable("the network is trained in continuous time: there is no first step")
     cross = cross.closed()
     write = _Writer(cross, frozenset(same))
-    rows = []
-    for now in range(steps + 1):
-        for e in (*cross.responses, *cross.correlations, *cross.scalars):
-            if e.rhs.has(GaussianAverage):
-                continue
-            pasts: Iterable[int | None] = range(now + 1) if s in e.lhs.args else (None,)
-            rows += [write.row(e.lhs, e.rhs, now, past) for past in pasts]
-    return Steps(tuple(rows), steps, write.kinds)
+    rows = [
+        write.row(e.lhs, e.rhs, now, past)
+        for now in range(steps + 1)
+        for e in (*cross.responses, *cross.correlations, *cross.scalars)
+        if not e.rhs.has(GaussianAverage)
+        for past in (range(now + 1) if s in e.lhs.args else (None,))
+    ]
+    return Steps(cross.theory, tuple(rows), steps, write.times)
 
 
 class _Writer:
@@ -112,27 +132,18 @@ class _Writer:
             str(e.lhs.func) for e in cross.correlations if s in e.lhs.args and not e.rhs.has(GaussianAverage)
         }
         self.responses = {str(e.lhs.func) for e in cross.responses}
-        self.kinds: dict[str, str] = {}
+        self.times: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def row(self, lhs: AppliedUndef, rhs: Expr, now: int, past: int | None) -> Row:
         times: dict[Expr, Expr] = {t: S(now)} | ({} if past is None else {s: S(past)})
-        symbol = self.named(lhs.xreplace(times))
-        value = self.written(self.unrolled(rhs, times))
-        near = [
-            x
-            for x in Add.make_args(value)
-            if isinstance(x, AppliedUndef) and x.func == symbol.func and x.args[1:] == symbol.args[1:]
-        ]
-        return Row(symbol, value, near[0] if near else S.Zero, now, past)
+        value = self.unrolled(rhs, times).replace(lambda x: isinstance(x, AppliedUndef), self.named)
+        return Row(self.named(lhs.xreplace(times)), value.expand(), str(lhs.func), now, past)
 
     def unrolled(self, e: Expr, times: dict[Expr, Expr]) -> Expr:
         """Sums over times written out: none if the upper end is below the lower one."""
         if isinstance(e, Sum):
-            (index, lower, upper), *outer = e.limits
-            body = e.function
-            if outer:  # the last limit is the outermost sum
-                (index, lower, upper) = outer[-1]
-                body = Sum(e.function, *e.limits[:-1])
+            *inner, (index, lower, upper) = e.limits  # the last limit is the outermost sum
+            body = Sum(e.function, *inner) if inner else e.function
             if index == k:
                 return over_layers * self.unrolled(body, times)
             first, last = int(lower.xreplace(times)), int(upper.xreplace(times))
@@ -140,10 +151,6 @@ class _Writer:
         if not e.has(Sum):
             return e.xreplace(times)
         return e.func(*[self.unrolled(x, times) for x in e.args])
-
-    def written(self, e: Expr) -> Expr:
-        e = e.replace(lambda x: isinstance(x, AppliedUndef), self.named)
-        return e.expand()
 
     def named(self, x: AppliedUndef) -> Expr:
         """A function with its times in the name: correlations later time first, responses zero before."""
@@ -158,8 +165,207 @@ class _Writer:
         elif name in self.responses and len(times) == 2 and times[0] < times[1]:
             return S.Zero
         whole = "_".join([name, *map(str, times)])
-        self.kinds[whole] = f"{name}(t, t)" if len(times) == 2 and times[0] == times[1] else name
+        self.times[whole] = name, tuple(map(int, times))
         return Function(whole)(*places)
 
 
-__all__ = ["Row", "Steps", "at_steps", "over_layers"]
+# -- sizes ---------------------------------------------------------------------------------------------------
+
+
+def sizes(
+    steps: Steps,
+    domain: Domain = STEADY,
+    of: Iterable[str] = (),
+    like: Mapping[str, tuple[str, ...]] | None = None,
+) -> Sizes:
+    """The power of L of every function of ``steps``; if ``of`` has names, of these and what they rest on.
+
+    Names without a row (the slope of the loss, averages of an activation) are of order one, those in ``like``
+    as large as the largest of the functions given for them.  Raises :class:`NotApplicable` if a function
+    drives itself in ``domain`` with a positive power of L.
+
+    >>> from derive.depth.balance import alpha, as_expression, gamma
+    >>> from derive.theory import mean_field
+    >>> from derive.depth import cross_layer
+    >>> from derive.program import depth_program
+    >>> steps = at_steps(cross_layer(mean_field(depth_program(alpha=alpha, gamma=gamma))), 1)
+    >>> found = sizes(steps)
+    >>> found.exponent("f_1"), as_expression(found.gains["C_x_0_0"])
+    (-alpha - gamma + 1, 1 - 2*alpha)
+    """
+    terms: dict[str, list[Counted]] = {}
+    for r in steps.rows:
+        terms.setdefault(r.name, []).extend(counted(x, r.neighbour != 0) for x in r.terms)
+    one = counted(S.One)
+    alike = {n: [Counted(one.power, (x,)) for x in others] for n, others in (like or {}).items()}
+    return balance(terms | alike, domain, of)
+
+
+def at_all_steps(steps: Steps, domain: Domain) -> Sizes:
+    """Exponents that hold at all times: functions that differ in their times only count as one, those at
+    equal times (``R_xu(t, t)``, which jumps) apart.
+
+    ``steps`` must have the times 0, 1, 2, where every order of the three times that a term can have occurs.
+    Raises :class:`NotApplicable` for fewer, and as :func:`sizes`.
+    """
+    if steps.last < 2:
+        raise NotApplicable(f"times 0 .. {steps.last} do not show every order of three times; 0 .. 2 do")
+    terms: dict[str, list[Counted]] = {steps.kind(r.name): [] for r in steps.rows}
+    for r in steps.rows:
+        for x in (counted(y, r.neighbour != 0) for y in r.terms):
+            terms[steps.kind(r.name)].append(Counted(x.power, tuple(map(steps.kind, x.functions))))
+    return balance(terms, domain)
+
+
+# -- changes -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """What the equations of a residual network are for: the stream and its gradient, and their sources.
+
+    ``correlation`` and ``overlap`` are the names of the correlations of both; ``readout`` is the frozen
+    source that the network's output is read with.
+    """
+
+    up: Equation
+    down: Equation
+    correlation: str
+    overlap: str
+    source: str
+    back: str
+    readout: str
+    output: str
+
+
+def ladder(theory: Theory) -> Ladder:
+    """Read these off a theory.  Raises :class:`NotApplicable` if it has not one stream up and one down."""
+    families = [e for e in theory.equations if any(r.index == ell for r in e.ranges)]
+    found = {e.lhs.args[0] - near.args[0]: e for e in families if (near := neighbour(e)) is not None}
+    if set(found) != {1, -1}:
+        raise NotApplicable("the theory has not one residual stream upwards and one downwards")
+    up, down = found[1], found[-1]
+    source = {e.name: str(x.field.func) for e in (up, down) for x in e.terms if x.kind == "source"}
+    own: dict[str, str] = {}
+    for q in theory.correlations():
+        fields = {str(x.func) for x in q.definition.atoms(AppliedUndef)}
+        if len(fields) == 1:
+            own[fields.pop()] = q.name
+    outputs = [e.name for e in theory.scalars if e.rhs.has(up.lhs.func)]
+    begun = {str(x.field.func) for e in theory.equations if e.name == up.name for x in e.terms}
+    frozen = [n for u in theory.sources if not u.ranges and (n := str(u.symbol.func)) not in begun]
+    if not ({up.name, down.name} <= {*source} & {*own} and outputs and frozen):
+        raise NotApplicable("the theory has no residual layers with a source each, between frozen ends")
+    a, b = up.name, down.name
+    return Ladder(up, down, own[a], own[b], source[a], source[b], frozen[-1], outputs[0])
+
+
+def changes(steps: Steps, field: str | None = None) -> Steps:
+    """The rows of the stream's changes put in place of those of its correlations.
+
+    ``D_x_t_s(ell)`` and ``E_x_t(ell)`` are as above, ``d_R_xU_t(ell)`` is the change of a response to a
+    frozen source; responses that are the same function at (t, t) and (0, 0) have one name.  Nonlinear layers
+    have the covariance ``K`` of their branch's output in the place of C: its parts are ``K_0_0``, ``KE_t``,
+    ``KD_t_s``.  Raises :class:`NotApplicable` if the field has no correlations.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.depth import cross_layer
+    >>> from derive.program import depth_program
+    >>> moved = changes(at_steps(cross_layer(mean_field(depth_program())), 1))
+    >>> for x in moved.row("D_x_1_1").terms: print(x)
+    2*over_layers*E_x_1(k - 1)*R_xu_0_0(ell, k)*R_xu_1_0(ell, k)
+    d_R_xU_1(ell)**2
+    d_R_xV_1(ell)**2
+    over_layers*C_dx_0_0(k + 1)*R_xr_1_0(ell, k)**2
+    over_layers*C_x_0_0(k - 1)*R_xu_1_0(ell, k)**2
+    over_layers*D_x_1_1(k - 1)*R_xu_0_0(ell, k)**2
+    """
+    return _Changes(steps, field or ladder(steps.theory).up.name).result()
+
+
+class _Changes:
+    def __init__(self, steps: Steps, field: str) -> None:
+        self.steps, self.field, self.c = steps, field, f"C_{field}"
+        if not steps.named(f"{self.c}_0_0"):
+            raise NotApplicable(f"the steps have no correlations of {field}")
+        self.times = range(1, steps.last + 1)
+        sources = {str(x.func) for u in steps.theory.sources for x in (u.symbol, u.partner)}
+        answers = {f"R_{field}{n}" for n in sources}
+        own = [r for r in steps.rows if r.head in answers]
+        self.frozen = sorted({r.head for r in own if r.past is None and r.symbol.args})
+        self.same = {r.name: f"{r.head}_0_0" for r in own if r.past == r.now and r.now > 0 and self.alike(r)}
+        self.parts = dict(self.split())
+        self.covariance = self.branch()
+
+    def alike(self, r: Row) -> bool:
+        """Does a response at equal times obey the equation of the first step?"""
+        first, now = (self.steps.named(f"{r.head}_{i}_{i}") for i in (0, r.now))
+        return all(a.terms == b.terms for a, b in zip(first, now, strict=True))
+
+    def split(self) -> Iterable[tuple[str, tuple[str, ...]]]:
+        """What each function is the sum of."""
+        for now in self.times:
+            for x in self.frozen:
+                yield f"{x}_{now}", (f"{x}_0", f"d_{x}_{now}")
+            for c, d, e in ((self.c, f"D_{self.field}", f"E_{self.field}"), ("K", "KD", "KE")):
+                yield f"{c}_{now}_0", (f"{c}_0_0", f"{e}_{now}")
+                for past in range(1, now + 1):
+                    yield (
+                        f"{c}_{now}_{past}",
+                        (f"{c}_0_0", f"{e}_{now}", f"{e}_{past}", f"{d}_{now}_{past}"),
+                    )
+
+    def branch(self) -> dict[str, str]:
+        """Of sources whose covariance is ``V(t, s) - M(t) M(s)``: V and M."""
+        found = {}
+        for u in self.steps.theory.sources:
+            whole = sympify(u.covariance)
+            both = [x for x in whole.atoms(AppliedUndef) if {t, s} <= set(x.args)]
+            means = [x for x in whole.atoms(AppliedUndef) if t in x.args and s not in x.args]
+            if len(both) == len(means) == 1 and whole == both[0] - means[0] * means[0].xreplace({t: s}):
+                found[str(both[0].func)] = str(means[0].func)
+        return found
+
+    def result(self) -> Steps:
+        rows = [replace(r, rhs=self.put(r.rhs)) for r in self.steps.rows]
+        own = {r.name: r for r in rows}
+        gone = {*self.parts, *self.same}
+        added = [
+            self.row(f"d_{x}_{now}", r, r.rhs - before.rhs)
+            for x in self.frozen
+            for now in self.times
+            for r in rows
+            for before in rows
+            if (r.name, before.name, before.symbol.args) == (f"{x}_{now}", f"{x}_0", r.symbol.args)
+        ]
+        start = own[f"{self.c}_0_0"].rhs
+        for now in self.times:
+            r = own[f"{self.c}_{now}_0"]
+            added.append(self.row(f"E_{self.field}_{now}", r, r.rhs - start))
+            for past in range(1, now + 1):
+                r = own[f"{self.c}_{now}_{past}"]
+                rest = own[f"{self.c}_{now}_0"].rhs + own[f"{self.c}_{past}_0"].rhs - start
+                added.append(self.row(f"D_{self.field}_{now}_{past}", r, r.rhs - rest))
+        return replace(self.steps, rows=(*(r for r in rows if r.name not in gone), *added))
+
+    def row(self, name: str, like: Row, rhs: Expr) -> Row:
+        return replace(like, symbol=Function(name)(*like.symbol.args), rhs=rhs.expand())
+
+    def put(self, e: Expr) -> Expr:
+        """Functions written by their parts: first the branch's covariance, by one name."""
+        own: dict[Expr, Expr] = {}
+        for x in e.atoms(AppliedUndef):
+            head, times = self.steps.times.get(str(x.func), ("", ()))
+            if head in self.covariance:
+                later, earlier = max(times), min(times)
+                means = [Function(f"{self.covariance[head]}_{i}")(*x.args) for i in (later, earlier)]
+                own[x] = Function(f"K_{later}_{earlier}")(*x.args) + Mul(*means)
+        e = e.xreplace(own).expand()
+        parts = self.parts | {a: (b,) for a, b in self.same.items()}
+        found = [x for x in e.atoms(AppliedUndef) if str(x.func) in parts]
+        return e.xreplace(
+            {x: Add(*[Function(p)(*x.args) for p in parts[str(x.func)]]) for x in found}
+        ).expand()
+
+
+__all__ = ["Ladder", "Row", "Steps", "at_all_steps", "at_steps", "changes", "ladder", "over_layers", "sizes"]

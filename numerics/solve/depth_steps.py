@@ -47,7 +47,7 @@ class DepthSolver:
     ``symbols`` are those that get numbers at each call, beside the depth; ``slope(t, f)`` is the derivative
     of the loss at the output.
 
-    >>> from derive.scale.depth_counting import alpha, gamma
+    >>> from derive.depth.balance import alpha, gamma
     >>> from derive.scale.depth_steps import at_steps
     >>> from derive.theory import mean_field
     >>> from derive.depth import cross_layer

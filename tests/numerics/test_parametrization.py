@@ -44,18 +44,20 @@ def test_width_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
 def test_depth_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     step = {"name": "output", "exponent": "0", "leading": "-xi**2", "how": "counted"}
     found = {"alpha": "1/2", "regime": "depth-muP", "exponents": {"output": "0"}, "statements": [step]}
+    found["conditions"] = ["width before depth"]
     seen = []
 
-    def classify(alpha: str, gamma: str) -> SimpleNamespace:
+    def classify(_: object, alpha: str, gamma: str) -> SimpleNamespace:
         seen.append((alpha, gamma))
         return SimpleNamespace(as_json=lambda: dict(found))
 
-    monkeypatch.setattr("derive.scale.depth_parametrization.classify", classify)
+    monkeypatch.setattr("derive.scale.depth_parametrization.DepthParametrization.classify", classify)
     assert run(["limits", "parametrization", "--alpha", "1/2", "--gamma", "-1/3"]) == 0
     printed = capsys.readouterr().out
     assert seen == [("1/2", "-1/3")]
     assert "regime                  depth-muP" in printed
     assert "  output: L^(0); first step -xi**2 [counted]" in printed
+    assert "assumed: width before depth" in printed
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ ENTRIES = (
         ),
         verdict="convention",
         why=(
-            "A choice, the one that (2) and the claims of section 7 single out: depth_rates.optimal_rate is "
+            "A choice, the one that (2) and the claims of section 7 single out: the largest rate is "
             "L^(2 alpha - 1) for SGD, L^(alpha - 1) for signs."
         ),
         evidence=(*shown_by("update_size"), *classes("rates")),

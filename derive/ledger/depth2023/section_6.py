@@ -65,7 +65,7 @@ ENTRIES = (
             r"\|x_t^{\lfloor(\lambda+\epsilon)L\rfloor} - x_t^{\lfloor\lambda L\rfloor}\|/\sqrt{n} = "
             r"\Omega(\epsilon^{1-\kappa}) \text{ for all } t"
         ),
-        derived="depth_statements: noise and drift of a window of layers",
+        derived="statements: noise and drift of a window of layers",
         verdict="misprint",
         why=(
             "The largest such kappa; redundant if it is 0. It needs t >= 1: before training the difference "

@@ -28,7 +28,7 @@ ENTRIES = (
         number="Claim 7.4",
         title="redundancy",
         printed=r"\text{stable, nontrivial, faithful in training: redundant if } \alpha \in (1/2, 1]",
-        derived="depth_exponents: noise, drift; depth_statements",
+        derived="depth_exponents: noise, drift; statements",
         verdict="agrees",
         why=(
             "After a step of training. Independent layers give a window of epsilon L of them the variance "
@@ -45,7 +45,7 @@ ENTRIES = (
             r"\alpha = \gamma = 1/2 \text{ is the one stable, nontrivial, faithful, feature learning "
             r"parametrisation with maximal } \kappa = 1/2"
         ),
-        derived="depth_parametrization.optimal: noise and output of order one",
+        derived="DepthParametrization.optimal: noise and output of order one",
         verdict="agrees",
         why=(
             "Two linear equations, 1/2 - alpha = 0 and 1 - alpha - gamma = 0. Diversity alone does not need "

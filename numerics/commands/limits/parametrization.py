@@ -77,17 +77,21 @@ def width() -> dict[str, Any]:
 
 
 def _depth(alpha: str, gamma: str, as_json: bool) -> None:
+    from derive.depth import balance
     from derive.errors import NotApplicable
-    from derive.scale.depth_parametrization import classify
+    from derive.program import depth_program
+    from derive.scale.depth_parametrization import DepthParametrization
+    from derive.theory import mean_field
 
+    program = depth_program(alpha=balance.alpha, gamma=balance.gamma)
     try:
-        found = classify(alpha, gamma).as_json()
+        found = DepthParametrization(mean_field(program)).classify(alpha, gamma).as_json()
     except NotApplicable as reason:
         raise SpecError("--alpha, --gamma", f"{alpha}, {gamma}", str(reason), "numbers") from None
     if as_json:
         print_json(found)
         return
-    statements = found.pop("statements")
+    statements, conditions = found.pop("statements"), found.pop("conditions")
     exponents = found.pop("exponents")
     for key, value in found.items():
         typer.echo(f"{key.replace('_', ' '):24}{value}")
@@ -95,6 +99,8 @@ def _depth(alpha: str, gamma: str, as_json: bool) -> None:
     for x in statements:  # type: ignore[attr-defined]
         leading = f"; first step {x['leading']}" if x["leading"] else ""
         typer.echo(f"  {x['name']}: L^({x['exponent']}){leading} [{x['how']}]")
+    for x in conditions:  # type: ignore[attr-defined]
+        typer.echo(f"assumed: {x}")
 
 
 def _called(node: tuple[str, Any]) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.scale.depth_parametrization import DepthClass, classify
+from derive.scale.depth_parametrization import DepthClass
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
+from numerics.verify.evidence.depth_classes import classify
 
 Array = NDArray[np.float64]
 Point = tuple[str, str]

@@ -9,11 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from derive.depth import cross_layer
+from derive.depth.balance import alpha, gamma
 from derive.program.networks.infinite_depth import depth_program
 from derive.program.words import L
-from derive.scale.depth_counting import alpha, gamma
-from derive.scale.depth_parametrization import classify
-from derive.scale.depth_rates import chi, first_update, x_0
+from derive.scale.depth_parametrization import (
+    DepthClass,
+    DepthParametrization,
+    Number,
+    chi,
+    first_update,
+    x_0,
+)
 from derive.scale.depth_steps import at_steps
 from derive.theory import mean_field
 from numerics.solve.depth_steps import DepthSolver, variance
@@ -45,11 +51,22 @@ CLOSE = 0.03
 """What is left of the corrections after extrapolation: those at (3/4, 0) are powers of L^(-1/2)."""
 
 
+@lru_cache(maxsize=1)
+def linear() -> DepthParametrization:
+    """What the theory of the linear network says."""
+    return DepthParametrization(mean_field(depth_program(alpha=alpha, gamma=gamma)))
+
+
+@lru_cache(maxsize=64)
+def classify(a: Number, g: Number, rule: str = "sgd") -> DepthClass:
+    """The derived class of one (alpha, gamma)."""
+    return linear().classify(a, g, rule)
+
+
 @lru_cache(maxsize=3)
 def solver(steps: int) -> DepthSolver:
     """The linear network's derived rows, compiled."""
-    theory = mean_field(depth_program(alpha=alpha, gamma=gamma))
-    return DepthSolver(at_steps(cross_layer(theory), steps), lambda t, f: SLOPES[t])
+    return DepthSolver(at_steps(cross_layer(linear().theory), steps), lambda t, f: SLOPES[t])
 
 
 @lru_cache(maxsize=8)
@@ -201,7 +218,7 @@ def rates() -> Evidence:
     """Section 3, Table 1: E A_L^2 at width one for every L, by sampling, and the powers that follow."""
     rng, gaps, powers = np.random.default_rng(3), [], {}
     for rule in ("sgd", "sign"):
-        found = first_update(rule)
+        found = first_update(linear().theory.program, rule)
         values = {}
         for depth in (4, 1024, 4096):
             exact = float(found.square.subs({alpha: 0.5, L: depth, x_0: 1.0, chi: 1.0}))

@@ -6,26 +6,22 @@ import pytest
 from sympy import Function, Symbol, cos
 
 from derive.depth import cross_layer
-from derive.errors import NotApplicable
-from derive.program import depth_program
-from derive.program.networks.isotropic import isotropic
-from derive.program.words import L, ell
-from derive.scale.depth_changes import changes
-from derive.scale.depth_counting import (
+from derive.depth.balance import (
     STABLE,
     STEADY,
     Domain,
     alpha,
     as_expression,
-    at_all_steps,
     counted,
     form_of,
     gamma,
-    sizes,
 )
-from derive.scale.depth_first_step import depth_first_step
-from derive.scale.depth_statements import large_depth
-from derive.scale.depth_steps import at_steps, over_layers
+from derive.errors import NotApplicable
+from derive.program import depth_program
+from derive.program.networks.isotropic import isotropic
+from derive.program.words import L, ell
+from derive.scale.depth_exponents import depth_first_step
+from derive.scale.depth_steps import at_all_steps, at_steps, changes, over_layers, sizes
 from derive.theory import mean_field
 
 
@@ -101,6 +97,7 @@ def test_flows_have_no_first_step():
 
 
 def test_closed_forms_need_one_leading_power():
-    assert large_depth(depth_first_step().output).has(L)
+    first = depth_first_step(mean_field(depth_program(alpha=alpha, gamma=gamma)))
+    assert first.large(first.output).has(L)
     with pytest.raises(NotApplicable, match="leading power"):
-        large_depth(L**alpha + cos(alpha))
+        first.large(L**alpha + cos(alpha))

@@ -7,14 +7,19 @@ from itertools import product
 import pytest
 from sympy import E, Rational, Symbol, exp, oo, symbols
 
+from derive.depth.balance import alpha, gamma
+from derive.depth.nonlinear import effective
 from derive.errors import NotApplicable
+from derive.program import depth_program, mlp
+from derive.program.networks.infinite_depth import nonlinear_program
 from derive.program.words import L
-from derive.scale.depth_counting import alpha, gamma
-from derive.scale.depth_exponents import depth_exponents
-from derive.scale.depth_parametrization import classify, optimal
-from derive.scale.depth_rates import first_update, optimal_rate, update_power
-from derive.scale.depth_statements import epsilon, statements, tau
+from derive.scale.depth_exponents import depth_exponents, epsilon, tau
+from derive.scale.depth_parametrization import DepthParametrization, first_update, update_power
+from derive.theory import mean_field
 
+PROGRAM = depth_program(alpha=alpha, gamma=gamma)
+LINEAR = DepthParametrization(mean_field(PROGRAM))
+classify, optimal, optimal_rate = LINEAR.classify, LINEAR.optimal, LINEAR.largest_rate
 HALF = Fraction(1, 2)
 POINTS = list(
     product(map(Fraction, ("1/4", "1/2", "3/4", "1", "3/2")), map(Fraction, ("-1/2", "0", "1/4", "1/2", "1")))
@@ -97,7 +102,12 @@ def test_what_is_no_exponent_is_refused_by_name(a, g, named):
 
 
 def test_other_rules_are_refused_by_name():
-    for call in (lambda: classify(1, 1, "adam"), lambda: optimal("adam"), lambda: first_update("lion")):
+    calls = (
+        lambda: classify(1, 1, "adam"),
+        lambda: optimal("adam"),
+        lambda: first_update(PROGRAM, "lion"),
+    )
+    for call in calls:
         with pytest.raises(NotApplicable, match=r"rule = '.*' is not known; 'sgd' and 'sign' are"):
             call()
 
@@ -117,7 +127,7 @@ def test_statements_at_the_edge_and_above():
 
 def test_powers_of_closed_forms_are_those_that_were_counted():
     """Two derivations of one exponent: power counting, and the closed form at large depth."""
-    for x in statements():
+    for x in LINEAR.statements:
         if x.leading is not None:
             square = 2 if x.name in ("stream at the start", "diversity, noise") else 1
             z = symbols("z", positive=True)
@@ -136,7 +146,9 @@ def test_powers_of_closed_forms_are_those_that_were_counted():
 
 @pytest.mark.slow
 def test_nonlinear_layers_have_the_exponents_of_linear_ones():
-    one, other = depth_exponents("linear"), depth_exponents("nonlinear")
+    nonlinear = effective(mean_field(nonlinear_program(alpha=alpha, gamma=gamma)))
+    one, other = LINEAR.exponents, depth_exponents(nonlinear)
+    assert len(other.conditions()) == len(one.conditions()) + 1
     names = (
         "gain",
         "output",
@@ -151,18 +163,32 @@ def test_nonlinear_layers_have_the_exponents_of_linear_ones():
     assert [getattr(one, n) for n in names] == [getattr(other, n) for n in names]
 
 
-def test_other_layers_are_refused_by_name():
-    with pytest.raises(NotApplicable, match="layers = 'relu'"):
-        depth_exponents("relu")
+def test_other_networks_are_refused():
+    with pytest.raises(NotApplicable, match="not one residual stream"):
+        depth_exponents(mean_field(mlp(2, "linear")))
+    with pytest.raises(NotApplicable, match="no residual layer"):
+        first_update(mlp(2, "linear"))
+
+
+def test_exponents_of_another_branch_follow():
+    """Branches times L^-2 alpha: what was typed in version 0.1 would not move."""
+    other = depth_program(alpha=2 * alpha, gamma=gamma)
+    assert update_power(other, "sgd") - update_power(PROGRAM, "sgd") == alpha
+    assert first_update(other).rate == first_update(PROGRAM).rate.subs(alpha, 2 * alpha)
+    moved = DepthParametrization(mean_field(other)).largest_rate("sign")
+    assert moved == optimal_rate("sign").subs(alpha, 2 * alpha)
 
 
 def test_rates_of_table_1():
     at_half = {alpha: HALF}
     assert [optimal_rate(r).subs(at_half) for r in ("sgd", "sign")] == [0, HALF]
-    assert [first_update(r).rate - optimal_rate(r) for r in ("sgd", "sign")] == [0, 0]
-    assert update_power("sgd") - update_power("sign") == alpha
+    assert [first_update(PROGRAM, r).rate - optimal_rate(r) for r in ("sgd", "sign")] == [0, 0]
+    assert update_power(PROGRAM, "sgd") - update_power(PROGRAM, "sign") == alpha
     # section 3: E A_L^2 = Theta(L) for SGD and Theta(L^2) for signs at alpha = 1/2
-    assert [first_update(r).leading.as_powers_dict()[L].subs(at_half) for r in ("sgd", "sign")] == [1, 2]
+    assert [first_update(PROGRAM, r).leading.as_powers_dict()[L].subs(at_half) for r in ("sgd", "sign")] == [
+        1,
+        2,
+    ]
 
 
 def test_json():
@@ -172,4 +198,5 @@ def test_json():
     assert back["learning_rate"] == "1/sqrt(L)"
     assert back["diversity"] == "1/2"
     assert back["stable_at_init"] is True
-    assert {x["name"] for x in back["statements"]} == {x.name for x in statements()}
+    assert any("width" in x for x in back["conditions"])
+    assert {x["name"] for x in back["statements"]} == {x.name for x in LINEAR.statements}

@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 from sympy import SympifyError, exp, symbols
 
-from derive.program import mlp
-from derive.scale.depth_parametrization import classify as classify_depth
+from derive.depth.balance import alpha, gamma
+from derive.program import depth_program, mlp
+from derive.scale.depth_parametrization import DepthParametrization
 from derive.scale.mode_sums import mode_sum
 from derive.scale.rich_profiles import profile
 from derive.scale.rich_scaling import rich_scaling
 from derive.scale.scaling import lazy
 from derive.scale.width import named, put_in, width_class
+from derive.theory import mean_field
 
 x, y = symbols("x y", positive=True)
+DEPTH = DepthParametrization(mean_field(depth_program(alpha=alpha, gamma=gamma)))
 
 
 def width(text: str) -> object:
@@ -34,7 +37,7 @@ def width(text: str) -> object:
         profile,
         width,
         lambda text: put_in(mlp(2, "tanh"), {"d": text}),
-        lambda text: classify_depth(text, 1),
+        lambda text: DEPTH.classify(text, 1),
     ],
 )
 def test_text_is_refused_and_not_run(call: Callable[[str], object], tmp_path: Path) -> None:

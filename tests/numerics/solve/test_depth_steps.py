@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from derive.depth import cross_layer
+from derive.depth.balance import alpha, gamma
 from derive.program import depth_program
 from derive.program.words import L, ell
-from derive.scale.depth_counting import alpha, gamma
-from derive.scale.depth_first_step import depth_first_step
-from derive.scale.depth_parametrization import classify
+from derive.scale.depth_exponents import depth_first_step
 from derive.scale.depth_steps import at_steps
 from derive.theory import mean_field
 from numerics.errors import Diverged
@@ -42,7 +41,7 @@ def test_equal_to_the_march(found):
 
 
 def test_equal_to_the_closed_form(found):
-    form = depth_first_step()
+    form = depth_first_step(mean_field(depth_program(alpha=alpha, gamma=gamma)))
     numbers = {"alpha": 0.7, "gamma": 0.4, "xi": 1.3, "chi_0": float(found["chi_0"][()])}
 
     def value(e, layer):
@@ -77,7 +76,7 @@ def test_what_diverges_is_reported(solver):
 @pytest.mark.parametrize("point", [("1", "1/2"), ("3/2", "-1/2")])
 def test_measured_exponents(point):
     """The small sibling of the evidence: 8 to 32 layers, one step."""
-    expected = classify(*point).exponents
+    expected = depth_classes.classify(*point).exponents
     for (name, _), slope in depth_classes.measured(point, 1, (4, 8, 16, 32)).items():
         assert slope == pytest.approx(float(expected[depth_classes.QUANTITIES[name]]), abs=0.03), name
 
@@ -85,7 +84,7 @@ def test_measured_exponents(point):
 def test_wrong_exponents_are_noticed():
     """Exponents of one point are not those of the next one: the tolerance tells them apart."""
     slope = depth_classes.measured(("1", "1/2"), 1, (8, 16, 32))["f", 1]
-    assert abs(slope - float(classify("1", "1/4").exponents["output"])) > 0.2
+    assert abs(slope - float(depth_classes.classify("1", "1/4").exponents["output"])) > 0.2
 
 
 def test_extrapolation_is_exact_for_polynomials():
