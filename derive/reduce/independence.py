@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sympy import Expr, Function, Symbol
 
-from derive.program.program import Definition, Program, gaussian
+from derive.program.program import Program, gaussian
 from derive.program.training import TrainedMatrix
 from derive.program.words import Product
 from derive.theory import OrderParameter, Term, Theory
@@ -58,14 +58,11 @@ def both_ways(program: Program) -> tuple[str, ...]:
     """The matrices that are applied both forwards and transposed."""
     uses: dict[str, set[bool]] = {}
     for d in program.definitions:
-        for x in () if _no_members(d) else d.products():
-            uses.setdefault(_name(x), set()).add(x.transposed)
-    return tuple(gaussian(w).name for w in program.matrices if len(uses.get(gaussian(w).name, ())) == 2)
-
-
-def _no_members(d: Definition) -> bool:
-    """A family of layers without members: the interior of a network with one hidden layer."""
-    return any((r.upper - r.lower).is_negative for r in d.ranges)
+        if not any((r.upper - r.lower).is_negative for r in d.ranges):  # a family without members
+            for x in d.products():
+                uses.setdefault(_name(x), set()).add(x.transposed)
+    names = (gaussian(w).name for w in program.matrices)
+    return tuple(x for x in names if len(uses.get(x, ())) == 2)
 
 
 def _name(x: Product) -> str:
@@ -77,7 +74,7 @@ def _renamed(matrix: Expr, name: str) -> Expr:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Independence:
     """Two theories of the same fields: of a program, and of the one with an independent backward pass.
 
     ``lost`` are the terms, by left-hand side, that only the first has, ``gained`` those that only the
@@ -96,41 +93,31 @@ class Comparison:
 
     def __str__(self) -> str:
         lines = [f"- {lhs}: {x}" for lhs, x in self.lost] + [f"+ {lhs}: {x}" for lhs, x in self.gained]
-        lines += [f"{q.symbol} = 0" for q in self.vanished]
-        return "\n".join(lines)
+        return "\n".join([*lines, *[f"{q.symbol} = 0" for q in self.vanished]])
 
 
-def compare(program: Program) -> Comparison:
-    """What gradient independence takes away from the theory of ``program``.
+def gradient_independence(theory: Theory) -> Independence:
+    """What gradient independence takes away from a theory.
 
     >>> from derive.program import mlp
-    >>> found = compare(mlp())
+    >>> found = gradient_independence(mean_field(mlp()))
     >>> print([str(q.symbol) for q in found.vanished], {x.kind for _, x in found.lost}, found.gained)
     ['A(ell, mu, t, s)', 'B(ell, alpha, t, s)'] {'response'} ()
     """
-    tied, untied = mean_field(program), mean_field(independent_backward(program))
+    both = tied, untied = theory, mean_field(independent_backward(theory.program))
+    terms = [[(e.lhs, x) for e in (*y.equations, *y.scalars) for x in e.terms] for y in both]
+    there = [{(lhs, x.expr) for lhs, x in y} for y in terms]
+    lost, gained = (
+        tuple((lhs, x) for lhs, x in terms[k] if (lhs, x.expr) not in there[1 - k]) for k in (0, 1)
+    )
     names = {q.name for q in untied.order_parameters}
-    return Comparison(
+    covariances = [{(u.symbol, u.partner, u.covariance) for u in y.sources} for y in both]
+    return Independence(
         tied=tied,
         untied=untied,
-        lost=_missing(tied, untied),
-        gained=_missing(untied, tied),
+        lost=lost,
+        gained=gained,
         vanished=tuple(q for q in tied.order_parameters if q.name not in names),
-        gaussian=not any(x.kind == "response" for e in untied.equations for x in e.terms),
-        same_sources=_covariances(tied) == _covariances(untied),
+        gaussian=not any(x.kind == "response" for _, x in terms[1]),
+        same_sources=covariances[0] == covariances[1],
     )
-
-
-def _missing(first: Theory, second: Theory) -> tuple[tuple[Expr, Term], ...]:
-    """Terms of ``first`` that the equation of the same field in ``second`` does not have."""
-    there = {(e.lhs, x.expr) for e in (*second.equations, *second.scalars) for x in e.terms}
-    return tuple(
-        (e.lhs, x)
-        for e in (*first.equations, *first.scalars)
-        for x in e.terms
-        if (e.lhs, x.expr) not in there
-    )
-
-
-def _covariances(theory: Theory) -> set[tuple[Expr, Expr, Expr]]:
-    return {(u.symbol, u.partner, u.covariance) for u in theory.sources}

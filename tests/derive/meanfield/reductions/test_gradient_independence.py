@@ -9,7 +9,7 @@ from sympy import Function, tanh
 
 from derive.program import mlp
 from derive.program.program import gaussian
-from derive.reduce.independence import both_ways, compare, independent_backward
+from derive.reduce.independence import both_ways, gradient_independence, independent_backward
 from derive.theory import mean_field
 
 
@@ -31,7 +31,7 @@ def test_reproduces_the_untied_network(depth, activation):
 @pytest.mark.parametrize("program", [mlp(), mlp(3, Function("phi"), rule="flow"), mlp(2, rule="multistep")])
 def test_responses_vanish_and_sources_stay(program):
     """(O.1): chi = u and xi = r up to their memories; the covariances are Phi^ell and G^{ell+1} as before."""
-    found = compare(program)
+    found = gradient_independence(mean_field(program))
     assert {q.name for q in found.vanished} == {"A", "B"}
     assert {x.kind for _, x in found.lost} == {"response"}
     assert found.gained == ()
@@ -41,7 +41,7 @@ def test_responses_vanish_and_sources_stay(program):
 
 
 def test_one_hidden_layer_has_nothing_to_lose():
-    found = compare(mlp(1))
+    found = gradient_independence(mean_field(mlp(1)))
     assert both_ways(mlp(1)) == ()
     assert found.lost == found.vanished == ()
     assert independent_backward(mlp(1)) == mlp(1)
