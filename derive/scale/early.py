@@ -447,22 +447,18 @@ class _Recursion:
             raise NotApplicable("the terms found are not all that a step adds to a first step")
         return {x: self.shown(exact.trimmed(value)) for x, value in terms.items()}
 
-    def function(self) -> Any:
-        return next(e for e in self.theory.equations if e.name == "xi")
-
     def kernel(self, now: Expr, past: Expr) -> Any:
         """What multiplies ``h0(past)`` in the network's function at time ``now``."""
-        terms = [x for x in self.function().terms if x.remembers and x.field.func == Function("h0")]
-        return sum((self.exact.kernel(x, now, past) for x in terms), self.exact.zero)
+        row = self.exact.row(Function("xi")(now))
+        found = [self.exact.kernel(x, now, past) for x in row.actions if x.name == "h0" and x.reach]
+        return sum(found, self.exact.zero)
 
     def source(self, now: Expr) -> Form:
         """How the function's own source changes in a step."""
         found: Form = {}
-        for term in self.function().terms:
-            if not term.remembers:
-                for time, sign in ((now + 1, 1), (now, -1)):
-                    for part in self.exact.parts(term, time):
-                        add_to(found, part, self.exact.number(Integer(sign)))
+        for time, sign in ((now + 1, 1), (now, -1)):
+            for x in self.exact.row(Function("xi")(time)).sources:
+                add_to(found, self.exact.acted(x, time), self.exact.number(Integer(sign)))
         return found
 
 

@@ -14,8 +14,8 @@ is proved for every depth, and hold the solution against the equations of both e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -45,8 +45,9 @@ from sympy.utilities.iterables import strongly_connected_components
 from derive.calculus.averages import Average, Response
 from derive.calculus.recurrences import Z_L, Polynomials, Recurrences, Z, q
 from derive.errors import NotApplicable
+from derive.linear.form import Action, Row, linear_form
 from derive.program.words import L, ell, eta, gamma0, s, t
-from derive.theory import Term, Theory
+from derive.theory import Theory
 from derive.theory.families import families
 
 Form = dict[AppliedUndef, Any]
@@ -74,11 +75,11 @@ class Unrolled:
             raise NotApplicable("the first step of a flow is infinitely small: give the rule as exact steps")
         joined = families(theory)
         self.theory = theory
-        self.equations = [*_ends(theory.equations), *joined.equations]
+        self.rows = linear_form(theory, [*_ends(theory.equations), *joined.equations]).rows
         self.sources = [*_ends(theory.sources), *joined.sources]
         self.parameters = [*_ends(theory.order_parameters), *theory.order_parameters]
         self.base = {(b.name, b.lhs.args[0]): b for b in joined.base_cases}
-        self.fields = {e.name for e in self.equations}
+        self.fields = {r.name for r in self.rows}
         self.source_names = {str(x.func) for u in self.sources for x in (u.symbol, u.partner)}
         self.layered = {q.name for q in theory.order_parameters if _is_family(q)}
         self.names = {q.name for q in self.parameters}
@@ -86,8 +87,6 @@ class Unrolled:
 
     def number(self, e: Expr) -> Any:
         """An expression of symbols and order parameters, as a coefficient."""
-        if any(str(a.func) in self.fields | self.source_names for a in e.atoms(AppliedUndef)):
-            raise NotApplicable(f"{e} is not linear in the fields")
         return e
 
     def trimmed(self, x: Any) -> Any:
@@ -99,46 +98,39 @@ class Unrolled:
     def form(self, field: AppliedUndef) -> Form:
         """A field at an integer time, in the sources of its site."""
         if field not in self.forms:
-            equation, place = self.find(self.equations, lambda e: e.lhs, field)
+            row, now = self.row(field), field.args[-1]
             found: Form = {}
-            for term in equation.terms:
-                for part in self.parts(term.map(lambda e: e.xreplace(place)), field.args[-1]):
-                    add_to(found, part)
+            for x in (*row.sources, *row.actions):
+                add_to(found, self.acted(x, now))
             cut = {k: self.trimmed(v) for k, v in found.items()}
             self.forms[field] = {k: v for k, v in cut.items() if v != 0}
         return self.forms[field]
 
-    def parts(self, term: Term, now: Expr) -> Iterator[Form]:
-        """A term at time ``now``: what its kernel makes of each earlier field."""
-        if term.over:
-            raise NotApplicable(f"{term.expr}: a sum over {term.over[0].index}; the steps are of one output")
-        past = range(int(now) + (term.reach == "past")) if term.remembers else [0]
-        for k in past:
-            front = self.kernel(term, now, Integer(k))
+    def row(self, field: AppliedUndef) -> Row:
+        """The equation of a field at its layer."""
+        row, place = self.find(self.rows, lambda r: r.lhs, field)
+        if row.given != 0:
+            raise NotApplicable(f"{row.given} in the equation of {row.lhs} is not linear in the fields")
+        if not place:
+            return row
+        acts = [tuple(x.map(lambda e: e.xreplace(place)) for x in y) for y in (row.sources, row.actions)]
+        return replace(row, sources=acts[0], actions=acts[1])
+
+    def acted(self, x: Action, now: Expr) -> Form:
+        """``sum_s kernel(now, s) field(s)`` in the sources of the site."""
+        if x.over:
+            raise NotApplicable(f"{x.expr}: a sum over {x.over[0].index}; the steps are of one output")
+        found: Form = {}
+        for k in range(int(now) + (x.reach == "past")) if x.reach else [0]:
+            front = self.kernel(x, now, Integer(k))
             if front != 0:
-                for part in Add.make_args(term.field.xreplace({t: now, s: Integer(k)}).expand()):
-                    yield {x: self.trimmed(front * c) for x, c in self.linear(part).items()}
+                at = x.field.xreplace({t: now, s: Integer(k)})
+                add_to(found, {at: self.one} if x.name in self.source_names else self.form(at), front)
+        return found
 
-    def kernel(self, term: Term, now: Expr, past: Expr) -> Any:
-        """What multiplies the field in a term at two times."""
-        e = (term.coefficient * term.kernel).xreplace({t: now, s: past})
-        return self.number(self.settled(e))
-
-    def linear(self, part: Expr) -> Form:
-        """A field or a source, times a factor."""
-        moving, front = None, self.one
-        for x in Mul.make_args(part):
-            if isinstance(x, AppliedUndef) and str(x.func) in self.fields | self.source_names:
-                if moving is not None:
-                    raise NotApplicable(f"{part} is not linear in the fields")
-                moving = x
-            else:
-                front = front * self.number(self.settled(x))
-        if moving is None:
-            raise NotApplicable(f"{part} is not linear in the fields")
-        if str(moving.func) in self.source_names:
-            return {moving: front}
-        return {k: v * front for k, v in self.form(moving).items()}
+    def kernel(self, x: Action, now: Expr, past: Expr) -> Any:
+        """What multiplies the field at two times."""
+        return self.number(self.settled(x.weight.xreplace({t: now, s: past})))
 
     def settled(self, e: Expr) -> Expr:
         """Order parameters in ``e`` in standard form: zero if acausal, later time first, no base cases."""
@@ -200,7 +192,7 @@ class Unrolled:
                     return self.number(self.settled(sympify(u.covariance).xreplace(place).xreplace(times)))
         return self.zero
 
-    def find(self, items: list[Any], head: Any, a: AppliedUndef) -> tuple[Any, dict[Expr, Expr]]:
+    def find(self, items: Iterable[Any], head: Any, a: AppliedUndef) -> tuple[Any, dict[Expr, Expr]]:
         """The item whose head is ``a``, ends before families, and what its ``ell`` is there."""
         for item in items:
             place = _place(head(item), a)
@@ -212,7 +204,7 @@ class Unrolled:
 def add_to(form: Form, other: Form, front: Any = None) -> None:
     """``form += front * other``."""
     for x, c in other.items():
-        c = c if front is None else c * front
+        c = c if front is None else front * c
         form[x] = form[x] + c if x in form else c
 
 
@@ -265,7 +257,7 @@ class ExactSteps(Unrolled):
     ) -> None:
         super().__init__(self.fixed(theory))
         self.scaled, self.order = dict(scaled or {}), order
-        told = [*(x.rhs for x in self.equations), *(sympify(u.covariance) for u in self.sources)]
+        told = [*(r.equation.rhs for r in self.rows), *(sympify(u.covariance) for u in self.sources)]
         found = {eta, gamma0, *self.scaled.values()} | {x for e in told for x in e.free_symbols}
         roots = {p for e in told for p in e.atoms(Pow) if not p.exp.is_Integer and p.base.is_Symbol}
         if roots:
