@@ -12,6 +12,7 @@ from typing import Any
 
 from sympy import Expr, Rational, nsimplify, sympify
 
+from derive.calculus.recurrences import q
 from derive.errors import NotApplicable
 from derive.program import eta
 from derive.scale import FirstStep, first_step, smallest_rate
@@ -61,7 +62,8 @@ def early_time(experiment: Experiment) -> EarlyTime:
     """
     theory = None if experiment.symbolic else theory_at_depth(experiment)
     step = _every_depth(experiment) if theory is None or _alike(experiment) else first_step(theory)
-    formula, critical = step.explicit(step.growth_factor), _critical(step)
+    formula = step.growth_factor if step.root is None else step.growth_factor.xreplace({q: step.root})
+    critical = _critical(step)
     if theory is None:
         return EarlyTime(formula, critical, None, None)
     numbers = {k: Rational(str(v)) for k, v in numbers_of(experiment).items()}

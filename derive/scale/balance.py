@@ -40,6 +40,14 @@ class Balance:
     dropped: Mapping[Expr, Expr]
     neglected: Expr
 
+    def conditions(self) -> tuple[str, ...]:
+        """What the balance rests on, in words, and of each whether it is derived or assumed."""
+        return (
+            "assumed: as gamma0 -> oo, what updates gave to a weight balances the field in every equation",
+            "assumed: powers of gamma0 are affine in the layer, unless the depth is a number",
+            "derived: these powers; that what the random start gives is smaller, term by term",
+        )
+
 
 def dominant_balance(theory: Theory) -> Balance:
     """The balance of a linear theory in exact steps as gamma0 -> oo; its depth is ``L`` or a number.

@@ -81,6 +81,15 @@ class LazySteps:
     moments: tuple[Expr, ...]
     noise: Callable[[Expr], Expr]
 
+    def conditions(self) -> tuple[str, ...]:
+        """What the moments rest on, in words, and of each whether it is derived or assumed."""
+        known = len(self.moments)
+        return (
+            f"derived: moments 1 to {known}, from {known // 2} steps of the theory as gamma0 -> 0",
+            "derived: these steps are those of a kernel that stands still; assumed: so are all later ones",
+            "assumed: gamma0 -> 0 before the number of steps grows, so that no catapult moves the kernel",
+        )
+
     def average(self, e: Expr) -> Expr:
         """Of a polynomial in ``k``, over the spectrum.
 
@@ -338,6 +347,15 @@ class MemoryFree:
     dropped: Mapping[str, Expr]
     step: int = 1
     order: int | None = None
+
+    def conditions(self) -> tuple[str, ...]:
+        """What the recursion rests on, in words, and of each whether it is derived or assumed."""
+        known = "" if self.order is None else f", to the power {self.order} of the rate"
+        return (
+            "derived: the factor and the drive, those of the first step from an error of any size",
+            "assumed: every step is a first step: nothing is remembered but the error",
+            f"derived: all that this drops in the step from {self.step}{known}",
+        )
 
     @cached_property
     def error(self) -> Expr:

@@ -25,8 +25,10 @@ from sympy import (
     Dummy,
     Expr,
     Function,
+    I,
     Integer,
     Matrix,
+    Max,
     Mul,
     Poly,
     Pow,
@@ -37,6 +39,7 @@ from sympy import (
     factor,
     fraction,
     prime,
+    sqrt,
     sympify,
 )
 from sympy.core.function import AppliedUndef
@@ -108,6 +111,7 @@ class Unrolled:
 
     def row(self, field: AppliedUndef) -> Row:
         """The equation of a field at its layer."""
+        row: Row
         row, place = self.find(self.rows, lambda r: r.lhs, field)
         if row.given != 0:
             raise NotApplicable(f"{row.given} in the equation of {row.lhs} is not linear in the fields")
@@ -494,7 +498,9 @@ def _groups(edges: Mapping[Key, Iterable[Key]]) -> list[list[Key]]:
 
 
 def _residual(theory: Theory) -> bool:
-    return any(f.layered and f.population.shared for f in theory.program.fields)
+    """Are the layers, of which there are L, the same units?"""
+    program = theory.program
+    return L in program.depth.free_symbols and any(f.layered and f.population.shared for f in program.fields)
 
 
 class EveryDepth(ExactSteps):
@@ -644,8 +650,17 @@ class FirstStep:
         return int(degree(cancel(growth.xreplace(anyhow)), eta))
 
     def explicit(self, e: Expr) -> Expr:
-        """``e`` with what q is put in for it."""
-        return e if self.root is None else e.xreplace({q: self.root})
+        """``e`` with what q is put in for it, in real roots, so that it compiles whatever their sign.
+
+        Where q is complex its modulus is one, and so is 1/q its conjugate: imaginary parts cancel.
+        """
+        if self.root is None:
+            return e
+        real = self.root.replace(
+            lambda x: x.is_Pow and x.exp == S.Half and not x.base.is_nonnegative,
+            lambda x: sqrt(Max(0, x.base)) + I * sqrt(Max(0, -x.base)),
+        )
+        return e.xreplace({q: real})
 
     @cached_property
     def critical_learning_rate(self) -> Expr:

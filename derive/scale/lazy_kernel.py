@@ -64,6 +64,14 @@ class LazyKernel:
     depth: int
     equations: Mapping[Symbol, Expr]
 
+    def conditions(self) -> tuple[str, ...]:
+        """What the law rests on, in words, and of each whether it is derived or assumed."""
+        return (
+            "assumed: as gamma0 -> 0 correlation functions stay as they start",
+            "assumed: responses depend on the time between only, and have the size of their unit",
+            "derived: the equations of the responses in this limit, and all that follows from them",
+        )
+
     def moments(self, n: int, values: Mapping[Symbol, Any] | None = None) -> tuple[Expr, ...]:
         """``<k^0>..<k^n>``, from the power series of H.
 
