@@ -9,8 +9,9 @@ In an average a point mass is integrated out: a Gaussian on a hyperplane is a Ga
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import factorial
+from typing import Any
 
 from sympy import (
     Abs,
@@ -29,9 +30,15 @@ from sympy import (
     S,
     Symbol,
     cancel,
+    cos,
+    cosh,
+    erf,
+    erfc,
     exp,
     pi,
     sign,
+    sin,
+    sinh,
     sqrt,
 )
 from sympy.core.relational import GreaterThan, LessThan, StrictGreaterThan, StrictLessThan
@@ -64,7 +71,7 @@ def jumps(e: Expr, x: Symbol) -> Jumps:
     Traceback (most recent call last):
     derive.calculus.jumps.Ambiguous: sign(x) times DiracDelta(x) depends on how the jump is rounded
     """
-    return lowest(_read(e, x))
+    return lowest(_read(written(e, (x,)), x))
 
 
 def multiplied(factors: Iterable[Mapping[Monomial, Expr]]) -> Jumps:
@@ -124,37 +131,12 @@ def _read(e: Expr, x: Symbol) -> Jumps:
         return total
     if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 0:
         return _times(_read(e.base, x), _read(e.base ** (e.exp - 1), x))
-    if isinstance(e, Max | Min) and len(e.args) == 2:
-        a, b = e.args
-        half = S.Half if isinstance(e, Max) else -S.Half
-        return _plus([_scaled(_read(a + b, x), S.Half), _scaled(_bent(a - b, x, 1), half)])
-    if isinstance(e, Abs):
-        return _bent(e.args[0], x, 1)
     if isinstance(e, sign):
-        return _bent(e.args[0], x, 0)
-    if isinstance(e, Heaviside):
-        return _plus([{(0, 0, -1): S.Half}, _scaled(_bent(e.args[0], x, 0), S.Half)])
+        return {(0, 1, -1): sign(_slope_of(e.args[0], x))}
     if isinstance(e, DiracDelta):
         k, order = _slope_of(e.args[0], x), int(e.args[1]) if len(e.args) > 1 else 0
         return {(0, 0, order): 1 / (k**order * Abs(k))}
-    if isinstance(e, Piecewise) and len(e.args) == 2 and e.args[1].cond == True:  # noqa: E712
-        (above, where), (below, _) = e.args
-        if isinstance(where, StrictGreaterThan | GreaterThan):
-            gap = where.lhs - where.rhs
-        elif isinstance(where, StrictLessThan | LessThan):
-            gap = where.rhs - where.lhs
-        else:
-            raise OtherKind(str(e))
-        step = _scaled(_bent(gap, x, 0), S.Half)
-        apart = _plus([_read(above, x), _scaled(_read(below, x), S.NegativeOne)])
-        return _plus([_scaled(_read(above + below, x), S.Half), _times(step, apart)])
     raise OtherKind(str(e))
-
-
-def _bent(line: Expr, x: Symbol, power: int) -> Jumps:
-    """``|line|`` or ``sign(line)``."""
-    k = _slope_of(line, x)
-    return {(power, 1, -1): Abs(k) if power else sign(k)}
 
 
 def _slope_of(line: Expr, x: Symbol) -> Expr:
@@ -171,10 +153,6 @@ def _plus(parts: Iterable[Mapping[Monomial, Expr]]) -> Jumps:
     return found
 
 
-def _scaled(e: Mapping[Monomial, Expr], c: Expr) -> Jumps:
-    return {k: c * v for k, v in e.items()}
-
-
 def _times(a: Mapping[Monomial, Expr], b: Mapping[Monomial, Expr]) -> Jumps:
     """Signs are counted, not cancelled: next to a point mass a square is as ambiguous as a sign."""
     found: Jumps = {}
@@ -185,6 +163,46 @@ def _times(a: Mapping[Monomial, Expr], b: Mapping[Monomial, Expr]) -> Jumps:
             key = n + p, s + q, max(m, r)
             found[key] = found.get(key, S.Zero) + c * d
     return found
+
+
+# -- functions in terms of signs, error functions and exponentials -------------------------------------------
+
+
+def written(body: Expr, variables: tuple[Expr, ...]) -> Expr:
+    """Rectifiers, steps and sines in terms of signs and exponentials, where they depend on the variables."""
+
+    def random(e: Any) -> bool:
+        return any(e.has(v) for v in variables)
+
+    def step(x: Expr) -> Expr:
+        return (1 + sign(x)) / 2
+
+    def bend(e: Expr) -> Expr:
+        """A maximum or minimum of two."""
+        x, y = e.args
+        return (x + y + (x - y) * sign(x - y) * (1 if isinstance(e, Max) else -1)) / 2
+
+    def cases(e: Piecewise) -> Expr:
+        (x, where), (y, other) = e.args
+        if isinstance(where, StrictGreaterThan | GreaterThan):
+            gap = where.lhs - where.rhs
+        elif isinstance(where, StrictLessThan | LessThan):
+            gap = where.rhs - where.lhs
+        else:
+            return e
+        return x * step(gap) + y * step(-gap) if other == True else e  # noqa: E712
+
+    rules: list[tuple[Callable[[Any], bool], Callable[[Any], Expr]]] = [
+        (lambda e: isinstance(e, Piecewise) and len(e.args) == 2, cases),
+        (lambda e: isinstance(e, Max | Min) and len(e.args) == 2, bend),
+        (lambda e: isinstance(e, Heaviside), lambda e: step(e.args[0])),
+        (lambda e: isinstance(e, Abs), lambda e: e.args[0] * sign(e.args[0])),
+        (lambda e: isinstance(e, erfc), lambda e: 1 - erf(e.args[0])),
+        (lambda e: isinstance(e, sin | cos | sinh | cosh), lambda e: e.rewrite(exp)),
+    ]
+    for is_one, rule in rules:
+        body = body.replace(lambda e, is_one=is_one: is_one(e) and random(e), rule)
+    return body
 
 
 # -- point masses in an average ------------------------------------------------------------------------------

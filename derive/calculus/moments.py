@@ -19,18 +19,13 @@ from functools import reduce
 from typing import Any
 
 from sympy import (
-    Abs,
     Add,
     DiracDelta,
     Expr,
-    Heaviside,
     I,
     ImmutableDenseMatrix,
     KroneckerDelta,
-    Max,
-    Min,
     Mul,
-    Piecewise,
     Poly,
     Pow,
     Rational,
@@ -39,9 +34,7 @@ from sympy import (
     asin,
     cancel,
     cos,
-    cosh,
     erf,
-    erfc,
     erfi,
     exp,
     eye,
@@ -50,13 +43,11 @@ from sympy import (
     pi,
     sign,
     sin,
-    sinh,
     sqrt,
 )
-from sympy.core.relational import GreaterThan, LessThan, StrictGreaterThan, StrictLessThan
 from sympy.matrices import MatrixBase
 
-from derive.calculus.jumps import conditioned
+from derive.calculus.jumps import conditioned, written
 
 Fold = Callable[[Expr, tuple[Expr, ...], MatrixBase], Expr]
 
@@ -328,46 +319,6 @@ def _signs(units: tuple[Unit, ...], C: MatrixBase) -> Expr:
         return Rational(2) / pi * asin(overlap[i][j] / (sqrt(variances[i]) * sqrt(variances[j])))
 
     return reduce(lambda x, y: x * y, map(mean, groups), S.One)
-
-
-# -- functions in terms of signs, error functions and exponentials -------------------------------------------
-
-
-def written(body: Expr, variables: tuple[Expr, ...]) -> Expr:
-    """Rectifiers, steps and sines in terms of signs and exponentials, where they depend on the variables."""
-
-    def random(e: Any) -> bool:
-        return any(e.has(v) for v in variables)
-
-    def step(x: Expr) -> Expr:
-        return (1 + sign(x)) / 2
-
-    def bend(e: Expr) -> Expr:
-        """A maximum or minimum of two."""
-        x, y = e.args
-        return (x + y + (x - y) * sign(x - y) * (1 if isinstance(e, Max) else -1)) / 2
-
-    def cases(e: Piecewise) -> Expr:
-        (x, where), (y, other) = e.args
-        if isinstance(where, StrictGreaterThan | GreaterThan):
-            gap = where.lhs - where.rhs
-        elif isinstance(where, StrictLessThan | LessThan):
-            gap = where.rhs - where.lhs
-        else:
-            return e
-        return x * step(gap) + y * step(-gap) if other == True else e  # noqa: E712
-
-    rules: list[tuple[Callable[[Any], bool], Callable[[Any], Expr]]] = [
-        (lambda e: isinstance(e, Piecewise) and len(e.args) == 2, cases),
-        (lambda e: isinstance(e, Max | Min) and len(e.args) == 2, bend),
-        (lambda e: isinstance(e, Heaviside), lambda e: step(e.args[0])),
-        (lambda e: isinstance(e, Abs), lambda e: e.args[0] * sign(e.args[0])),
-        (lambda e: isinstance(e, erfc), lambda e: 1 - erf(e.args[0])),
-        (lambda e: isinstance(e, sin | cos | sinh | cosh), lambda e: e.rewrite(exp)),
-    ]
-    for is_one, rule in rules:
-        body = body.replace(lambda e, is_one=is_one: is_one(e) and random(e), rule)
-    return body
 
 
 def real(e: Expr) -> Expr:

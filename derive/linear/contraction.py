@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sympy import Add, Expr, Function, KroneckerDelta, Mul, Pow, S, Sum, Symbol
-from sympy.concrete.delta import deltasummation
+from sympy import Add, Expr, Function, Mul, Pow, S, Sum, Symbol
 from sympy.core.function import AppliedUndef, UndefinedFunction
 
+from derive.calculus.sums import pinned, put
 from derive.calculus.symbols import alpha, mu
 from derive.errors import NotApplicable
 from derive.theory.names import primed
@@ -25,6 +25,7 @@ class Frame:
         """Do every sum over samples in ``e`` that deltas or directions allow; indices lie within their
         ranges.
 
+        >>> from sympy import KroneckerDelta
         >>> from derive.calculus.symbols import P, alpha, mu
         >>> n = Function("n")
         >>> e = Sum((KroneckerDelta(mu, alpha) + n(mu) * n(alpha)) * n(alpha), (alpha, 1, P))
@@ -46,8 +47,8 @@ class Frame:
         fixed = Mul(*[x for x in factors if not x.has(index)])
         if not moving:
             return fixed * (lim[2] - lim[1] + 1)
-        if any(isinstance(x, KroneckerDelta) for x in moving):
-            return fixed * deltasummation(Mul(*moving), lim, no_piecewise=True)
+        if (found := pinned(Mul(*moving), index)) is not None:
+            return fixed * put(Mul(*moving) / found[0], {index: found[1]})
         if len(moving) == 2 and all(
             isinstance(x, AppliedUndef) and x.func in self.directions for x in moving
         ):
@@ -62,6 +63,7 @@ def _is_power(x: Expr) -> bool:
 def split_tensor(e: Expr, indices: Sequence[Symbol]) -> dict[Expr, Expr]:
     """Write ``e`` as a sum of scalar times tensor; tensors carry the free ``indices``.
 
+    >>> from sympy import KroneckerDelta
     >>> from derive.calculus.symbols import alpha, mu
     >>> n = Function("n")
     >>> split_tensor(3 * n(mu) * n(alpha) + KroneckerDelta(mu, alpha), (mu, alpha))
@@ -150,16 +152,15 @@ def tidy_sums(e: Expr) -> Expr:
     name = alpha if alpha not in taken else primed_free(alpha, taken)
 
     def tidy(x: Sum) -> Expr:
-        x = x.func(x.function.expand(), *x.limits)
-        parts = []
-        for y in Add.make_args(x.function):
-            (index, lower, upper), *more = x.limits
-            factors = Mul.make_args(y)
-            fixed = Mul(*[z for z in factors if not z.has(index)])
-            moving = Mul(*[z for z in factors if z.has(index)])
-            if index != name and name not in moving.free_symbols and not moving.has(Sum):
-                moving, index = moving.xreplace({index: name}), name
-            parts.append(fixed * Sum(moving, (index, lower, upper), *more))
+        (index, lower, upper), parts = x.limits[0], []
+        for y in Add.make_args(x.function.expand()):
+            fixed, moving = (
+                Mul(*[z for z in Mul.make_args(y) if z.has(index) is has]) for has in (False, True)
+            )
+            own = index
+            if name not in moving.free_symbols and not moving.has(Sum):
+                moving, own = moving.xreplace({index: name}), name
+            parts.append(fixed * Sum(moving, (own, lower, upper)))
         return Add(*parts)
 
     return e.replace(lambda x: isinstance(x, Sum) and len(x.limits) == 1, tidy)

@@ -7,12 +7,13 @@ the layer, which is solved.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from sympy import Add, Derivative, Eq, Expr, Function, Indexed, Integral, Pow, S, Sum, Symbol, factor, rsolve
+from sympy import Add, Derivative, Eq, Expr, Indexed, Integral, Pow, S, Sum, factor
 
 from derive.calculus.averages import Average
+from derive.calculus.recurrences import Polynomials
+from derive.calculus.sums import put
 from derive.calculus.symbols import ell, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.closure import LinearClosure, linear_closure
@@ -117,20 +118,22 @@ class _Lazy:
         """Correlation functions keep their value at the end of the network, at every layer."""
         for name, end in self.correlations.items():
             given = end.entry.args[1:] if end.name == name else end.entry.args
-
-            def put(x: Expr, end: Kernel = end, given: tuple[Expr, ...] = given) -> Expr:
-                return end.definition.xreplace(dict(zip(given, x.args[1:], strict=False)))
-
-            e = e.replace(_called(name), put)
+            e = e.replace(
+                lambda x, name=name: bool(x.is_Function) and str(x.func) == name,
+                lambda x, end=end, given=given: put(
+                    end.definition, dict(zip(given, x.args[1:], strict=False))
+                ),
+            )
         return e
 
     def count(self, step: Expr) -> Expr:
         """The solution of ``c(ell) = c(ell + step) + 1`` that vanishes beyond the end."""
-        n, c, layers = Symbol("n", integer=True), Function("c"), self.closure.layers
+        layers = self.closure.layers
         if step not in (1, -1) or layers is None:
             raise NotApplicable(f"a recursion over {step} layers")
-        steps = rsolve(c(n) - c(n - 1) - 1, c(n), {c(0): 0})
-        return steps.subs(n, ell - layers.lower + 1 if step == -1 else layers.upper - ell + 1)
+        numbers = Polynomials(layers.upper.free_symbols)
+        ends = (layers.lower, ell) if step == -1 else (ell, layers.upper)
+        return numbers.expr(numbers.summed(numbers.one, *ends))
 
     def output(self, kernels: dict[str, Kernel]) -> Eq:
         """The output: its average divided by gamma0, at leading order, entry by entry."""
@@ -163,7 +166,3 @@ class _Lazy:
         if self.program.rule.discrete:
             return Eq(delta.lhs.xreplace({t: t + 1}) - delta.lhs, change, evaluate=False)
         return Eq(Derivative(delta.lhs, t), change, evaluate=False)
-
-
-def _called(name: str) -> Callable[[Expr], bool]:
-    return lambda x: bool(x.is_Function) and str(x.func) == name
