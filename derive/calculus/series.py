@@ -114,7 +114,7 @@ class SeriesRing(ABC, Generic[C]):
         return self.constant(self.number(e))
 
 
-class _Expressions(SeriesRing[Expr]):
+class Expressions(SeriesRing[Expr]):
     """Coefficients that are expressions; a sum that cancels is zero."""
 
     def __init__(self, order: int) -> None:
@@ -300,7 +300,7 @@ class PowerSeries:
 
     def _of(self, does: Callable[..., list[Expr]], *xs: Sequence[Expr]) -> PowerSeries:
         """What the ring of series ``does`` with these coefficients, to the lowest of their orders."""
-        return PowerSeries(tuple(does(_Expressions(min(map(len, xs)) - 1), *xs)), self.variable)
+        return PowerSeries(tuple(does(Expressions(min(map(len, xs)) - 1), *xs)), self.variable)
 
     def _lift(self, other: Any) -> tuple[Expr, ...]:
         """The coefficients of ``other``; an expression without the variable is known to any order."""
@@ -540,4 +540,4 @@ def _solved(known: list[Expr], m: int, n: int) -> list[Expr]:
     return [domain.to_sympy(x) for x in solution.to_list_flat()]
 
 
-__all__ = ["DegeneratePade", "PowerSeries", "SeriesRing", "pade", "solved_series"]
+__all__ = ["DegeneratePade", "Expressions", "PowerSeries", "SeriesRing", "pade", "solved_series"]

@@ -13,15 +13,15 @@ So whatever reads theories reads expanded ones: they are printed, lowered and so
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from sympy import Add, Eq, Expr, Function, Integral, Mul, Pow, Rational, S, Sum, Symbol, series, sympify
+from sympy import Add, Eq, Expr, Function, Integer, Integral, Mul, Pow, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import addends
-from derive.calculus.symbols import s, t
+from derive.calculus.series import Expressions
+from derive.calculus.symbols import t
 from derive.errors import NotApplicable
 from derive.expansion.expansion import Expansion
 from derive.reduce.data import absorb_factors, instant_responses, scaled_sources, source_factor
@@ -137,7 +137,9 @@ class TheorySeries(Expansion):
         if any(q.name == name and q.kind == "correlation" for q in self.theory.order_parameters):
             one = sympify(1)
             return tuple(tuple((one, (n - k, k)) for k in range(n + 1)) for n in range(self.order + 1))
-        scale = Expander(self.scaled, self.small, self.order).taylor(dict(self.scales).get(name, sympify(1)))
+        scale = Expander(self.scaled, self.small, self.order).coefficients(
+            dict(self.scales).get(name, sympify(1))
+        )
         return tuple(
             tuple((scale[n - k], (k,)) for k in range(n + 1) if scale[n - k] != 0)
             for n in range(self.order + 1)
@@ -226,29 +228,26 @@ def _expressions(theory: Theory) -> list[Expr]:
 # -- the equations of all orders ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Expander:
+class Expander(Expressions):
     """Expands a theory, linear in its fields, to ``order`` in ``variable``.
 
     ``tables`` are given functions of two times (the weights of a rule) that are series themselves: the
     parts of order one and higher of such a function are there at ``s = t`` too.
     """
 
-    theory: Theory
-    variable: Symbol
-    order: int
-    tables: frozenset[str] = frozenset()
-    found: dict[str, str] = field(default_factory=dict, init=False, compare=False)
-
-    def __post_init__(self) -> None:
-        kinds = {e.name: "field" for e in self.theory.equations}
-        kinds |= {e.name: "scalar" for e in self.theory.scalars}
-        kinds |= {str(x.func): "source" for u in self.theory.sources for x in (u.symbol, u.partner)}
-        kinds |= {q.name: q.kind for q in self.theory.order_parameters}
-        kinds |= {name: "table" for name in self.tables}
-        if self.variable.free_symbols & {t, s}:
-            raise NotApplicable(f"{self.variable} is a time, not a small parameter")
-        self.found.update(kinds)
+    def __init__(
+        self, theory: Theory, variable: Symbol, order: int, tables: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__(order)
+        self.theory, self.variable = theory, variable
+        self.kinds = {e.name: "field" for e in theory.equations} | {e.name: "scalar" for e in theory.scalars}
+        self.kinds |= {str(x.func): "source" for u in theory.sources for x in (u.symbol, u.partner)}
+        self.kinds |= {q.name: q.kind for q in theory.order_parameters} | dict.fromkeys(tables, "table")
+        own = [x for x, kind in self.kinds.items() if kind in ("field", "source")]
+        self.random = {named(x, n): x for x in own for n in range(order + 1)}
+        # what is there at s = t though its part of order zero is not: with tables, responses too
+        strict = [q.name for q in theory.responses() if q.causal == "strict"] if tables else []
+        self.instant = {named(x, n) for x in (*tables, *strict) for n in range(1, order + 1)}
 
     # -- the theory ------------------------------------------------------------------------------------
 
@@ -284,29 +283,19 @@ class Expander:
         parts = {"kernel": rest, "coefficient": S.One} if reach else {"coefficient": rest, "kernel": S.One}
         return replace(x, field=own[0] if own else body, reach=reach, **parts)
 
-    @cached_property
-    def random(self) -> frozenset[str]:
-        """The names of all orders of fields and sources."""
-        own = [x for x, kind in self.found.items() if kind in ("field", "source")]
-        return frozenset(named(x, n) for x in own for n in range(self.order + 1))
-
     def alive(self, e: Expr, live: set[Place]) -> Expr:
         """Without sources that have no covariance with any other, and that nothing responds to."""
-        sources = [x for x, kind in self.found.items() if kind == "source"]
-        names = {named(x, n) for x in sources for n in range(self.order + 1)}
-        dead = [a for a in e.atoms(AppliedUndef) if str(a.func) in names and _place(a) not in live]
-        return sympify(e.xreplace({a: S.Zero for a in dead}))
+        own = [
+            a for a in e.atoms(AppliedUndef) if self.kinds.get(self.random.get(str(a.func), "")) == "source"
+        ]
+        return sympify(e.xreplace({a: S.Zero for a in own if _place(a) not in live}))
 
     def source(self, u: Source) -> Iterator[Source]:
         """``<u_0 u_0>``, and half of each further order as ``<u_0 u_n>`` and as ``<u_n u_0>``."""
         for n, c in enumerate(self.coefficients(u.covariance)):
-            if c == 0:
-                continue
-            for a, b in [(0, 0)] if n == 0 else [(0, n), (n, 0)]:
-                value = c if n == 0 else Rational(1, 2) * c
-                yield replace(
-                    u, symbol=at_order(u.symbol, a), partner=at_order(u.partner, b), covariance=value
-                )
+            for a, b in [] if c == 0 else [(0, 0)] if n == 0 else [(0, n), (n, 0)]:
+                ends = {"symbol": at_order(u.symbol, a), "partner": at_order(u.partner, b)}
+                yield replace(u, **ends, covariance=(c if n == 0 else c / 2).expand())
 
     def parameter(self, q: OrderParameter) -> Iterator[OrderParameter]:
         """``<a_k b_l>`` with k + l up to the order; ``<d a_n / d u_0>``."""
@@ -323,7 +312,7 @@ class Expander:
                 yield replace(q, symbol=symbol, definition=answer, causal=causal)
             return
         first, second = self.pair(body)
-        for k, m in self.pairs():
+        for k, m in ((n - k, k) for n in range(self.order + 1) for k in range(n + 1)):
             value = Average(at_order(first, k) * at_order(second, m))
             yield replace(q, symbol=at_order(q.symbol, k, m), definition=front * value)
 
@@ -336,10 +325,6 @@ class Expander:
         moved = node.body.xreplace({fields[0]: at_order(fields[0], n)})
         return body.xreplace({node: Response(moved, node.source)})
 
-    def pairs(self) -> list[tuple[int, int]]:
-        """Orders of two factors that a product of the known order has."""
-        return [(n - k, k) for n in range(self.order + 1) for k in range(n + 1)]
-
     def pair(self, body: Expr) -> tuple[AppliedUndef, AppliedUndef]:
         """The two fields in an average: that at time t first."""
         atoms = [a for x in Mul.make_args(body) for a in _powers(x)]
@@ -351,74 +336,44 @@ class Expander:
     # -- expressions -----------------------------------------------------------------------------------
 
     def kind(self, a: AppliedUndef) -> str:
-        return self.found.get(str(a.func), "")
+        return self.kinds.get(str(a.func), "")
 
     def coefficients(self, e: Expr) -> Coefficients:
-        """The powers of the variable in an expression of the theory."""
-        total: Coefficients = [S.Zero] * (self.order + 1)
-        for part in addends(sympify(e)):
-            total = [a + b for a, b in zip(total, self.product(part), strict=True)]
-        return total
-
-    def product(self, e: Expr) -> Coefficients:
-        """Of one product; sums over indices and times stay in front."""
-        if isinstance(e, Sum | Integral):
-            return [e.func(c, *e.limits) if c != 0 else S.Zero for c in self.coefficients(e.function)]
-        number, moving = e.as_independent(self.variable, AppliedUndef, Average, Sum, Integral, as_Add=False)
-        plain, factors = S.One, []
-        for x in Mul.make_args(moving):
-            if x.has(AppliedUndef, Average, Sum, Integral):
-                factors += [self.known(y) for y in _powers(x)]
-            else:
-                plain *= x
-        found = [number * c for c in self.taylor(plain)]
-        for f in factors:
-            found = _convolved(found, f)
+        """The powers of the variable in an expression of the theory, for which sums, products and powers are
+        formed.  Raises :class:`NotApplicable` where it is no power series."""
+        try:
+            found: Coefficients = self.evaluate(sympify(e), self.known)
+        except NotApplicable:
+            raise
+        except ValueError as error:
+            raise NotApplicable(f"{e} is no power series in {self.variable}: {error}") from error
         return found
 
-    @cached_property
-    def instant(self) -> frozenset[str]:
-        """What is there at ``s = t`` though its part of order zero is not: with tables, responses too."""
-        strict = [q.name for q in self.theory.responses() if q.causal == "strict"] if self.tables else []
-        return frozenset(named(x, n) for x in (*self.tables, *strict) for n in range(1, self.order + 1))
-
-    def known(self, x: Expr) -> Coefficients:
-        """The series of a field, source, scalar, table, order parameter, average, or sum."""
-        if isinstance(x, Sum | Integral | Add):
-            return self.coefficients(x)
+    def known(self, x: Expr) -> Coefficients | None:
+        """The series of what is no sum, product or power of others; sums over indices and times stay."""
+        orders = range(self.order + 1)
+        if x == self.variable:
+            return [Integer(n == 1) for n in orders]
+        if isinstance(x, Sum | Integral):
+            return [x.func(c, *x.limits) if c != 0 else S.Zero for c in self.coefficients(x.function)]
         if isinstance(x, Average):
-            first, second = self.pair(x.body)
+            a, b = self.pair(x.body)
             return [
-                Add(*[Average(at_order(first, n - k) * at_order(second, k)) for k in range(n + 1)])
-                for n in range(self.order + 1)
+                Add(*[Average(at_order(a, n - k) * at_order(b, k)) for k in range(n + 1)]) for n in orders
             ]
-        if not isinstance(x, AppliedUndef):
+        if isinstance(x, AppliedUndef) and self.kind(x) == "correlation":
+            return [Add(*[at_order(x, n - k, k) for k in range(n + 1)]) for n in orders]
+        if isinstance(x, AppliedUndef):
+            return [at_order(x, n) for n in orders] if self.kind(x) else None
+        if isinstance(x, Add | Mul) or (isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0):
+            return None
+        if x.has(AppliedUndef, Average):
             raise NotApplicable(
                 f"{x} is no product of fields and order parameters: the theory must be linear"
             )
-        match self.kind(x):
-            case "":
-                return [x, *[S.Zero] * self.order]
-            case "correlation":
-                return [Add(*[at_order(x, n - k, k) for k in range(n + 1)]) for n in range(self.order + 1)]
-            case _:
-                return [at_order(x, n) for n in range(self.order + 1)]
-
-    def taylor(self, e: Expr) -> Coefficients:
-        """The Taylor coefficients of a number.  Raises :class:`NotApplicable` where it has none at zero."""
-        if not e.has(self.variable):
-            return [e, *[S.Zero] * self.order]
-        if e.has(t, s):
-            raise NotApplicable(f"{e} depends on time and on {self.variable}")
-        number, power = e.as_coeff_exponent(self.variable)
-        if power.is_Integer and power >= 0 and not number.has(self.variable):
-            return [number if n == power else S.Zero for n in range(self.order + 1)]
-        found = series(e, self.variable, 0, self.order + 1).removeO()
-        powers = [found.coeff(self.variable, n) for n in range(self.order + 1)]
-        rest = (found - Add(*[c * self.variable**n for n, c in enumerate(powers)])).expand()
-        if rest != 0 or any(c.has(self.variable) for c in powers):
-            raise NotApplicable(f"{e} is no power series in {self.variable}")
-        return powers
+        if x.has(self.variable) and not (isinstance(x, Pow) and x.exp.is_Integer):
+            raise NotApplicable(f"{x} is no power series in {self.variable}")
+        return None
 
 
 def _place(a: AppliedUndef) -> Place:
@@ -431,10 +386,6 @@ def _powers(x: Expr) -> list[Expr]:
 
 def _names(e: Expr) -> set[str]:
     return {str(a.func) for a in e.atoms(AppliedUndef)}
-
-
-def _convolved(a: Coefficients, b: Coefficients) -> Coefficients:
-    return [Add(*[(a[k] * b[n - k]).expand() for k in range(n + 1)]) for n in range(len(a))]
 
 
 __all__ = ["Expander", "TheorySeries", "at_order", "expand_sizes", "named"]
