@@ -42,7 +42,7 @@ from sympy import (
     tanh,
 )
 
-from derive.program.networks.activations import NAMED
+from derive.program.networks.options import NAMED
 from numerics.errors import SpecError
 
 h = Symbol("h", real=True)

@@ -14,7 +14,7 @@ from sympy import Expr, Pow, Rational, Symbol, nsimplify, sympify
 
 from derive.errors import NotApplicable
 from derive.program import eta, gamma0
-from derive.program.networks.isotropic import sigma
+from derive.program.networks.random_data import sigma
 from derive.scale import lazy_steps, memory_free
 from derive.theory import Theory
 from numerics.errors import SpecError

@@ -14,7 +14,7 @@ from typing import Any
 from sympy import Expr, sympify
 
 from derive.program import L, gamma0
-from derive.program.networks.isotropic import nu
+from derive.program.networks.random_data import nu
 from derive.scale.largest_rate import LargestRate, largest_rate
 from derive.scale.lazy_kernel import lazy_kernel
 from derive.theory import Theory

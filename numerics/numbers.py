@@ -13,10 +13,9 @@ from sympy import Expr, Float, Symbol, sqrt
 from sympy.core.function import AppliedUndef
 
 from derive.program import P, P_train, eta, gamma0
-from derive.program.networks.isotropic import alpha, alpha_B, nu
-from derive.program.networks.isotropic import sigma as noise
-from derive.program.networks.sample_weights import SAMPLE_WEIGHT
-from derive.program.networks.structured import B, M, N
+from derive.program.networks.options import SAMPLE_WEIGHT
+from derive.program.networks.random_data import B, M, N, alpha, alpha_B, nu
+from derive.program.networks.random_data import sigma as noise
 from derive.theory import Term, Theory
 from numerics import theory as theories
 from numerics.experiment import Experiment

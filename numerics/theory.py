@@ -24,8 +24,7 @@ from derive.program import (
     structured,
     training_rule,
 )
-from derive.program.networks.isotropic import nu
-from derive.program.networks.structured import N
+from derive.program.networks.random_data import N, nu
 from derive.reduce.data import instant_responses, mode_sums, theory_limit
 from derive.theory import Theory, mean_field
 from numerics.activation import parse_activation

@@ -21,7 +21,7 @@ from derive.errors import NotApplicable
 from derive.expansion.orders import TheorySeries, expand_sizes, named
 from derive.expansion.step_size import expand_step_size
 from derive.program import eta
-from derive.program.networks.isotropic import alpha, alpha_B, nu
+from derive.program.networks.random_data import alpha, alpha_B, nu
 from numerics.compile.lower import lower
 from numerics.compile.table import Node, Request, Table
 from numerics.errors import SpecError

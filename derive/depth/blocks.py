@@ -39,7 +39,7 @@ def without_silent(theory: Theory) -> Theory:
     """The theory without sources of covariance zero, those of matrices that start from zero.
 
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.deep_blocks import block_program
+    >>> from derive.program.networks.residual import block_program
     >>> theory = without_silent(mean_field(block_program(linearised=True)))
     >>> [str(u.symbol) for u in theory.sources]
     ['U(0, t)', 'u_W(ell, t)', 'u_Z(ell, t)', 'V(t)', 'r_W(ell - 1, t)', 'r_Z(ell, t)']
@@ -136,7 +136,7 @@ def block_limit(cross: CrossLayer, scaling: Scaling | None = None) -> BlockLimit
 
     >>> from derive.theory import mean_field
     >>> from derive.depth import cross_layer
-    >>> from derive.program.networks.deep_blocks import block_program
+    >>> from derive.program.networks.residual import block_program
     >>> found = block_limit(within_blocks(cross_layer(mean_field(block_program()))))
     >>> found.limit.correlation("C_h")
     Eq(C_h(tau, t, s), C_x(tau, t, s))

@@ -59,7 +59,7 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
 
     >>> from derive.theory import mean_field
     >>> from derive.depth import gamma_c_recursion, layer_time
-    >>> from derive.program.networks.infinite_depth import depth_program
+    >>> from derive.program.networks.residual import depth_program
     >>> found = diversity(layer_time(gamma_c_recursion(mean_field(depth_program())).cross), "C_0")
     >>> found.roughness, found.exponent
     (C_0(tau, t, t), 1/2)

@@ -204,7 +204,7 @@ def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
     >>> from derive.theory import mean_field
     >>> from derive.linear.propagators import cross_layer
     >>> from derive.depth.rescale import rescale
-    >>> from derive.program.networks.isotropic import isotropic
+    >>> from derive.program.networks.random_data import isotropic
     >>> beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)
     >>> cross = rescale(cross_layer(mean_field(isotropic(data="population", branch=beta))), beta)
     >>> limit = layer_time(cross, Scaling({beta: beta0 / sqrt(L)}))
@@ -225,7 +225,7 @@ def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int
 
     >>> from derive.theory import mean_field
     >>> from derive.depth import cross_layer, rescale
-    >>> from derive.program.networks.infinite_depth import depth_program
+    >>> from derive.program.networks.residual import depth_program
     >>> found = infinite_depth(rescale(cross_layer(mean_field(depth_program())), 1 / sqrt(L)))
     >>> found.power
     -1

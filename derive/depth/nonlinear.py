@@ -45,7 +45,7 @@ def effective(theory: Theory) -> Theory:
     assumed stands in its ``reduction``.  Raises :class:`NotApplicable` for a theory without such layers.
 
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.infinite_depth import nonlinear_program
+    >>> from derive.program.networks.residual import nonlinear_program
     >>> found = effective(mean_field(nonlinear_program()))
     >>> for x in found.equation("x", ell).terms: print(x.expr)
     x(ell - 1, t)
@@ -288,7 +288,7 @@ def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
     """The same with phi given: its averages are done where they have a closed form.
 
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.infinite_depth import nonlinear_program
+    >>> from derive.program.networks.residual import nonlinear_program
     >>> found = with_activation(effective(mean_field(nonlinear_program())), lambda z: z + z**2)
     >>> found.order_parameter("V_11").definition
     4*C_x(ell - 1, t, s) + 1

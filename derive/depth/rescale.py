@@ -27,7 +27,7 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
 
     >>> from sympy import Symbol
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.isotropic import isotropic
+    >>> from derive.program.networks.random_data import isotropic
     >>> from derive.program.words import L
     >>> theory = mean_field(isotropic(data="population", branch=Symbol("beta")))
     >>> from derive.linear.propagators import cross_layer
@@ -69,7 +69,7 @@ def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
 
     >>> from sympy import Symbol
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.isotropic import isotropic
+    >>> from derive.program.networks.random_data import isotropic
     >>> beta = Symbol("beta", positive=True)
     >>> from derive.linear.propagators import cross_layer
     >>> found = rescale(cross_layer(mean_field(isotropic(data="population", branch=beta))), beta)
@@ -234,7 +234,7 @@ def gamma_c_recursion(theory: Theory) -> GammaC:
     Raises :class:`NotApplicable` for a theory that has not one field upwards and one downwards.
 
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.infinite_depth import depth_program
+    >>> from derive.program.networks.residual import depth_program
     >>> for x in gamma_c_recursion(mean_field(depth_program())).cross.response("Gamma_01", ell).terms:
     ...     print(x.expr)
     Sum(Gamma_01(ell - 1, ell, t, s_)*Gamma_11(ell, k, s_, s)/L, (s_, s, t - 1))

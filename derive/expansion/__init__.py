@@ -35,7 +35,7 @@ def expand(
 
     >>> from sympy import Function
     >>> from derive.program import L, isotropic, mlp
-    >>> from derive.program.networks.isotropic import nu
+    >>> from derive.program.networks.random_data import nu
     >>> from derive.theory import mean_field
     >>> expand(mean_field(mlp(L, "linear", rule="flow")), gamma0, 2).coefficient("C", 0)
     ell*C0[K_x]

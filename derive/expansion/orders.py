@@ -100,7 +100,7 @@ class TheorySeries(Expansion):
 
         >>> from derive.theory import mean_field
         >>> from derive.program import isotropic
-        >>> from derive.program.networks.isotropic import nu
+        >>> from derive.program.networks.random_data import nu
         >>> expand_sizes(mean_field(isotropic()), nu, 1).coefficient("C_v", 1)
         C_v__0_1(t, s) + C_v__1_0(t, s)
         """
@@ -129,7 +129,7 @@ class TheorySeries(Expansion):
 
         >>> from derive.theory import mean_field
         >>> from derive.program import isotropic
-        >>> from derive.program.networks.isotropic import nu
+        >>> from derive.program.networks.random_data import nu
         >>> wide = expand_sizes(mean_field(isotropic()), nu, 1)
         >>> wide.parts("C_v"), wide.parts("R_h0r0")
         ((((1, (0, 0)),), ((1, (1, 0)), (1, (0, 1)))), ((), ((1/gamma0, (0,)),)))
@@ -191,7 +191,7 @@ def expand_sizes(
 
     >>> from derive.theory import mean_field
     >>> from derive.program import isotropic
-    >>> from derive.program.networks.isotropic import nu
+    >>> from derive.program.networks.random_data import nu
     >>> wide = expand_sizes(mean_field(isotropic(data="population", depth=1)), nu, 2)
     >>> for e in wide.equations(1)[2:]: print(e.lhs, "=", e.rhs)
     h0__1(t) = v__1(t)

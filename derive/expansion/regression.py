@@ -46,7 +46,7 @@ from derive.expansion.orders import expand_sizes, named
 from derive.linear.form import Row, linear_form
 from derive.linear.lazy import lazy
 from derive.program import mlp
-from derive.program.networks.isotropic import alpha, nu
+from derive.program.networks.random_data import alpha, nu
 from derive.reduce.data import theory_limit
 from derive.theory import Equation, Term, Theory, mean_field
 

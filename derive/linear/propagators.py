@@ -173,7 +173,7 @@ def cross_layer(theory: Theory) -> CrossLayer:
 
     >>> from sympy import Symbol
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.isotropic import isotropic
+    >>> from derive.program.networks.random_data import isotropic
     >>> found = cross_layer(mean_field(isotropic(data="population", branch=Symbol("beta"))))
     >>> for x in found.response("R_hu", ell + 1).terms: print(x.expr)
     beta*KroneckerDelta(k, ell + 1)*KroneckerDelta(s, t)
@@ -468,7 +468,7 @@ class Transfer:
         Raises KeyError if there is none.
 
         >>> from derive.theory import mean_field
-        >>> from derive.program.networks.isotropic import isotropic
+        >>> from derive.program.networks.random_data import isotropic
         >>> transfer(mean_field(isotropic()), "v").matrix("v")
         (-K_v_h0*R_Delta + I)**(-1)
         """
@@ -503,7 +503,7 @@ def transfer(theory: Theory, into: str) -> Transfer:
 
     >>> from derive.theory import mean_field
     >>> from derive.reduce.data import instant_responses
-    >>> from derive.program.networks.isotropic import isotropic
+    >>> from derive.program.networks.random_data import isotropic
     >>> answers = transfer(instant_responses(mean_field(isotropic(data="online"))), "v")
     >>> print(answers.reduced[0].rhs.args[0])
     KroneckerDelta(s, t)

@@ -13,7 +13,8 @@ from derive.program.networks import (
     structured,
     training_rule,
 )
-from derive.program.program import Definition, Program
+from derive.program.parts import Definition
+from derive.program.program import Program
 from derive.program.training import (
     Along,
     GradientDescent,

@@ -7,51 +7,27 @@ is taken elsewhere (:mod:`derive.theory`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sympy import Expr, Function, S, Symbol, preorder_traversal, sympify
+from sympy import Function, Symbol, preorder_traversal, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.errors import ProgramError
+from derive.program.parts import Definition, Named, Parts, causal_order, check
 from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import (
-    Attribute,
-    Field,
     GaussianMatrix,
     GaussianVector,
-    GivenVector,
     IndexRange,
     L,
-    Mean,
     Population,
-    Product,
     t,
 )
 
 
 @dataclass(frozen=True)
-class Definition:
-    """``lhs = rhs`` at every step, for all indices in ``ranges``; with ``evolves``, ``d lhs/dt = rhs``."""
-
-    lhs: AppliedUndef
-    rhs: Expr
-    ranges: tuple[IndexRange, ...] = ()
-    evolves: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name of the field that is defined."""
-        return str(self.lhs.func)
-
-    def products(self) -> list[Product]:
-        """The matrix products on the right-hand side."""
-        return sorted(self.rhs.atoms(Product), key=str)
-
-
-@dataclass(frozen=True)
-class Program:
+class Program(Parts):
     """How a network is trained.
 
     ``attributes`` are numbers that each unit keeps (eigenvalues of modes).  ``scalars`` are deterministic
@@ -68,85 +44,14 @@ class Program:
     ['h', 'h', 'g', 'g', 'f', 'Delta']
     """
 
-    name: str
-    rule: TrainingRule
-    fields: tuple[Field, ...]
-    definitions: tuple[Definition, ...]
-    matrices: tuple[GaussianMatrix | TrainedMatrix, ...] = ()
-    vectors: tuple[GaussianVector | TrainedVector, ...] = ()
-    given: tuple[GivenVector, ...] = ()
-    attributes: tuple[Attribute, ...] = ()
-    scalars: tuple[str, ...] = ()
-    constants: tuple[str, ...] = ()
-    notation: Mapping[Expr, str] = field(default_factory=dict)
-    scale: Expr = S.One
-    depth: Expr = L
-
     def __post_init__(self) -> None:
-        from derive.program.checks import check
-
+        object.__setattr__(self, "notation", Named(self.notation))
         check(self)
-
-    # -- looking things up --------------------------------
-
-    def field_of(self, name: str) -> Field | None:
-        """The field called ``name``, or None."""
-        return next((x for x in self.fields if x.name == name), None)
-
-    def given_of(self, name: str) -> GivenVector | None:
-        """The given vector called ``name``, or None."""
-        return next((x for x in self.given if x.name == name), None)
-
-    def attribute_of(self, name: str) -> Attribute | None:
-        """The attribute called ``name``, or None."""
-        return next((x for x in self.attributes if x.name == name), None)
-
-    def matrix_of(self, product: Product) -> GaussianMatrix | TrainedMatrix:
-        """The matrix a product uses.  Raises :class:`ProgramError` if the program has none of that name."""
-        name = str(product.matrix.func) if product.matrix.args else str(product.matrix)
-        for m in self.matrices:
-            if gaussian(m).name == name:
-                return m
-        raise ProgramError(f"matrix {name} is applied but not among the program's matrices")
-
-    def site_of(self, vector: Expr) -> Population:
-        """The population on which ``vector`` lives.
-
-        Raises :class:`ProgramError` when its fields live on different ones.
-        """
-        found: dict[tuple[str, Expr | None], Population] = {}
-        for own in (v for v in map(parameter, self.vectors) if v.uses(vector)):
-            found[(own.population.name, own.population.site)] = own.population
-        for atom in sorted(vector.atoms(AppliedUndef), key=str):
-            name = str(atom.func)
-            if (x := self.field_of(name)) is not None:
-                population = x.population.at(atom.args[0]) if x.layered else x.population
-            elif (v := self.given_of(name) or self.attribute_of(name)) is not None:
-                population = v.population
-            else:
-                continue
-            if population.shared and (population.name, None) in found:
-                continue  # one of several layers of the same units; the first one names the place
-            found[(population.name, None if population.shared else population.site)] = population
-        if len(found) != 1:
-            places = sorted(f"{n}({i})" if i is not None else n for n, i in found) or ["none"]
-            raise ProgramError(
-                f"{vector} must live on one population, but its fields live on: {', '.join(places)}"
-            )
-        return next(iter(found.values()))
-
-    def trained(self) -> Iterator[TrainedMatrix | TrainedVector]:
-        """Every weight that training moves."""
-        for w in (*self.matrices, *self.vectors):
-            if isinstance(w, TrainedMatrix | TrainedVector):
-                yield w
 
     # -- other programs from this one --------------------------------
 
     def causal_order(self) -> tuple[Definition, ...]:
         """The definitions in an order in which one step can compute them."""
-        from derive.program.checks import causal_order
-
         return causal_order(self)
 
     def at_depth(self, depth: int) -> Program:
@@ -234,16 +139,6 @@ class Program:
         return replace(pruned, definitions=slim)
 
 
-def gaussian(m: GaussianMatrix | TrainedMatrix) -> GaussianMatrix:
-    """The matrix at initialisation."""
-    return m.initial if isinstance(m, TrainedMatrix) else m
-
-
-def parameter(v: GaussianVector | TrainedVector) -> GaussianVector:
-    """The vector at initialisation."""
-    return v.initial if isinstance(v, TrainedVector) else v
-
-
 def _needed_positions(program: Program) -> dict[str, set[int]]:
     names = {x.name for x in program.fields} | set(program.scalars)
     kept: dict[str, set[int]] = {n: set() for n in names}
@@ -270,6 +165,3 @@ def _needed_positions(program: Program) -> dict[str, set[int]]:
                         changed = True
                         break
     return kept
-
-
-__all__ = ["Definition", "Mean", "Program", "ProgramError", "gaussian", "parameter"]

@@ -28,7 +28,7 @@ from derive.calculus.sums import over, pinned, times
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
 from derive.linear.propagators import Transfer, population, transfer, units
-from derive.program.program import gaussian
+from derive.program.parts import gaussian
 from derive.program.training import TrainedMatrix
 from derive.program.words import IndexRange, s, t
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
@@ -46,7 +46,7 @@ def absorb_factors(theory: Theory, *sources: str) -> Theory:
     :class:`NotApplicable` for a source that does not occur, or enters two equations with different factors.
 
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.isotropic import isotropic
+    >>> from derive.program.networks.random_data import isotropic
     >>> theory = absorb_factors(mean_field(isotropic()), "r0", "u0")
     >>> print(theory.equation("h", 1).terms[1].expr)
     Sum(R_h0r0(t, s)*g(1, s)/(gamma0*nu), (s, 0, t))
@@ -133,7 +133,7 @@ def instant_responses(theory: Theory) -> Theory:
     field without memory.  Written out, its order parameter and the sum over the past before it are gone.
 
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.isotropic import isotropic
+    >>> from derive.program.networks.random_data import isotropic
     >>> print(instant_responses(mean_field(isotropic(data="online"))).equation("h0").rhs)
     v(t) + u0(t)/alpha_B
     """
@@ -235,7 +235,7 @@ def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
 
     >>> from sympy import oo
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.isotropic import alpha, isotropic
+    >>> from derive.program.networks.random_data import alpha, isotropic
     >>> print(theory_limit(mean_field(isotropic()), {alpha: oo}).equation("h0").rhs)
     v(t)
     """
@@ -339,7 +339,7 @@ def mode_sums(theory: Theory, size: Symbol | None = None) -> Theory:
     :class:`NotApplicable` if the program has no attributes, or if the size does not drop out.
 
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.structured import structured
+    >>> from derive.program.networks.random_data import structured
     >>> theory = mode_sums(absorb_factors(mean_field(structured()), "r0", "u0"))
     >>> print(theory.order_parameter("C_h0").definition)
     Sum(<h0(k, s)*h0(k, t)>, (k, 1, M))
@@ -475,7 +475,7 @@ def loss_decomposition(theory: Theory, name: str = "C_v") -> LossDecomposition:
     when the correlation is not of one field of one place.
 
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.isotropic import isotropic
+    >>> from derive.program.networks.random_data import isotropic
     >>> parts = loss_decomposition(absorb_factors(mean_field(isotropic(noise=True)), "r0", "u0"))
     >>> [p.label for p in parts.parts]
     ['bias', 'limited width', 'limited data', 'label noise']

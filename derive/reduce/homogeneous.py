@@ -15,8 +15,9 @@ from sympy import Add, Dummy, Expr, Function, S, Sum, factor, powsimp, rsolve, s
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
-from derive.program.networks.activations import activation_of
-from derive.program.program import Definition, Program, gaussian, parameter
+from derive.program.networks.options import activation_of
+from derive.program.parts import Definition, gaussian, parameter
+from derive.program.program import Program
 from derive.program.words import Mean, Product, alpha, mu
 
 
@@ -30,7 +31,7 @@ class NotHomogeneous(NotApplicable):
 def degree(activation: str | Any) -> Expr:
     """The p with ``phi(c x) = c^p phi(x)`` for c > 0.
 
-    ``activation`` as in :func:`derive.program.networks.activations.activation_of`.  Raises
+    ``activation`` as in :func:`derive.program.networks.options.activation_of`.  Raises
     :class:`NotHomogeneous` with the reason.
 
     >>> from sympy import Lambda, Max, Symbol

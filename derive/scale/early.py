@@ -54,7 +54,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
-from derive.program.networks.isotropic import nu, sigma
+from derive.program.networks.random_data import nu, sigma
 from derive.program.words import eta, gamma0
 from derive.scale.first_steps import EveryDepth, ExactSteps, Form, add_to, first_step
 from derive.theory import Theory
@@ -203,7 +203,7 @@ class LazySteps:
 
         >>> from derive.theory import mean_field
         >>> from derive.program import isotropic
-        >>> from derive.program.networks.isotropic import alpha_B
+        >>> from derive.program.networks.random_data import alpha_B
         >>> from sympy import Rational
         >>> numbers = {alpha_B: Rational(1, 4), nu: Rational(1, 2)}
         >>> theory = mean_field(isotropic(1, data="online", center=True)).map(lambda e: e.xreplace(numbers))

@@ -42,8 +42,9 @@ from sympy import Product as Repeated
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
-from derive.program.networks.isotropic import nu
-from derive.program.program import Program, gaussian, parameter
+from derive.program.networks.random_data import nu
+from derive.program.parts import gaussian, parameter
+from derive.program.program import Program
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import Product, ell, eta, t
 from derive.scale.balance import dominant_balance

@@ -41,7 +41,7 @@ from derive.calculus.averages import Average
 from derive.calculus.series import solved_series
 from derive.errors import NotApplicable
 from derive.linear.form import Action, linear_form
-from derive.program.program import gaussian
+from derive.program.parts import gaussian
 from derive.program.training import TrainedVector
 from derive.program.words import eta, gamma0, s, t
 from derive.theory import OrderParameter, Theory
@@ -159,7 +159,7 @@ class LazyKernel:
 
         >>> from derive.theory import mean_field
         >>> from derive.program import isotropic
-        >>> from derive.program.networks.isotropic import nu
+        >>> from derive.program.networks.random_data import nu
         >>> kernel = lazy_kernel(mean_field(isotropic(data="population", center=True)), 1)
         >>> round(kernel.edge({nu: 4}), 12)  # 1 + (1 + 1/sqrt(nu))^2
         3.25

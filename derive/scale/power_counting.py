@@ -48,7 +48,8 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
-from derive.program.program import Definition, Program, gaussian, parameter
+from derive.program.parts import Definition, gaussian, parameter
+from derive.program.program import Program
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import IndexRange, Mean, Population, Product, s, t
 from derive.theory.applications import nonempty

@@ -29,7 +29,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
-from derive.program.networks.structured import N, structured
+from derive.program.networks.random_data import N, structured
 from derive.program.words import L, ell, gamma0, s, t
 from derive.reduce.data import mode_sums, theory_limit
 from derive.theory import Equation, Term, Theory, mean_field

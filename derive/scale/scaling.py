@@ -14,7 +14,7 @@ from sympy import Expr, Gt, Symbol, false, nan, simplify, sympify, zoo
 
 from derive.calculus.symbols import exact
 from derive.errors import NotApplicable
-from derive.program.networks.structured import N, P
+from derive.program.networks.random_data import N, P
 from derive.program.words import L, eta, gamma0
 from derive.scale.mode_sums import Powers
 from derive.scale.rich_scaling import rich_scaling

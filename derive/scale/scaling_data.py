@@ -38,7 +38,7 @@ from sympy import (
 from derive.calculus.averages import Average, Response
 from derive.errors import NotApplicable
 from derive.linear.propagators import START, transfer
-from derive.program.networks.structured import N, P, structured
+from derive.program.networks.random_data import N, P, structured
 from derive.program.words import s, t
 from derive.reduce.data import mode_sums, theory_limit
 from derive.scale.mode_sums import Power, Powers, mode_sum

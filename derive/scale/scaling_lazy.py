@@ -31,7 +31,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.errors import NotApplicable
-from derive.program.networks.structured import N, structured
+from derive.program.networks.random_data import N, structured
 from derive.program.words import L, ell, gamma0, s, t
 from derive.reduce.data import mode_sums, theory_limit
 from derive.scale.mode_sums import Powers, mode_sum

@@ -32,7 +32,7 @@ from sympy.core.function import AppliedUndef
 from derive.errors import NotApplicable
 from derive.expansion import expand_linear
 from derive.program import mlp
-from derive.program.networks.structured import N, structured
+from derive.program.networks.random_data import N, structured
 from derive.program.words import ell, gamma0, s, t
 from derive.reduce.data import instant_responses, mode_sums, theory_limit
 from derive.scale.mode_sums import Power, Powers, mode_sum, moment

@@ -13,8 +13,8 @@ from sympy import Expr, Function, KroneckerDelta, Min, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.errors import ProgramError
-from derive.program.checks import member
-from derive.program.program import Definition, Program, gaussian
+from derive.program.parts import Definition, gaussian, member
+from derive.program.program import Program
 from derive.program.training import TrainedMatrix, TrainedVector, entry_covariance
 from derive.program.words import (
     GaussianMatrix,

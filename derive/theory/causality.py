@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from sympy import Dummy, Expr
 from sympy.core.function import AppliedUndef
 
-from derive.program.program import Program, gaussian
+from derive.program.parts import gaussian
+from derive.program.program import Program
 from derive.program.words import Product, t
 
 

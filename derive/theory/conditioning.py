@@ -24,7 +24,8 @@ from sympy import Expr, S, Sum, sympify
 from sympy.core.function import AppliedUndef, Derivative
 
 from derive.calculus.averages import Average
-from derive.program.program import Definition, Program
+from derive.program.parts import Definition
+from derive.program.program import Program
 from derive.program.training import TrainedMatrix, TrainingRule
 from derive.program.words import IndexRange, Mean, s, t
 from derive.program.words import terms as addends

@@ -7,7 +7,7 @@ from typing import Any
 from sympy import Expr, Function, KroneckerDelta, S, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.program.program import Definition, gaussian
+from derive.program.parts import Definition, gaussian
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import IndexRange, Mean, s, t
 from derive.theory.applications import Reading

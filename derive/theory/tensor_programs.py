@@ -17,7 +17,7 @@ from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Integral, Mul, Pow
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.program.program import Definition
+from derive.program.parts import Definition
 from derive.program.words import Product, ell, s, t
 from derive.show.latex import PaperLatex
 from derive.show.notation import notation

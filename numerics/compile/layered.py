@@ -117,7 +117,7 @@ def lower_layer_time(limit: LayerTime) -> LayerTable:
     >>> from sympy import Symbol
     >>> from derive.theory import mean_field
     >>> from derive.depth import gamma_c_recursion, layer_time
-    >>> from derive.program.networks.infinite_depth import depth_program
+    >>> from derive.program.networks.residual import depth_program
     >>> table = lower_layer_time(layer_time(gamma_c_recursion(mean_field(depth_program())).cross))
     >>> [row.name for group in table.groups for row in group if row.jumps]
     ['Gamma_00', 'Gamma_11']

@@ -24,7 +24,7 @@ from sympy import Symbol, oo, sqrt
 from derive.depth import CrossLayer, Scaling, cross_layer, layer_time, rescale
 from derive.errors import NotApplicable
 from derive.program import L
-from derive.program.networks.isotropic import nu
+from derive.program.networks.random_data import nu
 from derive.reduce.data import theory_limit
 from derive.theory import mean_field
 from numerics.activation import is_linear

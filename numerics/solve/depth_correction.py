@@ -16,7 +16,7 @@ from sympy import Expr
 from derive.depth import cross_layer, rescale
 from derive.depth.infinite import InfiniteDepth, infinite_depth
 from derive.depth.layers import coefficient_name
-from derive.program.networks.infinite_depth import depth_program
+from derive.program.networks.residual import depth_program
 from derive.program.words import L
 from derive.theory import mean_field
 from numerics.compile.layered import LayerTable, lower_layer_time

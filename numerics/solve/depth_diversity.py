@@ -65,7 +65,7 @@ def layer_distances(
     Solves the limit on ``layers``, three quarters and half as many cells and extrapolates to the nodes that
     all have.  Raises what :func:`~numerics.solve.layer_grid.solve_layer_grid` does.
 
-    >>> from derive.program.networks.infinite_depth import depth_program
+    >>> from derive.program.networks.residual import depth_program
     >>> from derive.theory import mean_field
     >>> from derive.depth import gamma_c_recursion, layer_time
     >>> found = layer_distances(layer_time(gamma_c_recursion(mean_field(depth_program())).cross), "C_0",

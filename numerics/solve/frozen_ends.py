@@ -18,7 +18,7 @@ from sympy import Expr, nsimplify
 from sympy.core.function import AppliedUndef
 
 from derive.depth import gamma_c_recursion, layer_time
-from derive.program.networks.infinite_depth import depth_program
+from derive.program.networks.residual import depth_program
 from derive.program.words import L, s, t
 from derive.theory import Source, Term, Theory, mean_field
 from numerics.compile.layered import LayerTable, lower_layer_time

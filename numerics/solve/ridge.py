@@ -18,7 +18,7 @@ from sympy import Symbol
 
 from derive.errors import NotApplicable
 from derive.program import P, Program
-from derive.program.networks.sample_weights import SAMPLE_WEIGHT, has_sample_weights
+from derive.program.networks.options import SAMPLE_WEIGHT, has_sample_weights
 from derive.reduce.ridge import representer
 from derive.theory import mean_field
 from numerics.errors import SpecError

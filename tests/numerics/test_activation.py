@@ -17,7 +17,7 @@ from sympy import Expr, Function, Rational, Symbol, erf, exp, log, pi, simplify,
 from sympy import Max as SymPyMax
 
 from derive.program import ell, mlp, mu, t
-from derive.program.networks.activations import NAMED
+from derive.program.networks.options import NAMED
 from numerics.activation import GRID, SYMBOLIC, h, is_linear, parse_activation
 from numerics.errors import SpecError
 

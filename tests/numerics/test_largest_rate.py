@@ -7,7 +7,7 @@ import pytest
 from sympy import Symbol, sympify
 
 from derive.program import isotropic
-from derive.program.networks.isotropic import nu
+from derive.program.networks.random_data import nu
 from derive.scale import lazy_kernel
 from derive.theory import mean_field
 from numerics.cli import run

@@ -1,13 +1,9 @@
-"""Programs that are used often, put together from the same pieces a user has."""
+"""Programs that are used often, each a forward pass that is differentiated like any other."""
 
-from derive.program.networks.fixed_data import convolution, feedback_alignment, mlp
-from derive.program.networks.infinite_depth import depth_program
-from derive.program.networks.isotropic import isotropic
-from derive.program.networks.network import network
-from derive.program.networks.perceptron import perceptron
-from derive.program.networks.recurrent import recurrent
-from derive.program.networks.rules import training_rule
-from derive.program.networks.structured import structured
+from derive.program.networks.fixed_data import convolution, feedback_alignment, mlp, network, recurrent
+from derive.program.networks.options import training_rule
+from derive.program.networks.random_data import isotropic, perceptron, structured
+from derive.program.networks.residual import depth_program
 
 __all__ = [
     "convolution",

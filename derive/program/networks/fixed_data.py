@@ -1,16 +1,212 @@
-"""Networks on P fixed samples, under the names they are known by."""
+"""Networks on P fixed samples, each a forward pass with the options of a builder.
+
+Conventions (selfconsistent2023 D.1-D.8; contract): ``f = w . phi(h^L)/(gamma0 N)``, weights N(0, 1) at first,
+the update ``theta <- theta - eta gamma0^2 N grad(loss)`` and backward fields ``g^l = gamma0 sqrt(N N_l)
+df/dh^l``, ``z^l`` those with respect to ``phi(h^l)``.  A field has only the indices that its network needs:
+``g(ell, mu, p, c, t)`` is the layer, the sample, the position in an image, the output channel and the time.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from dataclasses import replace
+from typing import Any, Literal, TypedDict, Unpack
 
-from sympy import Symbol
+from sympy import Expr, Function, Integer, S, Sum, Symbol, sympify
 
-from derive.program.networks.indices import Count
-from derive.program.networks.network import Options, network
+from derive.errors import ProgramError
+from derive.program.gradients import Gradient
+from derive.program.network import Network
+from derive.program.networks.options import (
+    SAMPLE_WEIGHT,
+    Count,
+    Number,
+    PerLayer,
+    activation_of,
+    indices,
+    k,
+    per_layer,
+    rule_of,
+)
 from derive.program.program import Program
 from derive.program.training import TrainingRule
-from derive.program.words import L
+from derive.program.words import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    IndexRange,
+    L,
+    Mean,
+    P,
+    P_train,
+    Population,
+    ell,
+    gamma0,
+    mu,
+    t,
+)
+
+Backward = Literal["transposed", "independent", "fixed"]
+f, y = Function("f"), Function("y")
+
+
+class Options(TypedDict, total=False):
+    """Keywords of :func:`network` that every builder of networks on fixed data passes on to it."""
+
+    outputs: Count
+    bias: bool | Number
+    branch: Number | None
+    relative_widths: PerLayer
+    init_variance: PerLayer
+    weight_decay: Number
+    momentum: Number
+    temperature: Number
+    sample_weights: bool
+
+
+def network(
+    depth: int | Symbol = L,
+    activation: str | Any = "linear",
+    rule: str | TrainingRule = "gd",
+    loss: str = "sum",
+    *,
+    backward: Backward = "transposed",
+    outputs: Count = 1,
+    bias: bool | Number = False,
+    branch: Number | None = None,
+    relative_widths: PerLayer = None,
+    init_variance: PerLayer = None,
+    positions: Count = 1,
+    receptive: Count = 0,
+    weight_decay: Number = 0,
+    momentum: Number = 0,
+    temperature: Number = 0,
+    sample_weights: bool = False,
+) -> Program:
+    """A network with ``depth`` hidden layers (an integer or the symbol ``L``) on P fixed samples.
+
+    - ``activation``: a name, a SymPy function or an expression in one symbol (:func:`.activation_of`).
+    - ``rule``, ``loss``, ``weight_decay``, ``momentum``, ``temperature``: see :func:`.training_rule`.
+    - ``backward``: ``z^l = W^T g^{l+1}`` uses the ``"transposed"`` forward matrices, trained
+      ``"independent"`` ones (gradient independence, O), or ``"fixed"`` random ones, with a fixed vector in
+      place of the readout too (feedback alignment).
+    - ``outputs``: C channels, each with its readout ``w(c)``, error ``Delta(mu, c, t)`` and backward fields;
+      updates sum over channels (I).
+    - ``bias``: ``b(ell)`` is added to ``h(ell)``, ell = 1..L, the same at all positions; it starts as N(0,
+      1), or with the variance given here, and is trained (H.1, H.2, where ``b(ell + 1)`` is called b^l).
+    - ``branch``: a residual network, ``h(ell+1) = h(ell) + branch W(ell) phi(h(ell))`` and ``g(ell) =
+      g(ell+1) + branch phi'(h(ell)) W(ell)^T g(ell+1)`` (linear2025 71).  All layers are then the same units.
+      A bias adds to the stream itself, not to the branch.
+    - ``relative_widths``: ``a_l = N_l/N`` as a name (a function of ell), one number, or a list for l = 1..L.
+      Layers divide by the root of their fan-in, ``W/sqrt(N_l)``, so that ``h^{l+1}`` starts with variance
+      ``sigma_l^2 Phi^l`` at any width; then ``z^l = W^T g^{l+1}/sqrt(N_{l+1})``, and ``h^l`` and ``z^l``
+      move by ``gamma0/sqrt(a_l)`` (D.45-D.54; there N is the width of the last layer, a_L = 1).
+    - ``init_variance``: of the weights ``W^0 ... W^{L-1}, w``: a name for the standard deviation, ``"sigma"``
+      for ``sigma(l)^2`` with l = 0..L (D.50), one number, or a list of L + 1.
+    - ``positions``, ``receptive``: see :func:`.convolution`.
+    - ``sample_weights``: the loss of sample mu counts ``rho(mu)`` times, a number known beforehand, so that
+      ``Delta(mu, t) = rho(mu) (y(mu) - f(mu, t))``, minus the slope of the loss in its output (eq. 4).  One
+      with ``rho = 0`` is a test point: it has fields, kernels and an output, and moves no weight.  The mean
+      loss then divides by the symbol ``P_train``, the sum of all weights, instead of P.
+
+    Raises :class:`ProgramError`, naming the option, for what does not describe a network.
+
+    >>> network(2, "tanh", bias=True).name
+    'multilayer perceptron with biases'
+    """
+    last = sympify(depth)
+    if isinstance(last, Integer) and last < 1:
+        raise ProgramError(f"depth = {depth}: a network has at least one hidden layer")
+    if branch is not None and relative_widths is not None:
+        raise ProgramError("relative_widths with branch: the layers of a residual network are the same units")
+    size = per_layer("init_variance", init_variance, 0, last)
+    variance = size**2 if isinstance(init_variance, str) else size
+    numbers = {"weight_decay": weight_decay, "momentum": momentum, "temperature": temperature}
+    trained_by = rule_of(rule, loss, P_train if sample_weights else P, **numbers)
+    phi = activation_of(activation)
+    channels, places, offsets = indices(outputs, positions, receptive)
+    width = per_layer("relative_widths", relative_widths, 1, last)
+
+    # populations, fields, weights at first
+    layer = Population("layer", ratio=width, shared=branch is not None)
+    x, h = GivenVector("x", Population("input", given=True), "K_x"), Field("h", layer, layered=True)
+    interior, hidden = IndexRange(ell, Integer(1), last - 1), IndexRange(ell, Integer(1), last)
+    W0 = GaussianMatrix("W0", layer.at(1), x.population, variance.subs(ell, 0), others=offsets)
+    W = GaussianMatrix(
+        "W",
+        layer.at(ell + 1),
+        layer.at(ell),
+        variance / width,
+        interior,
+        responses=("A", "B"),
+        others=offsets,
+    )
+    w = GaussianVector("w", layer.at(last), variance.subs(ell, last), indices=(*places, *channels))
+    start = sympify(0 if bias is False else 1 if bias is True else bias)
+    b = GaussianVector("b", layer.at(ell), start, "b", (hidden,))
+
+    # the forward pass (D.1, G.1, H.1)
+    at, channel = (mu, *(r.index for r in places)), tuple(r.index for r in channels)
+    near = (mu, *(r.index + (k if offsets else 0) for r in places))
+    first, later = W0(k) if offsets else W0, W(ell, k) if offsets else W(ell)
+
+    def over(body: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
+        return Sum(body, *[r.limits for r in ranges]) if ranges else body
+
+    def added(site: Expr) -> Expr:
+        return S.Zero if bias is False else b(site)
+
+    stream = S.Zero if branch is None else h(ell, *at, t)
+    handed = over((S.One if branch is None else sympify(branch)) * (later @ phi(h(ell, *near, t))), offsets)
+    read = (
+        Mean(w(*(r.index for r in w.indices)) * phi(h(last, *at, t)))
+        if w.indices
+        else Mean(w.symbol * phi(h(last, *at, t)))
+    )
+    out = f(mu, *channel, t)
+    forward = {
+        h(1, *at, t): over(first @ x(*near), offsets) + added(S.One),
+        h(ell + 1, *at, t): stream + handed + added(ell + 1),
+        out: width.subs(ell, last) * over(read, places) / gamma0,
+    }
+    net = Network(
+        _name(phi.linear, branch, places, bias, channels, backward),
+        (h,),
+        forward,
+        (W0, W, w, *(() if bias is False else (b,))),
+        given=(x,),
+        ranges=(*places, *channels, interior),
+        depth=last,
+    )
+    counts = Function(SAMPLE_WEIGHT)(mu) if sample_weights else S.One
+    feedback: dict[str, Any] = {}
+    if backward != "transposed":
+        feedback["W"] = replace(W, name="V", responses=None)
+    if backward == "fixed":
+        feedback["w"] = replace(w, name="v")
+    return net.train(
+        counts * (y(mu, *channel) - out) ** 2 / 2,
+        trained_by,
+        gradients={"h": Gradient("g", "z")},
+        feedback=feedback,
+        learning_feedback=backward == "independent",
+    )
+
+
+def _name(linear: bool, branch: Any, places: Any, bias: Any, channels: Any, backward: str) -> str:
+    residual = branch is not None
+    plain = "network" if linear or residual else "multilayer perceptron"
+    words = [
+        *(["deep linear"] if linear else []),
+        *(["residual"] if residual else []),
+        "convolutional network" if places else plain,
+    ]
+    extras = [
+        *(["biases"] if bias is not False else []),
+        *(["several outputs"] if channels else []),
+        *(["fixed feedback"] if backward == "fixed" else []),
+    ]
+    return " ".join(words) + (f" with {' and '.join(extras)}" if extras else "")
 
 
 def mlp(
@@ -97,3 +293,61 @@ def feedback_alignment(
     ['W0', 'W', 'w']
     """
     return network(depth, activation, rule, loss, backward="fixed", **options)
+
+
+def recurrent(
+    steps: int | Symbol = L,
+    activation: str | Any = "tanh",
+    rule: str | TrainingRule = "gd",
+    loss: str = "sum",
+    *,
+    outputs: Count = 1,
+    bias: bool | Number = False,
+    branch: Number | None = None,
+    init_variance: Number = 1,
+    weight_decay: Number = 0,
+    momentum: Number = 0,
+    temperature: Number = 0,
+) -> Program:
+    """A network whose ``steps`` hidden layers are one layer of units that applies one matrix again and again.
+
+        h(1, mu) = W0 x(mu) + b,   h(k+1, mu) = W phi(h(k, mu)) + b,   f = w . phi(h(steps, mu))/(gamma0 N),
+
+    trained by backpropagation through all k: ``z(k) = W^T g(k+1)``, and the update of ``W`` sums ``g(k+1)
+    phi(h(k))^T`` over k, that of ``b`` sums ``g(k)``.  The input enters only at k = 1.  ``branch`` adds
+    ``h(k)`` to ``h(k+1)`` and multiplies ``W`` by it; ``init_variance`` is that of every weight but ``b``,
+    which has ``bias`` (1 if True). Everything else is as in :func:`.network`.  Raises :class:`ProgramError`
+    like it.
+
+    >>> [str(d.lhs) for d in recurrent(3, bias=True).definitions if d.name == "h"]
+    ['h(1, mu, t)', 'h(k + 1, mu, t)']
+    """
+    last = sympify(steps)
+    if isinstance(last, Integer) and last < 1:
+        raise ProgramError(f"steps = {steps}: a network has at least one hidden layer")
+    trained_by = rule_of(rule, loss, weight_decay=weight_decay, momentum=momentum, temperature=temperature)
+    phi, (channels, *_) = activation_of(activation), indices(outputs)
+    start, residual = sympify(init_variance), branch is not None
+    units, inputs = Population("units"), Population("input", given=True)
+    h, x = Field("h", units, ordered=True), GivenVector("x", inputs, "K_x")
+    W0, W = GaussianMatrix("W0", units, inputs, start), GaussianMatrix("W", units, units, start)
+    w = GaussianVector("w", units, start, indices=channels)
+    b = GaussianVector("b", units, sympify(1 if bias is True else bias), source="b")
+    shift = b.symbol if bias is not False else S.Zero
+    stream, scale = (h(k, mu, t), sympify(branch)) if residual else (S.Zero, S.One)
+    out = f(mu, *(r.index for r in channels), t)
+    net = Network(
+        "recurrent network",
+        (h,),
+        {
+            h(1, mu, t): W0 @ x(mu) + shift,
+            h(k + 1, mu, t): stream + scale * (W @ phi(h(k, mu, t))) + shift,
+            out: Mean(w.symbol * phi(h(last, mu, t))) / gamma0,
+        },
+        (W0, W, w, *(() if bias is False else (b,))),
+        given=(x,),
+        ranges=(*channels, IndexRange(k, Integer(1), last - 1)),
+        depth=last,
+    )
+    square = (y(*out.args[:-1]) - out) ** 2 / 2
+    return net.train(square, trained_by, gradients={"h": Gradient("g", "z")})

@@ -40,7 +40,7 @@ from sympy.core.function import AppliedUndef, Derivative
 from derive.calculus.averages import Average
 from derive.calculus.averages import Response as Pushed
 from derive.calculus.functional import functional_derivative
-from derive.program.program import Definition
+from derive.program.parts import Definition
 from derive.program.words import IndexRange, Mean, Product, ell, mu, s, t, terms
 from derive.theory.applications import Application, Parameter, earlier
 from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData

@@ -20,7 +20,7 @@ from derive.depth import (
 )
 from derive.depth.nonlinear import effective, with_activation
 from derive.ledger import find
-from derive.program.networks.infinite_depth import depth_program, nonlinear_program
+from derive.program.networks.residual import depth_program, nonlinear_program
 from derive.program.words import L, ell, t
 from derive.theory import Term, Theory, mean_field
 from numerics.simulate.programs import simulate_program

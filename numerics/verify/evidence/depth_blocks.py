@@ -22,7 +22,7 @@ from derive.depth.blocks import (
 )
 from derive.depth.infinite import infinite_depth
 from derive.errors import NotApplicable
-from derive.program.networks.deep_blocks import block_program
+from derive.program.networks.residual import block_program
 from derive.theory import mean_field
 from numerics.compile.layered import lower_layer_time
 from numerics.compile.lower import lower

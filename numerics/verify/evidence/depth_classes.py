@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from derive.depth import cross_layer
 from derive.depth.balance import alpha, gamma
-from derive.program.networks.infinite_depth import depth_program
+from derive.program.networks.residual import depth_program
 from derive.program.words import L
 from derive.scale.depth_parametrization import (
     DepthClass,

@@ -10,7 +10,7 @@ from sympy import Poly, cancel, sympify
 
 from derive.ledger import find
 from derive.program import eta
-from derive.program.networks.isotropic import isotropic, nu
+from derive.program.networks.random_data import isotropic, nu
 from derive.scale import first_step, memory_free
 from derive.theory import mean_field
 from numerics.early_steps import early_steps, recovery

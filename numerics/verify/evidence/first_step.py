@@ -9,7 +9,7 @@ from sympy import Expr, Function, Integer, sympify
 
 from derive.ledger import find
 from derive.program import L, ell
-from derive.program.networks.isotropic import isotropic, nu
+from derive.program.networks.random_data import isotropic, nu
 from derive.scale import FirstStep, first_step
 from derive.theory import mean_field
 from numerics.experiment import Experiment

@@ -18,7 +18,7 @@ from sympy import Expr, Function, Sum, sympify
 from derive.ledger import find
 from derive.program import Program
 from derive.program.networks import isotropic
-from derive.program.networks.isotropic import c
+from derive.program.networks.random_data import c
 from derive.program.words import GaussianVector, gamma0
 from derive.theory import Theory, mean_field
 from numerics.solve.direct import evaluate

@@ -17,7 +17,7 @@ from derive.depth import (
     ends_apart,
 )
 from derive.ledger import find
-from derive.program.networks.isotropic import isotropic, nu
+from derive.program.networks.random_data import isotropic, nu
 from derive.program.words import L, ell, eta, gamma0, s, t
 from derive.theory import Term, Theory, mean_field
 from numerics.simulate.programs import simulate_program

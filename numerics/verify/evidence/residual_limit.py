@@ -19,7 +19,7 @@ from derive.depth import (
     layer_time,
     rescale,
 )
-from derive.program.networks.isotropic import nu
+from derive.program.networks.random_data import nu
 from derive.program.words import L, eta, gamma0
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.layers import Solution, extrapolated, solve_layer_time, solve_layers

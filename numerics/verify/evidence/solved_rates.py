@@ -12,7 +12,7 @@ import numpy as np
 
 from derive.ledger import find
 from derive.program import isotropic
-from derive.program.networks.isotropic import nu as NU
+from derive.program.networks.random_data import nu as NU
 from derive.program.words import L, gamma0
 from derive.scale.largest_rate import LargestRate, largest_rate
 from derive.scale.lazy_kernel import LazyKernel, lazy_kernel

@@ -130,7 +130,7 @@ CASES: tuple[Case, ...] = (
     _fixed("residual, tanh", "beyond", lambda: mlp(3, "tanh", branch=_symbol("beta")), beta=0.6),
     _fixed("feedback alignment", "beyond", lambda: feedback_alignment(2, "tanh")),
     _fixed("tied weights", "beyond", lambda: recurrent(3, "tanh", bias=True)),
-    Case("perceptron", "beyond", lambda: perceptron("teacher"), {"eta": 0.3, "alpha": 1.5}),
+    Case("perceptron", "beyond", lambda: perceptron("teacher"), {"eta": 0.3, "kappa": 1.5}),
     Case(
         "residual, bias, channels, decay",
         "composition",

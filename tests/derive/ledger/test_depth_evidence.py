@@ -12,8 +12,8 @@ from derive.depth import (
     rescale,
 )
 from derive.program import ell, t
-from derive.program.networks.infinite_depth import depth_program
-from derive.program.networks.isotropic import isotropic
+from derive.program.networks.random_data import isotropic
+from derive.program.networks.residual import depth_program
 from derive.program.words import L
 from derive.theory import mean_field
 from numerics.simulate.programs import simulate_program

@@ -18,7 +18,7 @@ from derive.ledger.linear2025.claims import full_batch
 from derive.linear.propagators import transfer
 from derive.program import L, ell, eta, gamma0, s, t
 from derive.program.networks import isotropic, structured
-from derive.program.networks.isotropic import c, nu
+from derive.program.networks.random_data import c, nu
 from derive.program.training import TrainedMatrix
 from derive.reduce.data import absorb_factors, loss_decomposition, mode_sums
 from derive.theory import Average, Response, Theory, mean_field

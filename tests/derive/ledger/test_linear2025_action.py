@@ -11,7 +11,7 @@ from sympy.core.function import AppliedUndef
 from derive.ledger import find
 from derive.ledger.linear2025.claims import action
 from derive.program import L, ell
-from derive.program.networks.isotropic import alpha, sigma
+from derive.program.networks.random_data import alpha, sigma
 from tests.derive.ledger.isotropic_route import CONJUGATES, in_units_of_the_paper, route
 
 DEPTH, TIMES = 3, 2

@@ -18,7 +18,7 @@ from derive.depth.balance import (
 )
 from derive.errors import NotApplicable
 from derive.program import depth_program
-from derive.program.networks.isotropic import isotropic
+from derive.program.networks.random_data import isotropic
 from derive.program.words import L, ell
 from derive.scale.depth_exponents import depth_first_step
 from derive.scale.depth_steps import at_all_steps, at_steps, changes, over_layers, sizes

@@ -11,7 +11,7 @@ from derive.depth.balance import alpha, gamma
 from derive.depth.nonlinear import effective
 from derive.errors import NotApplicable
 from derive.program import depth_program, mlp
-from derive.program.networks.infinite_depth import nonlinear_program
+from derive.program.networks.residual import nonlinear_program
 from derive.program.words import L
 from derive.scale.depth_exponents import depth_exponents, epsilon, tau
 from derive.scale.depth_parametrization import DepthParametrization, first_update, update_power

@@ -11,7 +11,7 @@ from sympy import Function, Poly, Rational, S, Symbol, cancel, limit, oo, simpli
 
 from derive.errors import NotApplicable
 from derive.program import L, eta, gamma0, isotropic, structured
-from derive.program.networks.isotropic import alpha_B, nu, sigma
+from derive.program.networks.random_data import alpha_B, nu, sigma
 from derive.scale import LazySteps, MemoryFree, few_steps, first_step, lazy_steps, memory_free
 from derive.scale.early import CORRELATION, KERNEL, MEMORY, NOISE, TERMS, limit_at_zero
 from derive.scale.first_steps import ExactSteps

@@ -10,7 +10,7 @@ from sympy import Expr, Function, Rational, Symbol, lambdify, simplify
 
 from derive.errors import NotApplicable
 from derive.program import L, ell, eta, gamma0, isotropic, mlp, structured
-from derive.program.networks.isotropic import alpha_B, nu, sigma
+from derive.program.networks.random_data import alpha_B, nu, sigma
 from derive.scale import FirstStep, first_step, smallest_rate
 from derive.theory import mean_field
 from numerics.experiment import Experiment

@@ -44,8 +44,7 @@ from derive.depth.layers import Reader, tau, tau_
 from derive.errors import NotApplicable, ProgramError
 from derive.linear.propagators import k
 from derive.program import isotropic
-from derive.program.networks.deep_blocks import block_program
-from derive.program.networks.infinite_depth import depth_program
+from derive.program.networks.residual import block_program, depth_program
 from derive.program.words import L, ell, s, t
 from derive.theory import mean_field
 

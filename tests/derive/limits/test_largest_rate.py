@@ -12,7 +12,7 @@ from sympy import Function, Rational, S, Symbol, log, oo, simplify, sqrt
 from derive.calculus.series import solved_series
 from derive.errors import NotApplicable
 from derive.program import L, Program, eta, gamma0, isotropic
-from derive.program.networks.isotropic import nu
+from derive.program.networks.random_data import nu
 from derive.scale import LargestRate, aligned, dominant_balance, first_step, largest_rate, lazy_kernel
 from derive.theory import Theory, mean_field
 

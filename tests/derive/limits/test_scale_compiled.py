@@ -9,7 +9,7 @@ import pytest
 from sympy import Expr, lambdify, log
 
 from derive.program import L, ell, eta, gamma0, isotropic, mlp
-from derive.program.networks.isotropic import nu
+from derive.program.networks.random_data import nu
 from derive.scale import (
     dominant_balance,
     few_steps,

@@ -9,9 +9,8 @@ from scipy.optimize import brentq
 from sympy import Function, Rational, Sum, Symbol, lambdify, simplify
 
 from derive.errors import NotApplicable
-from derive.program.networks.isotropic import alpha as ratio
-from derive.program.networks.isotropic import isotropic, sigma
-from derive.program.networks.structured import M, P, structured
+from derive.program.networks.random_data import M, P, isotropic, sigma, structured
+from derive.program.networks.random_data import alpha as ratio
 from derive.program.words import L
 from derive.reduce.data import mode_sums
 from derive.scale.scaling import alpha, beta, finite_data, lazy

@@ -35,7 +35,7 @@ from derive.program import (
     recurrent,
     t,
 )
-from derive.program.program import gaussian
+from derive.program.parts import gaussian
 from derive.scale.power_counting import N
 from derive.scale.width import (
     FEATURES,

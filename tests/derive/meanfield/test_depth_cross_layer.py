@@ -10,8 +10,8 @@ from derive.errors import NotApplicable
 from derive.ledger import find
 from derive.linear.propagators import k
 from derive.program import ell, mlp, s, t
-from derive.program.networks.infinite_depth import depth_program
-from derive.program.networks.isotropic import isotropic
+from derive.program.networks.random_data import isotropic
+from derive.program.networks.residual import depth_program
 from derive.program.words import L
 from derive.theory import mean_field
 

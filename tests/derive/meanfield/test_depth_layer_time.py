@@ -25,8 +25,8 @@ from derive.depth.nonlinear import effective, with_activation
 from derive.errors import NotApplicable
 from derive.ledger import find
 from derive.program import ell, s, t
-from derive.program.networks.infinite_depth import depth_program, nonlinear_program
-from derive.program.networks.isotropic import isotropic
+from derive.program.networks.random_data import isotropic
+from derive.program.networks.residual import depth_program, nonlinear_program
 from derive.program.words import L
 from derive.theory import mean_field
 from derive.theory.routes import check_routes

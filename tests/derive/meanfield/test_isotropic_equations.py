@@ -19,9 +19,8 @@ from sympy import Add, Expr, Function, KroneckerDelta, Sum, Symbol
 
 from derive.linear.propagators import transfer
 from derive.program import L, ell, eta, gamma0, s, t
-from derive.program.networks.infinite_depth import depth_program
-from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sigma
-from derive.program.networks.structured import B, N, k, structured
+from derive.program.networks.random_data import B, N, alpha, alpha_B, isotropic, k, nu, sigma, structured
+from derive.program.networks.residual import depth_program
 from derive.reduce.data import absorb_factors, instant_responses, mode_sums
 from derive.theory import Theory, mean_field
 from derive.theory.routes import check_routes

@@ -9,9 +9,8 @@ import pytest
 from sympy import Expr
 
 from derive.program import eta, gamma0
-from derive.program.networks.infinite_depth import depth_program
-from derive.program.networks.isotropic import alpha_B, isotropic, nu, sigma
-from derive.program.networks.structured import B, M, N, structured
+from derive.program.networks.random_data import B, M, N, alpha_B, isotropic, nu, sigma, structured
+from derive.program.networks.residual import depth_program
 from derive.reduce.data import absorb_factors, mode_sums
 from derive.theory import Theory, mean_field
 from tests.derive.meanfield.isotropic_march import March

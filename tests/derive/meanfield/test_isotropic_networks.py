@@ -11,7 +11,7 @@ import pytest
 from sympy import Function, Sum, Symbol
 
 from derive.program import GradientDescent, eta, gamma0, s, t
-from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sigma
+from derive.program.networks.random_data import alpha, alpha_B, isotropic, nu, sigma
 from derive.theory import Term, Theory, mean_field
 from tests.derive.meanfield.isotropic_march import March
 

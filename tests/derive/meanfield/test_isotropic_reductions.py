@@ -14,8 +14,7 @@ from derive.errors import NotApplicable
 from derive.linear.operators import Kernel, T
 from derive.linear.propagators import Transfer, transfer
 from derive.program import GradientDescent, P, eta, gamma0, mlp, s, t
-from derive.program.networks.isotropic import alpha, alpha_B, isotropic, nu, sigma
-from derive.program.networks.structured import B, M, N, k, structured
+from derive.program.networks.random_data import B, M, N, alpha, alpha_B, isotropic, k, nu, sigma, structured
 from derive.reduce.data import absorb_factors, instant_responses, loss_decomposition, mode_sums, theory_limit
 from derive.theory import Equation, Term, Theory, mean_field
 from tests.derive.meanfield.isotropic_march import March

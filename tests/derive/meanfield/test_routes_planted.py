@@ -11,8 +11,8 @@ from sympy import Symbol, tanh
 import derive.theory.applications as applications
 import derive.theory.conditioning as conditioning
 from derive.program import isotropic, mlp
-from derive.program.memory import LinearSystem
-from derive.program.networks.deep_blocks import Updates, block_program
+from derive.program.networks.residual import Updates, block_program
+from derive.program.training import LinearSystem
 from derive.theory.routes import RoutesDisagree, check_routes
 
 lam, beta, T = (Symbol(n, positive=True) for n in ("lambda", "beta", "T"))

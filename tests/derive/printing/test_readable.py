@@ -9,7 +9,7 @@ from sympy import Function, Heaviside, Max, Rational, Symbol, erf, pi, sqrt, sre
 
 from derive.calculus.averages import Average, Response
 from derive.program import L, convolution, ell, eta, isotropic, mlp, mu, perceptron, recurrent, s, t
-from derive.program.networks.indices import c, c_
+from derive.program.networks.options import c, c_
 from derive.show import latex, text
 from derive.show.notation import notation
 from derive.show.text import width, wrap

@@ -54,7 +54,7 @@ from derive.program import (
     recurrent,
     t,
 )
-from derive.program.networks.sizes import Listed
+from derive.program.networks.options import Listed
 
 phi = Function("phi")
 X, S, C = (Symbol(n, integer=True, positive=True) for n in "XSC")

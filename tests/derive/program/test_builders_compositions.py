@@ -50,7 +50,7 @@ k, k_ = symbols("k k_", integer=True)
 h, g, z, u, r, b = (Function(n) for n in ("h", "g", "z", "u", "r", "b"))
 A, B, Phi, G, Delta, K_x = (Function(n) for n in ("A", "B", "Phi", "G", "Delta", "K_x"))
 rho = Symbol("rho", positive=True)
-ratio = Symbol("alpha", positive=True)
+ratio = Symbol("kappa", positive=True)
 
 # -- hand derivations, two hidden layers ---------------------------------------------------------------------
 

@@ -261,7 +261,7 @@ def test_a_perceptron_descends_its_loss(task: str, loss: str) -> None:
         width=n,
         steps=STEPS,
         seeds=1,
-        values={"eta": ETA, "alpha": M / n, "rho": 1.0},
+        values={"eta": ETA, "kappa": M / n, "rho": 1.0},
         initial={"Z": Z, "w": start, **given},
     )
 

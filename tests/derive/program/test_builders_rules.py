@@ -42,8 +42,8 @@ from derive.program import (
     t,
     training_rule,
 )
-from derive.program.networks.activations import NAMED, activation_of
-from derive.program.networks.network import with_noise
+from derive.program.networks.options import NAMED, activation_of
+from derive.program.training import with_noise
 
 phi = Function("phi")
 beta, lam, T, tau = symbols("beta lam T tau", positive=True)
@@ -118,7 +118,7 @@ def test_slopes_are_derivatives(name: str) -> None:
     for at in (Rational(-7, 5), Rational(3, 10)):
         step = Rational(1, 10**6)
         rise = (one.phi(at + step) - one.phi(at - step)) / (2 * step)
-        assert abs((rise - one.slope(v).subs(v, at)).evalf()) < 1e-6
+        assert abs((rise - one.phi(v).diff(v).subs(v, at)).evalf()) < 1e-6
     assert one.linear == (name == "linear")
 
 
@@ -128,7 +128,7 @@ def test_activations_in_every_form() -> None:
     programs = [mlp(2, a) for a in forms]
     assert all(program == programs[0] for program in programs)
     assert mlp(2, Lambda(v, v)) == mlp(2)
-    assert activation_of("relu").slope(v) == Heaviside(v)
+    assert activation_of("relu").phi(v).diff(v) == Heaviside(v)
     assert activation_of("abs").phi(v) == Abs(v)
     assert activation_of("softplus").phi(v) == log(1 + exp(v))
     assert line(mlp(2, "relu"), "h", ell + 1).atoms(Max) == {Max(0, h(ell, mu, t))}

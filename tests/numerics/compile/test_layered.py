@@ -10,7 +10,7 @@ from sympy import Eq, Function, Heaviside, Integral, KroneckerDelta, Sum, Symbol
 from derive.depth import LayerTime, gamma_c_recursion, layer_time
 from derive.depth.infinite import between
 from derive.depth.layers import tau, tau_
-from derive.program.networks.infinite_depth import depth_program
+from derive.program.networks.residual import depth_program
 from derive.program.words import L, s, t
 from derive.theory import mean_field
 from numerics.compile.layered import NotLowered, lower_layer_time

@@ -8,7 +8,7 @@ import pytest
 from sympy import Rational
 
 from derive.depth import cross_layer, infinite_depth, rescale
-from derive.program.networks.infinite_depth import depth_program
+from derive.program.networks.residual import depth_program
 from derive.program.words import L
 from derive.theory import mean_field
 from numerics.compile.layered import lower_layer_time

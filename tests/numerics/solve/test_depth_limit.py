@@ -14,7 +14,7 @@ from sympy import sqrt
 
 from derive.depth import LayerTime, Scaling, cross_layer, layer_time, rescale
 from derive.program import L, eta, gamma0, isotropic
-from derive.program.networks.isotropic import nu
+from derive.program.networks.random_data import nu
 from derive.theory import mean_field
 from numerics.cli import run
 from numerics.compile.layered import LayerTable, NotLowered, lower_layer_time

@@ -240,7 +240,7 @@ def test_flows_generic_activations_and_jumping_slopes_are_refused() -> None:
     with pytest.raises(Unserved, match="phi"):
         evaluate(mean_field(mlp(2, Function("phi"))), steps=2, **problem(1))
     with pytest.raises(Unserved, match="cannot be told apart"):
-        evaluate(mean_field(perceptron(teacher=sign)), steps=2, samples=64, values={eta: 0.1, "alpha": 2})
+        evaluate(mean_field(perceptron(teacher=sign)), steps=2, samples=64, values={eta: 0.1, "kappa": 2})
     with pytest.raises(Unserved, match="not linear"):
         evaluate(mean_field(mlp(2, tanh)), steps=2, method="linear", **problem(1))
 

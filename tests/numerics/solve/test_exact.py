@@ -10,7 +10,7 @@ import pytest
 from sympy import Expr, Symbol
 
 from derive.program import P, Program, eta, gamma0, isotropic, mlp
-from derive.program.networks.isotropic import alpha, alpha_B, nu, sigma
+from derive.program.networks.random_data import alpha, alpha_B, nu, sigma
 from derive.theory import mean_field
 from numerics.compile import lower
 from numerics.errors import Diverged, SpecError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from derive.errors import NotApplicable
-from derive.program.networks.infinite_depth import depth_program
+from derive.program.networks.residual import depth_program
 from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.solve.direct import evaluate

@@ -15,7 +15,7 @@ from sympy import Function, Max, Rational, Symbol, exp, tanh
 
 from derive.errors import NotApplicable
 from derive.program import P, Program, convolution, eta, feedback_alignment, gamma0, isotropic, mlp
-from derive.program.networks.activations import NAMED
+from derive.program.networks.options import NAMED
 from derive.theory import mean_field
 from numerics.averages.panels import Moment
 from numerics.solve.direct.layout import Unserved

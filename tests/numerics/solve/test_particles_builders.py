@@ -28,7 +28,7 @@ from tests.numerics.solve.helpers import TARGETS, kernel
 from tests.numerics.solve.test_particles_networks import distances
 from tests.numerics.solve.test_two_layer import within
 
-VALUES: dict[Any, Any] = {eta: 0.15, gamma0: 1.1, P: 2, "alpha": 1.5, "rho": 1.0}
+VALUES: dict[Any, Any] = {eta: 0.15, gamma0: 1.1, P: 2, "kappa": 1.5, "rho": 1.0}
 DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}
 GIVEN: dict[str, Any] = {"steps": 3, "values": VALUES, "data": DATA}
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from derive.program.networks.structured import M
+from derive.program.networks.random_data import M
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.modes import Spectrum, gauss_sum, power_law

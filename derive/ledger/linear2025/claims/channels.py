@@ -5,7 +5,7 @@ from __future__ import annotations
 from sympy import Basic, Function, Sum, Symbol
 
 from derive.ledger.linear2025.claims.notation import ell, eta, gamma0, s, t
-from derive.program.networks.isotropic import c
+from derive.program.networks.random_data import c
 
 c2 = Symbol("c_", integer=True, positive=True)
 """The channel summed over."""

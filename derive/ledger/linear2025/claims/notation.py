@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sympy import Expr, Function, Sum, Symbol
 
-from derive.program.networks.isotropic import alpha, alpha_B, nu, sigma
-from derive.program.networks.structured import B, M, N, k
+from derive.program.networks.random_data import B, M, N, alpha, alpha_B, k, nu, sigma
 from derive.program.words import L, ell, eta, gamma0, s, t
 
 D = Symbol("D", positive=True)

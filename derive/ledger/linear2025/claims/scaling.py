@@ -5,7 +5,7 @@ from __future__ import annotations
 from sympy import Basic, Function, Integer, Symbol, exp, sqrt
 
 from derive.ledger.linear2025.claims.notation import C_g, R_gu, k, lamda, target
-from derive.program.networks.isotropic import nu
+from derive.program.networks.random_data import nu
 from derive.program.words import L, eta, gamma0, t
 
 beta = Symbol("beta", positive=True)

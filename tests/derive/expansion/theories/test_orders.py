@@ -13,7 +13,7 @@ from derive.errors import NotApplicable
 from derive.expansion.orders import TheorySeries, expand_sizes
 from derive.expansion.step_size import boundary_coefficients, expand_step_size, modified_equation
 from derive.program import eta, gamma0, isotropic, mlp, training_rule
-from derive.program.networks.isotropic import alpha, alpha_B, nu
+from derive.program.networks.random_data import alpha, alpha_B, nu
 from derive.program.words import s, t
 from derive.reduce.data import instant_responses, theory_limit
 from derive.scale.first_steps import Unrolled

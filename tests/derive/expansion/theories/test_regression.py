@@ -10,7 +10,7 @@ from sympy import Expr, Rational, Symbol, expand, simplify
 from derive.errors import NotApplicable
 from derive.expansion.regression import kept, kept_share, lazy_regression
 from derive.program import L, eta, isotropic
-from derive.program.networks.isotropic import sigma
+from derive.program.networks.random_data import sigma
 from derive.program.words import t
 from derive.theory import mean_field
 

@@ -1,4 +1,4 @@
-"""Is a program well posed, and in what order does one step compute its fields?
+"""What a program is made of; whether that is well posed, and in what order one step computes its fields.
 
 Within a family of layers a definition may refer to the neighbouring layer at the same time; such a chain is
 fine as long as it runs one way, because a family has ends.
@@ -6,16 +6,159 @@ fine as long as it runs one way, because a family has ends.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
 from sympy import Dummy, Expr, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.errors import ProgramError
-from derive.program.program import Definition, Program, gaussian, parameter
-from derive.program.training import TrainedMatrix, TrainedVector
-from derive.program.words import GaussianMatrix, Mean, Population, Product, t, terms
+from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
+from derive.program.words import (
+    Attribute,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    IndexRange,
+    L,
+    Mean,
+    Population,
+    Product,
+    t,
+    terms,
+)
 
 
-def check(program: Program) -> None:
+class Named(Mapping[Expr, str]):
+    """Names of expressions, as a value: it does not change and can be hashed.
+
+    >>> Named({t: "time"})[t]
+    'time'
+    """
+
+    def __init__(self, names: Mapping[Expr, str] | None = None) -> None:
+        self._names: dict[Expr, str] = dict(names or {})
+
+    def __getitem__(self, key: Expr) -> str:
+        return self._names[key]
+
+    def __iter__(self) -> Iterator[Expr]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._names.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._names)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """``lhs = rhs`` at every step, for all indices in ``ranges``; with ``evolves``, ``d lhs/dt = rhs``."""
+
+    lhs: AppliedUndef
+    rhs: Expr
+    ranges: tuple[IndexRange, ...] = ()
+    evolves: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the field that is defined."""
+        return str(self.lhs.func)
+
+    def products(self) -> list[Product]:
+        """The matrix products on the right-hand side."""
+        return sorted(self.rhs.atoms(Product), key=str)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a program is made of, and how things are found in it; :class:`Program` is these, checked."""
+
+    name: str
+    rule: TrainingRule
+    fields: tuple[Field, ...]
+    definitions: tuple[Definition, ...]
+    matrices: tuple[GaussianMatrix | TrainedMatrix, ...] = ()
+    vectors: tuple[GaussianVector | TrainedVector, ...] = ()
+    given: tuple[GivenVector, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
+    scalars: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+    notation: Mapping[Expr, str] = Named()
+    scale: Expr = S.One
+    depth: Expr = L
+
+    # -- looking things up --------------------------------
+
+    def field_of(self, name: str) -> Field | None:
+        """The field called ``name``, or None."""
+        return next((x for x in self.fields if x.name == name), None)
+
+    def given_of(self, name: str) -> GivenVector | None:
+        """The given vector called ``name``, or None."""
+        return next((x for x in self.given if x.name == name), None)
+
+    def attribute_of(self, name: str) -> Attribute | None:
+        """The attribute called ``name``, or None."""
+        return next((x for x in self.attributes if x.name == name), None)
+
+    def matrix_of(self, product: Product) -> GaussianMatrix | TrainedMatrix:
+        """The matrix a product uses.  Raises :class:`ProgramError` if the program has none of that name."""
+        name = str(product.matrix.func) if product.matrix.args else str(product.matrix)
+        for m in self.matrices:
+            if gaussian(m).name == name:
+                return m
+        raise ProgramError(f"matrix {name} is applied but not among the program's matrices")
+
+    def site_of(self, vector: Expr) -> Population:
+        """The population on which ``vector`` lives.
+
+        Raises :class:`ProgramError` when its fields live on different ones.
+        """
+        found: dict[tuple[str, Expr | None], Population] = {}
+        for own in (v for v in map(parameter, self.vectors) if v.uses(vector)):
+            found[(own.population.name, own.population.site)] = own.population
+        for atom in sorted(vector.atoms(AppliedUndef), key=str):
+            name = str(atom.func)
+            if (x := self.field_of(name)) is not None:
+                population = x.population.at(atom.args[0]) if x.layered else x.population
+            elif (v := self.given_of(name) or self.attribute_of(name)) is not None:
+                population = v.population
+            else:
+                continue
+            if population.shared and (population.name, None) in found:
+                continue  # one of several layers of the same units; the first one names the place
+            found[(population.name, None if population.shared else population.site)] = population
+        if len(found) != 1:
+            places = sorted(f"{n}({i})" if i is not None else n for n, i in found) or ["none"]
+            raise ProgramError(
+                f"{vector} must live on one population, but its fields live on: {', '.join(places)}"
+            )
+        return next(iter(found.values()))
+
+    def trained(self) -> Iterator[TrainedMatrix | TrainedVector]:
+        """Every weight that training moves."""
+        for w in (*self.matrices, *self.vectors):
+            if isinstance(w, TrainedMatrix | TrainedVector):
+                yield w
+
+
+def gaussian(m: GaussianMatrix | TrainedMatrix) -> GaussianMatrix:
+    """The matrix at initialisation."""
+    return m.initial if isinstance(m, TrainedMatrix) else m
+
+
+def parameter(v: GaussianVector | TrainedVector) -> GaussianVector:
+    """The vector at initialisation."""
+    return v.initial if isinstance(v, TrainedVector) else v
+
+
+def check(program: Parts) -> None:
     """Raise :class:`ProgramError` naming what is wrong with ``program``."""
     known = {x.name for x in program.fields} | {x.name for x in program.given}
     known |= set(program.scalars) | set(program.constants) | {x.name for x in program.attributes}
@@ -83,7 +226,7 @@ def member(matrix: GaussianMatrix, product: Product) -> Expr:
     return product.matrix.args[0] if matrix.index is not None else S.Zero
 
 
-def _check_product(program: Program, d: Definition, product: Product) -> None:
+def _check_product(program: Parts, d: Definition, product: Product) -> None:
     matrix = gaussian(program.matrix_of(product))
     i = member(matrix, product)
     shift = {matrix.index.index: i} if matrix.index else {}
@@ -103,7 +246,7 @@ def _check_product(program: Program, d: Definition, product: Product) -> None:
             )
 
 
-def _check_update(program: Program, w: TrainedMatrix | TrainedVector) -> None:
+def _check_update(program: Parts, w: TrainedMatrix | TrainedVector) -> None:
     """The vectors of an update live where the weight acts."""
     if isinstance(w, TrainedVector):
         pairs = [(w.update.vector, w.initial.population, "along")]
@@ -120,7 +263,7 @@ def _check_update(program: Program, w: TrainedMatrix | TrainedVector) -> None:
             )
 
 
-def _check_terms(program: Program, d: Definition) -> None:
+def _check_terms(program: Parts, d: Definition) -> None:
     """A random weight enters linearly: one product or parameter a term, times entrywise factors."""
     parameters = [parameter(v) for v in program.vectors]
     for whole in terms(d.rhs):
@@ -134,7 +277,7 @@ def _check_terms(program: Program, d: Definition) -> None:
             )
 
 
-def _check_rules(program: Program) -> None:
+def _check_rules(program: Parts) -> None:
     """A rule must be linear in the updates, or nothing is known of what weights remember."""
     for w in program.trained():
         if not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
@@ -156,7 +299,7 @@ def _check_rules(program: Program) -> None:
         )
 
 
-def _check_places(program: Program, d: Definition) -> None:
+def _check_places(program: Parts, d: Definition) -> None:
     """Entrywise operations stay within one population; a number uses entries only through a mean."""
     home = None if program.field_of(d.name) is None else program.site_of(d.lhs)
     outside = d.rhs.replace(lambda e: isinstance(e, Product | Mean), lambda _: Dummy())
@@ -182,7 +325,7 @@ def _place(p: Population) -> str:
     return p.name if p.site is None else f"{p.name}({p.site})"
 
 
-def causal_order(program: Program) -> tuple[Definition, ...]:
+def causal_order(program: Parts) -> tuple[Definition, ...]:
     """Definitions sorted so that each comes after what it uses at the same time.
 
     Raises :class:`ProgramError` when a field depends on itself within a step.
@@ -197,7 +340,7 @@ def causal_order(program: Program) -> tuple[Definition, ...]:
     return tuple(definitions[i] for i in order)
 
 
-def _uses(program: Program) -> list[dict[int, set[Expr]]]:
+def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
     """For each definition, which others it needs at the same time, and how many layers away."""
     table: list[dict[int, set[Expr]]] = []
     for d in program.definitions:
@@ -212,7 +355,7 @@ def _uses(program: Program) -> list[dict[int, set[Expr]]]:
     return table
 
 
-def _shift(program: Program, d: Definition, e: Definition, atom: AppliedUndef) -> Expr | None:
+def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> Expr | None:
     """The layer of ``atom`` less that of ``d.lhs``; None when ``e`` does not define ``atom``."""
     fields = (program.field_of(d.name), program.field_of(e.name))
     if not all(x is not None and (x.layered or x.ordered) for x in fields):

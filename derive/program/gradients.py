@@ -1,0 +1,793 @@
+"""Reverse-mode differentiation on the graph of a forward pass: the backward pass and every update.
+
+Let ``y(J) = F(..., x(A), ...)`` be a definition of the forward pass, J its indices and A those at which it
+uses x.  With ``c_x`` the gradient of an output (or of minus the loss) with respect to the entries of x,
+
+    c_x(I)  =  sum over definitions, over uses x(A) and over all J with A(J) = I of   (dF/dx)^T c_y(J),
+
+where ``(dF/dx)^T`` multiplies by the derivative for an entrywise use, is ``M^T (coefficient c_y)`` for a
+product ``M x``, ``c_y (dE/dx)/n`` for a mean ``Mean(E)`` over n units, and ``n Mean(c_y dF/dx)`` for a number
+x.  Solving ``A(J) = I`` shifts the index of a layer or of an offset; what it leaves of J is summed over, except
+the indices of an output, which the gradient carries.  Uses at one end of a family of layers give a
+definition of their own.  A weight's gradient collects its uses in the same way: ``c_y x^T`` for a matrix.
+
+What is written down is ``b_x = n_x c_x`` with a normalisation n_x, ``gamma0 sqrt(N N_x)`` unless one is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from sympy import (
+    Add,
+    Derivative,
+    Dummy,
+    Expr,
+    Function,
+    Mul,
+    S,
+    Subs,
+    Sum,
+    Symbol,
+    Tuple,
+    factor_terms,
+    sqrt,
+    sympify,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.errors import ProgramError
+from derive.program.parts import Definition
+from derive.program.training import Along, Outer
+from derive.program.words import (
+    Attribute,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    IndexRange,
+    Mean,
+    Population,
+    Product,
+    alpha,
+    ell,
+    gamma0,
+    mu,
+    t,
+)
+
+LOSS = "loss"
+"""The name under which the loss is differentiated."""
+ANY = (S.NegativeInfinity, S.Infinity)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """How the gradient with respect to a field is written.
+
+    ``name`` is its name and ``inner`` that of the gradient with respect to a function of the field that a
+    matrix is applied to (``z`` for ``phi(h)``).  ``normal`` is its normalisation over N (over 1 for a
+    number); ``scale sqrt(N_x/N)`` if there is none.
+    """
+
+    name: str
+    inner: str = ""
+    normal: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Parametrization:
+    """The factors that make the limit exist, in one place.
+
+    A matrix that is applied to n units is ``theta/sqrt(n)``, and raw weights ``theta`` of order one follow
+    ``theta <- theta - rate scale^2 N grad(loss)`` times the rule's own rate; ``scale`` is the gamma0 by which
+    the outputs of the forward pass are divided.  ``rates`` multiplies the rates of single weights, ``rate``
+    those of all; ``fan_in`` says n/N for matrices that are divided by something else.  Backward fields are ``g = scale sqrt(N N_l) df/dh``.
+
+    >>> Parametrization(rates=(("W", gamma0),)).rate_of("W")
+    gamma0
+    """
+
+    scale: Expr = gamma0
+    rate: Expr = S.One
+    rates: tuple[tuple[str, Expr], ...] = ()
+    fan_in: tuple[tuple[str, Expr], ...] = ()
+
+    def fan_in_of(self, m: GaussianMatrix) -> Expr:
+        """The number of units n that a matrix is applied to over N; over their own number for given vectors."""
+        own = S.One if m.cols.given else sympify(m.cols.ratio)
+        return sympify(dict(self.fan_in).get(m.name, own))
+
+    def rate_of(self, weight: str) -> Expr:
+        """By what the rate of a weight is multiplied."""
+        return sympify(self.rate) * sympify(dict(self.rates).get(weight, S.One))
+
+
+@dataclass(frozen=True)
+class ForwardPass:
+    """What is differentiated: fields, their definitions, weights, and the output or the loss.
+
+    ``output`` is ``f(mu, c, t)``, with ``error`` its ``Delta(mu, c, t)``; without them the gradient is that of
+    minus the number called ``loss``, which is then one of the definitions.
+    """
+
+    fields: tuple[Field, ...]
+    definitions: tuple[Definition, ...]
+    matrices: tuple[GaussianMatrix, ...]
+    vectors: tuple[GaussianVector, ...]
+    data: tuple[Attribute | GivenVector, ...]
+    parametrization: Parametrization
+    names: Mapping[str, Gradient]
+    output: Expr | None = None
+    error: Expr | None = None
+
+    @property
+    def root(self) -> str:
+        """What the gradient is taken of."""
+        return LOSS if self.output is None else name_of(self.output)
+
+
+@dataclass(frozen=True)
+class _Use:
+    """One place where ``by = F(..., target, ...)`` uses something: as an entry, in a mean or in a product.
+
+    ``factor`` is the derivative of F there, ``inner`` that of what the mean is taken of or the matrix applied
+    to.  Indices are dummies, which ``runs`` tells the ranges of; those in ``bound`` are summed over in F.
+    """
+
+    by: Expr
+    target: Expr
+    factor: Expr
+    inner: Expr = S.One
+    kind: str = "entry"
+    product: Product | None = None
+    runs: tuple[tuple[Dummy, IndexRange], ...] = ()
+    bound: frozenset[Dummy] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """``A(J) = I`` solved for J, and where on the first axis it has a solution."""
+
+    indices: dict[Dummy, Expr]
+    low: Expr
+    high: Expr
+    shift: Expr
+    family: bool = False
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """The gradient on the layers ``low..high``, where it is ``constant`` times ``value``, written at the
+    slots.  ``shift`` is that of the definition it comes from, if it comes from one.
+    """
+
+    low: Expr
+    high: Expr
+    value: Expr
+    shift: Expr = S.Zero
+    constant: Expr = S.One
+    family: bool = False
+
+
+class Gradients:
+    """The backward pass and the updates of a forward pass."""
+
+    def __init__(self, forward: ForwardPass) -> None:
+        self.forward = forward
+        self.fields = {x.name: x for x in forward.fields}
+        self.scalars = {d.name for d in forward.definitions} - set(self.fields)
+        self.vectors = {v.name: v for v in forward.vectors}
+        self.inside = {x.name for x in forward.data} | set(self.fields)
+        self.nodes: dict[str, tuple[Expr, Expr]] = {}
+        self.owner: dict[str, str] = {}
+        self.slots = {d.name: _slots(forward.definitions, d.name) for d in forward.definitions}
+        graph = [self._with_nodes(d) for d in forward.definitions]
+        for name, (place, body) in self.nodes.items():
+            free = tuple(IndexRange(x, *ANY) for x in self.slots[name] if place.has(x))
+            graph.append(Definition(place, body, free))
+        self.uses: dict[str, list[_Use]] = {}
+        for d in graph:
+            for use in self._uses_in(d):
+                self.uses.setdefault(name_of(use.target), []).append(use)
+        self.place = self._places()
+
+    # -- the graph: functions of fields that matrices are applied to are vertices of their own ---------------
+
+    def _with_nodes(self, d: Definition) -> Definition:
+        bound = {x for e in d.rhs.atoms(Sum) for x, *_ in e.limits}
+        indices = {r.index for r in d.ranges} | bound
+        rhs = d.rhs.replace(
+            lambda e: isinstance(e, Product),
+            lambda e: Product(e.matrix, e.transposed, self._node(d, e.vector, indices)),
+        )
+
+        def factors(mean: Mean) -> Expr:
+            known = [x if self._factor(x) is None else self._factor(x) for x in Mul.make_args(mean.args[0])]
+            return Mean(Mul(*known))
+
+        return replace(d, rhs=rhs.replace(lambda e: isinstance(e, Mean), factors))
+
+    def _node(self, d: Definition, vector: Expr, indices: set[Symbol]) -> Expr:
+        """The vertex for a vector that is no multiple of one field."""
+        atoms = self._atoms(vector)
+        if not atoms or (len(atoms) == 1 and _linear(vector, atoms[0])):
+            return vector
+        if len(atoms) == 1 and (known := self._factor(vector)) is not None:
+            return known
+        covers = [a for a in atoms if all(b.free_symbols & indices <= a.free_symbols for b in atoms)]
+        if not covers:
+            raise ProgramError(f"{d.lhs}: no field in {vector} has all of its indices; define a field for it")
+        cover = covers[0]
+        owner = name_of(cover)
+        name = f"{owner}:{len(self.nodes)}"
+        home = self.slots[owner]
+        if len(atoms) == 1:
+            place = Function(name)(*home, t)
+            body = vector.subs(cover, Function(owner)(*home, t))
+        else:
+            moved: dict[Any, Any] = {}
+            for a, slot in zip(cover.args[:-1], home, strict=True):
+                for x in a.free_symbols & indices:
+                    moved[x] = slot - (a - x)
+            place, body = Function(name)(*cover.xreplace(moved).args), vector.xreplace(moved)
+        self.nodes[name], self.owner[name], self.slots[name] = (place, body), owner, home
+        return Function(name)(*cover.args)
+
+    def _factor(self, e: Expr) -> Expr | None:
+        """The vertex that ``e`` is, at other indices."""
+        atoms = self._atoms(e)
+        if len(atoms) != 1 or e == atoms[0]:
+            return None
+        for name, (place, body) in self.nodes.items():
+            if self.owner[name] != name_of(atoms[0]) or len(self._atoms(body)) != 1:
+                continue
+            if e.subs(atoms[0], atoms[0].func(*place.args)) == body:
+                return Function(name)(*atoms[0].args)
+        return None
+
+    def _atoms(self, e: Expr) -> list[Expr]:
+        return sorted((a for a in e.atoms(AppliedUndef) if name_of(a) in self.fields), key=str)
+
+    def written(self, e: Expr) -> Expr:
+        """``e`` with the functions that vertices stand for."""
+        table = {}
+        for a in e.atoms(AppliedUndef):
+            if name_of(a) in self.nodes:
+                place, body = self.nodes[name_of(a)]
+                inside = self._atoms(body)
+                if len(inside) == 1:
+                    table[a] = body.subs(inside[0], inside[0].func(*a.args))
+                else:
+                    table[a] = body.xreplace(dict(zip(place.args, a.args, strict=True)))
+        return e.xreplace(table)
+
+    # -- derivatives of one definition -----------------------------------------------------------------------
+
+    def _uses_in(self, d: Definition) -> Iterator[_Use]:
+        fresh = {r.index: Dummy(r.index.name, **r.index.assumptions0) for r in d.ranges}
+        runs = tuple((fresh[r.index], r) for r in d.ranges)
+        yield from self._partials(d.lhs.xreplace(fresh), d.rhs.xreplace(fresh), S.One, runs, frozenset())
+
+    def _partials(
+        self,
+        by: Expr,
+        e: Expr,
+        outside: Expr,
+        runs: tuple[tuple[Dummy, IndexRange], ...],
+        bound: frozenset[Dummy],
+    ) -> Iterator[_Use]:
+        """Every derivative of ``outside * e``, into sums, means and products."""
+        masks: dict[Expr, Dummy] = {}
+        masked = self._masked(e, masks)
+        whole = {v: k for k, v in masks.items()}
+        for node, mask in masks.items():
+            slope = masked.diff(mask)
+            if slope == 0:
+                continue
+            slope = outside * slope.subs(whole)
+            if isinstance(node, Sum):
+                fresh = {x: Dummy(x.name, **x.assumptions0) for x, *_ in node.limits}
+                more = tuple((fresh[x], IndexRange(x, low, high)) for x, low, high in node.limits)
+                body = node.function.xreplace(fresh)
+                yield from self._partials(by, body, slope, (*runs, *more), bound | set(fresh.values()))
+            elif isinstance(node, Mean):
+                for use in self._partials(by, node.args[0], S.One, runs, bound):
+                    if use.kind != "entry":
+                        raise ProgramError(
+                            f"{by}: a mean of {node.args[0]}; define a field for what it averages"
+                        )
+                    yield replace(use, factor=slope, inner=use.factor, kind="mean")
+            elif isinstance(node, Product):
+                inner = self._atoms_or_nodes(node.vector)
+                used = _Use(by, node.matrix, slope, S.One, "product", node, runs, bound)
+                yield used
+                for x in inner:
+                    yield replace(used, target=x, inner=node.vector / x)
+            else:
+                yield _Use(by, node, slope, runs=runs, bound=bound)
+
+    def _masked(self, e: Expr, masks: dict[Expr, Dummy]) -> Expr:
+        if isinstance(e, Sum | Mean | Product) or self._tracked(e):
+            return masks.setdefault(e, Dummy("x", real=True))
+        return e.func(*[self._masked(x, masks) for x in e.args]) if e.args else e
+
+    def _tracked(self, e: Expr) -> bool:
+        name = name_of(e)
+        if isinstance(e, AppliedUndef) and (name in self.slots):
+            return bool(e.args[-1] == t)  # what was computed at the first step is a constant later
+        return name in self.vectors and isinstance(e, AppliedUndef | Symbol)
+
+    def _atoms_or_nodes(self, e: Expr) -> list[Expr]:
+        return [a for a in e.atoms(AppliedUndef) if name_of(a) in self.slots and a.args[-1] == t]
+
+    # -- indices ---------------------------------------------------------------------------------------------
+
+    def _solve(self, use: _Use, slots: tuple[Symbol, ...], axis: bool) -> _Solved:
+        runs = dict(use.runs)
+        solved: dict[Dummy, Expr] = {}
+        (low, high), shift, family = ANY, S.Zero, False
+        for i, (a, slot) in enumerate(zip(use.target.args, slots, strict=False)):
+            free = a.free_symbols & set(runs)
+            free = free - use.bound if len(free) > 1 else free
+            if len(free) > 1 or (free and (a.diff(x := next(iter(free))) != 1 or x in solved)):
+                raise ProgramError(
+                    f"{_plain(use.by, runs)}: the indices of {_plain(use.target, runs)} are no shifts"
+                )
+            if free:
+                x = next(iter(free))
+                solved[x] = slot - (a - x)
+                if i == 0 and axis and runs[x].lower != ANY[0]:
+                    low, high, shift = a.subs(x, runs[x].lower), a.subs(x, runs[x].upper), a - x
+                    family = True
+            elif i == 0 and axis:
+                low = high = a
+        return _Solved(solved, low, high, shift, family)
+
+    def _on_axis(self, name: str) -> bool:
+        """Is the first index that of a layer?"""
+        x = self.fields.get(self.owner.get(name, name))
+        return x is not None and (x.layered or x.ordered)
+
+    def _places(self) -> dict[str, tuple[int | None, ...]]:
+        """For each vertex that the output is computed from: where among its indices those of the output are."""
+        root = self.forward.root
+        output = self.forward.output
+        found: dict[str, tuple[int | None, ...]] = {
+            root: tuple(range(len(output.args) - 1)) if output else ()
+        }
+        todo = [root]
+        while todo:
+            by = todo.pop()
+            for name, uses in self.uses.items():
+                for use in uses:
+                    if name_of(use.by) != by or name not in self.slots:
+                        continue
+                    solved = self._solve(use, self.slots[name], self._on_axis(name)).indices
+                    here = tuple(
+                        None if i is None else self._index(name, use, use.by.args[i], solved)
+                        for i in found[by]
+                    )
+                    if name not in found:
+                        found[name] = here
+                        todo.append(name)
+                    elif found[name] != here:
+                        raise self._mixes(use)
+        return found
+
+    def _index(self, name: str, use: _Use, value: Expr, solved: dict[Dummy, Expr]) -> int | None:
+        value, slots = value.xreplace(solved), self.slots[name]
+        if value in slots:
+            return slots.index(value)
+        if isinstance(value, Dummy):
+            return None
+        raise self._mixes(use)
+
+    def _mixes(self, use: _Use) -> ProgramError:
+        return ProgramError(
+            f"{_plain(use.by, dict(use.runs))} mixes what is computed for different outputs, so that each output "
+            "has a gradient at all of them: take the gradient of the loss, together=True"
+        )
+
+    @property
+    def labels(self) -> tuple[Symbol, ...]:
+        """The indices of the output."""
+        return () if self.forward.output is None else tuple(self.forward.output.args[:-1])
+
+    def _extra(self, name: str) -> tuple[Symbol, ...]:
+        """Those that a backward field carries besides the indices of its field."""
+        return tuple(x for x, i in zip(self.labels, self.place[name], strict=True) if i is None)
+
+    # -- what one use contributes ----------------------------------------------------------------------------
+
+    def population(self, atom: Expr) -> Population:
+        """Where a field or a function of it lives."""
+        x = self.fields[self.owner.get(name_of(atom), name_of(atom))]
+        return x.population.at(atom.args[0]) if x.layered else x.population
+
+    def normal(self, atom: Expr) -> Expr:
+        """``n_x/N`` of a field, n_x of a number."""
+        name = name_of(atom)
+        if name == self.forward.root:
+            return S.One
+        given = self.forward.names.get(self.owner.get(name, name))
+        if given is not None and given.normal is not None:
+            return sympify(given.normal).xreplace(dict(zip(self.slots[name], atom.args, strict=False)))
+        scale = sympify(self.forward.parametrization.scale)
+        return scale if name in self.scalars else scale * sqrt(sympify(self.population(atom).ratio))
+
+    def called(self, name: str) -> str:
+        """The name of the gradient with respect to a field, a number or a function of a field."""
+        owner = self.owner.get(name, name)
+        given = self.forward.names.get(owner)
+        if name not in self.nodes:
+            return given.name if given is not None else "g" if name == "h" else f"g_{name}"
+        same = [n for n in self.nodes if self.owner[n] == owner]
+        first = given.inner if given is not None and given.inner else "z" if owner == "h" else f"z_{owner}"
+        return first if same[0] == name else f"{first}_{same.index(name) + 1}"
+
+    def backward(self, atom: Expr) -> Expr:
+        """The backward field at ``atom``."""
+        name = name_of(atom)
+        if name == self.forward.root:
+            return S.One if self.forward.output is not None else S.NegativeOne
+        return Function(self.called(name))(*atom.args[:-1], *self._extra(name), t)
+
+    def _contribution(self, use: _Use) -> Expr:
+        ratio, back = self.normal(use.target) / self.normal(use.by), self.backward(use.by)
+        if use.kind == "mean":
+            per_unit = use.factor * back
+            if name_of(use.by) in self.fields:  # a mean that every unit sees
+                per_unit = sympify(self.population(use.by).ratio) * Mean(per_unit)
+            return ratio * use.inner * per_unit / sympify(self.population(use.target).ratio)
+        if use.kind == "product":
+            assert use.product is not None
+            constant, local = self.split(use.factor)
+            same, own = self.split(use.inner)
+            back = local * back
+            return (
+                ratio * constant * same * own * Product(use.product.matrix, not use.product.transposed, back)
+            )
+        if name_of(use.target) in self.scalars and name_of(use.by) not in self.scalars | {LOSS}:
+            if use.factor.has(Product):
+                raise ProgramError(f"{use.by}: define a field for the product that {use.target} multiplies")
+            return ratio * sympify(self.population(use.by).ratio) * Mean(use.factor * back)
+        return ratio * use.factor * back
+
+    def split(self, e: Expr) -> tuple[Expr, Expr]:
+        """The factors that are the same for all units, and the others."""
+        local = [x for x in Mul.make_args(e) if self._varies(x)]
+        return Mul(*[x for x in Mul.make_args(e) if not self._varies(x)]), Mul(*local)
+
+    def _varies(self, e: Expr) -> bool:
+        bare = e.replace(lambda x: isinstance(x, Mean), lambda _: Dummy())
+        own = self.inside | set(self.nodes) | {self.called(n) for n in (*self.fields, *self.nodes)}
+        named = {name_of(a) for a in bare.atoms(AppliedUndef)} & own
+        return bool(named) or bare.has(Product) or any(v.uses(bare) for v in self.vectors.values())
+
+    def _settled(self, use: _Use, solved: _Solved, value: Expr, taken: Iterable[Symbol]) -> Expr:
+        """Indices solved for; those that are left carry the output's names or are summed over."""
+        where = self.place[name_of(use.by)]
+        labels = {use.by.args[i]: x for x, i in zip(self.labels, where, strict=True) if i is not None}
+        names: dict[Any, Any] = {}
+        value = value.xreplace(solved.indices)
+        used = {*taken, *self.labels}
+        summed = []
+        for x, r in use.runs:
+            if x in solved.indices:
+                continue
+            if x in labels:
+                names[x] = labels[x]
+                continue
+            name = r.index
+            while name in used:
+                name = _other(name)
+            names[x] = name
+            used.add(name)
+            if value.has(x):
+                summed.append(Tuple(name, r.lower, r.upper))
+            else:
+                value *= r.upper - r.lower + 1
+        value = value.xreplace(names)
+        return (
+            Sum(value, *[Tuple(*(sympify(b).xreplace(names) for b in x)) for x in summed])
+            if summed
+            else value
+        )
+
+    # -- the backward pass -----------------------------------------------------------------------------------
+
+    def cells(self, name: str) -> list[_Cell]:
+        """The gradient with respect to a field, layer by layer where its form changes."""
+        slots, axis = self.slots[name], self._on_axis(name)
+        found: list[tuple[_Cell, Expr]] = []
+        for use in self.uses.get(name, ()):
+            if name_of(use.by) not in self.place:
+                continue
+            solved = self._solve(use, slots, axis)
+            value = self._settled(use, solved, self._contribution(use), slots)
+            if name_of(use.by) in self.nodes:
+                for cell in self.cells(name_of(use.by)):
+                    part = _Cell(cell.low, cell.high, cell.constant * value, family=cell.family)
+                    found.append((part, S.One))
+                continue
+            given = S.One
+            if use.kind == "product" and name in self.nodes:
+                given = Mul(
+                    *[
+                        x
+                        for x in Mul.make_args(self.split(use.factor)[0])
+                        if not x.free_symbols & set(dict(use.runs))
+                    ]
+                )
+            cell = _Cell(solved.low, solved.high, value, solved.shift, family=solved.family)
+            found.append((cell, given))
+        cells = []
+        for low, high in _cuts([c for c, _ in found]):
+            here = [(c, k) for c, k in found if _covers(c, low, high)]
+            if not here:
+                continue
+            constants = {k for _, k in here}
+            constant = constants.pop() if len(constants) == 1 else S.One
+            shifts = {c.shift for c, _ in here if (c.low, c.high) == (low, high)}
+            whole = len(shifts) == 1 and all((c.low, c.high) == (low, high) for c, _ in here)
+            value = Add(*[_divided(c.value, constant) for c, _ in here])
+            value = value if value.has(Product) else factor_terms(value)
+            shift = shifts.pop() if whole else S.Zero
+            family = all(c.family for c, _ in here)
+            cells.append(_Cell(low, high, self.tidy(value), shift, constant, family))
+        return cells
+
+    def definitions_of(self, name: str) -> list[Definition]:
+        """The backward field of ``name``, with one definition for each form that it has."""
+        slots = self.slots[name]
+        found: list[tuple[bool, Definition]] = []
+        cells, x = self.cells(name), self.fields.get(self.owner.get(name, name))
+        if x is not None and not x.ordered:  # an ordered field is computed one index after another
+            cells = _merged(cells, slots[:1])
+        for cell in cells:
+            args, value = list[Expr](slots), cell.value
+            own: tuple[IndexRange, ...] = ()
+            family = self._on_axis(name) and cell.low != ANY[0]
+            if family and cell.low == cell.high and not cell.family:
+                args[0], value = cell.low, value.xreplace({slots[0]: cell.low})
+            elif family:
+                args[0] = slots[0] + cell.shift
+                value = value.xreplace({slots[0]: args[0]})
+                own = (IndexRange(slots[0], cell.low - cell.shift, cell.high - cell.shift),)
+            rest = (*slots[1:], *self._extra(name)) if family else (*slots, *self._extra(name))
+            lhs = Function(self.called(name))(*args, *self._extra(name), t)
+            found.append((bool(own), Definition(lhs, value, (*map(self.range_of, rest), *own))))
+        return [d for _, d in sorted(found, key=lambda x: x[0])]
+
+    def range_of(self, index: Symbol) -> IndexRange:
+        """Over what an index runs that is not one of layers."""
+        for d in self.forward.definitions:
+            for r in d.ranges:
+                if r.index == index:
+                    return r
+        raise ProgramError(f"nothing says over what {index} runs")
+
+    def tidy(self, e: Expr) -> Expr:
+        """Functions for vertices, constants in front of products and means."""
+        e = self.written(e)
+
+        def out_of_product(x: Product) -> Expr:
+            constant, local = self.split(x.vector)
+            return constant * Product(x.matrix, x.transposed, local)
+
+        def out_of_mean(x: Mean) -> Expr:
+            constant, local = self.split(x.args[0])
+            return constant * Mean(local)
+
+        e = e.replace(lambda x: isinstance(x, Product), out_of_product)
+        e = e.replace(lambda x: isinstance(x, Mean), out_of_mean)
+        if e.has(Subs) or any(not isinstance(x.expr, AppliedUndef) for x in e.atoms(Derivative)):
+            raise ProgramError(f"{e} contains the derivative of a function that has none that is known")
+        return e
+
+    # -- updates ---------------------------------------------------------------------------------------------
+
+    def updates(self, weight: GaussianMatrix | GaussianVector) -> list[Outer] | list[Along]:
+        """Minus the gradient of the loss with respect to a weight times N, one term for each use."""
+        uses = [u for u in self.uses.get(weight.name, ()) if name_of(u.by) in self.place]
+        return _joined([self._update(weight, use) for use in uses], weight)
+
+    def _update(self, weight: GaussianMatrix | GaussianVector, use: _Use) -> tuple[_Solved, Outer | Along]:
+        by, p = use.by, self.forward.parametrization
+        symbol = weight.symbol
+        solved = self._solve(use, tuple(symbol.args), bool(symbol.args))
+        back, unit = self.backward(by), S.One / self.normal(by)
+        same, local = self.split(use.factor)
+        error = S.One
+        if self.forward.error is not None:
+            where = zip(self.labels, self.place[name_of(by)], strict=True)
+            error = self.forward.error.func(*(x if i is None else by.args[i] for x, i in where), t)
+        moved = sympify(p.scale) ** 2 * p.rate_of(weight.name) * error
+        bodies: tuple[Expr, ...]
+        fan_in = S.One
+        if isinstance(weight, GaussianMatrix):
+            assert use.product is not None
+            constant, handed = self.split(self.written(use.product.vector))
+            unit *= same * constant
+            bodies = (local * back, handed)
+            bodies = bodies[::-1] if use.product.transposed else bodies
+            fan_in = p.fan_in_of(weight)
+        elif use.kind == "mean":
+            unit *= use.factor * back / sympify(weight.population.ratio)
+            bodies = (use.inner,)
+        else:
+            unit *= same
+            bodies = (local * back,)
+        rename, over = self._summed(use, solved)
+        at = {x: e.xreplace(rename) for x, e in solved.indices.items()} | rename
+
+        def written(e: Expr) -> Expr:
+            return self.tidy(sympify(e).xreplace(at))
+
+        coefficient, vectors = written(moved * unit / fan_in), [written(x) for x in bodies]
+        if isinstance(weight, GaussianVector):
+            return solved, Along(coefficient, vectors[0], over)
+        gradient = written(unit)
+        plain = written(moved * unit / p.rate_of(weight.name)) == coefficient or self.forward.error is None
+        return solved, Outer(coefficient, vectors[0], vectors[1], over, None if plain else gradient)
+
+    def _summed(self, use: _Use, solved: _Solved) -> tuple[dict[Any, Any], tuple[IndexRange, ...]]:
+        """New names for the indices that an update sums over: ``alpha`` for ``mu``, ``p_`` for ``p``."""
+        name = name_of(use.by)
+        rename: dict[Any, Any] = {}
+        first: list[tuple[int, IndexRange]] = []
+        last: list[IndexRange] = []
+        for x, r in use.runs:
+            if x in solved.indices:
+                continue
+            layer = self._on_axis(name) and use.by.args[0].has(x)
+            rename[x] = (
+                r.index if layer or (self.forward.output is None and r.index != mu) else _other(r.index)
+            )
+            run = IndexRange(rename[x], r.lower, r.upper)
+            if layer:
+                last.append(run)
+            else:
+                first.append((use.by.args.index(x) if x in use.by.args else len(use.by.args), run))
+        extra = self._extra(name)
+        for i, x in enumerate(extra):
+            rename[x] = _other(x)
+            first.append((len(use.by.args) - 1 + i, replace(self.range_of(x), index=_other(x))))
+        first.sort(key=lambda x: x[0])
+        return rename, (*(r for _, r in first), *last)
+
+
+# -- helpers -------------------------------------------------------------------------------------------------
+
+
+def name_of(e: Expr) -> str:
+    """The name of an applied symbol, of a symbol or of a member of a family."""
+    return str(e.func) if isinstance(e, AppliedUndef) else str(e) if isinstance(e, Symbol) else ""
+
+
+def _slots(definitions: tuple[Definition, ...], name: str) -> tuple[Symbol, ...]:
+    """The symbols that stand for the indices of a field, its time aside."""
+    own = [d for d in definitions if d.name == name]
+    found: list[Symbol] = []
+    for i in range(len(own[0].lhs.args) - 1):
+        options = [r.index for d in own for r in d.ranges if d.lhs.args[i].has(r.index)]
+        found.append(
+            next((x for x in options if x not in found), ell if i == 0 else Symbol(f"i{i}", integer=True))
+        )
+    return tuple(found)
+
+
+def _linear(e: Expr, atom: Expr) -> bool:
+    x = Dummy()
+    slope = e.subs(atom, x).diff(x)
+    return not slope.has(x) and slope * x - e.subs(atom, x) == 0
+
+
+def _other(x: Symbol) -> Symbol:
+    """The name of an index that is summed over where it would stand for another one."""
+    return alpha if x == mu else Symbol(f"{x.name}_", **x.assumptions0)
+
+
+def _plain(e: Expr, runs: dict[Dummy, IndexRange]) -> Expr:
+    return e.xreplace({x: r.index for x, r in runs.items()})
+
+
+def _divided(e: Expr, constant: Expr) -> Expr:
+    return Sum(e.function / constant, *e.limits) if isinstance(e, Sum) else e / constant
+
+
+def _cuts(cells: list[_Cell]) -> list[tuple[Expr, Expr]]:
+    """The layers cut at every end of a cell."""
+    if any(c.low == ANY[0] for c in cells):
+        return [ANY]
+    cuts: list[Expr] = []
+    empty = list(dict.fromkeys((c.low, c.high) for c in cells if sympify(c.high - c.low).is_negative))
+    for x in {y for c in cells for y in (c.low, c.high + 1) if (c.low, c.high) not in empty}:
+        i = 0
+        while i < len(cuts) and _before(cuts[i], x):
+            i += 1
+        cuts.insert(i, x)
+    return empty + [(a, b - 1) for a, b in pairwise(cuts)]
+
+
+def _before(a: Expr, b: Expr) -> bool:
+    gap = sympify(b - a)
+    if gap.is_nonnegative:
+        return True
+    if gap.is_negative or gap.is_nonpositive:
+        return False
+    raise ProgramError(f"which of the layers {a} and {b} comes first depends on the depth: say more of it")
+
+
+def _covers(c: _Cell, low: Expr, high: Expr) -> bool:
+    if (low, high) == (c.low, c.high):
+        return True
+    if sympify(high - low).is_negative or sympify(c.high - c.low).is_negative:
+        return False
+    return c.low == ANY[0] or (_before(c.low, low) and _before(high, c.high))
+
+
+def _merged(cells: list[_Cell], axis: tuple[Symbol, ...]) -> list[_Cell]:
+    """Neighbouring cells in which the gradient has one form, as one."""
+    found: list[_Cell] = []
+    for c in cells:
+        c = replace(c, constant=S.One)
+        if found and axis and _same(found[-1], c, axis[0]):
+            wide = found[-1] if found[-1].family else c
+            found[-1] = _Cell(found[-1].low, c.high, wide.value, family=True)
+        else:
+            found.append(c)
+    return found
+
+
+def _same(a: _Cell, b: _Cell, axis: Symbol) -> bool:
+    if a.value == b.value:
+        return True
+    for point, wide in ((a, b), (b, a)):
+        if wide.family and not point.family and point.low == point.high:
+            return bool(wide.value.subs(axis, point.low) == point.value.subs(axis, point.low))
+    return False
+
+
+def _joined(lines: list[tuple[_Solved, Any]], weight: GaussianMatrix | GaussianVector) -> list[Any]:
+    """Updates of the same form at neighbouring layers as one."""
+    found: list[tuple[_Solved, Any]] = []
+    for solved, u in lines:
+        for i, (other, v) in enumerate(found):
+            one = _one_update(weight, (other, v), (solved, u))
+            if one is not None:
+                found[i] = one
+                break
+        else:
+            found.append((solved, u))
+    return [u for _, u in found]
+
+
+def _one_update(weight: Any, a: tuple[_Solved, Any], b: tuple[_Solved, Any]) -> tuple[_Solved, Any] | None:
+    """One update that is ``a`` at one layer and ``b`` at its neighbours, or None."""
+    axis = weight.symbol.args[0] if weight.symbol.args else None
+    for (one, u), (many, v) in ((a, b), (b, a)):
+        beside = one.low in (many.low - 1, many.high + 1)
+        if axis is not None and many.family and not one.family and beside:
+            if _at(v, {axis: one.low}) == _at(u, {axis: one.low}):
+                return many, v
+        if axis is None and len(v.over) == len(u.over) + 1:
+            r = v.over[-1]
+            for shift in (-1, 0, 1):
+                w = _at(v, {r.index: r.index + shift})
+                low, high = r.lower - shift, r.upper - shift
+                for point, ends in ((low - 1, (low - 1, high)), (high + 1, (low, high + 1))):
+                    if replace(_at(w, {r.index: point}), over=u.over) == u:
+                        return many, replace(w, over=(*u.over, IndexRange(r.index, *ends)))
+    return None
+
+
+def _at(u: Any, at: dict[Any, Any]) -> Any:
+    if isinstance(u, Along):
+        return Along(u.coefficient.subs(at), u.vector.subs(at), u.over)
+    gradient = None if u.gradient is None else u.gradient.subs(at)
+    return Outer(u.coefficient.subs(at), u.left.subs(at), u.right.subs(at), u.over, gradient)

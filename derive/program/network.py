@@ -1,0 +1,499 @@
+"""A Program from a forward pass, a loss and a training rule: nothing else is written by hand.
+
+``Network`` holds the forward pass; ``Network.train`` differentiates it (:mod:`derive.program.gradients`) and puts
+the backward pass, the error and the updates into a :class:`Program`, which is what the engine reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sympy import Add, Dummy, Expr, Function, Mul, Pow, S, Sum, Symbol, factor_terms, log, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.errors import ProgramError
+from derive.program.gradients import LOSS, ForwardPass, Gradient, Gradients, Parametrization, name_of
+from derive.program.parts import Definition
+from derive.program.program import Program
+from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector, TrainingRule, with_noise
+from derive.program.words import (
+    Attribute,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    IndexRange,
+    L,
+    Mean,
+    P,
+    Product,
+    mu,
+    t,
+)
+
+Weight = GaussianMatrix | GaussianVector
+
+
+@dataclass(frozen=True)
+class Network:
+    """The forward pass of a network.
+
+    ``forward`` maps what is computed to how, e.g. ``h(ell + 1, mu, t)`` to ``W(ell) @ tanh(h(ell, mu, t))``;
+    ``Definition`` objects may be given instead.  ``weights`` are trained and ``frozen`` ones are not.
+    A vector of weights may stand in a mean, ``Mean(w.symbol * h(L, mu, t))``.  ``ranges`` says over what
+    indices run; the sample ``mu`` runs to P and a layer as far as the matrices of its definition.
+
+    >>> from sympy import tanh
+    >>> from derive.program import GradientDescent, Population, eta
+    >>> y, layer = Function("y"), Population("layer")
+    >>> x, h, f = GivenVector("x", Population("input", given=True), "K_x"), Field("h", layer), Function("f")
+    >>> W, w = GaussianMatrix("W", layer, x.population), GaussianVector("w", layer)
+    >>> forward = {h(mu, t): W @ x(mu), f(mu, t): Mean(w.symbol * tanh(h(mu, t)))}
+    >>> net = Network("one layer", (h,), forward, weights=(W, w), given=(x,))
+    >>> program = net.train((y(mu) - f(mu, t))**2 / 2, GradientDescent(eta), Parametrization(S.One))
+    >>> for d in program.definitions: print(d.lhs, "=", d.rhs)
+    h(mu, t) = W @ x(mu)
+    f(mu, t) = Mean(tanh(h(mu, t))*omega(t))
+    omega(t) = w
+    Delta(mu, t) = -f(mu, t) + y(mu)
+    g(mu, t) = w*(1 - tanh(h(mu, t))**2)
+    """
+
+    name: str
+    fields: tuple[Field, ...]
+    forward: tuple[Definition, ...] | Mapping[Expr, Expr]
+    weights: tuple[Weight, ...] = ()
+    frozen: tuple[Weight, ...] = ()
+    given: tuple[GivenVector, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
+    ranges: tuple[IndexRange, ...] = ()
+    depth: Expr = L
+
+    def definitions(self) -> tuple[Definition, ...]:
+        """The forward pass with its ranges.  Raises :class:`ProgramError` for an index that has none."""
+        if not isinstance(self.forward, Mapping):
+            return tuple(self.forward)
+        return tuple(
+            Definition(lhs, sympify(rhs), self._ranges(lhs, rhs)) for lhs, rhs in self.forward.items()
+        )
+
+    def _ranges(self, lhs: AppliedUndef, rhs: Expr) -> tuple[IndexRange, ...]:
+        known = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
+        matrices = {m.name: m for m in (*self.weights, *self.frozen) if isinstance(m, GaussianMatrix)}
+        for p in sympify(rhs).atoms(Product):
+            m = matrices.get(name_of(p.matrix))
+            if m is not None and m.index is not None:
+                first = p.matrix.args[0]
+                for x in first.free_symbols - {L} - set(known):
+                    known[x] = IndexRange(x, m.index.lower - (first - x), m.index.upper - (first - x))
+        found: list[IndexRange] = []
+        layers: list[IndexRange] = []
+        for i, a in enumerate(lhs.args[:-1]):
+            for x in sorted(a.free_symbols - self.depth.free_symbols, key=str):
+                if x not in known:
+                    raise ProgramError(f"{lhs}: over what does {x} run? Say it in ranges")
+                field = next((y for y in self.fields if y.name == name_of(lhs)), None)
+                first = i == 0 and field is not None and (field.layered or field.ordered)
+                (layers if first else found).append(known[x])
+        return (*found, *layers)
+
+    def train(
+        self,
+        loss: Expr,
+        rule: TrainingRule,
+        parametrization: Parametrization | None = None,
+        *,
+        gradients: Mapping[str, Gradient] | None = None,
+        notation: Mapping[Expr, str] | None = None,
+        feedback: Mapping[str, Weight] | None = None,
+        learning_feedback: bool = False,
+        error: str = "Delta",
+        together: bool = False,
+    ) -> Program:
+        """The program that goes down the gradient of ``loss``.
+
+        ``loss`` is an expression of outputs and targets, summed over its indices.  Of one output ``f`` the
+        backward fields are gradients of the output at each sample and channel, ``g = gamma0 sqrt(N N_l) df/dh``,
+        and ``error(mu, t)`` is minus the slope of the loss; updates sum over samples and channels.  With
+        several outputs, for a loss that is a mean over units, or if ``together``, they are gradients of minus
+        the loss itself.  ``gradients`` names backward fields and normalises them.  ``feedback`` edits the
+        derived backward pass: weights named there are replaced in it by others, which stay as drawn or, with
+        ``learning_feedback``, receive the updates of those that they stand for.
+
+        Raises :class:`ProgramError` for a loss that no output enters or that is not defined for every value of
+        the outputs, and for what has no derivative.
+        """
+        p = parametrization or Parametrization()
+        forward = self.definitions()
+        scalars = [d.name for d in forward if d.name not in {x.name for x in self.fields}]
+        loss = sympify(loss)
+        outputs = sorted({name_of(a) for a in loss.atoms(AppliedUndef)} & set(scalars))
+        _defined_everywhere(loss, outputs)
+        whole = together or len(outputs) != 1 or loss.has(Mean)
+        free = _free(forward, loss)
+        names = dict(gradients or {})
+        if whole:
+            if not outputs and not loss.has(Mean):
+                raise ProgramError(f"the loss {loss} contains none of the outputs {', '.join(scalars)}")
+            value = Sum(loss, *[r.limits for r in free]) if free else loss
+            lines = (*forward, Definition(Function(LOSS)(t), value))
+            for x in outputs:
+                names.setdefault(x, Gradient(error if len(outputs) == 1 else f"{error}_{x}", normal=S.One))
+            target = delta = None
+        else:
+            lines = forward
+            target = next(d.lhs for d in forward if d.name == outputs[0])
+            delta = Function(error)(*target.args)
+        graph = Gradients(
+            ForwardPass(
+                self.fields,
+                lines,
+                tuple(m for m in (*self.weights, *self.frozen) if isinstance(m, GaussianMatrix)),
+                tuple(v for v in (*self.weights, *self.frozen) if isinstance(v, GaussianVector)),
+                (*self.attributes, *self.given),
+                p,
+                names,
+                target,
+                delta,
+            )
+        )
+        assembly = _Assembly(self, forward, graph, loss, rule, p, delta)
+        return assembly.program(feedback or {}, learning_feedback, notation)
+
+
+@dataclass
+class _Assembly:
+    """One program put together: forward pass, errors, what was derived, and the weights."""
+
+    network: Network
+    forward: tuple[Definition, ...]
+    graph: Gradients
+    loss: Expr
+    rule: TrainingRule
+    parametrization: Parametrization
+    error: Expr | None
+
+    def program(
+        self, feedback: Mapping[str, Weight], learning: bool, notation: Mapping[Expr, str] | None
+    ) -> Program:
+        net, graph = self.network, self.graph
+        updates = {w.name: graph.updates(w) for w in net.weights}
+        lost = [name for name, found in updates.items() if not found]
+        if lost:
+            raise ProgramError(
+                f"the loss does not depend on {lost[0]}: leave it out, or list it among the frozen"
+            )
+        derived, aliases = self._backward()
+        updates = {name: [self._put(u, aliases) for u in found] for name, found in updates.items()}
+        edited = tuple(replace(d, rhs=_fed_back(d.rhs, feedback, net)) for d in derived)
+        reads, definitions = self._readouts((*self.forward, *self._errors()), derived, edited)
+        weights = [self._trained(w, updates[w.name]) for w in net.weights]
+        matrices = [w for w in weights if isinstance(w, TrainedMatrix)]
+        for name, v in feedback.items():
+            if isinstance(v, GaussianMatrix):
+                own = next(w for w in matrices if w.name == name)
+                matrices.append(replace(own, initial=v) if learning else v)  # type: ignore[arg-type]
+        frozen = (*net.frozen, *(v for v in feedback.values() if isinstance(v, GaussianVector)))
+        gradients = self._gradient_fields(edited)
+        names = {d.name for d in definitions}
+        fields = (*net.fields, *gradients, *reads)
+        return Program(
+            name=net.name,
+            rule=self.rule,
+            fields=tuple(x for x in fields if x.name in names),
+            definitions=definitions,
+            matrices=(*matrices, *(m for m in net.frozen if isinstance(m, GaussianMatrix))),
+            vectors=(
+                *(w for w in weights if isinstance(w, TrainedVector)),
+                *(v for v in frozen if isinstance(v, GaussianVector)),
+            ),
+            given=net.given,
+            attributes=net.attributes,
+            scalars=tuple(
+                dict.fromkeys(d.name for d in definitions if d.name not in {x.name for x in fields})
+            ),
+            constants=self._constants(
+                definitions, {x.name for x in fields}, {v.name for v in feedback.values()}
+            ),
+            notation=self._notation() if notation is None else notation,
+            scale=S.One if self.error is None else sympify(self.parametrization.scale),
+            depth=sympify(net.depth),
+        ).drop_idle_indices()
+
+    # -- the backward pass -----------------------------------------------------------------------------------
+
+    def _backward(self) -> tuple[tuple[Definition, ...], dict[str, Definition]]:
+        """Every gradient that an update needs, and those that are a multiple of some other field."""
+        graph = self.graph
+        trained = {w.name for w in self.network.weights}
+        todo = [name_of(u.by) for n in trained for u in graph.uses.get(n, ())]
+        needed: set[str] = set()
+        while todo:
+            name = todo.pop()
+            if name in needed or name not in graph.place or name == graph.forward.root:
+                continue
+            needed.add(name)
+            todo += [name_of(u.by) for u in graph.uses.get(name, ())]
+        lines = [d for name in graph.place if name in needed for d in graph.definitions_of(name)]
+        own = {graph.called(n) for n in (*graph.forward.names, *graph.scalars) if n in graph.slots}
+        own |= {graph.called(n) for n in graph.nodes}
+        aliases: dict[str, Definition] = {}
+        while True:
+            alias = next((d for d in lines if d.name not in own and self._is_alias(d, lines)), None)
+            if alias is None:
+                break
+            aliases = {
+                k: replace(d, rhs=self._replaced(d.rhs, {alias.name: alias})) for k, d in aliases.items()
+            }
+            aliases[alias.name] = alias
+            lines = [replace(d, rhs=self._replaced(d.rhs, aliases)) for d in lines if d is not alias]
+        scalars = graph.scalars
+        neat = {graph.called(n) for n in scalars if n in graph.place and n != graph.forward.root}
+        return tuple(replace(d, rhs=_neat(d.rhs)) if d.name in neat else d for d in lines), aliases
+
+    def _is_alias(self, d: Definition, lines: list[Definition]) -> bool:
+        """Is the gradient a number times one field at the same place?"""
+        if sum(e.name == d.name for e in lines) != 1 or d.rhs.has(Product):
+            return False
+        _, local = self.graph.split(d.rhs)
+        inside = d.lhs.free_symbols
+        return isinstance(local, AppliedUndef) and name_of(local) != d.name and local.free_symbols <= inside
+
+    def _replaced(self, e: Expr, aliases: Mapping[str, Definition]) -> Expr:
+        table = {
+            a: aliases[name_of(a)].rhs.xreplace(dict(zip(aliases[name_of(a)].lhs.args, a.args, strict=True)))
+            for a in e.atoms(AppliedUndef)
+            if name_of(a) in aliases
+        }
+        return self.graph.tidy(e.xreplace(table)) if table else e
+
+    def _put(self, u: Any, aliases: Mapping[str, Definition]) -> Any:
+        if isinstance(u, Along):
+            constant, vector = self.graph.split(self._replaced(u.vector, aliases))
+            return replace(u, coefficient=u.coefficient * constant, vector=vector)
+        sides = [self.graph.split(self._replaced(x, aliases)) for x in (u.left, u.right)]
+        constant = sides[0][0] * sides[1][0]
+        gradient = None if u.gradient is None else u.gradient * constant
+        return Outer(u.coefficient * constant, sides[0][1], sides[1][1], u.over, gradient)
+
+    def _errors(self) -> tuple[Definition, ...]:
+        """Minus the slope of the loss in the output; the gradient of the loss finds its own."""
+        output, error = self.graph.forward.output, self.error
+        if output is None or error is None:
+            return ()
+        line = next(d for d in self.forward if d.lhs == output)
+        free = _free(self.forward, self.loss)
+        value = Sum(self.loss, *[r.limits for r in free]) if free else self.loss
+        alone = ForwardPass(
+            (),
+            (replace(line, rhs=S.Zero), Definition(Function(LOSS)(t), value)),
+            (),
+            (),
+            (),
+            Parametrization(S.One),
+            {name_of(output): Gradient(name_of(error))},
+        )
+        return tuple(replace(d, rhs=_neat(d.rhs)) for d in Gradients(alone).definitions_of(name_of(output)))
+
+    def _gradient_fields(self, lines: tuple[Definition, ...]) -> tuple[Field, ...]:
+        """The fields that backward definitions define, functions of a field before the field itself."""
+        graph = self.graph
+        found: list[Field] = []
+        for x in self.network.fields:
+            names = [n for n in graph.nodes if graph.owner[n] == x.name] + [x.name]
+            found += [replace(x, name=graph.called(n)) for n in names]
+        return tuple(dict.fromkeys(found))
+
+    # -- vectors of weights in means -------------------------------------------------------------------------
+
+    def _readouts(
+        self, lines: tuple[Definition, ...], derived: tuple[Definition, ...], edited: tuple[Definition, ...]
+    ) -> tuple[tuple[Field, ...], tuple[Definition, ...]]:
+        """Means of a vector of weights take them from the field that they are: a gradient, or a new one."""
+        vectors = [v for v in (*self.network.weights, *self.network.frozen) if isinstance(v, GaussianVector)]
+        made: dict[str, tuple[Field, Definition]] = {}
+
+        def inside(d: Definition, mean: Mean) -> Expr:
+            body = mean.args[0]
+            for v in vectors:
+                for member in v.uses(body):
+                    body = body.xreplace({member: self._read(v, member, d, derived, edited, made)})
+            return Mean(body)
+
+        found = []
+        for d in (*lines, *edited):
+            rhs = d.rhs.replace(lambda e: isinstance(e, Mean), lambda e, d=d: inside(d, e))
+            found.append(d if rhs == d.rhs else replace(d, rhs=_outside(self.graph.tidy(rhs), self.graph)))
+        new = tuple(x for _, x in made.values())
+        at = len(self.forward)
+        return tuple(x for x, _ in made.values()), (*found[:at], *new, *found[at:])
+
+    def _read(
+        self,
+        v: GaussianVector,
+        member: Expr,
+        d: Definition,
+        derived: tuple[Definition, ...],
+        edited: tuple[Definition, ...],
+        made: dict[str, tuple[Field, Definition]],
+    ) -> Expr:
+        indices = {r.index for r in d.ranges} | {x for e in d.rhs.atoms(Sum) for x, *_ in e.limits}
+        for e in edited:
+            for own in v.uses(e.rhs):
+                factor = e.rhs / own
+                names = dict(zip(own.args, member.args, strict=True))
+                place = e.lhs.xreplace(names)
+                others = {r.index for r in e.ranges} & place.free_symbols
+                if not self.graph._varies(factor) and others <= indices:
+                    return place / factor.xreplace(names)
+        if v.name not in made:
+            factor = next(
+                (e.rhs / u for e in derived for u in v.uses(e.rhs) if not self.graph._varies(e.rhs / u)),
+                S.One,
+            )
+            home = next(x for x in self.network.fields if x.population.name == v.population.name)
+            name = "omega" if v.name == "w" else f"omega_{v.name}"
+            site = (v.population.site,) if home.layered else ()
+            self.graph.inside.add(name)
+            lhs = Function(name)(*site, *(r.index for r in v.indices), t)
+            made[v.name] = (
+                Field(name, home.population, layered=home.layered),
+                Definition(lhs, factor * v.symbol, v.indices),
+            )
+        _, line = made[v.name]
+        names = dict(zip(v.symbol.args, member.args, strict=True))
+        return line.lhs.xreplace(names) / (line.rhs / v.symbol).xreplace(names)
+
+    # -- weights ---------------------------------------------------------------------------------------------
+
+    def _trained(self, w: Weight, found: list[Any]) -> TrainedMatrix | TrainedVector:
+        if isinstance(w, GaussianMatrix):
+            raw = sympify(w.variance) * self.parametrization.fan_in_of(w)
+            return TrainedMatrix(
+                w, replace(found[0], more=tuple(found[1:])), with_noise(self.rule, raw, w.name)
+            )
+        return TrainedVector(w, _one_along(found, w), with_noise(self.rule, sympify(w.variance), w.name))
+
+    # -- names -----------------------------------------------------------------------------------------------
+
+    def _notation(self) -> dict[Expr, str]:
+        """``Phi`` (or ``H``) for what layers hand on and ``G`` for the gradient of ``h``."""
+        graph = self.graph
+        if "h" not in graph.slots:
+            return {}
+        h = Function("h")(*graph.slots["h"], t)
+        node = next((n for n in graph.nodes if graph.owner[n] == "h"), None)
+        found = {h: "H"} if node is None else {graph.written(Function(node)(*h.args)): "Phi"}
+        return found | ({graph.backward(h): "G"} if "h" in graph.place else {})
+
+    def _constants(
+        self, lines: tuple[Definition, ...], fields: set[str], others: set[str]
+    ) -> tuple[str, ...]:
+        """Functions that nothing defines: targets, weights of samples, numbers that differ between layers."""
+        net = self.network
+        known = fields | others | {d.name for d in lines} | {x.name for x in net.given}
+        known |= {x.name for x in net.attributes} | {w.name for w in (*net.weights, *net.frozen)}
+        populations = [x.population for x in net.fields]
+        populations += [
+            p for w in (*net.weights, *net.frozen) if isinstance(w, GaussianMatrix) for p in (w.rows, w.cols)
+        ]
+        said = [self.loss, *(d.rhs for d in lines)]
+        said += [sympify(p.ratio) for p in populations]
+        said += [sympify(w.variance) for w in (*net.weights, *net.frozen)]
+        found: dict[str, None] = {}
+        for e in said:
+            bare = e.replace(lambda x: isinstance(x, Product), lambda x: x.vector)
+            for a in sorted(bare.atoms(AppliedUndef), key=str, reverse=True):
+                of_fields = any(name_of(b) in fields for x in a.args for b in x.atoms(AppliedUndef))
+                if name_of(a) not in known and not of_fields:
+                    found[name_of(a)] = None
+        return tuple(found)
+
+
+def _one_along(found: list[Along], w: GaussianVector) -> Along:
+    """Several uses of a vector as one update."""
+    first = found[0]
+    if len(found) == 1:
+        return first
+    if any(u.over != first.over for u in found):
+        raise ProgramError(f"{w.name} is used where other indices run: give each use a vector of its own")
+    return Along(S.One, Add(*[u.coefficient * u.vector for u in found]), first.over)
+
+
+def _fed_back(e: Expr, feedback: Mapping[str, Weight], net: Network) -> Expr:
+    """A backward definition with other weights in place of those of the forward pass."""
+
+    def product(x: Product) -> Expr:
+        v = feedback.get(name_of(x.matrix))
+        matrix = (
+            x.matrix if v is None else Function(v.name)(*x.matrix.args) if x.matrix.args else Symbol(v.name)
+        )
+        return Product(matrix, x.transposed, x.vector)
+
+    e = e.replace(lambda x: isinstance(x, Product), product)
+    for w in net.weights:
+        if isinstance(w, GaussianVector) and w.name in feedback:
+            v = feedback[w.name]
+            e = e.xreplace({x: Function(v.name)(*x.args) if x.args else Symbol(v.name) for x in w.uses(e)})
+    return e
+
+
+def _free(lines: tuple[Definition, ...], loss: Expr) -> tuple[IndexRange, ...]:
+    """The indices that a loss is summed over."""
+    found = {r.index: r for d in lines for r in d.ranges}
+    return tuple(r for x, r in found.items() if x in loss.free_symbols)
+
+
+def _outside(e: Expr, graph: Gradients) -> Expr:
+    """Factors that do not depend on the index of a sum, in front of it."""
+
+    def pull(x: Sum) -> Expr:
+        indices = {i for i, *_ in x.limits}
+        factors = Mul.make_args(x.function)
+        free = [
+            y for y in factors if not y.free_symbols & indices and not graph._varies(y) and not y.has(Mean)
+        ]
+        return Mul(*free) * Sum(Mul(*[y for y in factors if y not in free]), *x.limits)
+
+    return e.replace(lambda x: isinstance(x, Sum), pull)
+
+
+def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
+    """Raise :class:`ProgramError` for a loss that has no value at some outputs, which training may reach."""
+    masks = {a: Dummy("f", real=True) for a in loss.atoms(AppliedUndef)}
+    of = {m for a, m in masks.items() if name_of(a) in outputs}
+    body = loss.xreplace(masks)
+    body = body.replace(
+        lambda e: isinstance(e, Sum),
+        lambda e: Dummy("s", positive=True) if e.function.is_positive else Dummy("s", real=True),
+    )
+    for node in body.atoms(log, Pow):
+        inside = node.args[0]
+        if not inside.free_symbols & of and not any(x.name == "s" for x in inside.free_symbols):
+            continue
+        power = node.args[1] if isinstance(node, Pow) else None
+        if power is not None and power.is_integer and power.is_nonnegative:
+            continue
+        if power is not None and not power.is_number:
+            continue
+        whole = inside.is_nonzero if power is not None and power.is_integer else inside.is_positive
+        if not whole:
+            back = {m: a for a, m in masks.items()}
+            raise ProgramError(
+                f"the loss {loss} has no value where {inside.xreplace(back)} is not positive, and outputs take every "
+                "value while they are learnt: write it as a function of any real output, such as log(1 + exp(-f*y))"
+            )
+
+
+def _neat(e: Expr) -> Expr:
+    """Minus signs inside differences: ``rho (y - f)`` rather than ``-rho (f - y)``."""
+    constant, rest = factor_terms(e).as_coeff_Mul()
+    factors = list(Mul.make_args(rest))
+    if constant.is_negative:
+        for i, x in enumerate(factors):
+            if isinstance(x, Add):
+                factors[i] = Add(*[-y for y in x.args])
+                return -constant * Mul(*factors)
+    return constant * Mul(*factors)

@@ -1,0 +1,324 @@
+"""What the options of builders mean: activations, numbers that differ between layers, indices, rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from sympy import (
+    Abs,
+    Dummy,
+    Expr,
+    Function,
+    Integer,
+    Lambda,
+    Max,
+    S,
+    Symbol,
+    erf,
+    exp,
+    log,
+    sin,
+    sqrt,
+    sympify,
+    tanh,
+)
+
+from derive.errors import ProgramError
+from derive.program.program import Program
+from derive.program.training import (
+    GradientDescent,
+    GradientFlow,
+    Momentum,
+    MomentumFlow,
+    Multistep,
+    TrainingRule,
+)
+from derive.program.words import IndexRange, P, ell, eta, s, t
+
+_x = Symbol("x", real=True)
+
+NAMED: dict[str, Expr] = {
+    "linear": _x,
+    "relu": Max(0, _x),
+    "tanh": tanh(_x),
+    "erf": erf(_x),
+    "abs": Abs(_x),
+    "softplus": log(1 + exp(_x)),
+    "gelu": _x * (1 + erf(_x / sqrt(2))) / 2,
+    "sin": sin(_x),
+    "quadratic": _x**2,
+    "cubic": _x**3,
+    "hermite2": (_x**2 - 1) / sqrt(2),
+    "hermite3": (_x**3 - 3 * _x) / sqrt(6),
+}
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A nonlinearity, to be applied to an expression."""
+
+    phi: Callable[[Expr], Expr]
+    linear: bool = False
+
+    def __call__(self, e: Expr) -> Expr:
+        return self.phi(e)
+
+
+def activation_of(activation: str | Any) -> Activation:
+    """What ``activation`` means: a name, a SymPy function (``tanh``, ``Function("phi")``), a ``Lambda``, any
+    function of an expression, or an expression in one symbol.
+
+    Raises :class:`ProgramError` for anything else, and for a constant.
+
+    >>> from sympy import Function, Symbol
+    >>> y = Symbol("y")
+    >>> for a in ("sin", y**2, Function("phi")): print(activation_of(a)(y))
+    sin(y)
+    y**2
+    phi(y)
+    """
+    function = _function(activation)
+    slot = Dummy("x", real=True)
+    body = function(slot)
+    if not isinstance(body, Expr) or not body.has(slot):
+        raise ProgramError(f"activation = {activation!r}: must depend on the field it is applied to")
+    return Activation(function, linear=body == slot)
+
+
+def _function(activation: str | Any) -> Callable[[Expr], Expr]:
+    if isinstance(activation, str):
+        if activation not in NAMED:
+            raise ProgramError(
+                f"activation = {activation!r}: must be one of {', '.join(NAMED)}, "
+                "or a SymPy function such as tanh"
+            )
+        named: Callable[[Expr], Expr] = Lambda(_x, NAMED[activation])
+        return named
+    if isinstance(activation, Expr) and not isinstance(activation, Lambda):
+        free = sorted(activation.free_symbols, key=str)
+        if len(free) != 1:
+            raise ProgramError(
+                f"activation = {activation}: must contain one symbol, the field; it has {free}"
+            )
+        written: Callable[[Expr], Expr] = Lambda(free[0], activation)
+        return written
+    if callable(activation):
+        given: Callable[[Expr], Expr] = activation
+        return given
+    raise ProgramError(f"activation = {activation!r}: must be a name or a SymPy function such as tanh")
+
+
+# -- numbers that differ from layer to layer -----------------------------------------------------------------
+
+PerLayer: TypeAlias = Expr | float | int | str | Sequence[Expr | float | int] | None
+
+
+class Listed(Function):
+    """``Listed(i, first, x, y, ...)``: the entry at ``i`` of a list that starts at ``first``.
+
+    It is the entry once ``i`` is a number, and nothing known about its entries is used before.
+
+    >>> from sympy.abc import i
+    >>> Listed(i, 1, 5, 7).subs(i, 2)
+    7
+    """
+
+    @classmethod
+    def eval(cls, index: Expr, first: Expr, *entries: Expr) -> Expr | None:
+        """The entry, if ``index`` is a number within the list."""
+        place = index - first
+        return entries[int(place)] if place.is_Integer and 0 <= place < len(entries) else None
+
+    def _sympystr(self, printer: Any, *_: Any) -> str:
+        return f"[{', '.join(map(printer._print, self.args[2:]))}]({printer._print(self.args[0])})"
+
+    def _latex(self, printer: Any, *_: Any) -> str:
+        entries = ", ".join(map(printer._print, self.args[2:]))
+        return rf"\left({entries}\right)_{{{printer._print(self.args[0])}}}"
+
+
+def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
+    """``value`` as an expression in ``ell`` for the layers ``first..last``; 1 if there is none.
+
+    A name stands for a function of the layer, a sequence lists the values of all layers (the depth must then
+    be an integer), anything else is itself, for every layer.  Raises :class:`ProgramError` naming ``key``.
+
+    >>> from sympy import Integer
+    >>> per_layer("relative_widths", "a", 1, Integer(2)), per_layer("relative_widths", [2, 1], 1, Integer(2))
+    (a(ell), [2, 1](ell))
+    """
+    if value is None:
+        return S.One
+    if isinstance(value, str):
+        return Function(value)(ell)
+    if not isinstance(value, Sequence):
+        return _positive(key, sympify(value))
+    if not isinstance(last, Integer):
+        raise ProgramError(f"{key} = {list(value)}: a list needs a depth that is a number, not {last}")
+    wanted = int(last) - first + 1
+    if len(value) != wanted:
+        raise ProgramError(
+            f"{key} has {len(value)} entries: must have {wanted}, for layers {first} to {last}"
+        )
+    entries = [_positive(key, sympify(x)) for x in value]
+    if len(set(entries)) == 1:
+        return entries[0]
+    return Listed(ell, first, *entries)
+
+
+def _positive(key: str, value: Expr) -> Expr:
+    if not isinstance(value, Expr) or value.is_nonpositive:
+        raise ProgramError(f"{key} = {value}: must be positive")
+    return value
+
+
+# -- indices -------------------------------------------------------------------------------------------------
+
+c, c_, p, p_ = (Symbol(n, integer=True, positive=True) for n in ("c", "c_", "p", "p_"))
+k = Symbol("k", integer=True)
+
+Count: TypeAlias = int | Expr
+Runs: TypeAlias = tuple[IndexRange, ...]
+
+
+def indices(outputs: Count = 1, positions: Count = 1, receptive: Count = 0) -> tuple[Runs, Runs, Runs]:
+    """The channels ``c``, positions ``p`` and offsets ``k`` of a network with so many outputs, positions and
+    neighbours on each side; nothing where there is nothing to run over.
+
+    Raises :class:`ProgramError` for numbers that are too small, and for a filter wider than the ring.
+
+    >>> indices(outputs=3)[:2]
+    ((IndexRange(index=c, lower=1, upper=3),), ())
+    """
+    found = {"outputs": outputs, "positions": positions, "receptive": receptive}
+    for key, value in found.items():
+        least = 0 if key == "receptive" else 1
+        number = sympify(value)
+        if number.is_integer is False or (number - least).is_negative:
+            raise ProgramError(f"{key} = {value}: must be an integer, at least {least}")
+    channels, size, reach = map(sympify, found.values())
+    if (size - 2 * reach - 1).is_negative:
+        raise ProgramError(
+            f"receptive = {reach} with positions = {size}: a filter needs {2 * reach + 1} different positions"
+        )
+    return _run(c, S.One, channels), _run(p, S.One, size), _run(k, -reach, reach)
+
+
+def _run(index: Symbol, first: Expr, last: Expr) -> Runs:
+    return () if first == last else (IndexRange(index, first, last),)
+
+
+# -- rules ---------------------------------------------------------------------------------------------------
+
+Number: TypeAlias = Expr | float | int
+
+ADAPTIVE = "adam adamw amsgrad nadam adagrad adadelta adafactor rmsprop lion lamb signsgd"
+
+
+def training_rule(
+    rule: str = "gd",
+    loss: str = "sum",
+    *,
+    weight_decay: Number = 0,
+    momentum: Number = 0,
+    temperature: Number = 0,
+    samples: Expr = P,
+) -> TrainingRule:
+    """The rule named in an experiment file, on the summed loss or on its mean over samples.
+
+    With ``U = -gamma^2 grad(loss)``, ``lam = weight_decay`` and ``T = temperature``, weights theta whose
+    entries start as N(0, 1) follow
+
+    - ``"flow"``: ``d theta = (U - lam theta) dt + sqrt(2 T) dB`` (selfconsistent2023 J; K.1 is this with
+      ``lam = lam_K/beta_K`` and ``T = 1/beta_K``, so that its ridge is ``lam_K = lam/T``);
+    - ``"gd"``: a step ``eta`` of it, ``theta += eta (U - lam theta) + sqrt(2 eta T) xi``;
+    - ``"multistep"``: the flow as an explicit multistep integrator sees it, with tables ``w(t, s)`` for its
+      memory of updates, ``m(t)`` for that of the start, and ``n(t, s)`` for its noise.
+
+    ``momentum`` is the share of the velocity that heavy-ball steps keep, ``Q <- momentum Q + U``, ``theta <-
+    (1 - eta lam) theta + eta Q``; for the flow it is the time constant tau of L.1, ``tau dQ/dt = -Q + U``,
+    ``d theta/dt = Q``.  Raises :class:`ProgramError` for an unknown or adaptive rule and for combinations
+    that have no rule.
+
+    >>> training_rule("gd", "mean").rate
+    eta/P
+    >>> from sympy.abc import s, t
+    >>> training_rule("flow", weight_decay=2).memory(t, s)
+    (exp(-2*t), exp(2*s - 2*t))
+    """
+    share = {"sum": S.One, "mean": 1 / samples}.get(loss)
+    if share is None:
+        raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")
+    decay, kept, heat = (_exact_zero(x) for x in (weight_decay, momentum, temperature))
+    if kept != 0 and heat != 0:
+        raise ProgramError(
+            f"momentum = {kept} with temperature = {heat}: noise that enters through a velocity (underdamped "
+            "Langevin dynamics) is no training rule here; leave one of them out"
+        )
+    if rule == "gd":
+        if kept != 0:
+            return Momentum(eta * share, kept, decay=eta * decay)
+        return GradientDescent(eta * share, decay=eta * decay, diffusion=2 * eta * heat)
+    if rule == "flow":
+        if kept == 0:
+            return GradientFlow(share, decay=decay, diffusion=2 * heat)
+        if decay == 0:
+            return MomentumFlow(kept, share)
+        raise ProgramError(
+            f"momentum = {kept} with weight_decay = {decay} in continuous time: "
+            "no training rule here has both; use 'gd'"
+        )
+    if rule == "multistep":
+        flow = training_rule("flow", weight_decay=decay, momentum=kept, temperature=heat)
+        forgets, noisy = flow.memory(t, s)[0] != 1, flow.noise(t, s) != 0
+        return Multistep(share, left="m" if forgets else None, heat="n" if noisy else None)
+    raise ProgramError(f"rule = {rule!r}: {_why_not(rule)}must be 'gd', 'flow' or 'multistep'")
+
+
+def rule_of(rule: str | TrainingRule, loss: str, samples: Expr = P, **numbers: Number) -> TrainingRule:
+    """The rule with this name (see :func:`training_rule`), or the rule itself.
+
+    Raises :class:`ProgramError` when a rule that is no name comes with numbers for one.
+
+    >>> rule_of(GradientDescent(eta), "sum", momentum=0).rate
+    eta
+    """
+    if isinstance(rule, str):
+        return training_rule(rule, loss, samples=samples, **numbers)
+    given = [key for key, value in numbers.items() if value != 0]
+    if given:
+        raise ProgramError(f"{', '.join(given)}: belongs to a rule given by its name, not to {rule!r}")
+    return rule
+
+
+def _exact_zero(value: Number) -> Expr:
+    """A number as SymPy has it, but 0 where it is 0.0, which leaves a term out rather than multiplies it."""
+    number = sympify(value)
+    return S.Zero if number.is_zero else number
+
+
+def _why_not(rule: str) -> str:
+    if rule.lower() not in ADAPTIVE.split():
+        return ""
+    return (
+        "its steps are not linear in the updates (they divide by their size), so weights have no memory "
+        "W(t) = m(t) W(0) + sum_s k(t, s) U(s) and no mean-field theory of this kind; "
+    )
+
+
+# -- samples that count by weights: test points are samples that count nothing -------------------------------
+
+SAMPLE_WEIGHT = "rho"
+"""How much the loss of a sample counts, a function of the sample; zero for a test point."""
+
+
+def has_sample_weights(program: Program) -> bool:
+    """Do the samples of the program count by weights?
+
+    >>> from derive.program import mlp
+    >>> has_sample_weights(mlp(2)), has_sample_weights(mlp(2, sample_weights=True))
+    (False, True)
+    """
+    return SAMPLE_WEIGHT in program.constants

@@ -1,0 +1,387 @@
+"""Networks on random data: deep linear networks on isotropic or structured inputs, and one layer of weights.
+
+Isotropic data in proportion (linear2025 sections 2, 3, appendices A, C, D, F, G).  The number of features D
+is the reference size, so the features have ratio 1, layer ell has ``nu`` (or ``nu(ell)``), the samples
+``alpha`` and a fresh batch ``alpha_B``.  A weight ``W/sqrt(N_l)`` or data matrix ``X/sqrt(D)`` is one matrix
+here, its factor in the variance: 1 for X and W0, ``1/nu(ell)`` for ``W(ell)``.  A linear network is the vector
+``xi = W0^T W^T ... w/(nu_L gamma0)`` that inputs are multiplied by, and this is the forward pass:
+
+    g^L = w,  g^l = W^l^T g^{l+1},  v = w_star - W0^T g^1/(nu_L gamma0),  Delta = X v + sigma eps,
+
+with the loss ``|Delta|^2/(2P)``.  What the chain rule makes of it (eq. 5) is ``h0 = X^T Delta/alpha``, ``h^1 = W0 h0``,
+``h^{l+1} = W^l h^l`` and the updates ``eta gamma0 g^1 h0^T/D``, ``(eta gamma0/nu_l) g^{l+1} h^l^T/D``, ``eta gamma0 h^L``.
+
+Structured data (section 4, appendix E): inputs have covariance ``diag(lamda(k))``; the eigenvalues may be
+summable, so the number M of modes is no size that anything is proportional to: batch B and width N stay
+explicit.  In the language M is the reference size (the modes have ratio 1, samples B/M, layers N/M) and the
+variances undo it, e.g. M for the matrix of standard normal inputs.  Every average over modes then comes
+with a factor M, and :func:`derive.reduce.data.mode_sums` writes the two as a sum over modes, from which M is
+gone.
+
+One layer of weights: features are N units, samples ``ratio`` N; the data are one Gaussian matrix ``Z``, samples
+times features with entries N(0, 1/N), used forwards for the predictions and backwards for the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sympy import Expr, Function, Integer, S, Symbol, exp, log, sign, sqrt, sympify
+
+from derive.errors import ProgramError
+from derive.program.gradients import Gradient, Parametrization
+from derive.program.network import Network
+from derive.program.networks.options import Number, activation_of, rule_of, training_rule
+from derive.program.program import Program
+from derive.program.training import TrainingRule
+from derive.program.words import (
+    Attribute,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    IndexRange,
+    L,
+    Mean,
+    Population,
+    ell,
+    gamma0,
+    t,
+)
+
+nu = Symbol("nu", positive=True)
+"""Width over features, N/D."""
+alpha = Symbol("alpha", positive=True)
+"""Samples over features, P/D."""
+alpha_B = Symbol("alpha_B", positive=True)
+"""Batch size over features, B/D."""
+sigma = Symbol("sigma", positive=True)
+"""Standard deviation of the label noise."""
+c = Symbol("c", integer=True, positive=True)
+"""An output channel."""
+B, P, N = (Symbol(n, positive=True) for n in "BPN")
+"""Batch size, samples that are used at every step, and width, of structured data."""
+M = Symbol("M", integer=True, positive=True)
+"""The number of modes, which drops out."""
+k = Symbol("k", integer=True, positive=True)
+"""A mode."""
+kappa = Symbol("kappa", positive=True)
+"""Samples over features of a perceptron."""
+rho = Symbol("rho", positive=True)
+"""The variance of the mean of a mixture."""
+
+DATA = {"full-batch": alpha, "online": alpha_B, "population": S.Infinity}
+"""How the loss is averaged over data, and the number of samples at each step over that of features."""
+
+
+def isotropic(
+    depth: int | Expr = L,
+    *,
+    data: str = "full-batch",
+    noise: bool | Expr = False,
+    center: bool = False,
+    branch: Expr | float | None = None,
+    widths: Expr | Callable[[Expr], Expr] = nu,
+    outputs: int | Expr | None = None,
+    parametrization: str = "mean-field",
+    rule: str | TrainingRule = "gd",
+) -> Program:
+    """A deep linear network on isotropic data, ``x ~ N(0, 1)``, ``y = w_star . x/sqrt(D) + sigma eps``.
+
+    ``depth`` is the number of hidden layers, an integer or ``L``.  ``data`` is ``"full-batch"`` (alpha D
+    samples used at every step, eq. 6), ``"online"`` (alpha_B D new ones, eq. 7, 96) or ``"population"``
+    (their limit, eq. 71).  ``noise`` is sigma, or True for a symbol.  ``center`` subtracts the initial
+    function (eq. 69).  ``branch`` makes the network residual (eq. 16) with this multiplier.  ``widths`` is
+    the ratio nu, or a function of the layer (eq. 118).  ``outputs`` counts channels (eq. 120).  With
+    ``parametrization="ntk"`` gamma0 becomes ``gamma0/sqrt(nu_L)`` (appendix B).  ``rule`` is a training
+    rule or its name; the mean over samples is in the fields, so its rate is that of the summed loss.
+
+    Fields: ``v``, ``h0`` (and ``xi``, the network's function, if centred) on features, ``Delta`` on samples,
+    ``h(ell)`` and ``g(ell)``; with channels, their index ``c`` comes before the time.
+
+    Raises :class:`ProgramError` for an unknown word, a depth below one, label noise without samples, a
+    residual network of unequal widths, or fresh batches in continuous time.
+
+    >>> [d.name for d in isotropic(data="online").causal_order()]
+    ['g', 'g', 'v', 'Delta', 'h0', 'h', 'h']
+    """
+    build = _Linear(
+        depth, rule, parametrization, widths=widths, outputs=outputs, branch=branch, center=center
+    )
+    if data not in DATA:
+        raise ProgramError(f"data = {data!r}: must be one of {', '.join(DATA)}")
+    share, fresh = DATA[data], data == "online"
+    w_star = GaussianVector("w_star", build.inputs, source="w_star", indices=build.over)
+    name = f"deep linear network, isotropic data ({data})"
+    v = build.at(build.v)
+    if share == S.Infinity:
+        _no_samples(noise)
+        return build.program(name, w_star.symbol, {v: "C_v"}, Mean(v**2) / 2, frozen=(w_star,))
+    samples = Population("samples", ratio=share)
+    X = GaussianMatrix(
+        "X", samples, build.inputs, sources=("u_Delta", "u0"), responses=("R_vu", "R_Delta"), fresh=fresh
+    )
+    eps = GaussianVector("eps", samples, source="eps", indices=build.over, fresh=fresh)
+    return build.program(name, w_star.symbol, {v: "C_v"}, None, X, v, eps, _strength(noise), (w_star,))
+
+
+def structured(
+    depth: int | Expr = L,
+    *,
+    data: str = "online",
+    noise: bool | Expr = False,
+    center: bool = True,
+    parametrization: str = "mean-field",
+    rule: str | TrainingRule = "gd",
+) -> Program:
+    """Descent on inputs with eigenvalues ``lamda(k)`` and target ``w_star(k)`` (eq. 106).
+
+    ``data`` is ``"online"`` (B new samples at each step), ``"full-batch"`` (the same P samples at every step,
+    in steps or in continuous time; the data matrix of eq. 6 with these variances) or ``"population"``, whose
+    gradient is that of very large batches, in steps or in continuous time (eq. 112).  ``noise`` is sigma, or
+    True for a symbol; ``center`` subtracts the initial function, as eq. 106 does.
+    With ``parametrization="ntk"`` gamma0 becomes ``gamma0/sqrt(N)``, so that the features stand still as N
+    grows.  Fields: ``v``, ``h0`` (and ``xi``) with one entry a mode, ``Delta`` on samples, ``h(ell)``,
+    ``g(ell)``.  ``C_v`` weighs each mode by its eigenvalue (eq. 108), so it is the loss.
+
+    Raises :class:`ProgramError` as :func:`derive.program.networks.isotropic.isotropic` does.  The
+    population's loss has no samples: no ``Delta`` and no label noise.
+
+    >>> structured().attribute_of("lamda").population.name
+    'modes'
+    """
+    if data not in ("online", "full-batch", "population"):
+        raise ProgramError(f"data = {data!r}: must be 'online', 'full-batch' or 'population'")
+    modes = Population("modes")
+    build = _Linear(depth, rule, parametrization, widths=N / M, inputs=modes, unit=M, center=center, ntk=N)
+    lamda, target = Attribute("lamda", modes), Attribute("w_star", modes)
+    v = build.at(build.v)
+    seen = sqrt(lamda(k)) * v
+    name = "deep linear network, structured data"
+    own = (lamda, target)
+    if data == "population":
+        _no_samples(noise)
+        loss = M * Mean(lamda(k) * v**2) / 2
+        return build.program(f"{name} (population)", target(k), {seen: "C_v"}, loss, attributes=own)
+    fresh = data == "online"
+    batch = Population("samples", ratio=(B if fresh else P) / M)
+    Z = GaussianMatrix(
+        "Z", batch, modes, M, sources=("u_Delta", "u0"), responses=("R_vu", "R_Delta"), fresh=fresh
+    )
+    eps = GaussianVector("eps", batch, source="eps", fresh=fresh)
+    name += "" if fresh else " (full-batch)"
+    return build.program(name, target(k), {seen: "C_v"}, None, Z, seen, eps, _strength(noise), attributes=own)
+
+
+def _strength(noise: bool | Expr) -> Expr:
+    return sigma if noise is True else sympify(noise or 0)
+
+
+def _no_samples(noise: bool | Expr) -> None:
+    if _strength(noise) != 0:
+        raise ProgramError("noise: the population's loss has no samples, so its labels have no noise to fit")
+
+
+class _Linear:
+    """The part of a deep linear network that all data share: its weights, and the vector that it is.
+
+    ``inputs`` is the population of features (or modes); ``unit`` the variance of the entries of W0 in units of
+    one over the reference size, ``ntk`` the width that NTK's gamma0 is divided by the root of.
+    """
+
+    def __init__(
+        self,
+        depth: int | Expr,
+        rule: str | TrainingRule,
+        parametrization: str,
+        *,
+        widths: Expr | Callable[[Expr], Expr] = nu,
+        outputs: int | Expr | None = None,
+        branch: Expr | float | None = None,
+        inputs: Population | None = None,
+        unit: Expr = S.One,
+        center: bool = False,
+        ntk: Expr | None = None,
+    ) -> None:
+        self.depth, self.unit, self.center = sympify(depth), unit, center
+        self.rule = training_rule(rule) if isinstance(rule, str) else rule
+        if isinstance(self.depth, Integer) and self.depth < 1:
+            raise ProgramError(f"depth = {depth}: a network has at least one hidden layer")
+        uneven = callable(widths) and not isinstance(widths, Expr)
+        if uneven and branch is not None:
+            raise ProgramError("widths: the layers of a residual network are the same units, of one width")
+        if parametrization not in ("mean-field", "ntk"):
+            raise ProgramError(f"parametrization = {parametrization!r}: must be 'mean-field' or 'ntk'")
+        self.width: Callable[[Expr], Expr] = widths if uneven else lambda _: sympify(widths)
+        self.last = self.width(self.depth)
+        self.gamma = (
+            gamma0 if parametrization == "mean-field" else gamma0 / sqrt(self.last if ntk is None else ntk)
+        )
+        self.branch = None if branch is None else sympify(branch)
+        self.layer = Population("layer", ratio=self.width(ell), shared=branch is not None)
+        self.inputs = Population("features") if inputs is None else inputs
+        self.channels = () if outputs is None else (c,)
+        self.over = () if outputs is None else (IndexRange(c, Integer(1), sympify(outputs)),)
+        self.v, self.xi = (Field(n, self.inputs) for n in ("v", "xi"))
+        self.g = Field("g", self.layer, layered=True)
+
+    def at(self, x: Field, layer: Any = None, time: Any = t) -> Expr:
+        """The field's entry: layer if it has one, channel if there are several, time."""
+        return x(*(() if layer is None else (sympify(layer),)), *self.channels, sympify(time))
+
+    def program(
+        self,
+        name: str,
+        target: Expr,
+        notation: dict[Expr, str],
+        loss: Expr | None,
+        data: GaussianMatrix | None = None,
+        seen: Expr = S.Zero,
+        eps: GaussianVector | None = None,
+        noise: Expr = S.Zero,
+        frozen: tuple[GaussianVector, ...] = (),
+        attributes: tuple[Attribute, ...] = (),
+    ) -> Program:
+        """The network trained on what it has yet to learn, ``v = target - xi`` (plus ``xi(0)`` if centred)."""
+        at, g = self.at, self.g
+        W0 = GaussianMatrix("W0", self.layer.at(1), self.inputs, self.unit, sources=("u", "r0"))
+        interior = IndexRange(ell, Integer(1), self.depth - 1)
+        W = GaussianMatrix(
+            "W", self.layer.at(ell + 1), self.layer.at(ell), 1 / self.width(ell), index=interior
+        )
+        w = GaussianVector("w", self.layer.at(self.depth), indices=self.over)
+        readout = 1 / (self.last * self.unit * self.gamma)
+        learnt, back = readout * (W0.T @ at(g, 1)), W(ell).T @ at(g, ell + 1)
+        stream = back if self.branch is None else at(g, ell + 1) + self.branch * back
+        gap = {at(self.v): target - learnt}
+        if self.center:
+            gap = {at(self.xi): learnt, at(self.v): target - at(self.xi) + at(self.xi, time=0)}
+        lines = {at(g, self.depth): w.symbol, at(g, ell): stream, **gap}
+        Delta = None
+        if data is not None and eps is not None:
+            Delta = Field("Delta", data.rows)
+            lines[at(Delta)] = data @ seen + noise * eps.symbol
+            loss, notation = Mean(at(Delta) ** 2) / 2, {**notation, at(Delta): "C_Delta"}
+            frozen = (*frozen, *((eps,) if noise != 0 else ()))
+        h0, h = Function("h0")(*self.channels, t), Function("h")(ell, *self.channels, t)
+        net = Network(
+            name,
+            (*((self.xi,) if self.center else ()), self.v, *(() if Delta is None else (Delta,)), g),
+            lines,
+            (W0, W, w),
+            (*(() if data is None else (data,)), *frozen),
+            attributes=attributes,
+            ranges=self.over,
+            depth=self.depth,
+        )
+        assert loss is not None
+        return net.train(
+            loss,
+            self.rule,
+            Parametrization(self.gamma, self.last, fan_in=(("W0", 1 / self.unit),)),
+            gradients={
+                "v": Gradient("h0", normal=-1 / self.unit),
+                "g": Gradient("h", normal=self.last * self.gamma),
+            },
+            notation={**notation, h0: "C_h0", h: "C_h", at(g, ell): "C_g"},
+        )
+
+
+Loss = Callable[[Expr, Expr], Expr]
+
+LOSSES: dict[str, Loss] = {
+    "squared": lambda h, y: (h - y) ** 2 / 2,
+    "logistic": lambda h, y: log(1 + exp(-h * y)),
+}
+
+
+def perceptron(
+    task: str = "teacher",
+    loss: str | Any = "squared",
+    rule: str | TrainingRule = "gd",
+    *,
+    ratio: Number = kappa,
+    teacher: Any = None,
+    noise: Number = 0,
+    signal: Number = rho,
+    init_variance: Number = 1,
+    weight_decay: Number = 0,
+    momentum: Number = 0,
+    temperature: Number = 0,
+) -> Program:
+    """Full-batch descent of ``sum_i loss(h_i, y_i)`` with ``h = X v``, X samples times features.
+
+    A step is ``v <- v - eta sum_i X_i loss'(h_i, y_i)``, where ``loss'`` is the slope in its first argument.
+
+    - ``task="teacher"``: ``X = Z`` and ``y = teacher(Z v_star) + sqrt(noise) eps``, ``v_star`` and ``eps``
+      N(0, 1). ``teacher`` is a function of an expression (``sign``, say); the identity if there is none.
+    - ``task="mixture"``: ``X_i = y_i m/N + Z_i`` with labels y = +1 or -1, equally likely, and a mean m whose
+      entries are N(0, ``signal``); ``h = y M + Z v`` with the overlap ``M(t) = mean(m v)``.
+
+    ``loss`` is ``"squared"``, ``"logistic"`` or a function of prediction and label (an undefined SymPy
+    function too). ``ratio`` is the number of samples over N; ``rule`` and the rest as in
+    :func:`.training_rule`, with the summed loss.  Raises :class:`ProgramError` for an unknown task or loss.
+
+    >>> [str(d.lhs) for d in perceptron().causal_order()]
+    ['v(t)', 'h(t)', 'v_star(t)', 'h_star(t)', 'y(t)', 'Delta(t)', 'q(t)']
+    """
+    if task not in ("teacher", "mixture"):
+        raise ProgramError(f"task = {task!r}: must be 'teacher' or 'mixture'")
+    if task == "mixture" and (teacher is not None or noise != 0):
+        raise ProgramError("teacher and noise belong to task = 'teacher'; the labels of a mixture are signs")
+    if isinstance(loss, str) and loss not in LOSSES:
+        raise ProgramError(f"loss = {loss!r}: must be one of {', '.join(LOSSES)}, or a function of h and y")
+    trained_by = rule_of(rule, "sum", weight_decay=weight_decay, momentum=momentum, temperature=temperature)
+    size = sympify(ratio)
+    features, samples = Population("features"), Population("samples", size)
+    v, h, y = Field("v", features), Field("h", samples), Field("y", samples)
+    Z = GaussianMatrix("Z", samples, features)
+    w = GaussianVector("w", features, sympify(init_variance), source="w")
+    world = _teacher(Z, y, teacher, sympify(noise)) if task == "teacher" else _mixture(y, v, signal)
+    cost = sympify((LOSSES[loss] if isinstance(loss, str) else loss)(h(t), y(t)))
+    if not cost.has(h(t)):
+        raise ProgramError(f"loss = {loss!r}: does not depend on the prediction")
+    net = Network(
+        f"perceptron on a {task}" if task == "mixture" else "perceptron with a teacher",
+        (v, h, y, *world.fields),
+        {v(t): w.symbol, h(t): Z @ v(t) + world.prediction, **world.lines},
+        (w,),
+        (Z, *world.vectors),
+    )
+    return net.train(
+        size * Mean(cost),
+        trained_by,
+        Parametrization(S.One),
+        gradients={x: Gradient(n, normal=S.One) for x, n in {"h": "Delta", "v": "q", "M": "F"}.items()},
+        notation={v(t): "C_v", Function("Delta")(t): "C_Delta"},
+    )
+
+
+@dataclass(frozen=True)
+class _World:
+    """Where labels come from, and what their correlation with the inputs adds to predictions."""
+
+    fields: tuple[Field, ...]
+    lines: dict[Expr, Expr]
+    vectors: tuple[GaussianVector, ...]
+    prediction: Expr = S.Zero
+
+
+def _teacher(Z: GaussianMatrix, y: Field, teacher: Any, noise: Expr) -> _World:
+    v_star, h_star = Field("v_star", Z.cols), Field("h_star", Z.rows)
+    start = GaussianVector("w_star", Z.cols, source="w_star")
+    eps = GaussianVector("eps", Z.rows, source="eps")
+    answer = h_star(t) if teacher is None else activation_of(teacher)(h_star(t))
+    label = answer + (sqrt(noise) * eps.symbol if noise != 0 else S.Zero)
+    lines = {v_star(t): start.symbol, h_star(t): Z @ v_star(t), y(t): label}
+    return _World((v_star, h_star), lines, (start, *((eps,) if noise != 0 else ())))
+
+
+def _mixture(y: Field, v: Field, signal: Number) -> _World:
+    m, side = Field("m", v.population), Field("xi", y.population)
+    mean = GaussianVector("m_0", v.population, sympify(signal), source="m_0")
+    coin = GaussianVector("xi_0", y.population, source="xi_0")
+    M = Function("M")
+    lines = {m(t): mean.symbol, side(t): coin.symbol, y(t): sign(side(t)), M(t): Mean(m(t) * v(t))}
+    return _World((m, side), lines, (mean, coin), M(t) * y(t))

@@ -1,0 +1,204 @@
+"""Deep residual networks with frozen ends, trained on one sample a step (depth2023): with one matrix a block,
+linear (section 4, Program 1) or not (section 7), for any multiplier ``L^-a`` of its branches and learning rate ``L^-b`` (appendix
+D), and with two (section 9), trained as they are or linearised within each block.
+
+The input is the number ``xi(t)``, sent to the network's N units by the frozen vector U; the output is read by
+the frozen vector V.  Layers count from 0 to L: ``x(0)`` is the input and ``x(ell)`` comes after block ``ell``.
+``dx`` is the gradient of the loss, times N.  Gradients are normalised by the multiplier of their branch before
+they are multiplied by the learning rate, so that updates have no other power of L.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sympy import Expr, Function, Integer, Rational, S, sympify
+
+from derive.errors import ProgramError
+from derive.program.gradients import Gradient, Parametrization
+from derive.program.network import Network
+from derive.program.program import Program
+from derive.program.training import GradientDescent, LinearSystem, TrainedMatrix
+from derive.program.words import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    IndexRange,
+    L,
+    Mean,
+    Population,
+    ell,
+    t,
+)
+
+half = Rational(1, 2)
+xi, f = Function("xi"), Function("f")
+
+
+class _Loss(Function):
+    """``loss(t, f)``, of which only the slope ``dloss(t, f)`` in ``f`` is ever needed."""
+
+    def fdiff(self, argindex: int = 1) -> Expr:
+        return Function("dloss")(*self.args)
+
+
+def depth_program(depth: int | Expr = L, alpha: Expr | float = half, gamma: Expr | float = half) -> Program:
+    """The linear residual network of depth2023: branches times ``L^-alpha``, learning rate ``L^-gamma``.
+
+    At ``alpha = gamma = 1/2`` this is Program 1.  ``xi(t)`` is the input at step t and ``chi(t)`` the slope
+    ``dloss(t, f)`` of the loss there; both functions are given.
+
+    Raises :class:`ProgramError` for a depth below one.
+
+    >>> [d.name for d in depth_program().causal_order()]
+    ['x', 'x', 'readout', 'f', 'chi', 'dx', 'dx']
+    """
+    blocks = _blocks(depth)
+    share, rate = blocks ** -sympify(alpha), blocks ** -sympify(gamma)
+    stream = Population("stream", shared=True)
+    x = Field("x", stream, layered=True)
+    inside = IndexRange(ell, Integer(1), blocks)
+    W = GaussianMatrix("W", stream.at(ell), stream.at(ell - 1), index=inside)
+    below = x(ell - 1, t)
+    lines = {x(ell, t): below + share * (W(ell) @ below)}
+    return _trained(
+        "linear residual network with frozen ends", (x,), lines, (W,), blocks, {"W": rate / share}
+    )
+
+
+def nonlinear_program(depth: Expr | int = L, alpha: Expr = half, gamma: Expr = half) -> Program:
+    """The residual network of depth2023 section 7 with one-layer blocks, frozen ends and one sample a step.
+
+    ``b`` is the gradient in front of the nonlinearity, in units of the branch; the learning rate is L^-gamma.
+
+    >>> [str(d.rhs) for d in nonlinear_program().definitions if d.name == "b"]
+    ['(dx(ell, t) - Mean(dx(ell, t)))*Derivative(phi(h(ell, t)), h(ell, t))']
+    """
+    blocks = _blocks(depth)
+    share, rate = blocks ** -sympify(alpha), blocks ** -sympify(gamma)
+    stream = Population("stream", shared=True)
+    x, h = (Field(n, stream, layered=True) for n in "xh")
+    W = GaussianMatrix("W", stream.at(ell), stream.at(ell - 1), index=IndexRange(ell, S.One, blocks))
+    seen, below = Function("phi")(h(ell, t)), x(ell - 1, t)
+    lines = {h(ell, t): W(ell) @ below, x(ell, t): below + share * (seen - Mean(seen))}
+    name = "residual network with mean subtraction and frozen ends"
+    gradients = {"h": Gradient("b", normal=-1 / share)}
+    return _trained(name, (x, h), lines, (W,), blocks, {"W": rate / share}, gradients=gradients)
+
+
+def _blocks(depth: int | Expr) -> Expr:
+    blocks = sympify(depth)
+    if isinstance(blocks, Integer) and blocks < 1:
+        raise ProgramError(f"depth = {depth}: a network has at least one block")
+    return blocks
+
+
+def _trained(
+    name: str,
+    fields: tuple[Field, ...],
+    lines: dict[Expr, Expr],
+    weights: tuple[GaussianMatrix, ...],
+    blocks: Expr,
+    rates: dict[str, Expr],
+    frozen: tuple[GaussianMatrix, ...] = (),
+    gradients: dict[str, Gradient] | None = None,
+) -> Program:
+    """The stream between its frozen ends, trained down the slope of the loss in its output."""
+    x, stream = fields[0], fields[0].population
+    readout, U, V = (
+        Field("readout", stream),
+        GaussianVector("U", stream, source="U"),
+        GaussianVector("V", stream, source="V"),
+    )
+    inside = IndexRange(ell, S.One, blocks)
+    first, *others = lines.items()
+    forward = {x(0, t): xi(t) * U.symbol, **lines}
+    forward |= {readout(t): V.symbol, f(t): Mean(x(blocks, t) * readout(t))}
+    net = Network(name, (*fields, readout), forward, weights, (*frozen, U, V), ranges=(inside,), depth=blocks)
+    return net.train(
+        _Loss(t, f(t)),
+        GradientDescent(S.One),
+        Parametrization(S.One, rates=tuple(rates.items())),
+        gradients={"x": Gradient("dx", normal=S.NegativeOne), "f": Gradient("chi", normal=S.NegativeOne)}
+        | (gradients or {}),
+        notation={x(ell, t): "C_x", Function("dx")(ell, t): "C_dx"},
+        together=True,
+    )
+
+
+@dataclass(frozen=True)
+class Updates:
+    """The sum of all updates, without the weights that they were made to.
+
+    >>> from sympy.abc import t, s
+    >>> Updates().memory(t, s)
+    (0, 1)
+    """
+
+    discrete: bool = True
+
+    @property
+    def system(self) -> LinearSystem:
+        """A sum that starts at nothing."""
+        return LinearSystem(S.One, S.One, start=S.Zero)
+
+    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+        """Nothing of W(0), every update whole."""
+        return self.system.steps(time, past)
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """There is none."""
+        return S.Zero
+
+
+def block_program(
+    depth: int | Expr = L,
+    alpha: Expr | float = half,
+    gammas: tuple[Expr | float, Expr | float] = (half, half),
+    *,
+    multiplier: Expr = S.One,
+    rate: Expr = S.One,
+    linearised: bool = False,
+) -> Program:
+    """The network with blocks of two matrices; ``gammas`` are the powers of L of the rates of W and of Z.
+
+    ``xi(t)``, ``dloss(t, f)`` as for :func:`~derive.program.networks.residual.depth_program`.  Raises
+    :class:`ProgramError` for a depth below one.
+
+    >>> [d.name for d in block_program().definitions]
+    ['x', 'h', 'x', 'readout', 'f', 'chi', 'dx', 'dx', 'b']
+    >>> [d.name for d in block_program(linearised=True).definitions if d.name in "kc"]
+    ['k', 'c']
+    """
+    blocks = _blocks(depth)
+    share = multiplier * blocks ** -sympify(alpha)
+    slow, fast = (rate * blocks ** -sympify(g) for g in gammas)
+    stream, hidden = Population("stream", shared=True), Population("hidden")
+    x, h, k = Field("x", stream, layered=True), *(Field(n, hidden, layered=True) for n in "hk")
+    inside = IndexRange(ell, S.One, blocks)
+    W = GaussianMatrix("W", hidden.at(ell), stream.at(ell - 1), index=inside)
+    Z = GaussianMatrix("Z", stream.at(ell), hidden.at(ell), index=inside)
+    below, here = x(ell - 1, t), h(ell, t)
+    name, passed = "residual network with blocks of two matrices", -1 / share
+    if not linearised:
+        lines = {here: W(ell) @ below, x(ell, t): below + share * (Z(ell) @ here)}
+        rates = {"W": slow / share, "Z": fast / share}
+        return _trained(
+            name, (x, h), lines, (W, Z), blocks, rates, gradients={"h": Gradient("b", normal=passed)}
+        )
+    moved_w, moved_z = replace(W, name="dW"), replace(Z, name="dZ")
+    lines = {
+        here: W(ell) @ below,
+        k(ell, t): here + moved_w(ell) @ below,
+        x(ell, t): below + share * (Z(ell) @ k(ell, t) + moved_z(ell) @ here),
+    }
+    rates = {"dW": slow / share, "dZ": fast / share}
+    gradients = {"k": Gradient("b", normal=passed), "h": Gradient("c", normal=passed)}
+    program = _trained(
+        f"{name}, linearised", (x, h, k), lines, (moved_w, moved_z), blocks, rates, (W, Z), gradients
+    )
+    matrices: tuple[Any, ...] = tuple(
+        replace(m, rule=Updates()) if isinstance(m, TrainedMatrix) else m for m in program.matrices
+    )
+    return replace(program, matrices=matrices)
