@@ -31,7 +31,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.sums import binding, is_at
+from derive.calculus.sums import binding, is_at, without_empty
 from derive.calculus.symbols import L, ell
 from derive.depth.balance import power
 from derive.depth.layers import (
@@ -437,8 +437,7 @@ def _path(rate: Expr, direction: int) -> Expr:
 def _without(e: Eq, zero: set[str]) -> Eq:
     """An equation without the functions that vanish."""
     rhs = e.rhs.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in zero, lambda _: S.Zero)
-    rhs = rhs.replace(lambda x: isinstance(x, Sum | Integral) and x.function == 0, lambda _: S.Zero)
-    return Eq(e.lhs, rhs, evaluate=False)
+    return Eq(e.lhs, without_empty(rhs), evaluate=False)
 
 
 def _vanishing(rows: list[Eq]) -> set[str]:

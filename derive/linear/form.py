@@ -36,6 +36,7 @@ from derive.calculus.sums import opened, over
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.theory import Equation, Term, Theory
+from derive.theory.causality import computed_now, reaches
 
 
 @dataclass(frozen=True)
@@ -186,13 +187,7 @@ class LinearForm:
     @cached_property
     def now(self) -> dict[str, set[str]]:
         """For each field, the fields and sources that it is computed from at the same time."""
-        found: dict[str, set[str]] = {}
-        for r in self.rows:
-            if isinstance(r.lhs, AppliedUndef):
-                own = {x.name for x in r.sources}
-                own |= {x.name for x in r.actions if x.reach in ("past", "flow") or x.field.args[-1] == t}
-                found.setdefault(r.name, set()).update(own)
-        return found
+        return computed_now((r.equation for r in self.rows), {*self.fields, *self.sources})
 
     def reaches(self, field: str, source: str) -> bool:
         """Can ``field`` answer a push of ``source`` within the step?
@@ -203,15 +198,7 @@ class LinearForm:
         >>> form.reaches("h", "u"), form.reaches("h", "r")
         (True, False)
         """
-        todo, seen = [field], set()
-        while todo:
-            name = todo.pop()
-            if name == source:
-                return True
-            if name not in seen:
-                seen.add(name)
-                todo += self.now.get(name, ())
-        return False
+        return reaches(self.now, field, source)
 
 
 def linear_form(theory: Theory, equations: Iterable[Equation] | None = None) -> LinearForm:

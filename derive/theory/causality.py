@@ -7,15 +7,16 @@ so the least solution is found by iteration: start from none and add what is for
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from sympy import Dummy, Expr
+from sympy import Derivative, Dummy, Expr, Integral, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.program.parts import gaussian
 from derive.program.program import Program
 from derive.program.words import Product, t
+from derive.theory.data import Equation
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,46 @@ def _fields_now(program: Program, e: Expr) -> set[str]:
 
 def _reaches(graph: dict[str, set[str]], vector: Expr, goal: str) -> bool:
     """Is ``goal`` computed, at the same time and site, on the way to ``vector``?"""
-    todo = [str(a.func) for a in vector.atoms(AppliedUndef) if str(a.func) in graph]
-    seen: set[str] = set()
+    return any(reaches(graph, str(a.func), goal) for a in vector.atoms(AppliedUndef) if str(a.func) in graph)
+
+
+# -- of a theory ---------------------------------------------------------------------------------------------
+
+
+def computed_now(equations: Iterable[Equation], names: Collection[str]) -> dict[str, set[str]]:
+    """For each field, which of ``names`` its equation takes at the present time: locally, or as a sum's end."""
+    found: dict[str, set[str]] = {}
+    for e in equations:
+        own = found.setdefault(e.name, set())
+        if not isinstance(e.lhs, Derivative):
+            for x in e.terms:
+                own |= _at_once_in(x.expr, names)
+    return found
+
+
+def reaches(now: Mapping[str, Collection[str]], start: str, goal: str) -> bool:
+    """Is ``goal`` computed, by the relation :func:`computed_now`, on the way to ``start``?
+
+    >>> reaches({"h": {"u"}, "z": {"h"}}, "z", "u")
+    True
+    """
+    todo, seen = [start], set()
     while todo:
         name = todo.pop()
         if name == goal:
             return True
         if name not in seen:
             seen.add(name)
-            todo += graph[name]
+            todo += now.get(name, ())
     return False
+
+
+def _at_once_in(e: Expr, names: Collection[str]) -> set[str]:
+    """Names that enter ``e`` at the present time, sums that include it counted, integrals and averages not."""
+    if isinstance(e, Integral) or getattr(e, "is_averaged", False):
+        return set()
+    if isinstance(e, Sum):
+        return _at_once_in(e.function.xreplace({v: upper for v, _, upper in e.limits if upper == t}), names)
+    if isinstance(e, AppliedUndef) and str(e.func) in names and e.args[-1] == t:
+        return {str(e.func)}
+    return set().union(*[_at_once_in(x, names) for x in e.args]) if e.args else set()

@@ -17,6 +17,7 @@ from typing import Any
 from sympy import Add, Expr, Integral, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.sums import without_empty
 from derive.program.words import IndexRange, ell, s, t
 from derive.theory.data import Equation, Source, Term, TheoryData
 
@@ -157,7 +158,7 @@ class _Search:
             return self.known[self.key(a)].subs(renamed, simultaneous=True)
 
         table = {a: value(a) for a in e.atoms(AppliedUndef) if a.args and self.key(a) in self.known}
-        return _without_empty_sums(e.xreplace(table)) if table else e
+        return without_empty(e.xreplace(table)) if table else e
 
     def fits(self, end: _End) -> bool:
         """With the base cases put in, is the extended family the end's own equation, term by term?"""
@@ -230,16 +231,6 @@ def _match(a: Expr, b: Expr, unknown: Expr) -> Expr | None:
         if len(left) == 1:
             return _match(left[0], Mul(*(theirs - ours).elements()), unknown)
     return None
-
-
-def _without_empty_sums(e: Expr) -> Expr:
-    """``e`` with sums and integrals of zero removed, inside out."""
-    if not e.has(Sum, Integral):
-        return e
-    args = [_without_empty_sums(x) if isinstance(x, Expr) else x for x in e.args]
-    if isinstance(e, Sum | Integral) and args[0] == 0:
-        return S.Zero
-    return e.func(*args)
 
 
 def _reaching(item: Any, layers: list[Expr]) -> Any:

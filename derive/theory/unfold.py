@@ -30,6 +30,7 @@ from derive.calculus.averages import Average, Response, is_field
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.sums import all_apart, bound, match, pinned, unused, within
 from derive.program.words import ell, t
+from derive.theory.causality import computed_now, reaches
 from derive.theory.data import Equation, Source, TheoryData
 from derive.theory.families import families
 from derive.theory.sources import gaussian
@@ -76,11 +77,7 @@ class _Unfolder:
         self.names = frozenset(str(x.func) for u in self.sources for x in (u.symbol, u.partner))
         self.moving = self.names | {_subject(e).func.__name__ for e in self.equations}
         self.discrete = self.theory.program.rule.discrete
-        for e in self.equations:
-            reached = self.now.setdefault(str(_subject(e).func), set())
-            if not isinstance(e.lhs, Derivative):
-                for x in e.terms:
-                    reached |= _at_once(x.expr, self.moving, _subject(e).args[-1])
+        self.now = computed_now(self.equations, self.moving)
 
     def read(self, what: Any) -> tuple[Expr, bool]:
         """The expression meant, and whether it is only used at earlier times."""
@@ -199,15 +196,7 @@ class _Unfolder:
 
     def reaches(self, body: Expr, source: Expr) -> bool:
         """Does a field respond to a source at its own time?"""
-        goal, todo, seen = str(source.func), [str(body.func)], set()
-        while todo:
-            name = todo.pop()
-            if name == goal:
-                return True
-            if name not in seen:
-                seen.add(name)
-                todo += self.now.get(name, set())
-        return False
+        return reaches(self.now, str(body.func), str(source.func))
 
     def tidied(self, e: Expr) -> Expr:
         """Every sum over time begun where its summand can respond, and deltas summed out."""
@@ -271,18 +260,6 @@ def _ends(items: tuple[Any, ...]) -> list[Any]:
 def _subject(e: Equation) -> Any:
     """The field that an equation is for."""
     return e.lhs.expr if isinstance(e.lhs, Derivative) else e.lhs
-
-
-def _at_once(e: Expr, names: frozenset[str], now: Expr) -> set[str]:
-    """Fields that enter ``e`` at the present time, sums that include it counted, integrals not."""
-    if isinstance(e, Integral):
-        return set()
-    if isinstance(e, Sum):
-        present = {lim[0]: lim[2] for lim in e.limits if lim[2] == now}
-        return _at_once(e.function.xreplace(present), names, now)
-    if isinstance(e, AppliedUndef) and str(e.func) in names and e.args[-1] == now:
-        return {str(e.func)}
-    return set().union(*[_at_once(x, names, now) for x in e.args]) if e.args else set()
 
 
 def _off_diagonal(e: Expr) -> Expr:
