@@ -530,18 +530,11 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
         changes = {x: counted.change(*x, step=counted.steps) for x in nodes}
     small = [x for x in hidden if stable_at_start and start[x] != 0]
     broken += [f"{_called(x)} vanishes as N^({start[x]}) at the start" for x in small]
-    result = WidthClass(
-        dict(values), start, rates, changes, hidden, read, stable_at_start, stable, tuple(broken)
-    )
-    if not stable:
-        return result
-    for group, what in ((read, "outputs"), (hidden, "features")):
-        best = [x for n in group if (x := changes[n]) is not None]
+    for group, what in ((read, "outputs"), (hidden, "features")) if stable else ():
+        best = [p for n in group if (p := changes[n]) is not None]
         if not best or max(best) < 0:
             broken.append(f"{what} move only as N^({max(best)})" if best else f"{what} do not move")
-    return WidthClass(
-        dict(values), start, rates, changes, hidden, read, stable_at_start, stable, tuple(broken)
-    )
+    return WidthClass(values, start, rates, changes, hidden, read, stable_at_start, stable, tuple(broken))
 
 
 def _above(power: Expr | None) -> bool:
@@ -558,11 +551,11 @@ def _blown(counted: Counted, watched: tuple[Place, ...]) -> list[str]:
 def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:
     """Numbers for all exponents, by name."""
     given = {str(k): _number(str(k), v) for k, v in exponents.items()}
-    wanted = {str(x).split("(")[0] for x in unknowns(program)}
-    heads = {k.split("(")[0] for k in given}
+    wanted = {_head(x) for x in unknowns(program)}
+    heads = {k.partition("(")[0] for k in given}
     if strange := heads - set(symbols_of(program)):
-        named_ = ", ".join(sorted(strange)), ", ".join(sorted(wanted))
-        raise NotApplicable("exponents: {} unknown; the program has {}".format(*named_))
+        said, known = (", ".join(sorted(x)) for x in (strange, wanted))
+        raise NotApplicable(f"exponents: {said} unknown; the program has {known}")
     if missing := wanted - heads:
         raise NotApplicable(f"exponents: {', '.join(sorted(missing))} missing")
     return given
@@ -599,10 +592,14 @@ def named(program: Program) -> dict[str, dict[str, Expr]]:
     plain = flat | {y: 2 * own[x] for x, y in zip(a, b, strict=True)}
     found = {"NTK": ntk, "mean-field": own, "standard": plain, "standard, rate 1/N": plain | {"c": S.One}}
     maximal = width_constraints(program).maximal_update()
-    free = {x: ntk[str(x).split("(")[0]] for v in maximal.values() for x in v.atoms(AppliedUndef, Symbol)}
-    maximal = {x: v.xreplace(free) for x, v in maximal.items()}
-    found["muP"] = {str(k).split("(")[0]: v for k, v in maximal.items()}
+    free = {x: ntk[_head(x)] for v in maximal.values() for x in v.atoms(AppliedUndef, Symbol)}
+    found["muP"] = {_head(x): v.xreplace(free) for x, v in maximal.items()}
     return found
+
+
+def _head(x: Expr) -> str:
+    """The name of an exponent, that of its family if it is a member."""
+    return str(x.func) if isinstance(x, AppliedUndef) else str(x)
 
 
 def _called(node: Place) -> str:
@@ -653,9 +650,7 @@ class _Symmetry:
         order = [x for x in unknown if x not in self.exponents] + self.ordered(unknown)
         M = Matrix([[coefficient(row, x) for x in order] for row in self.rows])
         hidden = len(order) - len(self.ordered(unknown))
-        found = []
-        for vector in M.nullspace():
-            found.append(list(vector[hidden:]))
+        found = [list(vector[hidden:]) for vector in M.nullspace()]
         basis = Matrix(found).rref()[0] if found else Matrix([])
         kept = [list(basis.row(i)) for i in range(basis.rows) if any(basis.row(i))]
         names = self.ordered(unknown)

@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from sympy import Eq, Expr, Function, Integer, Max, Rational, Symbol, latex, powsimp, sqrt, tanh
+from sympy import Eq, Expr, Function, Integer, Max, Mul, Rational, Symbol, latex, powsimp, sqrt, tanh
 
 from derive.errors import NotApplicable
 from derive.program import (
@@ -35,6 +35,8 @@ from derive.program import (
     recurrent,
     t,
 )
+from derive.program.gradients import Parametrization
+from derive.program.network import Network
 from derive.program.parts import gaussian
 from derive.scale.power_counting import N
 from derive.scale.width import (
@@ -340,6 +342,55 @@ def test_the_canonical_member_is_the_program_itself():
     same = parametrized(program, own)
     assert [d.rhs for d in same.definitions] == [d.rhs for d in program.definitions]
     assert same.matrices == program.matrices
+
+
+def by_forward_pass(exponent, c=0, d=HALF):
+    """Two layers whose weights are written ``N^-a W``, before anything is differentiated."""
+    pixels, layer = Population("input", given=True), Population("layer")
+    x, h, k = GivenVector("x", pixels, "K_x"), Field("h", layer), Field("k", layer)
+    y, f = Function("y"), Function("f")
+    W0 = GaussianMatrix("W0", layer, pixels, variance=N ** -exponent["b_W0"])
+    W = GaussianMatrix("W", layer, layer, variance=N ** -exponent["b_W"])
+    w = GaussianVector("w", layer, variance=N ** -exponent["b_w"])
+    scale = gamma0 * N ** (d - HALF)
+    forward = {
+        h(mu, t): N ** -exponent["a_W0"] * (W0 @ x(mu)),
+        k(mu, t): N ** (HALF - exponent["a_W"]) * (W @ tanh(h(mu, t))),
+        f(mu, t): N ** (HALF - exponent["a_w"]) * Mean(w.symbol * tanh(k(mu, t))) / scale,
+    }
+    net = Network("two layers", (h, k), forward, weights=(W0, W, w), given=(x,), depth=Integer(1))
+    return net.train((y(mu) - f(mu, t)) ** 2 / 2, GradientDescent(eta), Parametrization(scale, N**-c))
+
+
+def moves(program):
+    """Forward pass, starts and updates; names that the backward pass gives on the way are put in."""
+    on_the_way = ("omega", "z", "g_k", "g")
+    known = {x.lhs: x.rhs for x in program.definitions if x.name in on_the_way}
+    known |= {a.subs(mu, alpha): e.subs(mu, alpha) for a, e in known.items()}
+
+    def plain(e):
+        for _ in on_the_way:
+            e = e.xreplace(known)
+        e = e.replace(lambda x: isinstance(x, Mean), outside)
+        return powsimp(e.expand(), force=True)
+
+    def outside(mean):
+        factors = Mul.make_args(mean.args[0])
+        return Mul(*[x for x in factors if x.has(N)]) * Mean(Mul(*[x for x in factors if not x.has(N)]))
+
+    found = [plain(x.rhs) for x in program.definitions if x.lhs not in known]
+    for m in program.matrices:
+        found += [m.initial.variance, plain(m.update.coefficient * m.update.left), m.update.right]
+    w = program.vectors[0]
+    return [*found, w.initial.variance, plain(w.update.coefficient * w.update.vector)]
+
+
+def test_a_parametrisation_is_that_of_the_forward_pass():
+    """Moved on what was derived, or written into the forward pass and then differentiated: one program."""
+    names = {f"{kind}_{w}": Symbol(f"{kind}_{w}", real=True) for kind in "ab" for w in ("W0", "W", "w")}
+    c, d = (Symbol(x, real=True) for x in "cd")
+    written = dict.fromkeys(names, Integer(0)) | {"a_W": HALF, "a_w": HALF}
+    assert moves(parametrized(by_forward_pass(written))) == moves(by_forward_pass(names, c, d))
 
 
 def test_members_of_the_family_are_one_program():
