@@ -24,7 +24,6 @@ from sympy import (
     S,
     Sum,
     Symbol,
-    latex,
     sqrt,
     sympify,
 )
@@ -54,6 +53,7 @@ from derive.depth.layers import (
 from derive.depth.rescale import relabelled
 from derive.errors import NotApplicable
 from derive.linear.propagators import CrossLayer, k
+from derive.show.latex import aligned_latex
 from derive.theory import Equation
 
 between = Symbol("tau_1", nonnegative=True)
@@ -147,12 +147,6 @@ def _find(items: Iterable[Eq], name: str) -> Eq:
 
 def _head(lhs: Expr) -> AppliedUndef:
     return lhs.expr if isinstance(lhs, Derivative) else lhs
-
-
-def aligned_latex(equations: Iterable[Eq]) -> str:
-    """Equations one below the other, as a notebook shows them."""
-    rows = r" \\ ".join(f"{latex(e.lhs)} &= {latex(e.rhs)}" for e in equations)
-    return rf"$$\begin{{aligned}}{rows}\end{{aligned}}$$"
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from derive.linear.closure import LinearClosure, linear_closure
 from derive.linear.contraction import tidy_sums
 from derive.linear.operators import Kernel, entry, resolvents
 from derive.program.training import accumulate
+from derive.show.latex import aligned_latex
 from derive.theory import Theory
 
 
@@ -37,6 +38,9 @@ class Lazy:
     kernels: tuple[Eq, ...]
     output: Eq
     error: Eq
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex((*self.kernels, self.output, self.error), self.closure.theory)
 
 
 def lazy(theory: Theory) -> Lazy:

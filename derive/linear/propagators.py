@@ -15,9 +15,10 @@ Both differentiate the linear form, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 from sympy import (
     DiracDelta,
@@ -40,8 +41,11 @@ from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
 from derive.linear.operators import Kernel, T, matrix, operator, size, solve_for
+from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from derive.theory.names import primed
+
+E = TypeVar("E", Eq, Equation)
 
 k = Symbol("k", integer=True)
 """The layer of a source that is pushed."""
@@ -83,24 +87,16 @@ class CrossLayer:
 
     def response(self, name: str, site: Expr | int | None = None) -> Equation:
         """The equation of the response ``name`` (of its member at layer ``site``).  Raises KeyError."""
-        for e in self.responses:
-            if str(e.lhs.func) == name and (site is None or e.lhs.args[0] == sympify(site)):
-                return e
-        raise KeyError(f"no response {name}; there are {', '.join(str(e.lhs) for e in self.responses)}")
+        found = [e for e in self.responses if site is None or e.lhs.args[0] == sympify(site)]
+        return _named(found, name, "response")
 
     def correlation(self, name: str) -> Eq:
         """The equation of the correlation ``name``.  Raises KeyError if there is none."""
-        for e in (*self.correlations, *self.scalars):
-            if str(e.lhs.func) == name:
-                return e
-        raise KeyError(f"no correlation {name}; there are {', '.join(str(e.lhs) for e in self.correlations)}")
+        return _named((*self.correlations, *self.scalars), name, "correlation")
 
     def field(self, name: str) -> Eq:
         """The field ``name`` in terms of the sources.  Raises KeyError if there is none."""
-        for e in self.fields:
-            if str(e.lhs.func) == name:
-                return e
-        raise KeyError(f"no field {name}; there are {', '.join(str(e.lhs) for e in self.fields)}")
+        return _named(self.fields, name, "field")
 
     def map(self, fun: Callable[[Expr], Expr]) -> CrossLayer:
         """The same with ``fun`` applied to every right-hand side."""
@@ -117,6 +113,10 @@ class CrossLayer:
             scalars=eqs(self.scalars),
         )
 
+    def _repr_latex_(self) -> str:
+        responses = [x.eq for x in self.responses]
+        return aligned_latex((*responses, *self.fields, *self.correlations, *self.scalars), self.theory)
+
     def closed(self) -> CrossLayer:
         """The same with the theory's own responses written as members of the cross-layer ones."""
 
@@ -129,6 +129,13 @@ class CrossLayer:
             return e
 
         return replace(self.map(put), diagonal=self.diagonal)
+
+
+def _named(equations: Iterable[E], name: str, what: str) -> E:
+    for e in equations:
+        if str(e.lhs.func) == name:
+            return e
+    raise KeyError(f"no {what} {name}; there are {', '.join(str(e.lhs) for e in equations)}")
 
 
 def _without_trivial(found: CrossLayer) -> CrossLayer:
@@ -457,10 +464,7 @@ class Transfer:
 
     def equation(self, name: str) -> Eq:
         """The equation of the answer of ``name``.  Raises KeyError if there is none."""
-        for e in self.equations:
-            if str(e.lhs.func) == f"H_{name}_{self.into}":
-                return e
-        raise KeyError(f"no answer of {name}; there are {', '.join(str(e.lhs) for e in self.equations)}")
+        return _named(self.equations, f"H_{name}_{self.into}", "answer")
 
     def matrix(self, name: str) -> Expr:
         """The answer of ``name`` in closed form, as a matrix expression; rows and columns are times.
@@ -474,6 +478,9 @@ class Transfer:
         """
         known = {k.operator: (size(k.rows), size(k.cols)) for k in self.kernels}
         return matrix(self.operators[name], lambda letter: known.get(letter, (T, T)))
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex(self.reduced, self.theory)
 
     @property
     def reduced(self) -> tuple[Eq, ...]:

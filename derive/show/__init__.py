@@ -1,7 +1,7 @@
 """LaTeX and text in the papers' notation, and the model of a document that is written in them."""
 
 from derive.show.document import Entry, Section
-from derive.show.latex import PaperLatex, latex
+from derive.show.latex import PaperLatex, aligned_latex, latex
 from derive.show.notation import NOTATIONS, PAPERS, Notation, notation
 from derive.show.text import PaperText, text
 
@@ -13,6 +13,7 @@ __all__ = [
     "PaperLatex",
     "PaperText",
     "Section",
+    "aligned_latex",
     "latex",
     "notation",
     "text",

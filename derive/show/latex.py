@@ -2,7 +2,7 @@ r"""LaTeX in the papers' notation: ``H(ell, mu, alpha, t, s)`` becomes ``H^{\ell
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -161,4 +161,16 @@ def latex(expr: Any, theory: Declares | None = None, names: str | Mapping[str, s
     return PaperLatex(notation(theory, names)).doprint(sympify(expr))  # type: ignore[no-any-return]
 
 
-__all__ = ["PaperLatex", "latex"]
+def aligned_latex(equations: Iterable[Any], theory: Declares | None = None) -> str:
+    """Equations one below the other, as a notebook shows them.
+
+    >>> from sympy import Eq, Function
+    >>> from derive.program import t
+    >>> print(aligned_latex([Eq(Function("h")(t), t, evaluate=False)]))
+    $$\\begin{aligned}h(t) &= t\\end{aligned}$$
+    """
+    rows = r" \\ ".join(f"{latex(e.lhs, theory)} &= {latex(e.rhs, theory)}" for e in equations)
+    return rf"$$\begin{{aligned}}{rows}\end{{aligned}}$$"
+
+
+__all__ = ["PaperLatex", "aligned_latex", "latex"]

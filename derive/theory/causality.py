@@ -100,7 +100,7 @@ def _reaches(graph: dict[str, set[str]], vector: Expr, goal: str) -> bool:
 
 
 def computed_now(equations: Iterable[Equation], names: Collection[str]) -> dict[str, set[str]]:
-    """For each field, which of ``names`` its equation takes at the present time: locally, or as a sum's end."""
+    """For each field, which of ``names`` its equation takes at the present time, also as the end of a sum."""
     found: dict[str, set[str]] = {}
     for e in equations:
         own = found.setdefault(e.name, set())
@@ -128,7 +128,7 @@ def reaches(now: Mapping[str, Collection[str]], start: str, goal: str) -> bool:
 
 
 def _at_once_in(e: Expr, names: Collection[str]) -> set[str]:
-    """Names that enter ``e`` at the present time, sums that include it counted, integrals and averages not."""
+    """Names that enter ``e`` at the present time, sums that include it counted, integrals not."""
     if isinstance(e, Integral) or getattr(e, "is_averaged", False):
         return set()
     if isinstance(e, Sum):
