@@ -1,6 +1,6 @@
 """The reduced theory of the rich regime (kernels of rank one in time), as ordinary differential equations.
 
-The right-hand side is compiled from :func:`derive.scale.rich_ansatz.rank_one`.  A mode that has been learnt
+The right-hand side is compiled from :func:`derive.scale.rank_one.rank_one`.  A mode that has been learnt
 is fast, so that the solver is an implicit one.
 """
 
@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 from sympy import Function, Sum, Symbol, lambdify, sqrt
 
+from derive.program.networks import structured
 from derive.program.words import L, gamma0, t
-from derive.scale.rich_ansatz import kappa, phi, rank_one, sigma
+from derive.scale.rank_one import kappa, phi, rank_one, sigma
+from derive.theory import mean_field
 from numerics.errors import NotConverged
 from numerics.modes import Spectrum
 
@@ -36,8 +38,8 @@ class RankOneRun:
 @lru_cache(maxsize=1)
 def _compiled() -> tuple[Any, Any, Any, Any]:
     """The rate of phi and the error of a mode; sigma from the sum of squares; the kernel."""
-    one = rank_one()
-    index = one.modes.lhs.expr.args[0]
+    one = rank_one(mean_field(structured(data="population", rule="flow")))
+    index = one.mode
     own, big, squares = Symbol("phi_k"), Symbol("sigma"), Symbol("squares")
     lamda, w = Function("lamda")(index), Function("w_star")(index)
     names = {phi(index, t): own, sigma(t): big}

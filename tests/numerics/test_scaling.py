@@ -8,15 +8,24 @@ import pytest
 from sympy import Float, Rational, Symbol, lambdify
 
 from derive.program.words import L, eta, gamma0
-from derive.scale.scaling import alpha, beta, finite_width, lazy, leading
-from derive.scale.scaling_noise import batch_noise, width_noise
+from derive.scale.modes import beta, capacity
+from derive.scale.power_laws import lazy_law, leading_law, width_law
 from numerics.cli import run
 from numerics.experiment import Experiment
 from numerics.local_slopes import local_slopes
 from numerics.solve import solve
+from tests.derive.limits.derived import batches, modes, order, width
 
 T = Symbol("t", positive=True)
 ALL = [(depth, source) for source in ("3/10", "1/2", "7/10", "3/2") for depth in (1, 2, 3, 4)]
+
+
+def lazy(*at, rule="flow", **options):
+    return lazy_law(modes(rule), *at, order=order(), **options)
+
+
+def leading(*at, **options):
+    return leading_law(order(), *at, **options)
 
 
 @lru_cache(maxsize=4)
@@ -125,30 +134,30 @@ def test_batches_obey_the_renewal_equation():
     }
     found = solve(Experiment.from_dict(tables))
     k = np.arange(1.0, modes + 1)
-    step = float(batch_noise().kernel.subs({L: 2, eta: rate})) * k**-2.0
+    step = float(batches().kernel.subs({L: 2, eta: rate})) * k**-2.0
     signal = [np.sum(k**-2.0 * (1 - step) ** (2 * n)) for n in range(steps + 1)]
     gain = [np.sum(step**2 * (1 - step) ** (2 * n)) / B for n in range(steps)]
     loss = []
     for n in range(steps + 1):
         loss.append(signal[n] + sum(gain[n - 1 - m] * (loss[m] + noise**2) for m in range(n)))
     assert np.allclose(found.test_loss.values - noise**2, loss, rtol=1e-6)
-    summand = batch_noise().gain.terms[0].coefficient
-    assert summand.subs({L: 2, alpha: 2}).has(Symbol("B", positive=True))
+    summand = batches().gain.terms[0].coefficient
+    assert summand.subs({L: 2, capacity: 2}).has(Symbol("B", positive=True))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2])
 def test_the_variance_of_finite_width(depth):
     """Easy task: order 1/N of the solved theory has the derived power, and its constant within 2 per cent."""
-    time, width = 100.0, 1000
+    time, N = 100.0, 1000
     t, base = flow_of(depth, time)
-    _, finite = flow_of(depth, time, width=width)
-    at = {L: depth, alpha: 2, beta: Rational(3, 2)}
-    leading_term = numbers(width_noise().variance.subs(at).terms[-1].at(T))(t)
-    ratio = (finite - base) * width / leading_term
+    _, finite = flow_of(depth, time, width=N)
+    at = {L: depth, capacity: 2, beta: Rational(3, 2)}
+    leading_term = numbers(width().variance.subs(at).terms[-1].at(T))(t)
+    ratio = (finite - base) * N / leading_term
     # a share t^(1/2)/N of it is of the next order, and t^-1/2 is the mean's
     assert ratio[-1] == pytest.approx(1, abs=0.02)
-    assert finite_width(depth, "3/2", 2).exponent == Rational(1, 2)
+    assert width_law(width(), depth, "3/2", 2).exponent == Rational(1, 2)
     late = t > 4
     slopes = local_slopes(t[late], (finite - base)[late])
     assert slopes.slope[-1] == pytest.approx(-0.5, abs=0.02)

@@ -12,15 +12,13 @@ from numerics.errors import SpecError
 if TYPE_CHECKING:
     from sympy import Expr
 
-    from derive.scale.scaling import Scaling
+    from derive.scale.power_laws import PowerLaw
 
 
 def scaling(
     depth: Annotated[int, typer.Option(help="Hidden layers L.")],
-    source: Annotated[str, typer.Option(help="beta: (w*_k)^2 lambda_k = k^(-capacity beta - 1).")],
-    capacity: Annotated[
-        str | None, typer.Option(help="alpha: lambda_k = k^-alpha. A symbol if left out.")
-    ] = None,
+    source: Annotated[str, typer.Option(help="beta: (w*_k)^2 lambda_k = k^(-a beta - 1), a the capacity.")],
+    capacity: Annotated[str | None, typer.Option(help="a: lambda_k = k^-a. A symbol if left out.")] = None,
     regime: Annotated[
         str,
         typer.Option(help="lazy, leading (order gamma0^2), rich; batch, width or data: what finite ones do."),
@@ -62,14 +60,17 @@ def scaling(
         typer.echo(f"meets {why} at t = {when}")
 
 
-def _found(depth: int, source: str, capacity: str | None, regime: str) -> Scaling:
+REGIMES = ("lazy", "leading", "rich", "batch", "width", "data")
+
+
+def _found(depth: int, source: str, capacity: str | None, regime: str) -> PowerLaw:
     from derive.errors import NotApplicable
-    from derive.scale.scaling import REGIMES, alpha
+    from derive.scale.modes import capacity as symbol
 
     if regime not in REGIMES:
         raise SpecError("--regime", regime, "is no regime", ", ".join(REGIMES))
     try:
-        return REGIMES[regime](depth, source, alpha if capacity is None else capacity)
+        return _law(regime, depth, source, symbol if capacity is None else capacity)
     except (ValueError, NotApplicable) as error:
         name, _, said = str(error).partition(" = ")
         value, _, problem = said.partition(": ")
@@ -81,10 +82,33 @@ def _found(depth: int, source: str, capacity: str | None, regime: str) -> Scalin
         raise SpecError(f"--{name}", value.strip("'"), problem, accepted) from error
 
 
-def _numbers(found: Scaling, given: str | None) -> dict[str, Any]:
+def _law(regime: str, *at: Any) -> PowerLaw:
+    """The law of a regime, from the theories that it is derived of, at a depth, source and capacity."""
+    from derive.program.networks import mlp, structured
+    from derive.scale import bottlenecks, modes, power_laws
+    from derive.scale.rank_one import rank_one
+    from derive.theory import mean_field
+
+    if regime == "batch":
+        return power_laws.batch_law(bottlenecks.batch_noise(mean_field(structured(noise=True))), *at)
+    flow = mean_field(structured(data="population", rule="flow"))
+    if regime == "rich":
+        return power_laws.rich_law(rank_one(flow), modes.lazy_modes(flow), *at)
+    if regime == "data":
+        fixed = mean_field(structured(data="full-batch", noise=True, rule="flow"))
+        return power_laws.data_law(bottlenecks.fixed_data(fixed), modes.lazy_modes(flow), *at)
+    samples = mean_field(mlp(rule="flow", loss="sum"))
+    if regime == "width":
+        return power_laws.width_law(bottlenecks.width_noise(flow, samples, modes.lazy_modes(flow)), *at)
+    order = modes.leading_order(flow, samples)
+    if regime == "leading":
+        return power_laws.leading_law(order, *at)
+    return power_laws.lazy_law(order.modes, *at, order=order)
+
+
+def _numbers(found: PowerLaw, given: str | None) -> dict[str, Any]:
     """Crossover times: numbers where nothing is open."""
-    from derive.program.words import gamma0
-    from derive.scale.scaling import exact
+    from derive.calculus.symbols import exact, gamma0
 
     values: dict[Any, Expr] = {}
     if given is not None:

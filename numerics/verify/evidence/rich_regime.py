@@ -1,4 +1,4 @@
-"""The derived laws of the rich regime (:mod:`derive.scale.rich_scaling`) in the solved theory, and what
+"""The derived laws of the rich regime (:mod:`derive.scale.rich`) in the solved theory, and what
 linear2025 prints for it, (21) and (113) to (116).
 
 At gamma0 = 30 the regime begins early.  Beyond one hidden layer the law has one number that is not derived,
@@ -14,10 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Rational, lambdify
 
+from derive.program.networks import structured
 from derive.program.words import L, gamma0
-from derive.scale.rich_ansatz import kappa
-from derive.scale.rich_scaling import RichScaling, alpha, beta, rich_scaling, t
-from derive.scale.scaling_lazy import lazy_modes
+from derive.scale.modes import beta, capacity, lazy_modes
+from derive.scale.modes import time as t
+from derive.scale.rank_one import RankOne, kappa, rank_one
+from derive.scale.rich import RichScaling, rich_scaling
+from derive.theory import Theory, mean_field
 from numerics.experiment import Experiment
 from numerics.solve import solve
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
@@ -72,10 +75,22 @@ def solved(depth: int, task: str, gamma: float = GAMMA, time: float = TIME) -> F
     )
 
 
+@lru_cache(maxsize=1)
+def theory() -> Theory:
+    """Flow on the population's loss, with structured data."""
+    return mean_field(structured(data="population", rule="flow"))
+
+
+@lru_cache(maxsize=1)
+def reduced() -> RankOne:
+    """The theory with kernels of rank one."""
+    return rank_one(theory())
+
+
 @lru_cache(maxsize=32)
 def law(depth: int, task: str) -> RichScaling:
     """The derived law."""
-    return rich_scaling(depth, task, CAPACITY)
+    return rich_scaling(reduced(), depth, task, CAPACITY)
 
 
 def predicted(rule: RichScaling, gamma: float, at: Array, start: float, what: str = "corrected") -> Array:
@@ -175,7 +190,7 @@ def crossover() -> Evidence:
     task, findings, words = "1/2", [], []
     for depth in (1, 2):
         rule = law(depth, task)
-        lazy = lazy_modes().loss().expr.subs({L: depth, beta: Rational(task), alpha: CAPACITY})
+        lazy = lazy_modes(theory()).loss().expr.subs({L: depth, beta: Rational(task), capacity: CAPACITY})
         meeting = rule.crossover(lazy)
         middle = (float(rule.exponent) + float(Rational(task))) / 2
         times, shares = [], []

@@ -17,9 +17,11 @@ from sympy import Function, Symbol, diff, lambdify, sympify
 from derive.ledger import find
 from derive.ledger.linear2025.claims.scaling import beta as BETA
 from derive.ledger.linear2025.claims.scaling import chi as CHI
+from derive.program.networks import structured
 from derive.program.words import gamma0, t
-from derive.scale.rich_profiles import missing
-from derive.scale.rich_scaling import rich_scaling
+from derive.scale.rank_one import rank_one
+from derive.scale.rich import missing, rich_scaling
+from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.modes import power_law
 from numerics.solve import solve
@@ -202,7 +204,8 @@ def single_modes() -> Evidence:
     loss = np.array([np.sum(spectrum.counts * eigen * (target * np.exp(rate * a)) ** 2) for a in area])
     ratio = loss / flow.loss
     slope = Slope.of(x, np.log(ratio))
-    q = rich_scaling(1, TASK).slowness
+    reduced = rank_one(mean_field(structured(data="population", rule="flow")))
+    q = rich_scaling(reduced, 1, TASK).slowness
     derived = float(missing(0, 0, TASK) / missing(q, q, TASK))  # without and with the memory of a mode
     return conclude(
         "scaling_exponents:single_modes",

@@ -5,7 +5,7 @@ import pytest
 from sympy import Rational, S, exp, lambdify, oo, simplify, symbols, zeta
 
 from derive.errors import NotApplicable
-from derive.scale.mode_sums import mode_sum, moment
+from derive.scale.mellin import mode_sum, moment
 
 x, y = symbols("x y", positive=True)
 

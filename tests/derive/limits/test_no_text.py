@@ -11,12 +11,12 @@ from sympy import SympifyError, exp, symbols
 from derive.depth.balance import alpha, gamma
 from derive.program import depth_program, mlp
 from derive.scale.depth_parametrization import DepthParametrization
-from derive.scale.mode_sums import mode_sum
-from derive.scale.rich_profiles import profile
-from derive.scale.rich_scaling import rich_scaling
-from derive.scale.scaling import lazy
+from derive.scale.mellin import mode_sum
+from derive.scale.power_laws import lazy_law
+from derive.scale.rich import profile, rich_scaling
 from derive.scale.width import named, put_in, width_class
 from derive.theory import mean_field
+from tests.derive.limits.derived import modes, reduced
 
 x, y = symbols("x y", positive=True)
 DEPTH = DepthParametrization(mean_field(depth_program(alpha=alpha, gamma=gamma)))
@@ -30,8 +30,8 @@ def width(text: str) -> object:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda text: rich_scaling(1, text, 2),
-        lambda text: lazy(1, text, 2),
+        lambda text: rich_scaling(reduced(), 1, text, 2),
+        lambda text: lazy_law(modes(), 1, text, 2),
         lambda text: mode_sum(exp(-y), y, text, 2, x),
         lambda text: mode_sum(text, y, 2, 2, x),
         profile,
@@ -48,4 +48,4 @@ def test_text_is_refused_and_not_run(call: Callable[[str], object], tmp_path: Pa
 
 
 def test_fractions_as_text_are_numbers() -> None:
-    assert str(lazy(1, "1/2", 2).exponent) == "1/2"
+    assert str(lazy_law(modes(), 1, "1/2", 2).exponent) == "1/2"

@@ -24,22 +24,31 @@ from derive.errors import NotApplicable
 from derive.ledger import find
 from derive.program.words import L, ell, gamma0, t
 from derive.reduce.closed_forms import conserved
-from derive.scale.rich_ansatz import kappa, phi, population, rank_one, sigma
-from derive.scale.rich_dropped import dropped, inner_response
-from derive.scale.rich_profiles import memory, missing, product_transform, profile, transform, x
-from derive.scale.rich_scaling import RichScaling, alpha, beta, rich_scaling
-from derive.scale.rich_scaling import t as late
-from derive.scale.scaling_lazy import lazy_modes
+from derive.scale.modes import beta, capacity
+from derive.scale.modes import time as late
+from derive.scale.rank_one import kappa, phi, rank_one, sigma
+from derive.scale.rich import (
+    RichScaling,
+    dropped,
+    memory,
+    missing,
+    product_transform,
+    profile,
+    rich_scaling,
+    transform,
+    x,
+)
+from tests.derive.limits.derived import modes, population, reduced
 
 
 @lru_cache
 def hard() -> RichScaling:
-    return rich_scaling()
+    return rich_scaling(reduced())
 
 
 def test_closed_equations() -> None:
     """By hand for rank one: f = b phi, phi' = lamda b v, sigma^2 = gamma0^2 |phi|^2, b = sigma^L."""
-    one, k = rank_one(), Symbol("k", integer=True, positive=True)
+    one, k = reduced(), Symbol("k", integer=True, positive=True)
     b, w, lamda = sigma(t) ** L, Function("w_star")(k), Function("lamda")(k)
     assert one.modes.lhs == Derivative(phi(k, t), t)
     assert simplify(one.modes.rhs - lamda * b * (w - b * phi(k, t))) == 0
@@ -84,10 +93,7 @@ def test_unequal_memories_are_refused(name: str, site: object) -> None:
     """An error planted in one memory: the singular values would not grow alike."""
     theory = population()
     wrong = theory.equation(name, site)
-    terms = tuple(
-        y.put(y.expr.replace(lambda z: z == gamma0, lambda z: 2 * z)) if y.kind == "memory" else y
-        for y in wrong.terms
-    )
+    terms = tuple(replace(y, kernel=2 * y.kernel) if y.kind == "memory" else y for y in wrong.terms)
     bad = replace(
         theory,
         equations=tuple(replace(e, terms=terms) if e is wrong else e for e in theory.equations),
@@ -99,10 +105,7 @@ def test_unequal_memories_are_refused(name: str, site: object) -> None:
 def test_unequal_last_layer_is_refused() -> None:
     theory = population()
     wrong = theory.equation("g", L)
-    terms = tuple(
-        y.put(y.expr.replace(lambda z: z == gamma0, lambda z: 2 * z)) if y.kind == "memory" else y
-        for y in wrong.terms
-    )
+    terms = tuple(replace(y, kernel=2 * y.kernel) if y.kind == "memory" else y for y in wrong.terms)
     bad = replace(
         theory, equations=tuple(replace(e, terms=terms) if e is wrong else e for e in theory.equations)
     )
@@ -115,7 +118,7 @@ def test_profile_solves_the_equation_of_a_mode() -> None:
     F = series(profile(q), x, 0, 8).removeO()
     rest = expand(x * F.diff(x) - q * F - x * (1 - F))
     assert all(rest.coeff(x, n) == 0 for n in range(8))
-    value = memory(q)
+    value = memory(reduced(), q)
     exact = mpmath.quad(lambda y: value.function.subs({x: 3, u: y}).evalf(), [0, 0.01, 1])
     assert abs(exact - N(profile(q).subs(x, 3), 20)) < 1e-6
 
@@ -153,7 +156,7 @@ def test_exponent_of_any_depth() -> None:
     own = Symbol("beta", positive=True)
     assert simplify(found.exponent.subs(L, 1) - printed.subs(own, beta)) == 0
     assert simplify(found.exponent.subs(L, 2) - printed.subs(own, beta)) != 0
-    assert rich_scaling(2, "3/2").exponent == Rational(3, 2)
+    assert rich_scaling(reduced(), 2, "3/2").exponent == Rational(3, 2)
 
 
 def test_powers_of_what_was_left_out() -> None:
@@ -167,14 +170,14 @@ def test_powers_of_what_was_left_out() -> None:
     starts = [c for c in law.corrections if not c.known]
     assert [simplify(c.power - expected) for c in starts] == [0]
     now, then = (Symbol(n, positive=True) for n in ("sigma", "sigma_s"))
-    assert simplify(inner_response() - (1 / now**2 + 1 / then**2) / 2) == 0
+    assert simplify(reduced().inner_response() - (1 / now**2 + 1 / then**2) / 2) == 0
     with pytest.raises(NotApplicable, match="easy tasks"):
-        dropped(rich_scaling(1, "3/2"))
+        dropped(rich_scaling(reduced(), 1, "3/2"))
 
 
 def test_crossover_from_lazy() -> None:
-    law = rich_scaling(1, "1/2", 2)
-    lazy = lazy_modes().loss().expr.subs({L: 1, beta: law.source, alpha: 2})
+    law = rich_scaling(reduced(), 1, "1/2", 2)
+    lazy = modes().loss().expr.subs({L: 1, beta: law.source, capacity: 2})
     at = law.crossover(lazy)
     assert simplify(gamma0 * at.diff(gamma0) / at) == -4
     ratio = (law.loss / lazy).subs(late, at).subs(gamma0, Rational(1, 10))
@@ -192,16 +195,16 @@ def test_crossover_from_lazy() -> None:
         ({"source": -1}, "positive"),
         ({"capacity": 0}, "positive"),
         ({"source": "1/2", "task": "easy"}, "it is 'hard'"),
-        ({"task": "odd"}, "must be 'hard' or 'easy'"),
+        ({"task": "odd"}, "must be 'hard'"),
         ({"source": 1}, "logarithm"),
     ],
 )
 def test_refused(given: dict[str, object], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        rich_scaling(**given)
+        rich_scaling(reduced(), **given)
 
 
 def test_logarithms_are_not_given_amplitudes() -> None:
     """At source L/(2L + 1) the clock has a logarithm; below L/(3L + 2) early times count."""
-    assert not any(c.known for c in rich_scaling(1, "1/3", 2).corrections)
-    assert not rich_scaling(4, "1/4", 2).corrections[0].known
+    assert not any(c.known for c in rich_scaling(reduced(), 1, "1/3", 2).corrections)
+    assert not rich_scaling(reduced(), 4, "1/4", 2).corrections[0].known

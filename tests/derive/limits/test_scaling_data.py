@@ -9,15 +9,24 @@ from scipy.optimize import brentq
 from sympy import Function, Rational, Sum, Symbol, lambdify, simplify
 
 from derive.errors import NotApplicable
-from derive.program.networks.random_data import M, P, isotropic, sigma, structured
+from derive.program.networks.random_data import M, P, isotropic, k, sigma, structured
 from derive.program.networks.random_data import alpha as ratio
 from derive.program.words import L
 from derive.reduce.data import mode_sums
-from derive.scale.scaling import alpha, beta, finite_data, lazy
-from derive.scale.scaling_data import FixedData, fixed_data, kappa, kappa_, z
-from derive.scale.scaling_lazy import K, k, lamda, w_star
-from derive.scale.scaling_lazy import time as T
+from derive.scale.bottlenecks import FixedData, cut, cut_, fixed_data, z
+from derive.scale.modes import K, beta, capacity, lamda, w_star
+from derive.scale.modes import time as T
+from derive.scale.power_laws import data_law, lazy_law
 from derive.theory import mean_field
+from tests.derive.limits.derived import data, modes
+
+
+def lazy(*at):
+    return lazy_law(modes(), *at)
+
+
+def finite_data(*at, **options):
+    return data_law(data(), modes(), *at, **options)
 
 
 def test_equal_eigenvalues_are_isotropic_data():
@@ -42,18 +51,18 @@ def test_equal_eigenvalues_are_isotropic_data():
 
 
 def test_many_samples_are_the_population():
-    """The equation for kappa at order 0 in 1/P: each mode decays by itself."""
-    rest = (fixed_data().balance.rhs / P).expand().replace(Sum, lambda *_: 0)
-    assert simplify(rest.subs(kappa, z / K) - 1) == 0
+    """The equation for cut at order 0 in 1/P: each mode decays by itself."""
+    rest = (data().balance.rhs / P).expand().replace(Sum, lambda *_: 0)
+    assert simplify(rest.subs(cut, z / K) - 1) == 0
 
 
 def test_equal_modes_by_hand():
     """M equal modes, fewer samples: P of M directions are learnt, label noise adds P/(M - P)."""
-    found = fixed_data()
+    found = data()
     alike = {lamda(k): 1, w_star(k): 1}
     rest = found.rest.rhs.subs(alike).doit()
-    assert simplify(rest.subs(kappa, M / P - 1) - P) == 0
-    final = found.final.subs(alike).doit().subs(kappa, M / P - 1)
+    assert simplify(rest.subs(cut, M / P - 1) - P) == 0
+    final = found.final.subs(alike).doit().subs(cut, M / P - 1)
     assert simplify(final - (M - P) - sigma**2 * P / (M - P)) == 0
 
 
@@ -61,31 +70,31 @@ def test_equal_modes_by_hand():
 
 
 def _solved(values, samples, modes=10**5, noise=0.0):
-    """kappa and the final loss with many modes, from the derived sums."""
-    found = fixed_data()
+    """The cut-off and the final loss with many modes, from the derived sums."""
+    found = data()
     j = np.arange(1, modes + 1.0)
-    rates = j ** -float(values[alpha])
-    targets = j ** (-float(values[alpha] * values[beta]) - 1) / rates
+    rates = j ** -float(values[capacity])
+    targets = j ** (-float(values[capacity] * values[beta]) - 1) / rates
     x, y = Symbol("x", positive=True), Symbol("y", positive=True)
     put = {lamda(k): x, w_star(k) ** 2: y, P: samples}
-    freedom = lambdify((x, kappa), found.freedom.subs(put), "numpy")
+    freedom = lambdify((x, cut), found.freedom.subs(put), "numpy")
     scale = brentq(lambda s: freedom(rates, s).sum() - samples, 1e-16, 1e6, xtol=1e-20, rtol=1e-12)
-    signal, gain = (e.subs(kappa_, kappa).subs(put) for e in (found.signal, found.gain))
-    bias = lambdify((x, y, kappa), signal, "numpy")(rates, targets, scale).sum()
-    share = lambdify((x, kappa), gain, "numpy")(rates, scale).sum()
+    signal, gain = (e.subs(cut_, cut).subs(put) for e in (found.signal, found.gain))
+    bias = lambdify((x, y, cut), signal, "numpy")(rates, targets, scale).sum()
+    share = lambdify((x, cut), gain, "numpy")(rates, scale).sum()
     return scale, (bias + share * noise**2) / (1 - share)
 
 
-@pytest.mark.parametrize(("source", "capacity"), [("1/2", "3"), ("3/2", "2"), ("3", "2")])
-def test_the_floor_against_the_sums(source, capacity):
+@pytest.mark.parametrize(("source", "decay"), [("1/2", "3"), ("3/2", "2"), ("3", "2")])
+def test_the_floor_against_the_sums(source, decay):
     """Off by order 1/P: the deviation halves as P doubles."""
-    values = {alpha: Rational(capacity), beta: Rational(source)}
+    values = {capacity: Rational(decay), beta: Rational(source)}
     off = []
     for samples in (30, 60):
         scale, end = _solved(values, samples)
-        found = finite_data(1, source, capacity)
+        found = finite_data(1, source, decay)
         off.append(float(found.formula.subs(P, samples)) / end - 1)
-        one = fixed_data().scale
+        one = data().scale
         expected = float((one.coefficient * samples**one.power).subs(values))
         assert expected / scale == pytest.approx(1, abs=3 / samples)
     assert abs(off[0]) < 10 / 30
@@ -93,10 +102,10 @@ def test_the_floor_against_the_sums(source, capacity):
 
 
 def test_the_floor_of_label_noise():
-    values = {alpha: Rational(2), beta: Rational(3, 2)}
+    values = {capacity: Rational(2), beta: Rational(3, 2)}
     _, clean = _solved(values, 100)
     _, noisy = _solved(values, 100, noise=0.3)
-    expected = float(fixed_data().label_floor.subs(alpha, 2).subs(sigma, 0.3))
+    expected = float(data().label_floor.subs(capacity, 2).subs(sigma, 0.3))
     assert noisy - clean == pytest.approx(expected, rel=3 / 100)
 
 
@@ -112,7 +121,7 @@ def _interpolated(source, samples, seeds=40, modes=600):
     rng = np.random.default_rng(3)
     j = np.arange(1, modes + 1.0)
     rates, weight = j**-2.0, j ** (-2 * float(Rational(source)) - 1) * j**2
-    values = {alpha: Rational(2), beta: Rational(source)}
+    values = {capacity: Rational(2), beta: Rational(source)}
     signal, labels = [], []
     for _ in range(seeds):
         X = rng.standard_normal((samples, modes)) * np.sqrt(rates)
@@ -157,8 +166,8 @@ def test_before_the_floor_against_random_samples():
     """Order 1/P of a steep task, and of label noise; next orders are ``t^-1/2`` and ``t^(1/2)/P``."""
     times, samples = np.array([300.0]), 16000
     loss, labels = _flow(times, samples, 60)
-    values = {alpha: 2, beta: 3, L: 1, sigma: 1}
-    for found, own in ((fixed_data().stirred, loss), (fixed_data().label_fit, labels)):
+    values = {capacity: 2, beta: 3, L: 1, sigma: 1}
+    for found, own in ((data().stirred, loss), (data().label_fit, labels)):
         expected = float(
             (found.coefficient * T**found.power / P).subs(values).subs({P: samples, T: times[0]})
         )
@@ -175,8 +184,8 @@ def test_crossovers_are_where_the_losses_meet():
     found = finite_data(2, "1/2", 2)
     assert simplify(lazy(2, "1/2", 2).formula.subs(T, found.crossover["lazy"]) - found.formula) == 0
     steep = finite_data(2, 3, 2)
-    middle = fixed_data().stirred
-    before = (middle.coefficient * T**middle.power / P).subs({alpha: 2, beta: 3, L: 2})
+    middle = data().stirred
+    before = (middle.coefficient * T**middle.power / P).subs({capacity: 2, beta: 3, L: 2})
     at = {P: 1000}
     first, last = (steep.crossover[name].subs(at).n() for name in ("lazy", "end"))
     assert float(before.subs(at).subs(T, first)) == pytest.approx(
@@ -187,8 +196,8 @@ def test_crossovers_are_where_the_losses_meet():
 
 
 def test_symbols_stay():
-    assert finite_data().exponent == alpha * beta
-    assert finite_data(steep=True).exponent == 2 * alpha
+    assert finite_data().exponent == capacity * beta
+    assert finite_data(steep=True).exponent == 2 * capacity
 
 
 @pytest.mark.parametrize(
@@ -206,8 +215,8 @@ def test_refusals(call, says):
 
 
 def test_it_is_quick():
-    fixed_data.cache_clear()
+    theory = mean_field(structured(data="full-batch", noise=True, rule="flow"))
     start = time.perf_counter()
-    assert isinstance(fixed_data(), FixedData)
+    assert isinstance(fixed_data(theory), FixedData)
     finite_data()
     assert time.perf_counter() - start < 6

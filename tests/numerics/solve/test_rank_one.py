@@ -6,12 +6,14 @@ from sympy import N, Rational
 from xarray import Dataset
 
 from derive.program.words import gamma0
-from derive.scale.rich_ansatz import kappa
-from derive.scale.rich_scaling import rich_scaling, t
+from derive.scale.modes import time as t
+from derive.scale.rank_one import kappa
+from derive.scale.rich import rich_scaling
 from numerics.experiment import Experiment
 from numerics.modes import power_law
 from numerics.solve import solve
 from numerics.solve.rank_one import solve_rank_one
+from tests.derive.limits.derived import reduced
 
 
 def flow(depth: int, beta: float, gamma: float, modes: int, time: float, rtol: float = 1e-4) -> Dataset:
@@ -41,7 +43,7 @@ def test_one_hidden_layer_is_of_rank_one_exactly(gamma: float) -> None:
 
 
 def predicted(depth: int, beta: str, gamma: float, at: np.ndarray, start: float | None) -> np.ndarray:
-    law = rich_scaling(depth, beta, 2)
+    law = rich_scaling(reduced(), depth, beta, 2)
     curve = law.corrected(start=None if start is None else Rational(repr(start))).subs(gamma0, gamma)
     return np.array([float(N(curve.subs(t, float(y)))) for y in at])
 
@@ -52,7 +54,7 @@ def test_first_corrections() -> None:
     solved = flow(1, 0.5, 5.0, 10**9, 3e3, 1e-3)
     at, loss = solved.time.values[-2:], solved.test_loss.values[-2:]
     left = [np.abs(loss / predicted(1, "1/2", 5.0, at, start) - 1) for start in (None, 2.0)]
-    sizes = [c.size.subs({gamma0: 5, kappa: 2}) for c in rich_scaling(1, "1/2", 2).corrections]
+    sizes = [c.size.subs({gamma0: 5, kappa: 2}) for c in rich_scaling(reduced(), 1, "1/2", 2).corrections]
     square = [float(N(sum(abs(x.subs(t, y)) for x in sizes))) ** 2 for y in at]
     assert np.all(left[1] < 2 * np.array(square)), (left, square)
     assert np.all(left[0] > 4 * left[1])

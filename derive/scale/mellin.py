@@ -6,12 +6,14 @@ The transform of the sum is that of F times a zeta function,
 
 in the strip where both converge.  Moving the line of the inverse transform to the right collects poles: that
 of zeta at ``z = (a - 1)/b``, which is the integral over k in place of the sum; and those of F*, which are the
-powers by which F itself falls.  F is a sum of ``c y^m``, ``c y^m exp(-q y)`` and ``c y^m (1 + q y)^-p``.
+powers by which F itself falls.  F is a sum of ``c y^m``, ``c y^m exp(-q y)`` and ``c y^m (1 + q y)^-p``, or
+given by its transform and its tail.  Integrals over an earlier time of products of two such sums are powers
+too: late times give Euler's integral, early ones the moments of one sum, which are values of its transform.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +24,7 @@ from sympy import (
     EulerGamma,
     Expr,
     Gt,
+    Max,
     Mul,
     Ne,
     O,
@@ -34,11 +37,13 @@ from sympy import (
     factorial,
     gamma,
     gammasimp,
+    hyper,
     limit,
     log,
     oo,
     powsimp,
     simplify,
+    solve,
     sympify,
     true,
     zeta,
@@ -62,6 +67,18 @@ class Power:
     def at(self, x: Expr) -> Expr:
         """The term as an expression in x."""
         return self.coefficient * x**self.power * log(x) ** self.logs
+
+    def subs(self, values: Mapping[Any, Any]) -> Power:
+        """With values put in."""
+        return Power(sympify(self.coefficient).subs(values), sympify(self.power).subs(values), self.logs)
+
+    def meets(self, other: Power) -> Expr:
+        """The x at which it is as large as another power.
+
+        >>> print(Power(S(8), S(-2)).meets(Power(S(2), S(-1))))
+        4
+        """
+        return (other.coefficient / self.coefficient) ** (1 / simplify(self.power - other.power))
 
 
 @dataclass(frozen=True)
@@ -90,11 +107,7 @@ class Powers:
     def subs(self, values: Mapping[Any, Any]) -> Powers:
         """With values put in; terms whose coefficient vanishes are gone."""
         values = {k: sympify(v, strict=True) for k, v in values.items()}
-        terms = [
-            Power(c, sympify(p.power).subs(values), p.logs)
-            for p in self.terms
-            if (c := sympify(p.coefficient).subs(values)) != 0
-        ]
+        terms = [p for p in (x.subs(values) for x in self.terms) if p.coefficient != 0]
         error = sympify(self.error).subs(values)
         return Powers(self.variable, tuple(terms), error, self.conditions.subs(values))
 
@@ -119,6 +132,16 @@ class Powers:
             left.remove(top[0])
         return replace(self, terms=tuple(out))
 
+    def turns(self, symbol: Symbol) -> Expr:
+        """The value of a symbol at which the first two powers are one, and the larger becomes the smaller.
+
+        >>> from sympy.abc import b, x
+        >>> print(Powers(x, (Power(S(1), 1 - 2 * b), Power(S(1), -b))).turns(b))
+        1
+        """
+        (value,) = solve(self.terms[0].power - self.terms[1].power, symbol)
+        return value
+
     def local_slope(self) -> Expr:
         """``d log / d log variable`` of the terms kept: the leading power and how it is approached.
 
@@ -130,6 +153,25 @@ class Powers:
         return self.variable * self.expr.diff(self.variable) / self.expr
 
 
+def total(parts: Iterable[Powers]) -> Powers:
+    """The sum of functions of one variable; powers that are below what one of them leaves out are gone.
+
+    >>> from sympy.abc import x
+    >>> one, three = Power(S(1), S(-1)), Power(S(1), S(-3))
+    >>> found = total([Powers(x, (one, three)), Powers(x, (one, one), S(-2))])
+    >>> print(found.expr, found.error)
+    3/x -2
+    """
+    parts = list(parts)
+    error = Max(*[x.error for x in parts])
+    kept: dict[tuple[Expr, int], Expr] = {}
+    for p in (p for x in parts for p in x.terms):
+        if not simplify(p.power - error).is_nonpositive:
+            kept[p.power, p.logs] = kept.get((p.power, p.logs), S.Zero) + p.coefficient
+    terms = tuple(Power(c, power, logs) for (power, logs), c in kept.items() if c != 0)
+    return Powers(parts[0].variable, terms, error, And(*[x.conditions for x in parts]))
+
+
 def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -> Powers:
     r"""``sum_{k=1}^oo k^-a F(k^-b x)`` for large x.
 
@@ -139,10 +181,10 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
     :class:`NotApplicable` for an F of another form, and for a sum that diverges.
 
     >>> from sympy import symbols
-    >>> x, y, alpha, beta = symbols("x y alpha beta", positive=True)
-    >>> found = mode_sum(exp(-2 * y), y, alpha * beta + 1, alpha, x)
+    >>> x, y, a, beta = symbols("x y a beta", positive=True)
+    >>> found = mode_sum(exp(-2 * y), y, a * beta + 1, a, x)
     >>> print(found.expr, found.error)
-    gamma(beta)/(2**beta*alpha*x**beta) -oo
+    gamma(beta)/(2**beta*a*x**beta) -oo
     >>> print(mode_sum(1 / (1 + y), y, 2, 2, x, terms=2).expr)
     -1/(2*x) + pi/(2*sqrt(x))
     """
@@ -152,28 +194,39 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
     if converges == S.false:
         raise NotApplicable(f"sum over k of k^-({a}) F(k^-({b}) x) diverges at large k")
     z = Dummy("z")
-    own = simplify((a - 1) / b)
     transform = Add(*[p.mellin(z) for p in parts])
+    tail = [x for p in parts for x in p.tail(terms)]
+    lost = [e for p in parts if (e := p.lost(terms)) is not None]
+    found = mode_sum_of(lambda at: _value(transform, z, at), tail, a, b, x)
+    return replace(found, error=max(lost, default=-oo), conditions=And(converges, found.conditions))
+
+
+def mode_sum_of(
+    transform: Callable[[Expr], Expr], tail: Iterable[tuple[Expr, Expr]], a: Expr, b: Expr, x: Symbol
+) -> Powers:
+    """The same for an F that is known by its transform, continued, and its ``tail``: (power, coefficient).
+
+    The poles are those of zeta, at ``(a - 1)/b``, and of the transform, one for each power of the tail.
+    """
+    own = simplify((a - 1) / b)
     tails: dict[Expr, Expr] = {}
-    for power, c in (x for p in parts for x in p.tail(terms)):
+    for power, c in tail:
         tails[power] = tails.get(power, S.Zero) + c
-    lost = [p.lost(terms) for p in parts]
-    conditions, out = [converges], []
+    conditions: list[Boolean] = []
+    out: list[Power] = []
     meets = next((m for m in tails if simplify(m + own) == 0), None)
     if meets is None:
-        front = _value(transform, z, own) / b
-        out.append(Power(_tidied(front), -own))
+        out.append(Power(_tidied(transform(own)) / b, -own))
     for power, c in tails.items():
         if power == meets:
-            rest = limit(transform.subs(z, own + z) + c / z, z, 0)
+            z = Dummy("z")
+            rest = limit(transform(own + z) + c / z, z, 0)
             out += [Power(c / b, power, 1), Power(c * EulerGamma + rest / b, power)]
             continue
         if (power + own).free_symbols:
             conditions.append(Ne(power, -own))
         out.append(Power(c * zeta(simplify(a + b * power)), power))
-    kept = tuple(p for p in out if p.coefficient != 0)
-    errors = [e for e in lost if e is not None]
-    return Powers(x, kept, max(errors, default=-oo), And(*conditions))
+    return Powers(x, tuple(p for p in out if p.coefficient != 0), -oo, And(*conditions))
 
 
 def moment(F: Expr, y: Symbol, a: Any, b: Any, n: int = 0) -> Expr:
@@ -182,15 +235,80 @@ def moment(F: Expr, y: Symbol, a: Any, b: Any, n: int = 0) -> Expr:
     Then it is the finite part: what the integral tends to once the powers of its upper end are taken off.
 
     >>> from sympy import symbols
-    >>> y, alpha = symbols("y alpha", positive=True)
-    >>> moment(exp(-y) - exp(-2 * y), y, 3 * alpha, alpha)
-    zeta(2*alpha)/2
+    >>> y, a = symbols("y a", positive=True)
+    >>> moment(exp(-y) - exp(-2 * y), y, 3 * a, a)
+    zeta(2*a)/2
     """
-    z = Dummy("z")
+    a, b, z = sympify(a, strict=True), sympify(b, strict=True), Dummy("z")
     transform = Add(*[p.mellin(z) for p in _parts(sympify(F, strict=True), y)])
-    return _value(transform, z, S(n + 1)) * zeta(
-        simplify(sympify(a, strict=True) - sympify(b, strict=True) * (n + 1))
-    )
+    return _value(transform, z, S(n + 1)) * zeta(simplify(a - b * (n + 1)))
+
+
+def convolution(
+    outer: tuple[Expr, Any],
+    inner: tuple[Expr, Any],
+    y: Symbol,
+    b: Any,
+    x: Symbol,
+    *,
+    less: Any,
+    weight: int = 0,
+    early: int = 1,
+) -> Powers:
+    r"""``int_0^x tau^weight D(tau) W(2 x - less tau) dtau`` for large x.
+
+    ``outer`` and ``inner`` are the F and a of two sums over modes, W and D; W must be a single power of its
+    argument, ``c x^w``.  Late tau: each power of D with W gives an integral of Euler's.  Early tau: moments
+    of D, ``early`` of them, with the derivatives of W at 2 x.  The first that is left out is the error.
+
+    >>> from sympy import symbols
+    >>> x, y = symbols("x y", positive=True)
+    >>> found = convolution((exp(-y), 2), (exp(-y), 3), y, 1, x, less=1)
+    >>> print([p.power for p in found.terms], found.error)
+    [-2, -1] -2
+    """
+    top = mode_sum(outer[0], y, outer[1], b, x)
+    if len(top.terms) != 1 or top.error != -oo:
+        raise NotApplicable(f"{top.expr} is not one power of {x}")
+    (front,), less, w = top.terms, sympify(less), top.terms[0].power
+    late = mode_sum(inner[0], y, inner[1], b, x)
+    out = [
+        Power(
+            front.coefficient * d.coefficient * euler(d.power + weight, w, less),
+            simplify(d.power + weight + 1 + w),
+        )
+        for d in late.terms
+    ]
+    for n in range(early if less != 0 else 1):
+        rise = front.coefficient * binomial(w, n) * (-less) ** n * 2 ** (w - n)
+        out.append(Power(rise * moment(inner[0], y, inner[1], b, weight + n), w - n))
+    error = Max(w - early if less != 0 else -oo, late.error + weight + 1 + w)
+    return Powers(x, tuple(out), error, And(top.conditions, late.conditions))
+
+
+def euler(q: Expr, r: Expr, less: Any) -> Expr:
+    """``int_0^1 x^q (2 - less x)^r dx``, its finite part at x = 0; ``less`` below 2.
+
+    >>> print(euler(S(1), S(2), 1), euler(S(1), S(2), 0))
+    2*hyper((-2, 2), (3,), 1/2) 2
+    """
+    q, r, less = sympify(q), sympify(r), sympify(less)
+    if less == 0 or r == 0:
+        return 2**r / (q + 1)
+    if less == 1 and simplify(q - r) == 0:  # half of the integral from 0 to 2
+        return 2 ** (2 * q) * gamma(q + 1) ** 2 / gamma(2 * q + 2)
+    return 2**r / (q + 1) * hyper([-r, q + 1], [q + 2], less / 2)
+
+
+def unit(q: Expr, r: Expr) -> Expr:
+    """``int_0^1 x^q (1 - x)^r dx``, its finite part at both ends.
+
+    >>> print(unit(S(1), S(2)))
+    1/12
+    """
+    if q == 0 or r == 0:
+        return 1 / (q + r + 1)
+    return gamma(q + 1) * gamma(r + 1) / gamma(q + r + 2)
 
 
 def _tidied(e: Expr) -> Expr:
@@ -287,4 +405,4 @@ def _above(p: Power, q: Power, given: Mapping[Any, Any]) -> bool:
     return bool(gap.is_positive) or (gap == 0 and p.logs > q.logs)
 
 
-__all__ = ["Power", "Powers", "mode_sum", "moment"]
+__all__ = ["Power", "Powers", "convolution", "euler", "mode_sum", "mode_sum_of", "moment", "total", "unit"]

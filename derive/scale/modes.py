@@ -1,0 +1,489 @@
+"""Power-law data in the lazy limit and at leading order in gamma0: what modes do by themselves and in pairs.
+
+At ``gamma0 = 0`` the fields of the layers are their Gaussian sources.  Responses begin with ``gamma0``, and
+what they begin with obeys a recursion in the layer, which is solved with the depth a symbol.  The kernel that
+the modes meet is then a number, so that each mode obeys a linear equation of its own.
+
+The population's gradient on structured data is that of fixed samples along the eigenvectors of their kernel:
+``Delta_k = sqrt(lamda(k)) v(k)``, loss summed.  So the order gamma0^2 of the loss is that of the expansion in
+words, any depth: a sum over two modes.  Each mode's error is an explicit function of its rate, so that the
+sum is one of products of sums over one mode, joined by an integral over an earlier time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sympy import (
+    Add,
+    And,
+    Dummy,
+    Expr,
+    Function,
+    Gt,
+    Integral,
+    Mul,
+    Ne,
+    S,
+    Sum,
+    Symbol,
+    cancel,
+    exp,
+    expand,
+    factor,
+    factor_terms,
+    log,
+    oo,
+    rsolve,
+    series,
+    simplify,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average
+from derive.calculus.symbols import L, ell, gamma0, mu, s, t
+from derive.errors import NotApplicable
+from derive.expansion import LinearExpansion, expand_linear
+from derive.linear.form import Row, linear_form
+from derive.program.networks.random_data import M, N, k
+from derive.reduce.data import mode_sums, theory_limit
+from derive.scale.mellin import Power, Powers, convolution, mode_sum, total
+from derive.theory import Theory
+
+capacity = Symbol("a", positive=True)
+"""Eigenvalues are ``k^-capacity``; no ratio of sizes, which alpha is."""
+beta = Symbol("beta", positive=True)
+"""Source: targets have ``w_star(k)^2 lamda(k) = k^(-capacity beta - 1)``."""
+time = Symbol("t", positive=True)
+"""A late time."""
+K = Symbol("K", positive=True)
+"""The kernel that the modes meet."""
+rate, rate_ = Symbol("omega", positive=True), Symbol("omega_", positive=True)
+"""The lazy rates of the mode whose error is looked at, and of one that drives it."""
+tau = Symbol("tau", positive=True)
+"""An earlier time."""
+lamda, w_star = Function("lamda"), Function("w_star")
+HARD, EASY = "hard", "easy"
+"""Tasks with a source below 1, whose target has no norm, and above."""
+
+
+def on_power_law(e: Expr) -> Expr:
+    """A summand over modes on power-law data: in ``lamda(k)``, and the power of k that is left."""
+    return e.subs(w_star(k) ** 2, k ** (-capacity * beta - 1) / lamda(k))
+
+
+def given(task: str) -> dict[Symbol, Expr]:
+    """beta in terms of a positive number, where it is below or above 1.  Raises ValueError otherwise."""
+    if task not in (HARD, EASY):
+        raise ValueError(f"task = {task!r}: must be 'hard' (beta < 1) or 'easy' (beta > 1)")
+    p = Symbol("p", positive=True)
+    return {beta: 1 / (1 + p) if task == HARD else 1 + p}
+
+
+# -- gamma0 = 0 --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LazyModes:
+    """A structured theory at ``gamma0 = 0``.
+
+    ``responses`` is ``R_gu(ell)/gamma0``, ``kernel`` what stands in front of ``lamda(k) v(k)`` in the rate of
+    v, or in its step.  ``with_K`` is what mode k adds to the loss, K in place of the kernel.
+    """
+
+    theory: Theory
+    responses: Expr
+    kernel: Expr
+    solution: Expr
+    with_K: Expr
+
+    @property
+    def error(self) -> Expr:
+        """``v(k, t)``."""
+        return self.solution.xreplace({K: self.kernel})
+
+    @property
+    def summand(self) -> Expr:
+        """What mode k adds to the loss."""
+        return self.with_K.xreplace({K: self.kernel})
+
+    def loss(self, terms: int = 3) -> Powers:
+        """The loss at late times on power-law data with infinitely many modes.
+
+        Of a flow what is left out falls faster than any power.  In steps ``terms`` powers are kept, and no
+        mode may diverge: that is among the conditions.
+
+        >>> from derive.program.networks import structured
+        >>> from derive.theory import mean_field
+        >>> flow = lazy_modes(mean_field(structured(data="population", rule="flow")))
+        >>> steps = lazy_modes(mean_field(structured(data="population")))
+        >>> print(flow.loss().expr, flow.loss().error)
+        gamma(beta)/(a*t**beta*(2*L + 2)**beta) -oo
+        >>> print([p.power for p in steps.loss(2).terms])
+        [-beta, -beta - 1]
+        """
+        return late(self.with_K, terms).subs({K: self.kernel})
+
+    def cutoff(self) -> Expr:
+        """The time at which the last of M modes has lost a factor e; the power holds long before it.
+
+        >>> from derive.program.networks import structured
+        >>> from derive.theory import mean_field
+        >>> print(lazy_modes(mean_field(structured(data="population", rule="flow"))).cutoff())
+        M**a/(2*(L + 1))
+        """
+        kept = (self.with_K / self.with_K.subs(t, 0)).xreplace({lamda(k): (x := Dummy("x", positive=True))})
+        slowest = -log(kept).diff(x).subs(x, 0) * x / t  # the last eigenvalue is small
+        return factor(1 / simplify(slowest).xreplace({x: M**-capacity, K: self.kernel}))
+
+
+def lazy_modes(theory: Theory) -> LazyModes:
+    """The lazy limit of the theory of the population's gradient on structured data, infinitely wide.
+
+    The depth may be a symbol, the rule a flow or exact steps.  Raises :class:`NotApplicable` where the kernel
+    that the modes meet changes in time.
+
+    >>> from derive.program.networks import structured
+    >>> from derive.theory import mean_field
+    >>> modes = lazy_modes(mean_field(structured(data="population", rule="flow")))
+    >>> print(modes.kernel, modes.error)
+    L + 1 w_star(k)*exp(-t*(L + 1)*lamda(k))
+    >>> print(lazy_modes(mean_field(structured(data="population"))).error)
+    (-eta*(L + 1)*lamda(k) + 1)**t*w_star(k)
+    """
+    theory = wide(theory)
+    responses, kernel = kernel_of_modes(theory)
+    v = Function("v")(k, t)
+    slope = -K * theory.equation("h0").rhs.coeff(v)
+    start = at_start(theory)
+    if theory.program.rule.discrete:
+        error = start * (1 + slope) ** t
+        left = error.subs(t, t + 1) / error - 1 - slope
+    else:
+        error = start * exp(slope * t)
+        left = error.diff(t) / error - slope
+    if simplify(left) != 0:
+        raise NotApplicable(f"v is no power of an exponential with the rate {slope}")
+    (average,) = theory.order_parameter("C_v").definition.atoms(Average)
+    return LazyModes(
+        theory, responses, kernel, error, average.args[0].xreplace({v: error, v.subs(t, s): error})
+    )
+
+
+def wide(theory: Theory) -> Theory:
+    """A structured theory with averages over modes as sums, in the limit of wide layers."""
+    return theory_limit(mode_sums(theory), {N: oo})
+
+
+def at_start(theory: Theory) -> Expr:
+    """``v(k, 0)``: nothing has been learnt yet."""
+    xi = Function("xi")
+    return theory.equation("v").rhs.xreplace({xi(k, t): xi(k, 0)})
+
+
+def kernel_of_modes(theory: Theory) -> tuple[Expr, Expr]:
+    """``R_gu(ell)/gamma0`` at gamma0 = 0, and the kernel of the modes, both free of time.
+
+    ``g(ell) = ... + sum (R_gu(ell+1) + gamma0 C_g(ell+1)) h(ell)``, and ``R_gu(ell)`` is the kernel of h in
+    it.  At gamma0 = 0, where C_g is one number c, this is ``R(ell) = R(ell+1) + gamma0 c``.
+    """
+    form, covariance = linear_form(theory), _covariances(theory)
+    above = Function("R_gu")(ell + 1, t, s)
+    bodies = kernels_on(form.row("g", ell), "h")
+    increment = Add(*[_at_zero(x / gamma0, covariance) for x in bodies if x != above])
+    (end,) = kernels_on(form.row("g", L), "h")
+    if above not in bodies or simplify(_at_zero(end / gamma0, covariance) - increment) != 0:
+        raise NotApplicable("the responses of the last layer do not begin the recursion of the others")
+    n, c = Symbol("n", integer=True), Function("c")
+    count = rsolve(c(n) - c(n - 1) - 1, c(n), {c(0): 0})
+    responses = factor(count.subs(n, L - ell + 1) * increment)
+    first = {Function("R_gu")(1, t, s): gamma0 * responses.subs(ell, 1)}
+    met = [_at_zero(x.xreplace(first), covariance) for x in kernels_on(form.row("xi"), "h0")]
+    return responses, factor(Add(*met))
+
+
+def kernels_on(row: Row, field: str) -> list[Expr]:
+    """The kernels with which the memories and responses of an equation act on the past of a field."""
+    return [x.weight for x in row.actions if x.reach and x.name == field]
+
+
+def _covariances(theory: Theory) -> Expr:
+    """``<g g>`` at gamma0 = 0, the same in all layers: that of the last one's source."""
+    sources = {x.symbol.args[0]: x.covariance for x in theory.sources if x.symbol.func == Function("r")}
+    if sources[ell] != Function("C_g")(ell + 1, t, s):
+        raise NotApplicable(f"the source of a layer has the covariance {sources[ell]}")
+    return sources[L]
+
+
+def _at_zero(kernel: Expr, covariance: Expr) -> Expr:
+    """A kernel at gamma0 = 0; refused if it changes in time."""
+    found = kernel.replace(Function("C_g"), lambda *_: covariance).subs(gamma0, 0)
+    if found.has(t, s, AppliedUndef):
+        raise NotApplicable(f"{kernel} changes in time at gamma0 = 0")
+    return found
+
+
+def late(summand: Expr, terms: int = 3) -> Powers:
+    """The sum of a summand over infinitely many modes as the time grows.
+
+    Modes with eigenvalues near 1/t matter, so it is expanded in 1/t at fixed ``y = lamda(k) t``; what modes
+    of larger eigenvalues add is exponentially small.
+    """
+    y, small = Dummy("y", positive=True), Dummy("epsilon", positive=True)
+    weight, rest = on_power_law(summand).as_independent(lamda(k), t, as_Add=False)
+    rest = rest.subs(lamda(k), y * small).subs(t, 1 / small)
+    orders = _orders(rest, small, y, terms)
+    a = -simplify(k * weight.diff(k) / weight)
+    front = simplify(weight * k**a)
+    if a.has(k) or front.has(k):
+        raise NotApplicable(f"{weight} is no power of {k}")
+    found = [mode_sum(F, y, a, capacity, time).scaled(front, -n) for n, F in orders if F != 0]
+    out, conditions = tuple(p for x in found for p in x.terms), found[0].conditions
+    if len(orders) == 1:
+        return Powers(time, out, -oo, conditions)
+    kept = summand.subs(t, 1) / summand.subs(t, 0)
+    stable = And(conditions, Gt(1, kept.subs(lamda(k), 1)))
+    return Powers(time, out, found[0].terms[0].power - terms, stable)
+
+
+def _orders(e: Expr, small: Symbol, y: Symbol, terms: int) -> list[tuple[int, Expr]]:
+    """Powers of ``small`` with coefficients in y."""
+    if not e.has(small):
+        return [(0, e)]
+    base, power = e.as_base_exp()
+    if not power.has(small):
+        raise NotApplicable(f"{e} is no power that grows with the time")
+    exponent = series(power * log(base), small, 0, terms).removeO()
+    front = exponent.coeff(small, 0)
+    rest = series(exp(exponent - front), small, 0, terms).removeO().expand()
+    return [(n, exp(front) * rest.coeff(small, n)) for n in range(terms)]
+
+
+# -- order gamma0^2: pairs of modes ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PairForce:
+    """Order gamma0^2 of a mode's error, rate ``omega``: ``-int_0^t exp(-omega (t - tau)) y sum y_^2 force``.
+
+    ``kernel`` is that of the lazy limit, ``omega = kernel lamda``.  ``strength * shape`` is the force: what a
+    mode of rate ``omega_`` adds at the time tau, targets y and y_ taken out.
+    """
+
+    kernel: Expr
+    strength: Expr
+    shape: Expr
+
+
+def pair_force(samples: Theory) -> PairForce:
+    """Read off the expansion of a linear network in flow on fixed samples, of any depth, with summed loss.
+
+    Raises :class:`NotApplicable` if the error's second order feeds back otherwise than the lazy error.
+
+    >>> from derive.program import mlp
+    >>> from derive.theory import mean_field
+    >>> found = pair_force(mean_field(mlp(rule="flow", loss="sum")))
+    >>> print(found.strength, factor(found.shape.subs(rate_, rate)))
+    L*(L + 2)/12 4*(exp(omega*tau) - 1)**2*exp(-3*omega*tau)
+    """
+    expansion = expand_linear(samples, 2)
+    kernel = _feedback(expansion.error_equation(0).rhs)
+    parts = Add.make_args(expansion.error_equation(2).rhs)
+    again = Add(*[_feedback(x) for x in parts if x.has(Function("v_2"))])
+    if simplify(again - kernel) != 0:
+        raise NotApplicable("order gamma0^2 of the error does not feed back as the lazy error does")
+    driving = [x for x in parts if not x.has(Function("v_2"))]
+    if len(driving) != 1:
+        raise NotApplicable("order gamma0^2 of the error has several sums over pairs of modes")
+    strength, force = in_modes(driving[0], expansion, kernel)
+    return PairForce(kernel, factor(-strength), _separated(force.diff(t)).subs(t, tau))
+
+
+def _feedback(e: Expr) -> Expr:
+    """Minus the factor in front of ``sum K_x v``."""
+    (whole,) = (x for x in Add.make_args(e) if x.has(Sum))
+    return factor(-whole.as_independent(Sum, as_Add=False)[0])
+
+
+def in_modes(part: Expr, expansion: LinearExpansion, kernel: Expr) -> tuple[Expr, Expr]:
+    """A sum over samples as one over modes of unit targets: a number, and a function of their rates.
+
+    For an input kernel that is diagonal each of its factors joins two indices, and is ``rate/kernel``.  The
+    mode that is looked at is mu's; there is one other.
+    """
+    number, body = part.as_independent(Sum, as_Add=False)
+    inputs = [x for x in body.function.atoms(AppliedUndef) if x.func == Function("K_x")]
+    joined: list[set[Expr]] = []
+    for x in inputs:
+        met = [g for g in joined if g & set(x.args)]
+        joined = [g for g in joined if g not in met] + [set(x.args).union(*met)]
+    if sum(mu not in g for g in joined) != 1:
+        raise NotApplicable(f"{part} is no sum over one mode beside that of mu")
+    rates = {i: rate if mu in g else rate_ for g in joined for i in g}
+    put: dict[Expr, Expr] = {x: rates[x.args[0]] for x in inputs}
+    for v in body.function.atoms(Function("v")):
+        meant = expansion.iterated_integral(v.subs(s, t))
+        put[v] = Add(*[c * exp(-r * v.args[-1]) for r, c in _waves(meant, rates).items()])
+    return number / kernel ** len(inputs), body.function.xreplace(put)
+
+
+def _waves(e: Expr, rates: dict[Expr, Symbol]) -> dict[Expr, Expr]:
+    """The coefficients of ``exp(-r t)`` in a nested integral of lazy errors, by r."""
+    if not isinstance(e, Integral):
+        raise NotApplicable(f"{e} is no time integral of errors")
+    inside, own = {S.Zero: S.One}, S.Zero
+    for x in Mul.make_args(e.function):
+        if isinstance(x, Integral):
+            inside = _waves(x, rates)
+        else:
+            own += rates[x.args[0]]
+    found = {own + r: -c / (own + r) for r, c in inside.items()}
+    return {S.Zero: -Add(*found.values()), **found}
+
+
+def _separated(e: Expr) -> Expr:
+    """A sum of products of a function of either rate, common denominators cancelled."""
+    names = {exp(-x * t): Dummy() for x in (rate, rate_)}
+
+    def wave(x: Expr) -> Expr:
+        powers = Add.make_args(expand(-x.args[0] / t))
+        return Mul(*[names[exp(-y / n * t)] ** n for y in powers for n in [y.as_coeff_Mul()[0]]])
+
+    found = expand(cancel(e.replace(lambda x: isinstance(x, exp), wave)))
+    for x in Add.make_args(found):
+        if not (x.as_numer_denom()[1] / (rate**9 * rate_**9)).is_polynomial(1 / rate, 1 / rate_):
+            raise NotApplicable(f"{x} is no product of functions of one mode each")
+    return found.xreplace({v: w for w, v in names.items()})
+
+
+# -- order gamma0^2 at late times --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LeadingOrder:
+    """``loss = lazy + gamma0^2 correction + O(gamma0^4)`` at late times, both as sums of powers of t.
+
+    Hard tasks (beta < 1): the correction is led by ``t^(1 - 2 beta)``, which the sum over the driving modes
+    gives; easy ones (beta > 1): by ``t^-beta``, which the first modes give.  The other of the two is next, so
+    that slopes drift by ``t^-|1 - beta|``.
+    """
+
+    modes: LazyModes
+    force: PairForce
+    lazy: Powers
+    correction: Powers
+
+    def relative(self, task: str) -> Power:
+        """The correction over the lazy loss, leading power, for ``hard`` or ``easy`` tasks."""
+        top = self.correction.sorted(given(task)).terms[0]
+        (base,) = self.lazy.terms
+        return Power(top.coefficient / base.coefficient, simplify(top.power - base.power))
+
+    def crossover(self) -> Expr:
+        """Hard tasks: when the correction would be as large as the lazy loss, which it lowers."""
+        x = self.relative(HARD)
+        return (-(gamma0**2) * x.coefficient) ** (-1 / x.power)
+
+    def slope(self, depth: int, decay: Expr, source: Expr) -> Expr:
+        """``d log / d log t`` of the correction, both of its powers kept; ``decay`` is the capacity."""
+        return self.correction.subs({L: depth, capacity: decay, beta: source}).local_slope()
+
+
+def leading_order(theory: Theory, samples: Theory) -> LeadingOrder:
+    """Order gamma0^2 of the loss at late times, for symbolic depth, capacity and source.
+
+    ``theory`` is that of :func:`lazy_modes`, in flow; ``samples`` that of the same network on fixed samples,
+    as :func:`pair_force` takes it.  Powers below ``correction.error`` are left out.  At ``beta = 1`` the two
+    powers meet, and the coefficients diverge: there is a logarithm, which is not given.  Raises
+    :class:`NotApplicable` where the two theories differ at gamma0 = 0.
+
+    >>> from derive.program import mlp
+    >>> from derive.program.networks import structured
+    >>> from derive.theory import mean_field
+    >>> theory = mean_field(structured(data="population", rule="flow"))
+    >>> order = leading_order(theory, mean_field(mlp(rule="flow", loss="sum")))
+    >>> print([p.power for p in order.correction.sorted(given("hard")).terms], order.correction.error)
+    [1 - 2*beta, -beta] -beta - 1
+    >>> print(order.relative("hard").power, order.relative("easy").power)
+    1 - beta 0
+    >>> print(simplify(gamma0 * order.crossover().diff(gamma0) / order.crossover()))
+    2/(beta - 1)
+    """
+    modes, force = lazy_modes(theory), pair_force(samples)
+    if simplify(force.kernel - modes.kernel) != 0:
+        raise NotApplicable(f"the lazy kernels differ: {force.kernel} of samples, {modes.kernel} of modes")
+    groups: dict[tuple[Expr, Expr], Expr] = {}
+    for x in Add.make_args(force.shape):
+        driving, own = x.as_independent(rate, as_Add=False)
+        key = powers_of(own, rate)
+        groups[key] = groups.get(key, S.Zero) + driving
+    found = total(_driven(x, m, p, force.kernel) for (m, p), x in groups.items())
+    terms = tuple(Power(factor_terms(-2 * force.strength * x.coefficient), x.power) for x in found.terms)
+    correction = Powers(time, terms, found.error)
+    meet = Ne(beta, correction.turns(beta))
+    return LeadingOrder(modes, force, modes.loss(), Powers(time, terms, found.error, meet))
+
+
+def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
+    """``int_0^t W(2 t - tau + p tau) D(tau) dtau`` at late t; rates are ``kernel k^-capacity``.
+
+    W is the sum of ``y^2 omega^m exp(-omega ...)`` over the modes whose error is looked at; D that of
+    ``y_^2 driving`` over the modes that drive it.  Early tau give moments of D, finite parts of them.
+    """
+    u = Dummy("u", positive=True)
+    n = {powers_of(x, rate_)[0] for x in Add.make_args(driving)}
+    F = expand((driving / rate_ ** max(n)).subs(rate_, u / tau))
+    if len(n) != 1 or F.has(tau):
+        raise NotApplicable(f"{driving} is no function of {rate_}*tau times a power of {rate_}")
+    outer = (exp(-u), capacity * (beta + m) + 1)
+    inner = (F, capacity * (beta + max(n)) + 1)
+    found = convolution(outer, inner, u, capacity, time, less=1 - p)
+    # so far for rates k^-capacity and times t kernel
+    terms = [Power(x.coefficient * kernel ** (x.power + m + max(n) - 1), x.power) for x in found.terms]
+    return Powers(time, tuple(terms), found.error, found.conditions)
+
+
+def powers_of(e: Expr, x: Symbol) -> tuple[Expr, Expr]:
+    """``(m, p)`` of a product ``c x^m exp(-p x ...)`` with one time beside x in the exponential.
+
+    >>> powers_of(3 * rate**2 * exp(-2 * rate * tau), rate)
+    (2, 2)
+    """
+    m, p = S.Zero, S.Zero
+    for f in Mul.make_args(e):
+        base, power = f.as_base_exp()
+        if isinstance(f, exp):
+            p -= f.args[0].as_coeff_Mul()[0] if f.has(x) else 0
+        elif base == x:
+            m += power
+    return m, p
+
+
+__all__ = [
+    "EASY",
+    "HARD",
+    "K",
+    "LazyModes",
+    "LeadingOrder",
+    "PairForce",
+    "at_start",
+    "beta",
+    "capacity",
+    "given",
+    "in_modes",
+    "kernel_of_modes",
+    "kernels_on",
+    "lamda",
+    "late",
+    "lazy_modes",
+    "leading_order",
+    "on_power_law",
+    "pair_force",
+    "powers_of",
+    "rate",
+    "rate_",
+    "tau",
+    "time",
+    "w_star",
+    "wide",
+]

@@ -1,0 +1,660 @@
+"""Power laws of the rich regime, with their constants, first corrections, and when they hold.
+
+The closed equations of :mod:`derive.scale.rank_one` on power-law data.  Two things are assumed, and stand in
+the conditions of every law: kernels are of rank one in time, at leading order; and the size of g in the first
+layer is a power of the clock, ``c_g(1) = B X^q``, where X is the integral of the kernel.
+
+All else is derived.  The equation of a mode is solved as a memory, so that every mode runs through one
+profile ``F_q`` of ``x = lamda X``; sums over modes are powers of X by Mellin's transform, those of F_q and of
+products of two of them being Euler's integrals.  Both sides of the equation of the singular values must be
+alike, which gives q and B; the kernel, integrated, gives the clock.  A small part of the singular value
+changes all this to first order.  :func:`dropped` finds what the ansatz left out to be smaller by powers of
+time, at the input end by counting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sympy import (
+    Add,
+    Dummy,
+    Eq,
+    Expr,
+    Function,
+    Integral,
+    Mul,
+    S,
+    Sum,
+    Symbol,
+    exp,
+    expand,
+    expand_power_base,
+    factor,
+    factorial,
+    gamma,
+    gammasimp,
+    hyper,
+    hypersimp,
+    integrate,
+    oo,
+    powdenest,
+    powsimp,
+    simplify,
+    solve,
+    sympify,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import L, ell, exact, gamma0
+from derive.calculus.symbols import t as moment
+from derive.errors import NotApplicable
+from derive.program.networks.random_data import k
+from derive.scale.mellin import Powers, euler, mode_sum_of, unit
+from derive.scale.modes import EASY, HARD, beta, given, on_power_law
+from derive.scale.modes import capacity as capacity_
+from derive.scale.modes import time as t
+from derive.scale.rank_one import RankOne, c_g, c_h, first, kappa, now, phi, sigma, then
+
+x, u = Symbol("x", positive=True), Symbol("u", positive=True)
+"""An eigenvalue times the clock, and an earlier clock over the present one."""
+B, X = Symbol("B", positive=True), Symbol("X", positive=True)
+"""The constant of ``c_g(1) = B X^q``, and the clock."""
+I_F, I_v = Symbol("I_F", positive=True), Symbol("I_v", positive=True)
+"""Moments of the share learnt of a mode, squared, and of the share left, squared."""
+
+
+# -- how a mode is learnt ----------------------------------------------------------------------------------
+
+
+def memory(reduced: RankOne, q: Expr) -> Integral:
+    """The share of its target that a mode has learnt while ``c_g(1) = B X^q``: ``F_q(x)`` as a memory.
+
+    With the clock ``dX = C_g(1,t,t) dt`` the equation of a mode is ``dphi/dX = lamda (w_star/c_g - phi)``.
+    It is solved by variation of constants, which is checked by putting the solution in.  Raises
+    :class:`NotApplicable` for an equation of another form.
+    """
+    Y, Z, size, own = (Dummy(n, positive=True) for n in ("Y", "Z", "c", "phi"))
+    eigen, w = (Function(n)(reduced.mode) for n in ("lamda", "w_star"))
+    put = {sigma(moment): _singular(reduced, size), phi(reduced.mode, moment): own}
+    speed = simplify((reduced.modes.rhs / reduced.kernel.rhs).subs(put)).expand()
+    rate, c = -speed.coeff(own), Function("c")
+    source = (speed + rate * own).subs(size, c(Z))
+    solved = Integral(exp(-rate * (Y - Z)) * source, (Z, 0, Y))
+    rest = solved.diff(Y) - source.subs(Z, Y) + rate * solved
+    if rate.has(own, size) or simplify(rest.expand().doit(integrals=False)) != 0:
+        raise NotApplicable(f"a mode is not learnt linearly, at a rate of its own: {speed}")
+    inside = c(Y) / w * solved.function.subs(Z, u * Y) * Y
+    inside = inside.replace(c, lambda z: B * z**q).subs(eigen, x / Y)
+    return Integral(simplify(inside), (u, 0, 1))
+
+
+def profile(q: Any) -> Expr:
+    """``F_q(x) = x int_0^1 u^-q exp(-x (1 - u)) du``, the memory of a mode, for ``q < 1``; as a series in x.
+
+    >>> from sympy import Rational, series
+    >>> series(profile(Rational(1, 4)), x, 0, 3)
+    4*x/3 - 16*x**2/21 + O(x**3)
+    """
+    q = sympify(q, strict=True)
+    n = Dummy("n", integer=True, nonnegative=True)
+    term = (-1) ** n / factorial(n) * unit(-q, n)  # of x^(n + 1)
+    lower = simplify(-1 / hypersimp(term, n) - n)
+    if lower.has(n):
+        raise NotApplicable(f"{term} are no coefficients of a function 1F1")
+    return x * simplify(term.subs(n, 0)) * hyper((1,), (lower,), -x)
+
+
+def transform(q: Any, at: Any) -> Expr:
+    """Mellin's ``int x^(s-1) F_q dx`` at ``s = at``, continued beyond ``-1 < s < 0``.
+
+    Over x first, then over u: ``Gamma(s+1) int u^-q (1 - u)^(-s-1) du``.
+
+    >>> from sympy import Rational
+    >>> transform(0, Rational(-1, 2)) == -gamma(Rational(-1, 2))
+    True
+    """
+    q, at = sympify(q, strict=True), sympify(at, strict=True)
+    return gamma(at + 1) * unit(-q, -at - 1)
+
+
+def product_transform(q: Any, r: Any, at: Any) -> Expr:
+    """Mellin's ``int x^(s-1) F_q F_r dx`` at ``s = at``, continued beyond ``-2 < s < 0``.
+
+    Over x first: ``Gamma(s+2) int int u^-q v^-r (2 - u - v)^(-s-2)`` over the square.  That is the triangle
+    ``u + v < 2`` less its two corners, where u or v is above 1; in each the inner integral is Euler's, and
+    the outer one again.
+
+    >>> from sympy import Rational
+    >>> found = product_transform(Rational(1, 8), Rational(1, 8), Rational(-1, 2))
+    >>> F = profile(Rational(1, 8))
+    >>> print(found.n(8), Integral(x ** Rational(-3, 2) * F**2, (x, 0, 8)).n(4))
+    2.3159970 1.601
+    """
+    q, r, at = (sympify(y, strict=True) for y in (q, r, at))
+
+    def inner(p: Expr) -> Expr:  # int_0^(2-u) v^-p (2 - u - v)^(-s-2) dv, over its power of 2 - u
+        return gamma(at + 2) * unit(-p, -at - 2)
+
+    def outer(p: Expr, of: Expr) -> Expr:  # int_1^2 u^-p (2 - u)^(-of-s-1) du
+        return euler(-of - at - 1, -p, 1)
+
+    whole = 2 ** (-q - r - at) * unit(-q, -r - at - 1)
+    found = inner(r) * (whole - outer(q, r)) - inner(q) * outer(r, q)
+    return gammasimp(found) if q == r == 0 else found
+
+
+def missing(q: Any, r: Any, at: Any) -> Expr:
+    """The same of ``(1 - F_q)(1 - F_r)``, for ``0 < s < 2``; powers of x have no transform."""
+    left = product_transform(q, r, at) - transform(q, at) - transform(r, at)
+    return gammasimp(left) if q == r == 0 else left
+
+
+# -- the law -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A part ``size`` of the loss, relative to the leading power: ``loss = leading (1 + size + ...)``.
+
+    ``known`` says whether its amplitude is derived; if not, it contains ``kappa``, a number of order one that
+    the start of training decides.
+    """
+
+    name: str
+    size: Expr
+    power: Expr
+    known: bool
+
+
+@dataclass(frozen=True)
+class RichScaling:
+    """Late times of gradient flow on power-law data in the rich regime.
+
+    ``loss = constant t^-exponent``, ``kernel = C_g(1,t,t)``, both with their powers of gamma0; ``clock`` is
+    the integral of the kernel, ``profile`` the share learnt of a mode as a function of ``x = lamda clock``.
+    Constants contain two moments of the profile, ``I_F`` and ``I_v``: ``moments`` are their definitions,
+    ``values`` their closed forms, and :attr:`formula` has their names.  ``task`` is ``"hard"`` (beta < 1) or
+    ``"easy"``; there the kernel has stopped growing.  ``conditions`` says in words when this holds.
+    """
+
+    reduced: RankOne
+    task: str
+    depth: Expr
+    source: Expr
+    capacity: Expr
+    growth: Expr
+    exponent: Expr
+    named: Expr
+    named_kernel: Expr
+    named_clock: Expr
+    profile: Expr
+    moments: tuple[Eq, ...]
+    values: Mapping[Symbol, Expr]
+    corrections: tuple[Correction, ...]
+    conditions: tuple[str, ...]
+
+    @property
+    def constant(self) -> Expr:
+        """What stands in front of ``t^-exponent``, moments in closed form."""
+        return self.named.xreplace(dict(self.values))
+
+    @property
+    def loss(self) -> Expr:
+        """The leading term."""
+        return self.constant * t**-self.exponent
+
+    @property
+    def formula(self) -> Expr:
+        """The same with the names of the moments."""
+        return self.named * t**-self.exponent
+
+    @property
+    def regime(self) -> str:
+        """Always ``"rich"``."""
+        return "rich"
+
+    @property
+    def kernel(self) -> Expr:
+        """``C_g(1,t,t)``, with its constant."""
+        return self.named_kernel.xreplace(dict(self.values))
+
+    @property
+    def clock(self) -> Expr:
+        """The integral of the kernel, with its constant."""
+        return self.named_clock.xreplace(dict(self.values))
+
+    @property
+    def slowness(self) -> Expr:
+        """The q of the profile: the kernel grows as ``clock^(2 q)``."""
+        return simplify(self.growth / (1 + self.growth) / 2)
+
+    @property
+    def outgrown(self) -> Expr:
+        """The time at which the large singular values are one, and the random start is forgotten."""
+        if self.growth == 0:
+            raise NotApplicable("easy tasks: the kernel stops growing, at a number that gamma0 decides")
+        return tidied((self.named_kernel / t**self.growth) ** (-1 / self.growth)).xreplace(dict(self.values))
+
+    def corrected(self, *, start: Any = None) -> Expr:
+        """The loss with its first corrections; ``start`` is the value of kappa, without which they are left
+        out where they need it.
+        """
+        return self.loss * (1 + Add(*[c.size for c in self._kept(start)]))
+
+    def slope(self, *, start: Any = None) -> Expr:
+        """``-d log(loss)/d log(t)`` with the first corrections."""
+        return self.exponent - Add(*[c.power * c.size for c in self._kept(start)])
+
+    def _kept(self, start: Any) -> list[Correction]:
+        kept = [c for c in self.corrections if c.known or (start is not None and c.size.has(kappa))]
+        put = {} if start is None else {kappa: exact("start", start)}
+        return [Correction(c.name, c.size.subs(put), c.power, c.known) for c in kept]
+
+    def crossover(self, before: Expr) -> Expr:
+        """The time at which the power meets another one, ``before = c t^-e``, such as the lazy loss.
+
+        Raises :class:`NotApplicable` if ``before`` is no power of t or the two have the same power.
+        """
+        power = simplify(-t * before.diff(t) / before)
+        front = powsimp(before * t**power)
+        if power.has(t) or front.has(t):
+            raise NotApplicable(f"{before} is no power of {t}")
+        if simplify(power - self.exponent) == 0:
+            raise NotApplicable(f"both losses fall as {t}^-({power}): they do not cross")
+        return tidied((self.named / front) ** (1 / (self.exponent - power))).xreplace(dict(self.values))
+
+
+def rich_scaling(
+    reduced: RankOne,
+    depth: Any = L,
+    source: Any = beta,
+    capacity: Any = capacity_,
+    *,
+    task: str | None = None,
+) -> RichScaling:
+    """The power laws of the rich regime; numbers or symbols in the closed equations of a theory.
+
+    ``task`` (``hard``: source below 1, or ``easy``) is needed where the source is a symbol, and is ``hard``
+    if left out.  Raises ValueError for a depth below 1 and for sources or capacities that are not positive,
+    :class:`NotApplicable` for a source of 1, where there are logarithms.
+
+    >>> from derive.program.networks import structured
+    >>> from derive.scale.rank_one import rank_one
+    >>> from derive.theory import mean_field
+    >>> reduced = rank_one(mean_field(structured(data="population", rule="flow")))
+    >>> law = rich_scaling(reduced)
+    >>> print(law.exponent, simplify(gamma0 * law.outgrown.diff(gamma0) / law.outgrown))
+    beta*(L + 1)/(L*beta + 1) 2/(beta - 1)
+    >>> print(rich_scaling(reduced, 2, "3/10").exponent, rich_scaling(reduced, 2, "3/2").exponent)
+    9/16 3/2
+    >>> print(rich_scaling(reduced, task="easy").formula)
+    I_v/(a*gamma0**(2*L*beta/(L + 1))*t**beta*zeta(a*beta - a + 1)**(L*beta/(L + 1)))
+    >>> print(law.conditions[1])
+    ansatz: c_g(1, t) = B*X**q, where X is the integral of C_g(1, t, t)
+    """
+    depth, source, capacity = exact("depth", depth), exact("source", source), exact("capacity", capacity)
+    for name, value, least in (("depth", depth, 1), ("source", source, 0), ("capacity", capacity, 0)):
+        if value.is_number and not (value >= least if name == "depth" else value > least):
+            bound = "at least 1" if name == "depth" else "positive"
+            raise ValueError(f"{name} = {value}: must be {bound}")
+    if source.is_number:
+        if source == 1:
+            raise NotApplicable(
+                "source = 1: the norm of the target grows as a logarithm, and so does the kernel"
+            )
+        found = HARD if source < 1 else EASY
+        if task not in (None, found):
+            raise ValueError(f"task = {task!r}: at source = {source} it is {found!r}")
+        task = found
+    task = task or HARD
+    given(task)
+    return _Rich(reduced, depth, source, capacity, task).found()
+
+
+def _singular(reduced: RankOne, size: Expr) -> Expr:
+    """The singular value by the size ``c_g(1)``, whose square is the kernel."""
+    big = Dummy("sigma", positive=True)
+    kernel = reduced.kernel.rhs.subs(sigma(moment), big)
+    height = simplify(big * kernel.diff(big) / kernel) / 2
+    if simplify(kernel - big ** (2 * height)) != 0:
+        raise NotApplicable(f"the kernel {reduced.kernel.rhs} is no power of the singular value")
+    return size ** (1 / height)
+
+
+def tidied(e: Expr) -> Expr:
+    """Powers of products as products of powers, each with a simple exponent."""
+    e = powdenest(expand_power_base(powdenest(e, force=True), force=True), force=True)
+    found = S.One
+    for power_of in Mul.make_args(e):
+        base, power = power_of.as_base_exp()
+        if base.is_Pow and base.exp == -1:
+            base, power = base.base, -power
+        for part in Mul.make_args(factor(base)):
+            found *= part ** factor(simplify(power))
+    return found
+
+
+class _Rich:
+    """``c = B X^q`` for ``c_g(1)`` in the closed equations: powers and constants on both sides."""
+
+    def __init__(self, reduced: RankOne, depth: Expr, source: Expr, capacity: Expr, task: str) -> None:
+        self.reduced, self.depth, self.source, self.capacity, self.task = (
+            reduced,
+            depth,
+            source,
+            capacity,
+            task,
+        )
+        put = {beta: source, capacity_: capacity}
+        lamda, w = (Function(n)(k) for n in ("lamda", "w_star"))
+        weighed = on_power_law(w**2 * lamda).subs(put)
+        self.weighed, self.plain = (
+            -simplify(k * e.diff(k) / e) for e in (weighed, weighed * k**capacity)
+        )  # powers of 1/k in the squares of targets, with and without the eigenvalue
+
+    def squares(self, learnt: Any, left: Any) -> tuple[Powers, Powers]:
+        """``sum (w F)^2``, which tends to all there is, and ``sum lamda (w (1 - F))^2``."""
+        return (
+            mode_sum_of(learnt, [(S.Zero, S.One)], self.plain, self.capacity, X),
+            mode_sum_of(left, [], self.weighed, self.capacity, X),
+        )
+
+    def found(self) -> RichScaling:
+        c, n, reduced = Dummy("c", positive=True), self.depth, self.reduced
+        (total,) = reduced.norm.rhs.atoms(Sum)
+        if total.function != phi(reduced.mode, moment) ** 2:
+            raise NotApplicable(f"{total} is not the squared norm of what modes have learnt")
+        front, start = reduced.norm.rhs.coeff(total), reduced.norm.rhs.subs(total, 0)
+        # sigma^2 = front sum (w F/c)^2, both sides times c^2
+        both = reduced.norm.lhs.subs(sigma(moment), _singular(reduced, c)).subs(L, n) * c**2
+        rise = simplify(c * both.diff(c) / both)
+        sums, left = self.squares(lambda at: I_F, lambda at: I_v)
+        learnt = sums.sorted(given(self.task))
+        top, loss = learnt.terms[0], left.terms[0]
+        q = simplify(top.power / rise).factor()  # c^rise = front sum (w F)^2
+        size = (front * top.coefficient) ** simplify(1 / rise)
+        named_clock = self.clock(q, size)
+        own = simplify((self.plain - 1) / self.capacity)
+        values = {I_F: product_transform(q, q, own), I_v: missing(q, q, -loss.power)}
+        if not memory(reduced, q).function.equals(x * u**-q * exp(-x * (1 - u))):
+            raise NotApplicable(f"a mode remembers {memory(reduced, q)}")
+        speed = 1 / (1 - 2 * q)
+        F = Function("F")(x)
+        moments = tuple(
+            Eq(name, Integral(x ** (power - 1) * what**2, (x, 0, oo)), evaluate=False)
+            for name, power, what in ((I_F, own, F), (I_v, -loss.power, 1 - F))
+        )
+        return RichScaling(
+            reduced=reduced,
+            task=self.task,
+            depth=n,
+            source=self.source,
+            capacity=self.capacity,
+            growth=simplify(2 * q * speed).factor(),
+            exponent=simplify(-loss.power * speed).factor(),
+            named=tidied(loss.coefficient * (named_clock / t**speed) ** loss.power),
+            named_kernel=tidied(size**2 * named_clock ** (2 * q)),
+            named_clock=named_clock,
+            profile=profile(q),
+            moments=moments,
+            values=values,
+            corrections=self.corrections(
+                q, rise, size.xreplace(values), named_clock.xreplace(values), learnt.subs(values), start
+            ),
+            conditions=self.conditions(),
+        )
+
+    @staticmethod
+    def clock(q: Expr, size: Expr) -> Expr:
+        """The clock at time t: ``t = int dX/c^2``."""
+        left = Dummy("p", positive=True)  # 1 - 2 q, which is positive: the kernel grows slower than its clock
+        (found,) = solve(integrate(X ** (left - 1), (X, 0, X)) - size**2 * t, X)
+        return tidied(found.subs(left, 1 - 2 * q))
+
+    def corrections(
+        self, q: Expr, rise: Expr, size: Expr, clock: Expr, learnt: Powers, start: Expr
+    ) -> tuple[Correction, ...]:
+        """The next terms of the equation of the singular values, and what they do to the loss.
+
+        Beside ``c^(rise - 2) = sigma^2`` each is a part ``share X^-d``.
+        """
+        top, next_ = learnt.terms
+        own = "the modes are no continuum" if self.task == HARD else "modes are still to be learnt"
+        beside, share = simplify(top.power - next_.power), next_.coefficient / top.coefficient
+        gap, given_ = simplify((rise - 2) * q), start / size ** simplify(rise - 2)
+        return (
+            self.correction(own, beside, share, True, q, rise, clock, top.power),
+            self.correction("the start of training", gap, given_, False, q, rise, clock, top.power),
+        )
+
+    def correction(
+        self, name: str, d: Expr, share: Expr, known: bool, q: Expr, rise: Expr, clock: Expr, power: Expr
+    ) -> Correction:
+        """The effect of a part ``share X^-d`` of the squared singular value, to first order.
+
+        It makes ``c = B X^q (1 + e X^-d)``.  What a mode remembers of ``1/c`` makes ``c phi`` of the share
+        learnt ``F_q`` and ``F_(q+d)``; this moves the norm, which decides e, and the loss, and c the clock.
+        Where ``q + d`` is one or more the profile is moved by early times more than by this part, and where
+        ``1 - 2 q = d`` there is a logarithm: then the amplitude is not known.
+        """
+        r, late = simplify(q + d), simplify(1 - 2 * q - d)
+        after = simplify(-d / (1 - 2 * q)).factor()
+        if late == 0 or (r.is_number and r >= 1):
+            return Correction(name, kappa * clock**-d, after, False)
+        e, own, other = (Dummy(n) for n in ("e", "F_q", "F_r"))
+
+        def moved(what: Expr) -> Expr:
+            return what.diff(e).subs(e, 0)
+
+        def averaged(square: Expr, mean: Callable[[Expr, Expr], Expr], x: Symbol, y: Symbol) -> Expr:
+            """A square's change over the square, in means of products: ``x x`` and ``x y``."""
+            form = square.expand()
+            return form.coeff(x, 2) + form.coeff(x, 1).coeff(y, 1) * mean(q, r) / mean(q, q)
+
+        phi_ = own - e * other
+        norm = averaged(moved(phi_**2), lambda p, s: product_transform(p, s, -power), own, other)
+        if power == 0:  # modes that have been learnt do not feel it
+            norm = moved(phi_**2).subs({own: 1, other: 1})
+        size = share / (moved((1 + e) ** (rise - 2)) - norm)  # sigma^2 moves by share and by the norm
+        left = (1 - (1 + e) * phi_).subs({own: 1 - own, other: 1 - other})
+        fields = averaged(moved(left**2), lambda p, s: missing(p, s, self.source), own, other)
+        p = Dummy("p", positive=True)
+        spent = integrate(X ** (p - 1), (X, 0, X))  # t = int dX/c^2, with p = 1 - 2 q and then p - d
+        shift = -moved((1 + e) ** -2) * spent.subs(p, late) / spent.diff(X).subs(p, 1 - 2 * q) / X
+        hands = -self.source * simplify(shift * X**d)
+        return Correction(name, size * (fields + hands) * clock**-d, after, known)
+
+    def conditions(self) -> tuple[str, ...]:
+        power = (
+            f"ansatz: {c_g(1, moment)} = B*X**q, where X is the integral of {self.reduced.kernel.lhs}",
+            "ansatz: that the flow ends in this regime is not derived, and at the input end what is left out "
+            "is counted, not solved",
+        )
+        where = {
+            HARD: (
+                "0 < beta < 1",
+                "sigma^2 >> 1: training has outgrown the random start",
+                "clock >> 1 and clock << (number of modes)^a: the modes learnt are many, and not all",
+            ),
+            EASY: (
+                "beta > 1",
+                "gamma0 |w_star| >> 1: training has outgrown the random start",
+                "1 << clock << (number of modes)^a",
+            ),
+        }[self.task]
+        flow = "gradient flow on the population's loss, infinitely wide layers, no label noise"
+        return (*self.reduced.conditions, *power, *where, flow)
+
+
+# -- what the ansatz leaves out ----------------------------------------------------------------------------
+
+Pair = tuple[Expr, Expr]
+"""Powers of t and of gamma0."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A term that the ansatz leaves out, beside the term that it keeps.
+
+    ``share`` is the ratio of the two as a function of ``sigma``, squared for sources, which add in squares;
+    the part of a response that is constant in units of the field below is a start of sigma, and taken out:
+    ``start``.  ``power`` and ``gamma_power`` are its powers of t and gamma0.  ``solved`` says whether the
+    term was solved for; if not, its powers were counted.
+    """
+
+    term: Expr
+    equation: Expr
+    share: Expr
+    start: Expr
+    power: Expr
+    gamma_power: Expr
+    solved: bool
+
+
+def dropped(found: RichScaling) -> tuple[Dropped, ...]:
+    """Every term that was left out, with its size in the power law ``found`` (of hard tasks).
+
+    Sources come from the random start.  Beside the field that they stand next to they are smaller by
+    1/sigma.  The part of them along the direction that the field has is constant in time, in units of the
+    field below: a start of sigma, which enters ``kappa``.  What is left adds to kernels, by 1/sigma^2.
+
+    Responses of inner layers are solved for, from the kept terms (:meth:`.RankOne.inner_response`).  Their
+    kernels are smaller than the memory beside them by 1/sigma^2 at either of the two times, and so are felt
+    at early times mostly: their integral is a constant, a start of sigma again, and a smaller rest.
+
+    At the input end the kernel ``C_h0`` is not of rank one.  There powers are counted: iterating the first
+    answer changes no power.  A count says nothing of sums of many terms; that step is no proof.
+
+    Raises :class:`NotApplicable` for easy tasks, where sigma stops at a number and nothing but a large gamma0
+    makes terms small.
+
+    >>> from derive.program.networks import structured
+    >>> from derive.scale.rank_one import rank_one
+    >>> from derive.theory import mean_field
+    >>> reduced = rank_one(mean_field(structured(data="population", rule="flow")))
+    >>> law = rich_scaling(reduced, 2, "1/2")
+    >>> sorted({(str(x.power), str(x.gamma_power)) for x in dropped(law)})
+    [('-1/4', '-1')]
+    """
+    if found.growth == 0:
+        raise NotApplicable("easy tasks: the kernel stops growing, so that no term gets smaller with time")
+    return tuple(_Dropped(found).all())
+
+
+class _Dropped:
+    def __init__(self, found: RichScaling) -> None:
+        self.law, self.one = found, found.reduced
+
+        def powers(e: Expr) -> Pair:
+            of_t, of_gamma = (simplify(x * e.diff(x) / e) for x in (t, gamma0))
+            return of_t, of_gamma
+
+        kernel = powers(found.named_kernel)
+        self.sigma = tuple(x / (2 * found.depth) for x in kernel)
+        self.b1 = tuple(x / 2 for x in kernel)
+        self.clock = powers(found.named_clock)
+
+    def all(self) -> list[Dropped]:
+        out = []
+        for e, x in self.one.dropped:
+            if x.kind == "source":
+                out.append(self.source(e.lhs, x.expr))
+            elif e.ranges and e.name in ("h", "g"):
+                out.append(self.response(e.lhs, x.expr))
+                if e.name == "h":  # the family includes the response of the first layer
+                    out.append(self.of_the_first_layer(e.lhs.subs(ell, 1), x.expr.subs(ell, 1)))
+            else:
+                out.append(self.at_the_input(e.lhs, x.expr))
+        return out
+
+    def sized(self, share: Expr) -> Pair:
+        """Powers of t and gamma0 in a power of sigma."""
+        power = simplify(now * share.diff(now) / share)
+        return simplify(power * self.sigma[0]), simplify(power * self.sigma[1])
+
+    def source(self, field: Expr, source: Expr) -> Dropped:
+        """The variance of a source over the square of its field."""
+        (own,) = [u for u in self.one.theory.sources if u.symbol == source]
+        if own.covariance.has(Function("C_h0")):
+            return self.input_source(field, source)
+        shapes = {"C_h": c_h, "C_g": c_g}
+        variance = S.One
+        for x in own.covariance.atoms(AppliedUndef):
+            variance = shapes[str(x.func)](x.args[0], moment) ** 2
+        size = {"h": c_h, "g": c_g}[str(field.func)](*field.args)
+        relations = {x.lhs: x.rhs for x in self.one.layers}
+        share = simplify(variance / size.xreplace(relations) ** 2)
+        share = share.replace(sigma, lambda *_: now)
+        return Dropped(source, field, share, 1 / now, *self.sized(share), True)
+
+    def response(self, field: Expr, term: Expr) -> Dropped:
+        """The integral of a response over that of the memory: a constant over sigma, and the rest."""
+        whole = expand(integrate(self.one.inner_response(), (then, first, now)) / now)
+        start = whole.coeff(1 / now) / now
+        return Dropped(term, field, self.one.inner_response(), start, *self.sized(now**-2), True)
+
+    # -- the input end, by counting --------------------------------------------------------------------------
+
+    def count_C_h0(self) -> Pair:
+        """Powers of t and gamma0 in ``C_h0(t,s)`` at times of one order: a sum over modes of squares."""
+        eigen = k**-self.law.capacity
+        weighed = k ** (-self.law.capacity * self.law.source - 1) * eigen
+        power = simplify(-k * weighed.diff(k) / weighed)
+        of_clock = mode_sum_of(lambda at: S.One, [], power, self.law.capacity, X).terms[0].power
+        return simplify(of_clock * self.clock[0]), simplify(of_clock * self.clock[1])
+
+    def over_a1(self) -> Pair:
+        """``C_h0(t,t)`` over ``a(1,t)^2``, where ``gamma0 a(1) b(1)`` is the rate of ``sigma^2``."""
+        kernel = self.count_C_h0()
+        size = (2 * self.sigma[0] - 1 - self.b1[0], 2 * self.sigma[1] - 1 - self.b1[1])
+        return simplify(kernel[0] - 2 * size[0]), simplify(kernel[1] - 2 * size[1])
+
+    def input_source(self, field: Expr, source: Expr) -> Dropped:
+        """The variance of u(1) over the square of h(1)."""
+        powers = self.over_a1()
+        return Dropped(source, field, self.as_share(powers), 1 / now, *powers, False)
+
+    def of_the_first_layer(self, field: Expr, term: Expr) -> Dropped:
+        """The response of h(1) to g(1), at first ``gamma0 C_h0``, beside ``gamma0 C_h(1)``."""
+        self.iterated()
+        powers = self.over_a1()
+        return Dropped(term, field, self.as_share(powers), 1 / now, *powers, False)
+
+    def at_the_input(self, field: Expr, term: Expr) -> Dropped:
+        """The response of g(1) to h(1), at first ``gamma0 C_g(2)``, beside ``gamma0 C_g(1)``."""
+        self.iterated()
+        powers = simplify(-2 * self.sigma[0]), simplify(-2 * self.sigma[1])  # b(2)^2 over b(1)^2
+        return Dropped(term, field, self.as_share(powers), 1 / now, *powers, False)
+
+    def iterated(self) -> None:
+        """Answers of answers, by ``gamma0 C_h0`` and ``gamma0 C_g(2)``, each integrated over time."""
+        above = [x - y for x, y in zip(self.b1, self.sigma, strict=True)]  # b(2)
+        again = [simplify(x + 2 * y + 2) for x, y in zip(self.count_C_h0(), above, strict=True)]
+        if any(x != 0 for x in again):
+            raise NotApplicable(f"answers of the first layer change by powers {again} when they are iterated")
+
+    def as_share(self, powers: Pair) -> Expr:
+        """A power of sigma, if both powers are of one."""
+        share = simplify(powers[0] / self.sigma[0])
+        if simplify(powers[1] - share * self.sigma[1]) != 0:
+            raise NotApplicable(f"powers {powers} of t and gamma0 are not those of a power of sigma")
+        return now**share
+
+
+__all__ = [
+    "Correction",
+    "Dropped",
+    "RichScaling",
+    "dropped",
+    "memory",
+    "missing",
+    "product_transform",
+    "profile",
+    "rich_scaling",
+    "tidied",
+    "transform",
+    "x",
+]

@@ -1,0 +1,49 @@
+"""What the power laws are read from, derived once for all tests."""
+
+from functools import lru_cache
+
+from derive.program.networks import mlp, structured
+from derive.scale.bottlenecks import BatchNoise, FixedData, WidthNoise, batch_noise, fixed_data, width_noise
+from derive.scale.modes import LazyModes, LeadingOrder, lazy_modes, leading_order
+from derive.scale.rank_one import RankOne, rank_one
+from derive.theory import Theory, mean_field
+
+
+@lru_cache
+def population(rule: str = "flow") -> Theory:
+    return mean_field(structured(data="population", rule=rule))
+
+
+@lru_cache
+def samples() -> Theory:
+    return mean_field(mlp(rule="flow", loss="sum"))
+
+
+@lru_cache
+def modes(rule: str = "flow") -> LazyModes:
+    return lazy_modes(population(rule))
+
+
+@lru_cache
+def order() -> LeadingOrder:
+    return leading_order(population(), samples())
+
+
+@lru_cache
+def reduced() -> RankOne:
+    return rank_one(population())
+
+
+@lru_cache
+def batches() -> BatchNoise:
+    return batch_noise(mean_field(structured(noise=True)))
+
+
+@lru_cache
+def width() -> WidthNoise:
+    return width_noise(population(), samples(), modes())
+
+
+@lru_cache
+def data() -> FixedData:
+    return fixed_data(mean_field(structured(data="full-batch", noise=True, rule="flow")))
