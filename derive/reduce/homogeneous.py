@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from sympy import Add, Dummy, Expr, Function, S, Sum, factor, powsimp, rsolve, simplify, sympify
+from sympy import Add, Dummy, Expr, Function, S, Sum, Symbol, factor, powsimp, rsolve, simplify, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
@@ -56,41 +56,30 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
     >>> exponent(x**2 * y + y**3, {x: 1, y: 1})
     3
     """
-    c = Dummy("c", positive=True)
-    found: list[Expr] = []
+    c, found = Dummy("c", positive=True), []
     keys = [x for x in powers if e.has(x)]
     sizes = {x: Dummy("size", positive=True) for x in keys}
-    stand_in = {x: sympify(powers[x]) for x in keys}
-    hidden = {p: Dummy("power", real=True) for p in stand_in.values() if not p.is_number}
+    shown = str(e).replace("_", "")
+    # powers that are no numbers by symbols, for SymPy joins c**a c**b only where it knows a and b
+    names = {p: p if p.is_number else Dummy("power", real=True) for p in map(sympify, powers.values())}
     for signs in product((1, -1), repeat=len(keys)):
         before = {x: k * sizes[x] for x, k in zip(keys, signs, strict=True)}
-        after = {x: before[x] * c ** hidden.get(stand_in[x], stand_in[x]) for x in keys}
+        after = {x: before[x] * c ** names[sympify(powers[x])] for x in keys}
         plain, scaled = (simplify(e.subs(v, simultaneous=True).doit()) for v in (before, after))
         if plain == 0 and scaled == 0:
             continue
-        if plain == 0:
-            raise NotHomogeneous(_reason(e))
-        ratio = powsimp(simplify(scaled / plain))
-        power = simplify(c * ratio.diff(c) / ratio)
+        ratio = powsimp(simplify(scaled / plain)) if plain != 0 else S.NaN
+        power = simplify(c * ratio.diff(c) / ratio) if plain != 0 else c
         if {c, *sizes.values()} & power.free_symbols or ratio.atoms(AppliedUndef):
-            raise NotHomogeneous(_reason(e))
-        found.append(power.xreplace({d: p for p, d in hidden.items()}))
+            unknown = ", ".join(sorted({str(a.func) for a in e.atoms(AppliedUndef)}))
+            reason = " is not homogeneous: at c*x it is no power of c times itself"
+            raise NotHomogeneous(shown + (f": nothing is known of {unknown}" if unknown else reason))
+        found.append(power.xreplace({d: p for p, d in names.items()}))
     if not found:
         raise NotHomogeneous(f"{e} vanishes")
     if any(simplify(p - found[0]) != 0 for p in found):
-        raise NotHomogeneous(f"{_plain(e)} scales with other powers on either side of zero: {found}")
+        raise NotHomogeneous(f"{shown} scales with other powers on either side of zero: {found}")
     return found[0]
-
-
-def _plain(e: Expr) -> str:
-    return str(e).replace("_", "")
-
-
-def _reason(e: Expr) -> str:
-    unknown = sorted({str(a.func) for a in e.atoms(AppliedUndef)})
-    if unknown:
-        return f"{_plain(e)}: nothing is known of {', '.join(unknown)}"
-    return f"{_plain(e)} is not homogeneous: at c*x it is no power of c times itself"
 
 
 # -- networks ------------------------------------------------------------------------------------------------
@@ -140,10 +129,10 @@ class _Degrees:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self.definitions = [d for d in program.definitions if not _empty(d)]
         self.trained = {w.name for w in program.trained()}
-        self.known: dict[str, Expr] = {}
-        self.layer = Dummy("n", integer=True)
-        self.open: dict[str, Expr] = {}
+        self.known: dict[str, Expr] = {}  # families' degrees, at their index
+        self.open: dict[str, Expr] = {}  # those being found, by a symbol
 
     def of(self, atom: AppliedUndef) -> Expr:
         """The degree of one field or number."""
@@ -152,114 +141,93 @@ class _Degrees:
             return S.Zero
         if name in self.open:
             return self.open[name]
-        named = [d for d in program.definitions if d.name == name and not _empty(d)]
-        if name in program.scalars:
-            return self.of_sum(named[0])
-        site = atom.args[0]
-        ends = [d for d in named if not _moves(d)]
-        exact = [d for d in ends if d.lhs.args[0] == site]
-        if exact:
+        named = [d for d in self.definitions if d.name == name]
+        exact = [d for d in named if name in program.scalars or d.lhs.args[0] == atom.args[0]]
+        family = [d for d in named if _index(d) is not None]
+        if exact and exact[0] not in family:
             return self.of_sum(exact[0])
         if name not in self.known:
-            self.known[name] = self.family(name, [d for d in named if _moves(d)], ends)
-        return self.known[name].xreplace({_index(named): site})
+            self.known[name] = self.family(name, family, [d for d in named if d not in family])
+        return self.known[name].xreplace({_index(d): atom.args[0] for d in family})
 
     def family(self, name: str, inside: list[Definition], ends: list[Definition]) -> Expr:
-        """Solve ``d(n + 1) = a d(n) + b`` from the end of a family."""
+        """Solve ``d(n + 1) = a d(n) + b`` from the end of a family; all its terms must then scale alike."""
         if len(ends) != 1 or len(inside) > 1:
             raise NotApplicable(f"{name} is no chain of layers with one end")
-        start, index = self.of_sum(ends[0]), _index(inside)
+        start = self.of_sum(ends[0])
         if not inside:
             return start
-        here = Dummy("here", real=True)
-        self.open[name] = here
-        step = self.of_sum(inside[0], {here: None}).expand()
+        self.open[name] = here = Dummy("here", real=True)
+        powers = self.of_terms(inside[0])
+        step = next((p for p in powers if p.has(here)), powers[0]).expand()
         del self.open[name]
+        index, d, n = _index(inside[0]), Function("d"), Dummy("n", integer=True)
         if step.has(index):
             raise NotApplicable(f"the degree of {name} changes from layer to layer: {step}")
-        d, n = Function("d"), self.layer
-        first = ends[0].lhs.args[0]
-        solved = rsolve(d(n + 1) - step.xreplace({here: d(n)}), d(n), {d(first): start})
+        solved = rsolve(d(n + 1) - step.xreplace({here: d(n)}), d(n), {d(ends[0].lhs.args[0]): start})
         if solved is None:
             raise NotApplicable(f"the recursion {step} for the degree of {name} has no closed form")
-        value = neat(solved).xreplace({n: index})
-        self.consistent(inside[0], name, value, index)
-        return value
+        self.known[name] = neat(solved).xreplace({n: index})
+        self.of_sum(inside[0])
+        return self.known[name]
 
-    def consistent(self, d: Definition, name: str, value: Expr, index: Expr) -> None:
-        """All terms of the recursion scale alike once the degrees are known."""
-        self.known[name] = value
-        self.of_sum(d)
+    def of_terms(self, d: Definition) -> list[Expr]:
+        whole = d.rhs if d.rhs.has(Product, Mean, Sum) else d.rhs.expand()
+        return [self.of_term(x) for x in Add.make_args(whole)]
 
-    def of_sum(self, d: Definition, unknown: Mapping[Expr, None] | None = None) -> Expr:
+    def of_sum(self, d: Definition) -> Expr:
         """The degree of a definition's right-hand side: that of all its terms."""
-        powers = [self.of_term(x) for x in Add.make_args(_expanded(d.rhs))]
-        if unknown is not None:  # the recursion itself: the term with a weight in it decides
-            return next((p for p in powers if set(unknown) & p.free_symbols), powers[0])
-        first = powers[0]
-        for p in powers[1:]:
+        first, *others = self.of_terms(d)
+        for p in others:
             if simplify(p - first) != 0:
                 raise NotHomogeneous(f"{d.lhs} adds terms of degrees {first} and {p}")
         return first
 
     def of_term(self, e: Expr) -> Expr:
         """The degree of an entrywise expression, a product with a matrix, a mean or a sum."""
-        if isinstance(e, Sum):
-            return self.of_term(e.function)
-        if isinstance(e, Mean):
+        if isinstance(e, Sum | Mean):
             return self.of_term(e.args[0])
         powers: dict[Expr, Expr] = {}
-        masked = e
-        for x in sorted(e.atoms(Product, Mean), key=str):
-            slot = Dummy("slot", real=True)
-            inner = x.vector if isinstance(x, Product) else x.args[0]
-            weight = self.weight(gaussian(self.program.matrix_of(x)).name) if isinstance(x, Product) else 0
-            powers[slot] = weight + self.of_term(inner)
-            masked = masked.xreplace({x: slot})
-        for v in map(parameter, self.program.vectors):
-            for x in v.uses(masked):
-                slot = Dummy("slot", real=True)
-                powers[slot] = self.weight(v.name)
-                masked = masked.xreplace({x: slot})
-        for a in sorted(masked.atoms(AppliedUndef), key=str):
-            if self.is_ours(a):
-                slot = Dummy(str(a.func), real=True)
-                powers[slot] = self.of(a)
-                masked = masked.xreplace({a: slot})
-        return exponent(masked, powers) if powers else S.Zero
 
-    def is_ours(self, a: AppliedUndef) -> bool:
-        name, p = str(a.func), self.program
-        return name in p.scalars or any(f(name) for f in (p.field_of, p.given_of, p.attribute_of))
+        def masked(e: Expr, x: Expr, power: Expr) -> Expr:
+            slot = Dummy("slot", real=True)
+            powers[slot] = power
+            return e.xreplace({x: slot})
+
+        p = self.program
+        for x in sorted(e.atoms(Product, Mean), key=str):
+            weight = self.weight(gaussian(p.matrix_of(x)).name) if isinstance(x, Product) else S.Zero
+            e = masked(e, x, weight + self.of_term(x.vector if isinstance(x, Product) else x.args[0]))
+        for v in map(parameter, p.vectors):
+            for x in v.uses(e):
+                e = masked(e, x, self.weight(v.name))
+        for a in sorted(e.atoms(AppliedUndef), key=str):
+            name = str(a.func)
+            if name in p.scalars or any(f(name) for f in (p.field_of, p.given_of, p.attribute_of)):
+                e = masked(e, a, self.of(a))
+        return exponent(e, powers) if powers else S.Zero
 
     def weight(self, name: str) -> Expr:
         return S.One if name in self.trained else S.Zero
 
 
-def _expanded(e: Expr) -> Expr:
-    return e.expand() if not e.has(Product, Mean, Sum) else e
-
-
 def _empty(d: Definition) -> bool:
+    """A family without members."""
     return any((r.upper - r.lower).is_negative for r in d.ranges)
 
 
-def _moves(d: Definition) -> bool:
+def _index(d: Definition) -> Symbol | None:
+    """The layer's index of a family."""
     site = d.lhs.args[0] if d.lhs.args else S.Zero
-    return any(site.has(r.index) and r.index not in (mu, alpha) for r in d.ranges)
-
-
-def _index(ds: list[Definition]) -> Expr:
-    for d in ds:
-        for r in d.ranges:
-            if d.lhs.args[0].has(r.index) and r.index not in (mu, alpha):
-                return r.index
-    return Dummy("none")
+    return next((r.index for r in d.ranges if site.has(r.index) and r.index not in (mu, alpha)), None)
 
 
 def neat(e: Expr) -> Expr:
     """Factored, powers of one base put together: ``2**(L + 1) - 1``."""
     return powsimp(factor(simplify(e)))
+
+
+# -- chains of layers ----------------------------------------------------------------------------------------
 
 
 class Chain:
