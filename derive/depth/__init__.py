@@ -3,14 +3,13 @@
 from derive.depth.blocks import BlockLimit, block_limit, within_blocks, without_silent
 from derive.depth.diversity import Diversity, diversity
 from derive.depth.infinite import InfiniteDepth, LayerTime, Scaling, infinite_depth, layer_time
-from derive.depth.rescale import GammaC, ends_apart, gamma_c_recursion, rescale
+from derive.depth.rescale import ends_apart, gamma_c_recursion, rescale
 from derive.linear.propagators import CrossLayer, cross_layer
 
 __all__ = [
     "BlockLimit",
     "CrossLayer",
     "Diversity",
-    "GammaC",
     "InfiniteDepth",
     "LayerTime",
     "Scaling",

@@ -16,10 +16,9 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import settled, without_empty
 from derive.calculus.symbols import s, t
-from derive.depth.infinite import LayerTime
+from derive.depth.infinite import LayerTime, aligned_latex
 from derive.depth.layers import tau, tau_
 from derive.errors import NotApplicable
-from derive.show.latex import aligned_latex
 
 tau_2 = Symbol("tau_2", nonnegative=True)
 """Another layer time."""
@@ -61,7 +60,7 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     >>> from derive.theory import mean_field
     >>> from derive.depth import gamma_c_recursion, layer_time
     >>> from derive.program.networks.residual import depth_program
-    >>> found = diversity(layer_time(gamma_c_recursion(mean_field(depth_program())).cross), "C_0")
+    >>> found = diversity(layer_time(gamma_c_recursion(mean_field(depth_program()))), "C_0")
     >>> found.roughness, found.exponent
     (C_0(tau, t, t), 1/2)
     """

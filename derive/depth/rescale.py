@@ -9,7 +9,7 @@ answers to ``u(1, s)``), and the others are divided by the branch's factor (line
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sympy import Add, Eq, Expr, Function, KroneckerDelta, Mul, S, Sum, sqrt, sympify
 from sympy.core.function import AppliedUndef
@@ -27,7 +27,7 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
 
     >>> from sympy import Symbol
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.random_data import isotropic
+    >>> from derive.program.networks.isotropic import isotropic
     >>> from derive.program.words import L
     >>> theory = mean_field(isotropic(data="population", branch=Symbol("beta")))
     >>> from derive.linear.propagators import cross_layer
@@ -69,7 +69,7 @@ def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
 
     >>> from sympy import Symbol
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.random_data import isotropic
+    >>> from derive.program.networks.isotropic import isotropic
     >>> beta = Symbol("beta", positive=True)
     >>> from derive.linear.propagators import cross_layer
     >>> found = rescale(cross_layer(mean_field(isotropic(data="population", branch=beta))), beta)
@@ -202,40 +202,18 @@ def _tidy(e: Expr) -> Expr:
 # -- Gamma and C ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class GammaC:
-    """``Gamma_ab(ell, k, t, s) = sqrt(L) d field_a(ell, t) / d source_b(W^k, s)``, 0 forward and 1 backward;
-    ``Gamma_aU(ell, t)`` and ``Gamma_aV`` for the frozen ends, without the factor.
-
-    ``C_0(k, t, s)`` and ``C_1(k, t, s)`` are the covariances of the forward and backward source of W^k.
-    """
-
-    cross: CrossLayer
-
-    @property
-    def gamma(self) -> tuple[Equation, ...]:
-        """The recursions and their starting values."""
-        return self.cross.responses
-
-    @property
-    def covariances(self) -> tuple[Eq, ...]:
-        """C in terms of Gamma."""
-        return self.cross.correlations
-
-    @property
-    def outputs(self) -> tuple[Eq, ...]:
-        """The network's function and what follows from it."""
-        return self.cross.scalars
-
-
-def gamma_c_recursion(theory: Theory) -> GammaC:
+def gamma_c_recursion(theory: Theory) -> CrossLayer:
     """The recursions of depth2023's Lemma 4.3 and appendix D.3, for any multiplier and rate of the branches.
+
+    ``Gamma_ab(ell, k, t, s) = sqrt(L) d field_a(ell, t) / d source_b(W^k, s)``, 0 forward and 1 backward;
+    ``Gamma_aU(ell, t)`` and ``Gamma_aV`` for the frozen ends, without the factor.  The correlations ``C_0(k,
+    t, s)`` and ``C_1(k, t, s)`` are the covariances of the forward and backward source of W^k.
 
     Raises :class:`NotApplicable` for a theory that has not one field upwards and one downwards.
 
     >>> from derive.theory import mean_field
     >>> from derive.program.networks.residual import depth_program
-    >>> for x in gamma_c_recursion(mean_field(depth_program())).cross.response("Gamma_01", ell).terms:
+    >>> for x in gamma_c_recursion(mean_field(depth_program())).response("Gamma_01", ell).terms:
     ...     print(x.expr)
     Sum(Gamma_01(ell - 1, ell, t, s_)*Gamma_11(ell, k, s_, s)/L, (s_, s, t - 1))
     Sum(-C_0(ell, t, s_)*Gamma_11(ell, k, s_, s)/L, (s_, s, t - 1))
@@ -271,16 +249,14 @@ def gamma_c_recursion(theory: Theory) -> GammaC:
 
     own = [Eq(q.symbol, put(q.symbol), evaluate=False) for q in theory.order_parameters if q.name in named]
     whole = cross.map(put)
-    return GammaC(
-        replace(
-            whole,
-            responses=tuple(_mapped(e, put) for e in cross.responses),
-            fields=tuple(Eq(put(e.lhs), e.rhs, evaluate=False) for e in whole.fields),
-            correlations=tuple(row(e) for e in cross.correlations),
-            scalars=tuple(Eq(put(e.lhs), e.rhs, evaluate=False) for e in whole.scalars),
-            diagonal=(*whole.diagonal, *own),
-        )
+    return replace(
+        whole,
+        responses=tuple(_mapped(e, put) for e in cross.responses),
+        fields=tuple(Eq(put(e.lhs), e.rhs, evaluate=False) for e in whole.fields),
+        correlations=tuple(row(e) for e in cross.correlations),
+        scalars=tuple(Eq(put(e.lhs), e.rhs, evaluate=False) for e in whole.scalars),
+        diagonal=(*whole.diagonal, *own),
     )
 
 
-__all__ = ["GammaC", "ends_apart", "gamma_c_recursion", "relabelled", "rescale"]
+__all__ = ["ends_apart", "gamma_c_recursion", "relabelled", "rescale"]

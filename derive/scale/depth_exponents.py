@@ -383,60 +383,59 @@ def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...
     square = "closed form of the derived recursion in the layer"
     power = "power counting at all steps; the closed form of the first step attains it"
 
-    def known(name: str, quantity: str, exponent: Expr, exact: Expr, how: str) -> Statement:
-        return Statement(name, quantity, exponent, exact, first.large(exact), how)
-
-    return (
-        known(
+    rows: tuple[tuple[str, str, Expr, Expr | None, str], ...] = (
+        (
             "stream at the start",
             r"\langle x_0^L x_0^L\rangle",
             S.Zero,
             first.start.subs(ell, L),
             f"{square}; a layer adds L^(-2 alpha) of what it gets, which is L^(1 - 2 alpha) in all",
         ),
-        known("output", "f_1 - f_0", p.output, first.output, power),
-        known(
+        ("output", "f_1 - f_0", p.output, first.output, power),
+        (
             "stream",
             r"\langle (x_1^{\tau L} - x_0^{\tau L}) V\rangle",
             p.stream,
             first.moved,
             f"{power}; its square is a part of <(x_1 - x_0)^2>, whose other parts are squares too",
         ),
-        known(
+        (
             "preactivation",
             r"h_1^{\tau L} - u_1^{\tau L} = (\cdot)\,\delta x_0^{\tau L}",
             p.bracket,
             first.learnt,
             f"{power}; independent of u_1, so that <h_1^2> is the sum of both",
         ),
-        Statement(
+        (
             "features",
             r"h_1^{\tau L} - h_0^{\tau L}",
             p.feature,
             None,
-            None,
             "its two independent parts: the stream's change, and what multiplies the gradient",
         ),
-        known(
+        (
             "diversity, noise",
             r"\langle (x_0^{(\tau + \epsilon) L} - x_0^{\tau L})^2\rangle",
             p.noise,
             window,
             f"{square}; independent layers add variances, so the root goes like sqrt(epsilon)",
         ),
-        known(
+        (
             "diversity, drift",
             r"\langle (x_1^{(\tau + \epsilon) L} - x_1^{\tau L}) V\rangle",
             p.drift,
             drift,
             f"{power}; layers agree on it, so it goes like epsilon",
         ),
-        Statement(
+        (
             "linearisation",
             r"\sum_\ell L^{-\alpha}[\phi(W_t x_t) - \phi(W_0 x_t) - \phi'(W_0 x_t)(W_t - W_0) x_t]",
             p.linearisation,
             None,
-            None,
             "memory of the updates in h of the nonlinear theory, squared (phi smooth), summed over layers",
         ),
+    )
+    return tuple(
+        Statement(name, quantity, exponent, exact, None if exact is None else first.large(exact), how)
+        for name, quantity, exponent, exact, how in rows
     )

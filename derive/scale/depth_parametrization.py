@@ -28,6 +28,7 @@ from sympy import (
     Rational,
     S,
     Symbol,
+    SympifyError,
     exp,
     factorial,
     ff,
@@ -42,7 +43,7 @@ from sympy import (
     sqrt,
 )
 
-from derive.calculus.symbols import L, ell
+from derive.calculus.symbols import L, ell, exact
 from derive.depth.balance import alpha as alpha_
 from derive.depth.balance import as_expression, only, power
 from derive.depth.balance import gamma as gamma_
@@ -122,21 +123,11 @@ class DepthClass:
             "diversity": _text(self.diversity),
             "exponents": {n: str(e) for n, e in self.exponents.items()},
             "conditions": list(self.conditions),
-            "statements": [
-                {
-                    "name": x.name,
-                    "quantity": x.quantity,
-                    "exponent": str(x.exponent),
-                    "exact": _text(x.exact),
-                    "leading": _text(x.leading),
-                    "how": x.how,
-                }
-                for x in self.statements
-            ],
+            "statements": [{n: _text(v) for n, v in vars(x).items()} for x in self.statements],
         }
 
 
-def _text(e: Expr | None) -> str | None:
+def _text(e: Expr | str | None) -> str | None:
     return None if e is None else str(e)
 
 
@@ -188,7 +179,7 @@ class DepthParametrization:
         value and what would do, for anything else.
         """
         _check(rule)
-        return _Classifier(self, _number("alpha", alpha), _number("gamma", gamma), rule).result()
+        return _Point(self, _number("alpha", alpha), _number("gamma", gamma)).classified(rule)
 
     def optimal(self, rule: str = "sgd") -> tuple[Expr, Expr, Expr]:
         """(alpha, gamma, power of the learning rate's L) of the one class that is stable, nontrivial,
@@ -227,134 +218,97 @@ def _order(e: Expr | None) -> int:
     return found
 
 
-class _Classifier:
-    def __init__(self, of: DepthParametrization, a: Expr, g: Expr, rule: str) -> None:
-        self.of, self.a, self.g, self.rule = of, a, g, rule
-        self.p = of.exponents
+@dataclass(frozen=True)
+class _Point:
+    """One (alpha, gamma)."""
+
+    of: DepthParametrization
+    a: Expr
+    g: Expr
 
     def at(self, e: Expr) -> Expr:
         return e.subs({alpha_: self.a, gamma_: self.g}, simultaneous=True)
 
     def sign(self, e: Expr) -> int:
-        """-1, 0 or 1."""
-        parts = [_sign(x, self.a, self.g) for x in (e.args if isinstance(e, Max) else (e,))]
-        return max(parts)
+        """-1, 0 or 1; of a maximum the largest."""
+        e = self.at(e).expand()
+        if isinstance(e, Max):
+            return max(self.sign(x) for x in e.args)
+        if e.is_zero or e.is_positive or e.is_negative:
+            return int(bool(e.is_positive)) - int(bool(e.is_negative))
+        named = (("alpha", self.a), ("gamma", self.g))
+        where = ", ".join(f"{n} = {v}" for n, v in named if v.free_symbols & e.free_symbols)
+        raise NotApplicable(
+            f"{where}: is {e} negative, zero or positive?  Give exact numbers, or symbols with assumptions "
+            "that decide it"
+        )
 
-    def result(self) -> DepthClass:
+    def classified(self, rule: str) -> DepthClass:
+        p = self.of.exponents
         names = ("output", "stream", "bracket", "preactivation", "feature", "noise", "drift", "linearisation")
-        found = {n: self.at(getattr(self.p, n)) for n in names}
-        if self.sign(self.at(self.p.gain)) > 0:
-            # the closed form of f_1 has the factor q^(L - 1), which exceeds every power
-            found = {n: S.Infinity for n in names}
-            return self.built(
-                found, "unstable at initialisation", stable=False, flags=(False, True) + (False,) * 4
-            )
-        output = self.sign(found["output"])
-        h = self.sign(found["preactivation"]) == 0
-        feature = self.sign(found["feature"]) == 0
-        # ``o(1/L)`` in each layer is a sum over layers that vanishes
-        linear = self.sign(found["linearisation"]) < 0
+        stable = self.sign(p.gain) <= 0
+        # otherwise the closed form of f_1 has the factor q^(L - 1), which exceeds every power
+        found = {n: self.at(getattr(p, n)) if stable else S.Infinity for n in names}
+        size = {n: self.sign(getattr(p, n)) if stable else 1 for n in names}
         kappa: Expr | None = None
-        if output <= 0 and self.sign(found["noise"]) == 0:
-            kappa = self.of.kappas[0]
-        elif output <= 0 and self.sign(found["drift"]) == 0:
-            kappa = self.of.kappas[1]
+        if size["output"] <= 0 and 0 in (size["noise"], size["drift"]):
+            kappa = self.of.kappas[0 if size["noise"] == 0 else 1]
         region = "depth-muP" if kappa else "redundant"
-        if not h:
+        if size["preactivation"] != 0:
             region = "unfaithful"
-        if output:
-            region = "unstable in training" if output > 0 else "trivial"
-        flags = (output <= 0, output >= 0, True, h, feature, linear)
-        return self.built(found, region, True, flags, kappa)
-
-    def built(
-        self,
-        found: dict[str, Expr],
-        region: str,
-        stable: bool,
-        flags: tuple[bool, ...],
-        kappa: Expr | None = None,
-    ) -> DepthClass:
-        training, nontrivial, faithful, faithful_in_training, feature, linear = flags
+        if size["output"] != 0:
+            region = "unstable in training" if size["output"] > 0 else "trivial"
         return DepthClass(
             alpha=self.a,
             gamma=self.g,
-            rule=self.rule,
-            rate=self.at(self.of.rate(self.rule)),
-            region=region,
+            rule=rule,
+            rate=self.at(self.of.rate(rule)),
+            region=region if stable else "unstable at initialisation",
             stable_at_init=stable,
-            stable_in_training=training,
-            nontrivial=nontrivial,
-            faithful_at_init=faithful,
-            faithful_in_training=faithful_in_training,
-            feature_learning=feature,
+            stable_in_training=size["output"] <= 0,
+            nontrivial=size["output"] >= 0,
+            faithful_at_init=stable,
+            faithful_in_training=size["preactivation"] == 0,
+            feature_learning=size["feature"] == 0,
             diversity=kappa,
-            layerwise_linear=linear,
+            # ``o(1/L)`` in each layer is a sum over layers that vanishes
+            layerwise_linear=size["linearisation"] < 0,
             exponents=found,
             statements=tuple(map(self.stated, self.of.statements)),
-            conditions=self.p.conditions(),
+            conditions=p.conditions(),
         )
 
     def stated(self, x: Statement) -> Statement:
-        """A statement at these exponents, with z = L^(1 - 2 alpha) replaced by its limit."""
-        exact = None if x.exact is None else self.at(x.exact)
-        gain = self.sign(self.at(self.p.gain))
+        """A statement at these exponents, with ``z = L (q - 1)`` replaced by its limit."""
+        exact_ = None if x.exact is None else self.at(x.exact)
+        gain = self.sign(self.of.exponents.gain)
         if gain > 0:
-            return replace(x, exponent=S.Infinity, exact=exact, leading=None)
+            return replace(x, exponent=S.Infinity, exact=exact_, leading=None)
         leading = x.leading
         if leading is not None:
             leading = self.at(leading.subs(z, 1) if gain == 0 else self.small(leading))
-        return replace(x, exponent=self.at(x.exponent), exact=exact, leading=leading)
+        return replace(x, exponent=self.at(x.exponent), exact=exact_, leading=leading)
 
     def small(self, e: Expr) -> Expr:
-        """The first term of an expression in a small z, z being ``L (q - 1)``."""
+        """The first term of an expression in a small z."""
         found = e.subs(z, 0)
         return (e.diff(z).subs(z, 0) * L * self.of.first_step.gain).expand() if found == 0 else found
 
 
-def _sign(e: Expr, a: Expr, g: Expr) -> int:
-    e = e.expand()
-    if e.is_zero:
-        return 0
-    if e.is_positive:
-        return 1
-    if e.is_negative:
-        return -1
-    where = ", ".join(
-        f"{n} = {v}" for n, v in (("alpha", a), ("gamma", g)) if v.free_symbols & e.free_symbols
-    )
-    raise NotApplicable(
-        f"{where}: is {e} negative, zero or positive?  Give exact numbers, or symbols with assumptions that "
-        "decide it"
-    )
-
-
 def _number(name: str, value: Number) -> Expr:
-    wanted = "an integer, a fraction like 1/2, a decimal number, or a real SymPy expression"
-    problem = f"{name} = {value!r} is no exponent: {wanted} is"
-    if isinstance(value, bool):
-        raise NotApplicable(problem)
-    if isinstance(value, Expr):
-        if (
-            value.has(L)
-            or value.is_finite is False
-            or value.is_real is False
-            or (value.is_number and not value.is_Rational)
-        ):
-            raise NotApplicable(problem)
-        return value
-    text = str(value)
-    if (
-        not isinstance(value, int | float | str | Fraction)
-        or len(text) > DIGITS
-        or not set(text) <= set("0123456789+-./ ")
-    ):
-        raise NotApplicable(problem)
+    """An exponent: a rational number, or a real expression without L."""
     try:
-        exact = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise NotApplicable(problem) from None
-    return Rational(exact.numerator, exact.denominator)
+        text = str(value)
+        plain = len(text) <= DIGITS and set(text) <= set("0123456789+-./ ")
+        if isinstance(value, bool) or not (plain or isinstance(value, Expr)):
+            raise ValueError
+        found = exact(name, value)
+        if found.has(L) or found.is_real is False or (found.is_number and not found.is_Rational):
+            raise ValueError
+        return found
+    except (ValueError, TypeError, SympifyError):
+        wanted = "an integer, a fraction like 1/2, a decimal number, or a real SymPy expression"
+        raise NotApplicable(f"{name} = {value!r} is no exponent: {wanted} is") from None
 
 
 # -- learning rates ------------------------------------------------------------------------------------------

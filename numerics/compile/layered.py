@@ -118,7 +118,7 @@ def lower_layer_time(limit: LayerTime) -> LayerTable:
     >>> from derive.theory import mean_field
     >>> from derive.depth import gamma_c_recursion, layer_time
     >>> from derive.program.networks.residual import depth_program
-    >>> table = lower_layer_time(layer_time(gamma_c_recursion(mean_field(depth_program())).cross))
+    >>> table = lower_layer_time(layer_time(gamma_c_recursion(mean_field(depth_program()))))
     >>> [row.name for group in table.groups for row in group if row.jumps]
     ['Gamma_00', 'Gamma_11']
     """

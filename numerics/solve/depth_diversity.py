@@ -68,7 +68,7 @@ def layer_distances(
     >>> from derive.program.networks.residual import depth_program
     >>> from derive.theory import mean_field
     >>> from derive.depth import gamma_c_recursion, layer_time
-    >>> found = layer_distances(layer_time(gamma_c_recursion(mean_field(depth_program())).cross), "C_0",
+    >>> found = layer_distances(layer_time(gamma_c_recursion(mean_field(depth_program()))), "C_0",
     ...     layers=16, steps=1, constants={}, known={"xi": lambda t: 1.0, "dloss": lambda t, f: f})
     >>> bool(abs(found.squares[0, 0, -1] - (np.e - 1)) < 1e-6)  # a Brownian motion of rate C(tau) = exp(tau)
     True

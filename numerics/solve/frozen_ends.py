@@ -150,7 +150,7 @@ def _table(depth: int, alpha: Expr, gamma: Expr) -> Table:
 @lru_cache(maxsize=8)
 def _limit_table(alpha: Expr, gamma: Expr) -> LayerTable:
     theory = mean_field(depth_program(L, alpha, gamma))
-    return lower_layer_time(layer_time(gamma_c_recursion(theory).cross))
+    return lower_layer_time(layer_time(gamma_c_recursion(theory)))
 
 
 def given_in_sources(theory: Theory, name: str) -> Theory:

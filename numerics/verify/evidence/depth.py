@@ -79,7 +79,7 @@ def networks() -> tuple[dict[str, Array], dict[str, Array]]:
 def recursions() -> Evidence:
     """Program 1, Def. 4.1, Lemma 4.3: the recursions, the direct evaluation of the theory, and networks."""
     theory = mean_field(depth_program())
-    found = solve_layers(gamma_c_recursion(theory).cross, DEPTH, STEPS, {}, KNOWN)
+    found = solve_layers(gamma_c_recursion(theory), DEPTH, STEPS, {}, KNOWN)
     direct = evaluate(mean_field(depth_program(DEPTH)), steps=STEPS, data=KNOWN)
     mean, error = networks()
     gaps, scores = [found["f"] - direct.value("f")], [(mean["f"] - found["f"]) / error["f"]]
@@ -100,7 +100,7 @@ def recursions() -> Evidence:
 
 @lru_cache(maxsize=1)
 def _deep() -> tuple[list[Solution], list[Solution]]:
-    cross = gamma_c_recursion(mean_field(depth_program())).cross
+    cross = gamma_c_recursion(mean_field(depth_program()))
     finite = [solve_layers(cross, d, 2, {}, KNOWN) for d in (4, 8, 16, 32)]
     limit = layer_time(cross)
     return finite, [solve_layer_time(limit, n, 2, {}, KNOWN) for n in (4, 8, 16, 32)]
@@ -184,14 +184,14 @@ def other_scalings() -> Evidence:
     """D.3: above alpha = 1/2 finite networks approach the ODE; below, or off alpha + gamma = 1, no limit."""
     half, small = Rational(1, 2), Rational(1, 4)
     theory = mean_field(depth_program(alpha=half + small, gamma=half - small))
-    cross = gamma_c_recursion(theory).cross
+    cross = gamma_c_recursion(theory)
     limit = layer_time(cross)
     grids = [solve_layer_time(limit, n, 2, {}, KNOWN) for n in (8, 16, 32, 64)]
     value = extrapolated([x["f"] for x in grids])
     gaps = [float(np.max(np.abs(solve_layers(cross, d, 2, {}, KNOWN)["f"] - value))) for d in (4, 16, 64)]
     order = float(np.log(gaps[1] / gaps[2]) / np.log(4))
     a, g, e = Symbol("a"), Symbol("g"), Symbol("epsilon", positive=True)
-    whole = gamma_c_recursion(mean_field(depth_program(alpha=a, gamma=g))).cross
+    whole = gamma_c_recursion(mean_field(depth_program(alpha=a, gamma=g)))
     gone = layer_time(whole, Scaling({a: half + e, g: half - e})).vanishing
     refused = 0
     for wrong in ({a: half - e, g: half + e}, {a: half, g: half - e}):

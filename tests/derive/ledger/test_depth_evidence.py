@@ -47,14 +47,14 @@ def test_recursions_solve_the_theory() -> None:
 
 
 def test_gamma_solves_the_theory() -> None:
-    found = solve_layers(gamma_c_recursion(mean_field(depth_program())).cross, 3, 3, {}, KNOWN)
+    found = solve_layers(gamma_c_recursion(mean_field(depth_program())), 3, 3, {}, KNOWN)
     direct = evaluate(mean_field(depth_program(3)), steps=3, data=KNOWN)
     np.testing.assert_allclose(found["f"], direct.value("f"), atol=1e-12)
     np.testing.assert_allclose(found["C_1"][2], direct.value("C_dx", 2), atol=1e-12)
 
 
 def test_finite_depth_approaches_the_limit() -> None:
-    cross = gamma_c_recursion(mean_field(depth_program())).cross
+    cross = gamma_c_recursion(mean_field(depth_program()))
     limit = layer_time(cross)
     value = extrapolated([solve_layer_time(limit, n, 2, {}, KNOWN)["f"] for n in (4, 8, 16)])
     finite = [solve_layers(cross, d, 2, {}, KNOWN)["f"] for d in (4, 8, 16)]
@@ -69,7 +69,7 @@ def test_extrapolation_is_exact_for_polynomials() -> None:
 
 
 def test_an_unsolvable_system_is_an_error() -> None:
-    cross = gamma_c_recursion(mean_field(depth_program())).cross
+    cross = gamma_c_recursion(mean_field(depth_program()))
     found = solve_layers(cross, 2, 1, {}, KNOWN)
     with pytest.raises(RuntimeError, match="still changing"):
         found.sweep([lambda: 1.0], most=3)
@@ -89,7 +89,7 @@ def scores(of: list[tuple[np.ndarray, np.ndarray]], theory: np.ndarray) -> np.nd
 
 def test_networks_follow_gamma_and_c() -> None:
     """Lemma 4.3 on the smallest case that has an inner layer: two blocks, two steps."""
-    found = solve_layers(gamma_c_recursion(mean_field(depth_program())).cross, 2, 2, {}, KNOWN)
+    found = solve_layers(gamma_c_recursion(mean_field(depth_program())), 2, 2, {}, KNOWN)
     theory = np.array([found["f"][1], found["C_1"][1, 1, 0], found["C_0"][2, 1, 1], found["Gamma_1U"][0, 1]])
     runs = []
     for width, seeds in ((48, 1500), (96, 800)):
@@ -155,7 +155,7 @@ def test_nonlinear_limit_of_a_linear_activation() -> None:
     """phi(z) = z in Def. E.1 solves to the same numbers as Prop. 4.4."""
     stream = depth.with_activation(depth.effective(mean_field(depth.nonlinear_program())), lambda z: z)
     curved = layer_time(rescale(cross_layer(stream), 1 / sqrt(L)))
-    plain = layer_time(gamma_c_recursion(mean_field(depth_program())).cross)
+    plain = layer_time(gamma_c_recursion(mean_field(depth_program())))
     for nodes in (4, 8):
         a, b = (solve_layer_time(x, nodes, 3, {}, KNOWN) for x in (curved, plain))
         np.testing.assert_allclose(a["f"], b["f"], atol=1e-12)

@@ -205,7 +205,7 @@ def test_what_is_not_there_is_named() -> None:
 
 
 def test_answers_that_vanish_are_refused_by_name() -> None:
-    cross = gamma_c_recursion(mean_field(depth_program(alpha=Rational(3, 4), gamma=Rational(1, 4)))).cross
+    cross = gamma_c_recursion(mean_field(depth_program(alpha=Rational(3, 4), gamma=Rational(1, 4))))
     with pytest.raises(NotApplicable, match=r"Gamma_00.* vanish in the limit"):
         infinite_depth(cross)
 

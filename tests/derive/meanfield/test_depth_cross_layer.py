@@ -163,13 +163,13 @@ def test_lemma_43_and_d3(scaling):
     printed = find("depth2023", "Lemma 4.3" if scaling == "half" else "D.3").build()
     for i in (0, 1):
         for j in (0, 1):
-            derived = found.cross.response(f"Gamma_{i}{j}", ell - i).rhs
+            derived = found.response(f"Gamma_{i}{j}", ell - i).rhs
             gap = flat(derived) - flat(printed[f"Gamma_{i}{j}"])
             assert gap.simplify() == 0 or expand(gap).powsimp().simplify() == 0, (i, j)
     if scaling == "half":
         for i in (0, 1):
-            assert strip(found.cross.correlation(f"C_{i}").rhs) == strip(printed[f"C_{i}"])
-        assert found.cross.correlation("f").rhs == Function("Gamma_0V")(L, t)
+            assert strip(found.correlation(f"C_{i}").rhs) == strip(printed[f"C_{i}"])
+        assert found.correlation("f").rhs == Function("Gamma_0V")(L, t)
 
 
 def strip(e):
@@ -181,7 +181,7 @@ def strip(e):
 
 
 def test_gamma_starts():
-    found = gamma_c_recursion(mean_field(depth_program())).cross
+    found = gamma_c_recursion(mean_field(depth_program()))
     xi, chi = Function("xi"), Function("chi")
     assert found.response("Gamma_0U", 0).rhs == xi(t)
     assert found.response("Gamma_1V", L).rhs == chi(t)

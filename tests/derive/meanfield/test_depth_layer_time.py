@@ -49,7 +49,7 @@ def limit(cross):
 @pytest.fixture(scope="module")
 def gammas():
     a, g = Symbol("a"), Symbol("g")
-    return a, g, gamma_c_recursion(mean_field(depth_program(alpha=a, gamma=g))).cross
+    return a, g, gamma_c_recursion(mean_field(depth_program(alpha=a, gamma=g)))
 
 
 def one_layer_time(e):

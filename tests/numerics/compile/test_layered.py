@@ -47,7 +47,7 @@ def test_a_step_is_there_on_one_side_and_at_equal_times() -> None:
 
 
 def test_gradients_come_before_what_reads_them_at_the_same_step() -> None:
-    table = lower_layer_time(layer_time(gamma_c_recursion(mean_field(depth_program())).cross))
+    table = lower_layer_time(layer_time(gamma_c_recursion(mean_field(depth_program()))))
     order = {row.name: k for k, group in enumerate(table.groups) for row in group}
     assert order["f"] < order["chi"] < order["Gamma_1V"]  # the output, the loss's slope, what it sends back
     assert order["C_0"] == order["Gamma_00"]  # each needs the other at the layers before
