@@ -3,19 +3,20 @@ F.3, F.4).
 
 In the linear form the kernel that multiplies a past field is an operator entry.  Solving the operator
 equations for the sources gives the fields; their covariances and the coefficients of the sources are the
-correlation and response functions.  The ends of the network are the family's equations with the base cases
-that make them so, and these are found by comparing the two.
+correlation and response functions.  The ends of the network are members of the families, with the base cases
+that make them so (:mod:`derive.theory.families`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from sympy import Add, Eq, Expr, Function, Integer, Mul, S, latex, solve, sympify, transpose
+from sympy import Add, Eq, Expr, Function, Integer, Mul, S, latex, sympify, transpose
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import placed, put, without_empty
+from derive.calculus.sums import match, placed
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
@@ -30,6 +31,7 @@ from derive.linear.operators import (
     solve_for,
 )
 from derive.theory import OrderParameter, Source, Theory
+from derive.theory.families import families
 from derive.theory.names import primed
 
 NAMES = {"h": "C", "h_y": "C", "p": "C_p", "g": "D"}
@@ -169,7 +171,7 @@ def linear_closure(theory: Theory) -> LinearClosure:
     >>> print(closure.response("A"))
     ((-gamma0**2)*C[ell]*D[ell] + I)**(-1)*C[ell]
     >>> print(*closure.base)
-    Eq(H[0], K_x) Eq(A[0], 0) Eq(G[L + 1], J) Eq(B[L], 0)
+    Eq(H[0], K_x) Eq(G[L + 1], J) Eq(A[0], 0) Eq(B[L], 0)
     """
     return _Closure(theory).closure()
 
@@ -181,12 +183,13 @@ class _Closure:
         self.theory = theory
         self.scale = theory.program.scale
         self.names = {e.name for e in theory.equations}
-        self.rows = [r.at_ell() for r in linear_form(theory).rows]
+        joined = families(theory)
+        self.sources = joined.sources
+        self.rows = [r.at_ell() for r in linear_form(theory, joined.equations).rows]
         self.gains = {id(r): self.kernels_of(r) for r in self.rows}
         self.index = {r.name: r.indices for r in self.rows}
         self.matrices = {q.name: q for q in theory.order_parameters}
-        self.base: list[Eq] = []
-        self.known: list[tuple[AppliedUndef, Expr]] = []
+        self.known = [(e.lhs, e.rhs) for e in joined.base_cases]
 
     def kernels_of(self, row: Row) -> dict[str, Expr]:
         """For each past field, the kernel in front of it, divided by the scale of the program."""
@@ -206,16 +209,12 @@ class _Closure:
 
     def closure(self) -> LinearClosure:
         family = [r for r in self.rows if r.layers is not None]
-        if family:
-            for end in (r for r in self.rows if r.layers is None):
-                self.match(next(r for r in family if r.name == end.name), end)
-            first = min((_site(r) for r in self.rows if r.layers is None), key=lambda x: not x.is_Integer)
-            blocks: list[tuple[Expr, list[Row]]] = [(ell, family)]
-            layers: IndexRange | None = IndexRange(ell, first, self.theory.program.depth)
-        else:
-            sites = sorted({_site(r) for r in self.rows}, key=lambda x: (not x.is_Integer, str(x)))
-            blocks = [(site, [r for r in self.rows if _site(r) == site]) for site in sites]
-            layers = None
+        layers = family[0].layers if family else None
+        if family and len(family) < len(self.rows):
+            left = ", ".join(str(r.lhs) for r in self.rows if r.layers is None)
+            raise NotApplicable(f"{left} does not continue its family")
+        sites = sorted({_site(r) for r in self.rows}, key=lambda x: (not x.is_Integer, str(x)))
+        blocks = [(site, [r for r in self.rows if _site(r) == site]) for site in sites]
         parts = [_Block(self, site, rows) for site, rows in blocks]
         return LinearClosure(
             theory=self.theory,
@@ -224,53 +223,17 @@ class _Closure:
             kernels=(*(k for b in parts for k in b.kernels()), *self.known_kernels()),
             covariances=tuple(e for b in parts for e in b.covariances()),
             responses=tuple(e for b in parts for e in b.responses()),
-            base=tuple(self.base),
+            base=tuple(self.base_cases()),
             outputs=tuple(e for b in parts for e in b.outputs()),
             layers=layers,
         )
 
-    def match(self, family: Row, end: Row) -> None:
-        """The base cases that make the family's equation at the end's layer equal to the end's own."""
-        here = {ell: _site(end)}
-        for found in self.sources_of(family.source):
-            inside = found.covariance.xreplace(here)
-            twin = self.source_at(end, found)
-            if isinstance(inside, AppliedUndef) and inside != twin.covariance:
-                self.note(inside, twin.covariance)
-            elif self.with_base(inside) != twin.covariance:
-                raise NotApplicable(f"the source {twin.symbol} of the end does not continue its family")
-        inner, outer = self.gains[id(family)], self.gains[id(end)]
-        if extra := set(outer) - set(inner):
-            raise NotApplicable(f"{end.lhs} depends on {sorted(extra)}, unlike its family")
-        for field, kernel in inner.items():
-            gap = (self.with_base(kernel.xreplace(here)) - outer.get(field, S.Zero)).expand()
-            if gap == 0:
-                continue
-            near = [_site(end) + n for n in (-1, 0, 1)]
-            unknown = [
-                a for a in gap.atoms(AppliedUndef) if str(a.func) in self.matrices and a.args[0] in near
-            ]
-            if len(unknown) != 1 or len(values := solve(gap, unknown[0])) != 1:
-                raise NotApplicable(f"the last member {end.lhs} does not continue its family: {gap} is left")
-            self.note(unknown[0], values[0])
-
-    def note(self, symbol: AppliedUndef, value: Expr) -> None:
-        """A base case: ``symbol`` is ``value`` beyond the end."""
-        self.known.append((symbol, value))
-        word = S.Zero if value == 0 else self.operator(value)
-        if word is not None:
-            self.base.append(_eq(operator(str(symbol.func), symbol.args[0]), word))
-
-    def with_base(self, e: Expr) -> Expr:
-        """Put the base cases found so far into ``e``."""
+    def base_cases(self) -> Iterator[Eq]:
+        """What operators are beyond the ends of the network, where that has a name."""
         for symbol, value in self.known:
-            e = e.replace(
-                lambda x, a=symbol: (
-                    isinstance(x, AppliedUndef) and x.func == a.func and x.args[0] == a.args[0]
-                ),
-                lambda x, a=symbol, v=value: put(v, dict(zip(a.args[1:], x.args[1:], strict=True))),
-            )
-        return without_empty(e)
+            word = S.Zero if value == 0 else self.operator(value)
+            if word is not None:
+                yield _eq(operator(str(symbol.func), symbol.args[0]), word)
 
     def known_kernels(self) -> list[Kernel]:
         """Entries of the base cases and of operators that are data."""
@@ -284,33 +247,18 @@ class _Closure:
 
     # -- sources and operators ------------------------------------------------
 
-    def sources_of(self, symbol: AppliedUndef) -> list[Source]:
+    def sources_of(self, symbol: AppliedUndef) -> Iterator[Source]:
         """Covariances of a source, moved to its layer ``ell`` if it belongs to a family."""
-        found = []
-        for u in self.theory.sources:
-            at, family = u.symbol.args[0], bool(symbol.args[0].has(ell))
-            if u.symbol.func != symbol.func or bool(at.has(ell)) != family:
-                continue
-            if family:
-                move = {ell: ell - (at - ell)}
-                found.append(
-                    replace(
-                        u,
-                        symbol=u.symbol.xreplace(move),
-                        partner=u.partner.xreplace(move),
-                        covariance=sympify(u.covariance).xreplace(move),
-                    )
+        for u in self.sources:
+            found = match(u.symbol, symbol, u.ranges)
+            if found is not None and u.symbol.args[0].has(ell) == symbol.args[0].has(ell):
+                move = {ell: found.get(ell, ell)}
+                yield replace(
+                    u,
+                    symbol=symbol,
+                    partner=u.partner.xreplace(move),
+                    covariance=sympify(u.covariance).xreplace(move),
                 )
-            elif at == symbol.args[0]:
-                found.append(u)
-        return found
-
-    def source_at(self, end: Row, like: Source) -> Source:
-        for u in self.theory.sources:
-            same = u.symbol.func == like.symbol.func and u.partner.func == like.partner.func
-            if same and u.symbol.args[0] == _site(end):
-                return u
-        raise NotApplicable(f"{end.lhs} has no source like {like.symbol}")
 
     def operator(self, kernel: Expr) -> Expr | None:
         """The operator with these entries (order parameter, data, the kernel 1); None if it has no name."""
