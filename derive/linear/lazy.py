@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sympy import Add, Derivative, Eq, Expr, Indexed, Integral, Pow, S, Sum, factor
+from sympy import Add, Derivative, Eq, Expr, Indexed, Mul, Pow, S, Symbol, factor, transpose
 
 from derive.calculus.averages import Average
 from derive.calculus.recurrences import Polynomials
-from derive.calculus.sums import put
+from derive.calculus.sums import over, put
 from derive.calculus.symbols import ell, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.closure import LinearClosure, linear_closure
 from derive.linear.contraction import tidy_sums
-from derive.linear.operators import Kernel, entry, resolvents
+from derive.linear.operators import Kernel, resolvents
 from derive.program.training import accumulate
 from derive.show.latex import aligned_latex
 from derive.theory import Theory
@@ -151,14 +151,22 @@ class _Lazy:
             k = kernels[name] if name in kernels else self.correlations[name]
             table[x] = Kernel(x, k.entry, k.definition.subs(ell, x.args[1]), k.rows, k.cols, k.causal)
         rows = tuple(i for i in scalar.lhs.args if i != t)
-        value = entry(word, table, rows, (), self.program.rule.discrete).xreplace({s: t})
-        total = S.Zero
-        for x in Add.make_args(value.expand()):
-            number, memory = x.as_independent(Sum, Integral)
-            *samples, (time, *_) = memory.limits
-            body = Sum(memory.function, *samples) if samples else memory.function
-            total += number * body.xreplace({time: s})
-        return Eq(scalar.lhs, accumulate(self.program.rule, factor(tidy_sums(total)), s, t), evaluate=False)
+        past = Add(*[self.past(x, table, rows) for x in Add.make_args(word)])
+        return Eq(scalar.lhs, accumulate(self.program.rule, factor(tidy_sums(past)), s, t), evaluate=False)
+
+    @staticmethod
+    def past(word: Expr, table: dict[Expr, Kernel], rows: tuple[Expr, ...]) -> Expr:
+        """The integrand, over past times s, of the entry at equal times of ``K X`` or ``X K^T``, K causal."""
+        numbers, letters = word.args_cnc()
+        turned = [x.func == transpose for x in letters]
+        kernels = [table[x.args[0] if flip else x] for x, flip in zip(letters, turned, strict=True)]
+        if len(kernels) != 2 or turned[0] or not kernels[int(turned[1])].causal:
+            raise NotApplicable(f"{word} is no memory of past times")
+        left, right = kernels
+        names = tuple(Symbol(f"{r.index.name}_1", **r.index.assumptions0) for r in left.cols)
+        other = right.at((), names, t, s) if turned[1] else right.at(names, (), s, t)
+        ranges = [(n, r.lower, r.upper) for n, r in zip(names, left.cols, strict=True)]
+        return Mul(*numbers) * over(left.at(rows, names, t, s) * other, ranges)
 
     def error(self, output: Eq) -> Eq:
         """The error's step or rate if the memory weighs all times alike, else its memory equation."""

@@ -24,18 +24,14 @@ from sympy import (
     Identity,
     Indexed,
     IndexedBase,
-    Integral,
     Inverse,
     MatAdd,
     MatMul,
     MatPow,
     MatrixSymbol,
-    Max,
-    Min,
     Mul,
     Pow,
     S,
-    Sum,
     Symbol,
     Transpose,
     sympify,
@@ -48,7 +44,6 @@ from sympy.printing.latex import LatexPrinter
 
 from derive.calculus.sums import put
 from derive.calculus.symbols import IndexRange, s, t
-from derive.errors import NotApplicable
 
 T = Symbol("T", integer=True, positive=True)
 """The number of times: rows and columns of a matrix are (sample, time), or times alone."""
@@ -300,83 +295,6 @@ def _substituted(e: Expr, vector: Expr, value: Expr) -> Expr:
 def resolvents(e: Expr) -> set[Pow]:
     """The inverses ``(1 - M)^-1`` that occur in ``e``."""
     return {x for x in e.atoms(Pow) if x.exp == -1 and not x.is_commutative}
-
-
-# -- entries ------------------------------------------------
-
-
-def entry(
-    e: Expr, kernels: Mapping[Expr, Kernel], rows: tuple[Expr, ...], cols: tuple[Expr, ...], discrete: bool
-) -> Expr:
-    """The entry of a polynomial in operators at ``(rows, t), (cols, s)``, as sums over samples and past
-    times.
-
-    ``kernels`` gives every operator in it.  Causality bounds each time that is summed over.
-    Raises :class:`NotApplicable` for a time that nothing bounds.
-    """
-    total = S.Zero
-    for part in Add.make_args(e.expand()):
-        numbers, word = part.args_cnc()
-        total += Mul(*numbers) * _word_entry(word, kernels, rows, cols, discrete)
-    return total
-
-
-@dataclass(frozen=True)
-class _Factor:
-    kernel: Kernel
-    flipped: bool
-
-    @property
-    def cols(self) -> tuple[IndexRange, ...]:
-        return self.kernel.rows if self.flipped else self.kernel.cols
-
-    def value(self, a: tuple[Expr, ...], b: tuple[Expr, ...], time: Expr, past: Expr) -> Expr:
-        return self.kernel.at(b, a, past, time) if self.flipped else self.kernel.at(a, b, time, past)
-
-
-def _word_entry(
-    word: list[Expr],
-    kernels: Mapping[Expr, Kernel],
-    rows: tuple[Expr, ...],
-    cols: tuple[Expr, ...],
-    discrete: bool,
-) -> Expr:
-    factors = [
-        _Factor(kernels[transpose(x)], True) if x.func == transpose else _Factor(kernels[x], False)
-        for x in word
-    ]
-    places: list[tuple[tuple[Expr, ...], Expr]] = [(rows, t)]
-    sums: list[Any] = []
-    for k, x in enumerate(factors[:-1], 1):
-        names = [Symbol(f"{r.index.name}_{k}", **r.index.assumptions0) for r in x.cols]
-        sums += [(n, r.lower, r.upper) for n, r in zip(names, x.cols, strict=True)]
-        places.append((tuple(names), Symbol(f"s_{k}", **s.assumptions0)))
-    places.append((cols, s))
-    value = Mul(
-        *[x.value(a, b, p, q) for x, (a, p), (b, q) in zip(factors, places, places[1:], strict=False)]
-    )
-    if sums:
-        value = Sum(value, *sums)
-    for k in range(len(factors) - 1, 0, -1):
-        time = places[k][1]
-        lower, upper = _bounds(factors[k - 1], factors[k], places[k - 1][1], places[k + 1][1], discrete)
-        value = (Sum if discrete else Integral)(value, (time, lower, upper))
-    return value
-
-
-def _bounds(left: _Factor, right: _Factor, before: Expr, after: Expr, discrete: bool) -> tuple[Expr, Expr]:
-    """Where the time between two kernels may lie."""
-    uppers: list[Expr] = []
-    lowers: list[Expr] = [S.Zero]
-    for x, other, past in ((left, before, not left.flipped), (right, after, right.flipped)):
-        if x.kernel.causal:
-            gap = 1 if discrete and x.kernel.causal == "strict" else 0
-            (uppers if past else lowers).append(other - gap if past else other + gap)
-    if not uppers:
-        raise NotApplicable(
-            f"nothing bounds the time between {left.kernel.operator} and {right.kernel.operator}"
-        )
-    return Max(*lowers), Min(*uppers)
 
 
 # -- printing ------------------------------------------------
