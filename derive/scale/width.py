@@ -585,11 +585,10 @@ def named(program: Program) -> dict[str, dict[str, Expr]]:
     >>> {k: v["b_W"] for k, v in named(mlp(2, "tanh")).items()}
     {'NTK': 0, 'mean-field': 0, 'standard': 1, 'standard, rate 1/N': 1, 'muP': 1}
     """
-    own = as_written(program)
-    a, b = ([k for k in own if k.startswith(kind)] for kind in ("a_", "b_"))
+    own, names = as_written(program), weights(program)
     flat = dict.fromkeys(own, S.Zero)
-    ntk = flat | {k: own[k] for k in a}
-    plain = flat | {y: 2 * own[x] for x, y in zip(a, b, strict=True)}
+    ntk = flat | {f"a_{k}": own[f"a_{k}"] for k in names}
+    plain = flat | {f"b_{k}": 2 * own[f"a_{k}"] for k in names}
     found = {"NTK": ntk, "mean-field": own, "standard": plain, "standard, rate 1/N": plain | {"c": S.One}}
     maximal = width_constraints(program).maximal_update()
     free = {x: ntk[_head(x)] for v in maximal.values() for x in v.atoms(AppliedUndef, Symbol)}
