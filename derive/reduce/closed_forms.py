@@ -164,16 +164,6 @@ def _lowered(e: Expr, letter: Symbol, square: Expr) -> Expr:
     return Poly(e, letter).rem(Poly(letter**2 - square, letter)).as_expr()
 
 
-def rates_of(odes: Sequence[Eq] | Mapping[Expr, Expr]) -> dict[Expr, Expr]:
-    """``{x(t): dx/dt}``.  Raises ValueError for an equation that is not ``Derivative(x(t), t) = ...``."""
-    if isinstance(odes, Mapping):
-        return dict(odes)
-    for e in odes:
-        if not isinstance(e.lhs, Derivative):
-            raise ValueError(f"{e.lhs} = {e.rhs}: the left-hand side must be a time derivative")
-    return {e.lhs.expr: e.rhs for e in odes}
-
-
 def conserved(odes: Sequence[Eq] | Mapping[Expr, Expr], degree: int = 2) -> tuple[Expr, ...]:
     """Polynomials in the unknowns, of at most ``degree``, that do not change along solutions.
 
@@ -187,7 +177,12 @@ def conserved(odes: Sequence[Eq] | Mapping[Expr, Expr], degree: int = 2) -> tupl
     >>> conserved([Eq(q.diff(t), p), Eq(p.diff(t), -q)])
     (p(t)**2 + q(t)**2,)
     """
-    rates = rates_of(odes)
+    if not isinstance(odes, Mapping):
+        for e in odes:
+            if not isinstance(e.lhs, Derivative):
+                raise ValueError(f"{e.lhs} = {e.rhs}: the left-hand side must be a time derivative")
+        odes = {e.lhs.expr: e.rhs for e in odes}
+    rates = dict(odes)
     slots = {x: Symbol(f"_{k}") for k, x in enumerate(rates)}
     names = list(slots.values())
     flow = {slots[x]: rate.xreplace(slots) for x, rate in rates.items()}
@@ -198,20 +193,16 @@ def conserved(odes: Sequence[Eq] | Mapping[Expr, Expr], degree: int = 2) -> tupl
     found: list[Expr] = []
     for d in range(1, degree + 1):
         for candidate in _invariants(flow, names, d):
-            fresh = _independent(candidate, _products(found, names, d), names)
-            if fresh is not None:
-                found.append(fresh)
+            if _independent(candidate, _products(found, names, d), names):
+                found.append(candidate)
     back = {v: k for k, v in slots.items()}
     return tuple((x / Poly(x, *names).LC()).expand().xreplace(back) for x in found)
 
 
-def _monomials(names: list[Symbol], degree: int) -> list[Expr]:
-    return [Mul(*c) for d in range(1, degree + 1) for c in combinations_with_replacement(names, d)]
-
-
 def _invariants(flow: dict[Symbol, Expr], names: list[Symbol], degree: int) -> list[Expr]:
     """A basis of the kernel of ``I -> dI/dt`` on polynomials without constant term."""
-    monomials = _monomials(names, degree)
+    choices = (c for d in range(1, degree + 1) for c in combinations_with_replacement(names, d))
+    monomials = [Mul(*c) for c in choices]
     images = [Poly(Add(*[m.diff(x) * flow[x] for x in names]), *names).as_dict() for m in monomials]
     powers = sorted({k for image in images for k in image})
     if not powers:
@@ -232,18 +223,13 @@ def _products(found: list[Expr], names: list[Symbol], degree: int) -> list[Expr]
     ]
 
 
-def _independent(candidate: Expr, known: list[Expr], names: list[Symbol]) -> Expr | None:
-    """The candidate if it is not a linear combination of what is known."""
-    if not known:
-        return candidate
+def _independent(candidate: Expr, known: list[Expr], names: list[Symbol]) -> bool:
+    """Is the candidate no linear combination of what is known?"""
     rows = [Poly(x, *names).as_dict() for x in (*known, candidate)]
     powers = sorted({k for row in rows for k in row})
-    table = Matrix([[row.get(k, S.Zero) for k in powers] for row in rows])
-    rank = table.rank(simplify=cancel, iszerofunc=lambda x: cancel(x) == 0)
-    return candidate if rank == len(_basis(rows[:-1], powers)) + 1 else None
 
+    def rank(rows: list[dict[tuple[int, ...], Expr]]) -> int:
+        table = Matrix(len(rows), len(powers), lambda i, j: rows[i].get(powers[j], S.Zero))
+        return int(table.rank(simplify=cancel, iszerofunc=lambda x: cancel(x) == 0))
 
-def _basis(rows: list[dict[tuple[int, ...], Expr]], powers: list[tuple[int, ...]]) -> list[int]:
-    """Indices of linearly independent rows."""
-    table = Matrix([[row.get(k, S.Zero) for k in powers] for row in rows])
-    return list(range(table.rank(simplify=cancel, iszerofunc=lambda x: cancel(x) == 0)))
+    return not known or rank(rows) > rank(rows[:-1])

@@ -10,6 +10,7 @@ in the targets.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from sympy import (
     Derivative,
@@ -43,7 +44,7 @@ from derive.reduce.homogeneous import Chain, neat, network_degree, output
 from derive.reduce.memoryless import exponential
 from derive.reduce.moments import two_layer
 from derive.theory import Equation, Theory
-from derive.theory.applications import Application, read
+from derive.theory.applications import read
 from derive.theory.names import vector
 
 Weight = TrainedMatrix | TrainedVector
@@ -121,20 +122,27 @@ class _Rate:
         if any(x.population.ratio != 1 for x in self.program.fields):
             raise NotApplicable("the layers must be equally wide")
         self.reading, self.output = read(self.program), output(self.program).lhs
+        self.definitions = self.reading.definitions
+        self.products = [(d, a) for d in self.definitions for a in self.reading.products[d]]
         trained = [w for w in self.program.trained() if isinstance(w, TrainedMatrix)]
-        self.backward = {a.func for w in trained for a in w.update.left.atoms(AppliedUndef)}
+        names = {a.func for w in trained for a in w.update.left.atoms(AppliedUndef)}
+        own = (d for d in self.definitions if d.lhs.func in names)
+        self.backward = [d for d in own if not any((r.upper - r.lower).is_negative for r in d.ranges)]
 
     def rate(self) -> OutputRate:
         strength, decay, diffusion = exponential(self.program.rule)
         names = {x.matrix for x in self.kernel.terms}
-        if diffusion != 0 and self.skips():
+        passed = (
+            a for d in self.backward for a in d.rhs.atoms(AppliedUndef) - {d.lhs} if a.func == d.lhs.func
+        )
+        if diffusion != 0 and any(passed):
             raise NotApplicable(
                 "backward fields pass layers by: their answer to their own layer is not read off"
             )
         shares = tuple(self.share(w) for w in self.program.trained() if w.name in names)
         error = self.error(next(iter(self.program.trained())))
         gain = _gain(self.kernel, self.output, error.func(*self.output.args), strength)
-        return OutputRate(self.output, gain, shares, decay, diffusion, tuple(self.slopes()))
+        return OutputRate(self.output, gain, shares, decay, diffusion, self.slopes)
 
     def error(self, w: Weight) -> AppliedUndef:
         """The error in an update."""
@@ -153,26 +161,29 @@ class _Rate:
         if isinstance(w, TrainedVector):
             return self.vector_share(w, factor, here)
         left, right = w.update.left.xreplace(here), w.update.right.xreplace(here)
-        d, a = self.use(w, right)
-        coefficient = d.rhs.coeff(a.product)
-        pushed = ((d.lhs - (d.rhs - coefficient * a.product)) / coefficient).expand()
+        uses = [
+            (d, a.product)
+            for d, a in self.products
+            if a.matrix == w.initial and not a.transposed and a.product.vector == right and not a.summed
+        ]
+        if not uses:
+            raise NotApplicable(f"no definition applies {w.name} to {right}")
+        d, product = uses[0]  # that in which the matrix meets the vector of its own gradient
+        coefficient = d.rhs.coeff(product)
+        pushed = ((d.lhs - (d.rhs - coefficient * product)) / coefficient).expand()
         if any(v.uses(pushed) for v in map(parameter, self.program.vectors)):
             raise NotApplicable(f"{d.lhs} adds a vector parameter to the product with {w.name}")
+        curvature = S.Zero
+        if any(x.rhs != 0 for x in self.slopes):  # a linear network's backward fields know no forward fields
+            held = vector(self.program, right, d.ranges)
+            squared = self.reading.registry.correlation(held, held, t, t)
+            curvature = factor * w.initial.variance * coefficient * squared * _slope(*d.lhs.args)
         layers = (w.initial.index,) if w.initial.index else ()
-        held = vector(self.program, right, d.ranges)
-        squared = self.reading.registry.correlation(held, held, t, t)
-        slope = self.slope(d.lhs) / coefficient
-        return Share(
-            w.name,
-            d.lhs.args[0],
-            factor * Average(left * pushed).linear(),
-            factor * w.initial.variance * slope * coefficient**2 * squared if self.answers() else S.Zero,
-            layers,
-        )
+        return Share(w.name, d.lhs.args[0], factor * Average(left * pushed).linear(), curvature, layers)
 
     def vector_share(self, w: TrainedVector, factor: Expr, here: dict[Expr, Expr]) -> Share:
         """The output is linear in a readout."""
-        for d in self.reading.definitions:
+        for d in self.definitions:
             for member in w.initial.uses(d.rhs):
                 rest = d.rhs - d.rhs.coeff(member) * member
                 if rest != 0 or d.lhs.args[0] != self.program.site_of(w.update.vector).site:
@@ -181,65 +192,45 @@ class _Rate:
                 return Share(w.name, None, factor * Average(body), S.Zero, ())
         raise NotApplicable(f"{w.name} is not used")
 
-    def use(self, w: TrainedMatrix, right: Expr) -> tuple[Definition, Application]:
-        """The definition in which the matrix meets the vector of its own gradient."""
-        for d in self.reading.definitions:
-            for a in self.reading.products[d]:
-                if a.matrix == w.initial and not a.transposed and a.product.vector == right and not a.summed:
-                    return d, a
-        raise NotApplicable(f"no definition applies {w.name} to {right}")
-
-    def skips(self) -> bool:
-        """Does a backward field hold that of another layer, other than by a product?"""
-        own = [d for d in self.reading.definitions if d.lhs.func in self.backward]
-        return any(a.func == d.lhs.func and a != d.lhs for d in own for a in d.rhs.atoms(AppliedUndef))
-
     # -- the answer of a backward field to its own forward field ---------------------------------------------
 
-    def answers(self) -> bool:
-        """A linear network's backward fields do not know its forward fields."""
-        return any(eq.rhs != 0 for eq in self.slopes())
-
-    def slope(self, field: AppliedUndef) -> Expr:
-        return Function("slope")(field.args[0], *field.args[1:])
-
-    def slopes(self) -> list[Eq]:
+    @cached_property
+    def slopes(self) -> tuple[Eq, ...]:
         """``<dg/dh>``: directly, and through the layer above, whose weights are used again on the way down.
 
-        Beyond the last layer it is zero.
+        Beyond the last layer it is zero, and everywhere where no layer has a slope of its own.
         """
-        h = next(
-            d.lhs for d in self.reading.definitions for a in self.reading.products[d] if not a.transposed
-        )
-        found = []
-        for d in self.reading.definitions:
-            if d.lhs.func not in self.backward or any((r.upper - r.lower).is_negative for r in d.ranges):
-                continue
+        h = next(d.lhs for d, a in self.products if not a.transposed)
+        found = {}
+        for d in self.backward:
             point = h.func(d.lhs.args[0], *h.args[1:])
             direct = d.rhs.diff(point)
-            value = (Average(direct).linear() if direct != 0 else S.Zero) + self.through(d, point)
-            found.append(Eq(Function("slope")(*point.args), value, evaluate=False))
-        if not any(x.rhs.has(Average) for x in found):
-            return [Eq(x.lhs, S.Zero, evaluate=False) for x in found]
-        return found
+            own = Average(direct).linear() if direct != 0 else S.Zero
+            found[_slope(*point.args)] = own + self.through(d, point)
+        some = any(x.has(Average) for x in found.values())
+        return tuple(Eq(x, value if some else S.Zero, evaluate=False) for x, value in found.items())
 
     def through(self, d: Definition, point: AppliedUndef) -> Expr:
         """``<dg/dz dz/dh>``: z applies the transpose of the matrix that h goes up with."""
-        forward = [b for f in self.reading.definitions for b in self.reading.products[f] if not b.transposed]
         total = S.Zero
-        for e in self.reading.definitions:
-            used = [a for a in d.rhs.atoms(AppliedUndef) if a.func == e.lhs.func]
-            if not used or e == d or e.lhs.args[0] != d.lhs.args[0]:
+        for e, a in self.products:
+            used = [x for x in d.rhs.atoms(AppliedUndef) if x.func == e.lhs.func]
+            if not a.transposed or not used or e == d or e.lhs.args[0] != d.lhs.args[0]:
                 continue
-            for a in (a for a in self.reading.products[e] if a.transposed):
-                up = next((b.product.vector for b in forward if b.matrix == a.matrix), S.Zero)
-                inner = next((x for x in up.atoms(AppliedUndef) if x.func == point.func), None)
-                if inner is None:
-                    continue
-                above = Function("slope")(point.args[0] + 1, *point.args[1:])
+            forward = (
+                b.product.vector for _, b in self.products if not b.transposed and b.matrix == a.matrix
+            )
+            up = next(forward, S.Zero)
+            inner = next((x for x in up.atoms(AppliedUndef) if x.func == point.func), None)
+            if inner is not None:
                 variance = simplify(a.matrix.variance * a.entries(t, t))
-                total += variance * Average(d.rhs.diff(used[0]) * up.diff(inner)).linear() * above
+                slope = Average(d.rhs.diff(used[0]) * up.diff(inner)).linear()
+                total += variance * slope * _slope(point.args[0] + 1, *point.args[1:])
         return total
+
+
+def _slope(*args: Expr) -> Expr:
+    return Function("slope")(*args)
 
 
 # -- Euler's identity ----------------------------------------------------------------------------------------
