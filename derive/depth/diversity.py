@@ -16,9 +16,10 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import settled, without_empty
 from derive.calculus.symbols import s, t
-from derive.depth.infinite import LayerTime, aligned_latex
+from derive.depth.infinite import LayerTime
 from derive.depth.layers import tau, tau_
 from derive.errors import NotApplicable
+from derive.show.latex import aligned_latex
 
 tau_2 = Symbol("tau_2", nonnegative=True)
 """Another layer time."""

@@ -30,7 +30,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.sums import binding, is_at, without_empty
+from derive.calculus.sums import without_empty
 from derive.calculus.symbols import L, ell
 from derive.depth.balance import power
 from derive.depth.layers import (
@@ -288,36 +288,50 @@ class _Limit(_Rows):
         self.dropped: list[Dropped] = []
 
     def result(self) -> LayerTime:
-        rates = [(e, self.rate(e)) for e in self.moving]
         starts = [self.row(e) for e in self.ends]
-        zero = _vanishing([*[Eq(e.lhs, x, evaluate=False) for e, x in rates], *starts])
-        kept = [(e, x) for e, x in rates if str(e.lhs.func) not in zero]
-        starts = [_without(e, zero) for e in starts if str(e.lhs.func) not in zero]
-        rates = [(e, _without(Eq(e.lhs, x, evaluate=False), zero).rhs) for e, x in kept]
+        begun = {str(e.lhs.func): e.rhs for e in starts if e.lhs.args and e.lhs.args[0].is_number}
+        found = [(e, self.rate(e), self.step(e)) for e in self.moving]
+        zero = _vanishing([*starts, *(Eq(e.lhs, a + b, evaluate=False) for e, a, b in found)])
+
+        def clean(e: Expr) -> Expr:
+            gone = {x: S.Zero for x in e.atoms(AppliedUndef) if str(x.func) in zero}
+            return without_empty(e.xreplace(gone))
+
+        def rows(items: Iterable[Eq]) -> tuple[Eq, ...]:
+            return tuple(Eq(e.lhs, clean(e.rhs), evaluate=False) for e in items)
+
+        alive = [(e, clean(a), clean(b)) for e, a, b in found if str(e.lhs.func) not in zero]
+        starts = [e for e in starts if str(e.lhs.func) not in zero]
+        delta_ = DiracDelta(tau - tau_)
+        integrals = [
+            Eq(
+                self.at(e.lhs),
+                _Solution(e.direction, clean(begun.get(str(e.lhs.func), S.Zero)), step, rate, S.Zero).expr(),
+                evaluate=False,
+            )
+            for e, rate, step in alive
+        ]
         return LayerTime(
             single_site=tuple(self.single_site()),
             noise=tuple(self.noise()),
-            responses=tuple(self.rate_equation(e, x) for e, x in rates),
-            starts=tuple(starts),
-            integrals=(
-                *(self.integral(e, x, starts) for e, x in rates),
-                *(e for e in starts if str(e.lhs.func) not in self.moved),
-            ),
-            correlations=tuple(_without(self.row(e), zero) for e in self.cross.correlations),
-            scalars=tuple(_without(self.row(e), zero) for e in self.cross.scalars),
+            responses=tuple(self.derivative(e, e.direction * (a + b * delta_)) for e, a, b in alive),
+            starts=rows(starts),
+            integrals=(*integrals, *rows(e for e in starts if str(e.lhs.func) not in self.moved)),
+            correlations=rows(map(self.row, self.cross.correlations)),
+            scalars=rows(map(self.row, self.cross.scalars)),
             dropped=tuple(self.dropped),
             vanishing=tuple(sorted(zero)),
         )
 
     def kept(self, lhs: Expr, e: Expr, extra: Expr = S.Zero, factor: Expr = S.One) -> Expr:
-        """The terms of order one, times ``factor``; smaller ones are noted."""
+        """The terms of order one; smaller ones are noted, with the factor that they have in a derivative."""
         total = S.Zero
         for order, rest in self.terms(e, extra):
             (value,) = self.reader.series(rest)
             if value == 0:
                 continue
             if order == 0:
-                total += factor * value
+                total += value
             elif order.is_negative:
                 self.dropped.append(Dropped(lhs, factor * value, order))
             elif order.is_positive:
@@ -330,46 +344,32 @@ class _Limit(_Rows):
         return Eq(self.at(e.lhs), self.kept(e.lhs, e.rhs), evaluate=False)
 
     def rate(self, e: Recursion) -> Expr:
-        """What a recursion adds per layer time, a jump at one layer as a delta."""
-        total = Add(*[self.kept(e.lhs, x, S.One, sympify(e.direction)) for x in e.smooth])
-        for x, _ in e.jumps:
-            total += self.kept(e.lhs, x, factor=e.direction * DiracDelta(tau - tau_))
-        return total
+        """What a recursion adds per layer time."""
+        return Add(*[self.kept(e.lhs, x, S.One, sympify(e.direction)) for x in e.smooth])
 
-    def rate_equation(self, e: Recursion, rate: Expr) -> Eq:
-        return Eq(Derivative(self.at(e.lhs), tau), rate, evaluate=False)
+    def step(self, e: Recursion) -> Expr:
+        """What it adds at the layer of the source alone."""
+        once = e.direction * DiracDelta(tau - tau_)
+        return Add(*[self.kept(e.lhs, x.xreplace({ell: k - d}), factor=once) for x, d in e.jumps])
 
-    def integral(self, e: Recursion, rate: Expr, starts: list[Eq]) -> Eq:
-        """Start plus integral; a delta in layer time becomes a step."""
-        name = str(e.lhs.func)
-        total = next((x.rhs for x in starts if str(x.lhs.func) == name and x.lhs.args[0].is_number), S.Zero)
-        rest = S.Zero
-        for x in Add.make_args(e.direction * rate):
-            jump = x.replace(lambda y: isinstance(y, DiracDelta), lambda _: _after(e.direction))
-            if x.has(DiracDelta):
-                total += jump
-            else:
-                rest += x
-        return Eq(self.at(e.lhs), total + _path(rest, e.direction), evaluate=False)
+    def derivative(self, e: Recursion, rate: Expr) -> Eq:
+        return Eq(Derivative(self.at(e.lhs), tau), rate.expand(deep=False), evaluate=False)
 
     # -- single site -----------------------------------------------------------------------------------------
 
     def single_site(self) -> Iterator[Eq]:
-        put = _Put(self.cross)
         for e in self.cross.theory.equations:
-            terms = [x.rewrite(lambda y: self.named(put(y))) for x in e.terms]
+            terms = [x.rewrite(lambda y: self.named(self.cross.own(y))) for x in e.terms]
             whole = replace(e, terms=tuple(terms))
             if neighbour(whole) is None:
                 yield Eq(self.at(e.lhs), self.kept(e.lhs, Add(*[x.expr for x in terms])), evaluate=False)
                 continue
             moving = recursion(whole)
-            rhs = Add(*[self.kept(e.lhs, x, S.One, sympify(moving.direction)) for x in moving.smooth])
-            yield self.rate_equation(moving, rhs)
+            yield self.derivative(moving, moving.direction * self.rate(moving))
 
     def noise(self) -> Iterator[Eq]:
-        put = _Put(self.cross)
         for u in self.cross.theory.sources:
-            name, value = str(u.symbol.func), self.reader.series(put(sympify(u.covariance)))[0]
+            name, value = str(u.symbol.func), self.reader.series(self.cross.own(sympify(u.covariance)))[0]
             if name in self.singles and any(r.index == ell for r in u.ranges):
                 pair = u.symbol.func(tau, *u.symbol.args[1:]) * u.symbol.func(tau_, *u.partner.args[1:])
                 value = DiracDelta(tau - tau_) * value
@@ -398,23 +398,6 @@ class _Limit(_Rows):
         return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.singles, put)
 
 
-class _Put:
-    """The theory's own functions as those of the rescaled system."""
-
-    def __init__(self, cross: CrossLayer) -> None:
-        # single members first: the family's own rule would take them too
-        rules = sorted(cross.diagonal, key=lambda e: bool(e.lhs.args and e.lhs.args[0].has(ell)))
-        self.rules = [(e.lhs, e.rhs) for e in rules]
-
-    def __call__(self, e: Expr) -> Expr:
-        for lhs, rhs in self.rules:
-            e = e.replace(
-                lambda x, lhs=lhs: is_at(x, lhs),
-                lambda x, lhs=lhs, rhs=rhs: rhs.xreplace(binding(lhs, x)),
-            )
-        return e
-
-
 def _after(direction: int) -> Expr:
     """One where a recursion has passed the layer of the source."""
     return Heaviside(tau - tau_) if direction == 1 else Heaviside(tau_ - tau)
@@ -426,12 +409,6 @@ def _path(rate: Expr, direction: int) -> Expr:
         return S.Zero
     limits = (between, S.Zero, tau) if direction == 1 else (between, tau, S.One)
     return Integral(rate.xreplace({tau: between}), limits)
-
-
-def _without(e: Eq, zero: set[str]) -> Eq:
-    """An equation without the functions that vanish."""
-    rhs = e.rhs.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in zero, lambda _: S.Zero)
-    return Eq(e.lhs, without_empty(rhs), evaluate=False)
 
 
 def _vanishing(rows: list[Eq]) -> set[str]:

@@ -119,16 +119,16 @@ class CrossLayer:
 
     def closed(self) -> CrossLayer:
         """The same with the theory's own responses written as members of the cross-layer ones."""
+        return replace(self.map(self.own), diagonal=self.diagonal)
 
-        def put(e: Expr) -> Expr:
-            for d in self.diagonal:
-                e = e.replace(
-                    lambda x, d=d: is_at(x, d.lhs),
-                    lambda x, d=d: d.rhs.xreplace(binding(d.lhs, x)),
-                )
-            return e
-
-        return replace(self.map(put), diagonal=self.diagonal)
+    def own(self, e: Expr) -> Expr:
+        """``e`` with the theory's own responses written so; those of single members before their family's."""
+        for d in sorted(self.diagonal, key=lambda d: bool(d.lhs.args and d.lhs.args[0].has(ell))):
+            e = e.replace(
+                lambda x, d=d: is_at(x, d.lhs),
+                lambda x, d=d: d.rhs.xreplace(binding(d.lhs, x)),
+            )
+        return e
 
 
 def _named(equations: Iterable[E], name: str, what: str) -> E:

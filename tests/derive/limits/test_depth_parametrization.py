@@ -5,7 +5,7 @@ from fractions import Fraction
 from itertools import product
 
 import pytest
-from sympy import E, Rational, Symbol, exp, oo, symbols
+from sympy import E, Expr, Rational, Symbol, exp, lambdify, oo, symbols
 
 from derive.depth.balance import alpha, gamma
 from derive.depth.nonlinear import effective
@@ -200,3 +200,21 @@ def test_json():
     assert back["stable_at_init"] is True
     assert any("width" in x for x in back["conditions"])
     assert {x["name"] for x in back["statements"]} == {x.name for x in LINEAR.statements}
+
+
+@pytest.mark.parametrize("modules", ["numpy", "mpmath"])
+def test_what_is_printed_can_be_computed(modules):
+    """Every closed form and every exponent through plain lambdify, against substitution."""
+    numbers = {"L": 7, "ell": 3, "alpha": 0.7, "gamma": 0.4, "z": 0.6, "tau": 0.5, "epsilon": 0.25}
+    numbers |= {"xi": 1.3, "chi_0": -0.8, "chi": -0.8, "x_0": 1.1, "c": 0.2}
+    first, exponents = LINEAR.first_step, vars(LINEAR.exponents).values()
+    shown = [*vars(first).values(), *(x for x in exponents if isinstance(x, Expr))]
+    shown += [y for x in LINEAR.statements for y in (x.exact, x.leading) if y is not None]
+    shown += [
+        y for r in ("sgd", "sign") for y in vars(first_update(PROGRAM, r)).values() if isinstance(y, Expr)
+    ]
+    for e in shown:
+        symbols_ = sorted(e.free_symbols, key=str)
+        values = [numbers[x.name] for x in symbols_]
+        exact = e.subs(dict(zip(symbols_, map(Rational, values), strict=True))).evalf()
+        assert float(lambdify(symbols_, e, modules)(*values)) == pytest.approx(float(exact), rel=1e-12), e
