@@ -20,7 +20,7 @@ from derive.show.notation import LAYER, SAMPLE, TIME, Notation
 
 
 class Arranged:
-    """A mixin for SymPy's printers: indices, products, sums as :mod:`derive.show.layout` has them."""
+    """A mixin for SymPy's printers: indices, products, sums as this module has them."""
 
     names: Notation
     left, right = "[", "]"

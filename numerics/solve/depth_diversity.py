@@ -1,6 +1,6 @@
 """How different the layers of an infinitely deep network are, from its solution in layer time.
 
-The squared distance between the stream at two layer times is derived (:func:`derive.scale.diversity`); here
+The squared distance between the stream at two layer times is derived (:func:`derive.depth.diversity`); here
 its integrals over sources are done on the cells of a solution.  An answer may jump inside, at the layer where
 it is given: each cell takes the values of its own side.
 """
