@@ -27,7 +27,7 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
 
     >>> from sympy import Symbol
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.isotropic import isotropic
+    >>> from derive.program.networks.random_data import isotropic
     >>> from derive.program.words import L
     >>> theory = mean_field(isotropic(data="population", branch=Symbol("beta")))
     >>> from derive.linear.propagators import cross_layer
@@ -69,7 +69,7 @@ def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
 
     >>> from sympy import Symbol
     >>> from derive.theory import mean_field
-    >>> from derive.program.networks.isotropic import isotropic
+    >>> from derive.program.networks.random_data import isotropic
     >>> beta = Symbol("beta", positive=True)
     >>> from derive.linear.propagators import cross_layer
     >>> found = rescale(cross_layer(mean_field(isotropic(data="population", branch=beta))), beta)

@@ -145,7 +145,7 @@ def structured(
     grows.  Fields: ``v``, ``h0`` (and ``xi``) with one entry a mode, ``Delta`` on samples, ``h(ell)``,
     ``g(ell)``.  ``C_v`` weighs each mode by its eigenvalue (eq. 108), so it is the loss.
 
-    Raises :class:`ProgramError` as :func:`derive.program.networks.isotropic.isotropic` does.  The
+    Raises :class:`ProgramError` as :func:`derive.program.networks.random_data.isotropic` does.  The
     population's loss has no samples: no ``Delta`` and no label noise.
 
     >>> structured().attribute_of("lamda").population.name
