@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sympy import Add, Expr, Mul, Poly, Pow, S, Symbol, fraction, log, sign, solve, together
+from sympy import Add, Eq, Expr, Mul, Poly, Pow, S, Symbol, fraction, log, sign, solve, together
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.errors import NotApplicable
 from derive.linear.form import Row, linear_form
 from derive.program.words import IndexRange, L, ell, eta, gamma0, s, t
+from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Term, Theory
 
 i, j = Symbol("i", nonnegative=True), Symbol("j", nonnegative=True)
@@ -47,6 +48,10 @@ class Balance:
             "assumed: powers of gamma0 are affine in the layer, unless the depth is a number",
             "derived: these powers; that what the random start gives is smaller, term by term",
         )
+
+    def _repr_latex_(self) -> str:
+        sizes = ((eta, self.rate), *self.sizes.items())
+        return aligned_latex((Eq(x, e, evaluate=False) for x, e in sizes), self.theory)
 
 
 def dominant_balance(theory: Theory) -> Balance:

@@ -34,6 +34,7 @@ from mpmath import cholesky, eigsy, matrix, mp, mpf, workdps
 from sympy import (
     Add,
     Dummy,
+    Eq,
     Expr,
     Float,
     Function,
@@ -53,10 +54,12 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.averages import Average
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import nu, sigma
-from derive.program.words import eta, gamma0
+from derive.program.words import eta, gamma0, t
 from derive.scale.first_steps import EveryDepth, ExactSteps, Form, add_to, first_step
+from derive.show.latex import aligned_latex
 from derive.theory import Theory
 
 # -- lazy ---------------------------------------------------------------------------------------------------
@@ -90,6 +93,9 @@ class LazySteps:
             "assumed: gamma0 -> 0 before the number of steps grows, so that no catapult moves the kernel",
         )
 
+    def _repr_latex_(self) -> str:
+        return aligned_latex(Eq(Average(k**n), m, evaluate=False) for n, m in enumerate(self.moments, 1))
+
     def average(self, e: Expr) -> Expr:
         """Of a polynomial in ``k``, over the spectrum.
 
@@ -105,11 +111,11 @@ class LazySteps:
     def loss(self, steps: int) -> Expr:
         """``C_v`` after that many steps; needs twice as many moments."""
         found = [S.One]
-        for t in range(1, steps + 1):
+        for n in range(1, steps + 1):
             kicks = [
-                eta**2 * self.average(k**2 * left ** (t - 1 - s)) * self.noise(found[s]) for s in range(t)
+                eta**2 * self.average(k**2 * left ** (n - 1 - m)) * self.noise(found[m]) for m in range(n)
             ]
-            found.append(Add(self.average(left**t), *kicks).expand())
+            found.append(Add(self.average(left**n), *kicks).expand())
         return found[steps]
 
     @cached_property
@@ -253,12 +259,12 @@ class LazySteps:
         beyond = eta**2 * self.moments[1] * self.slope
         F = self.average(left) + beyond
         total = S.Zero
-        for t in range(1, steps):
-            dropped = t * V
+        for n in range(1, steps):
+            dropped = n * V
             if self.slope != 0:
-                past = Add(*[(1 + beyond) ** s for s in range(t)])
+                past = Add(*[(1 + beyond) ** m for m in range(n)])
                 dropped += eta**2 * self.slope * sqrt(V * self.moments[3]) * past
-            total += F ** (steps - 1 - t) * dropped
+            total += F ** (steps - 1 - n) * dropped
         return total
 
 
@@ -293,13 +299,13 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
 
     read = exact((gamma0, 2) if number else (eta, 2 * steps))
     moments: tuple[Expr, ...] = ()
-    for t in range(1, steps + 1):
-        value = limit_at_zero(read.expr(read.value(Function("C_v")(Integer(t), Integer(t)))))
+    for n in range(1, steps + 1):
+        value = limit_at_zero(read.expr(read.value(Function("C_v")(Integer(n), Integer(n)))))
         unknown = (Dummy("m"), Dummy("m"))
-        expected = Poly(LazySteps(theory, (*moments, *unknown), noise).loss(t) - value, eta)
-        solved = solve([expected.nth(2 * t - 1), expected.nth(2 * t)], unknown, dict=True)
+        expected = Poly(LazySteps(theory, (*moments, *unknown), noise).loss(n) - value, eta)
+        solved = solve([expected.nth(2 * n - 1), expected.nth(2 * n)], unknown, dict=True)
         if not solved or any(cancel(c.subs(solved[0])) != 0 for c in expected.all_coeffs()):
-            raise NotApplicable(f"step {t} of the lazy theory is not that of a kernel that stands still")
+            raise NotApplicable(f"step {n} of the lazy theory is not that of a kernel that stands still")
         moments += tuple(factor(solved[0][x]) for x in unknown)
     return LazySteps(theory, moments, noise)
 
@@ -356,6 +362,11 @@ class MemoryFree:
             "assumed: every step is a first step: nothing is remembered but the error",
             f"derived: all that this drops in the step from {self.step}{known}",
         )
+
+    def _repr_latex_(self) -> str:
+        size = Function("C_v")
+        after = self.factor * size(t, t) + self.drive
+        return aligned_latex([Eq(size(t + 1, t + 1), after, evaluate=False)], self.theory)
 
     @cached_property
     def error(self) -> Expr:

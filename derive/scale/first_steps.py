@@ -23,6 +23,7 @@ from sympy import (
     QQ,
     Add,
     Dummy,
+    Eq,
     Expr,
     Function,
     I,
@@ -50,6 +51,7 @@ from derive.calculus.recurrences import Z_L, Polynomials, Recurrences, Z, q
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
 from derive.program.words import L, ell, eta, gamma0, s, t
+from derive.show.latex import aligned_latex
 from derive.theory import Theory
 from derive.theory.families import families
 
@@ -353,6 +355,10 @@ class FewSteps:
         """The value at ``step`` over the one at the start.  Raises IndexError beyond the last step."""
         return cancel(self.values[step] / self.values[0])
 
+    def _repr_latex_(self) -> str:
+        rows = (Eq(Function(self.name)(k, k), x, evaluate=False) for k, x in enumerate(self.values))
+        return aligned_latex(rows, self.theory)
+
 
 def few_steps(
     theory: Theory, steps: int, name: str = "C_v", order: tuple[Symbol, int] | None = None
@@ -630,6 +636,7 @@ class FirstStep:
     values: Mapping[Expr, Expr]
     root: Expr | None = None
     parameter: tuple[Symbol, Expr] | None = None
+    name: str = "C_v"
 
     @cached_property
     def growth_factor(self) -> Expr:
@@ -674,6 +681,11 @@ class FirstStep:
             raise NotApplicable(f"the critical rate is a root of a polynomial of degree {self.degree - 1}")
         slope, constant = _moves(self.growth_factor, eta).all_coeffs()
         return factor(-constant / slope)
+
+    def _repr_latex_(self) -> str:
+        lhs = Function(self.name)(1, 1) / Function(self.name)(0, 0)
+        own = [] if self.root is None else [Eq(q, self.root, evaluate=False)]
+        return aligned_latex([Eq(lhs, self.growth_factor, evaluate=False), *own], self.theory)
 
 
 def first_step(theory: Theory, name: str = "C_v") -> FirstStep:
@@ -731,7 +743,7 @@ class _ClosedForm(Layers):
         values = {a: self.shown(x) for a, x in self.numbers.items()}
         values |= {_called(k, ell): self.shown(x) for k, x in self.families.items()}
         root, parameter = self.recurrences.root, self.recurrences.parameter
-        return FirstStep(self.theory, self.shown(before), self.shown(after), values, root, parameter)
+        return FirstStep(self.theory, self.shown(before), self.shown(after), values, root, parameter, name)
 
     def shown(self, e: Expr) -> Expr:
         """In ell, L and q, with the meaning of the names that were kept."""

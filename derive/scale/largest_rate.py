@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sympy import (
+    Eq,
     Expr,
     Function,
     Integer,
@@ -49,6 +50,7 @@ from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import Product, ell, eta, t
 from derive.scale.balance import dominant_balance
 from derive.scale.first_steps import first_step
+from derive.show.latex import aligned_latex
 from derive.theory import Theory, mean_field
 
 REGIMES = ("rich", "lazy")
@@ -86,6 +88,9 @@ class LargestRate:
     def conditions(self) -> tuple[str, ...]:
         """What the rate rests on, in words, and of each whether it is derived or assumed."""
         return RICH if self.regime == "rich" else LAZY
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex([Eq(eta, self.rate, evaluate=False)])
 
 
 def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
@@ -191,6 +196,9 @@ class Aligned:
         ``strengths[M]/s_M^2``, whose product the target fixes: it is smallest where all are equal.
         """
         return 2 / self.sharpness
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex([Eq(size, self.end, evaluate=False), Eq(eta, self.rate, evaluate=False)])
 
 
 def aligned(program: Program) -> Aligned:

@@ -20,6 +20,7 @@ import mpmath
 from sympy import (
     Add,
     Dummy,
+    Eq,
     Expr,
     Mul,
     Poly,
@@ -44,6 +45,7 @@ from derive.linear.form import Action, linear_form
 from derive.program.parts import gaussian
 from derive.program.training import TrainedVector
 from derive.program.words import eta, gamma0, s, t
+from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory
 
 MOST = 400
@@ -71,6 +73,9 @@ class LazyKernel:
             "assumed: responses depend on the time between only, and have the size of their unit",
             "derived: the equations of the responses in this limit, and all that follows from them",
         )
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex(Eq(x, e, evaluate=False) for x, e in self.equations.items())
 
     def moments(self, n: int, values: Mapping[Symbol, Any] | None = None) -> tuple[Expr, ...]:
         """``<k^0>..<k^n>``, from the power series of H.

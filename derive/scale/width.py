@@ -45,6 +45,7 @@ from derive.program.program import Program
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import GaussianMatrix, GaussianVector, IndexRange, Mean, Product, terms
 from derive.scale.power_counting import HALF, Counted, Counting, N, Place, count_powers, powers, shape_of
+from derive.show.latex import aligned_latex
 
 c, d = Symbol("c", real=True), Symbol("d", real=True)
 Weight = GaussianMatrix | GaussianVector | TrainedMatrix | TrainedVector
@@ -298,6 +299,9 @@ class Constraints:
         """What becomes of the program with these numbers; see :func:`width_class`."""
         return width_class(self.program, exponents, steps)
 
+    def _repr_latex_(self) -> str:
+        return aligned_latex(self.equations)
+
 
 def width_constraints(program: Program) -> Constraints:
     """Count powers of N on a program with symbolic exponents; its depth must be a number.
@@ -489,6 +493,10 @@ class WidthClass:
         if not self.stable:
             return "unstable"
         return "feature learning" if self.feature_learning else "lazy" if self.lazy else "trivial"
+
+    def _repr_latex_(self) -> str:
+        moved = ((Symbol(_called(x)), p) for x, p in self.changes.items() if p is not None)
+        return aligned_latex(Eq(x, N**p, evaluate=False) for x, p in moved)
 
 
 def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) -> WidthClass:

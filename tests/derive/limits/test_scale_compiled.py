@@ -11,6 +11,7 @@ from sympy import Expr, lambdify, log
 from derive.program import L, ell, eta, gamma0, isotropic, mlp
 from derive.program.networks.random_data import nu
 from derive.scale import (
+    aligned,
     dominant_balance,
     few_steps,
     first_step,
@@ -18,9 +19,10 @@ from derive.scale import (
     lazy_kernel,
     lazy_steps,
     memory_free,
+    width_class,
     width_constraints,
 )
-from derive.scale.width import FREE
+from derive.scale.width import FREE, named
 from derive.theory import Theory, mean_field
 from numerics.experiment import Experiment
 from numerics.solve import solve
@@ -114,3 +116,23 @@ def test_what_is_assumed_is_said() -> None:
     for found in results:
         assert any("assumed: " in x for x in found.conditions())
         assert any("derived: " in x for x in found.conditions())
+
+
+def test_a_notebook_shows_every_result() -> None:
+    program = mlp(2, "tanh")
+    results = (
+        first_step(theory(1)),
+        few_steps(theory(1), 1),
+        largest_rate(theory()),
+        aligned(theory().program),
+        dominant_balance(theory()),
+        lazy_kernel(theory(), 1),
+        lazy_steps(theory(1), 1),
+        memory_free(theory(1)),
+        width_constraints(program),
+        width_class(program, named(program)["muP"]),
+    )
+    for found in results:
+        shown = found._repr_latex_()
+        assert shown.startswith("$$")
+        assert "&=" in shown
