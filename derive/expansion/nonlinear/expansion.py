@@ -30,7 +30,7 @@ from derive.errors import NotApplicable
 from derive.expansion.expansion import Expansion, printed
 from derive.expansion.nonlinear.depth import AtCriticality, AtFixedPoint
 from derive.expansion.nonlinear.laws import OUTPUT, Laws, order_parameters, solved_laws
-from derive.expansion.nonlinear.site import Kernel, Summand, read
+from derive.expansion.nonlinear.site import Neighbour, Summand, read
 from derive.expansion.nonlinear.trees import (
     CORRELATIONS,
     KERNELS,
@@ -275,7 +275,7 @@ class NonlinearExpansion(Laws, Expansion):
     def _kernel(self, name: str, n: int, layer: Expr) -> Expr:
         writer = self.writer(layer)
         if n == 0:
-            return _causal(writer.terms(coefficient(Kernel(name), 0, self._shapes)))
+            return _causal(writer.terms(coefficient(Neighbour(name), 0, self._shapes)))
         total = S.Zero
         for edge in self.site.edges(name):
             at = sympify(layer + edge.kernel.shift)
@@ -288,7 +288,7 @@ class NonlinearExpansion(Laws, Expansion):
                     total += EARLIER * writer.weight(t, s) * body
         return total
 
-    def _order_parameter(self, kernel: Kernel, n: int, at: Expr) -> Expr:
+    def _order_parameter(self, kernel: Neighbour, n: int, at: Expr) -> Expr:
         """As a function of two times, at order 0 of a correlation as it is."""
         name = kernel.name
         if kernel.given:
@@ -342,14 +342,14 @@ def _causal(e: Expr) -> Expr:
 
 
 def tangent_kernel(
-    summands: Iterable[Summand], n: int, order_parameter: Callable[[Kernel, int, Expr], Expr]
+    summands: Iterable[Summand], n: int, order_parameter: Callable[[Neighbour, int, Expr], Expr]
 ) -> Expr:
     """Order n of the tangent kernel: its definition with the coefficients of its order parameters put in."""
     total: Expr = S.Zero
     for x in summands:
         parts: list[Expr] = [x.given, *[S.Zero] * n]
         for name, at in x.factors:
-            series = [order_parameter(Kernel(name), k, at) for k in range(n + 1)]
+            series = [order_parameter(Neighbour(name), k, at) for k in range(n + 1)]
             parts = [Add(*[parts[j] * series[k - j] for j in range(k + 1)]) for k in range(n + 1)]
         if parts[n] != 0:
             total += Sum(parts[n], x.layers.limits) if x.layers else parts[n]

@@ -64,7 +64,7 @@ from derive.expansion.nonlinear.expansion import (
     tangent_kernel,
 )
 from derive.expansion.nonlinear.laws import OUTPUT
-from derive.expansion.nonlinear.site import Kernel, Site
+from derive.expansion.nonlinear.site import Neighbour, Site
 from derive.expansion.nonlinear.trees import (
     BETWEEN,
     COL,
@@ -450,7 +450,7 @@ class KinkExpansion(Expansion):
                 )
         return found
 
-    def _order_parameter(self, kernel: Kernel, n: int, at: Expr) -> Expr:
+    def _order_parameter(self, kernel: Neighbour, n: int, at: Expr) -> Expr:
         """Phi and G in the tangent kernel, at orders 0 and 1."""
         if n == 0:
             return Function(f"{kernel.name}0")(at, *sorted((mu, alpha), key=str))

@@ -20,7 +20,7 @@ x = Symbol("x", real=True)
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Neighbour:
     """An order parameter ``name`` at layer ``ell + shift``; with ``order 0`` only if it is given data."""
 
     name: str
@@ -35,7 +35,7 @@ class Edge:
     ``memory`` says that the kernel stands with ``k(t, s) Delta_alpha(s)``; ``field`` is ``g`` or ``phi``.
     """
 
-    kernel: Kernel
+    kernel: Neighbour
     memory: bool
     field: str
 
@@ -63,8 +63,8 @@ class Site:
 
     h: tuple[Edge, ...]
     z: tuple[Edge, ...]
-    u: Kernel
-    r: Kernel
+    u: Neighbour
+    r: Neighbour
     activation: Lambda
     weight: Expr
     forward: int | None
@@ -159,7 +159,7 @@ class _Reader:
                     raise NotApplicable(f"{e.lhs} = {e.rhs} is not the slope of {found(h)} times {z}")
         return found
 
-    def source(self, name: str) -> Kernel:
+    def source(self, name: str) -> Neighbour:
         """The kernel that is the covariance of a source."""
         found = [u for u in self.theory.sources if str(u.symbol.func) == name]
         u = next(filter(_is_family, found), found[0] if found else None)
@@ -173,14 +173,14 @@ class _Reader:
             )
         return kernel
 
-    def kernel(self, e: Expr, layer: Expr) -> Kernel | None:
+    def kernel(self, e: Expr, layer: Expr) -> Neighbour | None:
         """An order parameter, seen from a layer, or given data."""
         if e == 1:
-            return Kernel("1", 0, True)
+            return Neighbour("1", 0, True)
         if not isinstance(e, AppliedUndef):
             return None
         name = str(e.func)
-        return Kernel(name, int(e.args[0] - layer)) if name in self.known else Kernel(name, 0, True)
+        return Neighbour(name, int(e.args[0] - layer)) if name in self.known else Neighbour(name, 0, True)
 
     def edges(self, e: Equation) -> tuple[Edge, ...]:
         """The terms of an equation but its source."""
@@ -243,7 +243,7 @@ class _Reader:
             if not _is_family(u):
                 self.note(self.source(str(u.symbol.func)), u.symbol.args[0], u.covariance)
 
-    def note(self, kernel: Kernel, site: Expr, value: Expr) -> None:
+    def note(self, kernel: Neighbour, site: Expr, value: Expr) -> None:
         key = (kernel.name, sympify(site) + kernel.shift)
         if self.bases.setdefault(key, value) != value:
             raise NotApplicable(f"{key[0]} at layer {key[1]} is {self.bases[key]} and {value}")
@@ -284,4 +284,4 @@ def _alike(a: Expr, b: Expr) -> bool:
     return all(bool(abs((a - b).subs(x, p).evalf()) < 1e-12) for p in points)
 
 
-__all__ = ["Edge", "Kernel", "Site", "Summand", "read"]
+__all__ = ["Edge", "Neighbour", "Site", "Summand", "read"]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from sympy import Rational, S
 
-from derive.expansion.nonlinear.site import Edge, Kernel, Site
+from derive.expansion.nonlinear.site import Edge, Neighbour, Site
 
 ROW, COL, BOUND = 0, 1, 2
 """Samples are numbered: the row's, the column's, and from BOUND on those summed over."""
@@ -309,7 +309,7 @@ def samples_of(shape: Forest) -> tuple[int, ...]:
     return tuple(sorted({x.sample for x in shape}))
 
 
-def coefficient(kernel: Kernel, n: int, shapes: Shapes) -> Terms:
+def coefficient(kernel: Neighbour, n: int, shapes: Shapes) -> Terms:
     """Order n of an order parameter: tensors times forests.  Given data have order 0 only."""
     if kernel.given:
         if n:
@@ -352,7 +352,7 @@ class Fields:
 
     def kernel(self, name: str, n: int) -> Terms:
         """Order n of ``C`` or ``D``: a tensor for each forest."""
-        return coefficient(Kernel(name), n, lambda _, k: list(self.kernels[name, k]))
+        return coefficient(Neighbour(name), n, lambda _, k: list(self.kernels[name, k]))
 
     def forests(self, name: str, n: int) -> dict[Forest, Terms]:
         """The forests of order n of ``C`` or ``D``, and what they stand with."""
@@ -456,7 +456,7 @@ def raised(phi: tuple[int, ...]) -> list[tuple[int, ...]]:
 Part = tuple[Rational, Piece]
 
 
-def average(series: Series, n: int, u: Kernel, r: Kernel, shapes: Shapes) -> Terms:
+def average(series: Series, n: int, u: Neighbour, r: Neighbour, shapes: Shapes) -> Terms:
     """Order n of the average of a series, over sources whose covariances are the order parameters u and r.
 
     Price's theorem says what their motion does to functions of the source u,
@@ -475,7 +475,7 @@ def average(series: Series, n: int, u: Kernel, r: Kernel, shapes: Shapes) -> Ter
     return collected(parts())
 
 
-def price(p: Piece, order: int, u: Kernel, shapes: Shapes) -> Iterator[Part]:
+def price(p: Piece, order: int, u: Neighbour, shapes: Shapes) -> Iterator[Part]:
     """What moves of the covariance of ``u``, in total of ``order``, do to an average of ``p``."""
     if u.given and order:
         return
@@ -496,7 +496,7 @@ def _moved(p: Piece, kernel: Terms) -> Iterator[Part]:
                     yield from ((c, attached(twice, a, b, forest)) for forest, c in kernel.items())
 
 
-def isserlis(p: Piece, order: int, r: Kernel, shapes: Shapes) -> Iterator[Part]:
+def isserlis(p: Piece, order: int, r: Neighbour, shapes: Shapes) -> Iterator[Part]:
     """All pairings of the factors r, the covariances of pairs at orders that sum to ``order``."""
     slots = [i for i, x in enumerate(p.nodes) for _ in range(x.r)]
     bare = p._replace(nodes=tuple(x._replace(r=0) for x in p.nodes))

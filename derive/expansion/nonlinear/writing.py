@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from sympy import Add, DiracDelta, Expr, Function, Integral, KroneckerDelta, Mul, S, Sum, Symbol, sympify
 
 from derive.calculus.gaussian import GaussianAverage
-from derive.expansion.nonlinear.site import Kernel, Site
+from derive.expansion.nonlinear.site import Neighbour, Site
 from derive.expansion.nonlinear.trees import COL, KERNELS, OPAQUE, PAIR, ROW, Piece, Static, Tensor, Terms
 from derive.program.words import P, alpha, mu, s, t
 
@@ -76,7 +76,7 @@ class Writer:
         parts = [e.kernel for e in edges if not (x.shape[0].marked and e.memory)]
         return Add(*[self.kernel(k, at, samples) for k in parts])
 
-    def kernel(self, k: Kernel, at: Expr, samples: Samples) -> Expr:
+    def kernel(self, k: Neighbour, at: Expr, samples: Samples) -> Expr:
         """Order 0 of a kernel."""
         return self.given(k.name, samples) if k.given else self.known(k.name, at + k.shift, samples)
 
