@@ -1,6 +1,8 @@
 """What a user writes down: populations, fields, Gaussian matrices, training rules, data."""
 
 from derive.errors import ProgramError
+from derive.program.gradients import Gradient, Parametrization
+from derive.program.network import Network
 from derive.program.networks import (
     convolution,
     depth_program,
@@ -58,6 +60,7 @@ __all__ = [
     "GaussianMatrix",
     "GaussianVector",
     "GivenVector",
+    "Gradient",
     "GradientDescent",
     "GradientFlow",
     "IndexRange",
@@ -66,9 +69,11 @@ __all__ = [
     "Momentum",
     "MomentumFlow",
     "Multistep",
+    "Network",
     "Outer",
     "P",
     "P_train",
+    "Parametrization",
     "Population",
     "Product",
     "Program",

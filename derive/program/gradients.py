@@ -6,12 +6,12 @@ uses x.  With ``c_x`` the gradient of an output (or of minus the loss) with resp
     c_x(I)  =  sum over definitions, over uses x(A) and over all J with A(J) = I of   (dF/dx)^T c_y(J),
 
 where ``(dF/dx)^T`` multiplies by the derivative for an entrywise use, is ``M^T (coefficient c_y)`` for a
-product ``M x``, ``c_y (dE/dx)/n`` for a mean ``Mean(E)`` over n units, and ``n Mean(c_y dF/dx)`` for a number
-x.  Solving ``A(J) = I`` shifts the index of a layer or of an offset; what it leaves of J is summed over, except
-the indices of an output, which the gradient carries.  Uses at one end of a family of layers give a
+product ``M x``, ``c_y (dE/dx)/n`` for a mean ``Mean(E)`` over n units, and ``n Mean(c_y dF/dx)`` for a
+number x.  Solving ``A(J) = I`` shifts the index of a layer or of an offset; what it leaves of J is summed
+over, except the indices of an output, which the gradient carries.  Uses at one end of a family of layers give a
 definition of their own.  A weight's gradient collects its uses in the same way: ``c_y x^T`` for a matrix.
 
-What is written down is ``b_x = n_x c_x`` with a normalisation n_x, ``gamma0 sqrt(N N_x)`` unless one is given.
+What is written down is ``b_x = n_x c_x`` with a normalisation n_x, ``gamma0 sqrt(N N_x)`` unless given.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from sympy import (
     Dummy,
     Expr,
     Function,
+    KroneckerDelta,
     Mul,
     S,
     Subs,
@@ -85,7 +86,8 @@ class Parametrization:
     A matrix that is applied to n units is ``theta/sqrt(n)``, and raw weights ``theta`` of order one follow
     ``theta <- theta - rate scale^2 N grad(loss)`` times the rule's own rate; ``scale`` is the gamma0 by which
     the outputs of the forward pass are divided.  ``rates`` multiplies the rates of single weights, ``rate``
-    those of all; ``fan_in`` says n/N for matrices that are divided by something else.  Backward fields are ``g = scale sqrt(N N_l) df/dh``.
+    those of all; ``fan_in`` says n/N for matrices that are divided by something else.  Backward fields are
+    ``g = scale sqrt(N N_l) df/dh``.
 
     >>> Parametrization(rates=(("W", gamma0),)).rate_of("W")
     gamma0
@@ -97,7 +99,7 @@ class Parametrization:
     fan_in: tuple[tuple[str, Expr], ...] = ()
 
     def fan_in_of(self, m: GaussianMatrix) -> Expr:
-        """The number of units n that a matrix is applied to over N; over their own number for given vectors."""
+        """The number n of units that a matrix is applied to, over N (given vectors: over their number)."""
         own = S.One if m.cols.given else sympify(m.cols.ratio)
         return sympify(dict(self.fan_in).get(m.name, own))
 
@@ -110,8 +112,8 @@ class Parametrization:
 class ForwardPass:
     """What is differentiated: fields, their definitions, weights, and the output or the loss.
 
-    ``output`` is ``f(mu, c, t)``, with ``error`` its ``Delta(mu, c, t)``; without them the gradient is that of
-    minus the number called ``loss``, which is then one of the definitions.
+    ``output`` is ``f(mu, c, t)``, with ``error`` its ``Delta(mu, c, t)``; without them the gradient is that
+    of minus the number called ``loss``, which is then one of the definitions.
     """
 
     fields: tuple[Field, ...]
@@ -157,6 +159,7 @@ class _Solved:
     high: Expr
     shift: Expr
     family: bool = False
+    chosen: Expr = S.One
 
 
 @dataclass(frozen=True)
@@ -216,7 +219,8 @@ class Gradients:
         atoms = self._atoms(vector)
         if not atoms or (len(atoms) == 1 and _linear(vector, atoms[0])):
             return vector
-        if len(atoms) == 1 and (known := self._factor(vector)) is not None:
+        single = len(atoms) == 1 and not {name_of(a) for a in vector.atoms(AppliedUndef)} & self.scalars
+        if single and (known := self._factor(vector)) is not None:
             return known
         covers = [a for a in atoms if all(b.free_symbols & indices <= a.free_symbols for b in atoms)]
         if not covers:
@@ -225,7 +229,7 @@ class Gradients:
         owner = name_of(cover)
         name = f"{owner}:{len(self.nodes)}"
         home = self.slots[owner]
-        if len(atoms) == 1:
+        if single:
             place = Function(name)(*home, t)
             body = vector.subs(cover, Function(owner)(*home, t))
         else:
@@ -329,7 +333,7 @@ class Gradients:
     def _solve(self, use: _Use, slots: tuple[Symbol, ...], axis: bool) -> _Solved:
         runs = dict(use.runs)
         solved: dict[Dummy, Expr] = {}
-        (low, high), shift, family = ANY, S.Zero, False
+        (low, high), shift, family, chosen = ANY, S.Zero, False, S.One
         for i, (a, slot) in enumerate(zip(use.target.args, slots, strict=False)):
             free = a.free_symbols & set(runs)
             free = free - use.bound if len(free) > 1 else free
@@ -345,15 +349,25 @@ class Gradients:
                     family = True
             elif i == 0 and axis:
                 low = high = a
-        return _Solved(solved, low, high, shift, family)
+            elif a != slot and name_of(use.target) in self.slots:
+                if name_of(use.target) not in self.scalars:
+                    raise ProgramError(
+                        f"{_plain(use.by, runs)} uses {_plain(use.target, runs)} at {a} alone: "
+                        f"write a sum over {slot}, with weights that choose"
+                    )
+                chosen *= KroneckerDelta(slot, a)
+        return _Solved(solved, low, high, shift, family, chosen)
 
     def _on_axis(self, name: str) -> bool:
         """Is the first index that of a layer?"""
         x = self.fields.get(self.owner.get(name, name))
-        return x is not None and (x.layered or x.ordered)
+        if x is None:  # a number of each layer
+            layers = {self.slots[n][0] for n, y in self.fields.items() if y.layered or y.ordered}
+            return name in self.scalars and bool(self.slots[name]) and self.slots[name][0] in layers
+        return x.layered or x.ordered
 
     def _places(self) -> dict[str, tuple[int | None, ...]]:
-        """For each vertex that the output is computed from: where among its indices those of the output are."""
+        """For each vertex that the output is computed from: where among its indices the output's are."""
         root = self.forward.root
         output = self.forward.output
         found: dict[str, tuple[int | None, ...]] = {
@@ -388,8 +402,8 @@ class Gradients:
 
     def _mixes(self, use: _Use) -> ProgramError:
         return ProgramError(
-            f"{_plain(use.by, dict(use.runs))} mixes what is computed for different outputs, so that each output "
-            "has a gradient at all of them: take the gradient of the loss, together=True"
+            f"{_plain(use.by, dict(use.runs))} mixes what is computed for different outputs, so that "
+            "each output has a gradient at all of them: take the gradient of the loss, together=True"
         )
 
     @property
@@ -439,10 +453,12 @@ class Gradients:
     def _contribution(self, use: _Use) -> Expr:
         ratio, back = self.normal(use.target) / self.normal(use.by), self.backward(use.by)
         if use.kind == "mean":
-            per_unit = use.factor * back
-            if name_of(use.by) in self.fields:  # a mean that every unit sees
-                per_unit = sympify(self.population(use.by).ratio) * Mean(per_unit)
-            return ratio * use.inner * per_unit / sympify(self.population(use.target).ratio)
+            seen = use.factor * back
+            if name_of(use.by) in self.fields or name_of(use.by) in self.nodes:  # every unit sees the mean
+                seen = sympify(self.population(use.by).ratio) * Mean(seen)
+            if name_of(use.target) in self.scalars:
+                return ratio * seen * Mean(use.inner)
+            return ratio * use.inner * seen / sympify(self.population(use.target).ratio)
         if use.kind == "product":
             assert use.product is not None
             constant, local = self.split(use.factor)
@@ -473,7 +489,7 @@ class Gradients:
         where = self.place[name_of(use.by)]
         labels = {use.by.args[i]: x for x, i in zip(self.labels, where, strict=True) if i is not None}
         names: dict[Any, Any] = {}
-        value = value.xreplace(solved.indices)
+        value = solved.chosen * value.xreplace(solved.indices)
         used = {*taken, *self.labels}
         summed = []
         for x, r in use.runs:
@@ -745,7 +761,7 @@ def _merged(cells: list[_Cell], axis: tuple[Symbol, ...]) -> list[_Cell]:
 
 
 def _same(a: _Cell, b: _Cell, axis: Symbol) -> bool:
-    if a.value == b.value:
+    if a.value == b.value and (a.family or b.family):
         return True
     for point, wide in ((a, b), (b, a)):
         if wide.family and not point.family and point.low == point.high:
@@ -773,8 +789,7 @@ def _one_update(weight: Any, a: tuple[_Solved, Any], b: tuple[_Solved, Any]) -> 
     for (one, u), (many, v) in ((a, b), (b, a)):
         beside = one.low in (many.low - 1, many.high + 1)
         if axis is not None and many.family and not one.family and beside:
-            if _at(v, {axis: one.low}) == _at(u, {axis: one.low}):
-                return many, v
+            return (many, v) if _at(v, {axis: one.low}) == _at(u, {axis: one.low}) else None
         if axis is None and len(v.over) == len(u.over) + 1:
             r = v.over[-1]
             for shift in (-1, 0, 1):

@@ -1,7 +1,7 @@
 """A Program from a forward pass, a loss and a training rule: nothing else is written by hand.
 
-``Network`` holds the forward pass; ``Network.train`` differentiates it (:mod:`derive.program.gradients`) and puts
-the backward pass, the error and the updates into a :class:`Program`, which is what the engine reads.
+``Network`` holds the forward pass; ``Network.train`` differentiates it (:mod:`derive.program.gradients`) and
+puts the backward pass, the error and the updates into a :class:`Program`, which is what the engine reads.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Network:
             m = matrices.get(name_of(p.matrix))
             if m is not None and m.index is not None:
                 first = p.matrix.args[0]
-                for x in first.free_symbols - {L} - set(known):
+                for x in first.free_symbols - sympify(self.depth).free_symbols - {mu}:
                     known[x] = IndexRange(x, m.index.lower - (first - x), m.index.upper - (first - x))
         found: list[IndexRange] = []
         layers: list[IndexRange] = []
@@ -115,15 +115,15 @@ class Network:
         """The program that goes down the gradient of ``loss``.
 
         ``loss`` is an expression of outputs and targets, summed over its indices.  Of one output ``f`` the
-        backward fields are gradients of the output at each sample and channel, ``g = gamma0 sqrt(N N_l) df/dh``,
-        and ``error(mu, t)`` is minus the slope of the loss; updates sum over samples and channels.  With
+        backward fields are gradients of the output at each sample and channel, ``g = gamma0 sqrt(N N_l)
+        df/dh``, and ``error(mu, t)`` is minus the slope of the loss; updates sum over samples and channels.  With
         several outputs, for a loss that is a mean over units, or if ``together``, they are gradients of minus
         the loss itself.  ``gradients`` names backward fields and normalises them.  ``feedback`` edits the
         derived backward pass: weights named there are replaced in it by others, which stay as drawn or, with
         ``learning_feedback``, receive the updates of those that they stand for.
 
-        Raises :class:`ProgramError` for a loss that no output enters or that is not defined for every value of
-        the outputs, and for what has no derivative.
+        Raises :class:`ProgramError` for a loss that no output enters or that is not defined for every value
+        of the outputs, and for what has no derivative.
         """
         p = parametrization or Parametrization()
         forward = self.definitions()
@@ -355,11 +355,12 @@ class _Assembly:
             )
             home = next(x for x in self.network.fields if x.population.name == v.population.name)
             name = "omega" if v.name == "w" else f"omega_{v.name}"
-            site = (v.population.site,) if home.layered else ()
+            layered = home.layered and v.population.site is not None
+            site = (v.population.site,) if layered else ()
             self.graph.inside.add(name)
             lhs = Function(name)(*site, *(r.index for r in v.indices), t)
             made[v.name] = (
-                Field(name, home.population, layered=home.layered),
+                Field(name, home.population, layered=layered),
                 Definition(lhs, factor * v.symbol, v.indices),
             )
         _, line = made[v.name]
@@ -482,8 +483,8 @@ def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
         if not whole:
             back = {m: a for a, m in masks.items()}
             raise ProgramError(
-                f"the loss {loss} has no value where {inside.xreplace(back)} is not positive, and outputs take every "
-                "value while they are learnt: write it as a function of any real output, such as log(1 + exp(-f*y))"
+                f"the loss {loss} has no value where {inside.xreplace(back)} is not positive, and outputs take "
+                "every value while they are learnt: write it for any real output, such as log(1 + exp(-f*y))"
             )
 
 

@@ -251,7 +251,8 @@ def _check_update(program: Parts, w: TrainedMatrix | TrainedVector) -> None:
     if isinstance(w, TrainedVector):
         pairs = [(w.update.vector, w.initial.population, "along")]
     else:
-        pairs = [(w.update.left, w.initial.rows, "left"), (w.update.right, w.initial.cols, "right")]
+        pairs = [(u.left, w.initial.rows, "left") for u in w.update.terms]
+        pairs += [(u.right, w.initial.cols, "right") for u in w.update.terms]
     for body, expected, side in pairs:
         found = program.site_of(body)
         apart = not found.shared and None not in (expected.site, found.site)

@@ -10,18 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sympy import Function, Symbol, preorder_traversal, sympify
+from sympy import Dummy, Expr, Function, Symbol, preorder_traversal, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.errors import ProgramError
 from derive.program.parts import Definition, Named, Parts, causal_order, check
-from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector, TrainingRule
+from derive.program.training import Along, TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import (
     GaussianMatrix,
     GaussianVector,
     IndexRange,
     L,
     Population,
+    Product,
     t,
 )
 
@@ -86,10 +87,7 @@ class Program(Parts):
         def matrix(m: GaussianMatrix | TrainedMatrix) -> GaussianMatrix | TrainedMatrix:
             if isinstance(m, GaussianMatrix):
                 return gauss(m)
-            u = m.update
-            gradient = None if u.gradient is None else fun(u.gradient)
-            moved = Outer(fun(u.coefficient), fun(u.left), fun(u.right), ranges(u.over), gradient)
-            return replace(m, initial=gauss(m.initial), update=moved)
+            return replace(m, initial=gauss(m.initial), update=m.update.map(fun))
 
         def start(v: GaussianVector) -> GaussianVector:
             variance = fun(sympify(v.variance))
@@ -139,6 +137,11 @@ class Program(Parts):
         return replace(pruned, definitions=slim)
 
 
+def _alone(e: Expr) -> Expr:
+    """``e`` without its fields, functions and products: an index that is left stands for itself."""
+    return e.replace(lambda x: isinstance(x, AppliedUndef | Product), lambda _: Dummy())
+
+
 def _needed_positions(program: Program) -> dict[str, set[int]]:
     names = {x.name for x in program.fields} | set(program.scalars)
     kept: dict[str, set[int]] = {n: set() for n in names}
@@ -153,6 +156,10 @@ def _needed_positions(program: Program) -> dict[str, set[int]]:
         for d in program.definitions:
             for i, arg in enumerate(d.lhs.args):
                 if i in kept[d.name] or not isinstance(arg, Symbol):
+                    continue
+                if _alone(d.rhs).has(arg):
+                    kept[d.name].add(i)
+                    changed = True
                     continue
                 for node in preorder_traversal(d.rhs):
                     if not isinstance(node, AppliedUndef) or not node.has(arg):

@@ -347,6 +347,18 @@ class Outer:
     gradient: Expr | None = None
     more: tuple[Outer, ...] = ()
 
+    @property
+    def terms(self) -> tuple[Outer, ...]:
+        """Every outer product of the update."""
+        return (self, *self.more)
+
+    def map(self, fun: Any) -> Outer:
+        """Apply ``fun`` to every expression in it."""
+        over = tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in self.over)
+        gradient = None if self.gradient is None else fun(self.gradient)
+        more = tuple(u.map(fun) for u in self.more)
+        return Outer(fun(self.coefficient), fun(self.left), fun(self.right), over, gradient, more)
+
 
 @dataclass(frozen=True)
 class Along:

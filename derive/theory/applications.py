@@ -15,7 +15,7 @@ from sympy.core.function import AppliedUndef
 from derive.errors import ProgramError
 from derive.program.parts import Definition, gaussian, member
 from derive.program.program import Program
-from derive.program.training import TrainedMatrix, TrainedVector, entry_covariance
+from derive.program.training import Outer, TrainedMatrix, TrainedVector, entry_covariance
 from derive.program.words import (
     GaussianMatrix,
     GaussianVector,
@@ -323,15 +323,13 @@ def earlier(e: Expr) -> Expr:
     return e.xreplace({Min(s, t): s})
 
 
-def overlap(reading: Reading, a: Application) -> tuple[Expr, Expr, Expr, tuple[IndexRange, ...]]:
-    """What the update made at ``s`` does to the vector of ``a``: order parameter, coefficient, the vector
-    that they multiply, sums over.
+def overlap(reading: Reading, a: Application, u: Outer) -> tuple[Expr, Expr, Expr, tuple[IndexRange, ...]]:
+    """What the update ``u`` made at ``s`` does to the vector of ``a``: order parameter, coefficient, the
+    vector that they multiply, sums over.
 
     The update's one vector meets the vector of ``a`` in an inner product per unit; its other vector is
     what remains.
     """
-    assert a.trained is not None
-    u = a.trained.update
     at = {a.matrix.index.index: a.member} if a.matrix.index is not None else {}
     names, over = apart(u.over, a.indices)
     stays, meets = (u.right, u.left) if a.transposed else (u.left, u.right)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sympy import Add, Expr, S, Symbol
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.averages import Average
 from derive.calculus.sums import normal_form
 from derive.program.words import IndexRange, L, ell, s, t
 from derive.theory.data import Equation, OrderParameter, Source, TheoryData
@@ -108,11 +109,20 @@ def _source(u: Source, order: Order) -> _Item:
 
 def _order_parameter(q: OrderParameter) -> _Item:
     names = _slots(q.symbol)
-    definition = normal_form(_at_first_layer(q.definition, q.ranges).xreplace(names))
+    definition = normal_form(_term_by_term(_at_first_layer(q.definition, q.ranges).xreplace(names)))
     key = f"parameter {_at_first_layer(q.symbol, q.ranges).xreplace(names)} {_limits(q.ranges, names)}"
     return _Item(
         q.kind, str(q.symbol), key, [("", definition), ("causal", Symbol(q.causal or "always"))], names
     )
+
+
+def _term_by_term(e: Expr) -> Expr:
+    """Averages of sums as sums of averages."""
+
+    def apart(x: Average) -> Expr:
+        return Add(*[Average(y) for y in Add.make_args(x.body.expand())])
+
+    return e.replace(lambda x: isinstance(x, Average), apart)
 
 
 def _at_first_layer(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:

@@ -26,7 +26,7 @@ from sympy.core.function import AppliedUndef, Derivative
 from derive.calculus.averages import Average
 from derive.program.parts import Definition
 from derive.program.program import Program
-from derive.program.training import TrainedMatrix, TrainingRule
+from derive.program.training import Outer, TrainedMatrix, TrainingRule
 from derive.program.words import IndexRange, Mean, s, t
 from derive.program.words import terms as addends
 from derive.theory.applications import Application, Parameter, earlier, overlap, read
@@ -103,13 +103,13 @@ class _Derivation:
     def condition(self, a: Application) -> list[Term]:
         """The source, the responses and the memory that stand for ``M(t) a(t)``."""
         if a.entries() == 0:  # a weight that starts at nothing: all that it does comes from its updates
-            return [self.memory(a, a.trained)] if a.trained is not None else []
+            return self.memory(a, a.trained) if a.trained is not None else []
         self.add_source(a)
         terms = [Term.local(a.source(), "source", a.matrix.name, "Gaussian part of the product")]
         for b in self.partners(a):
             terms += self.response(a, b)
         if a.trained is not None:
-            terms.append(self.memory(a, a.trained))
+            terms += self.memory(a, a.trained)
         return terms
 
     def partners(self, a: Application) -> list[Application]:
@@ -175,10 +175,16 @@ class _Derivation:
         reach = _reach(self.program.rule, instant)
         return [replace(term, kernel=earlier(a.entries()) * kernel, reach=reach, rule=told)]
 
-    def memory(self, a: Application, trained: TrainedMatrix) -> Term:
-        """``sum_s k(t, s) U(s) a(t)``: the update's vector times the overlap of the other one with ``a``."""
+    def memory(self, a: Application, trained: TrainedMatrix) -> list[Term]:
+        """``sum_s k(t, s) U(s) a(t)``: the update's vector times the overlap of the other one with ``a``, for
+        each place in which the matrix is used.
+        """
+        return [self.met(a, trained, u) for u in trained.update.terms]
+
+    def met(self, a: Application, trained: TrainedMatrix, u: Outer) -> Term:
+        """The part of the memory that one outer product leaves."""
         _, weight = trained.rule.memory(t, s)
-        value, coefficient, stays, over = overlap(self.reading, a)
+        value, coefficient, stays, over = overlap(self.reading, a, u)
         return Term(
             "memory",
             stays,

@@ -123,8 +123,11 @@ def _because(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT) -> 
         trained = next(w for w in theory.program.trained() if w.name == x.matrix)
         u = trained.update
         assert isinstance(u, Outer)
-        added = f"what {type(trained.rule).__name__} has added to {x.matrix} so far, updates {u.coefficient}"
-        return f"{indent}{added} times the outer product of {u.left} and {u.right}, as {use} meets it"
+        added = " and ".join(
+            f"{v.coefficient} times the outer product of {v.left} and {v.right}" for v in u.terms
+        )
+        rule = type(trained.rule).__name__
+        return f"{indent}what {rule} has added to {x.matrix} so far, updates {added}, as {use} meets it"
     return f"{indent}{x.matrix}: {x.rule}"
 
 

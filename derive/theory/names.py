@@ -143,7 +143,7 @@ class Registry:
         found = [(x.vector, d.ranges) for d in p.definitions for x in d.products()]
         for w in p.trained():
             if isinstance(w, TrainedMatrix):
-                found += [(x, w.update.over) for x in (w.update.left, w.update.right)]
+                found += [(x, u.over) for u in w.update.terms for x in (u.left, u.right)]
             else:
                 found.append((w.update.vector, (*w.update.over, *w.initial.indices)))
         found += [(x, _all_ranges(self.program, x)) for x in p.notation]

@@ -21,7 +21,8 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     When each weight's update is the gradient of the outputs times their errors, the kernel is read off the
     updates: the error in an update's coefficient says which output the rest is the gradient of.  A program
     without trained weights, whose updates hold no such error, or whose backward pass does not use the
-    transposes of its forward matrices (its updates are then no gradient) has none: the result is empty.
+    transposes of its forward matrices (its updates are then no gradient) has none, nor has one that uses a
+    matrix in places with different updates: the result is empty.
 
     >>> from derive.theory.applications import read
     >>> from derive.program import mlp
@@ -32,7 +33,8 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     forward = _forward_weights(reading)
     weights = [w for w in program.trained() if w.name in forward]
     errors = [_errors(reading, w) for w in weights]
-    if not weights or any(len(x) != 1 for x in errors):
+    several = any(isinstance(w, TrainedMatrix) and w.update.more for w in weights)
+    if not weights or several or any(len(x) != 1 for x in errors):
         return ()
     if any(isinstance(w, TrainedMatrix) and not _goes_both_ways(reading, w) for w in weights):
         return ()

@@ -2,14 +2,15 @@
 
 Isotropic data in proportion (linear2025 sections 2, 3, appendices A, C, D, F, G).  The number of features D
 is the reference size, so the features have ratio 1, layer ell has ``nu`` (or ``nu(ell)``), the samples
-``alpha`` and a fresh batch ``alpha_B``.  A weight ``W/sqrt(N_l)`` or data matrix ``X/sqrt(D)`` is one matrix
-here, its factor in the variance: 1 for X and W0, ``1/nu(ell)`` for ``W(ell)``.  A linear network is the vector
-``xi = W0^T W^T ... w/(nu_L gamma0)`` that inputs are multiplied by, and this is the forward pass:
+``alpha`` and a fresh batch ``alpha_B``.  A weight ``W/sqrt(N_l)`` or data matrix ``X/sqrt(D)`` is one
+matrix here, its factor in the variance: 1 for X and W0, ``1/nu(ell)`` for ``W(ell)``.  A linear network is the
+vector ``xi = W0^T W^T ... w/(nu_L gamma0)`` that inputs are multiplied by, and this is the forward pass:
 
     g^L = w,  g^l = W^l^T g^{l+1},  v = w_star - W0^T g^1/(nu_L gamma0),  Delta = X v + sigma eps,
 
-with the loss ``|Delta|^2/(2P)``.  What the chain rule makes of it (eq. 5) is ``h0 = X^T Delta/alpha``, ``h^1 = W0 h0``,
-``h^{l+1} = W^l h^l`` and the updates ``eta gamma0 g^1 h0^T/D``, ``(eta gamma0/nu_l) g^{l+1} h^l^T/D``, ``eta gamma0 h^L``.
+with the loss ``|Delta|^2/(2P)``.  What the chain rule makes of it (eq. 5) is ``h0 = X^T Delta/alpha``,
+``h^1 = W0 h0``, ``h^{l+1} = W^l h^l`` and the updates ``eta gamma0 g^1 h0^T/D``, ``(eta gamma0/nu_l) g^{l+1}
+h^l^T/D``, ``eta gamma0 h^L``.
 
 Structured data (section 4, appendix E): inputs have covariance ``diag(lamda(k))``; the eigenvalues may be
 summable, so the number M of modes is no size that anything is proportional to: batch B and width N stay
@@ -18,8 +19,8 @@ variances undo it, e.g. M for the matrix of standard normal inputs.  Every avera
 with a factor M, and :func:`derive.reduce.data.mode_sums` writes the two as a sum over modes, from which M is
 gone.
 
-One layer of weights: features are N units, samples ``ratio`` N; the data are one Gaussian matrix ``Z``, samples
-times features with entries N(0, 1/N), used forwards for the predictions and backwards for the gradient.
+One layer of weights: features are N units, samples ``ratio`` N; the data are one Gaussian matrix ``Z``,
+samples times features with entries N(0, 1/N), used forwards for predictions and backwards for the gradient.
 """
 
 from __future__ import annotations
@@ -186,8 +187,8 @@ def _no_samples(noise: bool | Expr) -> None:
 class _Linear:
     """The part of a deep linear network that all data share: its weights, and the vector that it is.
 
-    ``inputs`` is the population of features (or modes); ``unit`` the variance of the entries of W0 in units of
-    one over the reference size, ``ntk`` the width that NTK's gamma0 is divided by the root of.
+    ``inputs`` is the population of features (or modes); ``unit`` the variance of the entries of W0 in units
+    of one over the reference size, ``ntk`` the width that NTK's gamma0 is divided by the root of.
     """
 
     def __init__(
@@ -243,7 +244,7 @@ class _Linear:
         frozen: tuple[GaussianVector, ...] = (),
         attributes: tuple[Attribute, ...] = (),
     ) -> Program:
-        """The network trained on what it has yet to learn, ``v = target - xi`` (plus ``xi(0)`` if centred)."""
+        """The network trained on what it has yet to learn, ``v = target - xi``, plus ``xi(0)`` if centred."""
         at, g = self.at, self.g
         W0 = GaussianMatrix("W0", self.layer.at(1), self.inputs, self.unit, sources=("u", "r0"))
         interior = IndexRange(ell, Integer(1), self.depth - 1)

@@ -1,11 +1,11 @@
 """Deep residual networks with frozen ends, trained on one sample a step (depth2023): with one matrix a block,
-linear (section 4, Program 1) or not (section 7), for any multiplier ``L^-a`` of its branches and learning rate ``L^-b`` (appendix
-D), and with two (section 9), trained as they are or linearised within each block.
+linear (section 4, Program 1) or not (section 7), for any multiplier ``L^-a`` of its branches and learning
+rate ``L^-b`` (appendix D), and with two (section 9), trained as they are or linearised within each block.
 
-The input is the number ``xi(t)``, sent to the network's N units by the frozen vector U; the output is read by
-the frozen vector V.  Layers count from 0 to L: ``x(0)`` is the input and ``x(ell)`` comes after block ``ell``.
-``dx`` is the gradient of the loss, times N.  Gradients are normalised by the multiplier of their branch before
-they are multiplied by the learning rate, so that updates have no other power of L.
+The input is the number ``xi(t)``, sent to the network's N units by the frozen vector U; the output is read
+by the frozen vector V.  Layers count from 0 to L: ``x(0)`` is the input and ``x(ell)`` comes after block
+``ell``.  ``dx`` is the gradient of the loss, times N.  Gradients are normalised by the multiplier of their
+branch before they are multiplied by the learning rate, so that updates have no other power of L.
 """
 
 from __future__ import annotations
@@ -112,7 +112,6 @@ def _trained(
         GaussianVector("V", stream, source="V"),
     )
     inside = IndexRange(ell, S.One, blocks)
-    first, *others = lines.items()
     forward = {x(0, t): xi(t) * U.symbol, **lines}
     forward |= {readout(t): V.symbol, f(t): Mean(x(blocks, t) * readout(t))}
     net = Network(name, (*fields, readout), forward, weights, (*frozen, U, V), ranges=(inside,), depth=blocks)

@@ -425,7 +425,7 @@ class Assembly:
 
         found = [y.map(here) for x in self.saddle.single_site(leg) for y in self.structured(x)]
         found = [replace(x, kernel=earlier(x.kernel)) if x.kind == "response" else x for x in found]
-        return [*found, *([matrix_memory(self.reading, a, a.trained)] if a.trained else [])]
+        return [*found, *(matrix_memory(self.reading, a, a.trained) if a.trained else [])]
 
     def parameter(self, p: Parameter) -> list[Term]:
         """A vector parameter: initial value and updates."""

@@ -15,7 +15,7 @@ from sympy import Expr, Float, KroneckerDelta, Matrix, Min, Rational, S, Symbol,
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, s, t
-from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
+from derive.program.training import Outer, TrainedMatrix, TrainedVector, TrainingRule
 from derive.theory.applications import Application, Parameter, Reading
 from derive.theory.data import Term
 from derive.theory.names import primed_apart, vector
@@ -42,12 +42,16 @@ def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]
     return value
 
 
-def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> Term:
+def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> list[Term]:
     """``sum_s k(t, s) c(s) l(s) <r(s) a(t)>``: the updates ``c l r^T / N`` applied to the vector ``a``.
 
     A transposed use exchanges ``l`` and ``r``.
     """
-    u, family = trained.update, a.matrix.index
+    return [_outer_memory(reading, a, trained, u) for u in trained.update.terms]
+
+
+def _outer_memory(reading: Reading, a: Application, trained: TrainedMatrix, u: Outer) -> Term:
+    family = a.matrix.index
     names = _apart(u.over, a.indices)
     member: dict[Any, Any] = {} if family is None else {family.index: a.member}
     left, right, c = (x.xreplace(member).xreplace(names | {t: s}) for x in (u.left, u.right, u.coefficient))

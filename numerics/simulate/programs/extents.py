@@ -71,12 +71,13 @@ def _contexts(binder: Binder) -> Iterator[tuple[Expr, Ranges]]:
     for d in program.definitions:
         yield d.rhs, d.ranges
     for w in program.trained():
-        u, family = w.update, indices(w.initial)
-        vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
-        # of two indices that are added, the one that is summed over tells where a ring begins
-        dependent = any(_depends(r, family) for r in u.over)
-        for e in (u.coefficient, *vectors):
-            yield sympify(e), (*family, *u.over) if dependent else (*u.over, *family)
+        family = indices(w.initial)
+        for u in w.update.terms if isinstance(w.update, Outer) else (w.update,):
+            vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
+            # of two indices that are added, the one that is summed over tells where a ring begins
+            dependent = any(_depends(r, family) for r in u.over)
+            for e in (u.coefficient, *vectors):
+                yield sympify(e), (*family, *u.over) if dependent else (*u.over, *family)
     for m in map(gaussian, program.matrices):
         for e in (m.variance, m.rows.ratio, m.cols.ratio):
             yield sympify(e), indices(m)

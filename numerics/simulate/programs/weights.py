@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sympy import sympify
 
 from derive.program import (
+    Along,
     GradientDescent,
     GradientFlow,
     Momentum,
@@ -155,7 +156,10 @@ def trainings(binder: Binder, every: Sequence[Law]) -> list[Training]:
         for env in members(w.initial, binder.values):
             law = by_key[w.name, tuple(env.values())]
             numbers = {x: binder.bind(sympify(getattr(w.rule, x)), env) for x in numbers_of}
-            pieces = [_piece(binder, w, inner) for inner in binder.values.members(w.update.over, env)]
+            updates = w.update.terms if isinstance(w.update, Outer) else (w.update,)
+            pieces = [
+                _piece(binder, w, u, inner) for u in updates for inner in binder.values.members(u.over, env)
+            ]
             scale = 1.0 if isinstance(w, TrainedVector) else binder.sizes.scale(w.initial, env)
             found.append(Training(law, w.rule, numbers, pieces, scale))
     return found
@@ -216,8 +220,7 @@ def chosen(every: Sequence[Law], given: Mapping[str, Any], steps: int) -> dict[K
     return found
 
 
-def _piece(binder: Binder, w: TrainedMatrix | TrainedVector, env: Any) -> Piece:
-    u = w.update
+def _piece(binder: Binder, w: TrainedMatrix | TrainedVector, u: Outer | Along, env: Any) -> Piece:
     ends = (w.initial.population,) if isinstance(w, TrainedVector) else (w.initial.rows, w.initial.cols)
     vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
     bounds = [binder.bind(sympify(e), env) for e in (u.coefficient, *vectors)]

@@ -1,0 +1,373 @@
+"""Networks written as a forward pass: what is derived is the gradient, by two routes and at finite width.
+
+Each program below is a forward pass, a loss and a rule, in a dozen lines.  The judge is a network written out
+again in NumPy and trained by complex steps: it shares nothing with the reverse mode that made the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sympy import Add, Expr, Function, S, Symbol, exp, log, sqrt, tanh
+
+from derive.program import (
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    IndexRange,
+    L,
+    Mean,
+    Network,
+    Population,
+    Program,
+    ell,
+    eta,
+    gamma0,
+    mu,
+    t,
+)
+from derive.theory.routes import check_routes
+from numerics.simulate.programs import simulate_program
+from numerics.verify.theories import compare_with_networks
+
+N, D, SAMPLES, ETA, GAMMA, STEPS = 4, 3, 2, 0.2, 1.3, 2
+C = 3
+
+layer, pixels = Population("layer"), Population("input", given=True)
+interior = IndexRange(ell, S.One, L - 1)
+x, h, q = GivenVector("x", pixels, "K_x"), Field("h", layer, layered=True), Field("q", layer, layered=True)
+f, y, k, c = Function("f"), Function("y"), Symbol("k", integer=True), Symbol("c", integer=True, positive=True)
+W0 = GaussianMatrix("W0", layer.at(1), pixels)
+W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), index=interior)
+w = GaussianVector("w", layer.at(L))
+out, now, top = f(mu, t), h(ell, mu, t), h(L, mu, t)
+square, rule = (y(mu) - out) ** 2 / 2, GradientDescent(eta)
+
+
+def gated(gate: Callable[[Expr], Expr] = lambda v: 1 + tanh(v), **edits: Any) -> Program:
+    """The network of the tutorial: the last layer gates itself through a matrix that is never trained."""
+    V = GaussianMatrix("V", layer.at(L), layer.at(L))
+    forward = {
+        h(1, mu, t): W0 @ x(mu),
+        h(ell + 1, mu, t): W(ell) @ now,
+        q(L, mu, t): V @ top,
+        out: Mean(w.symbol * gate(q(L, mu, t)) * top) / gamma0,
+    }
+    return Network("gated", (h, q), forward | edits, (W0, W, w), (V,), (x,)).train(square, rule)
+
+
+def branches() -> Program:
+    """Two branches that multiply, ``h * sigma(V x)``."""
+    V, v, one = GaussianMatrix("V", layer.at(1), pixels), GaussianVector("w", layer.at(1)), q(1, mu, t)
+    forward = {
+        h(1, mu, t): W0 @ x(mu),
+        one: V @ x(mu),
+        out: Mean(v.symbol * h(1, mu, t) / (1 + exp(-one))) / gamma0,
+    }
+    return Network("two branches", (h, q), forward, (W0, V, v), given=(x,), depth=S.One).train(square, rule)
+
+
+def shared() -> Program:
+    """The last two layers use one matrix."""
+    T, r = GaussianMatrix("T", layer.at(L), layer.at(L)), Field("r", layer, layered=True)
+    forward = {
+        h(1, mu, t): W0 @ x(mu),
+        h(ell + 1, mu, t): W(ell) @ tanh(now),
+        q(L, mu, t): T @ tanh(top),
+        r(L, mu, t): T @ tanh(q(L, mu, t)),
+        out: Mean(w.symbol * r(L, mu, t)) / gamma0,
+    }
+    return Network("a shared matrix", (h, q, r), forward, (W0, W, T, w), given=(x,)).train(square, rule)
+
+
+def logistic() -> Program:
+    """A perceptron with the logistic loss."""
+    forward = {
+        h(1, mu, t): W0 @ x(mu),
+        h(ell + 1, mu, t): W(ell) @ tanh(now),
+        out: Mean(w.symbol * tanh(top)) / gamma0,
+    }
+    net = Network("logistic", (h,), forward, (W0, W, w), given=(x,))
+    return net.train(log(1 + exp(-y(mu) * out)), rule)
+
+
+def recurrent_inputs() -> Program:
+    """A recurrent network unrolled in time, with an input at each step."""
+    units = Population("units")
+    r, A = Field("h", units, ordered=True), GaussianMatrix("A", units, pixels)
+    R, v = GaussianMatrix("R", units, units), GaussianVector("w", units)
+    forward = {
+        r(1, mu, t): A @ x(mu, 1),
+        r(k + 1, mu, t): R @ tanh(r(k, mu, t)) + A @ x(mu, k + 1),
+        out: Mean(v.symbol * tanh(r(L, mu, t))) / gamma0,
+    }
+    net = Network("recurrent", (r,), forward, (A, R, v), given=(x,), ranges=(IndexRange(k, S.One, L - 1),))
+    return net.train(square, rule)
+
+
+def normalised() -> Program:
+    """RMS normalisation of a residual stream, ``n = h/sqrt(<h^2>)``; gradients pass through the average."""
+    stream = Population("stream", shared=True)
+    h, n = (Field(name, stream, layered=True) for name in "hn")
+    A, v = GaussianMatrix("W0", stream.at(1), pixels), GaussianVector("w", stream)
+    B = GaussianMatrix("W", stream.at(ell + 1), stream.at(ell), index=interior)
+    forward = {
+        h(1, mu, t): A @ x(mu),
+        n(ell, mu, t): now / sqrt(Mean(now**2)),
+        h(ell + 1, mu, t): now + B(ell) @ tanh(n(ell, mu, t)),
+        out: Mean(v.symbol * n(L, mu, t)) / gamma0,
+    }
+    layers = IndexRange(ell, S.One, L)
+    return Network("normalised", (h, n), forward, (A, B, v), given=(x,), ranges=(layers,)).train(square, rule)
+
+
+def softmax() -> Program:
+    """C outputs and cross-entropy."""
+    channels = IndexRange(c, 1, C)
+    v, logits = GaussianVector("w", layer.at(L), indices=(channels,)), [f(mu, i, t) for i in range(1, C + 1)]
+    forward = {
+        h(1, mu, t): W0 @ x(mu),
+        h(ell + 1, mu, t): W(ell) @ tanh(now),
+        f(mu, c, t): Mean(v(c) * tanh(top)) / gamma0,
+    }
+    net = Network("softmax", (h,), forward, (W0, W, v), given=(x,), ranges=(channels,))
+    return net.train(log(Add(*map(exp, logits))) - Add(*[y(mu, a.args[1]) * a for a in logits]), rule)
+
+
+# -- the judges ----------------------------------------------------------------------------------------------
+
+Weights = dict[str, Any]
+RNG = np.random.default_rng(3)
+INPUTS = RNG.standard_normal((SAMPLES, D))
+SERIES = RNG.standard_normal((SAMPLES, 2, D))
+LABELS = np.array([1.0, -1.0])
+HOT = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+
+
+def read(w: Weights, top: Any) -> Any:
+    return top @ w["w"] / (GAMMA * N)
+
+
+def forward_gated(w: Weights) -> Any:
+    top = INPUTS @ w["W0"].T @ w["W"].T / np.sqrt(D * N)
+    return read(w, (1 + np.tanh(top @ w["V"].T / np.sqrt(N))) * top)
+
+
+def forward_branches(w: Weights) -> Any:
+    one, two = (INPUTS @ w[n].T / np.sqrt(D) for n in ("W0", "V"))
+    return read(w, one / (1 + np.exp(-two)))
+
+
+def forward_shared(w: Weights) -> Any:
+    top = np.tanh(INPUTS @ w["W0"].T / np.sqrt(D)) @ w["W"].T / np.sqrt(N)
+    inner = np.tanh(top) @ w["T"].T / np.sqrt(N)
+    return read(w, np.tanh(inner) @ w["T"].T / np.sqrt(N))
+
+
+def forward_mlp(w: Weights) -> Any:
+    return read(w, np.tanh(np.tanh(INPUTS @ w["W0"].T / np.sqrt(D)) @ w["W"].T / np.sqrt(N)))
+
+
+def forward_recurrent(w: Weights) -> Any:
+    inside = np.tanh(SERIES[:, 0] @ w["A"].T / np.sqrt(D)) @ w["R"].T / np.sqrt(N)
+    return read(w, np.tanh(inside + SERIES[:, 1] @ w["A"].T / np.sqrt(D)))
+
+
+def forward_normalised(w: Weights) -> Any:
+    def unit(h: Any) -> Any:
+        return h / np.sqrt((h**2).mean(axis=1, keepdims=True))
+
+    first = INPUTS @ w["W0"].T / np.sqrt(D)
+    return read(w, unit(first + np.tanh(unit(first)) @ w["W"].T / np.sqrt(N)))
+
+
+def forward_softmax(w: Weights) -> Any:
+    top = np.tanh(np.tanh(INPUTS @ w["W0"].T / np.sqrt(D)) @ w["W"].T / np.sqrt(N))
+    return top @ w["w"].T / (GAMMA * N)
+
+
+def squared(f: Any) -> Any:
+    return ((LABELS - f) ** 2).sum() / 2
+
+
+def entropy(f: Any) -> Any:
+    return (np.log(np.exp(f).sum(axis=1)) - (HOT * f).sum(axis=1)).sum()
+
+
+def log_loss(f: Any) -> Any:
+    return np.log(1 + np.exp(-LABELS * f)).sum()
+
+
+SHAPES: dict[str, tuple[int, ...]] = {"W0": (N, D), "W": (N, N), "w": (N,)}
+KERNEL = {"K_x": [[1.0, 0.3], [0.3, 0.8]], "y": LABELS}
+Case = tuple[
+    Callable[[], Program], Callable[[Weights], Any], Callable[[Any], Any], dict[str, tuple[int, ...]]
+]
+NETWORKS: dict[str, Case] = {
+    "gated": (gated, forward_gated, squared, {**SHAPES, "V": (N, N)}),
+    "branches": (branches, forward_branches, squared, {"W0": (N, D), "V": (N, D), "w": (N,)}),
+    "shared": (shared, forward_shared, squared, {**SHAPES, "T": (N, N)}),
+    "logistic": (logistic, forward_mlp, log_loss, SHAPES),
+    "recurrent": (recurrent_inputs, forward_recurrent, squared, {"A": (N, D), "R": (N, N), "w": (N,)}),
+    "normalised": (normalised, forward_normalised, squared, SHAPES),
+    "softmax": (softmax, forward_softmax, entropy, {**SHAPES, "w": (C, N)}),
+}
+
+
+def trained(outputs: Any, loss: Any, weights: Weights, frozen: tuple[str, ...] = ()) -> Any:
+    """The outputs at every step of descent, ``theta -= eta gamma0^2 N grad(loss)``, by complex steps."""
+    seen = [outputs(weights)]
+    for _ in range(STEPS):
+        after = dict(weights)
+        for name, value in weights.items():
+            if name in frozen:
+                continue
+            slope = np.zeros_like(value)
+            for at in np.ndindex(value.shape):
+                moved = value.astype(complex)
+                moved[at] += 1e-30j
+                slope[at] = loss(outputs({**weights, name: moved})).imag / 1e-30
+            after[name] = value - ETA * GAMMA**2 * N * slope
+        weights = after
+        seen.append(outputs(weights))
+    return np.array(seen)
+
+
+def applied(weights: Weights) -> dict[str, Any]:
+    """Raw weights over the root of their fan-in, as a program applies them."""
+    found: dict[str, Any] = {}
+    for name, value in weights.items():
+        if name == "w":
+            found[name] = dict(enumerate(value, start=1)) if value.ndim == 2 else value
+        else:
+            matrix = value / np.sqrt(value.shape[1])
+            found[name] = {1: matrix} if name == "W" else matrix
+    return found
+
+
+def simulated(name: str, program: Program) -> tuple[Any, Any]:
+    """Outputs of the program and of the network that is differentiated by complex steps."""
+    _, outputs, loss, shapes = NETWORKS[name]
+    weights = {key: RNG.standard_normal(shape) for key, shape in shapes.items()}
+    data = {"x": SERIES if name == "recurrent" else INPUTS, "y": HOT if name == "softmax" else LABELS}
+    run = simulate_program(
+        program.at_depth(2),
+        width=N,
+        steps=STEPS,
+        seeds=1,
+        values={"eta": ETA, "gamma0": GAMMA, "P": SAMPLES},
+        data=data,
+        initial=applied(weights),
+    )
+    frozen = ("V",) if name == "gated" else ()
+    return run["f"].mean, trained(outputs, loss, weights, frozen)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_program_goes_down_the_gradient_of_its_network(name: str) -> None:
+    found, expected = simulated(name, NETWORKS[name][0]())
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_both_routes_derive_it(name: str) -> None:
+    """At every depth, and at depth two."""
+    program = NETWORKS[name][0]()
+    assert check_routes(program) == check_routes(program.at_depth(2)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_wide_networks_follow_the_theory(name: str) -> None:
+    data: dict[str, Any] = dict(KERNEL)
+    if name == "softmax":
+        data["y"] = HOT
+    if name == "recurrent":
+        data["K_x"] = np.einsum("akd,bld->akbl", SERIES, SERIES) / D
+    found = compare_with_networks(
+        NETWORKS[name][0]().at_depth(2),
+        {"eta": ETA, "gamma0": GAMMA, "P": SAMPLES},
+        data,
+        steps=2,
+        widths=(60, 120),
+        seeds=(300, 150),
+        samples=2**12,
+    )
+    assert found.agrees, found
+
+
+# -- mutations: a change of the forward pass changes all that follows from it --------------------------------
+
+
+def mutant(which: str) -> tuple[Program, Callable[[Weights], Any], dict[str, tuple[int, ...]]]:
+    """A forward pass with one thing changed, and the network that is changed in the same way."""
+    b = GaussianVector("b", layer.at(1))
+    first = INPUTS / np.sqrt(D)
+    shapes = {**SHAPES, "b": (N,)}
+    lines = {
+        h(1, mu, t): W0 @ x(mu) + b.symbol,
+        h(2, mu, t): h(1, mu, t) / 2 + W(1) @ tanh(h(1, mu, t)),
+        out: Mean(w.symbol * tanh(h(2, mu, t))) / gamma0,
+    }
+    bias, half, transposed, last, factor = True, 0.5, False, 2, 1.0
+    if which == "a factor":
+        factor = 3.0
+        lines[h(2, mu, t)] = h(1, mu, t) / 2 + 3 * (W(1) @ tanh(h(1, mu, t)))
+    if which == "a missing branch":
+        half = 0.0
+        lines[h(2, mu, t)] = W(1) @ tanh(h(1, mu, t))
+    if which == "a transposed matrix":
+        transposed = True
+        lines[h(2, mu, t)] = h(1, mu, t) / 2 + W(1).T @ tanh(h(1, mu, t))
+    if which == "a wrong layer":
+        last = 1
+        lines[out] = Mean(w.symbol * tanh(h(1, mu, t)) + w.symbol * tanh(h(2, mu, t))) / gamma0
+    if which == "a lost bias":
+        bias = False
+        lines[h(1, mu, t)] = W0 @ x(mu)
+        del shapes["b"]
+
+    def outputs(v: Weights) -> Any:
+        one = first @ v["W0"].T + (v["b"] if bias else 0)
+        matrix = v["W"] if transposed else v["W"].T
+        two = half * one + factor * np.tanh(one) @ matrix / np.sqrt(N)
+        return read(v, np.tanh(two) + (np.tanh(one) if last == 1 else 0))
+
+    stream = Population("layer", shared=True)
+    weights = (
+        GaussianMatrix("W0", stream.at(1), pixels),
+        GaussianMatrix("W", stream.at(ell + 1), stream.at(ell), index=IndexRange(ell, S.One, S.One)),
+        replace(w, population=stream),
+        *((replace(b, population=stream),) if bias else ()),
+    )
+    net = Network("mutant", (Field("h", stream, layered=True),), lines, weights, given=(x,), depth=S(2))
+    return net.train(square, rule), outputs, shapes
+
+
+MUTATIONS = ("nothing", "a factor", "a missing branch", "a transposed matrix", "a wrong layer", "a lost bias")
+
+
+@pytest.mark.parametrize("which", MUTATIONS)
+def test_a_changed_forward_pass_changes_its_gradient(which: str) -> None:
+    program, outputs, shapes = mutant(which)
+    weights = {key: RNG.standard_normal(shape) for key, shape in shapes.items()}
+    values = {"eta": ETA, "gamma0": GAMMA, "P": SAMPLES}
+    data = {"x": INPUTS, "y": LABELS}
+    start = applied({n: v for n, v in weights.items() if n != "b"}) | {
+        n: weights[n] for n in weights if n == "b"
+    }
+    run = simulate_program(program, width=N, steps=STEPS, seeds=1, values=values, data=data, initial=start)
+    np.testing.assert_allclose(run["f"].mean, trained(outputs, squared, weights), rtol=0, atol=1e-12)
+    plain = mutant("nothing")[0]
+    backward = {(d.lhs, d.rhs) for d in program.definitions if d.name in ("g", "z")}
+    same = backward == {(d.lhs, d.rhs) for d in plain.definitions if d.name in ("g", "z")}
+    assert same == (which in ("nothing", "a lost bias"))
+    if which not in ("nothing", "a missing branch"):
+        assert {v.name: v.update for v in program.trained()} != {v.name: v.update for v in plain.trained()}
