@@ -116,8 +116,8 @@ class Network:
 
         ``loss`` is an expression of outputs and targets, summed over its indices.  Of one output ``f`` the
         backward fields are gradients of the output at each sample and channel, ``g = gamma0 sqrt(N N_l)
-        df/dh``, and ``error(mu, t)`` is minus the slope of the loss; updates sum over samples and channels.  With
-        several outputs, for a loss that is a mean over units, or if ``together``, they are gradients of minus
+        df/dh``, and ``error(mu, t)`` is minus the slope of the loss; updates sum over samples and channels.
+        With several outputs, for a loss that is a mean over units, or if ``together``, they are gradients of minus
         the loss itself.  ``gradients`` names backward fields and normalises them.  ``feedback`` edits the
         derived backward pass: weights named there are replaced in it by others, which stay as drawn or, with
         ``learning_feedback``, receive the updates of those that they stand for.
@@ -483,8 +483,8 @@ def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
         if not whole:
             back = {m: a for a, m in masks.items()}
             raise ProgramError(
-                f"the loss {loss} has no value where {inside.xreplace(back)} is not positive, and outputs take "
-                "every value while they are learnt: write it for any real output, such as log(1 + exp(-f*y))"
+                f"the loss {loss} has no value where {inside.xreplace(back)} is not positive, and outputs "
+                "take every value while they are learnt: write it for any real output, such as log(1 + exp(-f*y))"
             )
 
 

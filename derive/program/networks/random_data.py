@@ -3,8 +3,8 @@
 Isotropic data in proportion (linear2025 sections 2, 3, appendices A, C, D, F, G).  The number of features D
 is the reference size, so the features have ratio 1, layer ell has ``nu`` (or ``nu(ell)``), the samples
 ``alpha`` and a fresh batch ``alpha_B``.  A weight ``W/sqrt(N_l)`` or data matrix ``X/sqrt(D)`` is one
-matrix here, its factor in the variance: 1 for X and W0, ``1/nu(ell)`` for ``W(ell)``.  A linear network is the
-vector ``xi = W0^T W^T ... w/(nu_L gamma0)`` that inputs are multiplied by, and this is the forward pass:
+matrix here, its factor in the variance: 1 for X and W0, ``1/nu(ell)`` for ``W(ell)``.  A linear network is
+the vector ``xi = W0^T W^T ... w/(nu_L gamma0)`` that inputs are multiplied by, and this is the forward pass:
 
     g^L = w,  g^l = W^l^T g^{l+1},  v = w_star - W0^T g^1/(nu_L gamma0),  Delta = X v + sigma eps,
 
