@@ -61,7 +61,7 @@ class Equilibrium:
     ``inverse_temperature`` is b and ``prior`` the variance of a weight without data (in units of that at
     initialisation).  ``algebra`` is the action without the integrals over fields, and ``exponent`` that of
     the integral over one unit of layer ell; ``fhat``, ``Phihat`` and ``hhat`` are conjugate variables, on the
-    imaginary axis.  ``Phi(0, mu, alpha)`` is the kernel of the inputs.
+    imaginary axis.  ``Phi(0, mu, alpha)`` is the kernel of the inputs, ``error`` minus the slope of the loss.
     """
 
     depth: Expr
@@ -70,6 +70,7 @@ class Equilibrium:
     prior: Expr
     field: AppliedUndef
     phi: Expr
+    error: Expr
     exponent: Expr
     algebra: Expr
 
@@ -112,26 +113,21 @@ class Equilibrium:
     def solved(self) -> dict[str, Eq]:
         """The same, solved: conjugate output, output, kernels and their conjugates (K.20-K.22), with ``Delta
         = -loss'``."""
-        c = {k: self._with_errors(v) for k, v in self.conditions.items()}
+        slope = loss(f(mu), y(mu)).diff(f(mu))
+        c = {k: v.xreplace({slope: -Delta(mu)}) for k, v in self.conditions.items()}
         hat = _isolate(c["f"], fhat(mu))
         put = {fhat(mu): hat, fhat(alpha): hat.xreplace({mu: alpha})}
+        last = Phihat(self.depth, mu, alpha)
         found = {
             fhat(mu): hat,
             f(mu): tidy_sums(_isolate(c["fhat"], f(mu)).xreplace(put)),
             Phi(ell, mu, alpha): _isolate(c["Phihat"], Phi(ell, mu, alpha)),
-            Phihat(self.depth, mu, alpha): _isolate(c["Phi_last"], Phihat(self.depth, mu, alpha)).xreplace(
-                put
-            ),
+            last: _isolate(c["Phi_last"], last).xreplace(put),
         }
         if not (self.depth - 2).is_negative:
             found[Phihat(ell, mu, alpha)] = _isolate(c["Phi"], Phihat(ell, mu, alpha))
         names = ("fhat", "f", "Phi", "Phihat_last", "Phihat")
         return {n: Eq(k, v, evaluate=False) for n, (k, v) in zip(names, found.items(), strict=False)}
-
-    @staticmethod
-    def _with_errors(e: Expr) -> Expr:
-        """Errors by name: ``Delta = -d loss/d f``."""
-        return e.xreplace({loss(f(mu), y(mu)).diff(f(mu)): -Delta(mu)})
 
     # -- conjugate fields integrated out ---------------------------------------------------------------------
 
@@ -173,13 +169,11 @@ class Equilibrium:
                 numbers[Phi(ell - 1, i, j)] = Symbol(f"Phi{low}{high}", real=True)
                 numbers[Phihat(ell, i, j)] = Symbol(f"Phihat{low}{high}", real=True)
         e = self.exponent.subs(P, samples).doit().subs(numbers)
-        top = solve([e.diff(x) for x in hats], hats, dict=True)[
-            0
-        ]  # a Gaussian integral is its exponent's extremum
-        return simplify(e.subs(top))
+        (top,) = solve([e.diff(x) for x in hats], hats, dict=True)
+        return simplify(e.subs(top))  # a Gaussian integral is its exponent's extremum
 
     def linear_saddle(self) -> tuple[Eq, ...]:
-        """Closed equations for a linear network of integer depth, one sample and the square loss.
+        """Closed equations for a linear network of integer depth and one sample.
 
         Unknowns are ``f`` and ``Phi1 .. PhiL``; the kernel of the input is ``K``, the target ``y``.  Each
         layer is Gaussian, with the inverse of minus the second derivative of its log density as variance.
@@ -187,26 +181,23 @@ class Equilibrium:
         if self.phi != self.field or not isinstance(self.depth, Integer):
             raise NotApplicable("closed equations need a linear network with a number of layers")
         depth = int(self.depth)
-        out, target = Symbol("f", real=True), Symbol("y", real=True)
-        kernels = [
-            Symbol("K", positive=True),
-            *(Symbol(f"Phi{n}", positive=True) for n in range(1, depth + 1)),
-        ]
-        error = {Delta(mu): target - out, Delta(alpha): target - out}
-        log_density, h1 = self.density(1), Symbol("h1", real=True)
-        value = self.solved["f"].rhs.subs(P, 1).doit().subs({mu: 1, Delta(1): target - out})
+        out, h1 = Symbol("f", real=True), Symbol("h1", real=True)
+        kernels = [Symbol("K", positive=True)]
+        kernels += [Symbol(f"Phi{n}", positive=True) for n in range(1, depth + 1)]
+        error = self.error.xreplace({f(mu): out, y(mu): Symbol("y", real=True)})
+        errors = {Delta(i): error for i in (mu, alpha, S.One)}
+        value = self.solved["f"].rhs.subs(P, 1).doit().xreplace({mu: S.One}).xreplace(errors)
         found = [Eq(out, value.subs(Phi(depth, 1, 1), kernels[-1]), evaluate=False)]
+        precision = -self.density(1).diff(h1, 2)
         for n in range(1, depth + 1):
             if n == depth:
-                conjugate = self.solved["Phihat_last"].rhs.xreplace(error)
+                conjugate = self.solved["Phihat_last"].rhs.xreplace(errors)
             else:
-                numbers = {"Phi": Matrix([[kernels[n]]]), "C": Matrix([[kernels[n + 1]]])}
-                sized = self.conjugate_kernel.subs(P, 1)
-                put = {x: ImmutableMatrix(numbers[x.name]) for x in sized.atoms(MatrixSymbol)}
+                sized, sizes = self.conjugate_kernel.subs(P, 1), {"Phi": kernels[n], "C": kernels[n + 1]}
+                put = {x: ImmutableMatrix([[sizes[x.name]]]) for x in sized.atoms(MatrixSymbol)}
                 conjugate = Matrix(sized.subs(put).doit())[0, 0]
             names = {Symbol("Phi11", real=True): kernels[n - 1], Symbol("Phihat11", real=True): conjugate}
-            precision = -log_density.diff(h1, 2).subs(names)
-            found.append(Eq(kernels[n], simplify(1 / precision), evaluate=False))
+            found.append(Eq(kernels[n], simplify(1 / precision.subs(names)), evaluate=False))
         return tuple(found)
 
 
@@ -271,9 +262,9 @@ class _Measure:
         self.kernel, self.known = Phi(ell, mu, alpha), timeless(found[0].symbol)
 
     def action(self) -> Equilibrium:
-        field, phi = self.chain.h, self.chain.phi
-        parts = self.inverse_temperature, self.prior, field, phi, self.exponent(), self.algebra()
-        return Equilibrium(self.depth, self.scale, *parts)
+        error = timeless(next(e.rhs for e in self.theory.scalars if not e.rhs.has(Average)))
+        given = self.depth, self.scale, self.inverse_temperature, self.prior, self.chain.h, self.chain.phi
+        return Equilibrium(*given, error, self.exponent(), self.algebra())
 
     def feature(self, site: Expr, sample: Expr) -> Expr:
         """``phi(h)`` in one layer, without time."""
