@@ -38,7 +38,7 @@ from sympy.polys.fields import FracElement
 from sympy.polys.rings import PolyElement, PolyRing
 
 from derive.errors import NotApplicable
-from derive.expansion.in_time.exponentials import Exponentials, Powers
+from derive.expansion.in_time.exponentials import Exponentials, Powers, Vector
 
 
 @dataclass(frozen=True)
@@ -234,17 +234,12 @@ class Expressions:
     known: Mapping[Symbol, Expr]
     rates: dict[Powers, tuple[Expr, ...]] = field(default_factory=dict, compare=False, repr=False)
 
-    def factor_of(self, unit: int, damping: int) -> Expr:
+    def front(self, x: Vector) -> Expr:
         """``unit^unit feedback^-damping``."""
-        return Mul(Pow(self.scales.unit, unit), Pow(self.feedback, -damping))
+        return Mul(Pow(self.scales.unit, x.unit), Pow(self.feedback, -x.damping))
 
-    def one_time(self, f: PolyElement, front: Expr, time: Expr) -> Expr:
-        """``front f(time)``."""
-        parts = self.functions.parts(f)
-        return Add(*[self.coefficient(c, front, m[0]) * self.wave(m, time) for m, c in parts.items()])
-
-    def two_times(self, f: Mapping[Powers, PolyElement], front: Expr, now: Expr, past: Expr) -> Expr:
-        """``front f(now, past)``."""
+    def written(self, f: Mapping[Powers, PolyElement], front: Expr, now: Expr, past: Expr) -> Expr:
+        """``front f(now, past)``, where f is given by the powers of (past, E(past))."""
         out = []
         for last, g in f.items():
             for m, c in self.functions.parts(g).items():

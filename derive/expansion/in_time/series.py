@@ -67,10 +67,8 @@ class InTime(Expansion):
         if name in ("Delta", "f"):
             return self.Delta(n, at[0], now) if name == "Delta" else self._output(n, at[0], now)
         x = self.values.tangent(n) if name == "K" else self.values.operator(name, n, layer)
-        front = self.expressions.factor_of(x.unit, x.damping)
-        if x.causal:
-            front *= self.expressions.scales.clock
-        return self.expressions.two_times(x.at(*at), front, now, past)
+        front = self.expressions.front(x) * (self.expressions.scales.clock if x.causal else 1)
+        return self.expressions.written(x.at(*at), front, now, past)
 
     def _place(self, name: str, modes: tuple[int, ...]) -> tuple[int, int]:
         """Row and column."""
@@ -89,10 +87,12 @@ class InTime(Expansion):
 
     def Delta(self, n: int, mode: int = 0, now: Expr = t) -> Expr:
         """The coefficient of gamma0^n of the error along a mode."""
-        v = self._error(n)
+        return self._written(self._error(n), mode, now)
+
+    def _written(self, v: Vector, mode: int, now: Expr, count: Expr = S.One) -> Expr:
         f = v.entries.get(mode)
-        front = self.expressions.factor_of(v.unit, v.damping)
-        return S.Zero if f is None else self.expressions.one_time(f, front, now)
+        found = {} if f is None else {self.values.algebra.functions.idle: f}
+        return self.expressions.written(found, self.expressions.front(v) / count, now, S.Zero)
 
     def _output(self, n: int, mode: int, now: Expr) -> Expr:
         start = self.modes[mode].target if n == 0 else S.Zero
@@ -104,28 +104,23 @@ class InTime(Expansion):
 
     def loss(self, n: int, now: Expr = t) -> Expr:
         """The coefficient of gamma0^n of the mean over samples of the squared error."""
-        total, unit, damping = self.squared(n)
-        front = self.expressions.factor_of(unit, damping) / self.samples
-        return self.expressions.one_time(total, front, now)
+        return self._written(self.squared(n), 0, now, self.samples)
 
     @property
     def samples(self) -> Expr:
         """How many samples there are."""
         return samples_of(self.modes)
 
-    def squared(self, n: int) -> tuple[Any, int, int]:
-        """Order n of the sum of squared errors: an element, its unit and its damping."""
-        a = self.values.algebra
-        terms = [
-            (x.damping + y.damping, x.unit + y.unit, x.entries[i] * y.entries[i])
-            for x, y in ((self._error(k), self._error(n - k)) for k in range(n + 1))
-            for i in x.entries
-            if i in y.entries
+    def squared(self, n: int) -> Vector:
+        """Order n of the sum of squared errors, as the one entry of a vector."""
+        pairs = [(self._error(k), self._error(n - k)) for k in range(n + 1)]
+        parts = [
+            Vector({0: f * v.entries[i]}, u.unit + v.unit, u.damping + v.damping)
+            for u, v in pairs
+            for i, f in u.entries.items()
+            if i in v.entries
         ]
-        if not terms:
-            return a.functions.zero, 0, 0
-        top = max(d for d, _, _ in terms)
-        return sum((f * a.feedback ** (top - d) for d, _, f in terms), a.functions.zero), terms[0][1], top
+        return self.values.algebra.add(Vector({}), *parts)
 
     def truncate(self, n: int) -> InTime:
         """The series up to gamma0^n only.  Raises IndexError beyond ``order``."""
@@ -253,23 +248,14 @@ class _Letters:
 
     def lines(self) -> Iterator[tuple[Expr, list[tuple[int, Expr]]]]:
         """The error along each mode that has a target, and the loss; orders that do not vanish."""
-        x, front = self.x, self.expressions.factor_of
-        orders = range(x.order + 1)
-        several = sum(m.target != 0 for m in x.modes) > 1
-        for k, m in enumerate(x.modes):
-            if m.target != 0:
-                found = [
-                    (n, v, v.entries[k])
-                    for n, v in enumerate(x.values.errors[: x.order + 1])
-                    if k in v.entries
-                ]
-                label = Function(f"Delta_{k + 1}" if several else "Delta")(t)
-                yield label, [(n, self.compact(f, front(v.unit, v.damping))) for n, v, f in found]
-        losses = [(n, *x.squared(n)) for n in orders]
-        yield (
-            Function("loss")(t),
-            [(n, self.compact(f, front(unit, damping) / x.samples)) for n, f, unit, damping in losses if f],
-        )
+        x, errors = self.x, self.x.values.errors[: self.x.order + 1]
+        aims = [k for k, m in enumerate(x.modes) if m.target != 0]
+        rows = [(f"Delta_{k + 1}" if len(aims) > 1 else "Delta", errors, k, S.One) for k in aims]
+        rows.append(("loss", [x.squared(n) for n in range(x.order + 1)], 0, x.samples))
+        for name, vectors, k, count in rows:
+            known = [(n, v) for n, v in enumerate(vectors) if k in v.entries]
+            found = [(n, self.compact(v.entries[k], self.expressions.front(v) / count)) for n, v in known]
+            yield Function(name)(t), found
 
 
 def _printed(x: InTime, format: str) -> str:
