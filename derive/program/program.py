@@ -13,7 +13,6 @@ from typing import Any
 from sympy import Dummy, Expr, Function, Symbol, preorder_traversal, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.errors import ProgramError
 from derive.program.parts import Definition, Named, Parts, causal_order, check
 from derive.program.training import Along, TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import (
@@ -23,6 +22,7 @@ from derive.program.words import (
     L,
     Population,
     Product,
+    layer_count,
     t,
 )
 
@@ -57,9 +57,8 @@ class Program(Parts):
 
     def at_depth(self, depth: int) -> Program:
         """The same program with ``L`` replaced by an integer number of hidden layers."""
-        if depth < 1:
-            raise ProgramError(f"depth = {depth}: a network has at least one hidden layer")
-        return self.map(lambda e: sympify(e).subs(L, depth))
+        layers = layer_count(depth)
+        return self.map(lambda e: sympify(e).subs(L, layers))
 
     def with_rule(self, rule: TrainingRule) -> Program:
         """The same program trained by another rule."""

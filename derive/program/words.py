@@ -8,6 +8,7 @@ node :class:`Product`; the one that sums over them is :class:`Mean`.  No mean-fi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Any
 
 from sympy import Add, Dummy, Expr, Function, Integer, S, Symbol, sympify
@@ -23,8 +24,29 @@ from derive.calculus.symbols import gamma0 as gamma0
 from derive.calculus.symbols import mu as mu
 from derive.calculus.symbols import s as s
 from derive.calculus.symbols import t as t
+from derive.errors import ProgramError
 
 P_train = Symbol("P_train", positive=True)
+
+
+def layer_count(depth: Any, key: str = "depth") -> Expr:
+    """A number of layers as an expression: a positive integer, or a symbol for one.
+
+    Raises :class:`ProgramError`, naming ``key``, for anything else.
+
+    >>> layer_count(3), layer_count(L - 1)
+    (3, L - 1)
+    >>> layer_count(2.5)
+    Traceback (most recent call last):
+    ...
+    derive.errors.ProgramError: depth = 2.5: must be an integer of at least 1, or a symbol such as L
+    """
+    known = depth if isinstance(depth, Expr) else None
+    if known is None and not isinstance(depth, bool | str) and hasattr(depth, "__index__"):
+        known = Integer(index(depth))
+    if known is None or known.is_integer is not True or (known.is_number and known < 1):
+        raise ProgramError(f"{key} = {depth}: must be an integer of at least 1, or a symbol such as L")
+    return known
 
 
 class Product(Expr):

@@ -16,6 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, ell, s, t
 from derive.program.program import Program
+from derive.program.words import layer_count
 from derive.show.latex import latex
 
 Fun: TypeAlias = Callable[..., Any]
@@ -306,15 +307,14 @@ class TheoryData:
 
     def at_depth(self, depth: int) -> Self:
         """The theory of a network with ``depth`` hidden layers: families become their members."""
-        if depth < 1:
-            raise ValueError(f"depth = {depth}: must be at least 1")
+        layers = layer_count(depth)
 
         def unroll(items: tuple[Any, ...]) -> tuple[Any, ...]:
-            return tuple(x for item in items for x in _members(_put(item, L, Integer(depth))))
+            return tuple(x for item in items for x in _members(_put(item, L, layers)))
 
         return replace(
             self,
-            program=self.program.map(lambda e: sympify(e).subs(L, Integer(depth))),
+            program=self.program.map(lambda e: sympify(e).subs(L, layers)),
             sources=unroll(self.sources),
             equations=unroll(self.equations),
             order_parameters=unroll(self.order_parameters),

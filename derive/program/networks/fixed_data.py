@@ -42,6 +42,7 @@ from derive.program.words import (
     Population,
     ell,
     gamma0,
+    layer_count,
     mu,
     t,
 )
@@ -114,9 +115,7 @@ def network(
     >>> network(2, "tanh", bias=True).name
     'multilayer perceptron with biases'
     """
-    last = sympify(depth)
-    if isinstance(last, Integer) and last < 1:
-        raise ProgramError(f"depth = {depth}: a network has at least one hidden layer")
+    last = layer_count(depth)
     if branch is not None and relative_widths is not None:
         raise ProgramError("relative_widths with branch: the layers of a residual network are the same units")
     size = per_layer("init_variance", init_variance, 0, last)
@@ -322,9 +321,7 @@ def recurrent(
     >>> [str(d.lhs) for d in recurrent(3, bias=True).definitions if d.name == "h"]
     ['h(1, mu, t)', 'h(k + 1, mu, t)']
     """
-    last = sympify(steps)
-    if isinstance(last, Integer) and last < 1:
-        raise ProgramError(f"steps = {steps}: a network has at least one hidden layer")
+    last = layer_count(steps, "steps")
     trained_by = rule_of(rule, loss, weight_decay=weight_decay, momentum=momentum, temperature=temperature)
     phi, (channels, *_) = activation_of(activation), indices(outputs)
     start, residual = sympify(init_variance), branch is not None

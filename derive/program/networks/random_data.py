@@ -48,6 +48,7 @@ from derive.program.words import (
     Population,
     ell,
     gamma0,
+    layer_count,
     t,
 )
 
@@ -205,10 +206,8 @@ class _Linear:
         center: bool = False,
         ntk: Expr | None = None,
     ) -> None:
-        self.depth, self.unit, self.center = sympify(depth), unit, center
+        self.depth, self.unit, self.center = layer_count(depth), unit, center
         self.rule = training_rule(rule) if isinstance(rule, str) else rule
-        if isinstance(self.depth, Integer) and self.depth < 1:
-            raise ProgramError(f"depth = {depth}: a network has at least one hidden layer")
         uneven = callable(widths) and not isinstance(widths, Expr)
         if uneven and branch is not None:
             raise ProgramError("widths: the layers of a residual network are the same units, of one width")

@@ -15,7 +15,6 @@ from typing import Any
 
 from sympy import Expr, Function, Integer, Rational, S, sympify
 
-from derive.errors import ProgramError
 from derive.program.gradients import Gradient, Parametrization
 from derive.program.network import Network
 from derive.program.program import Program
@@ -29,6 +28,7 @@ from derive.program.words import (
     Mean,
     Population,
     ell,
+    layer_count,
     t,
 )
 
@@ -54,7 +54,7 @@ def depth_program(depth: int | Expr = L, alpha: Expr | float = half, gamma: Expr
     >>> [d.name for d in depth_program().causal_order()]
     ['x', 'x', 'readout', 'f', 'chi', 'dx', 'dx']
     """
-    blocks = _blocks(depth)
+    blocks = layer_count(depth)
     share, rate = blocks ** -sympify(alpha), blocks ** -sympify(gamma)
     stream = Population("stream", shared=True)
     x = Field("x", stream, layered=True)
@@ -75,7 +75,7 @@ def nonlinear_program(depth: Expr | int = L, alpha: Expr = half, gamma: Expr = h
     >>> [str(d.rhs) for d in nonlinear_program().definitions if d.name == "b"]
     ['(dx(ell, t) - Mean(dx(ell, t)))*Derivative(phi(h(ell, t)), h(ell, t))']
     """
-    blocks = _blocks(depth)
+    blocks = layer_count(depth)
     share, rate = blocks ** -sympify(alpha), blocks ** -sympify(gamma)
     stream = Population("stream", shared=True)
     x, h = (Field(n, stream, layered=True) for n in "xh")
@@ -85,13 +85,6 @@ def nonlinear_program(depth: Expr | int = L, alpha: Expr = half, gamma: Expr = h
     name = "residual network with mean subtraction and frozen ends"
     gradients = {"h": Gradient("b", normal=-1 / share)}
     return _trained(name, (x, h), lines, (W,), blocks, {"W": rate / share}, gradients=gradients)
-
-
-def _blocks(depth: int | Expr) -> Expr:
-    blocks = sympify(depth)
-    if isinstance(blocks, Integer) and blocks < 1:
-        raise ProgramError(f"depth = {depth}: a network has at least one block")
-    return blocks
 
 
 def _trained(
@@ -170,7 +163,7 @@ def block_program(
     >>> [d.name for d in block_program(linearised=True).definitions if d.name in "kc"]
     ['k', 'c']
     """
-    blocks = _blocks(depth)
+    blocks = layer_count(depth)
     share = multiplier * blocks ** -sympify(alpha)
     slow, fast = (rate * blocks ** -sympify(g) for g in gammas)
     stream, hidden = Population("stream", shared=True), Population("hidden")

@@ -85,7 +85,7 @@ def test_channels_and_depths_are_symbols_or_numbers() -> None:
     [
         ({"data": "batch"}, "data = 'batch'"),
         ({"parametrization": "mup"}, "parametrization = 'mup'"),
-        ({"depth": 0}, "at least one hidden layer"),
+        ({"depth": 0}, "depth = 0: must be an integer of at least 1"),
         ({"data": "population", "noise": True}, "no samples"),
         ({"branch": beta, "widths": width}, "same units"),
         ({"data": "online", "rule": "flow"}, "time flows"),
@@ -128,5 +128,5 @@ def test_program_1_has_the_multipliers_of_appendix_d() -> None:
     assert x.rhs.coeff(x.products()[0]) == L**-a
     assert updates(program)["W"] == -(L**-b)
     assert updates(depth_program())["W"] == -1 / sqrt(L)
-    with pytest.raises(ProgramError, match="at least one block"):
+    with pytest.raises(ProgramError, match="depth = 0"):
         depth_program(0)
