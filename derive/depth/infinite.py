@@ -476,6 +476,9 @@ class _Expansion(_Rows):
 
     def result(self) -> InfiniteDepth:
         own = [e for e in self.ends if str(e.lhs.func) not in self.moved]
+        for e in (*own, *self.cross.correlations):
+            if self.slots[str(e.lhs.func)] and place(e.lhs.args[0])[1]:
+                raise NotApplicable(f"the equation of {e.lhs} stands at a layer that is shifted")
         self.local = {
             str(e.lhs.func): (e.lhs, self.series([e.rhs]))
             for e in (*own, *self.cross.correlations, *self.cross.scalars)

@@ -8,6 +8,7 @@ import pytest
 from sympy import Rational
 
 from derive.depth import cross_layer, infinite_depth, rescale
+from derive.errors import NotApplicable
 from derive.program.networks.residual import depth_program
 from derive.program.words import L
 from derive.theory import mean_field
@@ -215,3 +216,33 @@ def test_the_second_order_is_that_of_closed_forms_and_of_deep_networks() -> None
     depths = (8, 12, 16, 24, 32, 48)
     rows = [n**2 * (solve_frozen_ends(INPUTS, slope, depth=n)["f"] - f[0] - f[1] / n) for n in depths]
     assert in_powers(depths, rows, -1.0)[0] == pytest.approx(f[2], abs=3e-3)
+
+
+@pytest.mark.slow
+def test_the_third_order_beyond_one_half() -> None:
+    """At alpha = 3/4 the unit is u = L^(-1/2): <x x> = (1 + u^3)^L = exp(u - ...), f_1 ~ <x x>/(1 + u^3)."""
+    alpha = Rational(3, 4)
+    theory = mean_field(depth_program(alpha=alpha, gamma=1 - alpha))
+    found = infinite_depth(rescale(cross_layer(theory), L**-alpha), order=3)
+    assert found.power == -Rational(1, 2)
+    known = {"xi": lambda step: INPUTS[step], "dloss": slope, "ddloss": lambda t, f: 1.0}
+    known |= {"dddloss": lambda t, f: 0.0, "ddddloss": lambda t, f: 0.0}
+    table = lower_layer_time(found.system)
+    runs = [solve_layer_grid(table, layers=n, steps=2, constants={}, known=known) for n in (8, 16)]
+
+    def coefficients(name: str, *at: int) -> list[float]:
+        heads = ("", "first_", "second_", "third_")
+        return [float((4 * runs[1][n + name][at] - runs[0][n + name][at]) / 3) for n in heads]
+
+    unit = INPUTS[0] * INPUTS[1] * TARGETS[0]
+    assert coefficients("f", 1) == pytest.approx([unit, unit, unit / 2, -5 * unit / 6], abs=1e-12)
+    assert coefficients("C_x", -1, 0, 0) == pytest.approx([1, 1, 1 / 2, 1 / 6], abs=1e-12)
+
+
+def test_powers_that_share_no_unit_are_refused() -> None:
+    alpha = Rational(5, 6)
+    theory = mean_field(depth_program(alpha=alpha, gamma=1 - alpha))
+    cross = rescale(cross_layer(theory), L**-alpha)
+    assert infinite_depth(cross).power == -Rational(2, 3)
+    with pytest.raises(NotApplicable, match=r"L\*\*\(-1\) is no power of L\*\*\(-2/3\)"):
+        infinite_depth(cross, order=2)
