@@ -4,6 +4,9 @@
 >>> theory = derive.mean_field(derive.mlp(derive.L, rule="flow"))
 >>> print(derive.linear_closure(theory).response("A"))
 ((-gamma0**2)*C[ell]*D[ell] + I)**(-1)*C[ell]
+
+Here is what most users need.  The words of :mod:`derive.program` write networks of one's own; the other rooms
+hold the rest (``docs/architecture.md``).
 """
 
 from __future__ import annotations
@@ -12,132 +15,87 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from derive.calculus.symbols import eta, gamma0
+    from derive.calculus.symbols import L, P, eta, gamma0
+    from derive.depth import infinite_depth
     from derive.errors import NotApplicable, ProgramError
     from derive.expansion import Expansion, expand
-    from derive.linear.closure import LinearClosure, linear_closure
+    from derive.linear.closure import linear_closure
     from derive.linear.lazy import lazy
     from derive.linear.projection import error_projected
-    from derive.program import (
-        Along,
-        Definition,
-        Field,
-        GaussianMatrix,
-        GaussianVector,
-        GivenVector,
-        GradientDescent,
-        GradientFlow,
-        IndexRange,
-        L,
-        Mean,
-        Multistep,
-        Outer,
-        P,
-        Population,
-        Program,
-        TrainedMatrix,
-        TrainedVector,
-        mlp,
-    )
-    from derive.reduce.independence import independent_backward
+    from derive.program import GradientDescent, GradientFlow, Network, Program, isotropic, mlp, structured
     from derive.reduce.moments import two_layer
-    from derive.reduce.whitened import series_radius, whitened, whitened_deep, whitened_limits
+    from derive.reduce.whitened import whitened
+    from derive.scale import first_step, largest_rate, width_class
     from derive.show import latex, text
-    from derive.theory import Average, Response, Theory, mean_field
+    from derive.theory import Theory, mean_field
     from derive.theory.path_integral import path_integral
     from derive.theory.routes import check_routes
 
 _HOME = {
-    "Along": "derive.program",
-    "Average": "derive.theory",
-    "Definition": "derive.program",
     "Expansion": "derive.expansion",
-    "Field": "derive.program",
-    "GaussianMatrix": "derive.program",
-    "GaussianVector": "derive.program",
-    "GivenVector": "derive.program",
     "GradientDescent": "derive.program",
     "GradientFlow": "derive.program",
-    "IndexRange": "derive.program",
-    "L": "derive.program",
-    "LinearClosure": "derive.linear.closure",
-    "Mean": "derive.program",
-    "Multistep": "derive.program",
+    "L": "derive.calculus.symbols",
+    "Network": "derive.program",
     "NotApplicable": "derive.errors",
-    "Outer": "derive.program",
-    "P": "derive.program",
-    "Population": "derive.program",
+    "P": "derive.calculus.symbols",
     "Program": "derive.program",
     "ProgramError": "derive.errors",
-    "Response": "derive.theory",
     "Theory": "derive.theory",
-    "TrainedMatrix": "derive.program",
-    "TrainedVector": "derive.program",
     "check_routes": "derive.theory.routes",
     "error_projected": "derive.linear.projection",
-    "expand": "derive.expansion",
     "eta": "derive.calculus.symbols",
+    "expand": "derive.expansion",
+    "first_step": "derive.scale",
     "gamma0": "derive.calculus.symbols",
-    "independent_backward": "derive.reduce.independence",
+    "infinite_depth": "derive.depth",
+    "isotropic": "derive.program",
+    "largest_rate": "derive.scale",
     "latex": "derive.show",
     "lazy": "derive.linear.lazy",
     "linear_closure": "derive.linear.closure",
     "mean_field": "derive.theory",
     "mlp": "derive.program",
     "path_integral": "derive.theory.path_integral",
-    "series_radius": "derive.reduce.whitened",
+    "structured": "derive.program",
     "text": "derive.show",
     "two_layer": "derive.reduce.moments",
     "whitened": "derive.reduce.whitened",
-    "whitened_deep": "derive.reduce.whitened",
-    "whitened_limits": "derive.reduce.whitened",
+    "width_class": "derive.scale",
 }
 """Where each public name lives; SymPy is loaded when one is first used."""
 
 __all__ = [
-    "Along",
-    "Average",
-    "Definition",
     "Expansion",
-    "Field",
-    "GaussianMatrix",
-    "GaussianVector",
-    "GivenVector",
     "GradientDescent",
     "GradientFlow",
-    "IndexRange",
     "L",
-    "LinearClosure",
-    "Mean",
-    "Multistep",
+    "Network",
     "NotApplicable",
-    "Outer",
     "P",
-    "Population",
     "Program",
     "ProgramError",
-    "Response",
     "Theory",
-    "TrainedMatrix",
-    "TrainedVector",
     "check_routes",
     "error_projected",
     "eta",
     "expand",
+    "first_step",
     "gamma0",
-    "independent_backward",
+    "infinite_depth",
+    "isotropic",
+    "largest_rate",
     "latex",
     "lazy",
     "linear_closure",
     "mean_field",
     "mlp",
     "path_integral",
-    "series_radius",
+    "structured",
     "text",
     "two_layer",
     "whitened",
-    "whitened_deep",
-    "whitened_limits",
+    "width_class",
 ]
 
 
