@@ -40,6 +40,7 @@ from sympy import (
     hyper,
     limit,
     log,
+    nan,
     oo,
     powsimp,
     simplify,
@@ -47,6 +48,7 @@ from sympy import (
     sympify,
     true,
     zeta,
+    zoo,
 )
 from sympy.logic.boolalg import Boolean
 
@@ -259,13 +261,14 @@ def convolution(
 
     ``outer`` and ``inner`` are the F and a of two sums over modes, W and D; W must be a single power of its
     argument, ``c x^w``.  Late tau: each power of D with W gives an integral of Euler's.  Early tau: moments
-    of D, ``early`` of them, with the derivatives of W at 2 x.  The first that is left out is the error.
+    of D, ``early`` of them, with the derivatives of W at 2 x.  The first left out is the error.  Raises
+    :class:`NotApplicable` for another W, and where powers meet.
 
     >>> from sympy import symbols
     >>> x, y = symbols("x y", positive=True)
-    >>> found = convolution((exp(-y), 2), (exp(-y), 3), y, 1, x, less=1)
+    >>> found = convolution((exp(-y), 2), (exp(-y), S(7) / 2), y, 1, x, less=1)
     >>> print([p.power for p in found.terms], found.error)
-    [-2, -1] -2
+    [-5/2, -1] -2
     """
     top = mode_sum(outer[0], y, outer[1], b, x)
     if len(top.terms) != 1 or top.error != -oo:
@@ -282,6 +285,8 @@ def convolution(
     for n in range(early if less != 0 else 1):
         rise = front.coefficient * binomial(w, n) * (-less) ** n * 2 ** (w - n)
         out.append(Power(rise * moment(inner[0], y, inner[1], b, weight + n), w - n))
+    if any(d.logs for d in late.terms) or any(p.coefficient.has(zoo, nan) for p in out):
+        raise NotApplicable(f"powers of {x} meet, and there is a logarithm")
     error = Max(w - early if less != 0 else -oo, late.error + weight + 1 + w)
     return Powers(x, tuple(out), error, And(top.conditions, late.conditions))
 

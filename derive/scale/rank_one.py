@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from sympy import (
     Derivative,
+    Dummy,
     Eq,
     Expr,
     Function,
@@ -21,6 +23,7 @@ from sympy import (
     Sum,
     Symbol,
     dsolve,
+    exp,
     expand,
     log,
     powsimp,
@@ -88,6 +91,38 @@ class RankOne:
             + ", ".join(f"{x.lhs} = {x.rhs}" for x in self.ansatz)
             + "; what this leaves out is counted by derive.scale.rich.dropped",
         )
+
+    def singular(self, size: Expr) -> Expr:
+        """The singular value by the size ``c_g(1)``, whose square is the kernel."""
+        big = Dummy("sigma", positive=True)
+        kernel = self.kernel.rhs.subs(sigma(t), big)
+        height = simplify(big * kernel.diff(big) / kernel) / 2
+        if simplify(kernel - big ** (2 * height)) != 0:
+            raise NotApplicable(f"the kernel {self.kernel.rhs} is no power of the singular value")
+        return size ** (1 / height)
+
+    @cached_property
+    def memory(self) -> Integral:
+        """``phi`` of a mode as a memory by the clock, ``dX = C_g(1,t,t) dt``, with ``c_g(1) = c(X)``.
+
+        ``dphi/dX = source - rate phi`` is solved by variation of constants, which is checked by putting the
+        solution in.  Raises :class:`NotApplicable` for an equation of another form.
+
+        >>> from derive.program.networks import structured
+        >>> from derive.theory import mean_field
+        >>> print(rank_one(mean_field(structured(data="population", rule="flow"))).memory)
+        Integral(lamda(k)*w_star(k)*exp(-(X - Y)*lamda(k))/c(Y), (Y, 0, X))
+        """
+        X, Y, size, own = (Symbol(n, positive=True) for n in ("X", "Y", "c", "phi"))
+        put = {sigma(t): self.singular(size), phi(self.mode, t): own}
+        speed = simplify((self.modes.rhs / self.kernel.rhs).subs(put)).expand()
+        rate, c = -speed.coeff(own), Function("c")
+        source = (speed + rate * own).subs(size, c(Y))
+        solved = Integral(source * exp(-rate * (X - Y)), (Y, 0, X))
+        rest = solved.diff(X) - source.subs(Y, X) + rate * solved
+        if rate.has(own, size) or simplify(rest.expand().doit(integrals=False)) != 0:
+            raise NotApplicable(f"a mode is not learnt linearly, at a rate of its own: {speed}")
+        return solved
 
     def inner_response(self) -> Expr:
         """A response of an inner layer over the memory kernel beside it, at times with sigma and sigma_s.

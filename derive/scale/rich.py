@@ -46,22 +46,21 @@ from sympy import (
     solve,
     sympify,
 )
-from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import L, ell, exact, gamma0
+from derive.calculus.symbols import L, ell, exact, gamma0, s
 from derive.calculus.symbols import t as moment
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import k
 from derive.scale.mellin import Powers, euler, mode_sum_of, unit
-from derive.scale.modes import EASY, HARD, beta, given, on_power_law
+from derive.scale.modes import EASY, HARD, beta, given, lamda, on_power_law, w_star
 from derive.scale.modes import capacity as capacity_
 from derive.scale.modes import time as t
-from derive.scale.rank_one import RankOne, c_g, c_h, first, kappa, now, phi, sigma, then
+from derive.scale.rank_one import RankOne, c_g, first, kappa, now, phi, put, sigma, then
 
 x, u = Symbol("x", positive=True), Symbol("u", positive=True)
 """An eigenvalue times the clock, and an earlier clock over the present one."""
-B, X = Symbol("B", positive=True), Symbol("X", positive=True)
-"""The constant of ``c_g(1) = B X^q``, and the clock."""
+X = Symbol("X", positive=True)
+"""The clock, in ``c_g(1) = B X^q``."""
 I_F, I_v = Symbol("I_F", positive=True), Symbol("I_v", positive=True)
 """Moments of the share learnt of a mode, squared, and of the share left, squared."""
 
@@ -69,25 +68,15 @@ I_F, I_v = Symbol("I_F", positive=True), Symbol("I_v", positive=True)
 # -- how a mode is learnt ----------------------------------------------------------------------------------
 
 
-def memory(reduced: RankOne, q: Expr) -> Integral:
+def memory(reduced: RankOne, q: Any) -> Integral:
     """The share of its target that a mode has learnt while ``c_g(1) = B X^q``: ``F_q(x)`` as a memory.
 
-    With the clock ``dX = C_g(1,t,t) dt`` the equation of a mode is ``dphi/dX = lamda (w_star/c_g - phi)``.
-    It is solved by variation of constants, which is checked by putting the solution in.  Raises
-    :class:`NotApplicable` for an equation of another form.
+    :attr:`.RankOne.memory` with this size, times ``c_g(1)`` over the target, in ``x = lamda X`` and ``u``.
     """
-    Y, Z, size, own = (Dummy(n, positive=True) for n in ("Y", "Z", "c", "phi"))
-    eigen, w = (Function(n)(reduced.mode) for n in ("lamda", "w_star"))
-    put = {sigma(moment): _singular(reduced, size), phi(reduced.mode, moment): own}
-    speed = simplify((reduced.modes.rhs / reduced.kernel.rhs).subs(put)).expand()
-    rate, c = -speed.coeff(own), Function("c")
-    source = (speed + rate * own).subs(size, c(Z))
-    solved = Integral(exp(-rate * (Y - Z)) * source, (Z, 0, Y))
-    rest = solved.diff(Y) - source.subs(Z, Y) + rate * solved
-    if rate.has(own, size) or simplify(rest.expand().doit(integrals=False)) != 0:
-        raise NotApplicable(f"a mode is not learnt linearly, at a rate of its own: {speed}")
-    inside = c(Y) / w * solved.function.subs(Z, u * Y) * Y
-    inside = inside.replace(c, lambda z: B * z**q).subs(eigen, x / Y)
+    past, size = reduced.memory, Function("c")
+    now_, inside = past.limits[0][2], past.function / w_star(reduced.mode) * size(past.limits[0][2])
+    inside = inside.replace(size, lambda z: z**q).subs(past.variables[0], u * now_) * now_
+    inside = inside.subs(lamda(reduced.mode), x / now_)
     return Integral(simplify(inside), (u, 0, 1))
 
 
@@ -314,16 +303,6 @@ def rich_scaling(
     return _Rich(reduced, depth, source, capacity, task).found()
 
 
-def _singular(reduced: RankOne, size: Expr) -> Expr:
-    """The singular value by the size ``c_g(1)``, whose square is the kernel."""
-    big = Dummy("sigma", positive=True)
-    kernel = reduced.kernel.rhs.subs(sigma(moment), big)
-    height = simplify(big * kernel.diff(big) / kernel) / 2
-    if simplify(kernel - big ** (2 * height)) != 0:
-        raise NotApplicable(f"the kernel {reduced.kernel.rhs} is no power of the singular value")
-    return size ** (1 / height)
-
-
 def tidied(e: Expr) -> Expr:
     """Powers of products as products of powers, each with a simple exponent."""
     e = powdenest(expand_power_base(powdenest(e, force=True), force=True), force=True)
@@ -349,8 +328,7 @@ class _Rich:
             task,
         )
         put = {beta: source, capacity_: capacity}
-        lamda, w = (Function(n)(k) for n in ("lamda", "w_star"))
-        weighed = on_power_law(w**2 * lamda).subs(put)
+        weighed = on_power_law(w_star(k) ** 2 * lamda(k)).subs(put)
         self.weighed, self.plain = (
             -simplify(k * e.diff(k) / e) for e in (weighed, weighed * k**capacity)
         )  # powers of 1/k in the squares of targets, with and without the eigenvalue
@@ -369,7 +347,7 @@ class _Rich:
             raise NotApplicable(f"{total} is not the squared norm of what modes have learnt")
         front, start = reduced.norm.rhs.coeff(total), reduced.norm.rhs.subs(total, 0)
         # sigma^2 = front sum (w F/c)^2, both sides times c^2
-        both = reduced.norm.lhs.subs(sigma(moment), _singular(reduced, c)).subs(L, n) * c**2
+        both = reduced.norm.lhs.subs(sigma(moment), reduced.singular(c)).subs(L, n) * c**2
         rise = simplify(c * both.diff(c) / both)
         sums, left = self.squares(lambda at: I_F, lambda at: I_v)
         learnt = sums.sorted(given(self.task))
@@ -379,7 +357,7 @@ class _Rich:
         named_clock = self.clock(q, size)
         own = simplify((self.plain - 1) / self.capacity)
         values = {I_F: product_transform(q, q, own), I_v: missing(q, q, -loss.power)}
-        if not memory(reduced, q).function.equals(x * u**-q * exp(-x * (1 - u))):
+        if simplify(memory(reduced, q).function - x * u**-q * exp(-x * (1 - u))) != 0:
             raise NotApplicable(f"a mode remembers {memory(reduced, q)}")
         speed = 1 / (1 - 2 * q)
         F = Function("F")(x)
@@ -491,9 +469,6 @@ class _Rich:
 
 # -- what the ansatz leaves out ----------------------------------------------------------------------------
 
-Pair = tuple[Expr, Expr]
-"""Powers of t and of gamma0."""
-
 
 @dataclass(frozen=True)
 class Dropped:
@@ -541,107 +516,56 @@ def dropped(found: RichScaling) -> tuple[Dropped, ...]:
     """
     if found.growth == 0:
         raise NotApplicable("easy tasks: the kernel stops growing, so that no term gets smaller with time")
-    return tuple(_Dropped(found).all())
+    one, rows = found.reduced, list[Dropped]()
+    kernel, clock = (
+        t ** _power(e, t) * gamma0 ** _power(e, gamma0) for e in (found.named_kernel, found.named_clock)
+    )
+    big, top = kernel ** (1 / (2 * found.depth)), kernel ** (S.One / 2)  # sigma and c_g(1), without constants
+    put_in = {beta: found.source, capacity_: found.capacity}
+    squared = on_power_law(w_star(k) ** 2 * lamda(k)).subs(put_in) * k**-found.capacity
+    summed = mode_sum_of(lambda _: S.One, [], -_power(squared, k), found.capacity, X).terms[0]
+    squares = clock**summed.power  # C_h0 at times of one order: a sum over modes of (lamda v)^2
+    bottom = big**2 / (gamma0 * t * top)  # c_h(1): gamma0 c_h(1) c_g(1) is the rate of sigma^2
+    again = squares * (gamma0 * t * top / big) ** 2  # an answer of an answer, by C_h0 and C_g(2)
+    if any(_power(again, y) != 0 for y in (t, gamma0)):
+        raise NotApplicable("answers of the first layer change by powers when they are iterated")
+
+    def row(term: Expr, field: Expr, size: Expr, share: Expr | None = None, start: Expr = 1 / now) -> None:
+        """A term of a size in powers of t and gamma0; where it is only counted, a power of sigma's."""
+        powers, of_sigma = ([_power(y, z) for z in (t, gamma0)] for y in (size, big))
+        n = simplify(powers[0] / of_sigma[0])
+        if simplify(powers[1] - n * of_sigma[1]) != 0:
+            raise NotApplicable(f"{size} is not a power of the singular value")
+        rows.append(
+            Dropped(term, field, now**n if share is None else share, start, *powers, share is not None)
+        )
+
+    relations = {y.lhs: y.rhs for y in one.layers}
+    answer = one.inner_response()
+    for e, x in one.dropped:
+        own = next((u for u in one.theory.sources if u.symbol == x.field), None)
+        if own is not None and not own.covariance.has(Function("C_h0")):
+            # the variance of a source over the square of its field
+            deviation = put(own.covariance.subs(s, moment))
+            share = simplify(deviation / put(e.lhs).xreplace(relations) ** 2)
+            share = share.replace(sigma, lambda *_: now)
+            row(x.expr, e.lhs, big ** _power(share, now), share)
+        elif own is not None:
+            row(x.expr, e.lhs, squares / bottom**2)
+        elif e.ranges and e.name in ("h", "g"):
+            # the integral of a response over that of the memory: a constant over sigma, and the rest
+            whole = expand(integrate(answer, (then, first, now)) / now)
+            row(x.expr, e.lhs, big**-2, answer, whole.coeff(1 / now) / now)
+            if e.name == "h":  # the family includes the response of the first layer, at first gamma0 C_h0
+                row(x.expr.subs(ell, 1), e.lhs.subs(ell, 1), squares / bottom**2)
+        else:  # the response of g(1) to h(1), at first gamma0 C_g(2), beside gamma0 C_g(1)
+            row(x.expr, e.lhs, big**-2)
+    return tuple(rows)
 
 
-class _Dropped:
-    def __init__(self, found: RichScaling) -> None:
-        self.law, self.one = found, found.reduced
-
-        def powers(e: Expr) -> Pair:
-            of_t, of_gamma = (simplify(x * e.diff(x) / e) for x in (t, gamma0))
-            return of_t, of_gamma
-
-        kernel = powers(found.named_kernel)
-        self.sigma = tuple(x / (2 * found.depth) for x in kernel)
-        self.b1 = tuple(x / 2 for x in kernel)
-        self.clock = powers(found.named_clock)
-
-    def all(self) -> list[Dropped]:
-        out = []
-        for e, x in self.one.dropped:
-            if x.kind == "source":
-                out.append(self.source(e.lhs, x.expr))
-            elif e.ranges and e.name in ("h", "g"):
-                out.append(self.response(e.lhs, x.expr))
-                if e.name == "h":  # the family includes the response of the first layer
-                    out.append(self.of_the_first_layer(e.lhs.subs(ell, 1), x.expr.subs(ell, 1)))
-            else:
-                out.append(self.at_the_input(e.lhs, x.expr))
-        return out
-
-    def sized(self, share: Expr) -> Pair:
-        """Powers of t and gamma0 in a power of sigma."""
-        power = simplify(now * share.diff(now) / share)
-        return simplify(power * self.sigma[0]), simplify(power * self.sigma[1])
-
-    def source(self, field: Expr, source: Expr) -> Dropped:
-        """The variance of a source over the square of its field."""
-        (own,) = [u for u in self.one.theory.sources if u.symbol == source]
-        if own.covariance.has(Function("C_h0")):
-            return self.input_source(field, source)
-        shapes = {"C_h": c_h, "C_g": c_g}
-        variance = S.One
-        for x in own.covariance.atoms(AppliedUndef):
-            variance = shapes[str(x.func)](x.args[0], moment) ** 2
-        size = {"h": c_h, "g": c_g}[str(field.func)](*field.args)
-        relations = {x.lhs: x.rhs for x in self.one.layers}
-        share = simplify(variance / size.xreplace(relations) ** 2)
-        share = share.replace(sigma, lambda *_: now)
-        return Dropped(source, field, share, 1 / now, *self.sized(share), True)
-
-    def response(self, field: Expr, term: Expr) -> Dropped:
-        """The integral of a response over that of the memory: a constant over sigma, and the rest."""
-        whole = expand(integrate(self.one.inner_response(), (then, first, now)) / now)
-        start = whole.coeff(1 / now) / now
-        return Dropped(term, field, self.one.inner_response(), start, *self.sized(now**-2), True)
-
-    # -- the input end, by counting --------------------------------------------------------------------------
-
-    def count_C_h0(self) -> Pair:
-        """Powers of t and gamma0 in ``C_h0(t,s)`` at times of one order: a sum over modes of squares."""
-        eigen = k**-self.law.capacity
-        weighed = k ** (-self.law.capacity * self.law.source - 1) * eigen
-        power = simplify(-k * weighed.diff(k) / weighed)
-        of_clock = mode_sum_of(lambda at: S.One, [], power, self.law.capacity, X).terms[0].power
-        return simplify(of_clock * self.clock[0]), simplify(of_clock * self.clock[1])
-
-    def over_a1(self) -> Pair:
-        """``C_h0(t,t)`` over ``a(1,t)^2``, where ``gamma0 a(1) b(1)`` is the rate of ``sigma^2``."""
-        kernel = self.count_C_h0()
-        size = (2 * self.sigma[0] - 1 - self.b1[0], 2 * self.sigma[1] - 1 - self.b1[1])
-        return simplify(kernel[0] - 2 * size[0]), simplify(kernel[1] - 2 * size[1])
-
-    def input_source(self, field: Expr, source: Expr) -> Dropped:
-        """The variance of u(1) over the square of h(1)."""
-        powers = self.over_a1()
-        return Dropped(source, field, self.as_share(powers), 1 / now, *powers, False)
-
-    def of_the_first_layer(self, field: Expr, term: Expr) -> Dropped:
-        """The response of h(1) to g(1), at first ``gamma0 C_h0``, beside ``gamma0 C_h(1)``."""
-        self.iterated()
-        powers = self.over_a1()
-        return Dropped(term, field, self.as_share(powers), 1 / now, *powers, False)
-
-    def at_the_input(self, field: Expr, term: Expr) -> Dropped:
-        """The response of g(1) to h(1), at first ``gamma0 C_g(2)``, beside ``gamma0 C_g(1)``."""
-        self.iterated()
-        powers = simplify(-2 * self.sigma[0]), simplify(-2 * self.sigma[1])  # b(2)^2 over b(1)^2
-        return Dropped(term, field, self.as_share(powers), 1 / now, *powers, False)
-
-    def iterated(self) -> None:
-        """Answers of answers, by ``gamma0 C_h0`` and ``gamma0 C_g(2)``, each integrated over time."""
-        above = [x - y for x, y in zip(self.b1, self.sigma, strict=True)]  # b(2)
-        again = [simplify(x + 2 * y + 2) for x, y in zip(self.count_C_h0(), above, strict=True)]
-        if any(x != 0 for x in again):
-            raise NotApplicable(f"answers of the first layer change by powers {again} when they are iterated")
-
-    def as_share(self, powers: Pair) -> Expr:
-        """A power of sigma, if both powers are of one."""
-        share = simplify(powers[0] / self.sigma[0])
-        if simplify(powers[1] - share * self.sigma[1]) != 0:
-            raise NotApplicable(f"powers {powers} of t and gamma0 are not those of a power of sigma")
-        return now**share
+def _power(e: Expr, y: Symbol) -> Expr:
+    """The power of y in a product of powers."""
+    return simplify(y * e.diff(y) / e)
 
 
 __all__ = [

@@ -1,11 +1,12 @@
 """Sums over modes at late times: against the sums themselves, at high precision."""
 
 import mpmath as mp
+import numpy as np
 import pytest
 from sympy import Rational, S, exp, lambdify, oo, simplify, symbols, zeta
 
 from derive.errors import NotApplicable
-from derive.scale.mellin import mode_sum, moment
+from derive.scale.mellin import convolution, euler, mode_sum, moment, unit
 
 x, y = symbols("x y", positive=True)
 
@@ -78,3 +79,40 @@ def test_moments_are_integrals_where_these_converge():
     # sum of k^-7 F(k^-2 x): the integral over x of x times it
     one = sum(k ** -mp.mpf(7) * k**4 * (1 - mp.mpf(1) / 4) for k in range(1, 20000))
     assert abs(moment(F, y, 7, 2, 1).n(15) - one) < 1e-8
+
+
+@pytest.mark.parametrize(("a", "less", "early"), [("5/2", 1, 1), ("7/2", 1, 1), ("5/2", 1, 2), ("7/2", 0, 1)])
+def test_products_of_sums_over_time_leave_the_power_that_is_said(a, less, early):
+    """Against quadrature with the sums themselves: what is left falls as the first moment left out."""
+    a = Rational(a)
+    found = convolution((exp(-y), 2), (exp(-y), a), y, 1, x, less=less, early=early)
+
+    k = np.arange(1, 1001.0)
+    nodes, weights = np.polynomial.legendre.leggauss(120)
+    low, high = np.log(1000.5), np.log(1e12)
+    far = np.exp(low + (high - low) * (nodes + 1) / 2)
+    k, count = np.append(k, far), np.append(np.ones(1000), weights * (high - low) / 2 * far)
+
+    def left(at):
+        u = np.concatenate([b + (c - b) * (nodes + 1) / 2 for b, c in ((0, 1), (1, 8), (8, at))])
+        w = np.concatenate([(c - b) / 2 * weights for b, c in ((0, 1), (1, 8), (8, at))])
+        D = np.array([np.sum(count * k ** -float(a) * np.exp(-z / k)) for z in u])
+        W = 1 / (2 * at - less * u)  # the sum over k^-2 exp(-z/k) beyond all powers
+        return abs(w @ (D * W) - float(found.expr.subs(x, at)))
+
+    if found.error == -oo:
+        assert left(60) < 1e-7
+    else:
+        assert left(80) < 1.15 * left(40) * 2 ** float(found.error)
+
+
+def test_products_whose_powers_meet_are_refused():
+    with pytest.raises(NotApplicable, match="logarithm"):
+        convolution((exp(-y), 2), (exp(-y), 2), y, 1, x, less=1)
+
+
+def test_eulers_integrals():
+    for q, r, less in ((0.5, 1.5, 1), (0.25, -0.25, 0.5), (0.75, 0.75, 1)):
+        found = mp.quad(lambda z, q=q, r=r, less=less: z**q * (2 - less * z) ** r, [0, 1])
+        assert abs(euler(Rational(q), Rational(r), Rational(less)).n(15) - found) < 1e-6
+    assert unit(S(1) / 2, S.Zero) == Rational(2, 3)

@@ -1,0 +1,49 @@
+"""What the power laws print can be computed: plain ``lambdify`` gives the number, or refuses loudly."""
+
+import warnings
+
+import pytest
+from sympy import Expr, N, Rational, lambdify
+
+from derive.scale.rich import rich_scaling
+from tests.derive.limits.derived import batches, data, modes, order, reduced, width
+
+AT = {"a": "23/10", "beta": "7/10", "L": 2, "gamma0": "3/10", "t": 50, "eta": "1/10", "B": 5, "N": 100}
+AT |= {"P": 80, "M": 40, "sigma": "3/10", "x": "3/2"}
+PUBLIC = {
+    "lazy loss": lambda: modes().loss().expr,
+    "loss in steps": lambda: modes("gd").loss().expr,
+    "cutoff": lambda: modes().cutoff(),
+    "order gamma0^2": lambda: order().correction.expr,
+    "its slope": lambda: order().correction.local_slope(),
+    "crossover": lambda: order().crossover(),
+    "gain of a batch": lambda: batches().gain.expr,
+    "variance of a width": lambda: width().variance.expr,
+    "crossover of a width": lambda: width().crossover("hard"),
+    "cut-off of data": lambda: data().scale.at(data().floor.variable),
+    "floor of data": lambda: data().floor.expr,
+    "stirred": lambda: data().stirred.coefficient,
+    "label fit": lambda: data().label_fit.coefficient,
+    "rich loss": lambda: rich_scaling(reduced()).loss,
+    "rich loss, corrected": lambda: rich_scaling(reduced()).corrected(),
+    "rich kernel": lambda: rich_scaling(reduced()).kernel,
+    "profile": lambda: rich_scaling(reduced()).profile,
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_lambdify_gives_the_number_or_refuses(name: str) -> None:
+    e: Expr = PUBLIC[name]()
+    symbols = sorted(e.free_symbols, key=str)
+    at = [Rational(AT[x.name]) for x in symbols]
+    exact = complex(N(e.subs(dict(zip(symbols, at, strict=True))), 15))
+    assert exact == exact
+    values = [float(x) for x in at]
+    assert complex(lambdify(symbols, e, "mpmath")(*values)) == pytest.approx(exact, rel=1e-9)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = complex(lambdify(symbols, e)(*values))
+    except NameError:  # SciPy has no hyper
+        return
+    assert found == pytest.approx(exact, rel=1e-9)
