@@ -170,6 +170,10 @@ class ModifiedEquation(Expansion):
     def _named(self) -> dict[str, PowerSeries]:
         return {str(x.func if isinstance(x, AppliedUndef) else x): rate for x, rate in self.rates.items()}
 
+    def conditions(self) -> tuple[str, ...]:
+        """What was assumed."""
+        return ("the map is a polynomial in the step; its series is asymptotic, unless the map is linear",)
+
     def truncate(self, n: int) -> ModifiedEquation:
         """The equation up to order n only.  Raises IndexError beyond the order."""
         cut = {x: rate.truncate(n) for x, rate in self.rates.items()}

@@ -19,7 +19,7 @@ from sympy import lambdify
 import numerics.expand
 from derive.expansion import LinearExpansion, expand_linear
 from derive.expansion.words import Memory
-from derive.program import L, mlp
+from derive.program import L, P, alpha, ell, mlp, mu, s, t
 from derive.theory import mean_field
 from numerics.cli import run
 from numerics.errors import Diverged, NotConverged, SpecError
@@ -380,3 +380,36 @@ def test_words_refuse_plain_lambdify() -> None:
                 lambdify(sorted(e.atoms(Memory), key=str), e, modules)
         with pytest.raises(TypeError, match="has no shape"):
             words.series(name).lambdify(*sorted(e.free_symbols, key=str))
+
+
+def test_entries_go_through_lambdify() -> None:
+    """Time integrals, given as functions of the lazy error, beside the grid's values: H and f to gamma0^2."""
+    task = three_samples()
+    series, found = numerics.expand.series(task, 2), numerics.expand.expand(task, 2)
+    assert isinstance(series, LinearExpansion)
+    kernel, errors = np.array(task.kernel), {n: found.error.sel(order=n).values for n in (0, 2)}
+    weight = 0.2 / 3  # rate over samples
+
+    def integral(orders: tuple[int, ...], *args: float) -> float:
+        *samples, time = args
+        if not samples:
+            return 1.0
+        first, *rest = orders
+        row = errors[first][:, int(samples[0]) - 1]
+        inner = (row[j] * integral(tuple(rest), *samples[1:], j) for j in range(int(time)))
+        return weight * sum(inner)
+
+    given = {
+        "K_x": lambda a, b: kernel[int(a) - 1, int(b) - 1],
+        "v": lambda *args: integral((0,) * (len(args) - 1), *args),
+        "v_2": lambda *args: integral((2,), *args),
+    }
+    numbers = {L: 3, ell: 2, P: 3}
+    H = lambdify([mu, alpha, t, s], series.entry("H", 2).subs(numbers), [given, "math"])
+    f = lambdify([mu, t], series.entry("f", 2, t).subs(numbers), [given, "math"])
+    at = found.sel(order=2)
+    for i in (0, 1, 2):
+        np.testing.assert_allclose(f(i + 1, 4), -at.error.values[4, i], atol=1e-12)
+        for j in (0, 1, 2):
+            expected = at.Phi.sel(layer=2).values[4, 3, i, j]
+            np.testing.assert_allclose(H(i + 1, j + 1, 4, 3), expected, atol=1e-12)

@@ -122,6 +122,12 @@ class InTime(Expansion):
         ]
         return self.values.algebra.add(Vector({}), *parts)
 
+    def conditions(self) -> tuple[str, ...]:
+        """What was assumed: symbols among the eigenvalues are generic, so that no rates resonate."""
+        symbols = {x for m in self.modes for x in m.eigenvalue.free_symbols}
+        shown = ", ".join(sorted(map(str, symbols)))
+        return (f"{shown} generic: rates resonate only where they do for all values",) if symbols else ()
+
     def truncate(self, n: int) -> InTime:
         """The series up to gamma0^n only.  Raises IndexError beyond ``order``."""
         self.check_order(n)
