@@ -58,7 +58,7 @@ class Network:
     f(mu, t) = Mean(tanh(h(mu, t))*omega(t))
     omega(t) = w
     Delta(mu, t) = -f(mu, t) + y(mu)
-    g(mu, t) = w*(1 - tanh(h(mu, t))**2)
+    g(mu, t) = (1 - tanh(h(mu, t))**2)*omega(t)
     """
 
     name: str
@@ -326,6 +326,11 @@ class _Assembly:
         for d in (*lines, *edited):
             rhs = d.rhs.replace(lambda e: isinstance(e, Mean), lambda e, d=d: inside(d, e))
             found.append(d if rhs == d.rhs else replace(d, rhs=_outside(self.graph.tidy(rhs), self.graph)))
+        for i, d in enumerate(found):  # one field stands for the vector wherever it is used
+            for v in (v for v in vectors if v.name in made and i >= len(lines)):
+                for member in v.uses(d.rhs):
+                    read = self._read(v, member, d, (), (), made)
+                    found[i] = d = replace(d, rhs=d.rhs.xreplace({member: read}))
         new = tuple(x for _, x in made.values())
         at = len(self.forward)
         return tuple(x for x, _ in made.values()), (*found[:at], *new, *found[at:])
