@@ -31,6 +31,7 @@ from derive.linear.propagators import Transfer, population, transfer, units
 from derive.program.parts import gaussian
 from derive.program.training import TrainedMatrix
 from derive.program.words import IndexRange, s, t
+from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
 # -- a factor of a source becomes part of it -----------------------------------------------------------------
@@ -460,6 +461,9 @@ class LossDecomposition:
     def part(self, label: str) -> Expr:
         """All that carries this label; zero if nothing does."""
         return Add(*[p.expr for p in self.parts if p.label == label])
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex((self.eq,), self.theory)
 
 
 def loss_decomposition(theory: Theory, name: str = "C_v") -> LossDecomposition:

@@ -45,6 +45,7 @@ from derive.program.words import IndexRange, P, alpha, ell, mu, s, t
 from derive.reduce.homogeneous import Chain
 from derive.reduce.memoryless import exponential
 from derive.reduce.stationary import timeless
+from derive.show.latex import aligned_latex
 from derive.theory import Source, Theory
 from derive.theory.path_integral.action import Partition
 
@@ -199,6 +200,9 @@ class Equilibrium:
             names = {Symbol("Phi11", real=True): kernels[n - 1], Symbol("Phihat11", real=True): conjugate}
             found.append(Eq(kernels[n], simplify(1 / precision.subs(names)), evaluate=False))
         return tuple(found)
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex(self.solved.values())
 
 
 def equilibrium(theory: Theory) -> Equilibrium:

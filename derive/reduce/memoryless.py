@@ -17,6 +17,7 @@ from derive.calculus.sums import bound, over
 from derive.errors import NotApplicable
 from derive.program.training import TrainingRule, entry_covariance
 from derive.program.words import IndexRange, s, t
+from derive.show.latex import aligned_latex
 from derive.theory import Equation, Source, Term, Theory
 
 
@@ -53,6 +54,9 @@ class Markov:
     def discrete(self) -> bool:
         """Does time count steps?"""
         return bool(self.theory.program.rule.discrete)
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex((*(x.motion for x in self.states), *(e.eq for e in self.fields)), self.theory)
 
 
 def markov(theory: Theory) -> Markov:

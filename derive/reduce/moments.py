@@ -22,6 +22,7 @@ from derive.program.networks.options import has_sample_weights
 from derive.program.words import alpha, ell, mu, s, t
 from derive.reduce.memoryless import Motion, motions
 from derive.reduce.single_site import every_index
+from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Theory
 
 
@@ -61,7 +62,7 @@ class TwoLayer:
         return "\\begin{align}\n  " + body + "\n\\end{align}"
 
     def _repr_latex_(self) -> str:
-        return self.latex()
+        return aligned_latex((*self.fields, *(self.closed or (*self.rates, self.error))), self.theory)
 
 
 def two_layer(theory: Theory) -> TwoLayer:
@@ -114,6 +115,11 @@ class MomentSteps:
     theory: Theory
     step: dict[Expr, Expr]
     initial: dict[Expr, Expr]
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex(
+            (Eq(x.subs(t, t + 1), e, evaluate=False) for x, e in self.step.items()), self.theory
+        )
 
 
 def moment_steps(theory: Theory) -> MomentSteps:

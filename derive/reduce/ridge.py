@@ -43,6 +43,7 @@ from derive.program.words import IndexRange, P, s, t
 from derive.reduce.homogeneous import Chain, neat, network_degree, output
 from derive.reduce.memoryless import exponential
 from derive.reduce.moments import two_layer
+from derive.show.latex import aligned_latex
 from derive.theory import Equation, Theory
 from derive.theory.applications import read
 from derive.theory.names import vector
@@ -95,6 +96,9 @@ class OutputRate:
             self.gain - self.decay * lost + self.diffusion / 2 * curved,
             evaluate=False,
         )
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex((self.eq, *self.slopes))
 
 
 def output_rate(theory: Theory) -> OutputRate:
@@ -309,6 +313,9 @@ class Representer:
             sized = e.subs(P, samples).doit()
             found.append(sized.xreplace({x: _symbols(x) for x in sized.atoms(MatrixSymbol)}).doit())
         return Matrix(found[0]).applyfunc(simplify), simplify(Matrix(found[1])[0, 0])
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex(x for x in (self.balance, self.rate) if x is not None)
 
 
 def _symbols(x: MatrixSymbol) -> Matrix:

@@ -22,6 +22,7 @@ from derive.errors import NotApplicable
 from derive.linear.contraction import tidy_sums
 from derive.program.words import IndexRange, P, t
 from derive.reduce.memoryless import motions
+from derive.show.latex import aligned_latex
 from derive.theory import Equation, Theory
 from derive.theory.names import primed
 
@@ -134,6 +135,9 @@ class SingleSite:
             )
             total -= Sum(slope, *[r.limits for r in x.ranges]).doit() if x.ranges else slope
         return sympify(total)
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex((x.eq for x in self.flows), self.theory)
 
 
 def single_site(theory: Theory) -> SingleSite:

@@ -38,6 +38,7 @@ from derive.calculus.sums import placed
 from derive.errors import NotApplicable
 from derive.program.training import accumulate, entry_covariance
 from derive.program.words import gamma0, s, t
+from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
 # -- at all times: nothing but the output moves --------------------------------------------------------------
@@ -58,6 +59,10 @@ class Static:
     kernels: tuple[OrderParameter, ...]
     tangent: Equation | None
     output: Eq | None
+
+    def _repr_latex_(self) -> str:
+        kernels = (Eq(q.symbol, q.definition, evaluate=False) for q in self.kernels)
+        return aligned_latex((*kernels, *([self.output] if self.output else [])), self.theory)
 
 
 def static(theory: Theory) -> Static:
@@ -170,6 +175,9 @@ class Stationary:
         return tuple(
             Eq(e.lhs, e.rhs.replace(folded, lambda x: x.doit()), evaluate=False) for e in self.kernels
         )
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex((*self.fields, *self.kernels), self.theory)
 
 
 def stationary(theory: Theory) -> Stationary:

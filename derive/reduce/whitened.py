@@ -50,6 +50,7 @@ from derive.linear.contraction import Ansatz, Frame, closed_span, split_tensor, 
 from derive.program.words import P, alpha, ell, gamma0, mu, s, t
 from derive.reduce.closed_forms import Separable, conserved, separable
 from derive.reduce.moments import MomentSteps, TwoLayer
+from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
 n = Function("n")
@@ -99,6 +100,9 @@ class Whitened:
         rest = {error: stable_rest(self.error.rhs, error, norm)}
         last = {e.lhs: simplify(e.rhs.subs(rest)) for e in self.eliminated} | rest
         return tuple(Eq(e.lhs.xreplace({t: oo}), e.rhs.xreplace(last), evaluate=False) for e in self.tensors)
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex((*self.scalar, self.output, self.solution), self.theory.theory)
 
 
 def whitened(theory: TwoLayer, degree: int = 2) -> Whitened:
@@ -483,6 +487,9 @@ class Limits:
     stable: tuple[Expr, ...]
     learning_time: Expr
     effective_start: Expr
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex((self.lazy, self.lazy_solution, self.rich))
 
 
 def whitened_limits(w: Whitened) -> Limits:

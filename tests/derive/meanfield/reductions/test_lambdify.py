@@ -10,10 +10,13 @@ import pytest
 from scipy import special
 from sympy import Derivative, Expr, Function, MatrixSymbol, Symbol, erf, lambdify, oo, symbols
 
-from derive.program import P, alpha, eta, gamma0, mlp, mu, t
+from derive.program import P, alpha, eta, gamma0, isotropic, mlp, mu, t
+from derive.reduce.data import absorb_factors, loss_decomposition
 from derive.reduce.equilibrium import equilibrium
-from derive.reduce.moments import two_layer
-from derive.reduce.ridge import representer
+from derive.reduce.memoryless import markov
+from derive.reduce.moments import moment_steps, two_layer
+from derive.reduce.ridge import output_rate, representer
+from derive.reduce.single_site import single_site
 from derive.reduce.stationary import static, stationary, tau
 from derive.reduce.whitened import Whitened, norm, output, series_radius, whitened, whitened_limits
 from derive.theory import mean_field
@@ -164,3 +167,26 @@ def test_what_is_an_average_still_is_refused() -> None:
     rates = two_layer(mean_field(mlp(1, "tanh", "flow")))
     with pytest.raises((NotImplementedError, SyntaxError, TypeError)):
         lambdify([mu, P, Symbol("gamma0")], rates.rates[0].rhs, "numpy")
+
+
+def test_results_show_themselves_in_a_notebook(solved: Whitened) -> None:
+    noisy = mean_field(mlp(1, "erf", "flow", weight_decay=lam / beta, temperature=1 / beta))
+    random = absorb_factors(mean_field(isotropic(1)), "r0", "u0")
+    results = (
+        solved,
+        solved.theory,
+        whitened_limits(solved),
+        moment_steps(mean_field(mlp(1, loss="sum"))),
+        markov(mean_field(mlp(1, "tanh"))),
+        single_site(noisy),
+        equilibrium(noisy),
+        stationary(noisy),
+        static(mean_field(mlp(1, "tanh"))),
+        representer(mean_field(mlp(1, "relu", "flow", weight_decay=lam))),
+        output_rate(noisy),
+        loss_decomposition(random),
+    )
+    for x in results:
+        shown = x._repr_latex_()
+        assert shown.startswith("$$"), type(x)
+        assert "&=" in shown, type(x)
