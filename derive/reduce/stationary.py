@@ -62,7 +62,8 @@ class Static:
 
     def _repr_latex_(self) -> str:
         kernels = (Eq(q.symbol, q.definition, evaluate=False) for q in self.kernels)
-        return aligned_latex((*kernels, *([self.output] if self.output else [])), self.theory)
+        moved = () if self.output is None else (self.output,)
+        return aligned_latex((*kernels, *moved), self.theory)
 
 
 def static(theory: Theory) -> Static:
