@@ -39,6 +39,8 @@ Form = tuple[Fraction, Fraction, Fraction]
 Forms = frozenset[Form]
 """The maximum of linear forms; empty is minus infinity, the exponent of zero."""
 NOTHING: Forms = frozenset()
+ORDER_ONE: Form = (Fraction(0), Fraction(0), Fraction(0))
+ONE: Forms = frozenset({ORDER_ONE})
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Domain:
 
     def bounded(self, forms: Forms) -> bool:
         """Is the maximum of the forms at most 0 everywhere?"""
-        return all(self.below(p, form_of(S.Zero)) for p in forms)
+        return all(self.below(p, ORDER_ONE) for p in forms)
 
 
 NUMBERS = Domain()
@@ -97,7 +99,7 @@ def only(exponent: Expr) -> Forms:
 
 def together(*parts: Forms) -> Forms:
     """The exponent of a product: maxima added."""
-    total = only(S.Zero)
+    total = ONE
     for part in parts:
         total = frozenset((p[0] + q[0], p[1] + q[1], p[2] + q[2]) for p in total for q in part)
     return total
@@ -204,7 +206,7 @@ class Sizes:
     def size(self, term: Expr, recursion: bool = False) -> Forms:
         """The exponent of a term; functions without one are of order one."""
         x = counted(term, recursion)
-        return together(frozenset({x.power}), *[self.exponents.get(n, only(S.Zero)) for n in x.functions])
+        return together(frozenset({x.power}), *[self.exponents.get(n, ONE) for n in x.functions])
 
 
 def balance(
@@ -231,7 +233,7 @@ class _Balance:
         self.found = dict.fromkeys(terms, NOTHING)
 
     def size(self, x: Counted, without: int | None = None) -> Forms:
-        parts = [self.found.get(n, only(S.Zero)) for i, n in enumerate(x.functions) if i != without]
+        parts = [self.found.get(n, ONE) for i, n in enumerate(x.functions) if i != without]
         return together(frozenset({x.power}), *parts)
 
     def settled(self) -> Sizes:

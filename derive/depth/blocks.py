@@ -34,6 +34,9 @@ class BlockLimit:
     cross: CrossLayer
     limit: LayerTime
 
+    def _repr_latex_(self) -> str:
+        return self.limit._repr_latex_()
+
 
 def without_silent(theory: Theory) -> Theory:
     """The theory without sources of covariance zero, those of matrices that start from zero.

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from sympy import (
     Add,
     Dummy,
+    Eq,
     Expr,
     Heaviside,
     KroneckerDelta,
@@ -35,6 +36,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.symbols import L, ell
 from derive.depth.balance import (
+    ONE,
     STABLE,
     STEADY,
     Forms,
@@ -49,6 +51,7 @@ from derive.depth.balance import (
 from derive.errors import NotApplicable
 from derive.linear.propagators import cross_layer, k
 from derive.scale.depth_steps import Row, at_all_steps, at_steps, changes, ladder, sizes
+from derive.show.latex import aligned_latex
 from derive.theory.theory import Theory
 
 xi = Symbol("xi", real=True)
@@ -67,11 +70,23 @@ REMAINDER = 2
 """The order of Taylor's remainder of a smooth phi, which is what a linearised layer leaves out."""
 
 
+class Shown:
+    """A result whose expressions a notebook shows by their names."""
+
+    def _repr_latex_(self) -> str:
+        named = {**vars(self), **vars(self).get("exponents", {})}
+        return aligned_latex(
+            Eq(Symbol(rf"\mathrm{{{n.replace('_', ' ')}}}"), e, evaluate=False)
+            for n, e in named.items()
+            if isinstance(e, Expr)
+        )
+
+
 # -- counted -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class DepthExponents:
+class DepthExponents(Shown):
     """Powers of L for ``alpha >= 1/2``, in the first step; ``later`` has those at all steps where they stay.
 
     ``gain``: what the stream at the start adds to its own variance, in all layers together (it grows like
@@ -149,7 +164,7 @@ def depth_exponents(theory: Theory) -> DepthExponents:
         for x in net.up.terms:
             if x.kind in kinds:
                 y = counted(x.kernel)
-                known = [forward.exponents.get(f"{n}_1_0", only(S.Zero)) for n in y.functions]
+                known = [forward.exponents.get(f"{n}_1_0", ONE) for n in y.functions]
                 found.append(together(frozenset({y.power}), *known))
         return STEADY.largest(p for x in found for p in x)
 
@@ -194,7 +209,7 @@ def _root(forms: Forms) -> Forms:
 
 
 @dataclass(frozen=True)
-class DepthFirstStep:
+class DepthFirstStep(Shown):
     """Functions of the layer ``ell``, of ``alpha``, ``gamma``, L, and of ``xi``, ``chi_0``.
 
     ``gain`` is q - 1.  ``start`` is ``<x_0 x_0>``, ``gradient`` ``<dx_0 dx_0>``; ``learnt`` is what
@@ -360,7 +375,7 @@ class _First:
 
 
 @dataclass(frozen=True)
-class Statement:
+class Statement(Shown):
     """A quantity (in LaTeX), the power of L of its root mean square, and how that is known.
 
     ``exact`` is its value, or a part of it that no other part can cancel, in the first step of a linear

@@ -54,6 +54,7 @@ from derive.program.words import Product
 from derive.scale.depth_exponents import (
     DepthExponents,
     DepthFirstStep,
+    Shown,
     Statement,
     depth_exponents,
     depth_first_step,
@@ -76,7 +77,7 @@ x_0, chi = Symbol("x_0", real=True), Symbol("chi", real=True, nonzero=True)
 
 
 @dataclass(frozen=True)
-class DepthClass:
+class DepthClass(Shown):
     """The classification of one (alpha, gamma); names as in depth2023, Def. 7.2-7.7.
 
     ``stable_in_training``: changes of the stream and the output stay bounded (Claim 7.2); Def. 7.2 asks for
@@ -370,7 +371,7 @@ def _check(rule: str) -> None:
 
 
 @dataclass(frozen=True)
-class FirstUpdate:
+class FirstUpdate(Shown):
     """Width one, one step at rate eta: ``x_1^L = x_0^L - eta L^-alpha A_L + O(eta^2)``.
 
     ``square`` is ``E A_L^2`` for every L; ``leading`` what it is for large L and alpha > 1/2, to be

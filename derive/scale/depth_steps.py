@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from sympy import Add, Expr, Function, Mul, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.symbols import ell, s, t
-from derive.depth.balance import STEADY, Counted, Domain, Sizes, balance, counted, over_layers
+from derive.depth.balance import ORDER_ONE, STEADY, Counted, Domain, Sizes, balance, counted, over_layers
 from derive.depth.layers import layers_of, neighbour
 from derive.errors import NotApplicable
 from derive.linear.propagators import CrossLayer, k
@@ -47,7 +48,7 @@ class Row:
         """The function's name, which has its times."""
         return str(self.symbol.func)
 
-    @property
+    @cached_property
     def neighbour(self) -> Expr:
         """The function at the next layer if it is among the terms, otherwise 0."""
         same = (
@@ -59,7 +60,7 @@ class Row:
         )
         return next(same, S.Zero)
 
-    @property
+    @cached_property
     def terms(self) -> tuple[Expr, ...]:
         """What the row adds to its neighbour."""
         found = Add.make_args((self.rhs - self.neighbour).expand())
@@ -196,8 +197,7 @@ def sizes(
     terms: dict[str, list[Counted]] = {}
     for r in steps.rows:
         terms.setdefault(r.name, []).extend(counted(x, r.neighbour != 0) for x in r.terms)
-    one = counted(S.One)
-    alike = {n: [Counted(one.power, (x,)) for x in others] for n, others in (like or {}).items()}
+    alike = {n: [Counted(ORDER_ONE, (x,)) for x in others] for n, others in (like or {}).items()}
     return balance(terms | alike, domain, of)
 
 

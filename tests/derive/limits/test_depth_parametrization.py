@@ -191,6 +191,13 @@ def test_rates_of_table_1():
     ]
 
 
+def test_a_notebook_shows_expressions_by_name():
+    for x in (LINEAR.exponents, LINEAR.first_step, LINEAR.statements[1], classify("1/2", "1/2")):
+        assert x._repr_latex_().startswith(r"$$\begin{aligned}\mathrm{")
+    assert r"\mathrm{drift} &= 0" in classify("1/2", "1/2")._repr_latex_()
+    assert r"\mathrm{at half} &= e^{6}" in first_update(PROGRAM)._repr_latex_()
+
+
 def test_json():
     text = json.dumps(classify("1/2", "1/2", "sign").as_json())
     back = json.loads(text)
