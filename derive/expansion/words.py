@@ -179,7 +179,9 @@ class OrderByOrder(ABC, Generic[Value]):
 
     def _at_order(self, e: Expr, n: int) -> Value | None:
         if e.is_commutative:
-            c = e.coeff(gamma0, n)
+            if not e.is_polynomial(gamma0):
+                raise NotApplicable(f"{e} is no power series in gamma0")
+            c = e.expand().coeff(gamma0, n)
             return self.identity(c) if c != 0 else None
         if isinstance(e, Indexed):
             return self.known(e, n)

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Add, Expr, Symbol, sympify
+from sympy import Expr, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion
-from derive.expansion.words import layer_products
+from derive.expansion.words import layer_products, parts_of
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J, operator
 from derive.program.words import ell
@@ -154,14 +154,10 @@ class Closed:
         """What a kernel is made of, each by name and layer: responses, and the correlations remembered."""
         if (name, site) in self.made_of:
             return self.made_of[name, site]
-        responses: list[Place] = []
-        memories: list[Place] = []
-        for part in Add.make_args(self.kernels[name].definition):
-            found = [a for a in part.atoms(AppliedUndef) if str(a.func) in self.laws]
-            if len(found) != 1:
-                raise NotApplicable(f"{part} must contain one order parameter; it contains {found or 'none'}")
-            place = (str(found[0].func), self.site(found[0].args[0].subs(ell, site)))
-            (responses if part == found[0] else memories).append(place)
+        responses, memories = (
+            [(str(a.func), self.site(a.args[0].subs(ell, site))) for a in atoms]
+            for atoms in parts_of(self.kernels[name], self.closure)
+        )
         self.made_of[name, site] = responses, memories
         return responses, memories
 
