@@ -19,7 +19,7 @@ from derive.linear.propagators import transfer
 from derive.program import L, ell, eta, gamma0, s, t
 from derive.program.networks import isotropic, structured
 from derive.program.networks.random_data import c, nu
-from derive.program.training import TrainedMatrix
+from derive.program.training import TrainedMatrix, TrainedVector
 from derive.reduce.data import absorb_factors, loss_decomposition, mode_sums
 from derive.theory import Average, Response, Theory, mean_field
 
@@ -370,7 +370,8 @@ def test_121_has_the_sign_of_the_gradient_but_for_its_second_line() -> None:
     printed = claim("121")
     assert printed["W0"] == eta * signs["W0"]
     assert sympy.simplify(printed["W"] / (eta * signs["W"])) == -nu
-    assert c in program.vectors[-1].update.vector.free_symbols
+    (readout,) = [v for v in program.vectors if isinstance(v, TrainedVector)]
+    assert c in readout.update.vector.free_symbols
 
 
 def test_every_verdict_that_needs_showing_has_evidence() -> None:
