@@ -121,6 +121,24 @@ def factored(e: Expr) -> Expr:
     return factor_terms(number * value) if value.is_Add else number * value
 
 
+def telescoped(power: int, step: int, ratio: Any, one: Any) -> list[Any]:
+    """The coefficients of a polynomial p with ``p(n) - ratio p(n + step) = n**power``, in any field.
+
+    Its degree is one more than ``power`` where ``ratio`` is ``one``, the field's unit.
+
+    >>> telescoped(1, -1, QQ(1), QQ(1)), telescoped(1, 1, QQ(1, 2), QQ(1))
+    ([MPQ(0,1), MPQ(1,2), MPQ(1,2)], [MPQ(2,1), MPQ(2,1), MPQ(0,1)])
+    """
+    zero, resonant = one - one, int(ratio == one)
+    found = [zero] * (power + 2)
+    for j in reversed(range(power + 1)):
+        left = one if j == power else zero
+        for i in range(j + 1 + resonant, power + 2):
+            left += found[i] * ratio * (comb(i, j) * step ** (i - j))
+        found[j + resonant] = left / (-ratio * ((j + 1) * step) if resonant else one - ratio)
+    return found
+
+
 # -- growth from layer to layer ------------------------------------------------------------------------------
 
 q = Symbol("q")
@@ -202,12 +220,7 @@ class Recurrences:
     @staticmethod
     def particular(a: int, k: int, gap: int) -> Expr:
         """A polynomial p with ``p(ell) - q^gap p(ell + k) = ell^a``."""
-        top = a + 1 if gap == 0 else a
-        unknown = [Dummy(f"p{i}") for i in range(1 if gap == 0 else 0, top + 1)]
-        p = sum((x * ell**i for i, x in enumerate(unknown, 1 if gap == 0 else 0)), S.Zero)
-        rest = Poly((p - q**gap * p.subs(ell, ell + k) - ell**a).expand(), ell)
-        solved = solve(rest.all_coeffs(), unknown, dict=True)
-        return p.xreplace(solved[0])
+        return Add(*[cancel(c) * ell**i for i, c in enumerate(telescoped(a, k, q**gap, S.One))])
 
 
 def _power(m: Expr) -> int:
@@ -254,4 +267,4 @@ def _dot(w: Sequence[Expr], f: Sequence[Expr]) -> Expr:
     return sum((x * y for x, y in zip(w, f, strict=True)), S.Zero)
 
 
-__all__ = ["Z_L", "Polynomials", "Recurrences", "Z", "factored", "power_sum", "q"]
+__all__ = ["Z_L", "Polynomials", "Recurrences", "Z", "factored", "power_sum", "q", "telescoped"]

@@ -14,8 +14,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear import expand_nonlinear as derived
-from derive.expansion.nonlinear.laws import OUTPUT
-from derive.expansion.nonlinear.trees import Tensor
+from derive.expansion.nonlinear.trees import OUTPUT, Tensor
 from derive.program import L, P, ell, eta, mlp, s, t
 from derive.theory import mean_field
 from numerics.activation import parse_activation, slope_jumps

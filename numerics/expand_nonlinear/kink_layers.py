@@ -19,7 +19,8 @@ from sympy import Add, Expr, Rational, lambdify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.jumps import Jumps
-from derive.expansion.nonlinear.kinks import RESTS, KinkExpansion
+from derive.expansion.nonlinear.kinks import KinkExpansion
+from derive.expansion.nonlinear.trees import LOWEST
 from derive.program import s, t
 from numerics.averages.orthants import of_products, rows_of
 from numerics.expand_nonlinear.kink_units import Motion, Sources, follow
@@ -78,12 +79,12 @@ class Layers:
         """The kernel of z, G, and B, which is stored below."""
         moving, times = self.times.moving, self.times
         if self.site.backward is not None:
-            for n in (RESTS, 0):
+            for n in (LOWEST, 0):
                 moving["D", n, layer] = self.memory("z", n, layer)
         moving["G", 1, layer] = times.value("G", 1, layer) + self.added[layer]["G"]
         if self.site.backward is not None and layer > 1:
             below = layer + self.site.backward
-            for n, name in ((RESTS, "turning"), (0, "B")):
+            for n, name in ((LOWEST, "turning"), (0, "B")):
                 moving["B", n, below] = times.value("B", n, layer) + self.added[layer][name]
 
     def up(self, layer: int) -> None:

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from derive.expansion.nonlinear import NonlinearExpansion
-from derive.expansion.nonlinear.laws import OUTPUT
-from derive.expansion.nonlinear.trees import PAIR, Piece, Tensor, samples_of
+from derive.expansion.nonlinear.trees import OUTPUT, PAIR, Piece, Tensor, samples_of
 from derive.program import L
 from numerics.expand_nonlinear.forests import contracted
 from numerics.expand_nonlinear.moments import Moments, Pattern, Points

@@ -17,18 +17,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
-from math import comb, factorial
+from math import comb
 from typing import Any
 
-from sympy import QQ, Add, Expr, Lambda, Mul, Rational, S, Symbol, field, sympify
+from sympy import QQ, Add, Expr, Mul, Poly, Rational, S, Symbol, factorial2, field, sympify
 
 from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.recurrences import telescoped
 from derive.errors import NotApplicable
-from derive.expansion.nonlinear.laws import OUTPUT, Laws
 from derive.expansion.nonlinear.site import Site
-from derive.expansion.nonlinear.trees import KERNELS, PAIR, ROW, Forest, Node, Tensor, Terms, oriented
+from derive.expansion.nonlinear.trees import (
+    KERNELS,
+    OUTPUT,
+    PAIR,
+    ROW,
+    Forest,
+    Laws,
+    Node,
+    Tensor,
+    Terms,
+    oriented,
+)
 from derive.program.words import L, ell
 
 q, x, p = (Symbol(name, positive=True) for name in "qxp")
@@ -208,7 +218,12 @@ class Series:
         """
         base = self.ring.exponents(m)
         particular = Series(
-            self.ring, [y for k, c in self.terms.items() for y in self._solved(k, c, m, step)]
+            self.ring,
+            (
+                ((k, b, e, f), c * y)
+                for (a, b, e, f), c in self.terms.items()
+                for k, y in enumerate(telescoped(a, step, m * self.ring.power(e, step), self.ring.field(1)))
+            ),
         )
         found = particular.at(place, last)
         rest = value + Series(self.ring, ((k, -c) for k, c in found.terms.items()))
@@ -219,19 +234,6 @@ class Series:
             for start in [self.ring.power(slope, -place)]
         )
         return particular + Series(self.ring, free)
-
-    def _solved(self, key: Key, c: Any, m: Any, step: int) -> list[tuple[Key, Any]]:
-        """``sum_k y_k [ell^k - r (ell + step)^k] = c ell^a`` with ``r = m rho^step``."""
-        a, b, e, f = key
-        ratio = m * self.ring.power(e, step)
-        resonant = int(ratio == self.ring.field(1))
-        y = [self.ring.field(0)] * (a + 2)
-        for k in reversed(range(a + 1)):
-            known = c if k == a else self.ring.field(0)
-            for i in range(k + 1 + resonant, a + 2):
-                known += y[i] * ratio * (comb(i, k) * step ** (i - k))
-            y[k + resonant] = known / (-ratio * ((k + 1) * step) if resonant else 1 - ratio)
-        return [((k, b, e, f), v) for k, v in enumerate(y)]
 
     def expr(self) -> Expr:
         """As a SymPy expression."""
@@ -428,7 +430,7 @@ class AtCriticality:
     depends on the first layers.
 
     >>> from sympy import tanh
-    >>> from derive.expansion.nonlinear.laws import solved_laws
+    >>> from derive.expansion.nonlinear.trees import solved_laws
     >>> from derive.expansion.nonlinear.site import read
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp
@@ -443,7 +445,8 @@ class AtCriticality:
         x = self.phi.variables[0]
         if self.phi.expr.subs(x, -x) != -self.phi.expr or self.phi.expr.diff(x).subs(x, 0) != 1:
             raise NotApplicable(f"phi = {self.phi.expr}: must be odd with slope 1 at zero")
-        variance = _gaussian_series(self.phi, (0, 0))
+        self.taylor = self.phi.expr.series(x, 0, 2 * TERMS + 2).removeO()
+        variance = self.moment((0, 0))
         self.mu = -variance.get(2, S.Zero)
         if variance.get(1) != 1 or not self.mu.is_positive:
             raise NotApplicable(
@@ -454,9 +457,17 @@ class AtCriticality:
         for t, law in self.laws.items():
             self.found[t] = self.solved(t, law)
 
+    def moment(self, orders: Orders) -> dict[int, Any]:
+        """``<prod phi^(a)(u)>`` in powers of the variance q of u: ``<u^2k> = (2k - 1)!! q^k``."""
+        x = self.phi.variables[0]
+        product = Poly(Mul(*[self.taylor.diff(x, a) for a in orders]), x)
+        even = {k // 2: c * factorial2(k - 1) for (k,), c in product.terms() if k % 2 == 0}
+        # derivatives of the highest order have fewer known terms
+        return {k: c for k, c in sorted(even.items()) if k <= TERMS - 4}
+
     def average(self, orders: Orders) -> Leading:
         """The leading term of an average, with the variance 1/(mu ell)."""
-        series = _gaussian_series(self.phi, orders)
+        series = self.moment(orders)
         k = min(series)
         return Leading({(Rational(-k), S.Zero): series[k] / self.mu**k}, Rational(-k - 1))
 
@@ -472,7 +483,7 @@ class AtCriticality:
                 continue
             step = own[0]
             ((orders, _),) = y[1][:1]
-            series = _gaussian_series(self.phi, orders)
+            series = self.moment(orders)
             multiplier += c * series.get(0, S.Zero)
             rate -= c * series.get(1, S.Zero) / self.mu
         if step == 0:
@@ -535,41 +546,6 @@ class AtCriticality:
         Raises :class:`NotApplicable` where the leading powers cancel.
         """
         return self.found[tensor].expr()
-
-
-@lru_cache(maxsize=1024)
-def _gaussian_series(phi: Lambda, orders: Orders) -> dict[int, Any]:
-    """``<prod phi^(a)(u)>`` in powers of the variance of u: ``<u^2k> = (2k - 1)!!``.
-
-    >>> from sympy import tanh
-    >>> from sympy.abc import x
-    >>> dict(list(_gaussian_series(Lambda(x, tanh(x)), (1, 1)).items())[:2])
-    {0: 1, 1: -2}
-    """
-    taylor = _taylor(phi)
-    product: dict[int, Any] = {0: S.One}
-    for a in orders:
-        factor = {k - a: c * factorial(k) / factorial(k - a) for k, c in taylor.items() if k >= a}
-        new: dict[int, Any] = {}
-        for i, c in product.items():
-            for j, d in factor.items():
-                if i + j <= 2 * TERMS:
-                    new[i + j] = new.get(i + j, S.Zero) + c * d
-        product = new
-    moments = {
-        k // 2: c * factorial(k) / (2 ** (k // 2) * factorial(k // 2))
-        for k, c in product.items()
-        if k % 2 == 0
-    }
-    # derivatives of the highest order have fewer known terms
-    return {k: c for k, c in sorted(moments.items()) if c != 0 and k <= TERMS - 4}
-
-
-@lru_cache(maxsize=64)
-def _taylor(phi: Lambda) -> dict[int, Any]:
-    x = phi.variables[0]
-    series = phi.expr.series(x, 0, 2 * TERMS + 2).removeO()
-    return {k: series.coeff(x, k) for k in range(2 * TERMS + 2) if series.coeff(x, k) != 0}
 
 
 __all__ = ["AtCriticality", "AtFixedPoint"]

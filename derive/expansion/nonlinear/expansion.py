@@ -29,19 +29,22 @@ from sympy import (
 from derive.errors import NotApplicable
 from derive.expansion.expansion import Expansion, printed
 from derive.expansion.nonlinear.depth import AtCriticality, AtFixedPoint
-from derive.expansion.nonlinear.laws import OUTPUT, Laws, order_parameters, solved_laws
 from derive.expansion.nonlinear.site import Neighbour, Summand, read
 from derive.expansion.nonlinear.trees import (
     CORRELATIONS,
     KERNELS,
+    OUTPUT,
     PAIR,
     Forest,
+    Laws,
     OpaqueFields,
     Piece,
     Tensor,
     coefficient,
+    order_parameters,
     oriented,
     samples_of,
+    solved_laws,
 )
 from derive.expansion.nonlinear.writing import Writer
 from derive.program.words import L, P, alpha, ell, gamma0, mu, s, t

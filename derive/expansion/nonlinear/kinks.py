@@ -63,12 +63,12 @@ from derive.expansion.nonlinear.expansion import (
     expand_nonlinear,
     tangent_kernel,
 )
-from derive.expansion.nonlinear.laws import OUTPUT
 from derive.expansion.nonlinear.site import Neighbour, Site
 from derive.expansion.nonlinear.trees import (
     BETWEEN,
     COL,
-    KERNELS,
+    LOWEST,
+    OUTPUT,
     PAIR,
     ROW,
     Fields,
@@ -77,9 +77,7 @@ from derive.expansion.nonlinear.trees import (
     Piece,
     Series,
     Terms,
-    added,
     average,
-    composed,
     convolved,
     product,
     pushed,
@@ -264,7 +262,7 @@ class KinkExpansion(Expansion):
     @cached_property
     def turning(self) -> Jump:
         """B at order -1: a push of u at one time turns slopes later on."""
-        return Jump("B", RESTS, {(True, True): turned(kappa, t, s) * r(kappa)})
+        return Jump("B", LOWEST, {(True, True): turned(kappa, t, s) * r(kappa)})
 
     def _fields(self, own: bool, sample: Expr, time: Expr, followed: bool) -> dict[str, tuple[Expr, Expr]]:
         """phi(h), g and z of the unit at orders 0 and 1 in ``|gamma0|``; ``own``: the sample is kappa."""
@@ -565,9 +563,6 @@ def expand_kinks(theory: Theory) -> KinkExpansion:
 
 # -- the bulk ------------------------------------------------------------------------------------------------
 
-RESTS = -1
-"""The order of D at which its sum over the past is zero."""
-
 REMEMBERED: Forest = (Node(-1, ROW), Node(0, COL, error=0, marked=True))
 """A kernel of order 0 that is a number for each pair of samples, beside ``k(t, s) Delta0(s)``."""
 
@@ -580,25 +575,13 @@ class _StraightFields(Fields):
     ``C`` of order 0 is as given; ``D``, where there is a B, and higher orders are functions of two times.
     """
 
-    def __init__(self, site: Site, order: int, known: Mapping[tuple[str, int], list[Forest]]) -> None:
-        self.site, self.order, self.errors = site, order, {0}
-        self.shapes = lambda name, n: list(known.get((name, n), []))
-        self.kernels = {
-            (name, n): {forest: {} for forest in known.get((name, n), [])}
-            for name in KERNELS
-            for n in range(RESTS, order)
-        }
-        self.h, self.moved = [{Piece(): Rational(1)}], [{}]
-        self.z: Series = [added({Piece((Node(-1, ROW, r=1),)): Rational(1)}, self.next("D", 0))]
-        for n in range(1, order + 1):
-            self.moved.append(self.next("C", n))
-            self.h.append(self.moved[n])
-            self.z.append(self.next("D", n))
+    def __init__(self, site: Site, known: Mapping[tuple[str, int], list[Forest]]) -> None:
+        self.known = known
+        super().__init__(site, 2, lambda name, n: known.get((name, n), []), {0})
 
-    def next(self, name: str, n: int) -> Terms:
-        """As for all units; a kernel may start at 1/gamma0."""
-        field, start = KERNELS[name], RESTS if self.kernels[name, RESTS] else 0
-        return added(*[composed(self.kernel(name, k), self.of(field, n - 1 - k)) for k in range(start, n)])
+    def forests(self, name: str, n: int) -> dict[Forest, Terms]:
+        """Those that are known."""
+        return {forest: {} for forest in self.known.get((name, n), [])}
 
     def phi(self, derivative: int, n: int) -> Terms:
         """No derivative of a slope: the series ends."""
@@ -625,8 +608,8 @@ def straight(site: Site) -> Coefficients:
         known |= {(kernel.name, n): [PAIR] for n in orders if not kernel.given}
     deep = site.backward is not None
     if deep:
-        known |= {("C", 1): [BETWEEN], ("D", RESTS): [BETWEEN], ("D", 0): [BETWEEN]}
-    fields = _StraightFields(site, 2, known)
+        known |= {("C", 1): [BETWEEN], ("D", LOWEST): [BETWEEN], ("D", 0): [BETWEEN]}
+    fields = _StraightFields(site, known)
     phi, g = [fields.phi(0, n) for n in range(3)], [fields.g(n) for n in range(2)]
 
     def mean(series: Series, n: int, fields: Fields = fields) -> Terms:
@@ -638,11 +621,11 @@ def straight(site: Site) -> Coefficients:
     found = {("Phi", 2): pair(phi, 2), ("G", 1): pair(g, 1)}
     if deep:
         found["A", 1] = mean([pushed(e, "r") for e in phi], 2)
-        for n in (RESTS, 0):
+        for n in (LOWEST, 0):
             found["B", n] = mean([pushed(e, "u") for e in g], n + 1)
         # beyond the last layer is no B, and r does not move
-        end = {key: x for key, x in known.items() if key not in (("D", RESTS), (site.r.name, 1))}
-        last = _StraightFields(site, 2, end | {("D", 0): [REMEMBERED]})
+        end = {key: x for key, x in known.items() if key not in (("D", LOWEST), (site.r.name, 1))}
+        last = _StraightFields(site, end | {("D", 0): [REMEMBERED]})
         features = [last.phi(0, k) for k in range(3)]
         found[OUTPUT, 1] = mean([convolved(features, last.z, n) for n in range(3)], 2, last)
     return {key: _turning(terms, summed=key == ("B", 0)) for key, terms in found.items()}
@@ -653,7 +636,7 @@ def _turning(terms: Terms, summed: bool) -> Terms:
 
     def rests(p: Piece) -> bool:
         for i, y in enumerate(p.nodes):
-            kernel = any(z.tensor.order == RESTS and z.samples[1] == y.sample for z in p.statics)
+            kernel = any(z.tensor.order == LOWEST and z.samples[1] == y.sample for z in p.statics)
             leaf = (
                 not p.children()[i] and sum(y.sample in z.samples for z in p.statics if z.tensor.moves) == 1
             )

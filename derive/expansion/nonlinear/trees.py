@@ -7,12 +7,16 @@ derivatives of phi at ``u_alpha``, and powers of ``r_alpha``.  Numbers that depe
 (``statics``) stand in front.  Since the sources do not move at order 0, this is all that there is.
 
 :class:`Fields` finds the terms of h, z, g and phi(h) from the equations of h and z; :func:`average` averages
-their products over the sources, whose covariances move with gamma0 too.
+their products over the sources, whose covariances move with gamma0 too.  :func:`solved_laws` gives the
+recursions over layers that the tensors obey, order by order.  Which forests an order parameter needs at an
+order is found by starting from none, as beyond the ends of the network, and going through the layer until no
+new ones appear.  An order at which nothing appears vanishes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations
 from math import factorial
@@ -20,7 +24,9 @@ from typing import Any, NamedTuple
 
 from sympy import Rational, S
 
+from derive.errors import NotApplicable
 from derive.expansion.nonlinear.site import Edge, Neighbour, Site
+from derive.program.words import L
 
 ROW, COL, BOUND = 0, 1, 2
 """Samples are numbered: the row's, the column's, and from BOUND on those summed over."""
@@ -292,6 +298,9 @@ ONE: Terms = {Piece(): Rational(1)}
 KERNELS = {"C": "g", "D": "phi"}
 """The kernels in the equations of h and z, and the fields that they act on."""
 
+LOWEST = -1
+"""The order at which a kernel may begin: that of D, where slopes jump."""
+
 Shapes = Callable[[str, int], list[Forest]]
 """The forests that multiply the tensors of an order parameter at an order."""
 
@@ -333,22 +342,21 @@ class Fields:
 
     def __init__(self, site: Site, order: int, shapes: Shapes, errors: set[int]) -> None:
         self.site, self.order, self.shapes, self.errors = site, order, shapes, errors
-        self.h: Series = [ONE]
-        self.z: Series = [{Piece((Node(-1, ROW, r=1),)): Rational(1)}]
-        self.moved: Series = [{}]  # h - u
+        self.moved: Series = []  # h - u
+        self.h: Series = []
+        self.z: Series = []
         self.kernels: dict[tuple[str, int], dict[Forest, Terms]] = {}
-        for n in range(1, order + 1):
+        for n in range(order + 1):
             for name in KERNELS:
-                self.kernels[name, n - 1] = self.forests(name, n - 1)
-            h, z = self.next("C", n), self.next("D", n)
-            self.moved.append(h)
-            self.h.append(h)
-            self.z.append(z)
+                self.kernels[name, n + LOWEST] = self.forests(name, n + LOWEST)
+            self.moved.append(self.next("C", n))
+            self.h.append(added(self.moved[n], {} if n else ONE))
+            self.z.append(added(self.next("D", n), {} if n else {Piece((Node(-1, ROW, r=1),)): Rational(1)}))
 
     def next(self, name: str, n: int) -> Terms:
         """Order n of h - u (``C``) or of z - r (``D``): a kernel carries one power of gamma0."""
-        field = KERNELS[name]
-        return added(*[composed(self.kernel(name, k), self.of(field, n - 1 - k)) for k in range(n)])
+        orders = [k for k in range(LOWEST, n) if self.kernels[name, k]]
+        return added(*[composed(self.kernel(name, k), self.of(KERNELS[name], n - 1 - k)) for k in orders])
 
     def kernel(self, name: str, n: int) -> Terms:
         """Order n of ``C`` or ``D``: a tensor for each forest."""
@@ -550,3 +558,120 @@ def compositions(n: int, parts: int, least: int = 0) -> list[tuple[int, ...]]:
     if parts == 0:
         return [()] if n == 0 else []
     return [(k, *rest) for k in range(least, n + 1) for rest in compositions(n - k, parts - 1, least)]
+
+
+# -- laws ----------------------------------------------------------------------------------------------------
+
+OUTPUT = "f"
+
+
+@dataclass(frozen=True)
+class Law:
+    """``tensor = sum of terms`` at the layer of the average: ``tensor`` itself is at ``ell + shift``."""
+
+    tensor: Tensor
+    shift: int
+    terms: Terms
+
+
+@dataclass(frozen=True)
+class Laws:
+    """The recursions of all tensors of a site up to an order, and the orders at which the error has a
+    coefficient."""
+
+    site: Site
+    order: int
+    laws: dict[Tensor, Law]
+    errors: tuple[int, ...]
+
+    def forests(self, name: str, n: int) -> tuple[Forest, ...]:
+        """The forests of order n of an order parameter (or of ``f``)."""
+        return tuple(x.shape for x in self.laws if (x.name, x.order) == (name, n))
+
+
+class _Search:
+    """What appears order by order: ``found[name, n]`` has the terms that stand with each forest."""
+
+    def __init__(self, site: Site, order: int) -> None:
+        self.site, self.errors = site, {0}
+        # known beyond an end
+        self.found: dict[tuple[str, int], dict[Forest, Terms]] = {
+            (name, 0): {PAIR: {}} for (name, _), value in site.bases.items() if value != 0
+        }
+        for n in range(order + 1):
+            self.settle(n)
+            if n and self.found[OUTPUT, n]:
+                # the part of f_n that is there without Delta_n drives it; with no drive there is none
+                self.errors.add(n)
+                self.settle(n)
+
+    def settle(self, n: int) -> None:
+        """Order n of everything in the layer, from the neighbours', until nothing new appears."""
+        before = None
+        while before != (before := {key: set(x) for key, x in self.found.items()}):
+            fields = Fields(self.site, n + 1, lambda name, k: [*self.found.get((name, k), {})], self.errors)
+            self.found |= fields.kernels
+            for name, terms in order_parameters(fields, n).items():
+                self.found[name, n] = by_forest(terms)
+
+
+def order_parameters(fields: Fields, n: int) -> dict[str, Terms]:
+    """Order n of the averages that order parameters of a layer, and f, are; A, B and f are divided by gamma0.
+
+    Raises :class:`NotApplicable` where such an average does not begin with a power of gamma0.
+    """
+    site = fields.site
+    phi = [fields.phi(0, k) for k in range(n + 2)]
+    g = [fields.g(k) for k in range(n + 2)]
+
+    def mean(series: Series, order: int) -> Terms:
+        return average(series, order, site.u, site.r, fields.shapes)
+
+    found = {
+        "Phi": mean([convolved(phi, phi, k, side_by_side) for k in range(n + 1)], n),
+        "G": mean([convolved(g, g, k, side_by_side) for k in range(n + 1)], n),
+    }
+    divided = {OUTPUT: [convolved(phi, fields.z, k) for k in range(n + 2)]}
+    if site.forward is not None:
+        divided["A"] = [pushed(x, "r") for x in phi]
+    if site.backward is not None:
+        divided["B"] = [pushed(x, "u") for x in g]
+    for name, series in divided.items():
+        if mean(series, 0):
+            raise NotApplicable(f"{name} does not carry a factor gamma0")
+        found[name] = mean(series, n + 1)
+    return found
+
+
+def solved_laws(site: Site, order: int) -> Laws:
+    """The laws of all tensors up to an order."""
+    search = _Search(site, order)
+    shifts = {"A": site.forward or 0, "B": site.backward or 0}
+    tensors = {
+        Tensor(name, n, forest): terms
+        for (name, n), forests in search.found.items()
+        for forest, terms in forests.items()
+    }
+    gone = {x for x, terms in tensors.items() if x.name == "D" and all(_beyond(p, site) for p in terms)}
+    laws = {}
+    for x, terms in tensors.items():
+        law = Law(x, shifts.get(x.name, 0), terms)
+        if x.name == OUTPUT:  # at the last layer, where some of D is gone
+            kept = {
+                p: c
+                for p, c in terms.items()
+                if not _beyond(p, site) and gone.isdisjoint(y.tensor for y in p.statics)
+            }
+            law = replace(law, terms=kept)
+        if law.terms or x.name != OUTPUT:
+            laws[x] = law
+    return Laws(site, order, laws, tuple(sorted(search.errors)))
+
+
+def _beyond(p: Piece, site: Site) -> bool:
+    """Does a term vanish at the last layer, since a kernel beyond it is known, and has no such part?"""
+    for x in p.statics:
+        value = site.bases.get((x.tensor.name, L + x.shift))
+        if value == 0 or (value is not None and x.tensor.order > 0):
+            return True
+    return False
