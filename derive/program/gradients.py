@@ -209,8 +209,19 @@ class Gradients:
         )
 
         def factors(mean: Mean) -> Expr:
-            known = [x if self._factor(x) is None else self._factor(x) for x in Mul.make_args(mean.args[0])]
-            return Mean(Mul(*known))
+            number, body = mean.args[0].as_coeff_Mul()
+            groups: dict[Expr | None, Expr] = {}
+            for x in Mul.make_args(body):  # phi(h) may be a product itself, as h (1 + erf(h))/2 is
+                atoms = self._atoms(x)
+                own = atoms[0] if len(atoms) == 1 else None
+                groups[own] = groups.get(own, S.One) * x
+            total = S.One
+            for own, x in groups.items():
+                if own is not None and (whole := self._factor(number * x)) is not None:
+                    number, total = S.One, total * whole
+                else:
+                    total *= self._factor(x) or Mul(*[self._factor(y) or y for y in Mul.make_args(x)])
+            return Mean(number * total)
 
         return replace(d, rhs=rhs.replace(lambda e: isinstance(e, Mean), factors))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sympy import Add, Expr, Function, Lambda, S, Sum, Symbol, Wild, tanh
+from sympy import Add, Expr, Function, Lambda, S, Sum, Symbol, Wild, erf, exp, sqrt, tanh
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.symbols import gamma0
@@ -16,6 +16,7 @@ from derive.program import L, P, alpha, ell, mlp, mu, s, t
 from derive.theory import mean_field
 
 phi = Function("phi")
+x = Symbol("x", real=True)
 
 
 @pytest.fixture(scope="module")
@@ -166,3 +167,12 @@ def test_it_prints(series: NonlinearExpansion) -> None:
     short = series.truncate(0)
     assert "[Φ^ℓ_μα(t,s)]_0 = <φ(u^ℓ_α) φ(u^ℓ_μ)>" in short.render()
     assert r"\begin{align*}" in short.render("latex")
+
+
+@pytest.mark.parametrize(
+    "activation", [x * (1 + erf(x / sqrt(2))) / 2, x / (1 + exp(-x))], ids=["gelu", "silu"]
+)
+def test_a_phi_that_is_a_product_is_one_function(activation: Expr) -> None:
+    """The readout reads phi(h), not h times the rest of it."""
+    found = expand_nonlinear(mean_field(mlp(L, activation)), 0)
+    assert (found.activation.expr - activation.xreplace({x: found.activation.variables[0]})).simplify() == 0
