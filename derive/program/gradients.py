@@ -638,7 +638,8 @@ class Gradients:
         fan_in = S.One
         if isinstance(weight, GaussianMatrix):
             assert use.product is not None
-            constant, handed = self.split(self.written(use.product.vector))
+            constant, vertex = self.split(use.product.vector)
+            handed = self.written(vertex)
             unit *= same * constant
             bodies = (local * back, handed)
             bodies = bodies[::-1] if use.product.transposed else bodies

@@ -270,10 +270,15 @@ class _Assembly:
         return self.graph.tidy(e.xreplace(table)) if table else e
 
     def _put(self, u: Any, aliases: Mapping[str, Definition]) -> Any:
+        def apart(x: Expr) -> tuple[Expr, Expr]:
+            """What stands in the place of an alias may be a multiple; a vector of the program stays whole."""
+            new = self._replaced(x, aliases)
+            return (S.One, x) if new == x else self.graph.split(new)
+
         if isinstance(u, Along):
-            constant, vector = self.graph.split(self._replaced(u.vector, aliases))
+            constant, vector = apart(u.vector)
             return replace(u, coefficient=u.coefficient * constant, vector=vector)
-        sides = [self.graph.split(self._replaced(x, aliases)) for x in (u.left, u.right)]
+        sides = [apart(x) for x in (u.left, u.right)]
         constant = sides[0][0] * sides[1][0]
         gradient = None if u.gradient is None else u.gradient * constant
         return Outer(u.coefficient * constant, sides[0][1], sides[1][1], u.over, gradient)

@@ -139,9 +139,10 @@ class _Reader:
         f = self.theory.equation("f")
         (average,) = f.rhs.atoms(Average) or (None,)
         z = next((a for a in f.rhs.atoms(AppliedUndef) if str(a.func) == "z"), None)
-        if average is None or z is None or f.rhs != average / gamma0:
+        number = f.rhs * gamma0 / average if average is not None else x
+        if average is None or z is None or not number.is_number:
             raise NotApplicable(f"{f.lhs} = {f.rhs} is not <phi(h) z>/{gamma0}")
-        value = (average.body / z).xreplace({Function("h")(*z.args): x})
+        value = (number * average.body / z).xreplace({Function("h")(*z.args): x})
         if value.free_symbols - {x}:
             raise NotApplicable(f"{f.lhs} = {f.rhs} is not linear in {z}")
         found = Lambda(x, value)
