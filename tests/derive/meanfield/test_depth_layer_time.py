@@ -279,3 +279,29 @@ def test_effective_needs_nonlinear_layers():
 
 def test_both_routes_derive_the_nonlinear_network():
     assert check_routes(nonlinear_program()) == []
+
+
+def test_averages_in_the_limit_are_those_at_layer_time(stream):
+    found = layer_time(rescale(cross_layer(stream), 1 / sqrt(L)))
+    for name in ("M_0", "V_11", "V_13"):
+        assert not found.correlation(name).rhs.has(ell), name
+        assert found.correlation(name).rhs.has(Function("C_x")(tau, t, t))
+
+
+def test_a_reduction_says_what_it_assumes(stream):
+    assert "small branches" in stream.reduction
+    assert "Gaussian and independent" in stream.reduction
+    assert stream.reduction in " ".join(stream.render().split())
+
+
+def test_terms_of_the_effective_theory_say_which_kernel_acts_on_which_field(stream):
+    kinds = {(x.kind, str(x.field.func), x.reach) for x in stream.equation("x", ell).terms}
+    assert kinds == {
+        ("definition", "x", ""),
+        ("source", "u", ""),
+        ("response", "dx", "strict"),
+        ("memory", "dx", "strict"),
+    }
+    for x in stream.equation("dx", ell - 1).terms:
+        assert not x.kernel.has(Function("x")), x
+        assert not x.field.has(Sum), x
