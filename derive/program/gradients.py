@@ -8,8 +8,8 @@ uses x.  With ``c_x`` the gradient of an output (or of minus the loss) with resp
 where ``(dF/dx)^T`` multiplies by the derivative for an entrywise use, is ``M^T (coefficient c_y)`` for a
 product ``M x``, ``c_y (dE/dx)/n`` for a mean ``Mean(E)`` over n units, and ``n Mean(c_y dF/dx)`` for a
 number x.  Solving ``A(J) = I`` shifts the index of a layer or of an offset; what it leaves of J is summed
-over, except the indices of an output, which the gradient carries.  Uses at one end of a family of layers give a
-definition of their own.  A weight's gradient collects its uses in the same way: ``c_y x^T`` for a matrix.
+over, except the indices of an output, which the gradient carries.  Uses at one end of a family of layers give
+a definition of their own.  A weight's gradient collects its uses in the same way: ``c_y x^T`` for a matrix.
 
 What is written down is ``b_x = n_x c_x`` with a normalisation n_x, ``gamma0 sqrt(N N_x)`` unless given.
 """
@@ -373,7 +373,8 @@ class Gradients:
         """Is the first index that of a layer?"""
         x = self.fields.get(self.owner.get(name, name))
         if x is None:  # a number of each layer
-            layers = {self.slots[n][0] for n, y in self.fields.items() if y.layered or y.ordered}
+            known = [n for n, y in self.fields.items() if (y.layered or y.ordered) and n in self.slots]
+            layers = {self.slots[n][0] for n in known}
             return name in self.scalars and bool(self.slots[name]) and self.slots[name][0] in layers
         return x.layered or x.ordered
 
@@ -486,10 +487,11 @@ class Gradients:
 
     def split(self, e: Expr) -> tuple[Expr, Expr]:
         """The factors that are the same for all units, and the others."""
-        local = [x for x in Mul.make_args(e) if self._varies(x)]
-        return Mul(*[x for x in Mul.make_args(e) if not self._varies(x)]), Mul(*local)
+        local = [x for x in Mul.make_args(e) if self.varies(x)]
+        return Mul(*[x for x in Mul.make_args(e) if not self.varies(x)]), Mul(*local)
 
-    def _varies(self, e: Expr) -> bool:
+    def varies(self, e: Expr) -> bool:
+        """Does ``e`` differ from unit to unit?"""
         bare = e.replace(lambda x: isinstance(x, Mean), lambda _: Dummy())
         own = self.inside | set(self.nodes) | {self.called(n) for n in (*self.fields, *self.nodes)}
         named = {name_of(a) for a in bare.atoms(AppliedUndef)} & own

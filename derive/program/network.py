@@ -55,7 +55,7 @@ class Network:
     >>> program = net.train((y(mu) - f(mu, t))**2 / 2, GradientDescent(eta), Parametrization(S.One))
     >>> for d in program.definitions: print(d.lhs, "=", d.rhs)
     h(mu, t) = W @ x(mu)
-    f(mu, t) = Mean(tanh(h(mu, t))*omega(t))
+    f(mu, t) = Mean(omega(t)*tanh(h(mu, t)))
     omega(t) = w
     Delta(mu, t) = -f(mu, t) + y(mu)
     g(mu, t) = (1 - tanh(h(mu, t))**2)*omega(t)
@@ -99,6 +99,22 @@ class Network:
                 (layers if first else found).append(known[x])
         return (*found, *layers)
 
+    def _check_means(self, lines: tuple[Definition, ...]) -> None:
+        """A mean is taken over the units of one population."""
+        homes = {x.name: x.population.name for x in self.fields}
+        homes |= {x.name: x.population.name for x in self.attributes}
+        for d in lines:
+            for mean in d.rhs.atoms(Mean):
+                places = {homes[name_of(a)] for a in mean.atoms(AppliedUndef) if name_of(a) in homes}
+                for v in (*self.weights, *self.frozen):
+                    if isinstance(v, GaussianVector) and v.uses(mean):
+                        places.add(v.population.name)
+                if len(places) > 1:
+                    raise ProgramError(
+                        f"{d.lhs}: {mean} pairs units of {' and '.join(sorted(places))}, which differ "
+                        "and may do so in number, so it has no limit: send one of them through a matrix first"
+                    )
+
     def train(
         self,
         loss: Expr,
@@ -117,8 +133,8 @@ class Network:
         ``loss`` is an expression of outputs and targets, summed over its indices.  Of one output ``f`` the
         backward fields are gradients of the output at each sample and channel, ``g = gamma0 sqrt(N N_l)
         df/dh``, and ``error(mu, t)`` is minus the slope of the loss; updates sum over samples and channels.
-        With several outputs, for a loss that is a mean over units, or if ``together``, they are gradients of minus
-        the loss itself.  ``gradients`` names backward fields and normalises them.  ``feedback`` edits the
+        With several outputs, for a loss that is a mean over units, or if ``together``, they are gradients
+        of minus the loss itself.  ``gradients`` names and normalises them.  ``feedback`` edits the
         derived backward pass: weights named there are replaced in it by others, which stay as drawn or, with
         ``learning_feedback``, receive the updates of those that they stand for.
 
@@ -127,6 +143,7 @@ class Network:
         """
         p = parametrization or Parametrization()
         forward = self.definitions()
+        self._check_means(forward)
         scalars = [d.name for d in forward if d.name not in {x.name for x in self.fields}]
         loss = sympify(loss)
         outputs = sorted({name_of(a) for a in loss.atoms(AppliedUndef)} & set(scalars))
@@ -202,7 +219,7 @@ class _Assembly:
         return Program(
             name=net.name,
             rule=self.rule,
-            fields=tuple(x for x in fields if x.name in names),
+            fields=tuple(x for x in fields if x.name in names or x in net.fields),
             definitions=definitions,
             matrices=(*matrices, *(m for m in net.frozen if isinstance(m, GaussianMatrix))),
             vectors=(
@@ -356,13 +373,11 @@ class _Assembly:
                 names = dict(zip(own.args, member.args, strict=True))
                 place = e.lhs.xreplace(names)
                 others = {r.index for r in e.ranges} & place.free_symbols
-                if not self.graph._varies(factor) and others <= indices:
+                if not self.graph.varies(factor) and not factor.has(t) and others <= indices:
                     return place / factor.xreplace(names)
         if v.name not in made:
-            factor = next(
-                (e.rhs / u for e in derived for u in v.uses(e.rhs) if not self.graph._varies(e.rhs / u)),
-                S.One,
-            )
+            candidates = (e.rhs / u for e in derived for u in v.uses(e.rhs))
+            factor = next((x for x in candidates if not self.graph.varies(x) and not x.has(t)), S.One)
             home = next(x for x in self.network.fields if x.population.name == v.population.name)
             name = "omega" if v.name == "w" else f"omega_{v.name}"
             layered = home.layered and v.population.site is not None
@@ -464,7 +479,7 @@ def _outside(e: Expr, graph: Gradients) -> Expr:
         indices = {i for i, *_ in x.limits}
         factors = Mul.make_args(x.function)
         free = [
-            y for y in factors if not y.free_symbols & indices and not graph._varies(y) and not y.has(Mean)
+            y for y in factors if not y.free_symbols & indices and not graph.varies(y) and not y.has(Mean)
         ]
         return Mul(*free) * Sum(Mul(*[y for y in factors if y not in free]), *x.limits)
 
@@ -494,7 +509,8 @@ def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:
             back = {m: a for a, m in masks.items()}
             raise ProgramError(
                 f"the loss {loss} has no value where {inside.xreplace(back)} is not positive, and outputs "
-                "take every value while they are learnt: write it for any real output, such as log(1 + exp(-f*y))"
+                "take every value while they are learnt: write it for any real output, such as "
+                "log(1 + exp(-f*y))"
             )
 
 

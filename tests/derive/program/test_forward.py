@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sympy import Add, Expr, Function, S, Symbol, exp, log, sqrt, tanh
+from sympy import Add, Expr, Function, KroneckerDelta, Max, S, Sum, Symbol, exp, log, sqrt, tanh
 
 from derive.program import (
+    Definition,
     Field,
     GaussianMatrix,
     GaussianVector,
@@ -24,12 +25,19 @@ from derive.program import (
     L,
     Mean,
     Network,
+    P,
     Population,
     Program,
+    ProgramError,
+    convolution,
+    depth_program,
     ell,
     eta,
     gamma0,
+    isotropic,
+    mlp,
     mu,
+    structured,
     t,
 )
 from derive.theory.routes import check_routes
@@ -371,3 +379,176 @@ def test_a_changed_forward_pass_changes_its_gradient(which: str) -> None:
     assert same == (which in ("nothing", "a lost bias"))
     if which not in ("nothing", "a missing branch"):
         assert {v.name: v.update for v in program.trained()} != {v.name: v.update for v in plain.trained()}
+
+
+# -- losses --------------------------------------------------------------------------------------------------
+
+
+def shallow(loss: Expr, extra: dict[Expr, Expr] | None = None, **options: Any) -> Program:
+    """One hidden layer."""
+    one = GaussianVector("w", layer.at(1))
+    forward = {h(1, mu, t): W0 @ x(mu), out: Mean(one.symbol * tanh(h(1, mu, t))) / gamma0}
+    fields = (h, q) if any(str(a.func) == "q" for a in extra or {}) else (h,)
+    net = Network("one layer", fields, forward | (extra or {}), (W0, one), given=(x,), depth=S.One)
+    return net.train(loss, rule, **options)
+
+
+def line(program: Program, name: str) -> Expr:
+    return next(d.rhs for d in program.definitions if d.name == name)
+
+
+def test_the_error_is_minus_the_slope_of_the_loss() -> None:
+    rho, label = Function("rho")(mu), y(mu)
+    assert line(shallow(rho * square), "Delta") == rho * (label - out)
+    assert line(shallow(log(1 + exp(-label * out))), "Delta").equals(label / (1 + exp(label * out)))
+    hinge = line(shallow(Max(0, 1 - label * out)), "Delta")
+    assert [hinge.subs({out: at, label: 1}) for at in (0, 1, 2)] == [1, S.Half, 0]  # one half at the kink
+    total = Add(*[exp(f(mu, i, t)) for i in range(1, C + 1)])
+    found = line(softmax(), "Delta")
+    for i in range(1, C + 1):
+        assert found.subs(c, i).equals(y(mu, i) - exp(f(mu, i, t)) / total)
+    assert found.has(KroneckerDelta)
+
+
+def test_several_outputs_put_their_errors_into_the_gradient() -> None:
+    e = Function("e")(mu, t)
+    program = shallow(square + e**2, {e: Mean(h(1, mu, t) ** 2)})
+    Delta, omega = Function("Delta_f")(mu, t), Function("omega")(1, t)
+    slope = 1 - tanh(h(1, mu, t)) ** 2
+    energy = 2 * gamma0 * Function("Delta_e")(mu, t) * h(1, mu, t)
+    assert (line(program, "g") - energy - slope * omega * Delta).expand() == 0
+    assert line(program, "Delta_e") == -2 * e
+
+
+def test_what_mixes_samples_has_the_gradient_of_the_loss() -> None:
+    """Centred by the mean over the batch."""
+    other = Symbol("nu", integer=True, positive=True)
+    centred = h(1, mu, t) - Sum(h(1, other, t), (other, 1, P)) / P
+    lines = {q(1, mu, t): centred, out: Mean(GaussianVector("w", layer.at(1)).symbol * q(1, mu, t))}
+    with pytest.raises(ProgramError, match="mixes what is computed for different outputs"):
+        shallow(square, lines)
+    back = line(shallow(square, lines, together=True), "g")
+    own = Function("g_q")(1, mu, t)
+    assert back.subs(P, 1).doit().subs(Function("g_q")(1, 1, t), own) == 0
+    assert back.has(own)
+    assert back.has(Sum)
+
+
+class Unknown(Function):
+    """A function that SymPy cannot differentiate."""
+
+
+OTHER = Population("other", ratio=Symbol("a", positive=True))
+v, q_1 = Field("v", OTHER), q(1, mu, t)
+REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
+    "output not in the loss": (lambda: shallow(y(mu) ** 2), "contains none of the outputs f"),
+    "loss that outputs leave": (lambda: shallow(-y(mu) * log(out)), "outputs take every value"),
+    "loss with a pole": (lambda: shallow(y(mu) / out), "outputs take every value"),
+    "unknown function": (
+        lambda: shallow(square, {out: Mean(GaussianVector("w", layer.at(1)).symbol * Unknown(h(1, mu, t)))}),
+        "has none that is known",
+    ),
+    "index without range": (lambda: shallow(square, {q(1, k, t): h(1, k, t)}), "over what does k run"),
+    "mean of two populations": (
+        lambda: Network(
+            "x", (h, v), {h(1, mu, t): W0 @ x(mu), out: Mean(h(1, mu, t) * v(mu, t))}, (W0,), given=(x,)
+        ).train(square, rule),
+        "pairs units of layer and other",
+    ),
+    "idle weight": (
+        lambda: Network(
+            "x", (h,), {h(1, mu, t): W0 @ x(mu), out: Mean(h(1, mu, t))}, (W0, W), given=(x,)
+        ).train(square, rule),
+        "does not depend on W",
+    ),
+    "one position alone": (
+        lambda: shallow(square, {q_1: h(1, mu, t), out: Mean(h(1, S(2), t))}),
+        "write a sum over mu",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_has_no_theory_is_refused_with_the_reason(what: str) -> None:
+    build, reason = REFUSED[what]
+    with pytest.raises(ProgramError, match=reason):
+        build()
+
+
+# -- what the papers print -----------------------------------------------------------------------------------
+
+
+def backward(program: Program) -> set[tuple[Expr, Expr]]:
+    return {(d.lhs, d.rhs) for d in program.definitions}
+
+
+def test_derived_gradients_are_the_printed_ones() -> None:
+    """Entry by entry, in the conventions of each paper; the theories follow in ``test_builders*.py``."""
+    phi, a = Function("phi"), Function("a")
+    z, g, alpha = Function("z"), Function("g"), Symbol("alpha", integer=True, positive=True)
+    Delta, error = Function("Delta"), gamma0 * Function("Delta")(alpha, t)
+
+    def moved(program: Program, name: str) -> Any:
+        return next(x.update for x in program.trained() if x.name == name)
+
+    plain = mlp(activation=phi)  # selfconsistent2023 D.4, D.5
+    slope = phi(now).diff(now)
+    up = W(ell).T @ g(ell + 1, mu, t)
+    assert {(z(L, mu, t), w.symbol), (z(ell, mu, t), up), (g(ell, mu, t), slope * z(ell, mu, t))} <= backward(
+        plain
+    )
+    step = moved(plain, "W")
+    assert (step.coefficient, step.left, step.right) == (error, g(ell + 1, alpha, t), phi(h(ell, alpha, t)))
+
+    wide = mlp(activation=phi, relative_widths="a")  # D.46, D.47
+    assert (z(ell, mu, t), sqrt(a(ell)) * up / sqrt(a(ell + 1))) in backward(wide)
+    assert moved(wide, "W").coefficient == error / (a(ell) * sqrt(a(ell + 1)))
+
+    ring, p_ = (
+        convolution(activation=phi, positions=5, receptive=1),
+        Symbol("p_", integer=True, positive=True),
+    )
+    p = Symbol("p", integer=True, positive=True)  # G.2, G.3
+    back = Sum(W(ell, k).T @ g(ell + 1, mu, p - k, t), (k, -1, 1))
+    assert (z(ell, mu, p, t), back) in backward(ring)
+    step = moved(ring, "W")
+    assert (step.left, step.right) == (g(ell + 1, alpha, p_, t), phi(h(ell, alpha, p_ + k, t)))
+
+    bias = moved(mlp(activation=phi, bias=True), "b")  # H.2
+    assert (bias.coefficient, bias.vector) == (error, g(ell, alpha, t))
+
+    several = mlp(activation=phi, outputs=C)  # I.2
+    assert (z(ell, mu, c, t), W(ell).T @ g(ell + 1, mu, c, t)) in backward(several)
+    assert str(moved(several, "W").coefficient) == "gamma0*Delta(alpha, c_, t)"
+    assert (Delta(mu, c, t), y(mu, c) - f(mu, c, t)) in backward(several)
+
+    nu, beta = Symbol("nu", positive=True), Symbol("beta")
+    v, h0, G, H = Function("v"), Function("h0"), Function("g"), Function("h")
+    stream = isotropic(data="population", branch=beta)  # linear2025 71, with branches (16)
+    rows = {
+        (h0(t), v(t)),
+        (H(ell + 1, t), H(ell, t) + beta * (W(ell) @ H(ell, t))),
+        (G(ell, t), G(ell + 1, t) + beta * (W(ell).T @ G(ell + 1, t))),
+    }
+    assert rows <= backward(stream)
+    online, X = isotropic(data="online"), GaussianMatrix("X", layer, layer)  # 96
+    assert (h0(t), (X.T @ Delta(t)) / Symbol("alpha_B", positive=True)) in backward(online)
+    assert [moved(online, n).coefficient for n in ("W0", "W", "w")] == [gamma0, gamma0 / nu, gamma0]
+    modes, i = structured(), Symbol("k", integer=True, positive=True)  # 106
+    Z, B = GaussianMatrix("Z", layer, layer), Symbol("B", positive=True)
+    assert (h0(t), sqrt(Function("lamda")(i)) / B * (Z.T @ Delta(t))) in backward(modes)
+
+    dx, chi = Function("dx"), Function("chi")  # depth2023 Program 1
+    deep = depth_program()
+    rows = {
+        (dx(L, t), chi(t) * Function("readout")(t)),
+        (dx(ell - 1, t), dx(ell, t) + (W(ell).T @ dx(ell, t)) / sqrt(L)),
+    }
+    assert rows <= backward(deep)
+    assert moved(deep, "W").coefficient == -1 / sqrt(L)
+
+
+def test_programs_are_values() -> None:
+    assert hash(mlp(2, "tanh")) == hash(mlp(2, "tanh"))
+    assert len({mlp(2), mlp(2), mlp(3)}) == 2
+    assert isinstance(mlp(2).definitions[0], Definition)
