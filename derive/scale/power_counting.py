@@ -69,7 +69,8 @@ class Counted:
     """The parts of every field and number of a program at the steps 0, 1, ..., by name, layer and step.
 
     ``read`` holds the parts at the start before they were assumed to be of order one, if they were.
-    ``stopped`` says why a count ended early: a field grows, and a function of it is no power.
+    ``stopped`` says why a count ended early: a field grows, and a function of it is no power.  ``nodes`` are
+    all fields and numbers with their layers, reached or not.
     """
 
     program: Program
@@ -78,10 +79,6 @@ class Counted:
     read: Mapping[tuple[str, Expr | None], Parts]
     stopped: str | None = None
     nodes: tuple[tuple[str, Expr | None], ...] = ()
-
-    def names(self) -> list[tuple[str, Expr | None]]:
-        """All fields and numbers with their layers, reached or not."""
-        return list(self.nodes)
 
     def power(self, name: str, site: Any = None, step: int = 0) -> Expr | None:
         """The power of N of a field or number; None if it is zero or was not reached."""

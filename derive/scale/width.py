@@ -373,7 +373,7 @@ def put_in(program: Program, values: Mapping[Any, Expr]) -> Program:
 
 def unknowns(program: Program) -> tuple[Expr, ...]:
     """The exponents of a program of known depth: a and b of each weight, member by member; c; d."""
-    own, read = symbols_of(program), Counting(program, False, False)
+    own, read = symbols_of(program), Counting(program)
     found: list[Expr] = []
     for name, w in weights(program).items():
         both = own[f"a_{name}"], own[f"b_{name}"]
@@ -392,7 +392,7 @@ def outputs(program: Program) -> list[tuple[str, None]]:
 
 def fields(counted: Counted) -> list[tuple[str, Expr | None]]:
     """Everything that has entries."""
-    return [(n, site) for n, site in counted.names() if n not in counted.program.scalars]
+    return [(n, site) for n, site in counted.nodes if n not in counted.program.scalars]
 
 
 def features(program: Program, counted: Counted) -> list[tuple[str, Expr | None]]:
@@ -519,7 +519,7 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
     linear = count_powers(whole, 1, first=True)
     hidden = tuple(features(program, linear))
     read: tuple[Place, ...] = tuple(outputs(program))
-    nodes = (*linear.names(),)
+    nodes = linear.nodes
     start = {x: linear.power(*x) for x in nodes}
     rates = {x: linear.change(*x) for x in nodes}
     watched = (*hidden, *read)
@@ -638,7 +638,7 @@ class _Symmetry:
 
     def __init__(self, program: Program) -> None:
         self.program = parametrized(program)
-        self.read = Counting(self.program, False, False)
+        self.read = Counting(self.program)
         self.rows: list[Expr] = []
         self.exponents: set[Expr] = {c, d}
 
