@@ -209,7 +209,7 @@ class Gradients:
         )
 
         def factors(mean: Mean) -> Expr:
-            number, body = mean.args[0].as_coeff_Mul()
+            number, body = self.split(mean.args[0])
             groups: dict[Expr | None, Expr] = {}
             for x in Mul.make_args(body):  # phi(h) may be a product itself, as h (1 + erf(h))/2 is
                 atoms = self._atoms(x)

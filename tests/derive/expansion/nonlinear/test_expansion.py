@@ -169,7 +169,7 @@ def test_it_prints(series: NonlinearExpansion) -> None:
     assert r"\begin{align*}" in short.render("latex")
 
 
-@pytest.mark.parametrize("activation", [x * (1 + erf(x / sqrt(2))) / 2, x / (1 + exp(-x)), 2 * tanh(x)])
+@pytest.mark.parametrize("activation", [x * (1 + erf(x / sqrt(2))) / 2, x / (1 + exp(-x)), sqrt(2) * tanh(x)])
 def test_a_phi_that_is_a_product_is_one_function(activation: Expr) -> None:
     """The readout reads phi(h), not h times the rest of it."""
     found = expand_nonlinear(mean_field(mlp(L, activation)), 0)
