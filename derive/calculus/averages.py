@@ -19,7 +19,6 @@ from sympy import (
     Integral,
     KroneckerDelta,
     Mul,
-    Pow,
     S,
     Subs,
     Sum,
@@ -28,7 +27,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import all_apart, apart, bound
+from derive.calculus.sums import all_apart, apart, bound, factors
 
 Names = Iterable[str] | None
 
@@ -99,7 +98,7 @@ def _linear(body: Expr, random: frozenset[str] | None) -> Expr:
         return body.func(_linear(body.function.expand(), random), *body.limits)
     fixed: list[Expr] = []
     moving: list[Expr] = []
-    for x in _factors(body):
+    for x in factors(body):
         (moving if is_random(x, random) else fixed).append(x)
     if not moving:
         return body
@@ -112,15 +111,6 @@ def _linear(body: Expr, random: frozenset[str] | None) -> Expr:
         inner = _linear((rest * first.function).expand(), random)
         return Mul(*fixed) * first.func(inner, *first.limits)
     return Mul(*fixed) * Average(Mul(*moving))
-
-
-def _factors(body: Expr) -> list[Expr]:
-    """Factors of a product; powers of sums are written out, for each has its own variables."""
-    found: list[Expr] = []
-    for x in Mul.make_args(body):
-        power = isinstance(x, Pow) and isinstance(x.base, Sum | Integral) and x.exp.is_Integer and x.exp > 0
-        found += [x.base] * int(x.exp) if power else [x]
-    return found
 
 
 def is_random(x: Expr, random: frozenset[str] | None = None) -> bool:

@@ -27,7 +27,6 @@ from sympy import (
     KroneckerDelta,
     Mul,
     Poly,
-    Pow,
     Rational,
     S,
     Symbol,
@@ -48,6 +47,7 @@ from sympy import (
 from sympy.matrices import MatrixBase
 
 from derive.calculus.jumps import conditioned, written
+from derive.calculus.sums import factors as written_out
 
 Fold = Callable[[Expr, tuple[Expr, ...], MatrixBase], Expr]
 
@@ -147,7 +147,7 @@ class _Term:
         """Sort the factors.  Raises NoClosedForm for one that is none of these kinds."""
         n = len(variables)
         polynomial, exponent, units = S.One, S.Zero, []
-        for x in [y for factor in factors for y in _repeated(factor)]:
+        for x in written_out(Mul(*factors)):
             if x.is_polynomial(*variables):
                 polynomial *= x
             elif isinstance(x, exp):
@@ -199,12 +199,6 @@ def _check_convergence(A: MatrixBase, C: MatrixBase) -> None:
     t = Symbol("t")
     if Poly((eye(C.rows) + t * C * A).det(), t).count_roots(0, 1):
         raise NoClosedForm("the integral diverges")
-
-
-def _repeated(x: Expr) -> list[Expr]:
-    if isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0:
-        return [x.base] * int(x.exp)
-    return [x]
 
 
 def _poly(e: Expr, variables: tuple[Expr, ...], degree: int | None = None) -> Poly:

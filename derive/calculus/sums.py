@@ -187,6 +187,19 @@ def match(
     return found
 
 
+def factors(e: Expr) -> list[Expr]:
+    """The factors of a product, whole powers written out.
+
+    >>> sorted(factors(ell**2 * s), key=str)
+    [ell, ell, s]
+    """
+    found: list[Expr] = []
+    for x in Mul.make_args(e):
+        power = isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0
+        found += [x.base] * int(x.exp) if power else [x]
+    return found
+
+
 # -- linearity -----------------------------------------------------------------------------------------------
 
 
@@ -438,6 +451,7 @@ __all__ = [
     "bound",
     "closed",
     "drawn_out",
+    "factors",
     "is_at",
     "match",
     "normal_form",

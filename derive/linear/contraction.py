@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sympy import Add, Expr, Function, Mul, Pow, S, Sum, Symbol
+from sympy import Add, Expr, Function, Mul, S, Sum, Symbol
 from sympy.core.function import AppliedUndef, UndefinedFunction
 
-from derive.calculus.sums import pinned, put
+from derive.calculus.sums import factors, pinned, put
 from derive.calculus.symbols import alpha, mu
 from derive.errors import NotApplicable
 from derive.theory.names import primed
@@ -42,9 +42,8 @@ class Frame:
 
     def _term(self, e: Expr, lim: tuple[Symbol, Expr, Expr]) -> Expr:
         index = lim[0]
-        factors = [y for x in Mul.make_args(e) for y in ([x.base] * int(x.exp) if _is_power(x) else [x])]
-        moving = [x for x in factors if x.has(index)]
-        fixed = Mul(*[x for x in factors if not x.has(index)])
+        moving = [x for x in factors(e) if x.has(index)]
+        fixed = Mul(*[x for x in factors(e) if not x.has(index)])
         if not moving:
             return fixed * (lim[2] - lim[1] + 1)
         if (found := pinned(Mul(*moving), index)) is not None:
@@ -54,10 +53,6 @@ class Frame:
         ):
             return fixed if moving[0] == moving[1] else S.Zero
         return fixed * Sum(Mul(*moving), lim)
-
-
-def _is_power(x: Expr) -> bool:
-    return isinstance(x, Pow) and x.exp.is_Integer and bool(x.exp > 1)
 
 
 def split_tensor(e: Expr, indices: Sequence[Symbol]) -> dict[Expr, Expr]:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Add, Expr, Integral, Max, Mul, Pow, S, Sum, Symbol, oo
+from sympy import Add, Expr, Integral, Max, Mul, S, Sum, Symbol, oo
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, is_field, is_random
 from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.sums import factors as factors_of
 from derive.calculus.sums import match, put, unused
 from derive.program.words import IndexRange, s, t
 from derive.theory.data import Source
@@ -100,11 +101,7 @@ def _stein(term: Expr, sources: tuple[Source, ...], **hints: Any) -> Expr:
         inner = next((x for x in factors if isinstance(x, Sum | Integral) and x.has(Average)), None)
         return term if inner is None else term.xreplace({inner: _stein(inner, sources, **hints)})
     factors.remove(average)
-    inside = [
-        y
-        for x in Mul.make_args(average.body)
-        for y in ([x.base] * int(x.exp) if isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0 else [x])
-    ]
+    inside = factors_of(average.body)
     for x in inside:
         found = list(partners(x, sources, average.free_symbols | term.free_symbols)) if is_field(x) else []
         if found:
