@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.depth.diversity import Diversity, diversity
+from derive.depth.infinite import Diversity, diversity
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.numbers import structure

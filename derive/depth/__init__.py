@@ -1,8 +1,15 @@
 """Residual networks: powers of the depth, and what becomes of the equations as it goes to infinity."""
 
 from derive.depth.blocks import BlockLimit, block_limit, within_blocks, without_silent
-from derive.depth.diversity import Diversity, diversity
-from derive.depth.infinite import InfiniteDepth, LayerTime, Scaling, infinite_depth, layer_time
+from derive.depth.infinite import (
+    Diversity,
+    InfiniteDepth,
+    LayerTime,
+    Scaling,
+    diversity,
+    infinite_depth,
+    layer_time,
+)
 from derive.depth.rescale import ends_apart, gamma_c_recursion, rescale
 from derive.linear.propagators import CrossLayer, cross_layer
 

@@ -1,6 +1,6 @@
 """How different the layers of an infinitely deep network are, from its solution in layer time.
 
-The squared distance between the stream at two layer times is derived (:func:`derive.depth.diversity`); here
+The squared distance between the stream at two layer times is derived (:func:`derive.depth.infinite`); here
 its integrals over sources are done on the cells of a solution.  An answer may jump inside, at the layer where
 it is given: each cell takes the values of its own side.
 """
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sympy import Expr, Symbol
 
 from derive.depth import LayerTime
-from derive.depth.diversity import Diversity, diversity, tau_2
+from derive.depth.infinite import Diversity, diversity, tau_2
 from derive.depth.layers import tau, tau_
 from derive.program.words import s, t
 from numerics.compile.layered import LayerTable, NotLowered, Product, Read, lower_layer_time, products_of

@@ -38,8 +38,7 @@ from derive.depth.blocks import (
     without_blocks,
     without_silent,
 )
-from derive.depth.diversity import diversity
-from derive.depth.infinite import InfiniteDepth, aligned, infinite_depth
+from derive.depth.infinite import InfiniteDepth, aligned, diversity, infinite_depth
 from derive.depth.layers import Reader, tau, tau_
 from derive.errors import NotApplicable, ProgramError
 from derive.linear.propagators import k
