@@ -44,6 +44,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import ell, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.expansion import expand_linear
+from derive.linear.form import linear_form
 from derive.linear.propagators import START, transfer
 from derive.program.networks.random_data import N, P, k
 from derive.reduce.data import mode_sums
@@ -54,6 +55,7 @@ from derive.scale.modes import (
     at_start,
     beta,
     capacity,
+    factor_of,
     given,
     in_modes,
     kernel_of_modes,
@@ -152,15 +154,14 @@ def batch_noise(theory: Theory) -> BatchNoise:
     """
     theory = wide(theory)
     _, kernel = kernel_of_modes(theory)
-    push, u0 = theory.equation("h0").rhs, _source(theory, "u0")
-    per_loss = push.coeff(u0.symbol) ** 2 * _at_once(u0.covariance) / Function("C_Delta")(t, t)
+    form, u0 = linear_form(theory), _source(theory, "u0")
+    push, errors = form.row("h0"), form.row("Delta")
+    per_loss = factor_of(push, "u0") ** 2 * _at_once(u0.covariance) / Function("C_Delta")(t, t)
     weight = _weight(theory)
-    keeps = 1 - K * push.coeff(Function("v")(k, t))
+    keeps = 1 - K * factor_of(push, "v")
     added, start = simplify(weight * per_loss * K**2), weight * at_start(theory) ** 2
-    errors, label = theory.equation("Delta").rhs, S.Zero
-    for x in theory.sources:
-        if not x.covariance.has(Function("C_v")):
-            label += errors.coeff(x.symbol) ** 2 * _at_once(x.covariance)
+    sources = [x for x in theory.sources if not x.covariance.has(Function("C_v"))]
+    label = Add(*[factor_of(errors, str(x.symbol.func)) ** 2 * _at_once(x.covariance) for x in sources])
     put = {K: kernel}
     over = 1 / (1 - keeps**2)
     amplification, learnt = (
@@ -222,7 +223,7 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
     """
     theory = mode_sums(theory)
     r0 = _source(theory, "r0")
-    front = theory.equation("xi").rhs.coeff(r0.symbol)
+    front = factor_of(linear_form(theory).row("xi"), "r0")
     share = simplify((front * gamma0) ** 2 * r0.covariance / Function("C_g")(1, t, s))
     if share != 1 / N:
         raise NotApplicable(f"r0 enters with the variance {share}")
@@ -404,9 +405,9 @@ def fixed_data(theory: Theory) -> FixedData:
     _, kernel = kernel_of_modes(theory)
     R, loop, v = Symbol("R_Delta", positive=True), Symbol("R_vu"), Function("v")
     into_v, into_h0 = (_answer(theory, name, R) for name in ("v", "h0"))
-    push, samples = theory.equation("h0"), theory.equation("Delta")
+    push, samples = (linear_form(theory).row(name) for name in ("h0", "Delta"))
     u0, u_Delta, eps = (_source(theory, name) for name in ("u0", "u_Delta", "eps"))
-    enters = push.rhs.coeff(u0.symbol)
+    enters = factor_of(push, "u0")
 
     summed = theory.order_parameter("R_vu").definition
     (response,) = summed.atoms(Response)
@@ -420,9 +421,9 @@ def fixed_data(theory: Theory) -> FixedData:
     balance = Eq(P, rest + Sum(freedom, *summed.limits), evaluate=False)
 
     weight = _weight(theory)
-    drive = enters**2 * u0.covariance / Function("C_Delta")(t, s) * samples.rhs.coeff(u_Delta.symbol) ** 2
+    drive = enters**2 * u0.covariance / Function("C_Delta")(t, s) * factor_of(samples, "u_Delta") ** 2
     drive *= u_Delta.covariance / Function("C_v")(t, s)
-    label = samples.rhs.coeff(eps.symbol) ** 2 * eps.covariance
+    label = factor_of(samples, "eps") ** 2 * eps.covariance
     signal = weight * at_start(theory) ** 2 * _at_two(into_v.subs(at))
     gain = weight * drive * _at_two((into_h0 * R).subs(at))
     found = FixedData(theory, kernel, balance, freedom, signal, gain, label)
@@ -457,16 +458,4 @@ def _answer(theory: Theory, into: str, R: Symbol) -> Expr:
     return out
 
 
-__all__ = [
-    "BatchNoise",
-    "FixedData",
-    "WidthNoise",
-    "batch_noise",
-    "cut",
-    "cut_",
-    "fixed_data",
-    "width_noise",
-    "width_order",
-    "z",
-    "z_",
-]
+__all__ = ["BatchNoise", "FixedData", "WidthNoise", "batch_noise", "fixed_data", "width_noise"]

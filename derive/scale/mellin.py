@@ -198,7 +198,7 @@ def mode_sum(F: Expr, y: Symbol, a: Any, b: Any, x: Symbol, *, terms: int = 3) -
     z = Dummy("z")
     transform = Add(*[p.mellin(z) for p in parts])
     tail = [x for p in parts for x in p.tail(terms)]
-    lost = [e for p in parts if (e := p.lost(terms)) is not None]
+    lost = [power for p in parts for power, _ in p.tail(terms + 1)[terms:] if p.p is not None]
     found = mode_sum_of(lambda at: _value(transform, z, at), tail, a, b, x)
     return replace(found, error=max(lost, default=-oo), conditions=And(converges, found.conditions))
 
@@ -352,10 +352,6 @@ class _Part:
             return []
         p = self.p
         return [(self.m - p - n, self.c * binomial(-p, n) * self.q ** (-p - n)) for n in range(terms)]
-
-    def lost(self, terms: int) -> Expr | None:
-        """The first power that the tail leaves out."""
-        return None if self.p is None else self.m - self.p - terms
 
     def start(self) -> list[tuple[Expr, Expr]]:
         """Powers at small y, with coefficients."""

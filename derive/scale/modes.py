@@ -13,6 +13,7 @@ sum is one of products of sums over one mode, joined by an integral over an earl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sympy import (
     Add,
@@ -41,7 +42,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.symbols import L, ell, gamma0, mu, s, t
+from derive.calculus.symbols import L, ell, exact, gamma0, mu, s, t
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, expand_linear
 from derive.linear.form import Row, linear_form
@@ -78,6 +79,45 @@ def given(task: str) -> dict[Symbol, Expr]:
         raise ValueError(f"task = {task!r}: must be 'hard' (beta < 1) or 'easy' (beta > 1)")
     p = Symbol("p", positive=True)
     return {beta: 1 / (1 + p) if task == HARD else 1 + p}
+
+
+def task_of(source: Expr) -> str | None:
+    """``hard`` below 1, ``easy`` above, None at 1 or for a symbol."""
+    return None if not source.is_number or source == 1 else HARD if source < 1 else EASY
+
+
+def kind_of(source: Expr, task: str | None, where: str, meet: Any = 1) -> str:
+    """``hard`` or ``easy``, from the source where it is a number.
+
+    Raises :class:`NotApplicable` where two powers of what is asked are one, at the source ``meet``, and
+    ValueError for a task that the source is not.
+    """
+    kind = task_of(source)
+    if source == meet:
+        raise NotApplicable(f"source = {source}: two powers of {where} meet, and there is a logarithm")
+    if kind and task not in (None, kind):
+        raise ValueError(f"task = {task!r}: a source of {source} makes the task {kind!r}")
+    return kind or task or HARD
+
+
+def numbers(depth: Any, source: Any, capacity_: Any, *, summed: bool = False) -> dict[Symbol, Expr]:
+    """What stands for L, beta and the capacity.  Raises ValueError for what they cannot be.
+
+    ``summed``: the eigenvalues must have a sum.
+
+    >>> numbers(2, "1/2", 3)
+    {L: 2, beta: 1/2, a: 3}
+    """
+    values = {L: exact("depth", depth), beta: exact("source", source), capacity: exact("capacity", capacity_)}
+    for x, name in ((L, "depth"), (beta, "source"), (capacity, "capacity")):
+        v = values[x]
+        if v.is_number and x == L and (v < 1 or not v.is_Integer):
+            raise ValueError(f"{name} = {v}: must be a whole number, at least 1")
+        if v.is_number and not v > 0:
+            raise ValueError(f"{name} = {v}: must be positive")
+    if summed and values[capacity].is_number and values[capacity] <= 1:
+        raise ValueError(f"capacity = {values[capacity]}: must be above 1, or the eigenvalues have no sum")
+    return values
 
 
 # -- gamma0 = 0 --------------------------------------------------------------------------------------------
@@ -154,7 +194,7 @@ def lazy_modes(theory: Theory) -> LazyModes:
     theory = wide(theory)
     responses, kernel = kernel_of_modes(theory)
     v = Function("v")(k, t)
-    slope = -K * theory.equation("h0").rhs.coeff(v)
+    slope = -K * factor_of(linear_form(theory).row("h0"), "v")
     start = at_start(theory)
     if theory.program.rule.discrete:
         error = start * (1 + slope) ** t
@@ -200,6 +240,12 @@ def kernel_of_modes(theory: Theory) -> tuple[Expr, Expr]:
     first = {Function("R_gu")(1, t, s): gamma0 * responses.subs(ell, 1)}
     met = [_at_zero(x.xreplace(first), covariance) for x in kernels_on(form.row("xi"), "h0")]
     return responses, factor(Add(*met))
+
+
+def factor_of(row: Row, name: str) -> Expr:
+    """What stands in front of a source, or of a field at the same time, in an equation."""
+    now = (x for x in (*row.sources, *row.actions) if not x.reach and x.field.args[-1] == t)
+    return Add(*[x.weight for x in now if x.name == name])
 
 
 def kernels_on(row: Row, field: str) -> list[Expr]:
@@ -384,10 +430,6 @@ class LeadingOrder:
         x = self.relative(HARD)
         return (-(gamma0**2) * x.coefficient) ** (-1 / x.power)
 
-    def slope(self, depth: int, decay: Expr, source: Expr) -> Expr:
-        """``d log / d log t`` of the correction, both of its powers kept; ``decay`` is the capacity."""
-        return self.correction.subs({L: depth, capacity: decay, beta: source}).local_slope()
-
 
 def leading_order(theory: Theory, samples: Theory) -> LeadingOrder:
     """Order gamma0^2 of the loss at late times, for symbolic depth, capacity and source.
@@ -459,31 +501,4 @@ def powers_of(e: Expr, x: Symbol) -> tuple[Expr, Expr]:
     return m, p
 
 
-__all__ = [
-    "EASY",
-    "HARD",
-    "K",
-    "LazyModes",
-    "LeadingOrder",
-    "PairForce",
-    "at_start",
-    "beta",
-    "capacity",
-    "given",
-    "in_modes",
-    "kernel_of_modes",
-    "kernels_on",
-    "lamda",
-    "late",
-    "lazy_modes",
-    "leading_order",
-    "on_power_law",
-    "pair_force",
-    "powers_of",
-    "rate",
-    "rate_",
-    "tau",
-    "time",
-    "w_star",
-    "wide",
-]
+__all__ = ["LazyModes", "LeadingOrder", "PairForce", "capacity", "lazy_modes", "leading_order", "pair_force"]

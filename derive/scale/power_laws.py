@@ -15,12 +15,23 @@ from typing import Any
 
 from sympy import Expr, Symbol, false, nan, simplify, zoo
 
-from derive.calculus.symbols import L, exact, gamma0
+from derive.calculus.symbols import L, gamma0
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import N, P
 from derive.scale.bottlenecks import BatchNoise, FixedData, WidthNoise, width_order
 from derive.scale.mellin import Power, Powers
-from derive.scale.modes import EASY, HARD, LazyModes, LeadingOrder, beta, given, time
+from derive.scale.modes import (
+    EASY,
+    HARD,
+    LazyModes,
+    LeadingOrder,
+    beta,
+    given,
+    kind_of,
+    numbers,
+    task_of,
+    time,
+)
 from derive.scale.modes import capacity as capacity_
 from derive.scale.rank_one import RankOne
 from derive.scale.rich import rich_scaling
@@ -102,7 +113,7 @@ def leading_law(
     of 1, where there is a logarithm.
     """
     values = numbers(depth, source, capacity)
-    kind = _kind(values[beta], task, "the order gamma0^2", order.correction)
+    kind = kind_of(values[beta], task, "the order gamma0^2", order.correction.turns(beta))
     series = order.correction.sorted(given(kind)).subs(values)
     top = series.terms[0]
     conditions = [
@@ -187,7 +198,7 @@ def width_law(
     Raises as :func:`leading_law` does, and ValueError for a capacity of 1 or less.
     """
     values = numbers(depth, source, capacity, summed=True)
-    kind = _kind(values[beta], task, "the variance at order 1/N", noise.variance)
+    kind = kind_of(values[beta], task, "the variance at order 1/N", noise.variance.turns(beta))
     top = noise.variance.sorted(width_order(kind)).terms[0].subs(values)
     conditions = [
         "source < 1" if kind == HARD else "source > 1",
@@ -272,51 +283,4 @@ def _law(
     return PowerLaw(regime, formula, -top.power, top.coefficient, said, crossover or {}, series)
 
 
-def _kind(source: Expr, task: str | None, where: str, powers: Powers) -> str:
-    """``hard`` or ``easy``, from the source where it is a number; refused where two powers are one."""
-    kind = task_of(source)
-    if source == powers.turns(beta):
-        raise NotApplicable(f"source = {source}: two powers of {where} meet, and there is a logarithm")
-    if kind and task not in (None, kind):
-        raise ValueError(f"task = {task!r}: a source of {source} makes the task {kind!r}")
-    return kind or task or HARD
-
-
-def numbers(depth: Any, source: Any, capacity: Any, *, summed: bool = False) -> dict[Symbol, Expr]:
-    """What stands for L, beta and the capacity.  Raises ValueError for what they cannot be.
-
-    ``summed``: the eigenvalues must have a sum.
-
-    >>> numbers(2, "1/2", 3)
-    {L: 2, beta: 1/2, a: 3}
-    """
-    values = {L: exact("depth", depth), beta: exact("source", source), capacity_: exact("capacity", capacity)}
-    for x, name in ((L, "depth"), (beta, "source"), (capacity_, "capacity")):
-        v = values[x]
-        if v.is_number and x == L and (v < 1 or not v.is_Integer):
-            raise ValueError(f"{name} = {v}: must be a whole number, 1 or more")
-        if v.is_number and not v > 0:
-            raise ValueError(f"{name} = {v}: must be positive")
-    if summed and values[capacity_].is_number and values[capacity_] <= 1:
-        raise ValueError(f"capacity = {values[capacity_]}: must be above 1, or the eigenvalues have no sum")
-    return values
-
-
-def task_of(source: Expr) -> str | None:
-    """``hard`` below 1, ``easy`` above, None at 1 or for a symbol."""
-    if not source.is_number or source == 1:
-        return None
-    return HARD if source < 1 else EASY
-
-
-__all__ = [
-    "PowerLaw",
-    "batch_law",
-    "data_law",
-    "lazy_law",
-    "leading_law",
-    "numbers",
-    "rich_law",
-    "task_of",
-    "width_law",
-]
+__all__ = ["PowerLaw", "batch_law", "data_law", "lazy_law", "leading_law", "rich_law", "width_law"]

@@ -307,4 +307,4 @@ class _RankOne:
         return steps.subs(n, L)
 
 
-__all__ = ["RankOne", "c_g", "c_h", "first", "kappa", "memory", "now", "phi", "rank_one", "sigma", "then"]
+__all__ = ["RankOne", "kappa", "phi", "rank_one", "sigma"]

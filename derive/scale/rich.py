@@ -52,7 +52,7 @@ from derive.calculus.symbols import t as moment
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import k
 from derive.scale.mellin import Powers, euler, mode_sum_of, unit
-from derive.scale.modes import EASY, HARD, beta, given, lamda, on_power_law, w_star
+from derive.scale.modes import EASY, HARD, beta, given, kind_of, lamda, numbers, on_power_law, w_star
 from derive.scale.modes import capacity as capacity_
 from derive.scale.modes import time as t
 from derive.scale.rank_one import RankOne, c_g, first, kappa, now, phi, put, sigma, then
@@ -201,11 +201,6 @@ class RichScaling:
         return self.named * t**-self.exponent
 
     @property
-    def regime(self) -> str:
-        """Always ``"rich"``."""
-        return "rich"
-
-    @property
     def kernel(self) -> Expr:
         """``C_g(1,t,t)``, with its constant."""
         return self.named_kernel.xreplace(dict(self.values))
@@ -284,23 +279,10 @@ def rich_scaling(
     >>> print(law.conditions[1])
     ansatz: c_g(1, t) = B*X**q, where X is the integral of C_g(1, t, t)
     """
-    depth, source, capacity = exact("depth", depth), exact("source", source), exact("capacity", capacity)
-    for name, value, least in (("depth", depth, 1), ("source", source, 0), ("capacity", capacity, 0)):
-        if value.is_number and not (value >= least if name == "depth" else value > least):
-            bound = "at least 1" if name == "depth" else "positive"
-            raise ValueError(f"{name} = {value}: must be {bound}")
-    if source.is_number:
-        if source == 1:
-            raise NotApplicable(
-                "source = 1: the norm of the target grows as a logarithm, and so does the kernel"
-            )
-        found = HARD if source < 1 else EASY
-        if task not in (None, found):
-            raise ValueError(f"task = {task!r}: at source = {source} it is {found!r}")
-        task = found
-    task = task or HARD
+    values = numbers(depth, source, capacity)
+    task = kind_of(values[beta], task, "the norm of what is learnt")
     given(task)
-    return _Rich(reduced, depth, source, capacity, task).found()
+    return _Rich(reduced, values[L], values[beta], values[capacity_], task).found()
 
 
 def tidied(e: Expr) -> Expr:
@@ -320,13 +302,8 @@ class _Rich:
     """``c = B X^q`` for ``c_g(1)`` in the closed equations: powers and constants on both sides."""
 
     def __init__(self, reduced: RankOne, depth: Expr, source: Expr, capacity: Expr, task: str) -> None:
-        self.reduced, self.depth, self.source, self.capacity, self.task = (
-            reduced,
-            depth,
-            source,
-            capacity,
-            task,
-        )
+        self.reduced, self.task = reduced, task
+        self.depth, self.source, self.capacity = depth, source, capacity
         put = {beta: source, capacity_: capacity}
         weighed = on_power_law(w_star(k) ** 2 * lamda(k)).subs(put)
         self.weighed, self.plain = (
@@ -359,7 +336,7 @@ class _Rich:
         values = {I_F: product_transform(q, q, own), I_v: missing(q, q, -loss.power)}
         if simplify(memory(reduced, q).function - x * u**-q * exp(-x * (1 - u))) != 0:
             raise NotApplicable(f"a mode remembers {memory(reduced, q)}")
-        speed = 1 / (1 - 2 * q)
+        speed = _power(named_clock, t)
         F = Function("F")(x)
         moments = tuple(
             Eq(name, Integral(x ** (power - 1) * what**2, (x, 0, oo)), evaluate=False)
@@ -537,7 +514,15 @@ def dropped(found: RichScaling) -> tuple[Dropped, ...]:
         if simplify(powers[1] - n * of_sigma[1]) != 0:
             raise NotApplicable(f"{size} is not a power of the singular value")
         rows.append(
-            Dropped(term, field, now**n if share is None else share, start, *powers, share is not None)
+            Dropped(
+                term,
+                field,
+                now**n if share is None else share,
+                start,
+                powers[0],
+                powers[1],
+                share is not None,
+            )
         )
 
     relations = {y.lhs: y.rhs for y in one.layers}
@@ -568,17 +553,4 @@ def _power(e: Expr, y: Symbol) -> Expr:
     return simplify(y * e.diff(y) / e)
 
 
-__all__ = [
-    "Correction",
-    "Dropped",
-    "RichScaling",
-    "dropped",
-    "memory",
-    "missing",
-    "product_transform",
-    "profile",
-    "rich_scaling",
-    "tidied",
-    "transform",
-    "x",
-]
+__all__ = ["Correction", "Dropped", "RichScaling", "dropped", "memory", "profile", "rich_scaling"]

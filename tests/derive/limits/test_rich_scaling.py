@@ -194,7 +194,7 @@ def test_crossover_from_lazy() -> None:
         ({"depth": 0}, "at least 1"),
         ({"source": -1}, "positive"),
         ({"capacity": 0}, "positive"),
-        ({"source": "1/2", "task": "easy"}, "it is 'hard'"),
+        ({"source": "1/2", "task": "easy"}, "makes the task 'hard'"),
         ({"task": "odd"}, "must be 'hard'"),
         ({"source": 1}, "logarithm"),
     ],
