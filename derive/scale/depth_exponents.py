@@ -29,6 +29,7 @@ from sympy import (
     factor,
     powsimp,
     simplify,
+    sqrt,
     summation,
 )
 from sympy.core.function import AppliedUndef
@@ -391,10 +392,23 @@ class Statement(Shown):
     how: str
 
 
+def order_in(e: Expr, small: Symbol) -> int:
+    """The first power of a small symbol in an expression.
+
+    >>> order_in(exp(epsilon) - 1 - epsilon, epsilon)
+    2
+    """
+    found = 0
+    while e.subs(small, 0) == 0:
+        e, found = e.diff(small), found + 1
+    return found
+
+
 def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...]:
     """What the exponents say, one statement a quantity, with the first step exactly."""
     ahead = {ell: (tau + epsilon) * L}, {ell: tau * L}
     window, drift = (e.subs(ahead[0]) - e.subs(ahead[1]) for e in (first.start, first.moved))
+    near = [epsilon ** order_in(first.large(x), epsilon) for x in (window, drift)]
     square = "closed form of the derived recursion in the layer"
     power = "power counting at all steps; the closed form of the first step attains it"
 
@@ -404,7 +418,7 @@ def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...
             r"\langle x_0^L x_0^L\rangle",
             S.Zero,
             first.start.subs(ell, L),
-            f"{square}; a layer adds L^(-2 alpha) of what it gets, which is L^(1 - 2 alpha) in all",
+            f"{square}; a layer adds {first.gain} of what it gets, which is {powsimp(L * first.gain)} in all",
         ),
         ("output", "f_1 - f_0", p.output, first.output, power),
         (
@@ -433,14 +447,14 @@ def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...
             r"\langle (x_0^{(\tau + \epsilon) L} - x_0^{\tau L})^2\rangle",
             p.noise,
             window,
-            f"{square}; independent layers add variances, so the root goes like sqrt(epsilon)",
+            f"{square}; independent layers add variances, so the root goes like {sqrt(near[0])}",
         ),
         (
             "diversity, drift",
             r"\langle (x_1^{(\tau + \epsilon) L} - x_1^{\tau L}) V\rangle",
             p.drift,
             drift,
-            f"{power}; layers agree on it, so it goes like epsilon",
+            f"{power}; layers agree on it, so it goes like {near[1]}",
         ),
         (
             "linearisation",

@@ -59,6 +59,7 @@ from derive.scale.depth_exponents import (
     depth_exponents,
     depth_first_step,
     epsilon,
+    order_in,
     statements,
     z,
 )
@@ -205,18 +206,12 @@ class DepthParametrization:
     @cached_property
     def kappas(self) -> tuple[Expr, Expr]:
         """One minus the power of epsilon in the root of what layers add each, and in what they share."""
-        named = {x.name: x.leading for x in self.statements}
-        noise, drift = (named[f"diversity, {n}"] for n in ("noise", "drift"))
-        return 1 - Rational(_order(noise), 2), 1 - Rational(_order(drift))
-
-
-def _order(e: Expr | None) -> int:
-    """The first power of epsilon in an expression."""
-    assert e is not None
-    found = 0
-    while e.subs(epsilon, 0) == 0:
-        e, found = e.diff(epsilon), found + 1
-    return found
+        noise, drift = (
+            order_in(x.leading, epsilon)
+            for x in self.statements
+            if x.leading is not None and x.leading.has(epsilon)
+        )
+        return 1 - Rational(noise, 2), 1 - Rational(drift)
 
 
 @dataclass(frozen=True)
