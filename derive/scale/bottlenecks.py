@@ -67,6 +67,7 @@ from derive.scale.modes import (
     time,
     wide,
 )
+from derive.show.latex import aligned_latex
 from derive.theory import Source, Theory
 
 z, z_ = Symbol("z", positive=True), Symbol("zprime", positive=True)
@@ -110,6 +111,9 @@ class BatchNoise:
     amplification: Expr
     learnt: Expr
     label: Expr
+
+    def _repr_latex_(self) -> str:
+        return self.decay()._repr_latex_()
 
     @cached_property
     def _renewed(self) -> tuple[Expr, Symbol, Symbol, Symbol]:
@@ -191,6 +195,9 @@ class WidthNoise:
 
     lazy: Powers
     variance: Powers
+
+    def _repr_latex_(self) -> str:
+        return self.variance._repr_latex_()
 
     def crossover(self, task: str) -> Expr:
         """The time at which the variance is as large as the loss of infinite width."""
@@ -280,6 +287,9 @@ class FixedData:
     signal: Expr
     gain: Expr
     label: Expr
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex([self.balance])
 
     @cached_property
     def rest(self) -> Eq:

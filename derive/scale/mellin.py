@@ -53,6 +53,7 @@ from sympy import (
 from sympy.logic.boolalg import Boolean
 
 from derive.errors import NotApplicable
+from derive.show.latex import latex
 
 FEW = 12
 """Powers of y at small y that are looked through for the first that F has."""
@@ -105,6 +106,10 @@ class Powers:
     def bound(self) -> Expr:
         """What is left out: ``O(variable^error)``, or 0 if it falls faster than any power."""
         return S.Zero if self.error == -oo else O(self.variable**self.error, (self.variable, oo))
+
+    def _repr_latex_(self) -> str:
+        left = [] if self.bound == 0 else [self.bound]
+        return "$" + " + ".join(latex(x) for x in [*(p.at(self.variable) for p in self.terms), *left]) + "$"
 
     def subs(self, values: Mapping[Any, Any]) -> Powers:
         """With values put in; terms whose coefficient vanishes are gone."""

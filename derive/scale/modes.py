@@ -19,6 +19,7 @@ from sympy import (
     Add,
     And,
     Dummy,
+    Eq,
     Expr,
     Function,
     Gt,
@@ -49,6 +50,7 @@ from derive.linear.form import Row, linear_form
 from derive.program.networks.random_data import M, N, k
 from derive.reduce.data import mode_sums, theory_limit
 from derive.scale.mellin import Power, Powers, convolution, mode_sum, total
+from derive.show.latex import aligned_latex
 from derive.theory import Theory
 
 capacity = Symbol("a", positive=True)
@@ -146,6 +148,9 @@ class LazyModes:
     def summand(self) -> Expr:
         """What mode k adds to the loss."""
         return self.with_K.xreplace({K: self.kernel})
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex([Eq(Function("v")(k, t), self.error, evaluate=False)])
 
     def loss(self, terms: int = 3) -> Powers:
         """The loss at late times on power-law data with infinitely many modes.
@@ -418,6 +423,9 @@ class LeadingOrder:
     force: PairForce
     lazy: Powers
     correction: Powers
+
+    def _repr_latex_(self) -> str:
+        return self.correction._repr_latex_()
 
     def relative(self, task: str) -> Power:
         """The correction over the lazy loss, leading power, for ``hard`` or ``easy`` tasks."""

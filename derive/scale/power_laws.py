@@ -35,6 +35,7 @@ from derive.scale.modes import (
 from derive.scale.modes import capacity as capacity_
 from derive.scale.rank_one import RankOne
 from derive.scale.rich import rich_scaling
+from derive.show.latex import latex
 
 _MORE = Symbol("p", positive=True)
 
@@ -57,6 +58,9 @@ class PowerLaw:
     conditions: tuple[str, ...]
     crossover: Mapping[str, Expr] = field(default_factory=dict)
     series: Powers | None = None
+
+    def _repr_latex_(self) -> str:
+        return f"${latex(self.formula)}$"
 
 
 def lazy_law(

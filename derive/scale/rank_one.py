@@ -35,6 +35,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import L, ell, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.scale.modes import wide
+from derive.show.latex import aligned_latex
 from derive.theory import Equation, Term, Theory
 
 c_h, c_g, phi = (Function(x, nonnegative=True) for x in ("c_h", "c_g", "phi"))
@@ -83,7 +84,9 @@ class RankOne:
         """The index of the modes."""
         return self.modes.lhs.expr.args[0]
 
-    @property
+    def _repr_latex_(self) -> str:
+        return aligned_latex([self.modes, self.learnt, self.norm, self.kernel])
+
     def conditions(self) -> tuple[str, ...]:
         """What is assumed of the kernels, in words."""
         return (

@@ -56,6 +56,7 @@ from derive.scale.modes import EASY, HARD, beta, given, kind_of, lamda, numbers,
 from derive.scale.modes import capacity as capacity_
 from derive.scale.modes import time as t
 from derive.scale.rank_one import RankOne, c_g, first, kappa, now, phi, put, sigma, then
+from derive.show.latex import aligned_latex
 
 x, u = Symbol("x", positive=True), Symbol("u", positive=True)
 """An eigenvalue times the clock, and an earlier clock over the present one."""
@@ -184,6 +185,10 @@ class RichScaling:
     values: Mapping[Symbol, Expr]
     corrections: tuple[Correction, ...]
     conditions: tuple[str, ...]
+
+    def _repr_latex_(self) -> str:
+        loss = Eq(Function("loss")(t), self.formula, evaluate=False)
+        return aligned_latex([loss, Eq(Function("F")(x), self.profile, evaluate=False), *self.moments])
 
     @property
     def constant(self) -> Expr:
@@ -441,7 +446,7 @@ class _Rich:
             ),
         }[self.task]
         flow = "gradient flow on the population's loss, infinitely wide layers, no label noise"
-        return (*self.reduced.conditions, *power, *where, flow)
+        return (*self.reduced.conditions(), *power, *where, flow)
 
 
 # -- what the ansatz leaves out ----------------------------------------------------------------------------

@@ -194,6 +194,16 @@ def test_the_command(options, exponent, capsys):
     assert "holds where" in capsys.readouterr().out
 
 
+def test_the_rich_command_prints_what_is_assumed(capsys):
+    assert (
+        run(["limits", "scaling", "--depth", "2", "--source", "1/2", "--regime", "rich", "--capacity", "2"])
+        == 0
+    )
+    printed = capsys.readouterr().out
+    assert "ansatz: kernels are of rank one in time, C_h(ell, t, s) = c_h(ell, s)*c_h(ell, t)" in printed
+    assert "ansatz: c_g(1, t) = B*X**q" in printed
+
+
 def test_a_crossover_time_is_a_number(capsys):
     options = ["--depth", "2", "--source", "1/2", "--capacity", "2", "--gamma0", "0.01", "--json"]
     assert run(["limits", "scaling", *options]) == 0

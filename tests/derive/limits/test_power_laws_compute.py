@@ -47,3 +47,10 @@ def test_lambdify_gives_the_number_or_refuses(name: str) -> None:
     except NameError:  # SciPy has no hyper
         return
     assert found == pytest.approx(exact, rel=1e-9)
+
+
+def test_results_show_themselves_in_a_notebook() -> None:
+    law = rich_scaling(reduced())
+    for x in (modes(), modes().loss(), order(), batches(), width(), data(), reduced(), law):
+        assert x._repr_latex_().startswith("$")
+    assert "loss" in law._repr_latex_()
