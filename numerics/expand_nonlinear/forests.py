@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.expansion.nonlinear.trees import COL, ROW, Forest, samples_of
+from derive.expansion.nonlinear.trees import COL, ROW, Forest, leads, samples_of
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -28,7 +28,7 @@ class Forests:
         value: Array = np.ones(len(self.weight))
         axes: list[int] = []
         for i, x in enumerate(forest):
-            if x.parent == place and not _leads(forest, i):
+            if x.parent == place and not leads(forest, i):
                 child, own = self.child(forest, i)
                 value = contracted([NOW, *axes, *own], (value, [NOW, *axes]), (child, [NOW, *own]))
                 axes = axes + own
@@ -72,7 +72,7 @@ class Forests:
     def path(self, forest: Forest, place: int) -> tuple[Array, list[int]]:
         """The part of a tree from a node to the pushed one: (T, T, samples..); (T, samples..) if it is it."""
         side, axes = self.root(forest, place)
-        following = next((i for i, x in enumerate(forest) if x.parent == place and _leads(forest, i)), None)
+        following = next((i for i, x in enumerate(forest) if x.parent == place and leads(forest, i)), None)
         if following is None:
             return side, axes
         inner, below = self.path(forest, following)
@@ -95,16 +95,6 @@ def contracted(out: list[int], *parts: tuple[Array, list[int]]) -> Array:
     spec = ",".join("".join(names[i] for i in axes) for _, axes in parts)
     target = "".join(names[i] for i in out)
     return np.asarray(np.einsum(f"{spec}->{target}", *[a for a, _ in parts], optimize=len(parts) > 1))
-
-
-def _leads(forest: Forest, i: int) -> bool:
-    """Is node i on the way to the pushed one?"""
-    mark = next((j for j, x in enumerate(forest) if x.marked), None)
-    while mark is not None and mark >= 0:
-        if mark == i:
-            return True
-        mark = forest[mark].parent
-    return False
 
 
 __all__ = ["Forests", "Index", "contracted"]

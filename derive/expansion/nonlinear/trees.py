@@ -313,6 +313,14 @@ def by_forest(terms: Terms) -> dict[Forest, Terms]:
     return found
 
 
+def leads(forest: Forest, i: int) -> bool:
+    """Is node i on the way to the pushed one?"""
+    place = next((j for j, x in enumerate(forest) if x.marked), -1)
+    while place >= 0 and place != i:
+        place = forest[place].parent
+    return place == i
+
+
 def samples_of(shape: Forest) -> tuple[int, ...]:
     """The samples on which a tensor depends: the row's, the column's if it has one, then the others."""
     return tuple(sorted({x.sample for x in shape}))

@@ -17,7 +17,18 @@ from sympy import Add, DiracDelta, Expr, Function, Integral, KroneckerDelta, Mul
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.expansion.nonlinear.site import Neighbour, Site
-from derive.expansion.nonlinear.trees import COL, KERNELS, OPAQUE, PAIR, ROW, Piece, Static, Tensor, Terms
+from derive.expansion.nonlinear.trees import (
+    COL,
+    KERNELS,
+    OPAQUE,
+    PAIR,
+    ROW,
+    Piece,
+    Static,
+    Tensor,
+    Terms,
+    leads,
+)
 from derive.program.words import P, alpha, mu, s, t
 
 Samples = tuple[Symbol, ...]
@@ -205,7 +216,7 @@ class _Tree:
             weight = writer.weight(now, self.times[i])
             weight *= Function(f"Delta{x.error}")(writer.sample(x.sample), self.times[i])
         if not x.marked:
-            lead = next((j for j in self.children[i] if self.p.nodes[j].marked or _leads(self.p, j)), None)
+            lead = next((j for j in self.children[i] if leads(self.p.nodes, j)), None)
             start = S.Zero if lead is None else self.col if self.reaches(lead) else self.col + 1
             self.limits.append((self.times[i], start, now if self.reaches(i) else now - 1))
         return weight * self.hanging(i)
@@ -229,16 +240,6 @@ class _Tree:
 
 def _in_order(samples: Samples) -> Samples:
     return tuple(sorted(samples, key=str))
-
-
-def _leads(p: Piece, i: int) -> bool:
-    """Is the pushed node below node i?"""
-    mark = next((j for j, x in enumerate(p.nodes) if x.marked), None)
-    while mark is not None and mark >= 0:
-        mark = p.nodes[mark].parent
-        if mark == i:
-            return True
-    return False
 
 
 __all__ = ["Writer"]
