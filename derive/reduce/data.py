@@ -586,9 +586,9 @@ class _Decomposition:
     def form(self, x: _Entry, y: _Entry, covariance: Expr) -> Expr:
         """``sum over s_1, s_2 of H(t, s_1) <x(s_1) y(s_2)> H(s, s_2)``, weighed as in the definition."""
         body = self.carried(x, self.now, 1) * covariance * self.carried(y, self.past, 2)
-        limits = [(r[0], 1, r[1]) for e, i in ((x, 1), (y, 2)) for r in self.channels(e, i).values()]
-        times_ = [(self.time(1), 0, t), (self.time(2), 0, s)]
         body *= self.average.args[0] / (self.now * self.past)
+        limits = [(self.inner(r.index, i), 1, r.upper) for e, i in ((x, 1), (y, 2)) for r in self.channels(e)]
+        times_ = [(self.inner(s, 1), 0, t), (self.inner(s, 2), 0, s)]
         discrete = self.program.rule.discrete
         value = Sum(body, *limits, *times_) if discrete else Integral(over(body, limits), *times_)
         return self.q.definition.xreplace({self.average: value})
@@ -598,30 +598,25 @@ class _Decomposition:
         if x.into not in self.transfers:
             self.transfers[x.into] = transfer(self.theory, x.into)
         h = self.transfers[x.into].answer(str(self.now.func))
-        names = {k: v[0] for k, v in self.channels(x, i).items()}
-        ends = [names[r.index] for r in x.equation.ranges if r.index in names]
-        factor = x.factor.xreplace(names).xreplace({t: self.time(i)})
-        return factor * h.func(*at.args[:-1], *ends, at.args[-1], self.time(i))
+        names = {r.index: self.inner(r.index, i) for r in self.channels(x)}
+        factor = x.factor.xreplace(names).xreplace({t: self.inner(s, i)})
+        return factor * h.func(*at.args[:-1], *names.values(), at.args[-1], self.inner(s, i))
 
     def between(
         self, u: Source, pair: tuple[_Entry, _Entry], one: AppliedUndef, two: AppliedUndef, swap: bool
     ) -> Expr:
         """A source's covariance at the two inner times, and at the inner indices."""
-        names: dict[Expr, Expr] = {s if swap else t: self.time(1), t if swap else s: self.time(2)}
+        first, second = (s, t) if swap else (t, s)
+        names: dict[Expr, Expr] = {first: self.inner(s, 1), second: self.inner(s, 2)}
         for x, a, i in zip(pair, (one, two), (1, 2), strict=True):
             own = [y for y in a.args[:-1] if y not in self.units]
-            names |= dict(zip(own, [v[0] for v in self.channels(x, i).values()], strict=True))
+            names |= dict(zip(own, [self.inner(r.index, i) for r in self.channels(x)], strict=True))
         return u.covariance.xreplace(names)
 
-    def channels(self, x: _Entry, i: int) -> dict[Expr, tuple[Symbol, Expr]]:
-        """For each index of the entry's equation, its inner name and its number."""
-        own = [r for r in x.equation.ranges if r.index not in self.units]
-        return {
-            r.index: (Symbol(f"{r.index.name}_{self.level(i)}", **r.index.assumptions0), r.upper) for r in own
-        }
+    def channels(self, x: _Entry) -> list[IndexRange]:
+        """The indices of the entry's equation, but for that of the unit."""
+        return [r for r in x.equation.ranges if r.index not in self.units]
 
-    def level(self, i: int) -> int:
-        return 2 * self.depth + i
-
-    def time(self, i: int) -> Symbol:
-        return Symbol(f"s_{self.level(i)}", **s.assumptions0)
+    def inner(self, index: Symbol, i: int) -> Symbol:
+        """The name of an index or a time of the first or second entry."""
+        return Symbol(f"{index.name}_{2 * self.depth + i}", **index.assumptions0)
