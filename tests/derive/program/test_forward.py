@@ -148,6 +148,31 @@ def softmax() -> Program:
     return net.train(log(Add(*map(exp, logits))) - Add(*[y(mu, a.args[1]) * a for a in logits]), rule)
 
 
+def attention() -> Program:
+    """One block of attention with two heads on two positions, logits ``k.q/N``: numbers in the limit."""
+    p, r, j, a = (Symbol(n, integer=True, positive=True) for n in ("p", "r", "j", "a"))
+    places, heads = IndexRange(p, 1, 2), IndexRange(a, 1, 2)
+    units = Population("units")
+    e, key, query, value, mixed = (Field(n, units) for n in ("e", "key", "query", "value", "mixed"))
+    E, v = GaussianMatrix("E", units, pixels), GaussianVector("w", units)
+    K, Q, V = (GaussianMatrix(n, units, units, others=(heads,)) for n in "KQV")
+    score, A = Function("score"), Function("A")
+    weights = Sum(exp(score(a, mu, p, j, t)), (j, 1, 2))
+    forward = {
+        e(mu, p, t): E @ x(mu, p),
+        key(a, mu, p, t): K(a) @ e(mu, p, t),
+        query(a, mu, p, t): Q(a) @ e(mu, p, t),
+        value(a, mu, p, t): V(a) @ e(mu, p, t),
+        score(a, mu, p, r, t): Mean(query(a, mu, p, t) * key(a, mu, r, t)),
+        A(a, mu, p, r, t): exp(score(a, mu, p, r, t)) / weights,
+        mixed(a, mu, p, t): Sum(A(a, mu, p, r, t) * value(a, mu, r, t), (r, 1, 2)),
+        out: Sum(Mean(v.symbol * tanh(mixed(a, mu, p, t))), (a, 1, 2), (p, 1, 2)) / gamma0,
+    }
+    ranges = (places, IndexRange(r, 1, 2), heads)
+    net = Network("attention", (e, key, query, value, mixed), forward, (E, K, Q, V, v), given=(x,), ranges=ranges)
+    return net.train(square, rule)
+
+
 # -- the judges ----------------------------------------------------------------------------------------------
 
 Weights = dict[str, Any]
@@ -200,6 +225,17 @@ def forward_softmax(w: Weights) -> Any:
     return top @ w["w"].T / (GAMMA * N)
 
 
+def forward_attention(w: Weights) -> Any:
+    embedded = SERIES @ w["E"].T / np.sqrt(D)
+    total = 0
+    for a in range(2):
+        key, query, value = (embedded @ w[n][a].T / np.sqrt(N) for n in "KQV")
+        share = np.exp(query @ key.transpose(0, 2, 1) / N)
+        mixed = (share / share.sum(axis=2, keepdims=True)) @ value
+        total = total + read(w, np.tanh(mixed).sum(axis=1))
+    return total
+
+
 def squared(f: Any) -> Any:
     return ((LABELS - f) ** 2).sum() / 2
 
@@ -224,6 +260,12 @@ NETWORKS: dict[str, Case] = {
     "logistic": (logistic, forward_mlp, log_loss, SHAPES),
     "recurrent": (recurrent_inputs, forward_recurrent, squared, {"A": (N, D), "R": (N, N), "w": (N,)}),
     "normalised": (normalised, forward_normalised, squared, SHAPES),
+    "attention": (
+        attention,
+        forward_attention,
+        squared,
+        {"E": (N, D), "K": (2, N, N), "Q": (2, N, N), "V": (2, N, N), "w": (N,)},
+    ),
     "softmax": (softmax, forward_softmax, entropy, {**SHAPES, "w": (C, N)}),
 }
 
@@ -254,8 +296,9 @@ def applied(weights: Weights) -> dict[str, Any]:
         if name == "w":
             found[name] = dict(enumerate(value, start=1)) if value.ndim == 2 else value
         else:
-            matrix = value / np.sqrt(value.shape[1])
-            found[name] = {1: matrix} if name == "W" else matrix
+            matrix = value / np.sqrt(value.shape[-1])
+            families = {1: matrix} if name == "W" else matrix
+            found[name] = dict(enumerate(matrix, start=1)) if matrix.ndim == 3 else families
     return found
 
 
@@ -263,7 +306,7 @@ def simulated(name: str, program: Program) -> tuple[Any, Any]:
     """Outputs of the program and of the network that is differentiated by complex steps."""
     _, outputs, loss, shapes = NETWORKS[name]
     weights = {key: RNG.standard_normal(shape) for key, shape in shapes.items()}
-    data = {"x": SERIES if name == "recurrent" else INPUTS, "y": HOT if name == "softmax" else LABELS}
+    data = {"x": SERIES if name in ("recurrent", "attention") else INPUTS, "y": HOT if name == "softmax" else LABELS}
     run = simulate_program(
         program.at_depth(2),
         width=N,
@@ -297,7 +340,7 @@ def test_wide_networks_follow_the_theory(name: str) -> None:
     data: dict[str, Any] = dict(KERNEL)
     if name == "softmax":
         data["y"] = HOT
-    if name == "recurrent":
+    if name in ("recurrent", "attention"):
         data["K_x"] = np.einsum("akd,bld->akbl", SERIES, SERIES) / D
     found = compare_with_networks(
         NETWORKS[name][0]().at_depth(2),
