@@ -98,6 +98,19 @@ def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:
     return Vector(v.body, v.site, (IndexRange(index, place, place), *v.ranges), (place, *v.arguments))
 
 
+def _common(a: IndexRange, b: IndexRange) -> IndexRange:
+    """The layers at which both of two vectors are defined."""
+    lower = b.lower if sympify(b.lower - a.lower).is_positive else a.lower
+    upper = b.upper if sympify(a.upper - b.upper).is_positive else a.upper
+    return IndexRange(a.index, lower, upper)
+
+
+def _places_of(v: Vector) -> tuple[Expr, ...]:
+    """Where a given vector is taken: its running indices, and those that stand at one place, in order."""
+    at = dict(zip(v.indices, v.arguments, strict=True))
+    return tuple(x.xreplace(at) for x in v.plain.args if x not in (t, s))
+
+
 def canonical(v: Vector) -> Expr:
     """``v`` at layer ``ell`` with indices from a fixed list, so that equal vectors look equal."""
     body = v.plain
@@ -158,7 +171,8 @@ class Registry:
         a, b = canonical(v), canonical(w)
         if isinstance(a, AppliedUndef) and (given := self.program.given_of(str(a.func))) is not None:
             times = (time, past) if a.has(t) else ()  # a stream of inputs, one a step
-            return Function(given.kernel)(*v.arguments, *w.arguments, *times)
+            pair = (*_places_of(v), *_places_of(w))
+            return Function(given.kernel)(*pair, *times)
         named = {
             canonical(vector(self.program, x, _all_ranges(self.program, x))): n
             for x, n in self.program.notation.items()
@@ -183,7 +197,7 @@ class Registry:
         body *= b.xreplace({t: s} | {i: primed(j) for i, j in zip(slots[1], other, strict=True)})
         site = (ell,) if v.site is not None else ()
         symbol = Function(name)(*site, *[r.index for r in first], *[r.index for r in second], t, s)
-        layers = (self._layers(a),) if site else ()
+        layers = (_common(self._layers(a), self._layers(b)),) if site else ()
         self.found[name] = OrderParameter(symbol, Average(body), "correlation", (*layers, *first, *second))
 
     def _indices(self, body: Expr, v: Vector) -> list[Symbol]:
