@@ -123,13 +123,13 @@ def scaled(name: str, order: int, inside: str, factor: Rational) -> Change:
     def changed(expansion: NonlinearExpansion) -> NonlinearExpansion:
         laws, hit = {}, 0
         for tensor, law in expansion.laws.items():
-            terms = []
-            for x in law.terms:
+            terms = {}
+            for x, c in law.terms.items():
                 there = any((s.tensor.name, s.tensor.order) == (name, order) for s in x.statics)
                 mine = tensor.name == inside and there
                 hit += mine
-                terms.append(replace(x, coefficient=x.coefficient * (factor if mine else 1)))
-            laws[tensor] = replace(law, terms=tuple(terms))
+                terms[x] = c * (factor if mine else 1)
+            laws[tensor] = replace(law, terms=terms)
         assert hit, "nothing was changed"
         return replace(expansion, laws=laws)
 
