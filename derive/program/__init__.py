@@ -1,7 +1,6 @@
 """What a user writes down: populations, fields, Gaussian matrices, training rules, data."""
 
 from derive.errors import ProgramError
-from derive.program.gradients import Gradient, Parametrization
 from derive.program.network import Network
 from derive.program.networks import (
     convolution,
@@ -19,12 +18,14 @@ from derive.program.parts import Definition
 from derive.program.program import Program
 from derive.program.training import (
     Along,
+    Gradient,
     GradientDescent,
     GradientFlow,
     Momentum,
     MomentumFlow,
     Multistep,
     Outer,
+    Parametrization,
     TrainedMatrix,
     TrainedVector,
     TrainingRule,

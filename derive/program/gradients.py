@@ -42,7 +42,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.errors import ProgramError
 from derive.program.parts import Definition
-from derive.program.training import Along, Outer
+from derive.program.training import Along, Gradient, Outer, Parametrization
 from derive.program.words import (
     Attribute,
     Field,
@@ -55,7 +55,6 @@ from derive.program.words import (
     Product,
     alpha,
     ell,
-    gamma0,
     mu,
     t,
 )
@@ -63,49 +62,6 @@ from derive.program.words import (
 LOSS = "loss"
 """The name under which the loss is differentiated."""
 ANY = (S.NegativeInfinity, S.Infinity)
-
-
-@dataclass(frozen=True)
-class Gradient:
-    """How the gradient with respect to a field is written.
-
-    ``name`` is its name and ``inner`` that of the gradient with respect to a function of the field that a
-    matrix is applied to (``z`` for ``phi(h)``).  ``normal`` is its normalisation over N (over 1 for a
-    number); ``scale sqrt(N_x/N)`` if there is none.
-    """
-
-    name: str
-    inner: str = ""
-    normal: Expr | None = None
-
-
-@dataclass(frozen=True)
-class Parametrization:
-    """The factors that make the limit exist, in one place.
-
-    A matrix that is applied to n units is ``theta/sqrt(n)``, and raw weights ``theta`` of order one follow
-    ``theta <- theta - rate scale^2 N grad(loss)`` times the rule's own rate; ``scale`` is the gamma0 by which
-    the outputs of the forward pass are divided.  ``rates`` multiplies the rates of single weights, ``rate``
-    those of all; ``fan_in`` says n/N for matrices that are divided by something else.  Backward fields are
-    ``g = scale sqrt(N N_l) df/dh``.
-
-    >>> Parametrization(rates=(("W", gamma0),)).rate_of("W")
-    gamma0
-    """
-
-    scale: Expr = gamma0
-    rate: Expr = S.One
-    rates: tuple[tuple[str, Expr], ...] = ()
-    fan_in: tuple[tuple[str, Expr], ...] = ()
-
-    def fan_in_of(self, m: GaussianMatrix) -> Expr:
-        """The number n of units that a matrix is applied to, over N (given vectors: over their number)."""
-        own = S.One if m.cols.given else sympify(m.cols.ratio)
-        return sympify(dict(self.fan_in).get(m.name, own))
-
-    def rate_of(self, weight: str) -> Expr:
-        """By what the rate of a weight is multiplied."""
-        return sympify(self.rate) * sympify(dict(self.rates).get(weight, S.One))
 
 
 @dataclass(frozen=True)

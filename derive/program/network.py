@@ -14,10 +14,19 @@ from sympy import Add, Dummy, Expr, Function, Mul, Pow, S, Sum, Symbol, factor_t
 from sympy.core.function import AppliedUndef
 
 from derive.errors import ProgramError
-from derive.program.gradients import LOSS, ForwardPass, Gradient, Gradients, Parametrization, name_of
+from derive.program.gradients import LOSS, ForwardPass, Gradients, name_of
 from derive.program.parts import Definition
 from derive.program.program import Program
-from derive.program.training import Along, Outer, TrainedMatrix, TrainedVector, TrainingRule, with_noise
+from derive.program.training import (
+    Along,
+    Gradient,
+    Outer,
+    Parametrization,
+    TrainedMatrix,
+    TrainedVector,
+    TrainingRule,
+    with_noise,
+)
 from derive.program.words import (
     Attribute,
     Field,

@@ -1,4 +1,4 @@
-"""How weights remember: training rules, and the low-rank updates they accumulate.
+"""How weights remember: training rules, the low-rank updates they accumulate, and the scale of both.
 
 A trained weight is ``W(t) = m(t) W(0) + sum_{s<t} k(t, s) U(s)``, plus Gaussian noise if the rule injects
 any.  The rule supplies the memory ``m`` and ``k`` and says whether
@@ -31,7 +31,7 @@ from sympy import (
 )
 
 from derive.errors import ProgramError
-from derive.program.words import GaussianMatrix, GaussianVector, IndexRange
+from derive.program.words import GaussianMatrix, GaussianVector, IndexRange, gamma0
 
 
 @dataclass(frozen=True)
@@ -395,6 +395,49 @@ class TrainedVector:
     def name(self) -> str:
         """The name by which definitions refer to the vector."""
         return self.initial.name
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """How the gradient with respect to a field is written.
+
+    ``name`` is its name and ``inner`` that of the gradient with respect to a function of the field that a
+    matrix is applied to (``z`` for ``phi(h)``).  ``normal`` is its normalisation over N (over 1 for a
+    number); ``scale sqrt(N_x/N)`` if there is none.
+    """
+
+    name: str
+    inner: str = ""
+    normal: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Parametrization:
+    """The factors that make the limit exist, in one place.
+
+    A matrix that is applied to n units is ``theta/sqrt(n)``, and raw weights ``theta`` of order one follow
+    ``theta <- theta - rate scale^2 N grad(loss)`` times the rule's own rate; ``scale`` is the gamma0 by which
+    the outputs of the forward pass are divided.  ``rates`` multiplies the rates of single weights, ``rate``
+    those of all; ``fan_in`` says n/N for matrices that are divided by something else.  Backward fields are
+    ``g = scale sqrt(N N_l) df/dh``.
+
+    >>> Parametrization(rates=(("W", gamma0),)).rate_of("W")
+    gamma0
+    """
+
+    scale: Expr = gamma0
+    rate: Expr = S.One
+    rates: tuple[tuple[str, Expr], ...] = ()
+    fan_in: tuple[tuple[str, Expr], ...] = ()
+
+    def fan_in_of(self, m: GaussianMatrix) -> Expr:
+        """The number n of units that a matrix is applied to, over N (given vectors: over their number)."""
+        own = S.One if m.cols.given else sympify(m.cols.ratio)
+        return sympify(dict(self.fan_in).get(m.name, own))
+
+    def rate_of(self, weight: str) -> Expr:
+        """By what the rate of a weight is multiplied."""
+        return sympify(self.rate) * sympify(dict(self.rates).get(weight, S.One))
 
 
 Rule = Any

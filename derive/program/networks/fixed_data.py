@@ -14,7 +14,6 @@ from typing import Any, Literal, TypedDict, Unpack
 from sympy import Expr, Function, Integer, S, Sum, Symbol, sympify
 
 from derive.errors import ProgramError
-from derive.program.gradients import Gradient
 from derive.program.network import Network
 from derive.program.networks.options import (
     SAMPLE_WEIGHT,
@@ -28,7 +27,7 @@ from derive.program.networks.options import (
     rule_of,
 )
 from derive.program.program import Program
-from derive.program.training import TrainingRule
+from derive.program.training import Gradient, TrainingRule
 from derive.program.words import (
     Field,
     GaussianMatrix,

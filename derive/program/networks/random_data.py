@@ -32,11 +32,10 @@ from typing import Any
 from sympy import Expr, Function, Integer, S, Symbol, exp, log, sign, sqrt, sympify
 
 from derive.errors import ProgramError
-from derive.program.gradients import Gradient, Parametrization
 from derive.program.network import Network
 from derive.program.networks.options import Number, activation_of, rule_of, training_rule
 from derive.program.program import Program
-from derive.program.training import TrainingRule
+from derive.program.training import Gradient, Parametrization, TrainingRule
 from derive.program.words import (
     Attribute,
     Field,

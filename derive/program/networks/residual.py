@@ -15,10 +15,9 @@ from typing import Any
 
 from sympy import Expr, Function, Integer, Rational, S, sympify
 
-from derive.program.gradients import Gradient, Parametrization
 from derive.program.network import Network
 from derive.program.program import Program
-from derive.program.training import GradientDescent, LinearSystem, TrainedMatrix
+from derive.program.training import Gradient, GradientDescent, LinearSystem, Parametrization, TrainedMatrix
 from derive.program.words import (
     Field,
     GaussianMatrix,

@@ -35,7 +35,7 @@ from derive.program import (
     recurrent,
     t,
 )
-from derive.program.gradients import Parametrization
+from derive.program.training import Parametrization
 from derive.program.network import Network
 from derive.program.parts import gaussian
 from derive.scale.power_counting import N
