@@ -190,7 +190,7 @@ class _Degrees:
         powers: dict[Expr, Expr] = {}
 
         def masked(e: Expr, x: Expr, power: Expr) -> Expr:
-            slot = Dummy("slot", real=True)
+            slot = Dummy(str(x.func) if isinstance(x, AppliedUndef) else "slot", real=True)
             powers[slot] = power
             return e.xreplace({x: slot})
 
