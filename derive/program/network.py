@@ -108,6 +108,16 @@ class Network:
                 (layers if first else found).append(known[x])
         return (*found, *layers)
 
+    def _check_names(self) -> None:
+        """Fields and the Gaussian sources of weights have names of their own."""
+        for w in (*self.weights, *self.frozen):
+            for name in w.sources if isinstance(w, GaussianMatrix) else (w.source,):
+                if any(x.name == name for x in self.fields):
+                    raise ProgramError(
+                        f"field {name} is called like the Gaussian source of {w.name}: give one of them "
+                        "another name"
+                    )
+
     def _check_means(self, lines: tuple[Definition, ...]) -> None:
         """A mean is taken over the units of one population."""
         homes = {x.name: x.population.name for x in self.fields}
@@ -152,6 +162,7 @@ class Network:
         """
         p = parametrization or Parametrization()
         forward = self.definitions()
+        self._check_names()
         self._check_means(forward)
         scalars = [d.name for d in forward if d.name not in {x.name for x in self.fields}]
         loss = sympify(loss)

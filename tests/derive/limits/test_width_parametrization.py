@@ -35,9 +35,9 @@ from derive.program import (
     recurrent,
     t,
 )
-from derive.program.training import Parametrization
 from derive.program.network import Network
 from derive.program.parts import gaussian
+from derive.program.training import Parametrization
 from derive.scale.power_counting import N
 from derive.scale.width import (
     FEATURES,

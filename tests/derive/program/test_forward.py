@@ -498,6 +498,10 @@ REFUSED: dict[str, tuple[Callable[[], Program], str]] = {
         ).train(square, rule),
         "pairs units of layer and other",
     ),
+    "a name for two things": (
+        lambda: Network("x", (h, Field("r", layer)), {h(1, mu, t): W0 @ x(mu)}, (W0, w)).train(square, rule),
+        "called like the Gaussian source",
+    ),
     "idle weight": (
         lambda: Network(
             "x", (h,), {h(1, mu, t): W0 @ x(mu), out: Mean(h(1, mu, t))}, (W0, W), given=(x,)
