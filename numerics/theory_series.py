@@ -18,8 +18,7 @@ from sympy import Float, Rational, S, Symbol
 
 from derive.calculus.series import PowerSeries
 from derive.errors import NotApplicable
-from derive.expansion.orders import TheorySeries, expand_sizes, named
-from derive.expansion.step_size import expand_step_size
+from derive.expansion.orders import TheorySeries, expand_sizes, expand_step_size, named
 from derive.program import eta
 from derive.program.networks.random_data import alpha, alpha_B, nu
 from numerics.compile.lower import lower

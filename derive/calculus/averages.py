@@ -2,7 +2,7 @@
 
 They print folded.  ``.doit()`` unfolds an average by linearity, and takes a response apart by the chain rule.
 What needs a theory is said there: its equations put in (:func:`derive.theory.unfold.unfold`), Stein's lemma
-over its sources and Gaussian integrals of them (:mod:`derive.theory.sources`).
+over its sources and Gaussian integrals of them (:mod:`derive.theory.unfold`).
 """
 
 from __future__ import annotations

@@ -15,8 +15,13 @@ from derive.expansion.linear import LinearExpansion, expand_linear
 from derive.expansion.nonlinear import NonlinearExpansion, expand_nonlinear
 from derive.expansion.nonlinear.expansion import KINKS
 from derive.expansion.nonlinear.kinks import KinkExpansion, expand_kinks
-from derive.expansion.orders import TheorySeries, expand_sizes
-from derive.expansion.step_size import ModifiedEquation, expand_step_size, modified_equation
+from derive.expansion.orders import (
+    ModifiedEquation,
+    TheorySeries,
+    expand_sizes,
+    expand_step_size,
+    modified_equation,
+)
 from derive.expansion.words import Memory
 from derive.theory import Theory
 

@@ -14,7 +14,7 @@ from derive.calculus.symbols import L, ell, gamma0, s, t
 from derive.expansion import integrals
 from derive.expansion.expansion import Expansion
 from derive.expansion.in_time.series import InTime, in_time
-from derive.expansion.printing import render
+from derive.expansion.integrals import render
 from derive.expansion.words import LinearSeries, linear_series
 from derive.linear.closure import linear_closure
 from derive.theory import Theory

@@ -36,7 +36,7 @@ from derive.calculus.sums import opened, over
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.theory import Equation, Term, Theory
-from derive.theory.causality import computed_now, reaches
+from derive.theory.applications import computed_now, reaches
 
 
 @dataclass(frozen=True)

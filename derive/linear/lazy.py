@@ -17,8 +17,8 @@ from derive.calculus.sums import over, put
 from derive.calculus.symbols import ell, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.closure import LinearClosure, linear_closure
-from derive.linear.contraction import tidy_sums
 from derive.linear.operators import Kernel, resolvents
+from derive.linear.projection import tidy_sums
 from derive.program.training import accumulate
 from derive.show.latex import aligned_latex
 from derive.theory import Theory

@@ -37,8 +37,8 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.functional import functional_derivative
 from derive.errors import NotApplicable
-from derive.linear.contraction import tidy_sums
 from derive.linear.operators import Unit
+from derive.linear.projection import tidy_sums
 from derive.program.networks.options import has_sample_weights
 from derive.program.training import TrainedVector, entry_covariance
 from derive.program.words import IndexRange, P, alpha, ell, mu, s, t

@@ -3,8 +3,8 @@
 from derive.calculus.averages import Average, Response
 from derive.theory.conditioning import mean_field
 from derive.theory.data import Equation, OrderParameter, Source, Term
-from derive.theory.sources import gaussian, stein
 from derive.theory.theory import Theory
+from derive.theory.unfold import gaussian, stein
 
 __all__ = [
     "Average",

@@ -1,15 +1,26 @@
-"""Which vectors a program applies each of its Gaussian matrices to, and how the Gaussian sources are called.
+"""How a program uses its matrices: what answers within a step, which vector meets which matrix, what moves it.
+
+Does a response reach its own time?  Worked out from the program, not assumed.
+
+``<d a(t) / d r(s)>`` has an ``s = t`` part exactly when, at one site and within one step, ``a`` is computed
+from the field that carries ``r``.  Whether it is depends in turn on which responses have an equal-time part,
+so the least solution is found by iteration: start from none and add what is forced.
+
+Which vectors a program applies each of its Gaussian matrices to, and how the Gaussian sources are called.
 
 Both routes to the mean-field theory start from this list; nothing here knows what becomes of a product.
+
+The tangent kernel, read off a program's updates; it observes the theory and enters no equation of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
-from sympy import Expr, Function, KroneckerDelta, Min, S, Sum, Symbol, sympify
+from sympy import Derivative, Dummy, Expr, Function, Integral, KroneckerDelta, Min, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.errors import ProgramError
@@ -20,6 +31,7 @@ from derive.program.words import (
     GaussianMatrix,
     GaussianVector,
     IndexRange,
+    Mean,
     Population,
     Product,
     ell,
@@ -27,8 +39,127 @@ from derive.program.words import (
     t,
     terms,
 )
-from derive.theory.causality import Pair, Use, equal_time_pairs
-from derive.theory.names import Registry, Vector, primed_apart, vector
+from derive.theory.data import Equation, Term
+from derive.theory.names import Registry, Vector, primed, primed_apart, vector
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of a Gaussian matrix: it, or its transpose, applied to ``vector`` enters ``gives``."""
+
+    matrix: str
+    transposed: bool
+    gives: str
+    vector: Expr
+
+    @property
+    def key(self) -> tuple[str, bool, Expr]:
+        """The product, whichever field it enters."""
+        return self.matrix, self.transposed, self.vector
+
+
+Pair = tuple[tuple[str, bool, Expr], tuple[str, bool, Expr]]
+
+
+def equal_time_pairs(program: Program, uses: Iterable[Use]) -> set[Pair]:
+    """The pairs of products, by key, where the first vector responds within the step to the second source."""
+    coupled = [(a, b) for a in uses for b in uses if _couple(program, a, b)]
+    reached: set[Pair] = set()
+    while True:
+        graph = _graph(program, coupled, reached)
+        new = {
+            (a.key, b.key) for a, b in coupled if _at_once(program, b) and _reaches(graph, a.vector, b.gives)
+        }
+        if new <= reached:
+            return reached
+        reached |= new
+
+
+def _couple(program: Program, a: Use, b: Use) -> bool:
+    """Opposite uses respond to each other; equal ones only if the matrix is correlated with its transpose."""
+    if a.matrix != b.matrix:
+        return False
+    symmetric = any(m.name == a.matrix and m.symmetry != 0 for m in map(gaussian, program.matrices))
+    return a.transposed != b.transposed or symmetric
+
+
+def _at_once(program: Program, use: Use) -> bool:
+    """Does the product enter its field within the step?  A rate of change moves the field only later."""
+    return any(
+        d.name == use.gives and not d.evolves and any(_is_of(use, x) for x in d.products())
+        for d in program.definitions
+    )
+
+
+def _is_of(use: Use, product: Product) -> bool:
+    name = str(product.matrix.func) if product.matrix.args else str(product.matrix)
+    return (name, product.transposed) == (use.matrix, use.transposed)
+
+
+def _graph(program: Program, coupled: list[tuple[Use, Use]], reached: set[Pair]) -> dict[str, set[str]]:
+    """Which fields of one site enter which at the same time: directly, or by a response at equal time."""
+    graph: dict[str, set[str]] = {x.name: set() for x in program.fields}
+    for d in program.definitions:
+        if d.name in graph and not d.evolves:
+            # what multiplies a product acts at once; what is inside one acts by its source and responses
+            direct = d.rhs.replace(lambda e: isinstance(e, Product), lambda _: Dummy("product"))
+            graph[d.name] |= _fields_now(program, direct)
+    for a, b in coupled:
+        if (a.key, b.key) in reached and _at_once(program, a):
+            graph[a.gives] |= _fields_now(program, b.vector)
+    return graph
+
+
+def _fields_now(program: Program, e: Expr) -> set[str]:
+    atoms = e.atoms(AppliedUndef)
+    return {str(a.func) for a in atoms if program.field_of(str(a.func)) is not None and a.args[-1] == t}
+
+
+def _reaches(graph: dict[str, set[str]], vector: Expr, goal: str) -> bool:
+    """Is ``goal`` computed, at the same time and site, on the way to ``vector``?"""
+    return any(reaches(graph, str(a.func), goal) for a in vector.atoms(AppliedUndef) if str(a.func) in graph)
+
+
+# -- of a theory ---------------------------------------------------------------------------------------------
+
+
+def computed_now(equations: Iterable[Equation], names: Collection[str]) -> dict[str, set[str]]:
+    """For each field, which of ``names`` its equation takes at the present time, also as the end of a sum."""
+    found: dict[str, set[str]] = {}
+    for e in equations:
+        own = found.setdefault(e.name, set())
+        if not isinstance(e.lhs, Derivative):
+            for x in e.terms:
+                own |= _at_once_in(x.expr, names)
+    return found
+
+
+def reaches(now: Mapping[str, Collection[str]], start: str, goal: str) -> bool:
+    """Is ``goal`` computed, by the relation :func:`computed_now`, on the way to ``start``?
+
+    >>> reaches({"h": {"u"}, "z": {"h"}}, "z", "u")
+    True
+    """
+    todo, seen = [start], set()
+    while todo:
+        name = todo.pop()
+        if name == goal:
+            return True
+        if name not in seen:
+            seen.add(name)
+            todo += now.get(name, ())
+    return False
+
+
+def _at_once_in(e: Expr, names: Collection[str]) -> set[str]:
+    """Names that enter ``e`` at the present time, sums that include it counted, integrals not."""
+    if isinstance(e, Integral) or getattr(e, "is_averaged", False):
+        return set()
+    if isinstance(e, Sum):
+        return _at_once_in(e.function.xreplace({v: upper for v, _, upper in e.limits if upper == t}), names)
+    if isinstance(e, AppliedUndef) and str(e.func) in names and e.args[-1] == t:
+        return {str(e.func)}
+    return set().union(*[_at_once_in(x, names) for x in e.args]) if e.args else set()
 
 
 @dataclass(frozen=True)
@@ -393,3 +524,128 @@ def _sites(site: Expr | None, ranges: tuple[IndexRange, ...]) -> tuple[Expr, Exp
 
 def _disjoint(a: tuple[Expr, Expr], b: tuple[Expr, Expr]) -> bool:
     return bool((a[0] - b[1]).is_positive or (b[0] - a[1]).is_positive)
+
+
+def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
+    """``sum over weights of <left left'><right right'>``: how an update at one output moves another's value.
+
+    When each weight's update is the gradient of the outputs times their errors, the kernel is read off the
+    updates: the error in an update's coefficient says which output the rest is the gradient of.  A program
+    without trained weights, whose updates hold no such error, or whose backward pass does not use the
+    transposes of its forward matrices (its updates are then no gradient) has none, nor has one that uses a
+    matrix in places with different updates: the result is empty.
+
+    >>> from derive.theory.applications import read
+    >>> from derive.program import mlp
+    >>> print(tangent_kernel(read(mlp(1)))[0].rhs)
+    G(1, t, s)*K_x(mu, alpha) + H(1, mu, alpha, t, s)
+    """
+    program = reading.program
+    forward = _forward_weights(reading)
+    weights = [w for w in program.trained() if w.name in forward]
+    errors = [_errors(reading, w) for w in weights]
+    several = any(isinstance(w, TrainedMatrix) and w.update.more for w in weights)
+    if not weights or several or any(len(x) != 1 for x in errors):
+        return ()
+    if any(isinstance(w, TrainedMatrix) and not _goes_both_ways(reading, w) for w in weights):
+        return ()
+    ((error,), *_) = errors
+    outputs = _outputs(reading, error)
+    terms = []
+    for w, (own,) in zip(weights, errors, strict=True):
+        value, over = _gradient_squared(reading, w, own, outputs)
+        if value != 0:
+            rule = "gradient with respect to this weight"
+            terms.append(Term("definition", value, over=over, matrix=w.name, rule=rule))
+    first = [r.index for r in outputs]
+    second = tuple(IndexRange(primed(r.index), r.lower, r.upper) for r in outputs)
+    symbol = Function("K")(*first, *[r.index for r in second], t, s)
+    return (Equation(symbol, tuple(terms), (*outputs, *second)),)
+
+
+def _errors(reading: Reading, w: TrainedMatrix | TrainedVector) -> list[AppliedUndef]:
+    """The errors by which the update of a weight is multiplied."""
+    atoms = w.update.coefficient.atoms(AppliedUndef)
+    return [a for a in atoms if str(a.func) in reading.program.scalars and len(a.args) > 1]
+
+
+def _outputs(reading: Reading, error: AppliedUndef) -> tuple[IndexRange, ...]:
+    """The indices of the outputs, as the definition of their errors names them."""
+    d = next(d for d in reading.definitions if d.name == str(error.func))
+    return tuple(next(r for r in d.ranges if r.index == x) for x in d.lhs.args[:-1])
+
+
+def _gradient_squared(
+    reading: Reading, w: TrainedMatrix | TrainedVector, error: AppliedUndef, outputs: tuple[IndexRange, ...]
+) -> tuple[Expr, tuple[IndexRange, ...]]:
+    """The inner product of the gradients of two outputs with respect to one weight (or one family), and what
+    it is summed over."""
+    u, registry, program = w.update, reading.registry, reading.program
+    family = (*((w.initial.index,) if isinstance(w, TrainedMatrix) and w.initial.index else ()), *_others(w))
+    if any((r.upper - r.lower).is_negative for r in family):
+        return S.Zero, ()
+    here: dict[Any, Any] = {x: r.index for x, r in zip(error.args[:-1], outputs, strict=True)}
+    there: dict[Any, Any] = {x: primed(r.index) for x, r in zip(error.args[:-1], outputs, strict=True)}
+    inner = [r for r in u.over if r.index not in here]  # indices within one output, such as positions
+    plain = {r.index: Symbol(r.index.name.rstrip("_"), **r.index.assumptions0) for r in inner}
+    here |= plain
+    there |= {r.index: primed(plain[r.index]) for r in inner}
+    inner = [IndexRange(plain[r.index], r.lower, r.upper) for r in inner]
+    moved = u.coefficient / error
+    gradient = moved / program.scale**2
+    if isinstance(w, TrainedMatrix) and u.gradient is not None:  # type: ignore[union-attr]
+        gradient = u.gradient  # type: ignore[union-attr]
+    factor = moved * gradient * _units(reading, w)
+    own = tuple(outputs) + tuple(inner)
+    other = tuple(IndexRange(primed(r.index), r.lower, r.upper) for r in own)
+    if isinstance(w, TrainedVector):  # one vector for each position: both outputs see the same one
+        alone = tuple(r for r in w.initial.indices if r.index not in here)
+        own, other = own + alone, other + alone
+    value: Expr = factor
+    bodies = (u.left, u.right) if isinstance(w, TrainedMatrix) else (u.vector,)  # type: ignore[union-attr]
+    for body in bodies:
+        v = vector(program, body.xreplace(here), own)
+        past = vector(program, body.xreplace({**there, t: s}), other)
+        value *= registry.correlation(v, past)
+    for r in family:
+        if r.index in here:  # one member for each output: different members do not meet
+            value *= KroneckerDelta(here[r.index], there[r.index])
+    summed = [r for r in family if r.index not in here]
+    return value, (*summed, *inner, *(IndexRange(primed(r.index), r.lower, r.upper) for r in inner))
+
+
+def _units(reading: Reading, w: TrainedMatrix | TrainedVector) -> Expr:
+    """Over how many units, in units of N, the inner products of two gradients run."""
+    if isinstance(w, TrainedMatrix):
+        return sympify(w.initial.rows.ratio) * sympify(w.initial.cols.ratio)
+    return sympify(reading.program.site_of(w.update.vector).ratio)
+
+
+def _others(w: TrainedMatrix | TrainedVector) -> tuple[IndexRange, ...]:
+    return w.initial.others if isinstance(w, TrainedMatrix) else w.initial.indices
+
+
+def _goes_both_ways(reading: Reading, w: TrainedMatrix) -> bool:
+    """Gradients pass through the transpose of a matrix, except at the inputs, where they end."""
+    used = {a.transposed for d in reading.definitions for a in reading.products[d] if a.matrix == w.initial}
+    return w.initial.cols.given or used in ({True, False}, set())
+
+
+def _forward_weights(reading: Reading) -> set[str]:
+    """The weights that the outputs are computed with (a separate backward matrix is not one of them)."""
+    todo = [d for d in reading.definitions if d.name in reading.program.scalars and d.rhs.has(Mean)]
+    seen: list[Definition] = []
+    while todo:
+        d = todo.pop()
+        if d not in seen:
+            seen.append(d)
+            todo += [e for a in d.rhs.atoms(AppliedUndef) for e in _defining(reading, a)]
+    names = {gaussian(reading.program.matrix_of(x)).name for d in seen for x in d.products()}
+    return names | {p.initial.name for d in seen for p in reading.parameters[d]}
+
+
+def _defining(reading: Reading, atom: AppliedUndef) -> list[Definition]:
+    """The definitions that may give ``atom``: the end of a family if it is one, else the family."""
+    named = [d for d in reading.definitions if d.name == str(atom.func)]
+    exact = [d for d in named if d.lhs.args[:1] == atom.args[:1]]
+    return exact or named

@@ -29,10 +29,9 @@ from derive.program.program import Program
 from derive.program.training import Outer, TrainedMatrix, TrainingRule
 from derive.program.words import IndexRange, Mean, s, t
 from derive.program.words import terms as addends
-from derive.theory.applications import Application, Parameter, earlier, overlap, read
+from derive.theory.applications import Application, Parameter, earlier, overlap, read, tangent_kernel
 from derive.theory.data import Equation, Source, Term
 from derive.theory.names import primed_apart
-from derive.theory.tangent import tangent_kernel
 from derive.theory.theory import Theory
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.expansion.orders import named
-from derive.expansion.step_size import WEIGHT, boundary_coefficients
+from derive.expansion.orders import WEIGHT, boundary_coefficients, named
 
 Array = NDArray[np.float64]
 

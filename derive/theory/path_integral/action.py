@@ -47,10 +47,9 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.program.words import IndexRange, ell, s, t
-from derive.theory.applications import Application, Parameter, Reading
+from derive.theory.applications import Application, Parameter, Reading, tangent_kernel
 from derive.theory.names import primed_apart
 from derive.theory.path_integral.weights import covariance, matrix_memory, parameter_covariance
-from derive.theory.tangent import tangent_kernel
 
 N = Symbol("N", positive=True)
 

@@ -42,12 +42,11 @@ from derive.calculus.averages import Response as Pushed
 from derive.calculus.functional import functional_derivative
 from derive.program.parts import Definition
 from derive.program.words import IndexRange, Mean, Product, ell, mu, s, t, terms
-from derive.theory.applications import Application, Parameter, earlier
+from derive.theory.applications import Application, Parameter, earlier, tangent_kernel
 from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData
 from derive.theory.names import primed_apart, symmetric
 from derive.theory.path_integral.action import Action, Correlation, Entry, Leg, Response, over, unfolded
 from derive.theory.path_integral.weights import covariance, matrix_memory, vector_memory
-from derive.theory.tangent import tangent_kernel
 
 
 class SaddlePoint:

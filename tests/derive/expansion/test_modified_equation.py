@@ -24,7 +24,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
-from derive.expansion.step_size import ModifiedEquation, modified_equation
+from derive.expansion.orders import ModifiedEquation, modified_equation
 from derive.linear.lazy import lazy
 from derive.program import L, P, eta, gamma0, mlp
 from derive.program.words import t

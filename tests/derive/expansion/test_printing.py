@@ -8,7 +8,7 @@ import pytest
 from sympy import Rational
 
 from derive.expansion import LinearExpansion, expand_linear
-from derive.expansion.printing import LATEX, TEXT
+from derive.expansion.integrals import LATEX, TEXT
 from derive.program import L, ell, mlp
 from derive.theory import mean_field
 

@@ -30,7 +30,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.program import P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.theory import Equation, Theory, mean_field
-from derive.theory.sources import covariance, stein
+from derive.theory.unfold import covariance, stein
 from tests.derive.meanfield.programs import g as coupling
 from tests.derive.meanfield.programs import recurrent, tau, there_and_back, trained_between_sizes
 

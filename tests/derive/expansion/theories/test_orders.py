@@ -10,8 +10,13 @@ from sympy import Expr, Function, Integer, Rational, S, Symbol, expand, lambdify
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
-from derive.expansion.orders import TheorySeries, expand_sizes
-from derive.expansion.step_size import boundary_coefficients, expand_step_size, modified_equation
+from derive.expansion.orders import (
+    TheorySeries,
+    boundary_coefficients,
+    expand_sizes,
+    expand_step_size,
+    modified_equation,
+)
 from derive.program import eta, gamma0, isotropic, mlp, training_rule
 from derive.program.networks.random_data import alpha, alpha_B, nu
 from derive.program.words import s, t

@@ -26,7 +26,7 @@ from sympy import (
 )
 
 from derive.errors import NotApplicable
-from derive.linear.contraction import Frame, closed_span, split_tensor
+from derive.linear.projection import Frame, closed_span, split_tensor
 from derive.program import P, alpha, gamma0, mlp, mu, t
 from derive.reduce.closed_forms import separable
 from derive.reduce.moments import two_layer
