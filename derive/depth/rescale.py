@@ -28,7 +28,7 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
     >>> from sympy import Symbol
     >>> from derive.theory import mean_field
     >>> from derive.program.networks.random_data import isotropic
-    >>> from derive.program.words import L
+    >>> from derive.calculus.symbols import L
     >>> theory = mean_field(isotropic(data="population", branch=Symbol("beta")))
     >>> from derive.linear.propagators import cross_layer
     >>> print(ends_apart(cross_layer(theory)).response("R_gr_L", L).rhs)

@@ -1,5 +1,6 @@
 """What a user writes down: populations, fields, Gaussian matrices, training rules, data."""
 
+from derive.calculus.symbols import IndexRange, L, P, alpha, ell, eta, gamma0, mu, s, t
 from derive.errors import ProgramError
 from derive.program.network import Network
 from derive.program.networks import (
@@ -37,20 +38,10 @@ from derive.program.words import (
     GaussianMatrix,
     GaussianVector,
     GivenVector,
-    IndexRange,
-    L,
     Mean,
-    P,
     P_train,
     Population,
     Product,
-    alpha,
-    ell,
-    eta,
-    gamma0,
-    mu,
-    s,
-    t,
 )
 
 __all__ = [

@@ -40,6 +40,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import IndexRange, alpha, ell, mu, t
 from derive.errors import ProgramError
 from derive.program.parts import Definition
 from derive.program.training import Along, Gradient, Outer, Parametrization
@@ -49,14 +50,9 @@ from derive.program.words import (
     GaussianMatrix,
     GaussianVector,
     GivenVector,
-    IndexRange,
     Mean,
     Population,
     Product,
-    alpha,
-    ell,
-    mu,
-    t,
 )
 
 LOSS = "loss"

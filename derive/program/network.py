@@ -13,6 +13,7 @@ from typing import Any
 from sympy import Add, Dummy, Expr, Function, Mul, Pow, S, Sum, Symbol, factor_terms, log, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import IndexRange, L, P, mu, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, ForwardPass, Gradients, name_of
 from derive.program.parts import Definition
@@ -27,20 +28,7 @@ from derive.program.training import (
     TrainingRule,
     with_noise,
 )
-from derive.program.words import (
-    Attribute,
-    Field,
-    GaussianMatrix,
-    GaussianVector,
-    GivenVector,
-    IndexRange,
-    L,
-    Mean,
-    P,
-    Product,
-    mu,
-    t,
-)
+from derive.program.words import Attribute, Field, GaussianMatrix, GaussianVector, GivenVector, Mean, Product
 
 Weight = GaussianMatrix | GaussianVector
 

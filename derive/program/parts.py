@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sympy import Dummy, Expr, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import IndexRange, L, t
 from derive.errors import ProgramError
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import (
@@ -20,12 +21,9 @@ from derive.program.words import (
     GaussianMatrix,
     GaussianVector,
     GivenVector,
-    IndexRange,
-    L,
     Mean,
     Population,
     Product,
-    t,
     terms,
 )
 

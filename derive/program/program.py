@@ -13,18 +13,10 @@ from typing import Any
 from sympy import Dummy, Expr, Function, Symbol, preorder_traversal, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import IndexRange, L, t
 from derive.program.parts import Definition, Named, Parts, causal_order, check
 from derive.program.training import Along, TrainedMatrix, TrainedVector, TrainingRule
-from derive.program.words import (
-    GaussianMatrix,
-    GaussianVector,
-    IndexRange,
-    L,
-    Population,
-    Product,
-    layer_count,
-    t,
-)
+from derive.program.words import GaussianMatrix, GaussianVector, Population, Product, layer_count
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,9 @@ from sympy import (
     sympify,
 )
 
+from derive.calculus.symbols import IndexRange, gamma0
 from derive.errors import ProgramError
-from derive.program.words import GaussianMatrix, GaussianVector, IndexRange, gamma0
+from derive.program.words import GaussianMatrix, GaussianVector
 
 
 @dataclass(frozen=True)

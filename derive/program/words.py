@@ -14,16 +14,7 @@ from typing import Any
 from sympy import Add, Dummy, Expr, Function, Integer, S, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import IndexRange as IndexRange
-from derive.calculus.symbols import L as L
-from derive.calculus.symbols import P as P
-from derive.calculus.symbols import alpha as alpha
-from derive.calculus.symbols import ell as ell
-from derive.calculus.symbols import eta as eta
-from derive.calculus.symbols import gamma0 as gamma0
-from derive.calculus.symbols import mu as mu
-from derive.calculus.symbols import s as s
-from derive.calculus.symbols import t as t
+from derive.calculus.symbols import IndexRange, ell
 from derive.errors import ProgramError
 
 P_train = Symbol("P_train", positive=True)
@@ -34,6 +25,7 @@ def layer_count(depth: Any, key: str = "depth") -> Expr:
 
     Raises :class:`ProgramError`, naming ``key``, for anything else.
 
+    >>> from derive.calculus.symbols import L
     >>> layer_count(3), layer_count(L - 1)
     (3, L - 1)
     >>> layer_count(2.5)

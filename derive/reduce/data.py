@@ -25,12 +25,12 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import over, pinned, times
+from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
 from derive.linear.propagators import Transfer, population, transfer, units
 from derive.program.parts import gaussian
 from derive.program.training import TrainedMatrix
-from derive.program.words import IndexRange, s, t
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 

@@ -36,12 +36,12 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.functional import functional_derivative
+from derive.calculus.symbols import IndexRange, P, alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 from derive.linear.operators import Unit
 from derive.linear.projection import tidy_sums
 from derive.program.networks.options import has_sample_weights
 from derive.program.training import TrainedVector, entry_covariance
-from derive.program.words import IndexRange, P, alpha, ell, mu, s, t
 from derive.reduce.homogeneous import Chain
 from derive.reduce.memoryless import exponential
 from derive.reduce.stationary import timeless

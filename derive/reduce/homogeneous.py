@@ -14,11 +14,12 @@ from typing import Any
 from sympy import Add, Dummy, Expr, Function, S, Sum, Symbol, factor, powsimp, rsolve, simplify, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import alpha, mu
 from derive.errors import NotApplicable
 from derive.program.networks.options import activation_of
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program
-from derive.program.words import Mean, Product, alpha, mu
+from derive.program.words import Mean, Product
 
 
 class NotHomogeneous(NotApplicable):

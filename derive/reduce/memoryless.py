@@ -14,9 +14,9 @@ from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Mul, Pow, S, powsi
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import bound, over
+from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.program.training import TrainingRule, entry_covariance
-from derive.program.words import IndexRange, s, t
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, Source, Term, Theory
 

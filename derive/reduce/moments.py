@@ -16,10 +16,10 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.sums import binding
+from derive.calculus.symbols import alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 from derive.linear.projection import tidy_sums
 from derive.program.networks.options import has_sample_weights
-from derive.program.words import alpha, ell, mu, s, t
 from derive.reduce.memoryless import Motion, motions
 from derive.reduce.single_site import every_index
 from derive.show.latex import aligned_latex

@@ -18,9 +18,9 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.calculus.functional import functional_derivative
 from derive.calculus.sums import all_apart, drawn_out, placed
+from derive.calculus.symbols import IndexRange, P, t
 from derive.errors import NotApplicable
 from derive.linear.projection import tidy_sums
-from derive.program.words import IndexRange, P, t
 from derive.reduce.memoryless import motions
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, Theory

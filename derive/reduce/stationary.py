@@ -35,9 +35,9 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.sums import placed
+from derive.calculus.symbols import gamma0, s, t
 from derive.errors import NotApplicable
 from derive.program.training import accumulate, entry_covariance
-from derive.program.words import gamma0, s, t
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 

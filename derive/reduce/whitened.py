@@ -45,9 +45,9 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import over
+from derive.calculus.symbols import P, alpha, ell, gamma0, mu, s, t
 from derive.errors import NotApplicable
 from derive.linear.projection import Ansatz, Frame, closed_span, split_tensor, substitute
-from derive.program.words import P, alpha, ell, gamma0, mu, s, t
 from derive.reduce.closed_forms import Separable, conserved, separable
 from derive.reduce.moments import MomentSteps, TwoLayer
 from derive.show.latex import aligned_latex

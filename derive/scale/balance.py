@@ -15,9 +15,9 @@ from sympy import Add, Eq, Expr, Mul, Poly, Pow, S, Symbol, fraction, log, sign,
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.symbols import IndexRange, L, ell, eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Row, linear_form
-from derive.program.words import IndexRange, L, ell, eta, gamma0, s, t
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Term, Theory
 

@@ -55,9 +55,9 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
+from derive.calculus.symbols import eta, gamma0, t
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import nu, sigma
-from derive.program.words import eta, gamma0, t
 from derive.scale.first_steps import EveryDepth, ExactSteps, Form, add_to, first_step
 from derive.show.latex import aligned_latex
 from derive.theory import Theory

@@ -48,9 +48,9 @@ from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.recurrences import Z_L, Polynomials, Recurrences, Z, q
+from derive.calculus.symbols import L, ell, eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
-from derive.program.words import L, ell, eta, gamma0, s, t
 from derive.show.latex import aligned_latex
 from derive.theory import Theory
 from derive.theory.families import families

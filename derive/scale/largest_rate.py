@@ -42,12 +42,13 @@ from sympy import (
 from sympy import Product as Repeated
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import ell, eta, t
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import nu
 from derive.program.parts import gaussian, parameter
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix, TrainedVector
-from derive.program.words import Product, ell, eta, t
+from derive.program.words import Product
 from derive.scale.balance import dominant_balance
 from derive.scale.first_steps import first_step
 from derive.show.latex import aligned_latex

@@ -40,11 +40,11 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.series import solved_series
+from derive.calculus.symbols import eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, linear_form
 from derive.program.parts import gaussian
 from derive.program.training import TrainedVector
-from derive.program.words import eta, gamma0, s, t
 from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory
 

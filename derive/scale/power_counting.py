@@ -47,11 +47,12 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.program.parts import Definition, gaussian, parameter
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
-from derive.program.words import IndexRange, Mean, Population, Product, s, t
+from derive.program.words import Mean, Population, Product
 from derive.theory.applications import nonempty
 
 N = Symbol("N", positive=True)

@@ -1,4 +1,5 @@
-"""How a program uses its matrices: what answers within a step, which vector meets which matrix, what moves it.
+"""How a program uses its matrices: what answers within a step, which vector meets which matrix, the tangent
+kernel.
 
 Does a response reach its own time?  Worked out from the program, not assumed.
 
@@ -23,22 +24,12 @@ from typing import Any
 from sympy import Derivative, Dummy, Expr, Function, Integral, KroneckerDelta, Min, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import ProgramError
 from derive.program.parts import Definition, gaussian, member
 from derive.program.program import Program
 from derive.program.training import Outer, TrainedMatrix, TrainedVector, entry_covariance
-from derive.program.words import (
-    GaussianMatrix,
-    GaussianVector,
-    IndexRange,
-    Mean,
-    Population,
-    Product,
-    ell,
-    s,
-    t,
-    terms,
-)
+from derive.program.words import GaussianMatrix, GaussianVector, Mean, Population, Product, terms
 from derive.theory.data import Equation, Term
 from derive.theory.names import Registry, Vector, primed, primed_apart, vector
 

@@ -11,7 +11,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.sums import normal_form
-from derive.program.words import IndexRange, L, ell, s, t
+from derive.calculus.symbols import IndexRange, L, ell, s, t
 from derive.theory.data import Equation, OrderParameter, Source, TheoryData
 from derive.theory.names import symmetric
 

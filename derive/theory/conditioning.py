@@ -24,10 +24,11 @@ from sympy import Expr, S, Sum, sympify
 from sympy.core.function import AppliedUndef, Derivative
 
 from derive.calculus.averages import Average
+from derive.calculus.symbols import IndexRange, s, t
 from derive.program.parts import Definition
 from derive.program.program import Program
 from derive.program.training import Outer, TrainedMatrix, TrainingRule
-from derive.program.words import IndexRange, Mean, s, t
+from derive.program.words import Mean
 from derive.program.words import terms as addends
 from derive.theory.applications import Application, Parameter, earlier, overlap, read, tangent_kernel
 from derive.theory.data import Equation, Source, Term

@@ -18,7 +18,7 @@ from sympy import Add, Expr, Integral, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import without_empty
-from derive.program.words import IndexRange, ell, s, t
+from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.theory.data import Equation, Source, Term, TheoryData
 
 Item = Equation | Source

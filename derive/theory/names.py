@@ -16,9 +16,10 @@ from sympy import Expr, Function, Symbol, default_sort_key, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.symbols import IndexRange, alpha, ell, mu, s, t
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix
-from derive.program.words import GivenVector, IndexRange, alpha, ell, mu, s, t
+from derive.program.words import GivenVector
 from derive.theory.data import OrderParameter
 
 k = Symbol("k", integer=True, positive=True)

@@ -17,8 +17,9 @@ from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Integral, Mul, Pow
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.symbols import ell, s, t
 from derive.program.parts import Definition
-from derive.program.words import Product, ell, s, t
+from derive.program.words import Product
 from derive.show.latex import PaperLatex
 from derive.show.notation import notation
 from derive.show.text import PaperText

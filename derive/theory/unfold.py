@@ -37,7 +37,7 @@ from derive.calculus.averages import Average, Response, is_field, is_random
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.sums import all_apart, bound, match, pinned, put, unused, within
 from derive.calculus.sums import factors as factors_of
-from derive.program.words import IndexRange, ell, s, t
+from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.theory.applications import computed_now, reaches
 from derive.theory.data import Equation, Source, TheoryData
 from derive.theory.families import families

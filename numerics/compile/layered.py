@@ -14,9 +14,9 @@ from sympy import Add, Eq, Expr, Heaviside, Integral, KroneckerDelta, Mul, Pow, 
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
+from derive.calculus.symbols import L, s, t
 from derive.depth import LayerTime
 from derive.depth.layers import tau, tau_
-from derive.program.words import L, s, t
 
 LAYER_TIMES = (tau, tau_)
 SIDES = {"_above": 1, "_below": -1}

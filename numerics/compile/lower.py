@@ -16,10 +16,10 @@ from sympy.functions.special.tensor_functions import KroneckerDelta
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import over
+from derive.calculus.symbols import ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
 from derive.linear.propagators import units
-from derive.program.words import ell, s, t
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.compile.table import (
     DELTA,

@@ -17,9 +17,9 @@ from sympy import Expr, Mul, Sum, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
 
+from derive.calculus.symbols import s, t
 from derive.expansion.words import Memory, letters
 from derive.linear.operators import J, Kernel
-from derive.program.words import s, t
 from numerics.solve.densities import interval_weights
 
 Array = NDArray[np.float64]

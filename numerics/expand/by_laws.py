@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Mul
 
-from derive.program.words import ell, gamma0
+from derive.calculus.symbols import ell, gamma0
 from numerics.compile.words import Dense, Separable, Value, remembered
 from numerics.errors import NotConverged
 from numerics.expand.by_recursion import Closed, Place

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from sympy import Expr, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import ell
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion
 from derive.expansion.words import layer_products, parts_of
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J, operator
-from derive.program.words import ell
 from numerics.compile.words import Dense, Separable, Value, convolved, memory_weight, product, remembered
 from numerics.expand.by_words import feedback
 from numerics.expand.streams import Algebra, Stream, add

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sympy import Add, Expr, Indexed, Mul, Pow
 from sympy.functions.elementary.complexes import transpose as Transpose
 
-from derive.program.words import gamma0
+from derive.calculus.symbols import gamma0
 from numerics.compile.words import Dense, Separable, Value, product
 
 Array = NDArray[np.float64]

@@ -14,10 +14,10 @@ import numpy as np
 from scipy.special import gammaln
 from sympy import Add, Expr, Mul, Symbol, lambdify
 
+from derive.calculus.symbols import alpha, mu
 from derive.expansion.nonlinear.kinks import Cases, Jump, KinkExpansion, kappa, x, xi
 from derive.expansion.nonlinear.trees import ROW
 from derive.program import s, t
-from derive.program.words import alpha, mu
 from numerics.expand_nonlinear.forests import NOW, PAST, Index, contracted
 from numerics.expand_nonlinear.statics import Array, Statics
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Symbol, lambdify
 
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from numerics.compile.table import DELTA, Coupling, Factor, Kernel, Monomial, Node
 from numerics.solve.march import March
 

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sympy import Expr
 
+from derive.calculus.symbols import L
 from derive.depth import cross_layer, rescale
 from derive.depth.infinite import InfiniteDepth, infinite_depth
 from derive.depth.layers import coefficient_name
 from derive.program.networks.residual import depth_program
-from derive.program.words import L
 from derive.theory import mean_field
 from numerics.compile.layered import LayerTable, lower_layer_time
 from numerics.experiment import Experiment

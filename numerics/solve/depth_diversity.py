@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Symbol
 
+from derive.calculus.symbols import s, t
 from derive.depth import LayerTime
 from derive.depth.infinite import Diversity, diversity, tau_2
 from derive.depth.layers import tau, tau_
-from derive.program.words import s, t
 from numerics.compile.layered import LayerTable, NotLowered, Product, Read, lower_layer_time, products_of
 from numerics.solve.depth import extrapolated
 from numerics.solve.layer_grid import Known, LayerGrid, solve_layer_grid

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from sympy import Add, Dummy, Expr, KroneckerDelta, lambdify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import L, ell
 from derive.linear.propagators import k
-from derive.program.words import L, ell
 from derive.scale.depth_steps import Row, Steps, over_layers
 from numerics.errors import Diverged
 

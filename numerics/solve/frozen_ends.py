@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from sympy import Expr, nsimplify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import L, s, t
 from derive.depth import gamma_c_recursion, layer_time
 from derive.program.networks.residual import depth_program
-from derive.program.words import L, s, t
 from derive.theory import Source, Term, Theory, mean_field
 from numerics.compile.layered import LayerTable, lower_layer_time
 from numerics.compile.lower import lower

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sympy import Expr, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from numerics.compile.layered import (
     LAYER_TIMES,
     LayerRow,

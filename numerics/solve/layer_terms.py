@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr
 
-from derive.program.words import s
+from derive.calculus.symbols import s
 from numerics.compile.layered import LAYER_TIMES, NotLowered, Product, reads_across
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Symbol, lambdify
 
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from numerics.compile.table import Factor, Node, Table
 from numerics.errors import Diverged
 from numerics.modes import Spectrum

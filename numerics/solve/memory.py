@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Min, expand, lambdify, powsimp, sympify
 
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from numerics.experiment import Experiment
 from numerics.numbers import numbers_of
 from numerics.theory import flow_rule

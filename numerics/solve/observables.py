@@ -10,7 +10,7 @@ from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.functions.special.tensor_functions import KroneckerDelta
 
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from derive.theory import Equation
 from numerics.compile.lower import node, products
 from numerics.compile.table import Node

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 
-from derive.program.words import t
+from derive.calculus.symbols import t
 from numerics.compile.table import Coupling, Kernel, Node, Request, Table
 from numerics.solve.causal import NotCausal, in_order
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 from sympy import Function, Sum, Symbol, lambdify, sqrt
 
+from derive.calculus.symbols import L, gamma0, t
 from derive.program.networks import structured
-from derive.program.words import L, gamma0, t
 from derive.scale.rank_one import kappa, phi, rank_one, sigma
 from derive.theory import mean_field
 from numerics.errors import NotConverged

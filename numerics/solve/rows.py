@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, S, Symbol, lambdify
 
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from numerics.compile.table import DELTA, Factor, Kernel, Monomial, Node, Reach, Table
 
 Array = NDArray[np.float64]

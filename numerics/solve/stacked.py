@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr
 
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from numerics.compile.table import Kernel, Node, Reach, Table
 from numerics.solve.plan import Plan
 

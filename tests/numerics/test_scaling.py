@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sympy import Float, Rational, Symbol, lambdify
 
-from derive.program.words import L, eta, gamma0
+from derive.calculus.symbols import L, eta, gamma0
 from derive.scale.modes import beta, capacity
 from derive.scale.power_laws import lazy_law, leading_law, width_law
 from numerics.cli import run

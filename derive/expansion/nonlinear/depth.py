@@ -25,6 +25,7 @@ from sympy import QQ, Add, Expr, Mul, Poly, Rational, S, Symbol, factorial2, fie
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.recurrences import telescoped
+from derive.calculus.symbols import L, ell
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear.site import Site
 from derive.expansion.nonlinear.trees import (
@@ -39,7 +40,6 @@ from derive.expansion.nonlinear.trees import (
     Terms,
     oriented,
 )
-from derive.program.words import L, ell
 
 q, x, p = (Symbol(name, positive=True) for name in "qxp")
 

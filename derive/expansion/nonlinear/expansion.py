@@ -26,6 +26,7 @@ from sympy import (
     sympify,
 )
 
+from derive.calculus.symbols import L, P, alpha, ell, gamma0, mu, s, t
 from derive.errors import NotApplicable
 from derive.expansion.expansion import Expansion, printed
 from derive.expansion.nonlinear.depth import AtCriticality, AtFixedPoint
@@ -47,7 +48,6 @@ from derive.expansion.nonlinear.trees import (
     solved_laws,
 )
 from derive.expansion.nonlinear.writing import Writer
-from derive.program.words import L, P, alpha, ell, gamma0, mu, s, t
 from derive.show import latex, text
 from derive.theory import Theory
 

@@ -56,6 +56,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.jumps import OtherKind, conditioned, jumps
+from derive.calculus.symbols import L, P, alpha, gamma0, mu, s, t
 from derive.errors import NotApplicable
 from derive.expansion.expansion import Block, Expansion, printed
 from derive.expansion.nonlinear.expansion import (
@@ -83,7 +84,6 @@ from derive.expansion.nonlinear.trees import (
     pushed,
     side_by_side,
 )
-from derive.program.words import L, P, alpha, gamma0, mu, s, t
 from derive.show import latex, text
 from derive.theory import Theory
 

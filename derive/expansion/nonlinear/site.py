@@ -12,8 +12,8 @@ from sympy import Dummy, Expr, Function, Lambda, Mul, Rational, S, Symbol, sympi
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.symbols import IndexRange, alpha, ell, gamma0, mu, s, t
 from derive.errors import NotApplicable
-from derive.program.words import IndexRange, alpha, ell, gamma0, mu, s, t
 from derive.theory import Equation, Source, Term, Theory
 
 x = Symbol("x", real=True)

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 
 from sympy import Rational, S
 
+from derive.calculus.symbols import L
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear.site import Edge, Neighbour, Site
-from derive.program.words import L
 
 ROW, COL, BOUND = 0, 1, 2
 """Samples are numbered: the row's, the column's, and from BOUND on those summed over."""

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from sympy import Add, DiracDelta, Expr, Function, Integral, KroneckerDelta, Mul, S, Sum, Symbol, sympify
 
 from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.symbols import P, alpha, mu, s, t
 from derive.expansion.nonlinear.site import Neighbour, Site
 from derive.expansion.nonlinear.trees import (
     COL,
@@ -29,7 +30,6 @@ from derive.expansion.nonlinear.trees import (
     Terms,
     leads,
 )
-from derive.program.words import P, alpha, mu, s, t
 
 Samples = tuple[Symbol, ...]
 

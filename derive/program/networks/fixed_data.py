@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from sympy import Expr, Function, Integer, S, Sum, Symbol, sympify
 
+from derive.calculus.symbols import IndexRange, L, P, ell, gamma0, mu, t
 from derive.errors import ProgramError
 from derive.program.network import Network
 from derive.program.networks.options import (
@@ -33,17 +34,10 @@ from derive.program.words import (
     GaussianMatrix,
     GaussianVector,
     GivenVector,
-    IndexRange,
-    L,
     Mean,
-    P,
     P_train,
     Population,
-    ell,
-    gamma0,
     layer_count,
-    mu,
-    t,
 )
 
 Backward = Literal["transposed", "independent", "fixed"]

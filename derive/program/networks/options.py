@@ -25,6 +25,7 @@ from sympy import (
     tanh,
 )
 
+from derive.calculus.symbols import IndexRange, P, ell, eta, s, t
 from derive.errors import ProgramError
 from derive.program.program import Program
 from derive.program.training import (
@@ -35,7 +36,6 @@ from derive.program.training import (
     Multistep,
     TrainingRule,
 )
-from derive.program.words import IndexRange, P, ell, eta, s, t
 
 _x = Symbol("x", real=True)
 

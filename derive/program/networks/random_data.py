@@ -31,6 +31,7 @@ from typing import Any
 
 from sympy import Expr, Function, Integer, S, Symbol, exp, log, sign, sqrt, sympify
 
+from derive.calculus.symbols import IndexRange, L, ell, gamma0, t
 from derive.errors import ProgramError
 from derive.program.network import Network
 from derive.program.networks.options import Number, activation_of, rule_of, training_rule
@@ -41,14 +42,9 @@ from derive.program.words import (
     Field,
     GaussianMatrix,
     GaussianVector,
-    IndexRange,
-    L,
     Mean,
     Population,
-    ell,
-    gamma0,
     layer_count,
-    t,
 )
 
 nu = Symbol("nu", positive=True)

@@ -15,21 +15,11 @@ from typing import Any
 
 from sympy import Expr, Function, Integer, Rational, S, sympify
 
+from derive.calculus.symbols import IndexRange, L, ell, t
 from derive.program.network import Network
 from derive.program.program import Program
 from derive.program.training import Gradient, GradientDescent, LinearSystem, Parametrization, TrainedMatrix
-from derive.program.words import (
-    Field,
-    GaussianMatrix,
-    GaussianVector,
-    IndexRange,
-    L,
-    Mean,
-    Population,
-    ell,
-    layer_count,
-    t,
-)
+from derive.program.words import Field, GaussianMatrix, GaussianVector, Mean, Population, layer_count
 
 half = Rational(1, 2)
 xi, f = Function("xi"), Function("f")

@@ -46,7 +46,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
-from derive.program.words import IndexRange, ell, s, t
+from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.theory.applications import Application, Parameter, Reading, tangent_kernel
 from derive.theory.names import primed_apart
 from derive.theory.path_integral.weights import covariance, matrix_memory, parameter_covariance

@@ -40,8 +40,9 @@ from sympy.core.function import AppliedUndef, Derivative
 from derive.calculus.averages import Average
 from derive.calculus.averages import Response as Pushed
 from derive.calculus.functional import functional_derivative
+from derive.calculus.symbols import IndexRange, ell, mu, s, t
 from derive.program.parts import Definition
-from derive.program.words import IndexRange, Mean, Product, ell, mu, s, t, terms
+from derive.program.words import Mean, Product, terms
 from derive.theory.applications import Application, Parameter, earlier, tangent_kernel
 from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData
 from derive.theory.names import primed_apart, symmetric

@@ -15,7 +15,7 @@ from sympy import Add, Derivative, Expr, Integral, Mul, Pow, Sum, Symbol, sympif
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.program.words import IndexRange, L, ell, s, t
+from derive.calculus.symbols import IndexRange, L, ell, s, t
 from derive.theory import Equation, OrderParameter, Source, Theory
 from numerics.errors import Unserved as Unserved
 

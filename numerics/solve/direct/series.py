@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Symbol
 
-from derive.program.words import gamma0
+from derive.calculus.symbols import gamma0
 from derive.theory import Theory
 from numerics.solve.direct.constants import Constants, Datum
 from numerics.solve.direct.evaluate import Place, _array_of, _deep_recursion, _march

@@ -14,7 +14,7 @@ from sympy import Add, Expr, Float, Integer, Mul, Pow, S, Symbol, factor_terms
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.program.words import ell, s, t
+from derive.calculus.symbols import ell, s, t
 from derive.reduce.memoryless import Markov
 from derive.reduce.stationary import Static, static
 from derive.theory import OrderParameter, Theory

@@ -26,7 +26,7 @@ from sympy import Eq as Equal
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.program.words import ell
+from derive.calculus.symbols import ell
 from numerics.solve.direct.layout import TIMES, Unserved
 
 Array = NDArray[np.float64]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from numerics.errors import Diverged
 from numerics.solve.particles.formulas import Known, Node, indices_of, node_of
 from numerics.solve.particles.gaussian import Growing, Latents

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from numerics.solve.causal import in_order
 from numerics.solve.particles.formulas import Node, node_of
 from numerics.solve.particles.reading import Entry, Model, Responding

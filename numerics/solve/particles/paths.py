@@ -8,7 +8,7 @@ import numpy as np
 from sympy import Expr
 from sympy.core.function import AppliedUndef
 
-from derive.program.words import ell
+from derive.calculus.symbols import ell
 from numerics.paths import Block, Paths, dimension
 from numerics.solve.particles.formulas import Function, indices_of, node_of
 from numerics.solve.particles.march import March

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sympy import Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from derive.theory import Theory
 from numerics.solve.direct.layout import Layout, Number
 from numerics.solve.particles.formulas import Jump, Known, Node

@@ -14,7 +14,7 @@ from sympy import Add, Expr, Mul, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from derive.theory import OrderParameter
 from numerics.solve.direct.layout import TIMES, Layout, Unserved
 from numerics.solve.particles.formulas import (

@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from sympy import Symbol
 
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from derive.theory import Theory
 from numerics.paths import Block, Paths, gathered
 from numerics.solve.direct.evaluate import Evaluated, Place

@@ -13,7 +13,7 @@ from scipy.integrate import solve_ivp
 from sympy import Abs, Expr, Heaviside, Max, Min, Mul, Piecewise, Symbol, sign
 
 from derive.calculus.averages import Average
-from derive.program.words import ell, s, t
+from derive.calculus.symbols import ell, s, t
 from derive.reduce.memoryless import markov
 from derive.theory import Theory
 from numerics.errors import Diverged, NotConverged

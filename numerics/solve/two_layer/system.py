@@ -16,7 +16,7 @@ from sympy import Add, Expr, Integer, Mul, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, is_random
-from derive.program.words import ell, t
+from derive.calculus.symbols import ell, t
 from derive.reduce.memoryless import Markov, State
 from derive.theory import Equation
 from numerics.solve.direct.layout import TIMES, Unserved

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Basic, Expr, Function, sympify
 
+from derive.calculus.symbols import alpha, ell, mu, s, t
 from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims.channels import C
 from derive.program import mlp
-from derive.program.words import alpha, ell, mu, s, t
 from numerics.solve.direct.interpret import CyclicDemand
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from numerics.verify.evidence.complex_step import EXACT, derivative, slope

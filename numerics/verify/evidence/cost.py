@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Symbol
 
+from derive.calculus.symbols import ell, mu
 from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims.notation import nu
 from derive.program import L, P, gamma0
-from derive.program.words import ell, mu
 from numerics.compile import lower
 from numerics.solve.march import _Sweep
 from numerics.theory import solvable

@@ -10,6 +10,7 @@ import numpy as np
 from sympy import Derivative, Expr, Function, Lambda, Rational, Symbol, cos, sin, sqrt
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import L, ell, t
 from derive.depth import (
     Scaling,
     cross_layer,
@@ -21,7 +22,6 @@ from derive.depth import (
 from derive.depth.nonlinear import effective, with_activation
 from derive.ledger import find
 from derive.program.networks.residual import depth_program, nonlinear_program
-from derive.program.words import L, ell, t
 from derive.theory import Term, Theory, mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import evaluate

@@ -8,10 +8,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from derive.calculus.symbols import L
 from derive.depth import cross_layer
 from derive.depth.balance import alpha, gamma
 from derive.program.networks.residual import depth_program
-from derive.program.words import L
 from derive.scale.depth_parametrization import (
     DepthClass,
     DepthParametrization,

@@ -29,8 +29,8 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.symbols import ell, eta, s, t
 from derive.program import Program
-from derive.program.words import ell, eta, s, t
 from derive.theory import Equation, OrderParameter, Source, Term, Theory, mean_field
 from numerics.simulate.programs import Measured, simulate_program
 from numerics.solve.direct import Evaluated, evaluate

@@ -15,10 +15,10 @@ import numpy as np
 from sympy import Expr, Integer, Rational, Sum, exp, integrate
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import L, P, alpha, ell, gamma0, mu, s, t
 from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims import expansion as claim
 from derive.ledger.selfconsistent2023.claims.notation import Kx, nu
-from derive.program.words import L, P, alpha, ell, gamma0, mu, s, t
 from numerics.solve.grid import flow_grid
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.engine import Array, Orders, orders, solved, steps_of

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sympy import Add, Basic, Expr, Function, Heaviside, Integer, Mul, S, Sum, Symbol, oo
 from sympy.core.function import AppliedUndef
 
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from numerics.compile.lower import products
 
 Array = NDArray[np.float64]

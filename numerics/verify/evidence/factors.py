@@ -6,9 +6,9 @@ from functools import lru_cache
 
 from sympy import Expr
 
+from derive.calculus.symbols import ell
 from derive.expansion import LinearExpansion, expand_linear
 from derive.program import L, mlp
-from derive.program.words import ell
 from derive.theory import mean_field
 from numerics.verify.evidence.explicit import words
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from sympy import Function
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import L, P, ell, gamma0, mu, s, t
 from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims.notation import nu
-from derive.program.words import L, P, ell, gamma0, mu, s, t
 from numerics.compile import lower
 from numerics.errors import NotConverged
 from numerics.expand import expand

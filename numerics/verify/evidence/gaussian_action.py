@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from sympy import Add, Expr, Mul, Pow
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import P, gamma0
 from derive.program import mlp
-from derive.program.words import P, gamma0
 from derive.theory.path_integral import PathIntegral, path_integral
 from numerics.verify.evidence.engine import Array, Solved, solved, steps_of, theory_at
 from numerics.verify.evidence.explicit import number, written_out

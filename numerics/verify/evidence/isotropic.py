@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 from sympy import Add, Basic, Expr, Function, Sum, sympify
 
+from derive.calculus.symbols import s, t
 from derive.ledger import find
-from derive.program.words import s, t
 from derive.theory import Average, OrderParameter, Response
 from numerics.solve.direct import evaluate
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from sympy import Basic, Expr, Function, Integer, Poly, S, Sum, Symbol, lambdify, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import L, ell, s, t
 from derive.ledger import find
 from derive.ledger.linear2025.claims import action as printed
 from derive.ledger.linear2025.claims import notation
-from derive.program.words import L, ell, s, t
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 
 Complex = NDArray[np.complex128]

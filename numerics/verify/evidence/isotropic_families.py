@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Function, Sum, sympify
 
+from derive.calculus.symbols import gamma0
 from derive.ledger import find
 from derive.program import Program
 from derive.program.networks import isotropic
 from derive.program.networks.random_data import c
-from derive.program.words import GaussianVector, gamma0
+from derive.program.words import GaussianVector
 from derive.theory import Theory, mean_field
 from numerics.solve.direct import evaluate
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import sympify
 
+from derive.calculus.symbols import L
 from derive.ledger import find
 from derive.ledger.linear2025.claims.scaling import beta as BETA
-from derive.program.words import L
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]

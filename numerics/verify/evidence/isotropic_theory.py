@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sympy import Basic, Expr, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import ell
 from derive.program import Program
 from derive.program.networks import isotropic
-from derive.program.words import ell
 from derive.reduce.data import absorb_factors
 from derive.theory import Equation, Source, Term, Theory, mean_field
 from numerics.simulate.programs import Measured, simulate_program

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from sympy import Add, Eq, Expr, Heaviside, Integral, KroneckerDelta, Mul, Pow, Sum, Symbol, exp, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import IndexRange, L, ell, s, t
 from derive.depth import CrossLayer, LayerTime
 from derive.depth.layers import tau, tau_
-from derive.program.words import IndexRange, L, ell, s, t
 from derive.theory import Equation, Term
 
 Array = NDArray[np.float64]

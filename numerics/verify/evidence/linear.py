@@ -11,8 +11,8 @@ import numpy as np
 import xarray as xr
 from sympy import Expr, Integral, Sum
 
+from derive.calculus.symbols import L, gamma0
 from derive.ledger import find
-from derive.program.words import L, gamma0
 from numerics.simulate import compare, simulate
 from numerics.solve.grid import flow_grid
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts

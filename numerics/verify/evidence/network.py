@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import L, P
 from derive.ledger import find
-from derive.program.words import L, P
 from numerics.simulate.parameters import Parameters, backward, draw_parameters, forward, output
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from numerics.verify.evidence.engine import Array

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from sympy import Expr, Function, Sum, tanh
 
 from derive.calculus.averages import Average
+from derive.calculus.symbols import P, alpha, ell, eta, mu, s, t
 from derive.ledger import find
 from derive.program import mlp
-from derive.program.words import P, alpha, ell, eta, mu, s, t
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.simulate.programs import simulate_program
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts

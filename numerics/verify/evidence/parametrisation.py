@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Function, Integer, sympify
 
+from derive.calculus.symbols import L, ell
 from derive.ledger import find
-from derive.program.words import L, ell
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.complex_step import EXACT, derivative, slope
 

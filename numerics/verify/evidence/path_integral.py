@@ -12,8 +12,8 @@ import numpy as np
 from sympy import Add, Expr
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import P
 from derive.program import mlp
-from derive.program.words import P
 from derive.theory.path_integral import path_integral
 from derive.theory.path_integral.action import Inner
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts

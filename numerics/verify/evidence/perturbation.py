@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from sympy import Expr, Rational
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import ell, gamma0
 from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims import perturbation as claim
-from derive.program.words import ell, gamma0
 from numerics.solve.direct.series import Power
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from numerics.verify.evidence.perturbation_reading import TOP, Case, Layer, Reading, of_layer, off, x

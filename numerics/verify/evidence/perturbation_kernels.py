@@ -14,8 +14,8 @@ import numpy as np
 from sympy import Expr, Rational, Sum
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import L, ell, gamma0
 from derive.ledger.selfconsistent2023.claims import perturbation as claim
-from derive.program.words import L, ell, gamma0
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from numerics.verify.evidence.perturbation import EIGHTH, EXACT, HALF, ONE, SEEN, TWO, Array, printed
 from numerics.verify.evidence.perturbation_reading import Case, Layer, of_layer, off, x

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Poly
 
-from derive.program.words import gamma0
+from derive.calculus.symbols import gamma0
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.perturbation import EIGHTH, HALF, printed
 from numerics.verify.evidence.perturbation_reading import Case, Layer, of_layer, x

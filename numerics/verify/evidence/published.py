@@ -16,10 +16,10 @@ import numpy as np
 from sympy import Expr, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import alpha, ell, mu, s, t
 from derive.ledger import find
 from derive.linear.closure import linear_closure
 from derive.program import L, mlp
-from derive.program.words import alpha, ell, mu, s, t
 from derive.theory import mean_field
 from numerics.verify.evidence.engine import Array, Solved
 from numerics.verify.evidence.explicit import lattice

@@ -11,6 +11,7 @@ import numpy as np
 from sympy import Eq, Expr, KroneckerDelta, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import L, ell, eta, gamma0, s, t
 from derive.depth import (
     CrossLayer,
     cross_layer,
@@ -18,7 +19,6 @@ from derive.depth import (
 )
 from derive.ledger import find
 from derive.program.networks.random_data import isotropic, nu
-from derive.program.words import L, ell, eta, gamma0, s, t
 from derive.theory import Term, Theory, mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import evaluate

@@ -11,6 +11,7 @@ import numpy as np
 from sympy import Eq, Expr, Function, Integral, Symbol, sqrt
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import L, eta, gamma0
 from derive.depth import (
     LayerTime,
     Scaling,
@@ -20,7 +21,6 @@ from derive.depth import (
     rescale,
 )
 from derive.program.networks.random_data import nu
-from derive.program.words import L, eta, gamma0
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.layers import Solution, extrapolated, solve_layer_time, solve_layers
 from numerics.verify.evidence.residual import Values, beta, theory

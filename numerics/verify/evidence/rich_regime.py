@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Rational, lambdify
 
+from derive.calculus.symbols import L, gamma0
 from derive.program.networks import structured
-from derive.program.words import L, gamma0
 from derive.scale.modes import beta, capacity, lazy_modes
 from derive.scale.modes import time as t
 from derive.scale.rank_one import RankOne, kappa, rank_one

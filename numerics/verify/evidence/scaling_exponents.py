@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 from sympy import Function, Symbol, diff, lambdify, sympify
 
+from derive.calculus.symbols import gamma0, t
 from derive.ledger import find
 from derive.ledger.linear2025.claims.scaling import beta as BETA
 from derive.ledger.linear2025.claims.scaling import chi as CHI
 from derive.program.networks import structured
-from derive.program.words import gamma0, t
 from derive.scale.rank_one import rank_one
 from derive.scale.rich import missing, rich_scaling
 from derive.theory import mean_field

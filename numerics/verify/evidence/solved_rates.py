@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from derive.calculus.symbols import L, gamma0
 from derive.ledger import find
 from derive.program import isotropic
 from derive.program.networks.random_data import nu as NU
-from derive.program.words import L, gamma0
 from derive.scale.largest_rate import LargestRate, largest_rate
 from derive.scale.lazy_kernel import LazyKernel, lazy_kernel
 from derive.theory import mean_field

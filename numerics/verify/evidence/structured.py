@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from sympy import Add, Basic, Expr, Function, S, Sum, Symbol, lambdify, sqrt, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import eta, gamma0, s, t
 from derive.ledger import find
 from derive.program import Program
 from derive.program.networks import structured
-from derive.program.words import eta, gamma0, s, t
 from derive.reduce.data import absorb_factors
 from derive.theory import Theory, mean_field
 from numerics.simulate.programs import Measured, simulate_program

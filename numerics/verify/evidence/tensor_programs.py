@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from sympy import Expr, Function, S, tanh
 
+from derive.calculus.symbols import ell, t
 from derive.program import (
     Along,
     Definition,
@@ -24,7 +25,6 @@ from derive.program import (
     TrainedMatrix,
     TrainedVector,
 )
-from derive.program.words import ell, t
 from derive.theory import Theory
 from numerics.verify.evidence.base import Evidence, conclude
 from numerics.verify.evidence.edited import Experiment, off, right

@@ -14,10 +14,10 @@ from sympy import Basic, Expr, Function, Symbol, lambdify, log
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
+from derive.calculus.symbols import alpha, mu, t
 from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims.two_layer import G_t, H_y, error, f, y
 from derive.program import P, gamma0, mlp
-from derive.program.words import alpha, mu, t
 from derive.reduce.moments import TwoLayer
 from derive.reduce.moments import two_layer as reduction
 from derive.reduce.whitened import Whitened, norm, output, whitened_limits

@@ -11,10 +11,10 @@ from typing import Any
 from sympy import Expr, Function, Integer, Rational, Symbol, prime, sqrt, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import L, ell
 from derive.ledger import find
 from derive.program import Product, Program, TrainedMatrix, mlp
 from derive.program.parts import gaussian
-from derive.program.words import L, ell
 from derive.scale.power_counting import N
 from derive.scale.width import (
     FEATURES,

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from sympy import Basic, Expr, Function, sqrt, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import L, P, alpha, ell, mu
 from derive.ledger import find
 from derive.program import mlp
-from derive.program.words import L, P, alpha, ell, mu
 from derive.theory import Theory
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.complex_step import EXACT, derivative, slope

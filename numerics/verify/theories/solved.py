@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Integer, Symbol
 
-from derive.program.words import s, t
+from derive.calculus.symbols import s, t
 from derive.theory import Theory
 from numerics.compile.lower import NotLinear, lower
 from numerics.compile.table import Node

@@ -23,11 +23,11 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import t
 from derive.errors import NotApplicable
 from derive.expansion.orders import ModifiedEquation, modified_equation
 from derive.linear.lazy import lazy
 from derive.program import L, P, eta, gamma0, mlp
-from derive.program.words import t
 from derive.reduce.moments import moment_steps, two_layer
 from derive.reduce.whitened import whitened, whitened_steps
 from derive.theory import mean_field

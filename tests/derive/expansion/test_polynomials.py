@@ -9,7 +9,7 @@ from sympy import QQ, Symbol, expand
 from sympy.polys.polyerrors import CoercionFailed
 
 from derive.calculus.recurrences import Polynomials, factored, power_sum
-from derive.program.words import L, ell
+from derive.calculus.symbols import L, ell
 
 NUMBERS = Polynomials([L])
 coefficients = st.lists(st.integers(-9, 9), min_size=1, max_size=6)

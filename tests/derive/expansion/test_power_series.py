@@ -29,8 +29,8 @@ from sympy import (
     tan,
 )
 
+from derive.calculus.symbols import gamma0
 from derive.expansion import DegeneratePade, PowerSeries
-from derive.program.words import gamma0
 
 a, b, t = symbols("a b t")
 numbers = st.fractions(-5, 5, max_denominator=7)

@@ -7,8 +7,8 @@ import pytest
 from sympy import Expr, Float, Integer, Rational, Symbol, exp, log, series, sqrt, symbols
 
 from derive.calculus.resummation import _scale
+from derive.calculus.symbols import gamma0
 from derive.expansion import PowerSeries, conformal, radius
-from derive.program.words import gamma0
 
 z = Symbol("z")
 
@@ -60,8 +60,8 @@ def test_poles_of_the_whitened_two_layer_solution(t: str, order: int) -> None:
     """The derived solution is a quotient of entire functions of gamma0^2 at each time: a pair of poles."""
     from sympy import fraction, lambdify, together
 
+    from derive.calculus.symbols import t as time
     from derive.program import mlp
-    from derive.program.words import t as time
     from derive.reduce.moments import two_layer
     from derive.reduce.whitened import norm, whitened
     from derive.theory import mean_field

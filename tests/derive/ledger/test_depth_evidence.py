@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sympy import Function, sqrt
 
+from derive.calculus.symbols import L
 from derive.depth import (
     cross_layer,
     ends_apart,
@@ -14,7 +15,6 @@ from derive.depth import (
 from derive.program import ell, t
 from derive.program.networks.random_data import isotropic
 from derive.program.networks.residual import depth_program
-from derive.program.words import L
 from derive.theory import mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import evaluate

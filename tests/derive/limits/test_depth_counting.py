@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from sympy import Function, Symbol, cos
 
+from derive.calculus.symbols import L, ell
 from derive.depth import cross_layer
 from derive.depth.balance import (
     STABLE,
@@ -19,7 +20,6 @@ from derive.depth.balance import (
 from derive.errors import NotApplicable
 from derive.program import depth_program
 from derive.program.networks.random_data import isotropic
-from derive.program.words import L, ell
 from derive.scale.depth_exponents import depth_first_step
 from derive.scale.depth_steps import at_all_steps, at_steps, changes, over_layers, sizes
 from derive.theory import mean_field

@@ -7,12 +7,12 @@ from itertools import product
 import pytest
 from sympy import E, Expr, Rational, Symbol, exp, lambdify, oo, symbols
 
+from derive.calculus.symbols import L
 from derive.depth.balance import alpha, gamma
 from derive.depth.nonlinear import effective
 from derive.errors import NotApplicable
 from derive.program import depth_program, mlp
 from derive.program.networks.residual import nonlinear_program
-from derive.program.words import L
 from derive.scale.depth_exponents import depth_exponents, epsilon, tau
 from derive.scale.depth_parametrization import DepthParametrization, first_update, update_power
 from derive.theory import mean_field

@@ -21,6 +21,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import L, ell, s, t
 from derive.depth import (
     CrossLayer,
     Scaling,
@@ -44,7 +45,6 @@ from derive.errors import NotApplicable, ProgramError
 from derive.linear.propagators import k
 from derive.program import isotropic
 from derive.program.networks.residual import block_program, depth_program
-from derive.program.words import L, ell, s, t
 from derive.theory import mean_field
 
 beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)

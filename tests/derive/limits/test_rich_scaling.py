@@ -20,9 +20,9 @@ from sympy import (
     symbols,
 )
 
+from derive.calculus.symbols import L, ell, gamma0, t
 from derive.errors import NotApplicable
 from derive.ledger import find
-from derive.program.words import L, ell, gamma0, t
 from derive.reduce.closed_forms import conserved
 from derive.scale.modes import beta, capacity
 from derive.scale.modes import time as late

@@ -8,10 +8,10 @@ import pytest
 from scipy.optimize import brentq
 from sympy import Function, Rational, Sum, Symbol, lambdify, simplify
 
+from derive.calculus.symbols import L
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import M, P, isotropic, k, sigma, structured
 from derive.program.networks.random_data import alpha as ratio
-from derive.program.words import L
 from derive.reduce.data import mode_sums
 from derive.scale.bottlenecks import FixedData, cut, cut_, fixed_data, z
 from derive.scale.modes import K, beta, capacity, lamda, w_star

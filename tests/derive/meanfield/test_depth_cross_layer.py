@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from sympy import Add, Eq, Function, KroneckerDelta, Mul, Rational, Sum, Symbol, expand, sqrt
 
+from derive.calculus.symbols import L
 from derive.depth import cross_layer, ends_apart, gamma_c_recursion
 from derive.errors import NotApplicable
 from derive.ledger import find
@@ -12,7 +13,6 @@ from derive.linear.propagators import k
 from derive.program import ell, mlp, s, t
 from derive.program.networks.random_data import isotropic
 from derive.program.networks.residual import depth_program
-from derive.program.words import L
 from derive.theory import mean_field
 
 beta = Symbol("beta", positive=True)

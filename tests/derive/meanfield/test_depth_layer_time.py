@@ -19,6 +19,7 @@ from sympy import (
 )
 
 from derive.calculus.averages import Average
+from derive.calculus.symbols import L
 from derive.depth import Scaling, cross_layer, gamma_c_recursion, layer_time, rescale
 from derive.depth.layers import tau, tau_
 from derive.depth.nonlinear import effective, with_activation
@@ -27,7 +28,6 @@ from derive.ledger import find
 from derive.program import ell, s, t
 from derive.program.networks.random_data import isotropic
 from derive.program.networks.residual import depth_program, nonlinear_program
-from derive.program.words import L
 from derive.theory import mean_field
 from derive.theory.routes import check_routes
 from tests.derive.meanfield.test_depth_cross_layer import flat, strip, without_equal_time

@@ -6,8 +6,8 @@ import pytest
 from sympy import Function, Integral, S, Sum, Symbol, tanh
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import alpha, ell, mu, s, t
 from derive.program import L, convolution, depth_program, feedback_alignment, isotropic, mlp, structured
-from derive.program.words import alpha, ell, mu, s, t
 from derive.theory import Theory, mean_field
 from derive.theory.path_integral import path_integral
 

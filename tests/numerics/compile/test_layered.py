@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from sympy import Eq, Function, Heaviside, Integral, KroneckerDelta, Sum, Symbol, sin
 
+from derive.calculus.symbols import L, s, t
 from derive.depth import LayerTime, gamma_c_recursion, layer_time
 from derive.depth.infinite import between
 from derive.depth.layers import tau, tau_
 from derive.program.networks.residual import depth_program
-from derive.program.words import L, s, t
 from derive.theory import mean_field
 from numerics.compile.layered import NotLowered, lower_layer_time
 

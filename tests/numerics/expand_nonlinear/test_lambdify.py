@@ -11,10 +11,10 @@ import pytest
 from sympy import DiracDelta, Function, lambdify, tanh
 
 from derive.calculus.gaussian import GaussianAverage
+from derive.calculus.symbols import L, P, alpha, ell, eta, gamma0, mu, s, t
 from derive.expansion.nonlinear import expand_kinks, expand_nonlinear
 from derive.expansion.nonlinear.trees import Tensor
 from derive.program import mlp
-from derive.program.words import L, P, alpha, ell, eta, gamma0, mu, s, t
 from derive.theory import mean_field
 from numerics.expand_nonlinear import evaluation
 from numerics.expand_nonlinear.statics import Statics

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from sympy import Rational
 
+from derive.calculus.symbols import L
 from derive.depth import cross_layer, infinite_depth, rescale
 from derive.errors import NotApplicable
 from derive.program.networks.residual import depth_program
-from derive.program.words import L
 from derive.theory import mean_field
 from numerics.compile.layered import lower_layer_time
 from numerics.errors import SpecError

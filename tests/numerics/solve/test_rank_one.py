@@ -5,7 +5,7 @@ import pytest
 from sympy import N, Rational
 from xarray import Dataset
 
-from derive.program.words import gamma0
+from derive.calculus.symbols import gamma0
 from derive.scale.modes import time as t
 from derive.scale.rank_one import kappa
 from derive.scale.rich import rich_scaling

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from derive.calculus.symbols import gamma0
 from derive.ledger.selfconsistent2023.claims import perturbation as claim
-from derive.program.words import gamma0
 from numerics.verify.evidence import figure_4, perturbation, perturbation_kernels, perturbation_kinks
 from numerics.verify.evidence.perturbation_reading import Case, Layer, x
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from sympy import Basic, Expr, Function, Heaviside, Integral, KroneckerDelta, S, Sum, Symbol, sqrt
 
-from derive.program.words import L, ell, s, t
+from derive.calculus.symbols import L, ell, s, t
 
 alpha, gamma = Symbol("alpha", real=True), Symbol("gamma", real=True)
 k = Symbol("k", integer=True)

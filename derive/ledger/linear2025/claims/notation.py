@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sympy import Expr, Function, Sum, Symbol
 
+from derive.calculus.symbols import L, ell, eta, gamma0, s, t
 from derive.program.networks.random_data import B, M, N, alpha, alpha_B, k, nu, sigma
-from derive.program.words import L, ell, eta, gamma0, s, t
 
 D = Symbol("D", positive=True)
 """Number of features."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from sympy import Basic, DiracDelta, Expr, Function, Integral, KroneckerDelta, S, Sum, Symbol, oo
 
-from derive.program.words import L, ell, eta, gamma0, s, t
+from derive.calculus.symbols import L, ell, eta, gamma0, s, t
 
 nu = Symbol("nu", positive=True)
 beta = Symbol("beta", positive=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from sympy import Basic, Function, Integer, Symbol, exp, sqrt
 
+from derive.calculus.symbols import L, eta, gamma0, t
 from derive.ledger.linear2025.claims.notation import C_g, R_gu, k, lamda, target
 from derive.program.networks.random_data import nu
-from derive.program.words import L, eta, gamma0, t
 
 beta = Symbol("beta", positive=True)
 """Exponent of the loss of a linear model, L ~ t^(-beta)."""

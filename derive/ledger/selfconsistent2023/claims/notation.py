@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sympy import Function, Symbol
 
-from derive.program.words import L, P, alpha, ell, gamma0, mu, s, t
+from derive.calculus.symbols import L, P, alpha, ell, gamma0, mu, s, t
 
 nu = Symbol("nu", integer=True, positive=True)
 beta = Symbol("beta", integer=True, positive=True)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from sympy import Abs, Function, Max, Rational, S, Symbol, exp, integrate, pi, sqrt, tanh
 
+from derive.calculus.symbols import mu, t
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear.kinks import X, dv, expand_kinks, kappa, r, sigma, v
 from derive.program import mlp
-from derive.program.words import mu, t
 from derive.theory import mean_field
 
 x = Symbol("x", real=True)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from sympy import Abs, Function, Rational, S, Symbol
 
+from derive.calculus.symbols import alpha, mu, s, t
 from derive.expansion.nonlinear import expand_nonlinear
 from derive.expansion.nonlinear.kinks import expand_kinks, kappa, r, straight, turned, xi
 from derive.expansion.nonlinear.site import read
 from derive.expansion.nonlinear.trees import Terms
 from derive.program import L, ell, mlp
-from derive.program.words import alpha, mu, s, t
 from derive.theory import mean_field
 
 

@@ -9,6 +9,7 @@ import pytest
 from sympy import Expr, Function, Integer, Rational, S, Symbol, expand, lambdify, oo, series, sympify, tanh
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import s, t
 from derive.errors import NotApplicable
 from derive.expansion.orders import (
     TheorySeries,
@@ -19,7 +20,6 @@ from derive.expansion.orders import (
 )
 from derive.program import eta, gamma0, isotropic, mlp, training_rule
 from derive.program.networks.random_data import alpha, alpha_B, nu
-from derive.program.words import s, t
 from derive.reduce.data import instant_responses, theory_limit
 from derive.scale.first_steps import Unrolled
 from derive.theory import Theory, mean_field

@@ -7,11 +7,11 @@ from math import comb
 import pytest
 from sympy import Expr, Rational, Symbol, expand, simplify
 
+from derive.calculus.symbols import t
 from derive.errors import NotApplicable
 from derive.expansion.regression import kept, kept_share, lazy_regression
 from derive.program import L, eta, isotropic
 from derive.program.networks.random_data import sigma
-from derive.program.words import t
 from derive.theory import mean_field
 
 

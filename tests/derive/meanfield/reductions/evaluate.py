@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from sympy import QQ, Add, Expr, Indexed, Mul, Pow, Symbol, lambdify, ring, transpose
 
+from derive.calculus.symbols import P, alpha, ell, eta, gamma0, mu, s, t
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import Kernel
-from derive.program.words import P, alpha, ell, eta, gamma0, mu, s, t
 
 Table = dict[tuple[str, int | None], Any]
 
