@@ -14,6 +14,7 @@ from sympy import Dummy, Expr, Function, Symbol, preorder_traversal, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, t
+from derive.errors import NotApplicable
 from derive.program.parts import Definition, Named, Parts, causal_order, check
 from derive.program.training import Along, TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import GaussianMatrix, GaussianVector, Population, Product, layer_count
@@ -131,6 +132,20 @@ class Program(Parts):
 def _alone(e: Expr) -> Expr:
     """``e`` without its fields, functions and products: an index that is left stands for itself."""
     return e.replace(lambda x: isinstance(x, AppliedUndef | Product), lambda _: Dummy())
+
+
+def used_once(program: Program, what: str) -> None:
+    """Raise :class:`NotApplicable` in the name of ``what`` if several uses of a matrix train it.
+
+    >>> from derive.program import mlp
+    >>> used_once(mlp(2), "counting")
+    """
+    shared = [w.name for w in program.trained() if isinstance(w, TrainedMatrix) and w.update.more]
+    if shared:
+        raise NotApplicable(
+            f"{what}: {shared[0]} is used in several places, and its update is a sum of outer products, of "
+            "which one can be read; use a matrix of its own in each place"
+        )
 
 
 def _needed_positions(program: Program) -> dict[str, set[int]]:

@@ -46,7 +46,7 @@ from derive.calculus.symbols import ell, eta, t
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import nu
 from derive.program.parts import gaussian, parameter
-from derive.program.program import Program
+from derive.program.program import Program, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import Product
 from derive.scale.balance import dominant_balance
@@ -218,6 +218,7 @@ def aligned(program: Program) -> Aligned:
 
 class _Aligned:
     def __init__(self, program: Program) -> None:
+        used_once(program, "aligned weights")
         self.program = program
         weights = tuple(program.trained())
         self.matrices = [w for w in weights if isinstance(w, TrainedMatrix)]

@@ -44,6 +44,7 @@ from derive.calculus.symbols import eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, linear_form
 from derive.program.parts import gaussian
+from derive.program.program import used_once
 from derive.program.training import TrainedVector
 from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory
@@ -217,6 +218,7 @@ class _Responses:
     """The responses of a theory at gamma0 -> 0, as numbers that belong to one value of y."""
 
     def __init__(self, theory: Theory) -> None:
+        used_once(theory.program, "the kernel's first steps")
         self.theory = theory
         self.names = {q.name for q in theory.order_parameters}
         pairs = [gaussian(m).sources for m in theory.program.matrices]

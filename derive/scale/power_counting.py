@@ -50,7 +50,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.program.parts import Definition, gaussian, parameter
-from derive.program.program import Program
+from derive.program.program import Program, used_once
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import Mean, Population, Product
 from derive.theory.applications import nonempty
@@ -131,6 +131,7 @@ def count_powers(
     >>> counted.power("h", 2), counted.change("h", 2), counted.power("f"), counted.change("f")
     (0, 0, -1/2, 0)
     """
+    used_once(program, "powers of the width")
     uneven: frozenset[Generator] = frozenset()
     while True:
         found = Counting(program, assumed, first, uneven).counted(steps, until)

@@ -41,7 +41,7 @@ from derive.calculus.symbols import IndexRange, exact
 from derive.errors import NotApplicable
 from derive.program.networks.options import Listed
 from derive.program.parts import Definition, gaussian, parameter
-from derive.program.program import Program
+from derive.program.program import Program, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import GaussianMatrix, GaussianVector, Mean, Product, terms
 from derive.scale.power_counting import HALF, Counted, Counting, N, Place, count_powers, powers, shape_of
@@ -101,6 +101,7 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
     >>> program.matrices[1].update.coefficient
     N**(1/2 - a_W(ell))*N**(d - 1/2)*gamma0*Delta(alpha, t)/N**c
     """
+    used_once(program, "exponents of the width")
     if not isinstance(program.scale, Symbol):
         raise NotApplicable(
             f"{program.name} has no scale of its outputs: divide them by gamma0, and name it as the scale"

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from sympy import Add, Expr, Function, KroneckerDelta, Max, S, Sum, Symbol, exp, log, sqrt, tanh
 
+from derive.errors import NotApplicable
 from derive.program import (
     Definition,
     Field,
@@ -40,6 +41,7 @@ from derive.program import (
     structured,
     t,
 )
+from derive.scale import count_powers, parametrized
 from derive.theory.routes import check_routes
 from numerics.simulate.programs import simulate_program
 from numerics.verify.theories import compare_with_networks
@@ -599,3 +601,9 @@ def test_programs_are_values() -> None:
     assert hash(mlp(2, "tanh")) == hash(mlp(2, "tanh"))
     assert len({mlp(2), mlp(2), mlp(3)}) == 2
     assert isinstance(mlp(2).definitions[0], Definition)
+
+
+def test_what_reads_one_use_of_a_matrix_refuses_several() -> None:
+    for read in (count_powers, parametrized):
+        with pytest.raises(NotApplicable, match="T is used in several places"):
+            read(shared())
