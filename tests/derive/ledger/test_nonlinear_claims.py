@@ -41,9 +41,7 @@ def wide() -> Theory:
         e = e.replace(r, lambda k, *i: ratio(k) * r(k, *i)).replace(B, lambda *i: B(*i) / gamma0)
         return e.replace(A, lambda k, *i: A(k, *i) / (ratio(k) * gamma0))
 
-    equations = tuple(
-        replace(e, terms=tuple(replace(q, expr=units(q.expr)) for q in e.terms)) for e in theory.equations
-    )
+    equations = tuple(replace(e, terms=tuple(q.rewrite(units) for q in e.terms)) for e in theory.equations)
     return replace(theory, equations=equations)
 
 
