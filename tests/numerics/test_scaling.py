@@ -14,7 +14,7 @@ from numerics.cli import run
 from numerics.experiment import Experiment
 from numerics.local_slopes import local_slopes
 from numerics.solve import solve
-from tests.derive.limits.derived import batches, modes, order, width
+from tests.derive.scale.derived import batches, modes, order, width
 
 T = Symbol("t", positive=True)
 ALL = [(depth, source) for source in ("3/10", "1/2", "7/10", "3/2") for depth in (1, 2, 3, 4)]

@@ -14,7 +14,7 @@ from derive.theory import Theory, mean_field
 from derive.theory.tensor_programs import Dot, Expectation, Hat, Z, tensor_program
 from derive.theory.unfold import unfold
 from tests.derive.ledger.printed_forms import at, canonical, covariance, numbered, phi, printed, same
-from tests.derive.printing.test_tensor_programs import NAMES, dh, dx, equation, one_pass, x
+from tests.derive.show.test_tensor_programs import NAMES, dh, dx, equation, one_pass, x
 
 NEXT = {"h": ell + 1, "z": ell}
 ENDS = {"h": S.One, "z": L}

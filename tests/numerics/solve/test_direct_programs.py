@@ -33,7 +33,7 @@ from derive.program.networks import convolution, recurrent
 from derive.program.words import Attribute
 from derive.theory import OrderParameter, Theory, mean_field
 from numerics.solve.direct import evaluate
-from tests.derive.meanfield.programs import g, rho_a, rho_b, there_and_back
+from tests.derive.theory.programs import g, rho_a, rho_b, there_and_back
 from tests.numerics.solve.helpers import TARGETS
 
 RNG = np.random.default_rng(5)

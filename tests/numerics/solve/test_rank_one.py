@@ -13,7 +13,7 @@ from numerics.experiment import Experiment
 from numerics.modes import power_law
 from numerics.solve import solve
 from numerics.solve.rank_one import solve_rank_one
-from tests.derive.limits.derived import reduced
+from tests.derive.scale.derived import reduced
 
 
 def flow(depth: int, beta: float, gamma: float, modes: int, time: float, rtol: float = 1e-4) -> Dataset:

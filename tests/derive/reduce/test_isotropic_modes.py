@@ -13,7 +13,7 @@ from derive.program.networks.random_data import B, M, N, alpha_B, isotropic, nu,
 from derive.program.networks.residual import depth_program
 from derive.reduce.data import absorb_factors, mode_sums
 from derive.theory import Theory, mean_field
-from tests.derive.meanfield.isotropic_march import March
+from tests.derive.theory.isotropic_march import March
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 STEPS, RATE, RICH, NOISE = 4, 0.25, 0.7, 0.2

@@ -17,9 +17,9 @@ from derive.program import GradientDescent, P, eta, gamma0, mlp, s, t
 from derive.program.networks.random_data import B, M, N, alpha, alpha_B, isotropic, k, nu, sigma, structured
 from derive.reduce.data import absorb_factors, instant_responses, loss_decomposition, mode_sums, theory_limit
 from derive.theory import Equation, Term, Theory, mean_field
-from tests.derive.meanfield.isotropic_march import March
-from tests.derive.meanfield.test_isotropic_modes import modes
-from tests.derive.meanfield.test_isotropic_networks import NOISE, STEPS, VALUES, WIDE, Network, lam
+from tests.derive.reduce.test_isotropic_modes import modes
+from tests.derive.theory.isotropic_march import March
+from tests.derive.theory.test_isotropic_networks import NOISE, STEPS, VALUES, WIDE, Network, lam
 
 beta = Symbol("beta", positive=True)
 K = Symbol("K", integer=True, positive=True)

@@ -30,7 +30,7 @@ from derive.program.networks.random_data import isotropic
 from derive.program.networks.residual import depth_program, nonlinear_program
 from derive.theory import mean_field
 from derive.theory.routes import check_routes
-from tests.derive.meanfield.test_depth_cross_layer import flat, strip, without_equal_time
+from tests.derive.depth.test_depth_cross_layer import flat, strip, without_equal_time
 
 beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)
 half, epsilon = Rational(1, 2), Symbol("epsilon", positive=True)

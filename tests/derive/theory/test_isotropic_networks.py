@@ -13,7 +13,7 @@ from sympy import Function, Sum, Symbol
 from derive.program import GradientDescent, eta, gamma0, s, t
 from derive.program.networks.random_data import alpha, alpha_B, isotropic, nu, sigma
 from derive.theory import Term, Theory, mean_field
-from tests.derive.meanfield.isotropic_march import March
+from tests.derive.theory.isotropic_march import March
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 beta, lam = Symbol("beta", positive=True), Symbol("lam", positive=True)

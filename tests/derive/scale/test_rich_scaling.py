@@ -38,7 +38,7 @@ from derive.scale.rich import (
     transform,
     x,
 )
-from tests.derive.limits.derived import modes, population, reduced
+from tests.derive.scale.derived import modes, population, reduced
 
 
 @lru_cache

@@ -16,7 +16,7 @@ from derive.scale.power_laws import lazy_law
 from derive.scale.rich import profile, rich_scaling
 from derive.scale.width import named, put_in, width_class
 from derive.theory import mean_field
-from tests.derive.limits.derived import modes, reduced
+from tests.derive.scale.derived import modes, reduced
 
 x, y = symbols("x y", positive=True)
 DEPTH = DepthParametrization(mean_field(depth_program(alpha=alpha, gamma=gamma)))

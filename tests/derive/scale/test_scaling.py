@@ -17,7 +17,7 @@ from derive.scale.bottlenecks import batch_noise, width_noise
 from derive.scale.modes import beta, capacity, leading_order, on_power_law, rate, rate_, tau
 from derive.scale.power_laws import batch_law, lazy_law, leading_law, rich_law, width_law
 from derive.theory import mean_field
-from tests.derive.limits.derived import batches, modes, order, population, reduced, samples, width
+from tests.derive.scale.derived import batches, modes, order, population, reduced, samples, width
 
 T = Symbol("t", positive=True)
 

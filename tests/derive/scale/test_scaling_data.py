@@ -18,7 +18,7 @@ from derive.scale.modes import K, beta, capacity, lamda, w_star
 from derive.scale.modes import time as T
 from derive.scale.power_laws import data_law, lazy_law
 from derive.theory import mean_field
-from tests.derive.limits.derived import data, modes
+from tests.derive.scale.derived import data, modes
 
 
 def lazy(*at):

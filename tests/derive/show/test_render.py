@@ -15,7 +15,7 @@ from derive.show.notation import notation
 from derive.show.text import width
 from derive.theory import mean_field
 from derive.theory.document import namespace, render
-from tests.derive.printing.networks import recurrent_net
+from tests.derive.show.networks import recurrent_net
 
 THEORIES = {
     "linear": mean_field(mlp()),

@@ -32,7 +32,7 @@ from derive.program import (
     t,
 )
 from derive.theory import Theory, mean_field
-from tests.derive.meanfield.programs import excitatory_inhibitory, recurrent, tau, there_and_back
+from tests.derive.theory.programs import excitatory_inhibitory, recurrent, tau, there_and_back
 
 rate = Symbol("eta", positive=True)
 FIRST = ("h", "k", "z", "g", "f", "Delta", "y", "x", "K_x", "phi", "W", "V", "w", "mu", "alpha")

@@ -31,8 +31,8 @@ from derive.calculus.averages import Average, Response
 from derive.program import P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.theory import Equation, Theory, mean_field
 from derive.theory.unfold import covariance, stein
-from tests.derive.meanfield.programs import g as coupling
-from tests.derive.meanfield.programs import recurrent, tau, there_and_back, trained_between_sizes
+from tests.derive.theory.programs import g as coupling
+from tests.derive.theory.programs import recurrent, tau, there_and_back, trained_between_sizes
 
 h, g, z, u, r, A, B = (Function(n) for n in ("h", "g", "z", "u", "r", "A", "B"))
 phi, x = Function("phi"), Function("x")

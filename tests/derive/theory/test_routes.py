@@ -42,7 +42,7 @@ from derive.theory import Theory, mean_field
 from derive.theory.compare import compare
 from derive.theory.names import symmetric
 from derive.theory.routes import RoutesDisagree, check_routes
-from tests.derive.meanfield.programs import (
+from tests.derive.theory.programs import (
     excitatory_inhibitory,
     phi,
     rho_a,

@@ -6,7 +6,7 @@ import pytest
 from sympy import Expr, N, Rational, lambdify
 
 from derive.scale.rich import rich_scaling
-from tests.derive.limits.derived import batches, data, modes, order, reduced, width
+from tests.derive.scale.derived import batches, data, modes, order, reduced, width
 
 AT = {"a": "23/10", "beta": "7/10", "L": 2, "gamma0": "3/10", "t": 50, "eta": "1/10", "B": 5, "N": 100}
 AT |= {"P": 80, "M": 40, "sigma": "3/10", "x": "3/2"}

@@ -8,8 +8,8 @@ from sympy import Expr, Rational, Symbol, simplify
 
 from derive.theory import mean_field
 from derive.theory.path_integral import path_integral
-from tests.derive.meanfield.programs import g, rho_a, rho_b, there_and_back
-from tests.derive.meanfield.single_time import SingleTime
+from tests.derive.theory.programs import g, rho_a, rho_b, there_and_back
+from tests.derive.theory.single_time import SingleTime
 
 
 def quadratic(v: Expr) -> Expr:

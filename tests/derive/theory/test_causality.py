@@ -12,7 +12,7 @@ from derive.theory import Theory, mean_field
 from derive.theory.applications import read
 from derive.theory.path_integral import path_integral
 from derive.theory.routes import check_routes
-from tests.derive.meanfield.programs import phi, recurrent, tau, there_and_back
+from tests.derive.theory.programs import phi, recurrent, tau, there_and_back
 
 
 def causal(theory: Theory) -> dict[str, str]:

@@ -27,7 +27,7 @@ from derive.linear.operators import J, Operator, T, coefficient, operator, opera
 from derive.linear.projection import error_projected
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.theory import mean_field
-from tests.derive.meanfield.reductions.evaluate import solve_steps, word_value
+from tests.derive.reduce.evaluate import solve_steps, word_value
 from tests.reference.dense_causal import dense_causal
 
 C, D, H, G, A, B, u, r = (operator(x, ell) for x in ("C", "D", "H", "G", "A", "B", "u", "r"))

@@ -15,7 +15,7 @@ from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.reduce.moments import two_layer
 from derive.reduce.whitened import error_equation, norm, whitened, whitened_deep
 from derive.theory import mean_field
-from tests.derive.meanfield.reductions.evaluate import RING, T_, Y_, solve_series, solve_steps
+from tests.derive.reduce.evaluate import RING, T_, Y_, solve_series, solve_steps
 from tests.reference.dense_causal import dense_causal
 
 H, G, A, B, Delta = (Function(x) for x in ("H_y", "G", "A_y", "B_y", "Delta"))
