@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sympy import Dummy, Expr, Mul, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import IndexRange, L, t
+from derive.calculus.symbols import IndexRange, L, ell, t
 from derive.errors import ProgramError
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import (
@@ -356,8 +356,7 @@ def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
 
 def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> Expr | None:
     """The layer of ``atom`` less that of ``d.lhs``; None when ``e`` does not define ``atom``."""
-    fields = (program.field_of(d.name), program.field_of(e.name))
-    if not all(x is not None and (x.layered or x.ordered) for x in fields):
+    if not (_layered(program, d) and _layered(program, e)):
         return S.Zero
     (low, high), (first, last) = _places(atom, d), _places(e.lhs, e)
     if (low - last).is_positive or (first - high).is_positive:
@@ -365,6 +364,14 @@ def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> 
     if _is_end(e) or _is_end(d):
         return S.Zero  # an end of a family depends on no other member
     return atom.args[0] - d.lhs.args[0]
+
+
+def _layered(program: Parts, d: Definition) -> bool:
+    """Is what is defined a member of a family of layers: a field, or a number of each layer?"""
+    x = program.field_of(d.name)
+    if x is not None:
+        return x.layered or x.ordered
+    return any(e.lhs.args and e.lhs.args[0].has(ell) for e in program.definitions if e.name == d.name)
 
 
 def _places(atom: AppliedUndef, d: Definition) -> tuple[Expr, Expr]:

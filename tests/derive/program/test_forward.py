@@ -121,15 +121,17 @@ def recurrent_inputs() -> Program:
     return net.train(square, rule)
 
 
-def normalised() -> Program:
+def normalised(named: bool = False) -> Program:
     """RMS normalisation of a residual stream, ``n = h/sqrt(<h^2>)``; gradients pass through the average."""
     stream = Population("stream", shared=True)
     h, n = (Field(name, stream, layered=True) for name in "hn")
     A, v = GaussianMatrix("W0", stream.at(1), pixels), GaussianVector("w", stream)
     B = GaussianMatrix("W", stream.at(ell + 1), stream.at(ell), index=interior)
+    size = Function("m")(ell, mu, t)  # a number of each layer
     forward = {
         h(1, mu, t): A @ x(mu),
-        n(ell, mu, t): now / sqrt(Mean(now**2)),
+        **({size: Mean(now**2)} if named else {}),
+        n(ell, mu, t): now / sqrt(size if named else Mean(now**2)),
         h(ell + 1, mu, t): now + B(ell) @ tanh(n(ell, mu, t)),
         out: Mean(v.symbol * n(L, mu, t)) / gamma0,
     }
@@ -260,6 +262,7 @@ NETWORKS: dict[str, Case] = {
     "logistic": (logistic, forward_mlp, log_loss, SHAPES),
     "recurrent": (recurrent_inputs, forward_recurrent, squared, {"A": (N, D), "R": (N, N), "w": (N,)}),
     "normalised": (normalised, forward_normalised, squared, SHAPES),
+    "normalised by a number": (lambda: normalised(named=True), forward_normalised, squared, SHAPES),
     "attention": (
         attention,
         forward_attention,
