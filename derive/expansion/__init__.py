@@ -23,6 +23,7 @@ from derive.expansion.orders import (
     modified_equation,
 )
 from derive.expansion.words import Memory
+from derive.linear.form import linear_form
 from derive.theory import Theory
 
 
@@ -65,8 +66,16 @@ def expand(
     return expand_sizes(theory, size, order, **options)
 
 
+def _is_linear(theory: Theory) -> bool:
+    try:
+        linear_form(theory)
+    except NotApplicable:
+        return False
+    return True
+
+
 def _in_gamma0(theory: Theory, order: int) -> Expansion:
-    if not any(e.name == "z" for e in theory.equations):
+    if _is_linear(theory):
         return expand_linear(theory, order)
     lazy = expand_nonlinear(theory, 0 if order > 0 else order)
     if order == 0 or not lazy.activation.expr.has(*KINKS):
