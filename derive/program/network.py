@@ -220,7 +220,6 @@ class _Assembly:
             if isinstance(v, GaussianMatrix):
                 own = next(w for w in matrices if w.name == name)
                 matrices.append(replace(own, initial=v) if learning else v)  # type: ignore[arg-type]
-        frozen = (*net.frozen, *(v for v in feedback.values() if isinstance(v, GaussianVector)))
         gradients = self._gradient_fields(edited)
         names = {d.name for d in definitions}
         fields = (*net.fields, *gradients, *reads)
@@ -229,10 +228,12 @@ class _Assembly:
             rule=self.rule,
             fields=tuple(x for x in fields if x.name in names or x in net.fields),
             definitions=definitions,
-            matrices=(*matrices, *(m for m in net.frozen if isinstance(m, GaussianMatrix))),
+            # data, weights, then what replaces them backwards: finite networks draw in this order
+            matrices=(*(m for m in net.frozen if isinstance(m, GaussianMatrix)), *matrices),
             vectors=(
+                *(v for v in net.frozen if isinstance(v, GaussianVector)),
                 *(w for w in weights if isinstance(w, TrainedVector)),
-                *(v for v in frozen if isinstance(v, GaussianVector)),
+                *(v for v in feedback.values() if isinstance(v, GaussianVector)),
             ),
             given=net.given,
             attributes=net.attributes,
