@@ -66,11 +66,11 @@ def updates_counted_twice(patch: pytest.MonkeyPatch) -> None:
     ("plant", "program"),
     [
         (memory_doubled, lambda: mlp(2, tanh)),
-        (vector_memory_doubled, lambda: mlp(2, tanh)),
+        (vector_memory_doubled, lambda: mlp(1, tanh)),
         (no_response_at_equal_time, lambda: isotropic(1)),
-        (one_factor_of_decay_lost, lambda: mlp(2, weight_decay=lam)),
-        (decay_one_step_too_long, lambda: mlp(2, weight_decay=lam)),
-        (noise_halved, lambda: mlp(2, rule="flow", weight_decay=lam, temperature=T)),
+        (one_factor_of_decay_lost, lambda: mlp(1, weight_decay=lam)),
+        (decay_one_step_too_long, lambda: mlp(1, weight_decay=lam)),
+        (noise_halved, lambda: mlp(1, rule="flow", weight_decay=lam, temperature=T)),
         (updates_counted_twice, lambda: block_program(3, linearised=True)),
     ],
 )
