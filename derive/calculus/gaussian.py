@@ -364,6 +364,7 @@ class GaussianAverage(Expr):
 
     >>> from sympy import Max, erf, exp
     >>> from sympy.abc import a, b, c, x, y
+    >>> from sympy import Function
     >>> phi = Function("phi")
     >>> both = {(x, x): a, (x, y): c, (y, y): b}
     >>> GaussianAverage(x**2 * y**2, both).doit()
@@ -430,6 +431,7 @@ class GaussianAverage(Expr):
         Raises ValueError when the body is no product with such a factor.
 
         >>> from sympy.abc import a, b, c, x, y
+        >>> from sympy import Function
         >>> phi = Function("phi")
         >>> GaussianAverage(x * phi(y), {(x, x): a, (x, y): c, (y, y): b}).stein()
         c*<Derivative(phi(y), y)>_{y}
@@ -450,6 +452,7 @@ class GaussianAverage(Expr):
         """Every factor that is a variable traded for covariances: Stein's lemma until none is left.
 
         >>> from sympy.abc import a, b, c, x, y
+        >>> from sympy import Function
         >>> phi = Function("phi")
         >>> GaussianAverage(x * y, {(x, x): a, (x, y): c, (y, y): b}).isserlis()
         c
@@ -476,6 +479,7 @@ class GaussianAverage(Expr):
         Raises ValueError for what is not averaged over.
 
         >>> from sympy.abc import a, b, c, x, y
+        >>> from sympy import Function
         >>> phi = Function("phi")
         >>> GaussianAverage(phi(x) * phi(y), {(x, x): a, (x, y): c, (y, y): b}).price(x, y)
         <Derivative(phi(x), x)*Derivative(phi(y), y)>_{x,y}
@@ -491,6 +495,7 @@ class GaussianAverage(Expr):
 
         >>> from sympy import Max
         >>> from sympy.abc import a, x
+        >>> from sympy import Function
         >>> phi = Function("phi")
         >>> GaussianAverage(phi(x), {(x, x): a}).hermite(2)
         a*<Derivative(phi(x), (x, 2))>_{x}/2
@@ -515,6 +520,7 @@ class GaussianAverage(Expr):
         """The Taylor polynomial in the covariance of ``x`` and ``y`` up to ``order`` (Mehler's expansion).
 
         >>> from sympy.abc import a, b, c, x, y
+        >>> from sympy import Function
         >>> f, g = Function("f"), Function("g")
         >>> GaussianAverage(f(x) * g(y), {(x, x): a, (x, y): c, (y, y): b}).around_independence(x, y, 1)
         c*<Derivative(f(x), x)>_{x}*<Derivative(g(y), y)>_{y} + <f(x)>_{x}*<g(y)>_{y}
