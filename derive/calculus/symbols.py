@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from sympy import Expr, Integer, Rational, Symbol, Tuple, sympify
+from sympy import Expr, Integer, Rational, Symbol, SympifyError, Tuple, sympify
+
+from derive.errors import ProgramError
 
 t = Symbol("t", nonnegative=True)
 """The present time: steps of a discrete rule, training time of a flow."""
@@ -55,6 +57,25 @@ class IndexRange:
         return Tuple(self.index, self.lower, self.upper)
 
 
+def expression(value: Any, key: str = "value") -> Any:
+    """A number or a SymPy object as SymPy has it; text is refused, never evaluated.
+
+    Raises :class:`ProgramError`, naming ``key``.
+
+    >>> expression(2) + expression(L)
+    L + 2
+    >>> expression("L + 1", "depth")
+    Traceback (most recent call last):
+    ...
+    derive.errors.ProgramError: depth = 'L + 1': must be a number or a SymPy expression; text is not evaluated
+    """
+    try:
+        return sympify(value, strict=True)
+    except SympifyError:
+        told = f"{key} = {value!r}: must be a number or a SymPy expression; text is not evaluated"
+        raise ProgramError(told) from None
+
+
 def exact(name: str, value: Any) -> Expr:
     """A number as a fraction, an expression as it is; text is a number, never an expression.
 
@@ -75,4 +96,4 @@ def exact(name: str, value: Any) -> Expr:
     return Integer(value) if isinstance(value, int) else sympify(value, strict=True)
 
 
-__all__ = ["IndexRange", "L", "P", "alpha", "ell", "eta", "exact", "gamma0", "mu", "s", "t"]
+__all__ = ["IndexRange", "L", "P", "alpha", "ell", "eta", "exact", "expression", "gamma0", "mu", "s", "t"]

@@ -36,11 +36,10 @@ from sympy import (
     Tuple,
     factor_terms,
     sqrt,
-    sympify,
 )
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import IndexRange, alpha, ell, mu, t
+from derive.calculus.symbols import IndexRange, alpha, ell, expression, mu, t
 from derive.errors import ProgramError
 from derive.program.parts import Definition
 from derive.program.training import Along, Gradient, Outer, Parametrization
@@ -393,9 +392,9 @@ class Gradients:
             return S.One
         given = self.forward.names.get(self.owner.get(name, name))
         if given is not None and given.normal is not None:
-            return sympify(given.normal).xreplace(dict(zip(self.slots[name], atom.args, strict=False)))
-        scale = sympify(self.forward.parametrization.scale)
-        return scale if name in self.scalars else scale * sqrt(sympify(self.population(atom).ratio))
+            return expression(given.normal).xreplace(dict(zip(self.slots[name], atom.args, strict=False)))
+        scale = expression(self.forward.parametrization.scale)
+        return scale if name in self.scalars else scale * sqrt(expression(self.population(atom).ratio))
 
     def called(self, name: str) -> str:
         """The name of the gradient with respect to a field, a number or a function of a field."""
@@ -419,10 +418,10 @@ class Gradients:
         if use.kind == "mean":
             seen = use.factor * back
             if name_of(use.by) in self.fields or name_of(use.by) in self.nodes:  # every unit sees the mean
-                seen = sympify(self.population(use.by).ratio) * Mean(seen)
+                seen = expression(self.population(use.by).ratio) * Mean(seen)
             if name_of(use.target) in self.scalars:
                 return ratio * seen * Mean(use.inner)
-            return ratio * use.inner * seen / sympify(self.population(use.target).ratio)
+            return ratio * use.inner * seen / expression(self.population(use.target).ratio)
         if use.kind == "product":
             assert use.product is not None
             constant, local = self.split(use.factor)
@@ -434,7 +433,7 @@ class Gradients:
         if name_of(use.target) in self.scalars and name_of(use.by) not in self.scalars | {LOSS}:
             if use.factor.has(Product):
                 raise ProgramError(f"{use.by}: define a field for the product that {use.target} multiplies")
-            return ratio * sympify(self.population(use.by).ratio) * Mean(use.factor * back)
+            return ratio * expression(self.population(use.by).ratio) * Mean(use.factor * back)
         return ratio * use.factor * back
 
     def split(self, e: Expr) -> tuple[Expr, Expr]:
@@ -474,7 +473,7 @@ class Gradients:
                 value *= r.upper - r.lower + 1
         value = value.xreplace(names)
         return (
-            Sum(value, *[Tuple(*(sympify(b).xreplace(names) for b in x)) for x in summed])
+            Sum(value, *[Tuple(*(expression(b).xreplace(names) for b in x)) for x in summed])
             if summed
             else value
         )
@@ -587,7 +586,7 @@ class Gradients:
         if self.forward.error is not None:
             where = zip(self.labels, self.place[name_of(by)], strict=True)
             error = self.forward.error.func(*(x if i is None else by.args[i] for x, i in where), t)
-        moved = sympify(p.scale) ** 2 * p.rate_of(weight.name) * error
+        moved = expression(p.scale) ** 2 * p.rate_of(weight.name) * error
         bodies: tuple[Expr, ...]
         fan_in = S.One
         if isinstance(weight, GaussianMatrix):
@@ -599,7 +598,7 @@ class Gradients:
             bodies = bodies[::-1] if use.product.transposed else bodies
             fan_in = p.fan_in_of(weight)
         elif use.kind == "mean":
-            unit *= use.factor * back / sympify(weight.population.ratio)
+            unit *= use.factor * back / expression(weight.population.ratio)
             bodies = (use.inner,)
         else:
             unit *= same
@@ -608,7 +607,7 @@ class Gradients:
         at = {x: e.xreplace(rename) for x, e in solved.indices.items()} | rename
 
         def written(e: Expr) -> Expr:
-            return self.tidy(sympify(e).xreplace(at))
+            return self.tidy(expression(e).xreplace(at))
 
         coefficient, vectors = written(moved * unit / fan_in), [written(x) for x in bodies]
         if isinstance(weight, GaussianVector):
@@ -687,7 +686,7 @@ def _cuts(cells: list[_Cell]) -> list[tuple[Expr, Expr]]:
     if any(c.low == ANY[0] for c in cells):
         return [ANY]
     cuts: list[Expr] = []
-    empty = list(dict.fromkeys((c.low, c.high) for c in cells if sympify(c.high - c.low).is_negative))
+    empty = list(dict.fromkeys((c.low, c.high) for c in cells if expression(c.high - c.low).is_negative))
     for x in {y for c in cells for y in (c.low, c.high + 1) if (c.low, c.high) not in empty}:
         i = 0
         while i < len(cuts) and _before(cuts[i], x):
@@ -697,7 +696,7 @@ def _cuts(cells: list[_Cell]) -> list[tuple[Expr, Expr]]:
 
 
 def _before(a: Expr, b: Expr) -> bool:
-    gap = sympify(b - a)
+    gap = expression(b - a)
     if gap.is_nonnegative:
         return True
     if gap.is_negative or gap.is_nonpositive:
@@ -708,7 +707,7 @@ def _before(a: Expr, b: Expr) -> bool:
 def _covers(c: _Cell, low: Expr, high: Expr) -> bool:
     if (low, high) == (c.low, c.high):
         return True
-    if sympify(high - low).is_negative or sympify(c.high - c.low).is_negative:
+    if expression(high - low).is_negative or expression(c.high - c.low).is_negative:
         return False
     return c.low == ANY[0] or (_before(c.low, low) and _before(high, c.high))
 

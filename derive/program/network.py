@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sympy import Add, Dummy, Expr, Function, Mul, Pow, S, Sum, Symbol, factor_terms, log, sympify
+from sympy import Add, Dummy, Expr, Function, Mul, Pow, S, Sum, Symbol, factor_terms, log
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import IndexRange, L, P, mu, t
+from derive.calculus.symbols import IndexRange, L, P, expression, mu, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, ForwardPass, Gradients, name_of
 from derive.program.parts import Definition
@@ -73,17 +73,17 @@ class Network:
         if not isinstance(self.forward, Mapping):
             return tuple(self.forward)
         return tuple(
-            Definition(lhs, sympify(rhs), self._ranges(lhs, rhs)) for lhs, rhs in self.forward.items()
+            Definition(lhs, expression(rhs), self._ranges(lhs, rhs)) for lhs, rhs in self.forward.items()
         )
 
     def _ranges(self, lhs: AppliedUndef, rhs: Expr) -> tuple[IndexRange, ...]:
         known = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
         matrices = {m.name: m for m in (*self.weights, *self.frozen) if isinstance(m, GaussianMatrix)}
-        for p in sympify(rhs).atoms(Product):
+        for p in expression(rhs).atoms(Product):
             m = matrices.get(name_of(p.matrix))
             if m is not None and m.index is not None:
                 first = p.matrix.args[0]
-                for x in first.free_symbols - sympify(self.depth).free_symbols - {mu}:
+                for x in first.free_symbols - expression(self.depth).free_symbols - {mu}:
                     known[x] = IndexRange(x, m.index.lower - (first - x), m.index.upper - (first - x))
         found: list[IndexRange] = []
         layers: list[IndexRange] = []
@@ -153,7 +153,7 @@ class Network:
         self._check_names()
         self._check_means(forward)
         scalars = [d.name for d in forward if d.name not in {x.name for x in self.fields}]
-        loss = sympify(loss)
+        loss = expression(loss)
         outputs = sorted({name_of(a) for a in loss.atoms(AppliedUndef)} & set(scalars))
         _defined_everywhere(loss, outputs)
         whole = together or len(outputs) != 1 or loss.has(Mean)
@@ -244,8 +244,8 @@ class _Assembly:
                 definitions, {x.name for x in fields}, {v.name for v in feedback.values()}
             ),
             notation=self._notation() if notation is None else notation,
-            scale=S.One if self.error is None else sympify(self.parametrization.scale),
-            depth=sympify(net.depth),
+            scale=S.One if self.error is None else expression(self.parametrization.scale),
+            depth=expression(net.depth),
         ).drop_idle_indices()
 
     # -- the backward pass -----------------------------------------------------------------------------------
@@ -405,11 +405,11 @@ class _Assembly:
 
     def _trained(self, w: Weight, found: list[Any]) -> TrainedMatrix | TrainedVector:
         if isinstance(w, GaussianMatrix):
-            raw = sympify(w.variance) * self.parametrization.fan_in_of(w)
+            raw = expression(w.variance) * self.parametrization.fan_in_of(w)
             return TrainedMatrix(
                 w, replace(found[0], more=tuple(found[1:])), with_noise(self.rule, raw, w.name)
             )
-        return TrainedVector(w, _one_along(found, w), with_noise(self.rule, sympify(w.variance), w.name))
+        return TrainedVector(w, _one_along(found, w), with_noise(self.rule, expression(w.variance), w.name))
 
     # -- names -----------------------------------------------------------------------------------------------
 
@@ -435,8 +435,8 @@ class _Assembly:
             p for w in (*net.weights, *net.frozen) if isinstance(w, GaussianMatrix) for p in (w.rows, w.cols)
         ]
         said = [self.loss, *(d.rhs for d in lines)]
-        said += [sympify(p.ratio) for p in populations]
-        said += [sympify(w.variance) for w in (*net.weights, *net.frozen)]
+        said += [expression(p.ratio) for p in populations]
+        said += [expression(w.variance) for w in (*net.weights, *net.frozen)]
         found: dict[str, None] = {}
         for e in said:
             bare = e.replace(lambda x: isinstance(x, Product), lambda x: x.vector)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sympy import Dummy, Expr, Mul, S, Sum, sympify
+from sympy import Dummy, Expr, Mul, S, Sum
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import IndexRange, L, ell, t
+from derive.calculus.symbols import IndexRange, L, ell, expression, t
 from derive.errors import ProgramError
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
 from derive.program.words import (
@@ -254,7 +254,7 @@ def _check_update(program: Parts, w: TrainedMatrix | TrainedVector) -> None:
     for body, expected, side in pairs:
         found = program.site_of(body)
         apart = not found.shared and None not in (expected.site, found.site)
-        wrong = found.name != expected.name or (apart and (sympify(expected.site) - found.site) != 0)
+        wrong = found.name != expected.name or (apart and (expression(expected.site) - found.site) != 0)
         if wrong and not (isinstance(w, TrainedVector) and found.name == expected.name):
             raise ProgramError(
                 f"{w.name} is updated with {body} ({side}), which lives on {_place(found)}; "

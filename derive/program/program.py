@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sympy import Dummy, Expr, Function, Symbol, preorder_traversal, sympify
+from sympy import Dummy, Expr, Function, Symbol, preorder_traversal
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import IndexRange, L, t
+from derive.calculus.symbols import IndexRange, L, expression, t
 from derive.errors import NotApplicable
 from derive.program.parts import Definition, Named, Parts, causal_order, check
 from derive.program.training import Along, TrainedMatrix, TrainedVector, TrainingRule
@@ -51,7 +51,7 @@ class Program(Parts):
     def at_depth(self, depth: int) -> Program:
         """The same program with ``L`` replaced by an integer number of hidden layers."""
         layers = layer_count(depth)
-        return self.map(lambda e: sympify(e).subs(L, layers))
+        return self.map(lambda e: expression(e).subs(L, layers))
 
     def with_rule(self, rule: TrainingRule) -> Program:
         """The same program trained by another rule."""
@@ -63,15 +63,15 @@ class Program(Parts):
         """Apply ``fun`` to every expression in the program."""
 
         def pop(p: Population) -> Population:
-            site, formula = (None if x is None else fun(sympify(x)) for x in (p.site, p.formula))
-            return replace(p, ratio=fun(sympify(p.ratio)), site=site, formula=formula)
+            site, formula = (None if x is None else fun(expression(x)) for x in (p.site, p.formula))
+            return replace(p, ratio=fun(expression(p.ratio)), site=site, formula=formula)
 
         def ranges(rs: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
             return tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in rs)
 
         def gauss(m: GaussianMatrix) -> GaussianMatrix:
             index = ranges((m.index,))[0] if m.index else None
-            variance, others = fun(sympify(m.variance)), ranges(m.others)
+            variance, others = fun(expression(m.variance)), ranges(m.others)
             return replace(
                 m, rows=pop(m.rows), cols=pop(m.cols), index=index, variance=variance, others=others
             )
@@ -82,7 +82,7 @@ class Program(Parts):
             return replace(m, initial=gauss(m.initial), update=m.update.map(fun))
 
         def start(v: GaussianVector) -> GaussianVector:
-            variance = fun(sympify(v.variance))
+            variance = fun(expression(v.variance))
             return replace(v, population=pop(v.population), variance=variance, indices=ranges(v.indices))
 
         def vector(v: GaussianVector | TrainedVector) -> GaussianVector | TrainedVector:
@@ -113,7 +113,7 @@ class Program(Parts):
         kept = _needed_positions(self)
 
         def prune(e: Any) -> Any:
-            e = sympify(e)
+            e = expression(e)
             table = {
                 a: Function(str(a.func))(*[x for i, x in enumerate(a.args) if i in kept[str(a.func)]])
                 for a in e.atoms(AppliedUndef)

@@ -27,10 +27,9 @@ from sympy import (
     powsimp,
     simplify,
     summation,
-    sympify,
 )
 
-from derive.calculus.symbols import IndexRange, gamma0
+from derive.calculus.symbols import IndexRange, expression, gamma0
 from derive.errors import ProgramError
 from derive.program.words import GaussianMatrix, GaussianVector
 
@@ -154,7 +153,11 @@ class GradientDescent:
     @property
     def system(self) -> LinearSystem:
         """The recursion."""
-        return LinearSystem(1 - sympify(self.decay), sympify(self.rate), sympify(self.diffusion))
+        return LinearSystem(
+            1 - expression(self.decay, "decay"),
+            expression(self.rate, "rate"),
+            expression(self.diffusion, "diffusion"),
+        )
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """What the recursion makes of W(0) and of one update."""
@@ -162,7 +165,9 @@ class GradientDescent:
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """The noise of all steps before both times."""
-        return LinearSystem(1 - sympify(self.decay), S.One, sympify(self.diffusion)).step_noise(time, past)
+        return LinearSystem(
+            1 - expression(self.decay, "decay"), S.One, expression(self.diffusion, "diffusion")
+        ).step_noise(time, past)
 
 
 @dataclass(frozen=True)
@@ -184,7 +189,11 @@ class GradientFlow:
     @property
     def system(self) -> LinearSystem:
         """The differential equation."""
-        return LinearSystem(-sympify(self.decay), sympify(self.rate), sympify(self.diffusion))
+        return LinearSystem(
+            -expression(self.decay, "decay"),
+            expression(self.rate, "rate"),
+            expression(self.diffusion, "diffusion"),
+        )
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """What the differential equation makes of W(0) and of one update."""
@@ -192,7 +201,9 @@ class GradientFlow:
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """The noise of all moments before both times."""
-        return LinearSystem(-sympify(self.decay), S.One, sympify(self.diffusion)).flow_noise(time, past)
+        return LinearSystem(
+            -expression(self.decay, "decay"), S.One, expression(self.diffusion, "diffusion")
+        ).flow_noise(time, past)
 
 
 @dataclass(frozen=True)
@@ -213,7 +224,7 @@ class Momentum:
     @property
     def system(self) -> LinearSystem:
         """The two recursions, of the weight and of its velocity."""
-        rate, m, decay = map(sympify, (self.rate, self.momentum, self.decay))
+        rate, m, decay = map(expression, (self.rate, self.momentum, self.decay))
         return LinearSystem(Matrix([[1 - decay, rate * m], [S.Zero, m]]), Matrix([rate, S.One]))
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
@@ -241,7 +252,7 @@ class MomentumFlow:
     @property
     def system(self) -> LinearSystem:
         """The two differential equations, of the weight and of its velocity."""
-        m = sympify(self.momentum)
+        m = expression(self.momentum, "momentum")
         return LinearSystem(Matrix([[S.Zero, S.One], [S.Zero, -1 / m]]), Matrix([S.Zero, self.rate / m]))
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
@@ -433,12 +444,12 @@ class Parametrization:
 
     def fan_in_of(self, m: GaussianMatrix) -> Expr:
         """The number n of units that a matrix is applied to, over N (given vectors: over their number)."""
-        own = S.One if m.cols.given else sympify(m.cols.ratio)
-        return sympify(dict(self.fan_in).get(m.name, own))
+        own = S.One if m.cols.given else expression(m.cols.ratio)
+        return expression(dict(self.fan_in).get(m.name, own))
 
     def rate_of(self, weight: str) -> Expr:
         """By what the rate of a weight is multiplied."""
-        return sympify(self.rate) * sympify(dict(self.rates).get(weight, S.One))
+        return expression(self.rate, "rate") * expression(dict(self.rates).get(weight, S.One))
 
 
 Rule = Any

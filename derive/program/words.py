@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from operator import index
 from typing import Any
 
-from sympy import Add, Dummy, Expr, Function, Integer, S, Symbol, sympify
+from sympy import Add, Dummy, Expr, Function, Integer, S, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import IndexRange, ell
+from derive.calculus.symbols import IndexRange, ell, expression
 from derive.errors import ProgramError
 
 P_train = Symbol("P_train", positive=True)
@@ -47,7 +47,7 @@ class Product(Expr):
     is_commutative = True
 
     def __new__(cls, matrix: Any, transposed: Any, vector: Any) -> Product:
-        node: Product = Expr.__new__(cls, sympify(matrix), Integer(bool(transposed)), sympify(vector))
+        node: Product = Expr.__new__(cls, expression(matrix), Integer(bool(transposed)), expression(vector))
         return node
 
     @property
@@ -85,7 +85,7 @@ class Mean(Expr):
     is_commutative = True
 
     def __new__(cls, vector: Any) -> Mean:
-        node: Mean = Expr.__new__(cls, sympify(vector))
+        node: Mean = Expr.__new__(cls, expression(vector))
         return node
 
     def _latex(self, printer: Any, *_: Any) -> str:
@@ -127,7 +127,7 @@ class Population:
         """The member of a family of populations with layer index ``site``; ``formula`` keeps the family's
         ratio.
         """
-        place, formula = sympify(site), sympify(self.ratio if self.formula is None else self.formula)
+        place, formula = expression(site), expression(self.ratio if self.formula is None else self.formula)
         return replace(self, ratio=formula.xreplace({ell: place}), site=place, formula=formula)
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack
 
-from sympy import Expr, Function, Integer, S, Sum, Symbol, sympify
+from sympy import Expr, Function, Integer, S, Sum, Symbol
 
-from derive.calculus.symbols import IndexRange, L, P, ell, gamma0, mu, t
+from derive.calculus.symbols import IndexRange, L, P, ell, expression, gamma0, mu, t
 from derive.errors import ProgramError
 from derive.program.network import Network
 from derive.program.networks.options import (
@@ -134,7 +134,7 @@ def network(
         others=offsets,
     )
     w = GaussianVector("w", layer.at(last), variance.subs(ell, last), indices=(*places, *channels))
-    start = sympify(0 if bias is False else 1 if bias is True else bias)
+    start = expression(0 if bias is False else 1 if bias is True else bias, "bias")
     b = GaussianVector("b", layer.at(ell), start, "b", (hidden,))
 
     # the forward pass (D.1, G.1, H.1)
@@ -149,7 +149,8 @@ def network(
         return S.Zero if bias is False else b(site)
 
     stream = S.Zero if branch is None else h(ell, *at, t)
-    handed = over((S.One if branch is None else sympify(branch)) * (later @ phi(h(ell, *near, t))), offsets)
+    through = S.One if branch is None else expression(branch, "branch")
+    handed = over(through * (later @ phi(h(ell, *near, t))), offsets)
     read = (
         Mean(w(*(r.index for r in w.indices)) * phi(h(last, *at, t)))
         if w.indices
@@ -317,14 +318,14 @@ def recurrent(
     last = layer_count(steps, "steps")
     trained_by = rule_of(rule, loss, weight_decay=weight_decay, momentum=momentum, temperature=temperature)
     phi, (channels, *_) = activation_of(activation), indices(outputs)
-    start, residual = sympify(init_variance), branch is not None
+    start, residual = expression(init_variance, "init_variance"), branch is not None
     units, inputs = Population("units"), Population("input", given=True)
     h, x = Field("h", units, ordered=True), GivenVector("x", inputs, "K_x")
     W0, W = GaussianMatrix("W0", units, inputs, start), GaussianMatrix("W", units, units, start)
     w = GaussianVector("w", units, start, indices=channels)
-    b = GaussianVector("b", units, sympify(1 if bias is True else bias), source="b")
+    b = GaussianVector("b", units, expression(1 if bias is True else bias, "bias"), source="b")
     shift = b.symbol if bias is not False else S.Zero
-    stream, scale = (h(k, mu, t), sympify(branch)) if residual else (S.Zero, S.One)
+    stream, scale = (h(k, mu, t), expression(branch, "branch")) if residual else (S.Zero, S.One)
     out = f(mu, *(r.index for r in channels), t)
     net = Network(
         "recurrent network",

@@ -21,11 +21,10 @@ from sympy import (
     log,
     sin,
     sqrt,
-    sympify,
     tanh,
 )
 
-from derive.calculus.symbols import IndexRange, P, ell, eta, s, t
+from derive.calculus.symbols import IndexRange, P, ell, eta, expression, s, t
 from derive.errors import ProgramError
 from derive.program.program import Program
 from derive.program.training import (
@@ -152,9 +151,11 @@ def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
     if value is None:
         return S.One
     if isinstance(value, str):
+        if not value.isidentifier():
+            raise ProgramError(f"{key} = {value!r}: must be a name, such as 'a', a number, or a list")
         return Function(value)(ell)
     if not isinstance(value, Sequence):
-        return _positive(key, sympify(value))
+        return _positive(key, expression(value, key))
     if not isinstance(last, Integer):
         raise ProgramError(f"{key} = {list(value)}: a list needs a depth that is a number, not {last}")
     wanted = int(last) - first + 1
@@ -162,7 +163,7 @@ def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
         raise ProgramError(
             f"{key} has {len(value)} entries: must have {wanted}, for layers {first} to {last}"
         )
-    entries = [_positive(key, sympify(x)) for x in value]
+    entries = [_positive(key, expression(x, key)) for x in value]
     if len(set(entries)) == 1:
         return entries[0]
     return Listed(ell, first, *entries)
@@ -195,10 +196,10 @@ def indices(outputs: Count = 1, positions: Count = 1, receptive: Count = 0) -> t
     found = {"outputs": outputs, "positions": positions, "receptive": receptive}
     for key, value in found.items():
         least = 0 if key == "receptive" else 1
-        number = sympify(value)
+        number = expression(value, key)
         if number.is_integer is False or (number - least).is_negative:
             raise ProgramError(f"{key} = {value}: must be an integer, at least {least}")
-    channels, size, reach = map(sympify, found.values())
+    channels, size, reach = map(expression, found.values())
     if (size - 2 * reach - 1).is_negative:
         raise ProgramError(
             f"receptive = {reach} with positions = {size}: a filter needs {2 * reach + 1} different positions"
@@ -251,7 +252,10 @@ def training_rule(
     share = {"sum": S.One, "mean": 1 / samples}.get(loss)
     if share is None:
         raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")
-    decay, kept, heat = (_exact_zero(x) for x in (weight_decay, momentum, temperature))
+    decay, kept, heat = (
+        _exact_zero(x, key)
+        for key, x in (("weight_decay", weight_decay), ("momentum", momentum), ("temperature", temperature))
+    )
     if kept != 0 and heat != 0:
         raise ProgramError(
             f"momentum = {kept} with temperature = {heat}: noise that enters through a velocity (underdamped "
@@ -293,9 +297,9 @@ def rule_of(rule: str | TrainingRule, loss: str, samples: Expr = P, **numbers: N
     return rule
 
 
-def _exact_zero(value: Number) -> Expr:
+def _exact_zero(value: Number, key: str) -> Expr:
     """A number as SymPy has it, but 0 where it is 0.0, which leaves a term out rather than multiplies it."""
-    number = sympify(value)
+    number = expression(value, key)
     return S.Zero if number.is_zero else number
 
 

@@ -29,9 +29,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import Expr, Function, Integer, S, Symbol, exp, log, sign, sqrt, sympify
+from sympy import Expr, Function, Integer, S, Symbol, exp, log, sign, sqrt
 
-from derive.calculus.symbols import IndexRange, L, ell, gamma0, t
+from derive.calculus.symbols import IndexRange, L, ell, expression, gamma0, t
 from derive.errors import ProgramError
 from derive.program.network import Network
 from derive.program.networks.options import Number, activation_of, rule_of, training_rule
@@ -172,7 +172,7 @@ def structured(
 
 
 def _strength(noise: bool | Expr) -> Expr:
-    return sigma if noise is True else sympify(noise or 0)
+    return sigma if noise is True else expression(noise or 0, "noise")
 
 
 def _no_samples(noise: bool | Expr) -> None:
@@ -208,22 +208,22 @@ class _Linear:
             raise ProgramError("widths: the layers of a residual network are the same units, of one width")
         if parametrization not in ("mean-field", "ntk"):
             raise ProgramError(f"parametrization = {parametrization!r}: must be 'mean-field' or 'ntk'")
-        self.width: Callable[[Expr], Expr] = widths if uneven else lambda _: sympify(widths)
+        self.width: Callable[[Expr], Expr] = widths if uneven else lambda _: expression(widths, "widths")
         self.last = self.width(self.depth)
         self.gamma = (
             gamma0 if parametrization == "mean-field" else gamma0 / sqrt(self.last if ntk is None else ntk)
         )
-        self.branch = None if branch is None else sympify(branch)
+        self.branch = None if branch is None else expression(branch, "branch")
         self.layer = Population("layer", ratio=self.width(ell), shared=branch is not None)
         self.inputs = Population("features") if inputs is None else inputs
         self.channels = () if outputs is None else (c,)
-        self.over = () if outputs is None else (IndexRange(c, Integer(1), sympify(outputs)),)
+        self.over = () if outputs is None else (IndexRange(c, Integer(1), expression(outputs, "outputs")),)
         self.v, self.xi = (Field(n, self.inputs) for n in ("v", "xi"))
         self.g = Field("g", self.layer, layered=True)
 
     def at(self, x: Field, layer: Any = None, time: Any = t) -> Expr:
         """The field's entry: layer if it has one, channel if there are several, time."""
-        return x(*(() if layer is None else (sympify(layer),)), *self.channels, sympify(time))
+        return x(*(() if layer is None else (expression(layer),)), *self.channels, expression(time))
 
     def program(
         self,
@@ -328,13 +328,15 @@ def perceptron(
     if isinstance(loss, str) and loss not in LOSSES:
         raise ProgramError(f"loss = {loss!r}: must be one of {', '.join(LOSSES)}, or a function of h and y")
     trained_by = rule_of(rule, "sum", weight_decay=weight_decay, momentum=momentum, temperature=temperature)
-    size = sympify(ratio)
+    size = expression(ratio, "ratio")
     features, samples = Population("features"), Population("samples", size)
     v, h, y = Field("v", features), Field("h", samples), Field("y", samples)
     Z = GaussianMatrix("Z", samples, features)
-    w = GaussianVector("w", features, sympify(init_variance), source="w")
-    world = _teacher(Z, y, teacher, sympify(noise)) if task == "teacher" else _mixture(y, v, signal)
-    cost = sympify((LOSSES[loss] if isinstance(loss, str) else loss)(h(t), y(t)))
+    w = GaussianVector("w", features, expression(init_variance, "init_variance"), source="w")
+    world = (
+        _teacher(Z, y, teacher, expression(noise, "noise")) if task == "teacher" else _mixture(y, v, signal)
+    )
+    cost = expression((LOSSES[loss] if isinstance(loss, str) else loss)(h(t), y(t)))
     if not cost.has(h(t)):
         raise ProgramError(f"loss = {loss!r}: does not depend on the prediction")
     net = Network(
@@ -375,7 +377,7 @@ def _teacher(Z: GaussianMatrix, y: Field, teacher: Any, noise: Expr) -> _World:
 
 def _mixture(y: Field, v: Field, signal: Number) -> _World:
     m, side = Field("m", v.population), Field("xi", y.population)
-    mean = GaussianVector("m_0", v.population, sympify(signal), source="m_0")
+    mean = GaussianVector("m_0", v.population, expression(signal), source="m_0")
     coin = GaussianVector("xi_0", y.population, source="xi_0")
     M = Function("M")
     lines = {m(t): mean.symbol, side(t): coin.symbol, y(t): sign(side(t)), M(t): Mean(m(t) * v(t))}

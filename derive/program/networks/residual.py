@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sympy import Expr, Function, Integer, Rational, S, sympify
+from sympy import Expr, Function, Integer, Rational, S
 
-from derive.calculus.symbols import IndexRange, L, ell, t
+from derive.calculus.symbols import IndexRange, L, ell, expression, t
 from derive.program.network import Network
 from derive.program.program import Program
 from derive.program.training import Gradient, GradientDescent, LinearSystem, Parametrization, TrainedMatrix
@@ -44,7 +44,7 @@ def depth_program(depth: int | Expr = L, alpha: Expr | float = half, gamma: Expr
     ['x', 'x', 'readout', 'f', 'chi', 'dx', 'dx']
     """
     blocks = layer_count(depth)
-    share, rate = blocks ** -sympify(alpha), blocks ** -sympify(gamma)
+    share, rate = blocks ** -expression(alpha, "alpha"), blocks ** -expression(gamma, "gamma")
     stream = Population("stream", shared=True)
     x = Field("x", stream, layered=True)
     inside = IndexRange(ell, Integer(1), blocks)
@@ -65,7 +65,7 @@ def nonlinear_program(depth: Expr | int = L, alpha: Expr = half, gamma: Expr = h
     ['(dx(ell, t) - Mean(dx(ell, t)))*Derivative(phi(h(ell, t)), h(ell, t))']
     """
     blocks = layer_count(depth)
-    share, rate = blocks ** -sympify(alpha), blocks ** -sympify(gamma)
+    share, rate = blocks ** -expression(alpha, "alpha"), blocks ** -expression(gamma, "gamma")
     stream = Population("stream", shared=True)
     x, h = (Field(n, stream, layered=True) for n in "xh")
     W = GaussianMatrix("W", stream.at(ell), stream.at(ell - 1), index=IndexRange(ell, S.One, blocks))
@@ -153,8 +153,8 @@ def block_program(
     ['k', 'c']
     """
     blocks = layer_count(depth)
-    share = multiplier * blocks ** -sympify(alpha)
-    slow, fast = (rate * blocks ** -sympify(g) for g in gammas)
+    share = multiplier * blocks ** -expression(alpha, "alpha")
+    slow, fast = (rate * blocks ** -expression(g, "gammas") for g in gammas)
     stream, hidden = Population("stream", shared=True), Population("hidden")
     x, h, k = Field("x", stream, layered=True), *(Field(n, hidden, layered=True) for n in "hk")
     inside = IndexRange(ell, S.One, blocks)
