@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from derive.depth.infinite import Diversity, diversity
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import structure
+from numerics.experiment.numbers import structure
 from numerics.solve import solve
 from numerics.solve.depth import LAYERS, Progress
 from numerics.solve.depth_correction import correction_of, solve_depth_correction

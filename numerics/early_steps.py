@@ -19,7 +19,7 @@ from derive.scale import lazy_steps, memory_free
 from derive.theory import Theory
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import numbers_of, theory_at_depth
+from numerics.experiment.numbers import numbers_of, theory_at_depth
 from numerics.sweep import Rate, largest_rate
 
 NODES = 4

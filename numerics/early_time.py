@@ -18,8 +18,8 @@ from derive.program import eta
 from derive.scale import FirstStep, first_step, smallest_rate
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import numbers_of, structure, theory_at_depth
-from numerics.theory import theory_of
+from numerics.experiment.numbers import numbers_of, structure, theory_at_depth
+from numerics.experiment.theory import theory_of
 
 
 @dataclass(frozen=True)

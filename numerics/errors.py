@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from numerics.toml import value_to_toml
+import json
+from collections.abc import Mapping
 
 
 class SpecError(ValueError):
@@ -52,3 +53,20 @@ class Unserved(ValueError):
 def _short(value: object, limit: int = 80) -> str:
     text = value_to_toml(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def value_to_toml(value: object) -> str:
+    """The value as TOML would spell it; anything that TOML has no word for as its `repr`.
+
+    >>> value_to_toml(True), value_to_toml(0.1), value_to_toml("x.npy"), value_to_toml([1, 2.5])
+    ('true', '0.1', '"x.npy"', '[1, 2.5]')
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(value_to_toml, value)) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {value_to_toml(item)}" for key, item in value.items()) + "}"
+    return repr(value)

@@ -20,8 +20,8 @@ from derive.scale.lazy_kernel import lazy_kernel
 from derive.theory import Theory
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import structure
-from numerics.theory import theory_of
+from numerics.experiment.numbers import structure
+from numerics.experiment.theory import theory_of
 
 
 @dataclass(frozen=True)

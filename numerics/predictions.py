@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from numerics.experiment import Experiment
+from numerics.experiment.arrays import Array
 from numerics.results import dimensions
-from numerics.samples import Array
 
 OUTPUT = "f"
 """What theories and programs call the outputs on all samples."""

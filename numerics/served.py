@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from numerics.activation import is_linear
-from numerics.errors import SpecError
+from numerics.errors import SpecError, value_to_toml
 from numerics.experiment import Experiment
-from numerics.spec import SECTIONS, Spec
-from numerics.toml import value_to_toml
+from numerics.experiment.activation import is_linear
+from numerics.experiment.schema import SECTIONS, Spec
 
 PLAIN: dict[str, tuple[object, ...]] = {
     "data.kind": ("fixed",),

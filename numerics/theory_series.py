@@ -25,7 +25,7 @@ from numerics.compile.lower import lower
 from numerics.compile.table import Node, Request, Table
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
 from numerics.results import dataset
 from numerics.solve.end_weights import end_weights
 from numerics.solve.exact import RANDOM

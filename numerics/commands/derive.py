@@ -42,7 +42,7 @@ def derive(
     (wide layers) or a rewriting (sums over modes), "all" leaves out the action; ask for it by name.
     """
     experiment = Experiment.load(file)
-    from numerics.theory import path_integral_of, theory_of
+    from numerics.experiment.theory import path_integral_of, theory_of
 
     exact = show in (Show.ACTION, Show.SADDLE_POINT)
     theory = (path_integral_of if exact else theory_of)(experiment)

@@ -24,7 +24,7 @@ def verify(
     check_folder(output)
     import numerics.expand
     import numerics.verify
-    from numerics.theory import theory_of
+    from numerics.experiment.theory import theory_of
 
     typer.echo(theory_of(experiment).render("all", "text"))
     if is_plain(experiment.spec):

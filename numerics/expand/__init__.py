@@ -18,7 +18,6 @@ from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear.kinks import KinkExpansion
 from derive.program import L, mlp
 from derive.theory import mean_field
-from numerics.activation import is_linear, slope_jumps
 from numerics.compile.words import memory_weight
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.expand.by_recursion import ByRecursion
@@ -27,10 +26,11 @@ from numerics.expand.evaluated import LOWEST, Method, with_values, without_value
 from numerics.expand.self_consistent import Problem, solved, with_truncation
 from numerics.expand.volterra import volterra
 from numerics.experiment import Experiment
+from numerics.experiment.activation import is_linear, slope_jumps
+from numerics.experiment.theory import constants_of
 from numerics.results import dataset
 from numerics.solve.grid import Grid
 from numerics.solve.settle import settle
-from numerics.theory import constants_of
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]

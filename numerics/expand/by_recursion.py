@@ -25,8 +25,8 @@ from numerics.expand.by_words import feedback
 from numerics.expand.streams import Algebra, Stream, add
 from numerics.expand.volterra import volterra
 from numerics.experiment import Experiment
+from numerics.experiment.theory import constants_of
 from numerics.solve.grid import Grid
-from numerics.theory import constants_of
 
 Array = NDArray[np.float64]
 Place = tuple[str, int]

@@ -16,8 +16,8 @@ from derive.program import L, ell, mu, t
 from numerics.compile.words import Dense, Separable, Words, combined, memory_weight
 from numerics.expand.volterra import volterra
 from numerics.experiment import Experiment
+from numerics.experiment.theory import constants_of
 from numerics.solve.grid import Grid
-from numerics.theory import constants_of
 
 Array = NDArray[np.float64]
 

@@ -17,12 +17,12 @@ from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.trees import OUTPUT, Tensor
 from derive.program import L, P, ell, eta, mlp, s, t
 from derive.theory import mean_field
-from numerics.activation import parse_activation, slope_jumps
 from numerics.errors import Diverged, SpecError
 from numerics.expand_nonlinear.forests import Forests, Index
 from numerics.expand_nonlinear.moments import Points
 from numerics.expand_nonlinear.statics import Array, Statics
 from numerics.experiment import Experiment
+from numerics.experiment.activation import parse_activation, slope_jumps
 from numerics.results import STDERR, dataset
 from numerics.solve.grid import Grid
 from numerics.solve.march import RUNAWAY

@@ -19,7 +19,6 @@ from derive.expansion.nonlinear.kinks import KinkExpansion
 from derive.expansion.nonlinear.kinks import expand_kinks as derived
 from derive.program import L, mlp
 from derive.theory import mean_field
-from numerics.activation import parse_activation
 from numerics.averages.orthants import SIGNS
 from numerics.errors import SpecError
 from numerics.expand_nonlinear.evaluation import Evaluation
@@ -29,6 +28,7 @@ from numerics.expand_nonlinear.moments import Moments, Points
 from numerics.expand_nonlinear.statics import Array, Statics
 from numerics.expand_nonlinear.two_times import TwoTimes
 from numerics.experiment import Experiment
+from numerics.experiment.activation import parse_activation
 from numerics.results import STDERR, dataset
 from numerics.threads import one_thread
 

@@ -21,17 +21,17 @@ import xarray as xr
 from numpy.typing import NDArray
 from sympy import Eq, Expr, Lambda, Piecewise, Symbol
 
-from numerics.activation import is_linear, slope_jumps
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of
+from numerics.experiment.activation import is_linear, slope_jumps
+from numerics.experiment.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of
+from numerics.experiment.theory import Variant, program_of
 from numerics.predictions import OUTPUT, mean_square, split
 from numerics.results import VARIABLES, dataset
 from numerics.simulate.ensemble import entropy_of
 from numerics.simulate.programs import Measured, Trainer, simulate_program
 from numerics.simulate.programs.measure import Axis, Moments
 from numerics.simulate.tangent import TangentKernel
-from numerics.theory import Variant, program_of
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]

@@ -17,7 +17,7 @@ from sympy import Symbol
 from derive.theory import Equation
 from numerics.compile.table import Node
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
 from numerics.solve.observables import evaluate
 
 Array = NDArray[np.float64]

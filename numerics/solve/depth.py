@@ -27,15 +27,15 @@ from derive.program import L
 from derive.program.networks.random_data import nu
 from derive.reduce.data import theory_limit
 from derive.theory import mean_field
-from numerics.activation import is_linear
 from numerics.compile.layered import LayerTable, lower_layer_time
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of, structure
+from numerics.experiment.activation import is_linear
+from numerics.experiment.numbers import arrays_of, numbers_of, structure
+from numerics.experiment.theory import beta, program_of
 from numerics.predictions import OUTPUT, mean_square, split
 from numerics.results import VARIABLES, dataset
 from numerics.solve.layer_grid import LayerGrid, needed_bytes, solve_layer_grid
-from numerics.theory import beta, program_of
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]

@@ -21,7 +21,7 @@ from derive.program.networks.residual import depth_program
 from derive.theory import mean_field
 from numerics.compile.layered import LayerTable, lower_layer_time
 from numerics.experiment import Experiment
-from numerics.numbers import structure
+from numerics.experiment.numbers import structure
 from numerics.solve.depth import (
     GRIDS,
     LAYERED,
@@ -153,7 +153,7 @@ def _frozen_table(alpha: Expr, gamma: Expr) -> LayerTable:
 
 @lru_cache(maxsize=8)
 def correction_of(text: str) -> InfiniteDepth:
-    """The equations of a structure (see :func:`numerics.numbers.structure`), to first order."""
+    """The equations of a structure (see :func:`numerics.experiment.numbers.structure`), to first order."""
     return refused(lambda: infinite_depth(closed_equations(text), SCALING))
 
 

@@ -23,7 +23,8 @@ from derive.theory import Theory
 from numerics.compile.lower import lower
 from numerics.compile.table import Node, Request, Table
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of, spectrum_of, structure, theory_at_depth
+from numerics.experiment.numbers import arrays_of, numbers_of, spectrum_of, structure, theory_at_depth
+from numerics.experiment.theory import Variant
 from numerics.predictions import OUTPUT, mean_square, size_of, split, watched
 from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
@@ -31,7 +32,6 @@ from numerics.solve.memory import memory_tables
 from numerics.solve.observables import evaluate
 from numerics.solve.parts import NAMES, loss_parts
 from numerics.solve.settle import settle
-from numerics.theory import Variant
 
 Array = NDArray[np.float64]
 Outputs = NDArray[np.intp]

@@ -6,15 +6,15 @@ import time as clock
 
 import xarray as xr
 
-from numerics.activation import is_linear
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
+from numerics.experiment.activation import is_linear
+from numerics.experiment.theory import Variant
 from numerics.results import dataset
 from numerics.served import require_served
 from numerics.solve import linear
 from numerics.solve.linear import Kernels, Progress
 from numerics.solve.nonlinear import fitting, solve_nonlinear
-from numerics.theory import Variant
 from numerics.threads import one_thread
 
 

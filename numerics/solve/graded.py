@@ -18,11 +18,11 @@ from numerics.compile.lower import lower
 from numerics.compile.table import Node
 from numerics.errors import Diverged, NotConverged
 from numerics.experiment import Experiment
-from numerics.numbers import numbers_of, spectrum_of
+from numerics.experiment.numbers import numbers_of, spectrum_of
+from numerics.experiment.theory import Variant, discretised
 from numerics.solve.implicit import RESOLVED
 from numerics.solve.march import March, march
 from numerics.solve.memory import memory_tables
-from numerics.theory import Variant, discretised
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]

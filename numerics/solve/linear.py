@@ -17,7 +17,8 @@ from numerics.compile.lower import lower
 from numerics.compile.table import Node
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of, spectrum_of
+from numerics.experiment.numbers import arrays_of, numbers_of, spectrum_of
+from numerics.experiment.theory import Variant, solvable
 from numerics.predictions import OUTPUT, mean_square, size_of, split, watched
 from numerics.results import dataset
 from numerics.served import is_plain_network, require_served
@@ -30,7 +31,6 @@ from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
 from numerics.solve.observables import evaluate
 from numerics.solve.settle import MAX_NODES, settle
-from numerics.theory import Variant, solvable
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]

@@ -25,7 +25,7 @@ from sympy import Symbol, lambdify
 from derive.calculus.symbols import s, t
 from numerics.compile.table import Factor, Node, Table
 from numerics.errors import Diverged
-from numerics.modes import Spectrum
+from numerics.experiment.numbers import Spectrum
 from numerics.solve.folded import Folded
 from numerics.solve.implicit import Settling, found_at
 from numerics.solve.plan import Plan

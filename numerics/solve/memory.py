@@ -14,8 +14,8 @@ from sympy import Expr, Min, expand, lambdify, powsimp, sympify
 
 from derive.calculus.symbols import s, t
 from numerics.experiment import Experiment
-from numerics.numbers import numbers_of
-from numerics.theory import flow_rule
+from numerics.experiment.numbers import numbers_of
+from numerics.experiment.theory import flow_rule
 
 Array = NDArray[np.float64]
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from derive.theory import Theory
 from numerics.errors import NotConverged, SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.experiment.theory import Variant
 from numerics.predictions import OUTPUT, mean_square, split
 from numerics.results import STDERR
 from numerics.solve.direct.layout import Unserved
@@ -28,7 +29,6 @@ from numerics.solve.particles.formulas import Node
 from numerics.solve.particles.prepared import Prepared
 from numerics.solve.particles.solve import LEAST
 from numerics.solve.paths_grid import Settled, grids, settle_paths
-from numerics.theory import Variant
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]

@@ -20,7 +20,7 @@ from derive.program.networks import structured
 from derive.scale.rank_one import kappa, phi, rank_one, sigma
 from derive.theory import mean_field
 from numerics.errors import NotConverged
-from numerics.modes import Spectrum
+from numerics.experiment.numbers import Spectrum
 
 Array = NDArray[np.float64]
 
@@ -64,7 +64,7 @@ def solve_rank_one(
     Raises ValueError for a start that is not positive and for times that do not grow from a positive one, and
     :class:`~numerics.errors.NotConverged` where the integrator gives up.
 
-    >>> from numerics.modes import power_law
+    >>> from numerics.experiment.numbers import power_law
     >>> found = solve_rank_one(1, 1.0, power_law(2.0, 0.5, 1000), np.array([1.0, 10.0]), 2.0)
     >>> found.loss.round(4).tolist()
     [0.4004, 0.1071]

@@ -23,10 +23,10 @@ from derive.reduce.ridge import representer
 from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of
+from numerics.experiment.numbers import arrays_of, numbers_of
+from numerics.experiment.theory import program_of
 from numerics.solve.direct.layout import Number
 from numerics.solve.particles import Solved, solve_particles
-from numerics.theory import program_of
 
 Array = NDArray[np.float64]
 

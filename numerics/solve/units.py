@@ -18,7 +18,7 @@ from sympy import Expr, S, lambdify
 from sympy.core.function import AppliedUndef
 
 from numerics.compile.table import Coupling, FieldRow, Node
-from numerics.modes import Spectrum
+from numerics.experiment.numbers import Spectrum
 from numerics.solve.plan import Plan
 from numerics.solve.rows import Row, Rows
 

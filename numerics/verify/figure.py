@@ -9,8 +9,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from numerics.activation import is_linear
 from numerics.experiment import Experiment
+from numerics.experiment.activation import is_linear
 from numerics.simulate.extrapolate import Line
 
 if TYPE_CHECKING:

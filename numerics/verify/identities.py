@@ -14,9 +14,9 @@ from derive.theory.compare import compare
 from derive.theory.path_integral import path_integral
 from numerics.compile.table import Node
 from numerics.experiment import Experiment
+from numerics.experiment.theory import constants_of, program_of
 from numerics.solve.march import March
 from numerics.solve.observables import evaluate
-from numerics.theory import constants_of, program_of
 from numerics.verify.report import Check
 from numerics.verify.short import EPS, Opening
 

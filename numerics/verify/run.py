@@ -47,8 +47,8 @@ def verify(
         return verify_steps(experiment, out_dir, progress)
 
     from numerics.expand import series
+    from numerics.experiment.theory import theory_of
     from numerics.solve import solve
-    from numerics.theory import theory_of
     from numerics.verify import identities, networks
     from numerics.verify.series import expansion_checks
     from numerics.verify.short import Opening

@@ -17,11 +17,11 @@ from scipy.stats import t as student
 
 from derive.calculus.jumps import Ambiguous
 from derive.errors import NotApplicable
-from numerics.activation import slope_jumps
 from numerics.errors import NotConverged, SpecError
 from numerics.expand import expand
 from numerics.experiment import Experiment
-from numerics.numbers import numbers_of, theory_at_depth
+from numerics.experiment.activation import slope_jumps
+from numerics.experiment.numbers import numbers_of, theory_at_depth
 from numerics.results import STDERR
 from numerics.served import require_served
 from numerics.solve.particles import solve_particles

@@ -14,10 +14,10 @@ from sympy import S
 
 from derive.program import P, eta
 from derive.theory import Theory
-from numerics import theory as theories
 from numerics.compile import lower
 from numerics.compile.table import Node, Request
 from numerics.experiment import Experiment
+from numerics.experiment import theory as theories
 from numerics.solve.grid import flow_grid
 from numerics.solve.march import March, march
 

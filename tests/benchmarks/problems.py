@@ -10,10 +10,10 @@ import numpy as np
 from numerics.compile import lower
 from numerics.compile.table import Kernel
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.experiment.theory import constants_of, solvable
 from numerics.solve.march import March, march
 from numerics.solve.plan import Plan
-from numerics.theory import constants_of, solvable
 
 
 def experiment(samples: int, times: int, depth: int, *, total: float = 3.0) -> Experiment:

@@ -16,10 +16,10 @@ import pytest
 
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
+from numerics.experiment.schema import parse
+from numerics.experiment.theory import theory_of
 from numerics.served import require_served
 from numerics.solve import solve
-from numerics.spec import parse
-from numerics.theory import theory_of
 from numerics.verify.series import comparable
 
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,8 @@ from sympy import Max as SymPyMax
 
 from derive.program import ell, mlp, mu, t
 from derive.program.networks.options import NAMED
-from numerics.activation import GRID, SYMBOLIC, h, is_linear, parse_activation
 from numerics.errors import SpecError
+from numerics.experiment.activation import GRID, SYMBOLIC, h, is_linear, parse_activation
 
 MEANT = {
     "tanh(0.8*h)/0.8": 5 * tanh(4 * h / 5) / 4,

@@ -115,7 +115,11 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     install("numerics.solve", solve=computing("solve"))
     install("numerics.simulate", simulate=computing("simulate"), simulate_steps=computing("simulate"))
     install("numerics.expand", evaluated_at=computing("expand"), series=rendering("series"))
-    install("numerics.theory", theory_of=rendering("theory"), path_integral_of=rendering("path integral of"))
+    install(
+        "numerics.experiment.theory",
+        theory_of=rendering("theory"),
+        path_integral_of=rendering("path integral of"),
+    )
     install("numerics.verify", verify=verify)
     install(
         "numerics.verify.evidence", check=lambda rows: [Evidence(row.number, fake.passed) for row in rows]

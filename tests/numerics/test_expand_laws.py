@@ -12,8 +12,8 @@ from numerics.expand import _expansion
 from numerics.expand.by_laws import Laws, output_at, solved_for, with_kernels
 from numerics.expand.by_recursion import Closed
 from numerics.experiment import Experiment
+from numerics.experiment.theory import constants_of
 from numerics.solve import solve
-from numerics.theory import constants_of
 
 STRENGTH = 1.5
 

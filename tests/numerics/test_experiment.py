@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from numerics.experiment import Experiment, SpecError
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.experiment.schema import SECTIONS
 from numerics.served import require_numbers
-from numerics.spec import SECTIONS
-from numerics.toml import tables_to_toml
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
@@ -256,7 +257,7 @@ def test_a_npz_is_refused(folder: Path) -> None:
 
 
 def test_load_reads_paths_relative_to_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "spec.toml").write_text(tables_to_toml(GD))
+    (folder / "spec.toml").write_text(tomli_w.dumps(GD))
     monkeypatch.chdir("/")
     experiment = Experiment.load(folder / "spec.toml")
     x = np.load(folder / "x.npy")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,12 +17,11 @@ from derive.program import P, P_train
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of, structure
+from numerics.experiment.numbers import arrays_of, numbers_of, structure
+from numerics.experiment.theory import program_of
 from numerics.results import load as load_result
 from numerics.served import is_plain, require_served
 from numerics.simulate import simulate
-from numerics.theory import program_of
-from numerics.toml import tables_to_toml
 
 STEPS = {"learning_rate": 0.1, "steps": 2}
 INPUTS = {"inputs": "x.npy", "targets": "y.npy"}
@@ -180,7 +180,7 @@ def test_the_commands_serve_them(
     monkeypatch.chdir(folder)
     data = INPUTS | {"test_inputs": "xt.npy", "test_targets": "yt.npy"}
     tables = {"network": {"depth": 2}, "data": data, "training": STEPS}
-    Path("spec.toml").write_text(tables_to_toml(tables))
+    Path("spec.toml").write_text(tomli_w.dumps(tables))
     assert run(["derive", "spec.toml"]) == 0
     shown = capsys.readouterr().out
     assert "P_train" in shown
@@ -193,7 +193,7 @@ def test_the_commands_serve_them(
     assert run(["simulate", "spec.toml", "--width", "16", "--seeds", "2", "-o", "networks.nc"]) == 0
     assert {"test_f_stderr", "test_loss_stderr"} <= set(load_result("networks.nc").data_vars)
     capsys.readouterr()
-    Path("bad.toml").write_text(tables_to_toml(tables | {"data": data | {"test_inputs": "x4.npy"}}))
+    Path("bad.toml").write_text(tomli_w.dumps(tables | {"data": data | {"test_inputs": "x4.npy"}}))
     assert run(["solve", "bad.toml"]) == 2
     assert 'data.test_inputs = "x4.npy": has shape (2, 4)' in capsys.readouterr().err
     assert run(["expand", "spec.toml", "--order", "2"]) == 2

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
+from numerics.experiment.schema import SECTIONS, Spec, parse
+from numerics.experiment.theory import constants_of
 from numerics.served import require_numbers, require_served
-from numerics.spec import SECTIONS, Spec, parse
-from numerics.theory import constants_of
 
 Tables = dict[str, dict[str, Any]]
 

@@ -15,7 +15,7 @@ from derive.theory.document import namespace
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.theory import WIDE, path_integral_of, program_of, theory_of
+from numerics.experiment.theory import WIDE, path_integral_of, program_of, theory_of
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.toml"))
 SHOWN = ("single-site", "order-parameters", "responses", "action", "saddle-point", "all")

@@ -8,9 +8,9 @@ from sympy import Expr
 from sympy.core.function import AppliedUndef
 
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, layered_numbers, numbers_of
+from numerics.experiment.numbers import arrays_of, layered_numbers, numbers_of
+from numerics.experiment.theory import theory_of
 from numerics.solve.two_layer.solve import TwoLayerSolved, solve_two_layer
-from numerics.theory import theory_of
 
 
 def solve_two_layer_experiment(experiment: Experiment, **options: Any) -> TwoLayerSolved:

@@ -14,8 +14,8 @@ from derive.ledger import find
 from derive.ledger.selfconsistent2023.claims.notation import nu
 from derive.program import L, P, gamma0
 from numerics.compile import lower
+from numerics.experiment.theory import solvable
 from numerics.solve.march import _Sweep
-from numerics.theory import solvable
 from numerics.verify.evidence.base import Evidence, agrees, conclude, contradicts
 from numerics.verify.evidence.engine import Array, steps_of
 from numerics.verify.evidence.explicit import number, written_out

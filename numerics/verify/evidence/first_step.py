@@ -13,7 +13,7 @@ from derive.program.networks.random_data import isotropic, nu
 from derive.scale import FirstStep, first_step
 from derive.theory import mean_field
 from numerics.experiment import Experiment
-from numerics.numbers import numbers_of
+from numerics.experiment.numbers import numbers_of
 from numerics.solve import solve
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 

@@ -23,7 +23,7 @@ from derive.scale.rank_one import rank_one
 from derive.scale.rich import missing, rich_scaling
 from derive.theory import mean_field
 from numerics.experiment import Experiment
-from numerics.modes import power_law
+from numerics.experiment.numbers import power_law
 from numerics.solve import solve
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import zeta
 
-from numerics.modes import power_law
+from numerics.experiment.numbers import power_law
 from numerics.verify.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from numerics.verify.evidence.isotropic_rates import Descent
 from numerics.verify.evidence.scaling_exponents import CAPACITY, losses, solved

@@ -9,8 +9,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from numerics.activation import is_linear
 from numerics.experiment import Experiment
+from numerics.experiment.activation import is_linear
 from numerics.simulate import extrapolate
 from numerics.verify.figure import POINTS, STYLE, colours, heat_maps
 from numerics.verify.steps.networks import traced

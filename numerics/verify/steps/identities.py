@@ -12,7 +12,7 @@ from sympy import S
 from numerics.compile import lower
 from numerics.compile.table import Node, Request
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of, theory_at_depth
+from numerics.experiment.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of, theory_at_depth
 from numerics.solve import solve
 from numerics.solve.direct import evaluate
 from numerics.solve.grid import adams_weights

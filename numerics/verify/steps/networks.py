@@ -18,8 +18,8 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from numerics.activation import is_linear
 from numerics.experiment import Experiment
+from numerics.experiment.activation import is_linear
 from numerics.simulate import simulate_steps
 from numerics.simulate.steps import reference_size
 from numerics.verify.networks import (

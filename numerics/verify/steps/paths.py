@@ -21,7 +21,7 @@ from derive.errors import NotApplicable
 from derive.program import IndexRange, s, t
 from derive.theory import OrderParameter, Theory
 from numerics.experiment import Experiment
-from numerics.numbers import numbers_of, theory_at_depth
+from numerics.experiment.numbers import numbers_of, theory_at_depth
 from numerics.solve import solve
 from numerics.solve.direct import Evaluated, evaluate
 from numerics.solve.direct.layout import Unserved

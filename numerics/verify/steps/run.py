@@ -8,8 +8,8 @@ from pathlib import Path
 
 import xarray as xr
 
-from numerics.activation import is_linear
 from numerics.experiment import Experiment
+from numerics.experiment.activation import is_linear
 from numerics.verify.report import Check, Report
 
 Progress = Callable[[int, int], None]
@@ -32,8 +32,8 @@ def verify_steps(
 
     Infinitely wide layers on random data cannot be simulated: that is said, and networks.nc is not written.
     """
+    from numerics.experiment.theory import theory_of
     from numerics.solve import solve
-    from numerics.theory import theory_of
     from numerics.verify.identities import derivation
     from numerics.verify.series_nonlinear import nonlinear_expansion_checks
     from numerics.verify.steps import networks, paths

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from numerics.activation import is_linear
 from numerics.experiment import Experiment
+from numerics.experiment.activation import is_linear
 
 
 def title(experiment: Experiment) -> str:

@@ -14,7 +14,7 @@ from derive.calculus.symbols import s, t
 from derive.theory import Theory
 from numerics.compile.lower import NotLinear, lower
 from numerics.compile.table import Node
-from numerics.modes import Spectrum
+from numerics.experiment.numbers import Spectrum
 from numerics.solve.causal import NotCausal
 from numerics.solve.direct import Evaluated, evaluate
 from numerics.solve.march import March, march

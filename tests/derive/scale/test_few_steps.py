@@ -17,7 +17,7 @@ from derive.scale.early import CORRELATION, KERNEL, MEMORY, NOISE, TERMS, limit_
 from derive.scale.first_steps import ExactSteps
 from derive.theory import Theory, mean_field
 from numerics.experiment import Experiment
-from numerics.numbers import numbers_of, theory_at_depth
+from numerics.experiment.numbers import numbers_of, theory_at_depth
 from numerics.solve import solve
 
 NOISY = pytest.param(1, "online", 1, marks=pytest.mark.slow)

@@ -14,7 +14,7 @@ from derive.program.networks.random_data import alpha_B, nu, sigma
 from derive.scale import FirstStep, first_step, smallest_rate
 from derive.theory import mean_field
 from numerics.experiment import Experiment
-from numerics.numbers import numbers_of
+from numerics.experiment.numbers import numbers_of
 from numerics.solve import solve
 
 CASES = {

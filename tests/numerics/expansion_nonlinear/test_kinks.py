@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from numerics.experiment import Experiment
-from numerics.numbers import theory_at_depth
+from numerics.experiment.numbers import theory_at_depth
 from numerics.solve.particles import solve_particles
 from numerics.verify.series_nonlinear import nonlinear_expansion_checks
 from tests.numerics.expansion_nonlinear.kinks import Problem

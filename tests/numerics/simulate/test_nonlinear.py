@@ -8,12 +8,12 @@ from typer.testing import CliRunner
 
 from numerics.cli import app
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of
+from numerics.experiment.numbers import arrays_of, numbers_of
+from numerics.experiment.theory import program_of
 from numerics.simulate import simulate_steps
 from numerics.simulate.programs import simulate_program
 from numerics.simulate.steps import settled
 from numerics.simulate.tangent import TangentKernel
-from numerics.theory import program_of
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 6))
@@ -89,7 +89,7 @@ def test_the_tangent_kernel_is_what_moves_the_outputs(network, targets):
     e = experiment(network, {"learning_rate": 1e-6, "steps": 1}, targets)
     values = {str(k): v for k, v in numbers_of(e).items()}
     if "relative_widths" in network:
-        from numerics.numbers import layered_numbers
+        from numerics.experiment.numbers import layered_numbers
         from numerics.simulate.steps import _by_layer
 
         values |= {k: _by_layer(x) for k, x in layered_numbers(e.spec).items()}

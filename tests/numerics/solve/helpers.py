@@ -9,9 +9,9 @@ import numpy as np
 from derive.theory import Theory
 from numerics.compile import lower
 from numerics.experiment import Experiment
+from numerics.experiment.theory import constants_of, solvable
 from numerics.solve.march import March, march
 from numerics.solve.observables import evaluate
-from numerics.theory import constants_of, solvable
 from tests.reference.solution import Solution
 
 RNG = np.random.default_rng(7)

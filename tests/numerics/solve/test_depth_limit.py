@@ -20,10 +20,10 @@ from numerics.cli import run
 from numerics.compile.layered import LayerTable, NotLowered, lower_layer_time
 from numerics.errors import Diverged, SpecError
 from numerics.experiment import Experiment
+from numerics.experiment.theory import beta
 from numerics.solve import solve
 from numerics.solve.depth import beta0, solve_depth_limit
 from numerics.solve.layer_grid import LayerGrid, solve_layer_grid
-from numerics.theory import beta
 from numerics.verify.evidence.layers import extrapolated, solve_layer_time
 
 INPUTS = np.random.default_rng(3).normal(size=(3, 5))

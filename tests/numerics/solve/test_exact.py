@@ -15,7 +15,7 @@ from derive.theory import mean_field
 from numerics.compile import lower
 from numerics.errors import Diverged, SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import structure, theory_at_depth
+from numerics.experiment.numbers import structure, theory_at_depth
 from numerics.solve import solve
 from numerics.solve.direct import evaluate
 from numerics.solve.exact import solve_flow, solve_steps

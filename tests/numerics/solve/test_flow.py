@@ -7,10 +7,10 @@ import pytest
 
 from derive.program import eta
 from numerics.errors import NotConverged
+from numerics.experiment.theory import constants_of
 from numerics.solve import settle, solve
 from numerics.solve.densities import densities
 from numerics.solve.grid import flow_grid
-from numerics.theory import constants_of
 from tests.numerics.solve.helpers import flow, gd, marched, unprojected
 
 

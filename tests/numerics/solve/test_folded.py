@@ -11,13 +11,13 @@ from threadpoolctl import threadpool_limits
 from numerics.compile import lower
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.experiment.theory import solvable
 from numerics.solve import folded, march
 from numerics.solve.folded import NEAR, NEGLECT, ROOM, Folded
 from numerics.solve.march import March
 from numerics.solve.plan import Plan
 from numerics.solve.stacked import stackable
-from numerics.theory import solvable
 
 DATA = {"full": {"sample_ratio": 1.5}, "online": {"batch_ratio": 1.2}, "population": {}}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import numerics.theory
+import numerics.experiment.theory
 from derive.theory import Theory
 from derive.theory.conditioning import mean_field
 from numerics.solve import solve
@@ -73,13 +73,15 @@ MUTATIONS = {
 
 @pytest.fixture
 def mutated(monkeypatch):
-    numerics.theory.solvable.cache_clear()
+    numerics.experiment.theory.solvable.cache_clear()
 
     def install(mutate):
-        monkeypatch.setattr(numerics.theory, "mean_field", lambda program: mutate(mean_field(program)))
+        monkeypatch.setattr(
+            numerics.experiment.theory, "mean_field", lambda program: mutate(mean_field(program))
+        )
 
     yield install
-    numerics.theory.solvable.cache_clear()
+    numerics.experiment.theory.solvable.cache_clear()
 
 
 def worst(depth: int, names: tuple[str, ...]) -> float:
@@ -105,7 +107,7 @@ def test_a_changed_coefficient_is_seen(mutated, name):
 
 def test_a_flow_with_no_responses_is_another_curve(mutated):
     right = solve(flow(3, 2, rtol=1e-4), kernels="none").error.values
-    numerics.theory.solvable.cache_clear()
+    numerics.experiment.theory.solvable.cache_clear()
     mutated(MUTATIONS["no response in h"])
     wrong = solve(flow(3, 2, rtol=1e-4), kernels="none").error.values
     assert np.abs(wrong - right).max() > 100 * 1e-4

@@ -12,7 +12,7 @@ from scipy.linalg import expm
 from derive.reduce.independence import independent_backward
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
 from numerics.results import load, save, to_json
 from numerics.solve import solve
 from numerics.solve.direct import evaluate

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from derive.program.networks.random_data import M
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.modes import Spectrum, gauss_sum, power_law
-from numerics.numbers import numbers_of, theory_at_depth
+from numerics.experiment.numbers import Spectrum, gauss_sum, numbers_of, power_law, theory_at_depth
 from numerics.simulate import simulate_steps
 from numerics.solve import solve
 from numerics.solve.direct import evaluate

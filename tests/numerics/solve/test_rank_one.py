@@ -10,7 +10,7 @@ from derive.scale.modes import time as t
 from derive.scale.rank_one import kappa
 from derive.scale.rich import rich_scaling
 from numerics.experiment import Experiment
-from numerics.modes import power_law
+from numerics.experiment.numbers import power_law
 from numerics.solve import solve
 from numerics.solve.rank_one import solve_rank_one
 from tests.derive.scale.derived import reduced

@@ -11,7 +11,7 @@ from derive.program import P, mlp
 from derive.reduce.independence import independent_backward
 from derive.theory import mean_field
 from numerics.experiment import Experiment
-from numerics.numbers import arrays_of, numbers_of
+from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.simulate import simulate_steps
 from numerics.solve import solve
 from numerics.solve.direct import evaluate

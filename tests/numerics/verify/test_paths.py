@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from numerics.experiment import Experiment
-from numerics.numbers import theory_at_depth
+from numerics.experiment.numbers import theory_at_depth
 from numerics.solve import solve
 from numerics.verify import series_nonlinear, verify
 from numerics.verify.networks import Plan

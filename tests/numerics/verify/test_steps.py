@@ -14,7 +14,7 @@ import xarray as xr
 from matplotlib.image import imread
 from sympy import Rational, Sum
 
-import numerics.theory
+import numerics.experiment.theory
 from derive.theory import Equation, Term, Theory, mean_field
 from numerics.cli import run
 from numerics.errors import Diverged
@@ -229,7 +229,7 @@ def test_a_planted_error_is_found(
 ) -> None:
     """By the identity of the solution and by the networks."""
     change = with_responses_halved
-    monkeypatch.setattr(numerics.theory, "mean_field", lambda program: change(mean_field(program)))
+    monkeypatch.setattr(numerics.experiment.theory, "mean_field", lambda program: change(mean_field(program)))
     assert run(["verify", str(spec), "-o", str(spec.parent / "out")]) == 1
     printed = capsys.readouterr().out
     assert "FAIL <g^l h^l>, the same at every layer" in printed

@@ -13,7 +13,7 @@ import xarray as xr
 from matplotlib.image import imread
 from sympy import Expr, Integer, Rational
 
-import numerics.theory
+import numerics.experiment.theory
 from derive.theory import Term, Theory, mean_field
 from numerics.cli import run
 from numerics.errors import Diverged
@@ -75,12 +75,14 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[The
     """Changes the theory that is solved; the expansion and the networks go on as they do."""
 
     def plant(change: Callable[[Theory], Theory]) -> None:
-        monkeypatch.setattr(numerics.theory, "mean_field", lambda program: change(mean_field(program)))
-        numerics.theory.solvable.cache_clear()
+        monkeypatch.setattr(
+            numerics.experiment.theory, "mean_field", lambda program: change(mean_field(program))
+        )
+        numerics.experiment.theory.solvable.cache_clear()
 
     yield plant
     monkeypatch.undo()
-    numerics.theory.solvable.cache_clear()
+    numerics.experiment.theory.solvable.cache_clear()
 
 
 def scaled(theory: Theory, factor: Expr, kind: str, fields: str) -> Theory:

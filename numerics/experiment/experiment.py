@@ -17,15 +17,22 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import tomli_w
 from numpy.typing import ArrayLike
 
 from numerics.errors import SpecError
-from numerics.held_out import KEYS, HeldOut, make_held_out, read_held_out
-from numerics.samples import Array, Samples, check_outputs, make_samples, read_samples
-from numerics.spec import Data, Network, Solver, Spec, Training, parse
-from numerics.toml import tables_to_toml
-
-__all__ = ["Experiment", "SpecError"]
+from numerics.experiment.arrays import (
+    KEYS,
+    Array,
+    HeldOut,
+    Samples,
+    check_outputs,
+    make_held_out,
+    make_samples,
+    read_held_out,
+    read_samples,
+)
+from numerics.experiment.schema import Data, Network, Solver, Spec, Training, parse
 
 LOG_GRID_DECADES = 4
 
@@ -259,4 +266,4 @@ def _with_arrays(tables: Mapping[str, Any], given: Sequence[str]) -> dict[str, A
 
 
 def _text(spec: Spec) -> str:
-    return tables_to_toml(spec.model_dump(exclude_unset=True, exclude_none=True))
+    return tomli_w.dumps(spec.model_dump(exclude_unset=True, exclude_none=True))

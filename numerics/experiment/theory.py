@@ -27,10 +27,10 @@ from derive.program import (
 from derive.program.networks.random_data import N, nu
 from derive.reduce.data import instant_responses, mode_sums, theory_limit
 from derive.theory import Theory, mean_field
-from numerics.activation import parse_activation
-from numerics.experiment import Experiment
+from numerics.experiment.activation import parse_activation
+from numerics.experiment.experiment import Experiment
+from numerics.experiment.schema import Spec
 from numerics.served import require_served
-from numerics.spec import Spec
 
 sigma = Symbol("sigma", positive=True)
 """Standard deviation of the initial weights; a list of variances is ``sigma(ell)**2``."""
@@ -62,7 +62,7 @@ def theory_of(experiment: Experiment, variant: Variant | None = None) -> Theory:
     limit of wide layers.  Power-law data: averages over modes are written as sums.  Responses that are there
     at equal time only are put in where batches are fresh.
 
-    >>> from numerics.experiment import Experiment
+    >>> from numerics.experiment.experiment import Experiment
     >>> online = {"network": {"depth": "L"}, "data": {"kind": "isotropic", "batch_ratio": 2.0}}
     >>> print(theory_of(Experiment.from_dict(online | {"training": {"rule": "sgd"}})).equation("h0").rhs)
     v(t) + u0(t)/alpha_B
@@ -80,7 +80,7 @@ def discretised(experiment: Experiment, variant: Variant | None = None) -> Theor
     With decay ``m(t)`` is what is left of the start, with temperature ``n(t, s)`` the covariance of noise;
     what a rule remembers of updates is in ``w(t, s)``.
 
-    >>> from numerics.experiment import Experiment
+    >>> from numerics.experiment.experiment import Experiment
     >>> spec = {"network": {"depth": 1}, "training": {"rule": "flow"}}
     >>> discretised(Experiment.from_dict(spec)).equation("g").terms[1].expr.function
     gamma0*Delta(alpha, s)*h(1, alpha, s)*w(t, s)/P
@@ -122,7 +122,7 @@ def program_of(experiment: Experiment, depth: Integer | Symbol | None = None) ->
     Numbers of the file are symbols in it (eta, gamma0, lambda, beta, ...), lists are functions of the layer
     (sigma(ell), a(ell), nu(ell)); only what is left out, or zero, or one, is not there.
 
-    >>> from numerics.experiment import Experiment
+    >>> from numerics.experiment.experiment import Experiment
     >>> spec = {"network": {"depth": 2, "bias": True}, "training": {"weight_decay": 0.1}}
     >>> program = program_of(Experiment.from_dict(spec))
     >>> program.name, program.rule.rate, program.rule.decay
@@ -202,7 +202,7 @@ def _rule(spec: Spec, rule: str) -> TrainingRule:
 def flow_rule(experiment: Experiment) -> GradientFlow | MomentumFlow:
     """The rule of a flow on the summed loss, its decay, momentum and temperature as symbols.
 
-    >>> from numerics.experiment import Experiment
+    >>> from numerics.experiment.experiment import Experiment
     >>> spec = {"network": {"depth": 1}, "training": {"rule": "flow", "weight_decay": 0.1}}
     >>> flow_rule(Experiment.from_dict(spec)).decay
     lambda

@@ -1,11 +1,12 @@
-"""The numbers of an experiment for the symbols of its theory.
+"""The numbers of an experiment for the symbols of its theory, and spectra of power-law data.
 
 Where the file has a number for each layer, the theory has a function of the layer, and these are put in.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +18,75 @@ from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.program.networks.random_data import B, M, N, alpha, alpha_B, nu
 from derive.program.networks.random_data import sigma as noise
 from derive.theory import Term, Theory
-from numerics import theory as theories
-from numerics.experiment import Experiment
-from numerics.held_out import KEYS
-from numerics.modes import Spectrum, power_law
-from numerics.spec import Spec
+from numerics.experiment import theory as theories
+from numerics.experiment.arrays import KEYS
+from numerics.experiment.experiment import Experiment
+from numerics.experiment.schema import Spec
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """Attributes of units by name, each ``(n,)``, and how often each counts in sums over units, ``(n,)``."""
+
+    attributes: Mapping[str, Array]
+    counts: Array
+
+
+NODES = 10
+"""Nodes of a stretch.  Its error is the 20th power of half its relative length, over the binomial (20 10)."""
+
+STRETCH = 1.5
+"""The ratio of the largest to the smallest eigenvalue of a stretch, or of their numbers if these differ
+more."""
+
+
+def power_law(capacity: float, source: float, modes: int, *, every: bool = False) -> Spectrum:
+    """Eigenvalues ``lamda = k^-capacity`` and targets ``w_star^2 lamda = k^(-capacity source - 1)``.
+
+    With ``every`` each mode stands for itself; without, stretches of modes have NODES representatives.
+
+    >>> spectrum = power_law(1.5, 1.0, 100_000)
+    >>> len(spectrum.counts), round(float(spectrum.counts.sum()), 6)
+    (338, 100000.0)
+    """
+    if every:
+        k, counts = np.arange(1.0, modes + 1), np.ones(modes)
+    else:
+        pieces = list(_stretches(modes, STRETCH ** (1 / max(capacity, 1.0))))
+        k, counts = (np.concatenate([x[i] for x in pieces]) for i in (0, 1))
+    eigenvalues = k**-capacity
+    return Spectrum(
+        {"lamda": eigenvalues, "w_star": np.sqrt(k ** (-capacity * source - 1) / eigenvalues)}, counts
+    )
+
+
+def _stretches(modes: int, ratio: float) -> list[tuple[Array, Array]]:
+    found, first = [], 1
+    while first <= modes:
+        count = min(modes + 1 - first, max(1, int(first * (ratio - 1))))
+        found.append(gauss_sum(first, count, NODES))
+        first += count
+    return found
+
+
+def gauss_sum(first: int, count: int, nodes: int) -> tuple[Array, Array]:
+    """Nodes and weights for sums over the integers ``first .. first + count - 1``.
+
+    Gauss's rule of the discrete measure, from the recurrence of its orthogonal polynomials (those of
+    Chebyshev and Gram), exact for polynomials of degree ``2 nodes - 1``; all integers if they are no more.
+
+    >>> k, weights = gauss_sum(5, 1000, 4)
+    >>> round(float(weights @ k**7) / sum(n**7 for n in range(5, 1005)), 12)
+    1.0
+    """
+    if count <= nodes:
+        return first + np.arange(float(count)), np.ones(count)
+    n = np.arange(1.0, nodes)
+    off = 0.5 * n * np.sqrt((count**2 - n**2) / (4 * n**2 - 1))
+    x, vectors = np.linalg.eigh(np.diag(off, 1) + np.diag(off, -1))
+    return first + (count - 1) / 2 + x, count * vectors[0] ** 2
 
 
 def theory_at_depth(experiment: Experiment, variant: theories.Variant | None = None) -> Theory:
@@ -33,7 +96,7 @@ def theory_at_depth(experiment: Experiment, variant: theories.Variant | None = N
 
     A flow is as an integrator has it, with weights ``w(t, s)``.
 
-    >>> from numerics.experiment import Experiment
+    >>> from numerics.experiment.experiment import Experiment
     >>> spec = {"network": {"depth": 2, "init_variance": [1.0, 4.0, 1.0]}}
     >>> theory_at_depth(Experiment.from_dict(spec)).sources[1].covariance
     4.0*H(1, mu, alpha, t, s)
@@ -108,7 +171,7 @@ def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
 
     Raises :class:`~numerics.errors.SpecError` for an experiment that lacks its learning rate or its arrays.
 
-    >>> from numerics.experiment import Experiment
+    >>> from numerics.experiment.experiment import Experiment
     >>> spec = {"network": {"depth": 1, "width_ratio": 2.0}, "data": {"kind": "isotropic", "noise": 0.3}}
     >>> {str(k): v for k, v in numbers_of(Experiment.from_dict(spec)).items()}
     {'gamma0': 1.0, 'nu': 2.0, 'sigma': 0.3}
@@ -144,7 +207,7 @@ def arrays_of(experiment: Experiment) -> dict[str, Array]:
     With P* test points, these come last: ``K_x`` is (P + P*, P + P*), targets that are not known are zero,
     and ``rho`` is how much each counts in the loss, one for training samples and zero for test points.
 
-    >>> from numerics.experiment import Experiment
+    >>> from numerics.experiment.experiment import Experiment
     >>> network = {"network": {"depth": 2}}
     >>> e = Experiment.from_dict(network, inputs=[[1.0]], targets=[3.0], test_inputs=[[2.0]])
     >>> for name, array in arrays_of(e).items(): print(name, array.tolist())

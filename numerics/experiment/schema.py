@@ -1,0 +1,414 @@
+"""The experiment file as data: its keys, their types, what each accepts, and what goes with what.
+
+A field's description is the text that a refusal prints after "accepted:".  Everything that the engine derives
+is accepted.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from numerics.errors import SpecError, value_to_toml
+
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=1)]
+OneOrMany = Positive | Annotated[list[Positive], Field(min_length=1)]
+
+Kind = Literal["fixed", "isotropic", "power-law"]
+
+
+class Section(BaseModel):
+    """One table of the file: immutable, no unknown keys, no coercion, no NaN or infinity."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Network(Section):
+    """[network]: the architecture and its feature-learning strength."""
+
+    depth: Annotated[int, Field(ge=1)] | Literal["L"] = Field(
+        description='the number of hidden layers, an integer >= 1, or "L" to keep it a symbol'
+    )
+    activation: str = Field(
+        default="linear",
+        description='a name, such as "linear", "relu", "tanh", or an expression in h: "tanh(0.8*h)/0.8"',
+    )
+    gamma0: float = Field(
+        default=1.0,
+        gt=0,
+        description="a positive number; f carries 1/gamma0, so for the lazy limit take a small value such as "
+        "1e-3, or the order-0 term of `dmft expand`",
+    )
+    bias: bool = Field(default=False, description="true or false")
+    outputs: int = Field(default=1, ge=1, description="an integer >= 1")
+    branch: Positive | None = Field(default=None, description="a positive number")
+    init_variance: OneOrMany = Field(
+        default=1.0,
+        description="a positive number, or a list of one for each of W^0 ... W^(L-1) and the readout",
+    )
+    width_ratio: OneOrMany | None = Field(
+        default=None,
+        description="N/D, a positive number, or a list of one for each hidden layer; left out, all are "
+        "infinitely wide",
+    )
+    relative_widths: Annotated[list[Positive], Field(min_length=1)] | None = Field(
+        default=None, description="a list of positive numbers, one for each hidden layer"
+    )
+    width: Count | None = Field(default=None, description="an integer >= 1")
+    parametrization: Literal["mean-field", "ntk"] = Field(
+        default="mean-field", description='"mean-field" or "ntk"'
+    )
+
+
+class Data(Section):
+    """[data]: fixed samples, as inputs or as their kernel, and targets; or the statistics of random ones.
+
+    Names of files are relative to the spec.
+    """
+
+    kind: Kind = Field(default="fixed", description='"fixed", "isotropic" or "power-law"')
+    inputs: str | None = Field(default=None, description="the name of a .npy file of shape (P, D)")
+    kernel: str | None = Field(default=None, description="the name of a .npy file of shape (P, P)")
+    targets: str | None = Field(default=None, description="the name of a .npy file of shape (P,) or (P, C)")
+    test_inputs: str | None = Field(default=None, description="the name of a .npy file of shape (P*, D)")
+    test_kernel: str | None = Field(
+        default=None, description="the name of a .npy file of shape (P*, P + P*), training samples first"
+    )
+    test_targets: str | None = Field(
+        default=None, description="the name of a .npy file of shape (P*,) or (P*, C)"
+    )
+    sample_ratio: Positive | None = Field(default=None, description="P/D, a positive number")
+    batch_ratio: Positive | None = Field(default=None, description="B/D, a positive number")
+    noise: NonNegative | None = Field(
+        default=None, description="the standard deviation of the noise in the labels, a number >= 0"
+    )
+    capacity: Positive | None = Field(default=None, description="a positive number")
+    source: Positive | None = Field(default=None, description="a positive number")
+    modes: Count | None = Field(default=None, description="an integer >= 1")
+    batch: Count | None = Field(default=None, description="an integer >= 1")
+
+
+class Training(Section):
+    """[training]: the rule, and either its rate and steps (gd, sgd) or its time and output grid (flow)."""
+
+    rule: Literal["gd", "flow", "sgd"] = Field(default="gd", description='"gd", "flow" or "sgd"')
+    learning_rate: float | None = Field(default=None, gt=0, description="a positive number")
+    steps: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="an integer >= 1, at most a million"
+    )
+    time: float | None = Field(default=None, gt=0, description="a positive number")
+    points: int = Field(
+        default=200, ge=2, le=1_000_000, description="an integer >= 2, at most a million, both ends included"
+    )
+    grid: Literal["uniform", "log"] = Field(default="uniform", description='"uniform" or "log"')
+    loss: Literal["mean", "sum"] = Field(default="mean", description='"mean" or "sum"')
+    center: bool | None = Field(default=None, description="true or false")
+    weight_decay: float = Field(default=0.0, ge=0, description="a number >= 0")
+    momentum: float = Field(
+        default=0.0,
+        ge=0,
+        description='a number >= 0 and < 1, the share of the velocity that a step keeps; with rule "flow" a '
+        "time constant >= 0",
+    )
+    temperature: float = Field(default=0.0, ge=0, description="a number >= 0")
+
+
+class Solver(Section):
+    """[solver]: `samples` paths of a nonlinear process (a linear network has none), seed, tolerances.
+
+    Left out, samples and replicas are chosen for `accuracy`, the standard error and the bias of losses and
+    errors relative to the largest of them.  `rtol` bounds the time-discretisation error of a flow; exact
+    steps (gd) have none.
+    """
+
+    samples: int | None = Field(
+        default=None,
+        ge=1,
+        description="an even integer >= 1, or leaving it out: as many as solver.accuracy asks for",
+    )
+    accuracy: float | None = Field(default=None, gt=0, lt=1, description="a number between 0 and 1")
+    seed: int = Field(default=0, ge=0, description="an integer >= 0")
+    rtol: float = Field(default=1e-8, gt=0, lt=1, description="a number between 0 and 1")
+
+
+class Spec(Section):
+    """The whole file.  Only [network] is needed to derive; arrays and numbers are for computing."""
+
+    network: Network = Field(description="a table [network]")
+    data: Data | None = Field(default=None, description="a table [data]")
+    training: Training = Field(default=Training(), description="a table [training]")
+    solver: Solver = Field(default=Solver(), description="a table [solver]")
+
+    @property
+    def symbolic(self) -> bool:
+        """Whether the depth is the symbol L."""
+        return self.network.depth == "L"
+
+    @property
+    def kind(self) -> Kind:
+        """The kind of data, "fixed" if there is no table [data]."""
+        return "fixed" if self.data is None else self.data.kind
+
+    @property
+    def centered(self) -> bool:
+        """Whether the initial function is subtracted; if the file does not say, only for power-law data."""
+        center = self.training.center
+        return self.kind == "power-law" if center is None else center
+
+    @property
+    def asks_elsewhere(self) -> bool:
+        """Whether there are test points: samples that the network is asked on and not trained on."""
+        return self.data is not None and (self.data.test_inputs, self.data.test_kernel) != (None, None)
+
+
+SECTIONS: dict[str, type[Section]] = {
+    "network": Network,
+    "data": Data,
+    "training": Training,
+    "solver": Solver,
+}
+
+
+def refusal(error: ValidationError, tables: Mapping[str, Any]) -> SpecError:
+    """The first error; a misspelt key before others, as it is the likeliest reason that one is missing."""
+    details = sorted(error.errors(), key=lambda detail: detail["type"] != "extra_forbidden")
+    return _refusal(details[0], tables)
+
+
+def _refusal(detail: ErrorDetails, tables: Mapping[str, Any]) -> SpecError:
+    path = [str(part) for part in detail["loc"][:2]]
+    key = ".".join(path)
+    if detail["type"] == "extra_forbidden":
+        return _unknown_key(path, detail["input"])
+    accepted = _description(path)
+    if detail["type"] == "missing":
+        return SpecError(key, None, "is missing", accepted)
+    problem = detail["msg"].replace("Input should be", "must be")
+    if detail["type"] in ("model_type", "model_attributes_type"):
+        problem = "must be a table"
+    elif len(detail["loc"]) > 2:  # one branch of a union, or one entry: its message alone would mislead
+        return SpecError(key, tables[path[0]][path[1]], "is not what this key takes", accepted)
+    return SpecError(key, detail["input"], problem, accepted)
+
+
+def _description(path: list[str]) -> str:
+    model: type[Section] = Spec if len(path) == 1 else SECTIONS[path[0]]
+    return model.model_fields[path[-1]].description or "leaving it out"
+
+
+def _unknown_key(path: list[str], value: object) -> SpecError:
+    """Names the key that may have been meant: the same one in another table, else the nearest in this one."""
+    key = path[-1]
+    elsewhere = [f"{name}.{key}" for name, model in SECTIONS.items() if key in model.model_fields]
+    known = list(SECTIONS) if len(path) == 1 else list(SECTIONS[path[0]].model_fields)
+    near = elsewhere or [".".join([*path[:-1], name]) for name in difflib.get_close_matches(key, known, n=1)]
+    problem = "unknown key" + (f", perhaps {near[0]} was meant" if near else "")
+    return SpecError(".".join(path), value, problem, ", ".join(known))
+
+
+DATA_KEYS = {
+    "fixed": ("inputs", "kernel", "targets", "test_inputs", "test_kernel", "test_targets"),
+    "isotropic": ("sample_ratio", "batch_ratio", "noise"),
+    "power-law": ("capacity", "source", "modes", "batch", "noise"),
+}
+"""The keys of [data] that each kind has."""
+
+NETWORK_KINDS = {
+    "bias": ("fixed",),
+    "outputs": ("fixed", "isotropic"),
+    "branch": ("fixed", "isotropic"),
+    "init_variance": ("fixed",),
+    "width_ratio": ("isotropic",),
+    "relative_widths": ("fixed",),
+    "width": ("power-law",),
+}
+"""The kinds of data that go with a key of [network] that is not at its default."""
+
+STEPPED = ("learning_rate", "steps")
+RULE_KEYS = {"gd": STEPPED, "sgd": STEPPED, "flow": ("time", "points", "grid")}
+"""The keys of [training] that each rule has for itself."""
+
+
+def check_together(spec: Spec) -> None:
+    """All checks of keys against each other; raises SpecError."""
+    _check_data(spec)
+    _check_network(spec)
+    _check_lists(spec)
+    _check_residual(spec)
+    _check_activation(spec)
+    _check_parametrization(spec)
+    _check_rule(spec)
+    _check_batches(spec)
+    _check_dynamics(spec)
+
+
+def is_given(section: Section, key: str) -> bool:
+    """Is the key there, with a value other than its default?"""
+    return bool(getattr(section, key) != type(section).model_fields[key].default)
+
+
+def _said(section: Section) -> Iterable[tuple[str, Any]]:
+    """The keys that were written, with their values."""
+    for key in type(section).model_fields:
+        value = getattr(section, key)
+        if key in section.model_fields_set and value is not None:
+            yield key, value
+
+
+def _kinds(kinds: Iterable[str]) -> str:
+    return " or ".join(f'data.kind = "{kind}"' for kind in kinds)
+
+
+def _check_data(spec: Spec) -> None:
+    if spec.data is None:
+        return
+    for key, value in _said(spec.data):
+        kinds = [kind for kind, keys in DATA_KEYS.items() if key in keys]
+        if key != "kind" and spec.kind not in kinds:
+            problem = f'belongs to {_kinds(kinds)}, but data.kind = "{spec.kind}"'
+            own = ", ".join(DATA_KEYS[spec.kind])
+            raise SpecError(f"data.{key}", value, problem, f"leaving it out; this kind has {own}")
+    if spec.data.sample_ratio is not None and spec.data.batch_ratio is not None:
+        raise SpecError(
+            "data.batch_ratio",
+            spec.data.batch_ratio,
+            f"excludes data.sample_ratio = {spec.data.sample_ratio}",
+            "sample_ratio (the same samples in each step), batch_ratio (new ones in each), or neither",
+        )
+
+
+def _check_network(spec: Spec) -> None:
+    for key, kinds in NETWORK_KINDS.items():
+        if is_given(spec.network, key) and spec.kind not in kinds:
+            value = getattr(spec.network, key)
+            default = type(spec.network).model_fields[key].default
+            instead = "leaving it out" if default is None else value_to_toml(default)
+            problem = f'belongs to {_kinds(kinds)}, but data.kind = "{spec.kind}"'
+            raise SpecError(f"network.{key}", value, problem, f"{instead}, or {_kinds(kinds)}")
+
+
+def _check_lists(spec: Spec) -> None:
+    """Lists have one entry for each layer (init_variance: for each of L + 1 weights)."""
+    depth = spec.network.depth
+    for key, extra in (("init_variance", 1), ("width_ratio", 0), ("relative_widths", 0)):
+        value = getattr(spec.network, key)
+        if not isinstance(value, list):
+            continue
+        if isinstance(depth, str):
+            problem = f'is a list, but network.depth = "{depth}"'
+            instead = "leaving it out" if key == "relative_widths" else "one number"
+            raise SpecError(f"network.{key}", value, problem, f"{instead}, or an integer network.depth")
+        if len(value) != depth + extra:
+            each = f"each of the {depth} hidden layers"
+            each = f"each of W^0 ... W^{depth - 1} and the readout" if extra else each
+            problem = f"has {len(value)} entries, but network.depth = {depth}"
+            raise SpecError(f"network.{key}", value, problem, f"a list of {depth + extra}: one for {each}")
+
+
+def _check_residual(spec: Spec) -> None:
+    network = spec.network
+    if network.branch is None:
+        return
+    for key in ("relative_widths", "width_ratio"):
+        value = getattr(network, key)
+        if isinstance(value, list):
+            problem = (
+                f"with network.branch = {network.branch}: the layers of a residual network are equally wide"
+            )
+            instead = "leaving it out" if key == "relative_widths" else "one number"
+            raise SpecError(f"network.{key}", value, problem, f"{instead}, or no network.branch")
+
+
+def _check_activation(spec: Spec) -> None:
+    text = spec.network.activation
+    if text == "linear":
+        return
+    from numerics.experiment.activation import is_linear
+
+    if not is_linear(text) and spec.kind != "fixed":
+        problem = f'with data.kind = "{spec.kind}": the theory of random data is that of linear networks'
+        raise SpecError("network.activation", text, problem, '"linear", or data.kind = "fixed"')
+
+
+def _check_parametrization(spec: Spec) -> None:
+    network = spec.network
+    size = network.width if spec.kind == "power-law" else network.width_ratio
+    if network.parametrization == "mean-field" or (spec.kind == "power-law" and spec.training.rule == "sgd"):
+        return
+    if size is None:
+        problem = "is lazy here: gamma0/sqrt(width) goes to zero, as the layers are infinitely wide"
+        finite = '"mean-field" with a small network.gamma0; random data with network.width_ratio or width'
+        raise SpecError("network.parametrization", network.parametrization, problem, finite)
+
+
+def _check_rule(spec: Spec) -> None:
+    """Refuses the keys of another rule."""
+    training = spec.training
+    for key, value in _said(training):
+        rules = [rule for rule, keys in RULE_KEYS.items() if key in keys]
+        if rules and training.rule not in rules:
+            problem = f'belongs to rule "{rules[0]}", but training.rule = "{training.rule}"'
+            own = ", ".join(RULE_KEYS[training.rule])
+            raise SpecError(f"training.{key}", value, problem, f"leaving it out; use {own}")
+
+
+def _check_batches(spec: Spec) -> None:
+    """Rule "sgd" is a fresh batch at each step, and nothing else is."""
+    rule, data = spec.training.rule, spec.data
+    fresh = data is not None and (data.batch_ratio is not None or data.batch is not None)
+    if rule == "sgd" and not fresh and spec.kind != "power-law":
+        problem = "takes new samples at each step, but [data] has no batches"
+        instead = (
+            '"gd" or "flow"; or data.kind = "isotropic" with data.batch_ratio, or data.kind = "power-law"'
+        )
+        raise SpecError("training.rule", rule, problem, instead)
+    if rule != "sgd" and fresh:
+        why = "data.batch" if spec.kind == "power-law" else "data.batch_ratio"
+        raise SpecError("training.rule", rule, f"with {why}, which takes new samples at each step", '"sgd"')
+    if spec.training.loss == "sum" and spec.kind != "fixed":
+        problem = f'with data.kind = "{spec.kind}", whose loss is the mean'
+        raise SpecError("training.loss", "sum", problem, '"mean"')
+
+
+def _check_dynamics(spec: Spec) -> None:
+    """Decay, momentum and temperature, as far as they go together."""
+    training = spec.training
+    kept = training.momentum
+    if kept == 0:
+        return
+    if training.rule != "flow" and kept >= 1:
+        raise SpecError("training.momentum", kept, "must be less than 1", "a number >= 0 and < 1")
+    if training.temperature > 0:
+        problem = (
+            f"with training.temperature = {training.temperature}: noise through a velocity is not derived"
+        )
+        raise SpecError("training.momentum", kept, problem, "0.0, or training.temperature = 0.0")
+    if training.rule == "flow" and training.weight_decay > 0:
+        problem = f"with training.weight_decay = {training.weight_decay} in a flow is not derived"
+        raise SpecError("training.momentum", kept, problem, '0.0, or training.rule = "gd"')
+
+
+def parse(tables: Mapping[str, Any]) -> Spec:
+    """The validated form of what `tomllib` read; raises `SpecError` naming the first key that will not do.
+
+    >>> parse({"network": {"depth": "L"}}).symbolic
+    True
+    >>> parse({"network": {"depth": 0}})
+    Traceback (most recent call last):
+    numerics.errors.SpecError: network.depth = 0: is not what this key takes (accepted: the number of ...)
+    >>> parse({"network": {"depth": 2, "bias": True}, "data": {"kind": "isotropic"}})
+    Traceback (most recent call last):
+    numerics.errors.SpecError: network.bias = true: belongs to data.kind = "fixed", but data.kind = ...
+    """
+    try:
+        spec = Spec.model_validate(dict(tables))
+    except ValidationError as error:
+        raise refusal(error, tables) from None
+    check_together(spec)
+    return spec
