@@ -9,7 +9,7 @@ is checked to, give nothing that moves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sympy import (
@@ -44,21 +44,269 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import over
+from derive.calculus.sums import factors, over, pinned, put
 from derive.calculus.symbols import P, alpha, ell, gamma0, mu, s, t
 from derive.errors import NotApplicable
-from derive.linear.projection import Ansatz, Frame, closed_span, split_tensor, substitute
+from derive.program.networks.options import has_sample_weights
 from derive.reduce.closed_forms import Separable, conserved, separable
-from derive.reduce.moments import MomentSteps, TwoLayer
+from derive.reduce.moments import MomentSteps, TwoLayer, moment_steps, two_layer
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
-n = Function("n")
-"""The unit vector along the targets."""
+n, m = Function("n"), Function("m")
+"""The unit vector along the targets, and one orthogonal to it."""
 norm = Symbol("y", positive=True)
 """The length of the target vector."""
 output = Symbol("f", positive=True)
 """The output along the targets."""
+
+
+# -- one sample for all --------------------------------------------------------------------------------------
+
+
+def whitened_deep(theory: Theory) -> Theory:
+    """The theory of one sample that stands for all, for ``K_x = 1``; a Theory like any other.
+
+    Names: ``h_y``, ``u_y``, ``H_y``, ``A_y``, ``B_y`` are projections on n; the scalars ``Delta(t)`` and
+    ``f(t)`` keep their names, and the constant ``y`` is the length of the target vector. Raises
+    :class:`NotApplicable` when something moves in a direction orthogonal to the targets.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import ell, mlp
+    >>> reduced = whitened_deep(mean_field(mlp(rule="flow")))
+    >>> print(reduced.equation("h_y", ell + 1).terms[2].expr)
+    Integral(gamma0*Delta(s)*H_y(ell, t, s)*g(ell + 1, s), (s, 0, t))
+    """
+    return _Whitened(theory).reduce()
+
+
+class _Whitened:
+    """Functions of samples are ``X n(mu)``, of two ``X_0 delta(mu, alpha) + (X_y - X_0) n(mu) n(alpha)``."""
+
+    def __init__(self, theory: Theory) -> None:
+        if theory.reduction:
+            raise NotApplicable(f"the theory has been rewritten already ({theory.reduction})")
+        if has_sample_weights(theory.program):
+            raise NotApplicable(
+                "whitened data: the loss must count all samples alike: leave sample_weights out"
+            )
+        self.theory = theory
+        self.random = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
+        scalars = {e.name for e in theory.scalars}
+        symbols = [e.lhs for e in (*theory.equations, *theory.scalars, *theory.observables)]
+        symbols += [u.symbol for u in theory.sources] + [q.symbol for q in theory.order_parameters]
+        self.places: dict[str, tuple[int, ...]] = {}  # where a function has its samples
+        for x in symbols:
+            if places := tuple(i for i, a in enumerate(x.args) if a in (mu, alpha)):
+                self.places[str(x.func)] = places
+        self.names = {x: x if x in scalars else f"{x}_y" for x in self.places}
+        self.across = {f"{x}_m" for x in self.random}
+        self.moving = self.random | self.across | {self.names[x] for x in self.random & {*self.names}}
+
+    # -- the form --------------------------------------------------------------------------------------------
+
+    def along(self, e: Expr) -> Expr:
+        """Each function of samples by its projection on n."""
+
+        def put(x: AppliedUndef) -> Expr:
+            name = str(x.func)
+            return Function(self.names[name])(
+                *[a for i, a in enumerate(x.args) if i not in self.places[name]]
+            )
+
+        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.places, put)
+
+    def shaped(self, e: Expr) -> Expr:
+        """Deterministic functions of samples in their form; the inputs and the targets as given."""
+
+        def put(x: AppliedUndef) -> Expr:
+            name = str(x.func)
+            if name == "K_x":
+                return KroneckerDelta(*x.args)
+            if name == "y":
+                return norm * n(*x.args)
+            along = self.along(x)
+            return spread([x.args[i] for i in self.places[name]], along, Function(f"{name}_0")(*along.args))
+
+        known = {*self.places} - self.random | {"K_x", "y"}
+        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in known, put)
+
+    def contracted(self, e: Expr, directions: Mapping[Symbol, Callable[[Expr], Expr]]) -> Expr:
+        """Contract free indices with directions; ``sum_mu n_mu h_mu`` is called ``h_y``, ``h_m`` for the
+        orthogonal direction."""
+        e = self.shaped(e)
+        for i, direction in directions.items():
+            e = Sum((direction(i) * e).expand(), (i, 1, P))
+
+        def rename(x: Sum) -> Expr:
+            (index, *_), *more = x.limits
+            fields = [a for a in Mul.make_args(x.function) if str(a.func) in self.random]
+            if more or len(fields) != 1 or x.function / fields[0] not in (n(index), m(index)):
+                return x
+            name = str(fields[0].func)
+            name = self.names[name] if x.function.has(n) else f"{name}_m"
+            return Function(name)(*[a for a in fields[0].args if a != index])
+
+        return contract(e).replace(lambda x: isinstance(x, Sum), rename)
+
+    def projected(self, x: Term, direction: Callable[[Expr], Expr], free: Iterable[Symbol]) -> Iterator[Term]:
+        """A term contracted with a direction: kernels, each applied to one field."""
+        samples = [r for r in x.over if r.upper == P]
+        body = over(x.coefficient * x.kernel * x.field, samples)
+        others = tuple(r for r in x.over if r not in samples)
+        found: dict[Expr, Expr] = {}
+        for part in Add.make_args(self.contracted(body, dict.fromkeys(free, direction))):
+            field = Mul(*[y for y in Mul.make_args(part) if str(y.func) in self.moving])
+            found[field] = found.get(field, S.Zero) + part / field
+        for field, kernel in ((x, y) for x, y in found.items() if y != 0):
+            parts = {"kernel": kernel, "field": field} if field != 1 else {"kernel": S.One, "field": kernel}
+            yield replace(x, coefficient=S.One, over=others, **parts)
+
+    # -- the theory ------------------------------------------------------------------------------------------
+
+    def reduce(self) -> Theory:
+        self.nothing_moves_across()
+        old = self.theory
+        return replace(
+            old,
+            sources=tuple(self.source(u) for u in old.sources),
+            equations=tuple(self.equation(e) for e in old.equations),
+            order_parameters=tuple(self.order_parameter(q) for q in old.order_parameters),
+            scalars=tuple(self.equation(e) for e in old.scalars),
+            observables=tuple(self.equation(e) for e in old.observables),
+            reduction="whitened data",
+        )
+
+    def nothing_moves_across(self) -> None:
+        """Each field's projection on m is its source, independent of what moves, and no feedback contains
+        it."""
+        for e in self.theory.equations:
+            free = [r.index for r in e.ranges if r.index in (mu, alpha)]
+            for x in (y for y in e.terms if y.kind != "source"):
+                across = Add(*[y.expr for y in self.projected(x, m if free else n, free)])
+                if free and across != 0:
+                    raise NotApplicable(f"{e.lhs} moves across the targets: {across}")
+                if any(str(a.func) in self.across for a in across.atoms(AppliedUndef)):
+                    raise NotApplicable(f"{e.lhs} feels what lies across the targets: {across}")
+        for u in self.theory.sources:
+            if all(u.symbol.has(i) or u.partner.has(i) for i in (mu, alpha)):
+                mixed = self.contracted(u.covariance, {alpha: n, mu: m})
+                if mixed != 0:
+                    raise NotApplicable(
+                        f"{u.symbol} along the targets is correlated with what lies across: {mixed}"
+                    )
+
+    def equation(self, e: Equation) -> Equation:
+        free = [i for i in (mu, alpha) if e.lhs.has(i)]
+        terms = tuple(y for x in e.terms for y in self.term(x, free))
+        return Equation(self.along(e.lhs), terms, tuple(r for r in e.ranges if r.index not in free))
+
+    def term(self, x: Term, free: Iterable[Symbol]) -> Iterator[Term]:
+        if x.expr.has(Average):  # with one free index it points along n
+            yield x.map(self.averaged)
+        else:
+            yield from self.projected(x, n, free)
+
+    def averaged(self, e: Expr) -> Expr:
+        return e.replace(lambda a: isinstance(a, Average), lambda a: Average(self.along(a.body)))
+
+    def source(self, u: Source) -> Source:
+        free = [i for i in (mu, alpha) if u.symbol.has(i) or u.partner.has(i)]
+        return replace(
+            u,
+            symbol=self.along(u.symbol),
+            partner=self.along(u.partner),
+            covariance=self.contracted(u.covariance, dict.fromkeys(free, n)),
+            ranges=tuple(r for r in u.ranges if r.index not in free),
+        )
+
+    def order_parameter(self, q: OrderParameter) -> OrderParameter:
+        definition = q.definition.replace(
+            lambda a: isinstance(a, Response), lambda a: Response(self.along(a.body), self.along(a.source))
+        )
+        if not q.definition.has(Response):
+            definition = self.along(definition)
+        ranges = tuple(r for r in q.ranges if r.index == ell)
+        return replace(q, symbol=self.along(q.symbol), definition=definition, ranges=ranges)
+
+
+def spread(samples: Sequence[Expr], along: Expr, across: Expr) -> Expr:
+    """A function of one sample or two by its projection on n and, of two, that on m."""
+    if len(samples) < 2:
+        return along * Mul(*map(n, samples))
+    return across * KroneckerDelta(*samples) + (along - across) * Mul(*map(n, samples))
+
+
+def contract(e: Expr) -> Expr:
+    """Every sum over samples that deltas or the orthonormal n and m allow; indices lie within their ranges.
+
+    >>> from sympy import KroneckerDelta
+    >>> contract(Sum((KroneckerDelta(mu, alpha) + n(mu) * n(alpha)) * n(alpha), (alpha, 1, P)))
+    2*n(mu)
+    """
+
+    def done(e: Sum) -> Expr:
+        body = contract(e.function)
+        for lim in e.limits:
+            body = Add(*[one(x, lim) for x in Add.make_args(body.expand())])
+        return body
+
+    def one(e: Expr, lim: tuple[Symbol, Expr, Expr]) -> Expr:
+        moving = [x for x in factors(e) if x.has(lim[0])]
+        fixed, rest = Mul(*[x for x in factors(e) if not x.has(lim[0])]), Mul(*moving)
+        if not moving:
+            return fixed * (lim[2] - lim[1] + 1)
+        if (found := pinned(rest, lim[0])) is not None:
+            return fixed * put(rest / found[0], {lim[0]: found[1]})
+        if len(moving) == 2 and all(getattr(x, "func", None) in (n, m) for x in moving):
+            return fixed if moving[0] == moving[1] else S.Zero
+        return fixed * Sum(rest, lim)
+
+    return e.replace(lambda x: isinstance(x, Sum), done).expand()
+
+
+def whitened_steps(steps: MomentSteps) -> MomentSteps:
+    """Moments in exact steps for ``K_x = 1``: those of the theory of one sample.
+
+    Raises :class:`NotApplicable` as :func:`whitened_deep` does.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> from derive.reduce.moments import moment_steps
+    >>> plain = whitened_steps(moment_steps(mean_field(mlp(1, loss="sum"))))
+    >>> print(*plain.step)
+    H_y(t) G(t) Delta(t)
+    """
+    return moment_steps(whitened_deep(steps.theory))
+
+
+def error_equation(theory: Theory) -> tuple[Eq, Eq]:
+    """The error under flow, from the theory's tangent kernel: its equation and its solution (F.16).
+
+    The kernel's equation ``df/dt = K(t, t) Delta``, from f = 0, is that of gradient flow; the theory itself
+    defines f by an average, and the two agree (proved for one hidden layer by :func:`.two_layer`, checked as
+    power series for deeper networks). Raises :class:`NotApplicable` for a theory without tangent kernel, with
+    samples left, or in counted steps.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> print(error_equation(whitened_deep(mean_field(mlp(1, rule="flow"))))[0].rhs)
+    -(G(1, t, t) + H_y(1, t, t))*Delta(t)
+    """
+    if theory.program.rule.discrete or not theory.observables or theory.reduction != "whitened data":
+        raise NotApplicable("the error's equation needs gradient flow, a tangent kernel and whitened data")
+    output = next(e for e in theory.scalars if e.rhs.has(Average))
+    error = next(e for e in theory.scalars if e.rhs.has(output.lhs))
+    slope, start = error.rhs.diff(output.lhs), error.rhs.xreplace({output.lhs: S.Zero})
+    kernel = (theory.program.rule.memory(t, s)[1] * theory.observables[0].rhs).xreplace({s: t})
+    solution = start * exp(slope * Integral(kernel.xreplace({t: s}), (s, 0, t)))
+    return (
+        Eq(Derivative(error.lhs, t), slope * error.lhs * kernel, evaluate=False),
+        Eq(error.lhs, solution, evaluate=False),
+    )
+
+
+# -- one hidden layer ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -119,98 +367,34 @@ def whitened(theory: TwoLayer, degree: int = 2) -> Whitened:
     """
     if not theory.closed:
         raise NotApplicable("whitened data: the moment equations do not close; the network must be linear")
-    frame = Frame((n,))
-    rates = {e.lhs.args[0]: on_targets(e.rhs) for e in theory.closed}
-    starts = {x: on_targets(next(e.rhs for e in theory.initial if e.lhs.func == x.func)) for x in rates}
-    ansatz = closed_span(rates, starts, frame, t)
-    coefficients = Coefficients(rates, starts, ansatz, frame)
-    scalar, initial, tensors = coefficients.scalar(), coefficients.initial(), coefficients.tensors()
+    one = _Whitened(theory.theory)
+    reduced = two_layer(one.reduce())
+    scalar = tuple(Eq(e.lhs, factor(e.rhs), evaluate=False) for e in reduced.closed)
+    initial = {e.lhs.args[0]: start.rhs for e, start in zip(scalar, reduced.initial, strict=True)}
+    begun = zip(theory.closed, theory.initial, strict=True)
     found = conserved(scalar, degree)
     delta = Function("Delta")(t)
     eliminated = eliminate(found, initial, delta)
     error = next(Eq(e.lhs, e.rhs.subs(eliminated), evaluate=False) for e in scalar if e.lhs.args[0] == delta)
     moved = _by_output(error, delta)
-    motion = separable(moved.rhs, output, norm - initial[delta], t)
     return Whitened(
         theory,
-        tensors,
+        tuple(_tensor(one, e.lhs.args[0], start.rhs) for e, start in begun),
         scalar,
         tuple(Eq(k.subs(t, 0), v, evaluate=False) for k, v in initial.items()),
         found,
         tuple(Eq(k, v, evaluate=False) for k, v in eliminated.items()),
         error,
         moved,
-        motion,
+        separable(moved.rhs, output, norm - initial[delta], t),
     )
 
 
-def on_targets(e: Expr) -> Expr:
-    """Put the identity for the input kernel and ``y n(mu)`` for the targets."""
-    e = e.replace(_named("K_x"), lambda x: KroneckerDelta(*x.args))
-    return e.replace(_named("y"), lambda x: norm * n(*x.args))
-
-
-def _named(name: str) -> Callable[[Expr], bool]:
-    return lambda x: isinstance(x, AppliedUndef) and str(x.func) == name
-
-
-class Coefficients:
-    """Scalar unknowns: the coefficients that move, expressed by the function's projection on n."""
-
-    def __init__(
-        self, rates: dict[Expr, Expr], starts: dict[Expr, Expr], ansatz: dict[Expr, Ansatz], frame: Frame
-    ) -> None:
-        self.frame, self.ansatz = frame, ansatz
-        self.rates: dict[Expr, Expr] = {}
-        self.starts: dict[Expr, Expr] = {}
-        for x, rate in rates.items():
-            a = ansatz[x.func]
-            now = split_tensor(frame.contract(substitute(rate, ansatz)), a.indices)
-            then = split_tensor(frame.contract(starts[x]), a.indices)
-            for tensor, c in a.parts:
-                self.rates[c] = now.get(tensor, sympify(0))
-                self.starts[c] = then.get(tensor, sympify(0))
-        self.still = {c: self.starts[c] for c, rate in self.rates.items() if rate == 0}
-        self.names: dict[Expr, Expr] = {}  # coefficient -> what it is in terms of the projection
-        self.projections: dict[Expr, Expr] = {}
-        for a in ansatz.values():
-            moving = [c for _, c in a.parts if c not in self.still]
-            if len(moving) != 1:
-                raise NotApplicable(f"{a.function} moves in {len(moving)} ways; one is needed")
-            whole = frame.contract(self._projected(a)).xreplace(self.still)
-            label = str(a.function) if whole == moving[0] else f"{a.function}_y"
-            new = Function(label)(t)
-            self.names[moving[0]] = new if whole == moving[0] else solve(whole - new, moving[0])[0]
-            self.projections[new] = whole
-
-    def _projected(self, a: Ansatz) -> Expr:
-        e = a.at(a.indices)
-        for i in a.indices:
-            e = Sum((n(i) * e).expand(), (i, 1, P))
-        return e
-
-    def tidy(self, e: Expr) -> Expr:
-        return factor(e.xreplace(self.still).subs(self.names))
-
-    def scalar(self) -> tuple[Eq, ...]:
-        found = []
-        for new, whole in self.projections.items():
-            rate = Add(*[whole.diff(c) * r for c, r in self.rates.items() if whole.has(c)])
-            found.append(Eq(Derivative(new, t), self.tidy(rate), evaluate=False))
-        return tuple(found)
-
-    def initial(self) -> dict[Expr, Expr]:
-        return {new: whole.xreplace(self.starts) for new, whole in self.projections.items()}
-
-    def tensors(self) -> tuple[Eq, ...]:
-        return tuple(
-            Eq(
-                a.function(*a.indices, t),
-                a.at(a.indices).xreplace(self.still).subs(self.names),
-                evaluate=False,
-            )
-            for a in self.ansatz.values()
-        )
+def _tensor(one: _Whitened, x: AppliedUndef, start: Expr) -> Eq:
+    """A function of samples by its projection; what lies across the targets keeps its start."""
+    samples, name = x.args[:-1], str(x.func)
+    across = one.contracted(start, dict.fromkeys(samples, m))
+    return Eq(x, spread(samples, Function(one.names.get(name, name))(t), across), evaluate=False)
 
 
 def eliminate(invariants: tuple[Expr, ...], initial: dict[Expr, Expr], keep: Expr) -> dict[Expr, Expr]:
@@ -261,211 +445,6 @@ def stable_rest(rate: Expr, x: Expr, start: Expr) -> Expr:
     if len(points) != 1:
         raise NotApplicable(f"{rate} has the stable rest points {points}")
     return points[0]
-
-
-n, m = Function("n"), Function("m")
-"""The unit vector along the targets, and one orthogonal to it."""
-
-
-def whitened_deep(theory: Theory) -> Theory:
-    """The theory of one sample that stands for all, for ``K_x = 1``; a Theory like any other.
-
-    Names: ``h_y``, ``u_y``, ``H_y``, ``A_y``, ``B_y`` are projections on n; the scalars ``Delta(t)`` and
-    ``f(t)`` keep their names, and the constant ``y`` is the length of the target vector. Raises
-    :class:`NotApplicable` when something moves in a direction orthogonal to the targets.
-
-    >>> from derive.theory import mean_field
-    >>> from derive.program import ell, mlp
-    >>> reduced = whitened_deep(mean_field(mlp(rule="flow")))
-    >>> print(reduced.equation("h_y", ell + 1).terms[2].expr)
-    Integral(gamma0*Delta(s)*H_y(ell, t, s)*g(ell + 1, s), (s, 0, t))
-    """
-    return _Whitened(theory).reduce()
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """A function of samples, at the places ``indices``, is called ``new`` along n."""
-
-    name: str
-    new: str
-    indices: tuple[int, ...]
-
-
-class _Whitened:
-    def __init__(self, theory: Theory) -> None:
-        if theory.reduction:
-            raise NotApplicable(f"the theory has been rewritten already ({theory.reduction})")
-        self.theory, self.frame = theory, Frame((n, m))
-        self.random = {e.name for e in theory.equations} | {str(u.symbol.func) for u in theory.sources}
-        scalars = {e.name for e in theory.scalars}
-        symbols = [e.lhs for e in (*theory.equations, *theory.scalars)]
-        symbols += [u.symbol for u in theory.sources] + [q.symbol for q in theory.order_parameters]
-        self.shapes: dict[str, _Shape] = {}
-        for x in symbols:
-            places = tuple(i for i, a in enumerate(x.args) if a in (mu, alpha))
-            if places:
-                name = str(x.func)
-                self.shapes[name] = _Shape(name, name if name in scalars else f"{name}_y", places)
-        self.moving = self.random | {k.new for k in self.shapes.values() if k.name in self.random}
-        self.across = {f"{name}_m" for name in self.random}
-
-    # -- the form --------------------------------------------------------------------------------------------
-
-    def shaped(self, e: Expr) -> Expr:
-        """Deterministic functions of samples in their form; the inputs and the targets as given."""
-
-        def put(x: AppliedUndef) -> Expr:
-            name = str(x.func)
-            if name in ("K_x", "y"):
-                return on_targets(x)
-            k = self.shapes[name]
-            indices = [x.args[i] for i in k.indices]
-            rest = [a for i, a in enumerate(x.args) if i not in k.indices]
-            along = Function(k.new)(*rest)
-            if len(indices) == 1:
-                return along * n(indices[0])
-            a, b = indices
-            across = Function(f"{name}_0")(*rest)
-            return across * KroneckerDelta(a, b) + (along - across) * n(a) * n(b)
-
-        known = set(self.shapes) - self.random | {"K_x", "y"}
-        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in known, put)
-
-    def contracted(self, e: Expr, directions: Mapping[Symbol, Callable[[Expr], Expr]]) -> Expr:
-        """Contract free indices with directions; ``sum_mu n_mu h_mu`` is called ``h_y``, ``h_m`` for the
-        orthogonal direction."""
-        e = self.shaped(e)
-        for i, direction in directions.items():
-            e = Sum((direction(i) * e).expand(), (i, 1, P))
-
-        def rename(x: Sum) -> Expr:
-            (index, *_), *more = x.limits
-            fields = [a for a in Mul.make_args(x.function) if str(a.func) in self.random]
-            if more or len(fields) != 1 or x.function / fields[0] not in (n(index), m(index)):
-                return x
-            k = self.shapes[str(fields[0].func)]
-            name = k.new if x.function.has(n) else f"{k.name}_m"
-            return Function(name)(*[a for a in fields[0].args if a != index])
-
-        return self.frame.contract(e).replace(lambda x: isinstance(x, Sum), rename)
-
-    def projected(self, x: Term, direction: Callable[[Expr], Expr], free: Iterable[Symbol]) -> Iterator[Term]:
-        """A term contracted with a direction: kernels, each applied to one field."""
-        samples = [r for r in x.over if r.upper == P]
-        body = over(x.coefficient * x.kernel * x.field, samples)
-        others = tuple(r for r in x.over if r not in samples)
-        found: dict[Expr, Expr] = {}
-        for part in Add.make_args(self.contracted(body, dict.fromkeys(free, direction))):
-            factors = Mul.make_args(part)
-            fields = Mul(*[y for y in factors if str(y.func) in self.moving | self.across])
-            found[fields] = found.get(fields, S.Zero) + part / fields
-        for field, kernel in ((x, y) for x, y in found.items() if y != 0):
-            parts = {"kernel": kernel, "field": field} if field != 1 else {"kernel": S.One, "field": kernel}
-            yield replace(x, coefficient=S.One, over=others, **parts)
-
-    # -- the theory ------------------------------------------------------------------------------------------
-
-    def reduce(self) -> Theory:
-        self.nothing_moves_across()
-        return replace(
-            self.theory,
-            sources=tuple(self.source(u) for u in self.theory.sources),
-            equations=tuple(self.equation(e) for e in self.theory.equations),
-            order_parameters=tuple(self.order_parameter(q) for q in self.theory.order_parameters),
-            scalars=tuple(self.equation(e) for e in self.theory.scalars),
-            observables=tuple(self.equation(e) for e in self.theory.observables),
-            reduction="whitened data",
-        )
-
-    def nothing_moves_across(self) -> None:
-        """Each field's projection on m is its source, independent of what moves, and no feedback contains
-        it."""
-        for e in self.theory.equations:
-            free = [r.index for r in e.ranges if r.index in (mu, alpha)]
-            for x in (y for y in e.terms if y.kind != "source"):
-                across = Add(*[y.expr for y in self.projected(x, m if free else n, free)])
-                if free and across != 0:
-                    raise NotApplicable(f"{e.lhs} moves across the targets: {across}")
-                if any(str(a.func) in self.across for a in across.atoms(AppliedUndef)):
-                    raise NotApplicable(f"{e.lhs} feels what lies across the targets: {across}")
-        for u in self.theory.sources:
-            if all(u.symbol.has(i) or u.partner.has(i) for i in (mu, alpha)):
-                mixed = self.contracted(u.covariance, {alpha: n, mu: m})
-                if mixed != 0:
-                    raise NotApplicable(
-                        f"{u.symbol} along the targets is correlated with what lies across: {mixed}"
-                    )
-
-    def equation(self, e: Equation) -> Equation:
-        free = [i for i in (mu, alpha) if e.lhs.has(i)]
-        label = f"{e.lhs.func}_y" if free and str(e.lhs.func) not in self.shapes else ""
-        lhs = Function(label)(*[a for a in e.lhs.args if a not in free]) if label else self.along(e.lhs)
-        terms = tuple(y for x in e.terms for y in self.term(x, free))
-        return Equation(lhs, terms, tuple(r for r in e.ranges if r.index not in free))
-
-    def term(self, x: Term, free: Iterable[Symbol]) -> Iterator[Term]:
-        if x.expr.has(Average):  # with one free index it points along n
-            yield x.map(self.averaged)
-        else:
-            yield from self.projected(x, n, free)
-
-    def averaged(self, e: Expr) -> Expr:
-        return e.replace(lambda a: isinstance(a, Average), lambda a: Average(self.along(a.body)))
-
-    def along(self, e: Expr) -> Expr:
-        """Each function of samples by its projection on n."""
-
-        def put(x: AppliedUndef) -> Expr:
-            k = self.shapes[str(x.func)]
-            return Function(k.new)(*[a for i, a in enumerate(x.args) if i not in k.indices])
-
-        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.shapes, put)
-
-    def source(self, u: Source) -> Source:
-        free = [i for i in (mu, alpha) if u.symbol.has(i) or u.partner.has(i)]
-        return replace(
-            u,
-            symbol=self.along(u.symbol),
-            partner=self.along(u.partner),
-            covariance=self.contracted(u.covariance, dict.fromkeys(free, n)),
-            ranges=tuple(r for r in u.ranges if r.index not in free),
-        )
-
-    def order_parameter(self, q: OrderParameter) -> OrderParameter:
-        definition = q.definition.replace(
-            lambda a: isinstance(a, Response), lambda a: Response(self.along(a.body), self.along(a.source))
-        )
-        if not q.definition.has(Response):
-            definition = self.along(definition)
-        ranges = tuple(r for r in q.ranges if r.index == ell)
-        return replace(q, symbol=self.along(q.symbol), definition=definition, ranges=ranges)
-
-
-def error_equation(theory: Theory) -> tuple[Eq, Eq]:
-    """The error under flow, from the theory's tangent kernel: its equation and its solution (F.16).
-
-    The kernel's equation ``df/dt = K(t, t) Delta``, from f = 0, is that of gradient flow; the theory itself
-    defines f by an average, and the two agree (proved for one hidden layer by :func:`.two_layer`, checked as
-    power series for deeper networks). Raises :class:`NotApplicable` for a theory without tangent kernel, with
-    samples left, or in counted steps.
-
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
-    >>> print(error_equation(whitened_deep(mean_field(mlp(1, rule="flow"))))[0].rhs)
-    -(G(1, t, t) + H_y(1, t, t))*Delta(t)
-    """
-    if theory.program.rule.discrete or not theory.observables or theory.reduction != "whitened data":
-        raise NotApplicable("the error's equation needs gradient flow, a tangent kernel and whitened data")
-    output = next(e for e in theory.scalars if e.rhs.has(Average))
-    error = next(e for e in theory.scalars if e.rhs.has(output.lhs))
-    slope, start = error.rhs.diff(output.lhs), error.rhs.xreplace({output.lhs: S.Zero})
-    kernel = (theory.program.rule.memory(t, s)[1] * theory.observables[0].rhs).xreplace({s: t})
-    solution = start * exp(slope * Integral(kernel.xreplace({t: s}), (s, 0, t)))
-    return (
-        Eq(Derivative(error.lhs, t), slope * error.lhs * kernel, evaluate=False),
-        Eq(error.lhs, solution, evaluate=False),
-    )
 
 
 @dataclass(frozen=True)
@@ -607,25 +586,3 @@ def series_radius(w: Whitened) -> Radius:
 
 def _sorted(points: set[Expr]) -> tuple[Expr, ...]:
     return tuple(sorted(points, key=str))
-
-
-def whitened_steps(steps: MomentSteps) -> MomentSteps:
-    """The same for ``K_x = 1``, for the projections of moments on the targets.
-
-    Raises :class:`NotApplicable` when error and kernels do not stay in the span of the target direction and
-    the identity.
-
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
-    >>> from derive.reduce.moments import moment_steps
-    >>> plain = whitened_steps(moment_steps(mean_field(mlp(1, loss="sum"))))
-    >>> print(*plain.step)
-    H_y(t) G(t) Delta(t)
-    """
-    frame = Frame((n,))
-    rates = {x: on_targets((e - x).expand()) for x, e in steps.step.items()}
-    starts = {x: on_targets(e) for x, e in steps.initial.items()}
-    ansatz = closed_span(rates, starts, frame, t)
-    found = Coefficients(rates, starts, ansatz, frame)
-    step = {e.lhs.args[0]: e.lhs.args[0] + e.rhs.expand() for e in found.scalar()}
-    return MomentSteps(steps.theory, step, found.initial())

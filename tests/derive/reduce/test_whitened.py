@@ -26,13 +26,14 @@ from sympy import (
 )
 
 from derive.errors import NotApplicable
-from derive.linear.projection import Frame, closed_span, split_tensor
 from derive.program import P, alpha, gamma0, mlp, mu, t
 from derive.reduce.closed_forms import separable
 from derive.reduce.moments import two_layer
 from derive.reduce.whitened import (
+    contract,
     eliminate,
     growth_of,
+    m,
     n,
     norm,
     output,
@@ -163,12 +164,10 @@ def test_time_as_a_logarithm(w):
 
 
 def test_contraction_of_deltas_and_directions():
-    m = Function("m")
-    frame = Frame((n, m))
     other = Function("v")
 
     def total(e, *indices):
-        return frame.contract(Sum(e, *[(i, 1, P) for i in indices]))
+        return contract(Sum(e, *[(i, 1, P) for i in indices]))
 
     assert total(KroneckerDelta(mu, alpha) * other(alpha), alpha) == other(mu)
     assert total(n(mu) ** 2, mu) == 1
@@ -177,14 +176,13 @@ def test_contraction_of_deltas_and_directions():
     assert total(KroneckerDelta(mu, alpha) * KroneckerDelta(mu, alpha), alpha) == 1
     assert total(3, mu) == 3 * P
     assert total(n(mu) * other(mu), mu) == Sum(n(mu) * other(mu), (mu, 1, P))
-    assert split_tensor(2 * n(mu) + n(mu) * Delta, (mu,)) == {n(mu): 2 + Delta}
 
 
-def test_span_that_does_not_close_is_refused():
-    v, kernel = Function("v"), Function("K")
-    rates = {v(mu, t): Sum(kernel(mu, alpha) * v(alpha, t), (alpha, 1, P))}
-    with pytest.raises(NotApplicable, match="ever new directions"):
-        closed_span(rates, {v(mu, t): n(mu)}, Frame((n,)), t)
+def test_what_leaves_the_targets_is_refused():
+    with pytest.raises(NotApplicable, match="moves across the targets"):
+        whitened(two_layer(mean_field(mlp(1, bias=True, rule="flow"))))
+    with pytest.raises(NotApplicable, match="sample_weights"):
+        whitened(two_layer(mean_field(mlp(1, rule="flow", sample_weights=True))))
 
 
 def test_general_data_is_not_whitened():
