@@ -56,9 +56,9 @@ def error_projected(theory: Theory, field: str = "h", error: str = "Delta") -> T
     """Rewrite a linear theory in terms of the projection of ``field`` on ``error``.
 
     New names: ``p(ell, t)``, its source ``u_p(ell, t)``, ``q(ell, mu, t, s) = <h_mu(t) p(s)>`` and, for a
-    response ``B`` to the source of ``field``, ``b`` with ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``.
-    Raises :class:`NotApplicable` when some other field depends on ``field`` otherwise than through the
-    projection.
+    response ``B`` to the source of ``field``, ``b`` with ``B_alpha(t, s) = b(t, s) Delta_alpha(s)``.  Errors
+    with channels have a projection for each.  Raises :class:`NotApplicable` when some other field depends on
+    ``field`` otherwise than through the projection.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp
@@ -69,26 +69,38 @@ def error_projected(theory: Theory, field: str = "h", error: str = "Delta") -> T
 
 
 class _Projection:
+    """``p_c(t) = sum_mu Delta_{mu c}(t) h_mu(t)``, its sources ``u_p`` likewise, c the channels of the error.
+
+    With them ``sum_alpha Delta_{alpha c}(s) h_alpha(s) = p_c(s)``, ``sum_alpha Delta_{alpha c}(s)
+    <h_mu(t) h_alpha(s)> = q_{mu c}(t, s)`` and ``B_alpha(t, s) = sum_c b_c(t, s) Delta_{alpha c}(s)``.
+    """
+
     def __init__(self, theory: Theory, field: str, error: str) -> None:
         self.theory, self.field, self.error = theory, field, error
         self.p, self.q = Function("p"), Function("q")
-        sources = {
+        own = next((e for e in theory.scalars if e.name == error), None)
+        if own is None:
+            raise NotApplicable(f"the theory has no scalar {error}")
+        _, *channels, _ = own.lhs.args
+        self.channels = tuple(r for r in own.ranges if r.index in channels)
+        self.sources = {
             str(a.func)
             for e in theory.equations
             if e.name == field
             for x in e.terms
             if x.kind == "source"
             for a in x.expr.atoms(AppliedUndef)
+            if any(str(u.symbol.func) == str(a.func) for u in theory.sources)
         }
-        if len(sources) != 1:
-            raise NotApplicable(f"{field} must have one Gaussian source; it has {sorted(sources) or 'none'}")
-        self.source = next(iter(sources))
-        self.projected = Function(f"{self.source}_p")
-        self.split: dict[str, str] = {}  # response to the source of the field -> its projected name
+        if not self.sources:
+            raise NotApplicable(f"{field} must have a Gaussian source; it has none")
+        self.split: dict[str, str] = {}  # response to a source of the field -> its projected name
+        taken = {str(u.symbol.func) for u in theory.sources}
         for x in theory.responses():
             response = next(iter(x.definition.atoms(Response)))
-            if str(response.source.func) == self.source:
-                self.split[x.name] = x.name.lower()
+            if str(response.source.func) in self.sources:
+                small = x.name.lower()
+                self.split[x.name] = f"{x.name}_p" if small in taken else small
         self.correlation = next((x.name for x in theory.correlations() if _pair_of(x, field)), None)
         if self.correlation is None:
             raise NotApplicable(f"the theory has no correlation function of {field}")
@@ -103,7 +115,7 @@ class _Projection:
                 equations.append(self.projection_of(new))
         return replace(
             self.theory,
-            sources=self.sources(),
+            sources=self.projected_sources(),
             equations=tuple(equations),
             order_parameters=self.order_parameters(),
             reduction="error projection",
@@ -111,9 +123,13 @@ class _Projection:
 
     # -- sums over samples, term by term --------------------------------
 
+    def others(self) -> tuple[IndexRange, ...]:
+        """The channels once more, by other names."""
+        return tuple(replace(r, index=primed(r.index)) for r in self.channels)
+
     def rewrite(self, x: Term) -> Term:
         """Every ``sum_alpha Delta_alpha(s) ...`` in a term done, kernel and field by their new names."""
-        x = x.map(self.split_responses)
+        x = self.split_responses(x)
         weight, field, left = x.coefficient * x.kernel, x.field, []
         for r in x.over:
             fixed, moving = _parted(weight, r)
@@ -125,24 +141,29 @@ class _Projection:
                 left.append(r)
         return replace(x, coefficient=S.One, kernel=weight, field=field, over=tuple(left))
 
-    def split_responses(self, e: Expr) -> Expr:
-        """``B_alpha(t, s) = b(t, s) Delta_alpha(s)``."""
-        return e.replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.split,
-            lambda x: (
-                Function(self.split[str(x.func)])(x.args[0], *x.args[2:])
-                * Function(self.error)(x.args[1], x.args[3])
-            ),
-        )
+    def split_responses(self, x: Term) -> Term:
+        """``B_alpha(t, s) = sum_c b_c(t, s) Delta_{alpha c}(s)``."""
+        found = [a for a in x.kernel.atoms(AppliedUndef) if str(a.func) in self.split]
+        if not found:
+            return x
+        at = [r.index for r in self.others()]
+        parts = {}
+        for a in found:
+            *before, sample, _, past = a.args
+            b = Function(self.split[str(a.func)])(*before, *at, *a.args[-2:])
+            parts[a] = b * Function(self.error)(sample, *at, past)
+        return replace(x, kernel=x.kernel.xreplace(parts), over=(*x.over, *self.others()))
 
     def named(self, moving: Expr, r: IndexRange) -> Expr:
         """``sum_alpha moving``: p or q by name, else as it stands."""
-        rest = moving / Function(self.error)(r.index, s)
-        if isinstance(rest, AppliedUndef):
-            if str(rest.func) == self.field:
-                return self.p(rest.args[0], s)
-            if str(rest.func) == self.correlation:
-                return self.q(rest.args[0], rest.args[1], *rest.args[3:])
+        parts = Mul.make_args(moving)
+        error = next((x for x in parts if isinstance(x, AppliedUndef) and str(x.func) == self.error), None)
+        if error is not None and error.args[0] == r.index and error.args[-1] == s:
+            rest, channels = moving / error, error.args[1:-1]
+            if isinstance(rest, AppliedUndef) and str(rest.func) == self.field:
+                return self.p(rest.args[0], *channels, s)
+            if isinstance(rest, AppliedUndef) and str(rest.func) == self.correlation:
+                return self.q(*rest.args[:2], *channels, *rest.args[3:])
         return over(moving, [r])
 
     def refuse_leftovers(self, e: Equation) -> None:
@@ -156,66 +177,81 @@ class _Projection:
     # -- the new field --------------------------------
 
     def projection_of(self, e: Equation) -> Equation:
-        """``p(t) = sum_mu Delta_mu(t) h_mu(t)``, term by term."""
+        """``p_c(t) = sum_mu Delta_{mu c}(t) h_mu(t)``, term by term."""
         index = next(r for r in e.ranges if r.index == mu)
-        site = e.lhs.args[0]
+        at = tuple(r.index for r in self.channels)
         terms = []
         for x in e.terms:
             if x.kind == "source":
-                new = Term.local(self.projected(site, t), "source")
+                new = x.map(lambda y: self.pushed(y, at))
             elif x.remembers and not x.field.has(mu):
                 new = replace(x, kernel=self.weighted(x.kernel, index))
+            elif not x.over and {mu} & x.expr.free_symbols <= x.field.free_symbols and self.present(x.field):
+                new = replace(x, field=self.p(x.field.args[0], *at, t))
             else:
                 raise NotApplicable(f"{e.lhs} has the term {x.expr}, which the projection does not know")
             terms.append(replace(new, matrix=x.matrix, rule="projected on the error"))
         ranges = tuple(r for r in e.ranges if r.index != mu)
-        return Equation(self.p(site, t), tuple(terms), ranges)
+        return Equation(self.p(e.lhs.args[0], *at, t), tuple(terms), (*ranges, *self.channels))
+
+    def present(self, x: Expr) -> bool:
+        """Is it the field itself, at the same sample and time?"""
+        return isinstance(x, AppliedUndef) and str(x.func) == self.field and x.args[1:] == (mu, t)
+
+    def pushed(self, e: Expr, at: Sequence[Expr]) -> Expr:
+        """``u_mu(t)`` replaced by ``u_p(c, t)``, of every source."""
+        return e.replace(
+            lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.sources,
+            lambda x: Function(f"{x.func}_p")(x.args[0], *at, x.args[-1]),
+        )
 
     def weighted(self, e: Expr, r: IndexRange) -> Expr:
         """``sum_mu Delta_mu(t) e``."""
+        at = [x.index for x in self.channels]
         fixed, moving = _parted(e, r)
-        return fixed * over(Function(self.error)(r.index, t) * moving, [r])
+        return fixed * over(Function(self.error)(r.index, *at, t) * moving, [r])
 
-    def sources(self) -> tuple[Source, ...]:
+    def projected_sources(self) -> tuple[Source, ...]:
+        """``<u u_p>``, ``<u_p u>`` and ``<u_p u_p>`` beside ``<u u>``."""
         found: list[Source] = []
+        here, there = self.channels, self.others()
+        at, past = ([r.index for r in x] for x in (here, there))
         for u in self.theory.sources:
             found.append(u)
-            if str(u.symbol.func) != self.source:
+            if str(u.symbol.func) not in self.sources:
                 continue
             second = next(r for r in u.ranges if r.index == alpha)
             first = next(r for r in u.ranges if r.index == mu)
             layers = tuple(r for r in u.ranges if r.index == ell)
-            site = u.symbol.args[0]
-            delta = Function(self.error)
-            fixed, moving = _parted(delta(alpha, s) * u.covariance, second)
+            up, other = self.pushed(u.symbol, at), self.pushed(u.partner, past)
+            fixed, moving = _parted(Function(self.error)(alpha, *past, s) * u.covariance, second)
             cross = fixed * self.named(moving, second)
-            both = self.weighted(cross, first)
-            up = self.projected
-            found.append(Source(u.symbol, up(site, s), cross, (*layers, first), u.matrix))
-            found.append(
-                Source(
-                    up(site, t), u.partner, self.weighted(u.covariance, first), (*layers, second), u.matrix
-                )
-            )
-            found.append(Source(up(site, t), up(site, s), both, layers, u.matrix))
+            back, both = self.weighted(u.covariance, first), self.weighted(cross, first)
+            found.append(Source(u.symbol, other, cross, (*layers, first, *there), u.matrix))
+            found.append(Source(up, u.partner, back, (*layers, *here, second), u.matrix))
+            found.append(Source(up, other, both, (*layers, *here, *there), u.matrix))
         return tuple(found)
 
     def order_parameters(self) -> tuple[OrderParameter, ...]:
         found = []
+        there = self.others()
+        past = [r.index for r in there]
         for x in self.theory.order_parameters:
             if x.name in self.split:
                 response = next(iter(x.definition.atoms(Response)))
                 body, source = response.body, response.source
                 scale = x.definition / Average(response)
-                pushed = Average(Response(body, self.projected(source.args[0], s))) * scale
-                symbol = Function(self.split[x.name])(x.symbol.args[0], t, s)
-                ranges = tuple(r for r in x.ranges if r.index == ell)
-                found.append(OrderParameter(symbol, pushed, "response", ranges, x.causal))
+                pushed = Average(Response(body, self.pushed(source, past))) * scale
+                at = [a for a in x.symbol.args[1:] if a not in source.args and a != t]
+                symbol = Function(self.split[x.name])(x.symbol.args[0], *at, *past, t, s)
+                ranges = tuple(r for r in x.ranges if r.index == ell or r.index in at)
+                found.append(OrderParameter(symbol, pushed, "response", (*ranges, *there), x.causal))
             elif x.name == self.correlation:
                 h = Function(self.field)
                 ranges = tuple(r for r in x.ranges if r.index in (ell, mu))
-                body = Average(h(ell, mu, t) * self.p(ell, s))
-                found += [x, OrderParameter(self.q(ell, mu, t, s), body, "correlation", ranges)]
+                body = Average(h(ell, mu, t) * self.p(ell, *past, s))
+                symbol = self.q(ell, mu, *past, t, s)
+                found += [x, OrderParameter(symbol, body, "correlation", (*ranges, *there))]
             else:
                 found.append(x)
         return tuple(found)

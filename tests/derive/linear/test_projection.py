@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sympy import Function, Integral, Sum, tanh
+from sympy import Function, Integral, Sum, Symbol, tanh
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
@@ -16,6 +16,7 @@ from derive.errors import NotApplicable
 from derive.linear.projection import error_projected
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.theory import Term, mean_field
+from derive.theory.names import primed
 
 Delta, G, K_x, b, g, h, p, q, r, u, u_p = (
     Function(n) for n in ("Delta", "G", "K_x", "b", "g", "h", "p", "q", "r", "u", "u_p")
@@ -112,8 +113,33 @@ def test_another_way_through_the_samples_is_refused():
 
 def test_a_field_without_source_or_correlation_is_refused():
     theory = mean_field(mlp(1))
-    with pytest.raises(NotApplicable, match="one Gaussian source"):
+    with pytest.raises(NotApplicable, match="must have a Gaussian source"):
         error_projected(theory, field="x")
     bare = replace(theory, order_parameters=tuple(x for x in theory.order_parameters if x.name != "H"))
     with pytest.raises(NotApplicable, match="no correlation function"):
         error_projected(bare)
+
+
+@pytest.mark.parametrize("rule", ["gd", "multistep"])
+@pytest.mark.parametrize(
+    "option",
+    [{"bias": True}, {"branch": Symbol("beta")}, {"outputs": Symbol("C", integer=True, positive=True)}],
+    ids=["bias", "branch", "outputs"],
+)
+def test_biases_branches_and_outputs_have_a_projection(option, rule):
+    theory = error_projected(mean_field(mlp(rule=rule, **option)))
+    past = [a for e in theory.equations for a in e.rhs.atoms(AppliedUndef) if a.args[-1] == s]
+    assert {str(a.func) for a in past} & {"h", "p", "g"} == {"p", "g"}  # no sample remembers another
+
+
+def test_each_channel_of_the_error_has_its_projection():
+    channels = Symbol("C", integer=True, positive=True)
+    theory = error_projected(mean_field(mlp(outputs=channels)))
+    c = next(e for e in theory.scalars if e.name == "Delta").lhs.args[1]
+    assert theory.equation("p", 1).lhs == p(1, c, t)
+    assert p(ell, primed(c), s) in theory.order_parameter("q").definition.atoms(AppliedUndef)
+
+
+def test_a_source_of_biases_keeps_its_name_apart_from_the_projected_response():
+    theory = error_projected(mean_field(mlp(bias=True)))
+    assert {x.name for x in theory.responses()} == {"A", "B_p"}
