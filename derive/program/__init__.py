@@ -15,8 +15,7 @@ from derive.program.networks import (
     structured,
     training_rule,
 )
-from derive.program.parts import Definition
-from derive.program.program import Program
+from derive.program.program import Definition, Program
 from derive.program.training import (
     Along,
     Gradient,

@@ -41,7 +41,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, alpha, ell, expression, mu, t
 from derive.errors import ProgramError
-from derive.program.parts import Definition
+from derive.program.program import Definition
 from derive.program.training import Along, Gradient, Outer, Parametrization
 from derive.program.words import (
     Attribute,

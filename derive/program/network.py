@@ -16,8 +16,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import IndexRange, L, P, expression, mu, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, ForwardPass, Gradients, name_of
-from derive.program.parts import Definition
-from derive.program.program import Program
+from derive.program.program import Definition, Parts, Program
 from derive.program.training import (
     Along,
     Gradient,
@@ -223,7 +222,7 @@ class _Assembly:
         gradients = self._gradient_fields(edited)
         names = {d.name for d in definitions}
         fields = (*net.fields, *gradients, *reads)
-        return Program(
+        parts = Parts(
             name=net.name,
             rule=self.rule,
             fields=tuple(x for x in fields if x.name in names or x in net.fields),
@@ -246,7 +245,8 @@ class _Assembly:
             notation=self._notation() if notation is None else notation,
             scale=S.One if self.error is None else expression(self.parametrization.scale),
             depth=expression(net.depth),
-        ).drop_idle_indices()
+        )
+        return Program(**vars(parts.drop_idle_indices()))
 
     # -- the backward pass -----------------------------------------------------------------------------------
 

@@ -1,23 +1,182 @@
 """A Program: one training step of a network, written down, with the memory of its weights.
 
 A Program says which vectors are computed from which at every step (:class:`Definition`), which matrices are
-Gaussian at first, and how weights accumulate updates.  It is checked when it is made; the mean-field limit
-is taken elsewhere (:mod:`derive.theory`).
+Gaussian at first, and how weights accumulate updates.  When it is made, it is checked that this is well posed
+and that one step can compute its fields in some order: within a family of layers a definition may refer to
+the neighbouring layer at the same time, and such a chain is fine as long as it runs one way, because a family
+has ends.  The mean-field limit is taken elsewhere (:mod:`derive.theory`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
-from sympy import Dummy, Expr, Function, Symbol, preorder_traversal
+from sympy import Dummy, Expr, Function, Mul, S, Sum, Symbol, preorder_traversal
 from sympy.core.function import AppliedUndef
+from sympy.utilities.iterables import strongly_connected_components
 
-from derive.calculus.symbols import IndexRange, L, expression, t
-from derive.errors import NotApplicable
-from derive.program.parts import Definition, Named, Parts, causal_order, check
-from derive.program.training import Along, TrainedMatrix, TrainedVector, TrainingRule
-from derive.program.words import GaussianMatrix, GaussianVector, Population, Product, layer_count
+from derive.calculus.symbols import IndexRange, L, ell, expression, t
+from derive.errors import NotApplicable, ProgramError
+from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
+from derive.program.words import (
+    Attribute,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    Mapped,
+    Mean,
+    Population,
+    Product,
+    layer_count,
+    terms,
+)
+
+
+class Named(Mapping[Expr, str]):
+    """Names of expressions, as a value: it does not change and can be hashed.
+
+    >>> Named({t: "time"})[t]
+    'time'
+    """
+
+    def __init__(self, names: Mapping[Expr, str] | None = None) -> None:
+        self._names: dict[Expr, str] = dict(names or {})
+
+    def __getitem__(self, key: Expr) -> str:
+        return self._names[key]
+
+    def __iter__(self) -> Iterator[Expr]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._names.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._names)
+
+
+@dataclass(frozen=True)
+class Definition(Mapped):
+    """``lhs = rhs`` at every step, for all indices in ``ranges``; with ``evolves``, ``d lhs/dt = rhs``."""
+
+    lhs: AppliedUndef
+    rhs: Expr
+    ranges: tuple[IndexRange, ...] = ()
+    evolves: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the field that is defined."""
+        return str(self.lhs.func)
+
+    def products(self) -> list[Product]:
+        """The matrix products on the right-hand side."""
+        return sorted(self.rhs.atoms(Product), key=str)
+
+
+@dataclass(frozen=True)
+class Parts(Mapped):
+    """What a program is made of, and how things are found in it; :class:`Program` is these, checked."""
+
+    name: str
+    rule: TrainingRule
+    fields: tuple[Field, ...]
+    definitions: tuple[Definition, ...]
+    matrices: tuple[GaussianMatrix | TrainedMatrix, ...] = ()
+    vectors: tuple[GaussianVector | TrainedVector, ...] = ()
+    given: tuple[GivenVector, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
+    scalars: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+    notation: Mapping[Expr, str] = Named()
+    scale: Expr = S.One
+    depth: Expr = L
+
+    # -- looking things up --------------------------------
+
+    def field_of(self, name: str) -> Field | None:
+        """The field called ``name``, or None."""
+        return next((x for x in self.fields if x.name == name), None)
+
+    def given_of(self, name: str) -> GivenVector | None:
+        """The given vector called ``name``, or None."""
+        return next((x for x in self.given if x.name == name), None)
+
+    def attribute_of(self, name: str) -> Attribute | None:
+        """The attribute called ``name``, or None."""
+        return next((x for x in self.attributes if x.name == name), None)
+
+    def matrix_of(self, product: Product) -> GaussianMatrix | TrainedMatrix:
+        """The matrix a product uses.  Raises :class:`ProgramError` if the program has none of that name."""
+        name = str(product.matrix.func) if product.matrix.args else str(product.matrix)
+        for m in self.matrices:
+            if gaussian(m).name == name:
+                return m
+        raise ProgramError(f"matrix {name} is applied but not among the program's matrices")
+
+    def site_of(self, vector: Expr) -> Population:
+        """The population on which ``vector`` lives.
+
+        Raises :class:`ProgramError` when its fields live on different ones.
+        """
+        found: dict[tuple[str, Expr | None], Population] = {}
+        for own in (v for v in map(parameter, self.vectors) if v.uses(vector)):
+            found[(own.population.name, own.population.site)] = own.population
+        for atom in sorted(vector.atoms(AppliedUndef), key=str):
+            name = str(atom.func)
+            if (x := self.field_of(name)) is not None:
+                population = x.population.at(atom.args[0]) if x.layered else x.population
+            elif (v := self.given_of(name) or self.attribute_of(name)) is not None:
+                population = v.population
+            else:
+                continue
+            if population.shared and (population.name, None) in found:
+                continue  # one of several layers of the same units; the first one names the place
+            found[(population.name, None if population.shared else population.site)] = population
+        if len(found) != 1:
+            places = sorted(f"{n}({i})" if i is not None else n for n, i in found) or ["none"]
+            raise ProgramError(
+                f"{vector} must live on one population, but its fields live on: {', '.join(places)}"
+            )
+        return next(iter(found.values()))
+
+    def trained(self) -> Iterator[TrainedMatrix | TrainedVector]:
+        """Every weight that training moves."""
+        for w in (*self.matrices, *self.vectors):
+            if isinstance(w, TrainedMatrix | TrainedVector):
+                yield w
+
+    # -- the same, written otherwise --------------------------------
+
+    def drop_idle_indices(self) -> Self:
+        """The same program with every index removed from fields that do not depend on it.
+
+        In a linear network this finds that the backward fields are the same for all samples.  The least set
+        of dependences consistent with the definitions is kept: an index stays only if data carry it in.
+        """
+        kept = _needed_positions(self)
+
+        def prune(e: Any) -> Any:
+            e = expression(e)
+            table = {
+                a: Function(str(a.func))(*[x for i, x in enumerate(a.args) if i in kept[str(a.func)]])
+                for a in e.atoms(AppliedUndef)
+                if str(a.func) in kept
+            }
+            return e.xreplace(table) if table else e
+
+        pruned = Parts(**vars(self)).map(prune)  # to be checked when it is complete
+        slim = tuple(
+            replace(d, ranges=tuple(r for r in d.ranges if d.lhs.has(r.index) or d.rhs.has(r.index)))
+            for d in pruned.definitions
+        )
+        return type(self)(**vars(replace(pruned, definitions=slim)))
 
 
 @dataclass(frozen=True)
@@ -42,8 +201,6 @@ class Program(Parts):
         object.__setattr__(self, "notation", Named(self.notation))
         check(self)
 
-    # -- other programs from this one --------------------------------
-
     def causal_order(self) -> tuple[Definition, ...]:
         """The definitions in an order in which one step can compute them."""
         return causal_order(self)
@@ -59,74 +216,290 @@ class Program(Parts):
         vectors = tuple(replace(v, rule=rule) if isinstance(v, TrainedVector) else v for v in self.vectors)
         return replace(self, rule=rule, matrices=matrices, vectors=vectors)
 
-    def map(self, fun: Any) -> Program:
-        """Apply ``fun`` to every expression in the program."""
 
-        def pop(p: Population) -> Population:
-            site, formula = (None if x is None else fun(expression(x)) for x in (p.site, p.formula))
-            return replace(p, ratio=fun(expression(p.ratio)), site=site, formula=formula)
+def gaussian(m: GaussianMatrix | TrainedMatrix) -> GaussianMatrix:
+    """The matrix at initialisation."""
+    return m.initial if isinstance(m, TrainedMatrix) else m
 
-        def ranges(rs: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
-            return tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in rs)
 
-        def gauss(m: GaussianMatrix) -> GaussianMatrix:
-            index = ranges((m.index,))[0] if m.index else None
-            variance, others = fun(expression(m.variance)), ranges(m.others)
-            return replace(
-                m, rows=pop(m.rows), cols=pop(m.cols), index=index, variance=variance, others=others
+def parameter(v: GaussianVector | TrainedVector) -> GaussianVector:
+    """The vector at initialisation."""
+    return v.initial if isinstance(v, TrainedVector) else v
+
+
+def check(program: Parts) -> None:
+    """Raise :class:`ProgramError` naming what is wrong with ``program``."""
+    known = {x.name for x in program.fields} | {x.name for x in program.given}
+    known |= set(program.scalars) | set(program.constants) | {x.name for x in program.attributes}
+    _check_rules(program)
+    defined = {d.name for d in program.definitions}
+    for x in program.fields:
+        if x.name not in defined:
+            raise ProgramError(f"field {x.name} has no definition")
+        if x.population.given:
+            raise ProgramError(
+                f"field {x.name} lives on {x.population.name}, which is given: it carries only given vectors"
+            )
+    for name in program.scalars:
+        if name not in defined:
+            raise ProgramError(f"number {name} has no definition")
+    matrices = {gaussian(m).name for m in program.matrices} | {parameter(v).name for v in program.vectors}
+    for d in program.definitions:
+        if d.name not in known:
+            raise ProgramError(
+                f"{d.lhs} is defined but {d.name} is not among the program's fields or scalars"
+            )
+        for atom in d.rhs.atoms(AppliedUndef):
+            name = str(atom.func)
+            if name in matrices or name in known or _is_activation(atom, known):
+                continue
+            raise ProgramError(
+                f"{d.lhs} uses {atom}, but {name} is not among the program's fields, scalars or constants"
+            )
+        for product in d.products():
+            _check_product(program, d, product)
+        _check_terms(program, d)
+        _check_places(program, d)
+    for w in program.trained():
+        _check_update(program, w)
+    for d in program.definitions:
+        if d.evolves and program.rule.discrete:
+            raise ProgramError(f"{d.lhs} evolves in continuous time, but the program's rule counts steps")
+    for m in map(gaussian, program.matrices):
+        for side, p in (("rows", m.rows), ("columns", m.cols)):
+            if m.index is not None and p.site is None and not p.given:
+                raise ProgramError(
+                    f"{m.name} is a family over {m.index.index}, but its {side} name no layer: "
+                    f"write {p.name}.at({m.index.index})"
+                )
+        if m.symmetry != 0 and m.rows != m.cols:
+            raise ProgramError(
+                f"matrix {m.name} goes from {_place(m.cols)} to {_place(m.rows)}, so its entries have no "
+                f"transposed partners: symmetry = {m.symmetry} must be 0"
+            )
+    causal_order(program)
+
+
+def _is_activation(atom: AppliedUndef, known: set[str]) -> bool:
+    """A function of fields, such as phi(h(ell, mu, t)), rather than a field of indices."""
+    return any(str(a.func) in known for x in atom.args for a in x.atoms(AppliedUndef))
+
+
+def member(matrix: GaussianMatrix, product: Product) -> Expr:
+    """The value of the family's index in a product; raises if the product names no member."""
+    expected = len(matrix.symbol.args)
+    if len(product.matrix.args) != expected:
+        raise ProgramError(
+            f"{matrix.name} is a family of matrices: write {matrix.symbol}, not {product.matrix}"
+        )
+    return product.matrix.args[0] if matrix.index is not None else S.Zero
+
+
+def _check_product(program: Parts, d: Definition, product: Product) -> None:
+    matrix = gaussian(program.matrix_of(product))
+    i = member(matrix, product)
+    shift = {matrix.index.index: i} if matrix.index else {}
+    acts_on, gives = (matrix.rows, matrix.cols) if product.transposed else (matrix.cols, matrix.rows)
+    for expected, found, what in (
+        (acts_on, program.site_of(product.vector), f"is applied to {product.vector}"),
+        (gives, program.site_of(d.lhs), f"gives {d.lhs}"),
+    ):
+        site = expected.site.subs(shift) if expected.site is not None else None
+        if expected.name != found.name or (
+            site is not None and found.site is not None and not found.shared and (site - found.site) != 0
+        ):
+            top = ".T" if product.transposed else ""
+            raise ProgramError(
+                f"{product.matrix}{top} {what}, which lives on {_place(found)}; "
+                f"it must live on {expected.name}{'' if site is None else f'({site})'}"
             )
 
-        def matrix(m: GaussianMatrix | TrainedMatrix) -> GaussianMatrix | TrainedMatrix:
-            if isinstance(m, GaussianMatrix):
-                return gauss(m)
-            return replace(m, initial=gauss(m.initial), update=m.update.map(fun))
 
-        def start(v: GaussianVector) -> GaussianVector:
-            variance = fun(expression(v.variance))
-            return replace(v, population=pop(v.population), variance=variance, indices=ranges(v.indices))
+def _check_update(program: Parts, w: TrainedMatrix | TrainedVector) -> None:
+    """The vectors of an update live where the weight acts."""
+    if isinstance(w, TrainedVector):
+        pairs = [(w.update.vector, w.initial.population, "along")]
+    else:
+        pairs = [(u.left, w.initial.rows, "left") for u in w.update.terms]
+        pairs += [(u.right, w.initial.cols, "right") for u in w.update.terms]
+    for body, expected, side in pairs:
+        found = program.site_of(body)
+        apart = not found.shared and None not in (expected.site, found.site)
+        wrong = found.name != expected.name or (apart and (expression(expected.site) - found.site) != 0)
+        if wrong and not (isinstance(w, TrainedVector) and found.name == expected.name):
+            raise ProgramError(
+                f"{w.name} is updated with {body} ({side}), which lives on {_place(found)}; "
+                f"it must live on {_place(expected)}"
+            )
 
-        def vector(v: GaussianVector | TrainedVector) -> GaussianVector | TrainedVector:
-            if isinstance(v, GaussianVector):
-                return start(v)
-            u = v.update
-            moved = Along(fun(u.coefficient), fun(u.vector), ranges(u.over))
-            return replace(v, initial=start(v.initial), update=moved)
 
-        return replace(
-            self,
-            fields=tuple(replace(x, population=pop(x.population)) for x in self.fields),
-            definitions=tuple(
-                replace(d, lhs=fun(d.lhs), rhs=fun(d.rhs), ranges=ranges(d.ranges)) for d in self.definitions
-            ),
-            matrices=tuple(matrix(m) for m in self.matrices),
-            vectors=tuple(vector(v) for v in self.vectors),
-            notation={fun(k): v for k, v in self.notation.items()},
-            depth=fun(self.depth),
+def _check_terms(program: Parts, d: Definition) -> None:
+    """A random weight enters linearly: one product or parameter a term, times entrywise factors."""
+    parameters = [parameter(v) for v in program.vectors]
+    for whole in terms(d.rhs):
+        term = whole.function if isinstance(whole, Sum) else whole
+        found = {*term.atoms(Product), *(x for v in parameters for x in v.uses(term))}
+        weights = sorted(found, key=str)
+        if weights and (len(weights) > 1 or weights[0] not in Mul.make_args(term)):
+            raise ProgramError(
+                f"{d.lhs} contains {term}: a matrix product or a vector parameter must be a term of its own, "
+                f"times entrywise factors; define a field for {weights[0]}"
+            )
+
+
+def _check_rules(program: Parts) -> None:
+    """A rule must be linear in the updates, or nothing is known of what weights remember."""
+    for w in program.trained():
+        if not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
+            raise ProgramError(
+                f"{w.name} is trained by {w.rule!r}, which says neither what is left of W(0) nor how an "
+                "update at s enters W(t). Only rules linear in the updates (descent, flow, momentum, decay, "
+                "noise, linear multistep) have a mean-field theory of this kind; adaptive optimisers such as "
+                "Adam do not"
+            )
+        if w.rule.discrete != program.rule.discrete:
+            raise ProgramError(f"{w.name} and the program disagree on whether time counts steps")
+        if w.initial.fresh:
+            raise ProgramError(f"{w.name} is drawn anew at every step, so nothing can train it")
+    drawn = [m.name for m in map(gaussian, program.matrices) if m.fresh]
+    drawn += [v.name for v in map(parameter, program.vectors) if v.fresh]
+    if drawn and not program.rule.discrete:
+        raise ProgramError(
+            f"{drawn[0]} is drawn anew at every step, but time flows: use a rule that counts steps"
         )
 
-    def drop_idle_indices(self) -> Program:
-        """The same program with every index removed from fields that do not depend on it.
 
-        In a linear network this finds that the backward fields are the same for all samples.  The least set
-        of dependences consistent with the definitions is kept: an index stays only if data carry it in.
-        """
-        kept = _needed_positions(self)
+def _check_places(program: Parts, d: Definition) -> None:
+    """Entrywise operations stay within one population; a number uses entries only through a mean."""
+    home = None if program.field_of(d.name) is None else program.site_of(d.lhs)
+    outside = d.rhs.replace(lambda e: isinstance(e, Product | Mean), lambda _: Dummy())
+    for atom in sorted(outside.atoms(AppliedUndef), key=str):
+        if program.field_of(str(atom.func)) is None and program.attribute_of(str(atom.func)) is None:
+            continue
+        if home is None:
+            raise ProgramError(f"{d.lhs} is a number but uses the entries of {atom}: take their Mean")
+        if program.site_of(atom).name != home.name:
+            raise ProgramError(
+                f"{d.lhs} lives on {_place(home)} but uses {atom}, "
+                f"which lives on {program.site_of(atom).name}"
+            )
+    for initial in map(parameter, program.vectors):
+        if home is not None and initial.uses(outside) and initial.population.name != home.name:
+            raise ProgramError(
+                f"{d.lhs} lives on {_place(home)} but uses {initial.name}, "
+                f"which lives on {_place(initial.population)}"
+            )
 
-        def prune(e: Any) -> Any:
-            e = expression(e)
-            table = {
-                a: Function(str(a.func))(*[x for i, x in enumerate(a.args) if i in kept[str(a.func)]])
-                for a in e.atoms(AppliedUndef)
-                if str(a.func) in kept
-            }
-            return e.xreplace(table)
 
-        pruned = self.map(prune)
-        slim = tuple(
-            replace(d, ranges=tuple(r for r in d.ranges if d.lhs.has(r.index) or d.rhs.has(r.index)))
-            for d in pruned.definitions
-        )
-        return replace(pruned, definitions=slim)
+def _place(p: Population) -> str:
+    return p.name if p.site is None else f"{p.name}({p.site})"
+
+
+def causal_order(program: Parts) -> tuple[Definition, ...]:
+    """Definitions sorted so that each comes after what it uses at the same time.
+
+    Raises :class:`ProgramError` when a field depends on itself within a step.
+    """
+    definitions = program.definitions
+    uses = _uses(program)
+    order: list[int] = []
+    edges = [(i, j) for i, needs in enumerate(uses) for j in needs]
+    for component in map(sorted, strongly_connected_components((range(len(uses)), edges))):
+        if len(component) > 1 or component[0] in uses[component[0]]:
+            _chains_run_one_way(component, uses, definitions)
+        order += _within(component, uses, definitions)
+    return tuple(definitions[i] for i in order)
+
+
+def _uses(program: Parts) -> list[dict[int, set[Expr]]]:
+    """For each definition, which others it needs at the same time, and how many layers away."""
+    table: list[dict[int, set[Expr]]] = []
+    for d in program.definitions:
+        needs: dict[int, set[Expr]] = {}
+        for a in () if d.evolves else d.rhs.atoms(AppliedUndef):
+            if not a.args or a.args[-1] not in (t, S.Zero):  # the first step is the same step at first
+                continue
+            for j, e in enumerate(program.definitions):
+                if e.name == str(a.func) and (shift := _shift(program, d, e, a)) is not None:
+                    needs.setdefault(j, set()).add(shift)
+        table.append(needs)
+    return table
+
+
+def _shift(program: Parts, d: Definition, e: Definition, atom: AppliedUndef) -> Expr | None:
+    """The layer of ``atom`` less that of ``d.lhs``; None when ``e`` does not define ``atom``."""
+    if not (_layered(program, d) and _layered(program, e)):
+        return S.Zero
+    (low, high), (first, last) = _places(atom, d), _places(e.lhs, e)
+    if (low - last).is_positive or (first - high).is_positive:
+        return None  # another member of the family
+    if _is_end(e) or _is_end(d):
+        return S.Zero  # an end of a family depends on no other member
+    return atom.args[0] - d.lhs.args[0]
+
+
+def _layered(program: Parts, d: Definition) -> bool:
+    """Is what is defined a member of a family of layers: a field, or a number of each layer?"""
+    x = program.field_of(d.name)
+    if x is not None:
+        return x.layered or x.ordered
+    return any(e.lhs.args and e.lhs.args[0].has(ell) for e in program.definitions if e.name == d.name)
+
+
+def _places(atom: AppliedUndef, d: Definition) -> tuple[Expr, Expr]:
+    """The first and the last layer that ``atom`` names over the ranges of a definition."""
+    low = atom.args[0].xreplace({r.index: r.lower for r in d.ranges})
+    high = atom.args[0].xreplace({r.index: r.upper for r in d.ranges})
+    return low, high
+
+
+def _chains_run_one_way(
+    component: list[int], uses: list[dict[int, set[Expr]]], ds: tuple[Definition, ...]
+) -> None:
+    """Every cycle must climb (or every cycle descend) the layers; else a field needs itself.
+
+    Cycles all have positive shift exactly when the weights ``n shift - 1`` leave no negative cycle.
+    """
+    n = len(component) + 1
+    edges = [(v, w, x) for v in component for w, xs in uses[v].items() if w in component for x in xs]
+    if all(x.is_Integer for *_, x in edges):
+        for sign in (1, -1):
+            distance = dict.fromkeys(component, 0)
+            for _ in range(n):
+                moved = False
+                for v, w, x in edges:
+                    if (best := distance[v] + sign * n * int(x) - 1) < distance[w]:
+                        distance[w], moved = best, True
+                if not moved:
+                    return
+    names = " -> ".join(str(ds[i].lhs) for i in (*component, component[0]))
+    raise ProgramError(f"a field depends on itself within a step: {names}")
+
+
+def _within(component: list[int], uses: list[dict[int, set[Expr]]], ds: tuple[Definition, ...]) -> list[int]:
+    """Ends of a family first, then by what is needed in the same layer."""
+    order: list[int] = []
+
+    def visit(v: int) -> None:
+        if v in order:
+            return
+        for w, shifts in uses[v].items():
+            if w in component and w != v and S.Zero in shifts:
+                visit(w)
+        order.append(v)
+
+    for v in sorted(component, key=lambda i: (not _is_end(ds[i]), i)):
+        visit(v)
+    return order
+
+
+def _is_end(d: Definition) -> bool:
+    """A definition of one member, such as h(1, mu, t), rather than of a family."""
+    site = d.lhs.args[0] if d.lhs.args else S.Zero
+    return not any(site.has(r.index) for r in d.ranges)
+
+
+# -- indices that nothing depends on ----
 
 
 def _alone(e: Expr) -> Expr:
@@ -134,21 +507,7 @@ def _alone(e: Expr) -> Expr:
     return e.replace(lambda x: isinstance(x, AppliedUndef | Product), lambda _: Dummy())
 
 
-def used_once(program: Program, what: str) -> None:
-    """Raise :class:`NotApplicable` in the name of ``what`` if several uses of a matrix train it.
-
-    >>> from derive.program import mlp
-    >>> used_once(mlp(2), "counting")
-    """
-    shared = [w.name for w in program.trained() if isinstance(w, TrainedMatrix) and w.update.more]
-    if shared:
-        raise NotApplicable(
-            f"{what}: {shared[0]} is used in several places, and its update is a sum of outer products, of "
-            "which one can be read; use a matrix of its own in each place"
-        )
-
-
-def _needed_positions(program: Program) -> dict[str, set[int]]:
+def _needed_positions(program: Parts) -> dict[str, set[int]]:
     names = {x.name for x in program.fields} | set(program.scalars)
     kept: dict[str, set[int]] = {n: set() for n in names}
     for d in program.definitions:
@@ -178,3 +537,17 @@ def _needed_positions(program: Program) -> dict[str, set[int]]:
                         changed = True
                         break
     return kept
+
+
+def used_once(program: Program, what: str) -> None:
+    """Raise :class:`NotApplicable` in the name of ``what`` if several uses of a matrix train it.
+
+    >>> from derive.program import mlp
+    >>> used_once(mlp(2), "counting")
+    """
+    shared = [w.name for w in program.trained() if isinstance(w, TrainedMatrix) and w.update.more]
+    if shared:
+        raise NotApplicable(
+            f"{what}: {shared[0]} is used in several places, and its update is a sum of outer products, of "
+            "which one can be read; use a matrix of its own in each place"
+        )

@@ -1,14 +1,14 @@
 """How weights remember: training rules, the low-rank updates they accumulate, and the scale of both.
 
 A trained weight is ``W(t) = m(t) W(0) + sum_{s<t} k(t, s) U(s)``, plus Gaussian noise if the rule injects
-any.  The rule supplies the memory ``m`` and ``k`` and says whether
-steps are counted or time flows; the program supplies the update ``U``.
+any.  The rule supplies the memory ``m`` and ``k`` and says whether steps are counted or time flows; the
+program supplies the update ``U``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from sympy import (
     Dummy,
@@ -31,13 +31,13 @@ from sympy import (
 
 from derive.calculus.symbols import IndexRange, expression, gamma0
 from derive.errors import ProgramError
-from derive.program.words import GaussianMatrix, GaussianVector
+from derive.program.words import GaussianMatrix, GaussianVector, Mapped
 
 
 @dataclass(frozen=True)
 class LinearSystem:
     """The system with matrix ``A`` (or a number), input ``b`` (same) and noise of variance ``diffusion`` on
-    the weight itself; ``start`` is the share of W(0) that the weight begins with.
+    the weight itself (``A`` is then a number); ``start`` is the share of W(0) that the weight begins with.
 
     >>> from sympy.abc import a, t, s
     >>> LinearSystem(a, S.One).steps(t, s)
@@ -54,38 +54,22 @@ class LinearSystem:
         if not isinstance(self.A, Matrix):
             return self.start * self.A**time, self.A ** (time - past - 1) * self.b
         n = Dummy("n", integer=True, nonnegative=True)
-        power = self.A**n
-        kept = self.start * _neat(power[0, 0])
-        fed = _neat((power * self.b)[0, 0])
-        return kept.subs(n, time), fed.subs(n, time - past - 1)
+        return self._read(self.A**n, n, time, time - past - 1)
 
     def flow(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """``(m(t), k(t, s))`` in continuous time."""
         if not isinstance(self.A, Matrix):
             return self.start * exp(self.A * time), exp(self.A * (time - past)) * self.b
         x = Dummy("x", nonnegative=True)
-        spread = (self.A * x).exp()
-        kept = self.start * _neat(spread[0, 0])
-        fed = _neat((spread * self.b)[0, 0])
-        return kept.subs(x, time), fed.subs(x, time - past)
+        return self._read((self.A * x).exp(), x, time, time - past)
 
-    def rest(self, discrete: bool) -> Expr | None:
-        """What the same update, made at every time, makes of the weight in the end; None where it grows on.
-
-        The fixed point of the system, which the start is forgotten at if the system is stable.
-
-        >>> from sympy.abc import a, b
-        >>> LinearSystem(1 - a, b).rest(discrete=True)
-        b/a
-        """
-        A, b = Matrix([[self.A]]) if not isinstance(self.A, Matrix) else self.A, Matrix([self.b])
-        moving = (A - eye(A.rows) if discrete else A).applyfunc(simplify)
-        if simplify(moving.det()) == 0:
-            return None
-        return simplify((-moving.inv() * b)[0, 0])
+    def _read(self, power: Matrix, x: Symbol, time: Expr, age: Expr) -> tuple[Expr, Expr]:
+        """The weight that ``power`` makes of the start and of an input that old."""
+        kept, fed = self.start * _neat(power[0, 0]), _neat((power * self.b)[0, 0])
+        return kept.subs(x, time), fed.subs(x, age)
 
     def step_noise(self, time: Expr, past: Expr) -> Expr:
-        """``sum_{u < min(t, s)} A^{t-1-u} A^{s-1-u} diffusion``; ``A`` a number."""
+        """``sum_{u < min(t, s)} A^{t-1-u} A^{s-1-u} diffusion``."""
         if self.diffusion == 0:
             return S.Zero
         u, first = Dummy("u", integer=True, nonnegative=True), Dummy("first", integer=True, positive=True)
@@ -97,7 +81,7 @@ class LinearSystem:
         return self.diffusion * lag * closed.subs(first, Min(time, past))
 
     def flow_noise(self, time: Expr, past: Expr) -> Expr:
-        """``integral_0^{min(t, s)} e^{A (t-u)} e^{A (s-u)} diffusion du``; ``A`` a number."""
+        """``integral_0^{min(t, s)} e^{A (t-u)} e^{A (s-u)} diffusion du``."""
         if self.diffusion == 0:
             return S.Zero
         u, first = Dummy("u", nonnegative=True), Dummy("first", nonnegative=True)
@@ -131,8 +115,36 @@ class TrainingRule(Protocol):
         ...
 
 
+class Recursion:
+    """A rule that is an equation of motion, which its memory and its noise are the solution of."""
+
+    discrete: bool
+
+    @property
+    def system(self) -> LinearSystem:
+        """The equation, of the weight and of its velocity if it has one."""
+        raise NotImplementedError
+
+    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
+        """``(m(t), k(t, s))``: what is left of W(0), and the weight of the update made at ``past``."""
+        return self.system.steps(time, past) if self.discrete else self.system.flow(time, past)
+
+    def noise(self, time: Expr, past: Expr) -> Expr:
+        """The noise of all steps, or moments, before both times."""
+        return self.system.step_noise(time, past) if self.discrete else self.system.flow_noise(time, past)
+
+
+class _Descent(Recursion):
+    """``W' = -decay W + rate U + noise``, of the weight alone."""
+
+    @property
+    def system(self) -> LinearSystem:
+        rate, decay, noise = (expression(getattr(self, n), n) for n in ("rate", "decay", "diffusion"))
+        return LinearSystem(1 - decay if self.discrete else -decay, rate, noise)
+
+
 @dataclass(frozen=True)
-class GradientDescent:
+class GradientDescent(_Descent):
     """Exact discrete steps ``W(t+1) = (1 - decay) W(t) + rate U(t) + sqrt(diffusion) xi(t)``.
 
     ``decay`` is the share of a weight lost in a step (learning rate times weight decay) and ``diffusion``
@@ -150,28 +162,9 @@ class GradientDescent:
     diffusion: Expr = S.Zero
     discrete: bool = True
 
-    @property
-    def system(self) -> LinearSystem:
-        """The recursion."""
-        return LinearSystem(
-            1 - expression(self.decay, "decay"),
-            expression(self.rate, "rate"),
-            expression(self.diffusion, "diffusion"),
-        )
-
-    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """What the recursion makes of W(0) and of one update."""
-        return self.system.steps(time, past)
-
-    def noise(self, time: Expr, past: Expr) -> Expr:
-        """The noise of all steps before both times."""
-        return LinearSystem(
-            1 - expression(self.decay, "decay"), S.One, expression(self.diffusion, "diffusion")
-        ).step_noise(time, past)
-
 
 @dataclass(frozen=True)
-class GradientFlow:
+class GradientFlow(_Descent):
     """Continuous time, ``dW = (rate U - decay W) dt + sqrt(diffusion) dB``.
 
     ``rate`` is 1 for the summed loss, 1/P for its mean.
@@ -186,28 +179,9 @@ class GradientFlow:
     diffusion: Expr = S.Zero
     discrete: bool = False
 
-    @property
-    def system(self) -> LinearSystem:
-        """The differential equation."""
-        return LinearSystem(
-            -expression(self.decay, "decay"),
-            expression(self.rate, "rate"),
-            expression(self.diffusion, "diffusion"),
-        )
-
-    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """What the differential equation makes of W(0) and of one update."""
-        return self.system.flow(time, past)
-
-    def noise(self, time: Expr, past: Expr) -> Expr:
-        """The noise of all moments before both times."""
-        return LinearSystem(
-            -expression(self.decay, "decay"), S.One, expression(self.diffusion, "diffusion")
-        ).flow_noise(time, past)
-
 
 @dataclass(frozen=True)
-class Momentum:
+class Momentum(Recursion):
     """Heavy-ball steps ``Q(t+1) = momentum Q(t) + U(t)``, ``W(t+1) = (1 - decay) W(t) + rate Q(t+1)``.
 
     >>> from sympy.abc import t, s
@@ -227,17 +201,9 @@ class Momentum:
         rate, m, decay = map(expression, (self.rate, self.momentum, self.decay))
         return LinearSystem(Matrix([[1 - decay, rate * m], [S.Zero, m]]), Matrix([rate, S.One]))
 
-    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """What the two recursions make of W(0) and of one update."""
-        return self.system.steps(time, past)
-
-    def noise(self, time: Expr, past: Expr) -> Expr:
-        """There is none."""
-        return S.Zero
-
 
 @dataclass(frozen=True)
-class MomentumFlow:
+class MomentumFlow(Recursion):
     """The continuous limit ``beta dQ/dt = -Q + rate U``, ``dW/dt = Q`` (selfconsistent2023 L.1).
 
     >>> from sympy.abc import t, s
@@ -254,14 +220,6 @@ class MomentumFlow:
         """The two differential equations, of the weight and of its velocity."""
         m = expression(self.momentum, "momentum")
         return LinearSystem(Matrix([[S.Zero, S.One], [S.Zero, -1 / m]]), Matrix([S.Zero, self.rate / m]))
-
-    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """What the two differential equations make of W(0) and of one update."""
-        return self.system.flow(time, past)
-
-    def noise(self, time: Expr, past: Expr) -> Expr:
-        """There is none."""
-        return S.Zero
 
 
 @dataclass(frozen=True)
@@ -319,15 +277,19 @@ def with_noise(rule: TrainingRule, variance: Expr, name: str) -> TrainingRule:
 def held_at_rest(rule: TrainingRule) -> Expr | None:
     """The number of its own updates that a weight holds once neither moves: ``W = number * U``.
 
-    None for a rule that forgets nothing, whose weights rest only where updates vanish, and for one that is
-    no recursion (:class:`Multistep`).
+    It is the fixed point of the rule's system.  None for a rule that forgets nothing, whose weights rest only
+    where updates vanish, and for one that is no recursion (:class:`Multistep`).
 
     >>> lam = Symbol("lam")
     >>> held_at_rest(GradientDescent(Symbol("eta"), decay=Symbol("eta") * lam)), held_at_rest(GradientFlow())
     (1/lam, None)
     """
     system = getattr(rule, "system", None)
-    return None if system is None else system.rest(rule.discrete)
+    if system is None:
+        return None
+    A, b = Matrix([[system.A]]) if not isinstance(system.A, Matrix) else system.A, Matrix([system.b])
+    moving = (A - eye(A.rows) if rule.discrete else A).applyfunc(simplify)
+    return None if simplify(moving.det()) == 0 else simplify((-moving.inv() * b)[0, 0])
 
 
 def accumulate(
@@ -340,7 +302,7 @@ def accumulate(
 
 
 @dataclass(frozen=True)
-class Outer:
+class Outer(Mapped):
     """The update ``U = sum coefficient * left right^T / N``: ``U v = coefficient * left * (right . v) / N``.
 
     The inner product over N is the ratio |C|/N of the columns times the mean ``<right v>``; on given
@@ -364,16 +326,9 @@ class Outer:
         """Every outer product of the update."""
         return (self, *self.more)
 
-    def map(self, fun: Any) -> Outer:
-        """Apply ``fun`` to every expression in it."""
-        over = tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in self.over)
-        gradient = None if self.gradient is None else fun(self.gradient)
-        more = tuple(u.map(fun) for u in self.more)
-        return Outer(fun(self.coefficient), fun(self.left), fun(self.right), over, gradient, more)
-
 
 @dataclass(frozen=True)
-class Along:
+class Along(Mapped):
     """The update ``U = sum coefficient * vector`` of a trained vector."""
 
     coefficient: Expr
@@ -382,7 +337,7 @@ class Along:
 
 
 @dataclass(frozen=True)
-class TrainedMatrix:
+class TrainedMatrix(Mapped):
     """A weight matrix: Gaussian at first, then moved by ``update`` as ``rule`` says."""
 
     initial: GaussianMatrix
@@ -396,7 +351,7 @@ class TrainedMatrix:
 
 
 @dataclass(frozen=True)
-class TrainedVector:
+class TrainedVector(Mapped):
     """A trained vector parameter (a readout, a bias)."""
 
     initial: GaussianVector
@@ -450,6 +405,3 @@ class Parametrization:
     def rate_of(self, weight: str) -> Expr:
         """By what the rate of a weight is multiplied."""
         return expression(self.rate, "rate") * expression(dict(self.rates).get(weight, S.One))
-
-
-Rule = Any

@@ -7,9 +7,10 @@ node :class:`Product`; the one that sums over them is :class:`Mean`.  No mean-fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from operator import index
-from typing import Any
+from typing import Any, Self
 
 from sympy import Add, Dummy, Expr, Function, Integer, S, Symbol
 from sympy.core.function import AppliedUndef
@@ -104,8 +105,42 @@ def terms(e: Expr) -> tuple[Expr, ...]:
     return tuple(x.xreplace(whole) for x in Add.make_args(e.xreplace(masks).expand()))
 
 
+class Mapped:
+    """Data with expressions in it, all of which can be rewritten at once."""
+
+    def map(self, fun: Callable[[Any], Any]) -> Self:
+        """The same with ``fun`` applied to every expression, but not to the index of a range.
+
+        >>> Population("layer", ratio=2 * ell).map(lambda e: e.subs(ell, 3)).ratio
+        6
+        """
+        new = {x.name: _mapped(getattr(self, x.name), fun) for x in fields(self)}  # type: ignore[arg-type]
+        return replace(self, **new)  # type: ignore[type-var]
+
+
+def _mapped(x: Any, fun: Callable[[Any], Any]) -> Any:
+    if isinstance(x, Mapped):
+        return x.map(fun)
+    if isinstance(x, IndexRange):
+        return IndexRange(x.index, fun(x.lower), fun(x.upper))
+    if isinstance(x, tuple):
+        return tuple(_mapped(y, fun) for y in x)
+    if isinstance(x, Mapping):
+        return {fun(k): v for k, v in x.items()}
+    return fun(expression(x)) if isinstance(x, Expr | int | float) and not isinstance(x, bool) else x
+
+
+class _Called:
+    """Something whose entries are written ``name(indices)``."""
+
+    name: str
+
+    def __call__(self, *indices: Any) -> AppliedUndef:
+        return Function(self.name)(*indices)
+
+
 @dataclass(frozen=True)
-class Population:
+class Population(Mapped):
     """A set of units that grows with N.
 
     ``ratio`` is its size over N; for a family of populations it may depend on ``ell``.  ``given``
@@ -132,7 +167,7 @@ class Population:
 
 
 @dataclass(frozen=True)
-class Field:
+class Field(Mapped, _Called):
     """A vector that is recomputed at every step; ``Field(...)(ell, mu, t)`` is one of its entries.
 
     ``layered`` fields carry their population's layer index as first argument; the time comes last.  An
@@ -145,24 +180,18 @@ class Field:
     layered: bool = False
     ordered: bool = False
 
-    def __call__(self, *indices: Any) -> AppliedUndef:
-        return Function(self.name)(*indices)
-
 
 @dataclass(frozen=True)
-class GivenVector:
+class GivenVector(Mapped, _Called):
     """Fixed vectors ``x(mu)`` on a given population, known through the kernel ``x(mu).x(alpha)/D``."""
 
     name: str
     population: Population
     kernel: str
 
-    def __call__(self, *indices: Any) -> AppliedUndef:
-        return Function(self.name)(*indices)
-
 
 @dataclass(frozen=True)
-class Attribute:
+class Attribute(Mapped, _Called):
     """A number that each unit of a population keeps: the eigenvalue of a mode, a coefficient of the target.
 
     ``lamda(k)`` is its value at the unit ``k``; averages over the population are averages over it too.
@@ -171,12 +200,13 @@ class Attribute:
     name: str
     population: Population
 
-    def __call__(self, unit: Any) -> AppliedUndef:
-        return Function(self.name)(unit)
+
+def _member(name: str, *ranges: IndexRange) -> Expr:
+    return Function(name)(*[r.index for r in ranges]) if ranges else Symbol(name)
 
 
 @dataclass(frozen=True)
-class GaussianMatrix:
+class GaussianMatrix(Mapped):
     """A matrix with iid N(0, variance/N) entries at initialisation, or a family of them with index ``index``.
 
     ``others`` are further indices of the family (the offset in a convolution): ``W(ell, k)``.  A ``fresh``
@@ -201,8 +231,7 @@ class GaussianMatrix:
     @property
     def symbol(self) -> Expr:
         """``W(ell)`` for a family, ``W`` otherwise."""
-        found = [r.index for r in ((self.index,) if self.index else ()) + self.others]
-        return Function(self.name)(*found) if found else Symbol(self.name)
+        return _member(self.name, *((self.index,) if self.index else ()), *self.others)
 
     def __call__(self, *members: Any) -> _Handle:
         return _Handle(Function(self.name)(*members))
@@ -213,7 +242,7 @@ class GaussianMatrix:
     @property
     def T(self) -> _Handle:
         """The transpose, to be applied with ``@``."""
-        return _Handle(Symbol(self.name), transposed=True)
+        return _Handle(Symbol(self.name)).T
 
 
 @dataclass(frozen=True)
@@ -232,7 +261,7 @@ class _Handle:
 
 
 @dataclass(frozen=True)
-class GaussianVector:
+class GaussianVector(Mapped, _Called):
     """A vector with iid N(0, variance) entries at initialisation; ``source`` names it in the theory.
 
     A family of independent vectors has ``indices``: ``b(ell)`` a bias for each layer, ``w(c)`` a readout for
@@ -249,12 +278,7 @@ class GaussianVector:
     @property
     def symbol(self) -> Expr:
         """The name by which definitions refer to the vector, with its indices if it is a family."""
-        if not self.indices:
-            return Symbol(self.name)
-        return Function(self.name)(*[r.index for r in self.indices])
-
-    def __call__(self, *members: Any) -> AppliedUndef:
-        return Function(self.name)(*members)
+        return _member(self.name, *self.indices)
 
     def uses(self, e: Expr) -> list[Expr]:
         """The members of the family (or the vector itself) that ``e`` contains."""

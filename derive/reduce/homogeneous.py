@@ -17,8 +17,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import alpha, mu
 from derive.errors import NotApplicable
 from derive.program.networks.options import activation_of
-from derive.program.parts import Definition, gaussian, parameter
-from derive.program.program import Program
+from derive.program.program import Definition, Program, gaussian, parameter
 from derive.program.words import Mean, Product
 
 

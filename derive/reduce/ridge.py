@@ -37,8 +37,7 @@ from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, P, s, t
 from derive.errors import NotApplicable
 from derive.linear.operators import Unit
-from derive.program.parts import Definition, parameter
-from derive.program.program import Program
+from derive.program.program import Definition, Program, parameter
 from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule, held_at_rest
 from derive.reduce.homogeneous import Chain, neat, network_degree, output
 from derive.reduce.memoryless import exponential

@@ -45,8 +45,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import ell, eta, t
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import nu
-from derive.program.parts import gaussian, parameter
-from derive.program.program import Program, used_once
+from derive.program.program import Program, gaussian, parameter, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import Product
 from derive.scale.balance import dominant_balance

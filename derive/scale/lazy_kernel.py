@@ -43,8 +43,7 @@ from derive.calculus.series import solved_series
 from derive.calculus.symbols import eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, linear_form
-from derive.program.parts import gaussian
-from derive.program.program import used_once
+from derive.program.program import gaussian, used_once
 from derive.program.training import TrainedVector
 from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory

@@ -26,8 +26,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import ProgramError
-from derive.program.parts import Definition, gaussian, member
-from derive.program.program import Program
+from derive.program.program import Definition, Program, gaussian, member
 from derive.program.training import Outer, TrainedMatrix, TrainedVector, entry_covariance
 from derive.program.words import GaussianMatrix, GaussianVector, Mean, Population, Product, terms
 from derive.theory.data import Equation, Term

@@ -25,8 +25,7 @@ from sympy.core.function import AppliedUndef, Derivative
 
 from derive.calculus.averages import Average
 from derive.calculus.symbols import IndexRange, s, t
-from derive.program.parts import Definition
-from derive.program.program import Program
+from derive.program.program import Definition, Program
 from derive.program.training import Outer, TrainedMatrix, TrainingRule
 from derive.program.words import Mean
 from derive.program.words import terms as addends

@@ -18,7 +18,14 @@ from sympy import Expr, Function, Integer, Rational, S
 from derive.calculus.symbols import IndexRange, L, ell, expression, t
 from derive.program.network import Network
 from derive.program.program import Program
-from derive.program.training import Gradient, GradientDescent, LinearSystem, Parametrization, TrainedMatrix
+from derive.program.training import (
+    Gradient,
+    GradientDescent,
+    LinearSystem,
+    Parametrization,
+    Recursion,
+    TrainedMatrix,
+)
 from derive.program.words import Field, GaussianMatrix, GaussianVector, Mean, Population, layer_count
 
 half = Rational(1, 2)
@@ -109,7 +116,7 @@ def _trained(
 
 
 @dataclass(frozen=True)
-class Updates:
+class Updates(Recursion):
     """The sum of all updates, without the weights that they were made to.
 
     >>> from sympy.abc import t, s
@@ -123,14 +130,6 @@ class Updates:
     def system(self) -> LinearSystem:
         """A sum that starts at nothing."""
         return LinearSystem(S.One, S.One, start=S.Zero)
-
-    def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
-        """Nothing of W(0), every update whole."""
-        return self.system.steps(time, past)
-
-    def noise(self, time: Expr, past: Expr) -> Expr:
-        """There is none."""
-        return S.Zero
 
 
 def block_program(

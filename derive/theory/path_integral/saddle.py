@@ -41,7 +41,7 @@ from derive.calculus.averages import Average
 from derive.calculus.averages import Response as Pushed
 from derive.calculus.functional import functional_derivative
 from derive.calculus.symbols import IndexRange, ell, mu, s, t
-from derive.program.parts import Definition
+from derive.program.program import Definition
 from derive.program.words import Mean, Product, terms
 from derive.theory.applications import Application, Parameter, earlier, tangent_kernel
 from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData

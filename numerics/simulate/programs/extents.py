@@ -8,7 +8,7 @@ from sympy import Expr, Integer, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.program import IndexRange, Outer, t
-from derive.program.parts import gaussian, parameter
+from derive.program.program import gaussian, parameter
 
 from .formulas import Binder, indices
 

@@ -26,7 +26,7 @@ from derive.program import (
     Program,
     t,
 )
-from derive.program.parts import gaussian, parameter
+from derive.program.program import gaussian, parameter
 
 from .leaves import (
     Applied,

@@ -11,7 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from derive.program import Program
-from derive.program.parts import gaussian
+from derive.program.program import gaussian
 from numerics.paths import Block, Paths, gathered
 from numerics.threads import one_thread
 

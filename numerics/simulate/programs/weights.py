@@ -23,7 +23,7 @@ from derive.program import (
     TrainedMatrix,
     TrainedVector,
 )
-from derive.program.parts import gaussian, parameter
+from derive.program.program import gaussian, parameter
 
 from .formulas import Binder, members
 from .leaves import Applied, Bound, Key, State, common_place

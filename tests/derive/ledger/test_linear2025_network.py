@@ -13,7 +13,7 @@ from derive.ledger.linear2025.claims.notation import D, N, P
 from derive.program import ell, s, t
 from derive.program.networks import isotropic
 from derive.program.networks.random_data import alpha, nu
-from derive.program.parts import gaussian
+from derive.program.program import gaussian
 from derive.program.training import TrainedVector
 from derive.reduce.data import absorb_factors
 from derive.theory import Average, mean_field

@@ -8,7 +8,7 @@ from sympy import Function, Rational, Symbol, simplify, sqrt
 from derive.program import GradientFlow, L, Program, ProgramError, ell, gamma0, t
 from derive.program.networks.random_data import B, M, N, P, alpha, alpha_B, isotropic, nu, sigma, structured
 from derive.program.networks.residual import depth_program
-from derive.program.parts import gaussian
+from derive.program.program import gaussian
 
 beta = Symbol("beta", positive=True)
 width = Function("nu", positive=True)

@@ -8,7 +8,7 @@ import pytest
 from sympy import Function, tanh
 
 from derive.program import mlp
-from derive.program.parts import gaussian
+from derive.program.program import gaussian
 from derive.reduce.independence import both_ways, gradient_independence, independent_backward
 from derive.theory import mean_field
 
