@@ -13,19 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count, permutations, product
 from typing import Any
 
-from sympy import (
-    Add,
-    DiracDelta,
-    Expr,
-    Integral,
-    KroneckerDelta,
-    Mul,
-    Pow,
-    S,
-    Sum,
-    Symbol,
-    srepr,
-)
+from sympy import Add, DiracDelta, Expr, Integral, KroneckerDelta, Mul, Pow, S, Sum, Symbol, srepr
 
 from derive.calculus.symbols import IndexRange, ell, s, t
 

@@ -20,16 +20,7 @@ from derive.calculus.sums import match, placed
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
-from derive.linear.operators import (
-    J,
-    Kernel,
-    coefficient,
-    matrix,
-    operator,
-    operator_latex,
-    size,
-    solve_for,
-)
+from derive.linear.operators import J, Kernel, coefficient, matrix, operator, operator_latex, size, solve_for
 from derive.theory import OrderParameter, Source, Theory
 from derive.theory.families import families
 from derive.theory.names import primed

@@ -20,19 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
-from sympy import (
-    DiracDelta,
-    Eq,
-    Expr,
-    Function,
-    Integral,
-    KroneckerDelta,
-    Mul,
-    S,
-    Sum,
-    Symbol,
-    sympify,
-)
+from sympy import DiracDelta, Eq, Expr, Function, Integral, KroneckerDelta, Mul, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, delta
@@ -124,10 +112,7 @@ class CrossLayer:
     def own(self, e: Expr) -> Expr:
         """``e`` with the theory's own responses written so; those of single members before their family's."""
         for d in sorted(self.diagonal, key=lambda d: bool(d.lhs.args and d.lhs.args[0].has(ell))):
-            e = e.replace(
-                lambda x, d=d: is_at(x, d.lhs),
-                lambda x, d=d: d.rhs.xreplace(binding(d.lhs, x)),
-            )
+            e = e.replace(lambda x, d=d: is_at(x, d.lhs), lambda x, d=d: d.rhs.xreplace(binding(d.lhs, x)))
         return e
 
 

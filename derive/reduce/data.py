@@ -7,20 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from sympy import (
-    Add,
-    Eq,
-    Expr,
-    Integer,
-    Integral,
-    KroneckerDelta,
-    Mul,
-    S,
-    Sum,
-    Symbol,
-    limit,
-    sympify,
-)
+from sympy import Add, Eq, Expr, Integer, Integral, KroneckerDelta, Mul, S, Sum, Symbol, limit, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
