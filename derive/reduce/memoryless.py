@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Mul, Pow, S, powsimp, simplify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import bound, over
+from derive.calculus.sums import bound, drawn_out, over
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.program.training import TrainingRule, entry_covariance
@@ -121,6 +121,16 @@ class Motion:
     def gain(self) -> Expr:
         """What the updates add."""
         return Add(*[x.expr for x in self.gains])
+
+    @property
+    def velocity(self) -> Expr:
+        """The drift of a flow, sums apart from the factors before them."""
+        return drawn_out(self.gain, lambda y: not y.atoms(AppliedUndef)) - self.rate * self.field
+
+    @property
+    def eq(self) -> Eq:
+        """The drift of a flow as a SymPy equation."""
+        return Eq(Derivative(self.field, t), self.velocity, evaluate=False)
 
 
 def motions(theory: Theory) -> tuple[Motion, ...]:

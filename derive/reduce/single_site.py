@@ -8,58 +8,37 @@ with noise a Fokker-Planck equation, and averages obey Ito's rule.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
-from sympy import Add, Derivative, Eq, Expr, Function, S, Sum, Symbol, sympify
+from sympy import Add, Derivative, Dummy, Eq, Expr, Function, S, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.functional import functional_derivative
-from derive.calculus.sums import all_apart, drawn_out, placed
-from derive.calculus.symbols import IndexRange, P, t
+from derive.calculus.sums import all_apart, binding, drawn_out, over, placed
+from derive.calculus.symbols import P, t
 from derive.errors import NotApplicable
 from derive.linear.projection import tidy_sums
-from derive.reduce.memoryless import motions
+from derive.reduce.memoryless import Motion, motions
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, Theory
 from derive.theory.names import primed
 
 
 @dataclass(frozen=True)
-class Flow:
-    """``dx = velocity dt + noise``, with ``<noise noise> = diffusion dt``, for one kind of field.
-
-    ``field`` is written at the time t, without an index on which nothing depends; ``diffusion`` is the
-    covariance rate with ``partner``, ``start`` the covariance at time 0 with it.
-    """
-
-    field: AppliedUndef
-    velocity: Expr
-    partner: AppliedUndef
-    diffusion: Expr
-    start: Expr
-    ranges: tuple[IndexRange, ...]
-
-    @property
-    def eq(self) -> Eq:
-        """The drift as a SymPy equation."""
-        return Eq(Derivative(self.field, t), self.velocity, evaluate=False)
-
-
-@dataclass(frozen=True)
 class SingleSite:
-    """The stochastic process of one unit of a hidden layer, ``flows`` for its independent fields.
+    """The stochastic process of one unit of a hidden layer.
 
+    ``flows`` are the motions of its independent fields, written without an index on which nothing depends;
     ``definitions`` gives the others, such as ``g = phi'(h) z``, in terms of them.
     """
 
     theory: Theory
-    flows: tuple[Flow, ...]
+    flows: tuple[Motion, ...]
     definitions: dict[Expr, Expr]
 
-    def flow(self, name: str) -> Flow:
+    def flow(self, name: str) -> Motion:
         """The flow of the field called ``name``.  Raises KeyError if there is none."""
         for x in self.flows:
             if str(x.field.func) == name:
@@ -89,7 +68,7 @@ class SingleSite:
                 if a.func != b.func:
                     continue
                 x = moving[str(a.func)]
-                names = _names(x.field, a) | _names(x.partner, b)
+                names = binding(x.field, a) | binding(x.partner, b)
                 total += body.diff(a, b) * x.diffusion.xreplace(names) / 2
         random = frozenset(moving)
         return tidy_sums(Average(_apart(total)).linear(random)) if total != 0 else S.Zero
@@ -121,20 +100,50 @@ class SingleSite:
         -g*gamma0*Delta(1, t)*K_x(1, 1)*Derivative(p(h1, g, t), h1) - gamma0*h1*Delta(1, t)*Derivative(p(h1,
         g, t), g)
         """
-        return _density(self, samples)
+        density, slope = Dummy("p"), Function("slope")  # by the coordinates that it has as arguments
+        total = density * self.compression()
+        for x in self.flows:
+            point, other = _coordinate(x.field), _coordinate(x.partner)
+            total -= over(self.in_coordinates(x.velocity) * slope(point), x.ranges)
+            both = (*x.ranges, *[r.renamed(primed(r.index)) for r in x.ranges])
+            total += over(x.diffusion / 2 * slope(point, other), both)
+        points = [_coordinate(x.field) for x in self.flows]
+        if samples is not None:
+            members = self.members(samples)
+            points, total = [*members.values()], total.subs(P, samples).doit().xreplace(members).expand()
+        p = Function("p")(*points, t)
+        written = total.replace(slope, lambda *v: Derivative(p, *v)).xreplace({density: p})
+        return Eq(Derivative(p, t), written, evaluate=False)
+
+    def members(self, samples: int) -> dict[Expr, Symbol]:
+        """The coordinates for a number of samples by their names: ``h1`` for ``h(1)``, ``z``."""
+        found = {}
+        for x in self.flows:
+            uppers = [r.upper.subs(P, samples) for r in x.ranges]
+            if not all(n.is_Integer for n in uppers):
+                raise NotApplicable(f"the indices of {x.field} run to {uppers}: give the program numbers")
+            for at in product(*[range(int(r.lower), n + 1) for r, n in zip(x.ranges, uppers, strict=True)]):
+                names = {r.index: sympify(k) for r, k in zip(x.ranges, at, strict=True)}
+                member, name = _coordinate(x.field).xreplace(names), "_".join(map(str, at))
+                found[member] = Symbol(f"{x.field.func}{name}", real=True)
+        return found
 
     def compression(self) -> Expr:
         """Minus the divergence of the velocity: how fast the density grows along a path."""
         total = S.Zero
         for x in self.flows:
-            point = _coordinate(x.field)
-            slope = (
-                functional_derivative(_in_coordinates(self, x.velocity), point, x.ranges)
-                if isinstance(point, AppliedUndef)
-                else _in_coordinates(self, x.velocity).diff(point)
-            )
-            total -= Sum(slope, *[r.limits for r in x.ranges]).doit() if x.ranges else slope
+            point, velocity = _coordinate(x.field), self.in_coordinates(x.velocity)
+            known = isinstance(point, AppliedUndef)
+            slope = functional_derivative(velocity, point, x.ranges) if known else velocity.diff(point)
+            total -= over(slope, x.ranges).doit() if x.ranges else slope
         return sympify(total)
+
+    def in_coordinates(self, e: Expr) -> Expr:
+        """``e`` by the coordinates of the density."""
+        names = {str(x.field.func) for x in self.flows}
+        opened = self.unfolded(e)
+        own = [a for a in opened.atoms(AppliedUndef) if str(a.func) in names]
+        return opened.xreplace({a: _coordinate(a) for a in own})
 
     def _repr_latex_(self) -> str:
         return aligned_latex((x.eq for x in self.flows), self.theory)
@@ -162,27 +171,28 @@ def single_site(theory: Theory) -> SingleSite:
             lambda x: x.func(*[y for k, y in enumerate(x.args) if k not in idle[str(x.func)]]),
         )
 
-    flows = []
-    for x in whole.flows:
-        field, velocity, partner = (pruned(e) for e in (x.field, x.velocity, x.partner))
-        ranges = tuple(r for r in x.ranges if field.has(r.index))
-        flows.append(replace(x, field=field, velocity=velocity, partner=partner, ranges=ranges))
-    return SingleSite(theory, tuple(flows), {k: pruned(v) for k, v in whole.definitions.items()})
+    flows = tuple(
+        replace(
+            x,
+            field=pruned(x.field),
+            partner=pruned(x.partner),
+            gains=tuple(y.map(pruned) for y in x.gains),
+            ranges=tuple(r for r in x.ranges if pruned(x.field).has(r.index)),
+        )
+        for x in whole.flows
+    )
+    return SingleSite(theory, flows, {k: pruned(v) for k, v in whole.definitions.items()})
 
 
 def every_index(theory: Theory) -> SingleSite:
     """The same with all indices that the fields of the theory have, needed or not."""
     if theory.program.rule.discrete:
         raise NotApplicable("differential equations need gradient flow: the theory counts steps")
-    flows = []
-    for x in motions(theory):
-        velocity = drawn_out(x.gain, lambda y: not y.atoms(AppliedUndef)) - x.rate * x.field
-        flows.append(Flow(x.field, velocity, x.partner, x.diffusion, x.start, x.ranges))
     only = (e for e in theory.equations if all(x.kind == "definition" for x in e.terms))
-    return SingleSite(theory, tuple(flows), {_unlayered(e.lhs, e): _unlayered(e.rhs, e) for e in only})
+    return SingleSite(theory, motions(theory), {_unlayered(e.lhs, e): _unlayered(e.rhs, e) for e in only})
 
 
-def _idle(x: Flow) -> tuple[int, ...]:
+def _idle(x: Motion) -> tuple[int, ...]:
     """Places of indices of a field that neither its velocity nor its covariances depend on."""
     used = (x.velocity.subs(x.field, 0) + x.start + x.diffusion).free_symbols
     pairs = enumerate(zip(x.field.args, x.partner.args, strict=True))
@@ -190,10 +200,6 @@ def _idle(x: Flow) -> tuple[int, ...]:
 
 
 # -- writing it down -----------------------------------------------------------------------------------------
-
-
-def _names(lhs: Expr, atom: Expr) -> dict[Expr, Expr]:
-    return {a: b for a, b in zip(lhs.args, atom.args, strict=True) if a != b}
 
 
 def _fewer(x: AppliedUndef, field: AppliedUndef) -> AppliedUndef:
@@ -220,61 +226,4 @@ def _coordinate(field: Expr) -> Expr:
     return Function(str(field.func))(*kept) if kept else Symbol(str(field.func), real=True)
 
 
-def _in_coordinates(site: SingleSite, e: Expr) -> Expr:
-    names = {str(x.field.func) for x in site.flows}
-    opened = site.unfolded(e)
-    return opened.xreplace({a: _coordinate(a) for a in opened.atoms(AppliedUndef) if str(a.func) in names})
-
-
-def _density(site: SingleSite, samples: int | None) -> Eq:
-    if samples is not None:
-        return _explicit(site, samples)
-    points = [_coordinate(x.field) for x in site.flows]
-    p = Function("p")(*points, t)
-    total = p * site.compression()
-    for x, point in zip(site.flows, points, strict=True):
-        limits = [r.limits for r in x.ranges]
-        moved = _in_coordinates(site, x.velocity) * Derivative(p, point)
-        total -= Sum(moved, *limits) if limits else moved
-        other = _coordinate(x.partner)
-        spread = x.diffusion / 2 * Derivative(p, point, other)
-        both = limits + [(primed(r.index), r.lower, r.upper) for r in x.ranges]
-        total += (Sum(spread, *both) if both else spread) if x.diffusion != 0 else S.Zero
-    return Eq(Derivative(p, t), total, evaluate=False)
-
-
-def _explicit(site: SingleSite, samples: int) -> Eq:
-    """The same for a number of samples, as a continuity equation that SymPy's ``diff`` expands."""
-    kinds = {str(x.field.func) for x in site.flows}
-
-    def spelled(e: Expr, at: Mapping[Expr, Expr]) -> Expr:
-        e = e.subs(P, samples).doit().xreplace(dict(at))
-        return e.xreplace({a: _spelled(a) for a in e.atoms(AppliedUndef) if str(a.func) in kinds})
-
-    coordinates: list[tuple[Flow, dict[Expr, Expr], Symbol]] = []
-    for x in site.flows:
-        uppers = [r.upper.subs(P, samples) for r in x.ranges]
-        if not all(n.is_Integer for n in uppers):
-            raise NotApplicable(f"the indices of {x.field} run to {uppers}: give the program numbers")
-        for at in product(*[range(int(r.lower), int(n) + 1) for r, n in zip(x.ranges, uppers, strict=True)]):
-            names = {r.index: sympify(k) for r, k in zip(x.ranges, at, strict=True)}
-            coordinates.append((x, names, _spelled(x.field.xreplace(names))))
-    p = Function("p")(*[q for *_, q in coordinates], t)
-    total = S.Zero
-    for x, here, q in coordinates:
-        total -= (spelled(site.unfolded(x.velocity), here) * p).diff(q)
-        other = _names(x.field, x.partner)
-        for y, there, r in coordinates:
-            if y is x and x.diffusion != 0:
-                names = {**here, **{other[k]: v for k, v in there.items()}}
-                total += (x.diffusion.xreplace(names) / 2 * p).diff(q, r)
-    return Eq(Derivative(p, t), total.expand(), evaluate=False)
-
-
-def _spelled(a: AppliedUndef) -> Symbol:
-    """``h1`` for ``h(1, 1, t)``, ``z`` for ``z(1, t)``."""
-    indices = [x for x in a.args[1:] if x != t]
-    return Symbol(str(a.func) + "_".join(str(x) for x in indices), real=True)
-
-
-__all__ = ["Flow", "SingleSite", "single_site"]
+__all__ = ["SingleSite", "single_site"]
