@@ -32,7 +32,8 @@ class Entry:
     ``printed`` is LaTeX without dollar signs, slips included; lines of one display are separated by ``\\\\``.
     ``claim`` builds the printed right-hand sides as SymPy expressions, by name; it is a function without
     arguments or the dotted name ``"package.module:function"`` of one.  ``derived`` names what the engine
-    derives in its place.  ``evidence`` holds dotted names of functions that re-run the numerical proof;
+    derives in its place.  ``evidence`` names the functions of tests/ledger/evidence that
+    re-run the numerical proof, as ``"module:function"``;
     verdicts "misprint" and "wrong" need at least one.
 
     Raises ``ValueError``, naming the field, for anything malformed.
@@ -75,7 +76,7 @@ class Entry:
             self._require(self.claim is None or callable(self.claim), "claim", "must be callable")
         self._require(isinstance(self.evidence, tuple), "evidence", "must be a tuple")
         for name in self.evidence:
-            self._require(_is_dotted(name), "evidence", "must hold names like package.module:function")
+            self._require(_is_dotted(name), "evidence", "must hold names like module:function")
         self._require(
             bool(self.evidence) or self.verdict not in _NEED_EVIDENCE,
             "evidence",

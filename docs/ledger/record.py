@@ -17,7 +17,7 @@ from pathlib import Path
 
 from derive.ledger import entries
 from numerics.files import replacing
-from numerics.verify.evidence import check
+from tests.ledger.evidence import check
 
 NUMBERS = Path(__file__).with_name("numbers.json")
 

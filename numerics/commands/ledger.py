@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import subprocess
+import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from numerics.commands.common import AsJson, print_json
+from numerics.errors import SpecError
 
 if TYPE_CHECKING:
     from derive.ledger import Entry
+
+EVIDENCE = "tests/ledger/evidence"
+"""Where the evidence stands in a checkout."""
 
 
 def ledger(
@@ -25,28 +31,53 @@ def ledger(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the ledger of equations; with --check and a NUMBER, also the numbers behind the verdict."""
+    """List the ledger of equations; with --check, in a checkout, run the evidence behind the verdicts."""
     from derive.ledger import render
 
     rows = _chosen(source, number)
-    results: list[Any] = []
-    if check:
-        import numerics.verify.evidence
-
-        results = list(numerics.verify.evidence.check(rows))
+    place = _checkout() if check else None
+    words = [x for x in (source, number) if x is not None]
     if as_json:
-        listed = {"entries": json.loads(render(rows, "json"))}
-        checked = {"checks": [dataclasses.asdict(result) for result in results]} if check else {}
-        print_json({**listed, **checked})
+        found = {"entries": json.loads(render(rows, "json"))}
+        status = 0
+        if place is not None:
+            status, out = _run_evidence(place, [*words, "--json"], capture=True)
+            found["checks"] = json.loads(out)
+        print_json(found)
     else:
         typer.echo(render(rows, "text"))
         counts = Counter(row.verdict for row in rows)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
         typer.echo(f"{len(rows)} entries: {verdicts}")
-        if check:
-            _print_evidence(results, in_full=number is not None)
-    if not all(result.passed for result in results):
-        raise typer.Exit(1)
+        status = 0 if place is None else _run_evidence(place, words)[0]
+    if status:
+        raise typer.Exit(status)
+
+
+def _checkout() -> Path:
+    """The checkout that this package runs from, in which the evidence stands; exit 2 if there is none."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / EVIDENCE).is_dir():
+        raise SpecError(
+            "--check",
+            None,
+            f"the evidence is no part of the installed package; it stands in {EVIDENCE} of the source",
+            "the command in a checkout: git clone, pip install -e '.[test]'",
+        )
+    return root
+
+
+def _run_evidence(root: Path, words: list[str], capture: bool = False) -> tuple[int, str]:
+    """Exit status and output of ``python -m tests.ledger.evidence`` in a process of its own."""
+    sys.stdout.flush()
+    done = subprocess.run(
+        [sys.executable, "-m", EVIDENCE.replace("/", "."), *words],
+        cwd=root,
+        stdout=subprocess.PIPE if capture else None,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout or ""
 
 
 def _chosen(source: str | None, number: str | None) -> list[Entry]:
@@ -64,19 +95,3 @@ def _chosen(source: str | None, number: str | None) -> list[Entry]:
         return [find(source, number)]
     except LookupError as e:
         raise typer.BadParameter(str(e.args[0]), param_hint="NUMBER") from e
-
-
-def _print_evidence(results: list[Any], in_full: bool) -> None:
-    for result in results:
-        if in_full:
-            typer.echo(f"{'holds' if result.passed else 'FAILED'}: {result.evidence}: {result.summary}")
-            for label, value, scale in result.numbers:
-                typer.echo(f"    {label}: {_number(value)} (tolerance or standard error {_number(scale)})")
-        elif not result.passed:
-            typer.echo(f"FAILED {result}")
-    good = sum(bool(result.passed) for result in results)
-    typer.echo(f"{good} of {len(results)} pieces of evidence hold")
-
-
-def _number(x: float | None) -> str:
-    return "not finite" if x is None else f"{x:.4g}"

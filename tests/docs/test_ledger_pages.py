@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from derive.ledger import entries, find
-from numerics.verify.evidence import check
+from tests.ledger.evidence import check
 
 DOCS = Path(__file__).parents[2] / "docs"
 CONTRADICTED = [e for e in entries() if e.verdict in ("misprint", "wrong")]

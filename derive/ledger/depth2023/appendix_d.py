@@ -64,8 +64,8 @@ ENTRIES = (
         ),
         evidence=(
             *shown_by("other_scalings"),
-            "numerics.verify.evidence.depth_correction:between_the_ends",
-            "numerics.verify.evidence.depth_correction:diversity",
+            "depth_correction:between_the_ends",
+            "depth_correction:diversity",
         ),
     ),
     Entry(

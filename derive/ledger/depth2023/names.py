@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 SOURCE = "depth2023"
-_MODULE = "numerics.verify.evidence.depth"
+_MODULE = "depth"
 
 
 def shown_by(*functions: str) -> tuple[str, ...]:
     """Full dotted names of evidence functions.
 
     >>> shown_by("recursions")
-    ('numerics.verify.evidence.depth:recursions',)
+    ('depth:recursions',)
     """
     return tuple(f"{_MODULE}:{name}" for name in functions)
 
 
-_CLASSES = "numerics.verify.evidence.depth_classes"
-_NETWORKS = "numerics.verify.evidence.depth_class_networks"
+_CLASSES = "depth_classes"
+_NETWORKS = "depth_class_networks"
 
 
 def classes(*functions: str) -> tuple[str, ...]:
     """The same for the evidence on parametrisations: solved theories, and networks.
 
     >>> classes("exponents", "networks")[1]
-    'numerics.verify.evidence.depth_class_networks:networks'
+    'depth_class_networks:networks'
     """
     here = ("networks", "bounded")
     return tuple(f"{_NETWORKS if name in here else _CLASSES}:{name}" for name in functions)

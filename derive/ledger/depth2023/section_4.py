@@ -6,7 +6,7 @@ from derive.ledger.depth2023.claims import linear
 from derive.ledger.depth2023.names import SOURCE, shown_by
 from derive.ledger.entry import Entry
 
-_CORRECTION = "numerics.verify.evidence.depth_correction:frozen_ends"
+_CORRECTION = "depth_correction:frozen_ends"
 _GAMMA = (
     r"\Gamma_{t,r,0,b}\left(\frac{l}{L},q\right) = \Gamma_{t,r,0,b}\left(\frac{l-1}{L},q\right) + "
     r"\mathbb{I}_{[t=r, b=0, l=\lceil Lq \rceil]} + \frac{1}{L} \sum_{s<t} "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from derive.ledger.depth2023.names import SOURCE
 from derive.ledger.entry import Entry
 
-_EVIDENCE = "numerics.verify.evidence.depth_blocks"
+_EVIDENCE = "depth_blocks"
 
 ENTRIES = (
     Entry(

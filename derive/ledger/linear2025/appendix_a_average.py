@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.linear2025.claims import averages
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
@@ -21,7 +20,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="path-integral route: average over X",
         verdict="agrees",
         why="What (32) leaves of X; (34) and (35) are its average.",
-        evidence=shown_by("isotropic_average:data_average"),
+        evidence=("isotropic_average:data_average",),
     ),
     Entry(
         source="linear2025",
@@ -39,7 +38,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="path-integral route: average over X",
         verdict="agrees",
         why="Squares of the two terms, 1/D and D/P^2.",
-        evidence=shown_by("isotropic_average:data_average"),
+        evidence=("isotropic_average:data_average",),
     ),
     Entry(
         source="linear2025",
@@ -57,7 +56,7 @@ ENTRIES: tuple[Entry, ...] = (
             "Dhat(t) meets Delta(t'), as the label iP R_Delta(t',t) below says, not Delta(t). The factor "
             "1/P is right."
         ),
-        evidence=shown_by("isotropic_average:data_average"),
+        evidence=("isotropic_average:data_average",),
     ),
     Entry(
         source="linear2025",
@@ -84,7 +83,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="path-integral route: order parameters",
         verdict="agrees",
         why="D dC dChat/(4 pi) integrates to one along the imaginary axis.",
-        evidence=shown_by("isotropic_average:order_parameters"),
+        evidence=("isotropic_average:order_parameters",),
     ),
     Entry(
         source="linear2025",
@@ -98,7 +97,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="path-integral route: order parameters",
         verdict="agrees",
         why="As (37), with P.",
-        evidence=shown_by("isotropic_average:order_parameters"),
+        evidence=("isotropic_average:order_parameters",),
     ),
     Entry(
         source="linear2025",
@@ -114,7 +113,7 @@ ENTRIES: tuple[Entry, ...] = (
         why=(
             "R_Delta runs along the imaginary axis; the constraint is D R_vu = -i v.hhat^0, as (36) defines."
         ),
-        evidence=shown_by("isotropic_average:order_parameters"),
+        evidence=("isotropic_average:order_parameters",),
     ),
     Entry(
         source="linear2025",
@@ -130,7 +129,7 @@ ENTRIES: tuple[Entry, ...] = (
             "xi^0 is made of the initial W^0(0), transposed, as in (28). With W^0(t) the updates would "
             "count twice."
         ),
-        evidence=shown_by("isotropic_network:memory_terms"),
+        evidence=("isotropic_network:memory_terms",),
     ),
     Entry(
         source="linear2025",
@@ -146,7 +145,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="path-integral route: average over W0",
         verdict="agrees",
         why="What the delta functions leave of W^0(0).",
-        evidence=shown_by("isotropic_average:first_matrix_average"),
+        evidence=("isotropic_average:first_matrix_average",),
     ),
     Entry(
         source="linear2025",
@@ -163,7 +162,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="path-integral route: average over W0",
         verdict="misprint",
         why="The second bracket, g^1.g^1/N, is C_g^1 as in (44), not C_h^0; exponents are right.",
-        evidence=shown_by("isotropic_average:first_matrix_average"),
+        evidence=("isotropic_average:first_matrix_average",),
     ),
     Entry(
         source="linear2025",
@@ -178,7 +177,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="path-integral route: average over W0",
         verdict="agrees",
         why="Factor and times are right.",
-        evidence=shown_by("isotropic_average:first_matrix_average"),
+        evidence=("isotropic_average:first_matrix_average",),
     ),
     Entry(
         source="linear2025",
@@ -207,7 +206,7 @@ ENTRIES: tuple[Entry, ...] = (
             "A factor -i is missing in both, as (36) and (48) have it: <g chihat> is imaginary, -i times "
             "it is the response."
         ),
-        evidence=shown_by("isotropic_action:response_definition"),
+        evidence=("isotropic_action:response_definition",),
     ),
     Entry(
         source="linear2025",
@@ -244,7 +243,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="path-integral route: average over W",
         verdict="agrees",
         why="The sign of i differs from (41), which a symmetric average does not see.",
-        evidence=shown_by("isotropic_average:hidden_average"),
+        evidence=("isotropic_average:hidden_average",),
     ),
     Entry(
         source="linear2025",

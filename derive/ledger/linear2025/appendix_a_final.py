@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.linear2025.claims import full_batch, scaling
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
@@ -35,7 +34,7 @@ ENTRIES: tuple[Entry, ...] = (
             "and reject each of these lines by 17 and more. The equations of Delta and g and all "
             "covariances are right (G^1 is C_g^1)."
         ),
-        evidence=shown_by("isotropic:equal_time_responses", "isotropic:rate_of_the_error_vector"),
+        evidence=("isotropic:equal_time_responses", "isotropic:rate_of_the_error_vector"),
     ),
     Entry(
         source="linear2025",
@@ -53,7 +52,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="order parameters of the isotropic theory",
         verdict="agrees",
         why="As (64).",
-        evidence=shown_by("isotropic_responses:full_batch"),
+        evidence=("isotropic_responses:full_batch",),
     ),
     Entry(
         source="linear2025",
@@ -68,7 +67,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="order parameters of the isotropic theory",
         verdict="agrees",
         why="The theory's correlations.",
-        evidence=shown_by("isotropic:equal_time_responses"),
+        evidence=("isotropic:equal_time_responses",),
     ),
     Entry(
         source="linear2025",
@@ -79,7 +78,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="correlations of v and Delta at equal times",
         verdict="agrees",
         why="As (10).",
-        evidence=shown_by("isotropic_network:losses"),
+        evidence=("isotropic_network:losses",),
     ),
     Entry(
         source="linear2025",
@@ -93,7 +92,7 @@ ENTRIES: tuple[Entry, ...] = (
             "The last term has a minus sign, as in A.1.1 and in the display below. Centred networks reject "
             "the plus."
         ),
-        evidence=shown_by("isotropic:centred"),
+        evidence=("isotropic:centred",),
     ),
     Entry(
         source="linear2025",
@@ -110,7 +109,7 @@ ENTRIES: tuple[Entry, ...] = (
             "The derived equation. The list of order parameters below it lacks C_Delta and, for full "
             "batches, R_vu."
         ),
-        evidence=shown_by("isotropic:centred"),
+        evidence=("isotropic:centred",),
     ),
     Entry(
         source="linear2025",
@@ -133,7 +132,7 @@ ENTRIES: tuple[Entry, ...] = (
             "the rates those to 1.5 %; networks have 0.500(1), 0.667(1) for L = 1, 2. Other criteria change "
             "the number in front alone. Mean field: no power, as printed."
         ),
-        evidence=shown_by(
+        evidence=(
             "isotropic_rates:stable_rates",
             "solved_rates:largest_rates",
             "solved_rates:criteria",
@@ -157,6 +156,6 @@ ENTRIES: tuple[Entry, ...] = (
             "nu grows, whatever gamma0 << 1, in both parametrisations, but as 1/sqrt(nu): the rate is "
             "2/(L + 1 + 2 sqrt(L(L+1)(2L+1)/(6 nu))). The solved theory has it to 1e-4."
         ),
-        evidence=shown_by("isotropic_rates:lazy_rates", "solved_rates:lazy_rates"),
+        evidence=("isotropic_rates:lazy_rates", "solved_rates:lazy_rates"),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.linear2025.claims import action, averages, full_batch
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
@@ -27,7 +26,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="path-integral route: saddle point",
         verdict="misprint",
         why="The last line must hold C_g^l. All weights (1, alpha, nu) are right for the repaired action.",
-        evidence=shown_by("isotropic_action:conjugate_slopes"),
+        evidence=("isotropic_action:conjugate_slopes",),
     ),
     Entry(
         source="linear2025",
@@ -56,7 +55,7 @@ ENTRIES: tuple[Entry, ...] = (
             "xihat^0, chihat^{l+1}, xihat^l must stand for xihat^1, chihat^0, xihat^{l+1}, chihat^l, as in "
             "(45), (48)."
         ),
-        evidence=shown_by("isotropic_action:response_slopes"),
+        evidence=("isotropic_action:response_slopes",),
     ),
     Entry(
         source="linear2025",
@@ -70,7 +69,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="path-integral route: conjugates",
         verdict="agrees",
         why="Averages of conjugate fields vanish at the saddle point.",
-        evidence=shown_by("isotropic_action:vanishing_conjugates"),
+        evidence=("isotropic_action:vanishing_conjugates",),
     ),
     Entry(
         source="linear2025",
@@ -106,7 +105,7 @@ ENTRIES: tuple[Entry, ...] = (
             "C_h^{l-1} for C_g^1, and the last line r^0 with C_0^{l+1} for r^l with C_g^{l+1}. "
             "Characteristic functions decide."
         ),
-        evidence=shown_by("isotropic_average:auxiliary_fields"),
+        evidence=("isotropic_average:auxiliary_fields",),
     ),
     Entry(
         source="linear2025",
@@ -124,7 +123,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="isotropic theory, equation of Delta",
         verdict="misprint",
         why="1/alpha in front of R_vu and the label noise are missing; (65) has both.",
-        evidence=shown_by("isotropic:sample_equation", "isotropic_action:response_slopes"),
+        evidence=("isotropic:sample_equation", "isotropic_action:response_slopes"),
     ),
     Entry(
         source="linear2025",
@@ -149,7 +148,7 @@ ENTRIES: tuple[Entry, ...] = (
             "Signs and Stein's lemma are right; 1/alpha is missing in front of R_vu and the label noise, "
             "as in (62)."
         ),
-        evidence=shown_by("isotropic:sample_equation", "isotropic_action:response_slopes"),
+        evidence=("isotropic:sample_equation", "isotropic_action:response_slopes"),
     ),
     Entry(
         source="linear2025",
@@ -167,6 +166,6 @@ ENTRIES: tuple[Entry, ...] = (
         derived="order parameters of the isotropic theory",
         verdict="agrees",
         why="The theory's responses, r^0 and u^0 entering v and h^0 with factor one.",
-        evidence=shown_by("isotropic_responses:full_batch"),
+        evidence=("isotropic_responses:full_batch",),
     ),
 )

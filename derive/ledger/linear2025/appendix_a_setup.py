@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.linear2025.claims import full_batch, network
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
@@ -31,7 +30,7 @@ ENTRIES: tuple[Entry, ...] = (
         ),
         verdict="convention",
         why="Mean square error without 1/2; (25) belongs to half of it, see (24).",
-        evidence=shown_by("isotropic_network:update_scale"),
+        evidence=("isotropic_network:update_scale",),
     ),
     Entry(
         source="linear2025",
@@ -51,7 +50,7 @@ ENTRIES: tuple[Entry, ...] = (
             "loss needs a factor 1/2 or the raw rate is N eta gamma0^2/2. Numerical gradients give the "
             "ratio 2."
         ),
-        evidence=shown_by("isotropic_network:update_scale"),
+        evidence=("isotropic_network:update_scale",),
     ),
     Entry(
         source="linear2025",
@@ -68,7 +67,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="program isotropic: updates",
         verdict="agrees",
         why="The gradient of half the loss (23), in all layers.",
-        evidence=shown_by("isotropic_network:update_scale", "isotropic_network:memory_terms"),
+        evidence=("isotropic_network:update_scale", "isotropic_network:memory_terms"),
     ),
     Entry(
         source="linear2025",
@@ -91,7 +90,7 @@ ENTRIES: tuple[Entry, ...] = (
             "As in (5), h^1 = W^0 h^0/sqrt(D); (28) has it right. The noise vector below lives in R^P, not "
             "R^D."
         ),
-        evidence=shown_by("isotropic_network:first_layer_scale"),
+        evidence=("isotropic_network:first_layer_scale",),
     ),
     Entry(
         source="linear2025",
@@ -112,7 +111,7 @@ ENTRIES: tuple[Entry, ...] = (
             "Identities of every network, C_h^0 being divided by D; gamma0 cancels in v, which gets eta "
             "C_g^1."
         ),
-        evidence=shown_by("isotropic_network:memory_terms"),
+        evidence=("isotropic_network:memory_terms",),
     ),
     Entry(
         source="linear2025",
@@ -175,7 +174,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="path-integral route",
         verdict="agrees",
         why="With real sources as in (30), at j = 0.",
-        evidence=shown_by("isotropic_average:generating_function"),
+        evidence=("isotropic_average:generating_function",),
     ),
     Entry(
         source="linear2025",
@@ -196,6 +195,6 @@ ENTRIES: tuple[Entry, ...] = (
         derived="path-integral route: imposed definitions",
         verdict="agrees",
         why="Textbook identity, one 2 pi an entry.",
-        evidence=shown_by("isotropic_average:generating_function"),
+        evidence=("isotropic_average:generating_function",),
     ),
 )

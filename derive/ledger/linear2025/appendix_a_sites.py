@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.linear2025.claims import action
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
@@ -30,7 +29,7 @@ ENTRIES: tuple[Entry, ...] = (
             "noise sigma eps of (32) is missing. Networks reject both omissions, and so does the first "
             "line of (59)."
         ),
-        evidence=shown_by("isotropic:sample_equation", "isotropic_action:response_slopes"),
+        evidence=("isotropic:sample_equation", "isotropic_action:response_slopes"),
     ),
     Entry(
         source="linear2025",
@@ -47,7 +46,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="path-integral route: exponent of the samples",
         verdict="misprint",
         why="As (50): 1/alpha and the label noise are missing.",
-        evidence=shown_by("isotropic:sample_equation", "isotropic_action:response_slopes"),
+        evidence=("isotropic:sample_equation", "isotropic_action:response_slopes"),
     ),
     Entry(
         source="linear2025",
@@ -73,7 +72,7 @@ ENTRIES: tuple[Entry, ...] = (
             "missing; without them the derivatives (58) are not averages. The rest is right, with eta "
             "C_g^1 (not eta gamma0, as in (65))."
         ),
-        evidence=shown_by("isotropic_action:conjugate_slopes"),
+        evidence=("isotropic_action:conjugate_slopes",),
     ),
     Entry(
         source="linear2025",
@@ -100,7 +99,7 @@ ENTRIES: tuple[Entry, ...] = (
             "Conjugate terms of C_h^1 and C_g^1 are missing, as in (52), and the measure has dxihat^1 "
             "twice for dxi^1 dxihat^1."
         ),
-        evidence=shown_by("isotropic_action:conjugate_slopes"),
+        evidence=("isotropic_action:conjugate_slopes",),
     ),
     Entry(
         source="linear2025",
@@ -126,7 +125,7 @@ ENTRIES: tuple[Entry, ...] = (
             "The memory of g^l holds h^l(t'), not h^1(t'): an identity of every network. Conjugate terms "
             "are missing and the measure has dxihat twice, as in (53)."
         ),
-        evidence=shown_by("isotropic_network:memory_terms", "isotropic_action:conjugate_slopes"),
+        evidence=("isotropic_network:memory_terms", "isotropic_action:conjugate_slopes"),
     ),
     Entry(
         source="linear2025",
@@ -149,7 +148,7 @@ ENTRIES: tuple[Entry, ...] = (
             "Conjugate terms are missing, as in (52); one product over times stands for all. The rest is "
             "right."
         ),
-        evidence=shown_by("isotropic_action:conjugate_slopes"),
+        evidence=("isotropic_action:conjugate_slopes",),
     ),
     Entry(
         source="linear2025",
@@ -180,6 +179,6 @@ ENTRIES: tuple[Entry, ...] = (
             "Z_0 lacks its logarithm and C_h^0, with its conjugate and without nu, is missing from the "
             "first sum (the sum over l with nu runs over 1..L). Coefficients of all responses are right."
         ),
-        evidence=shown_by("isotropic_action:conjugate_slopes"),
+        evidence=("isotropic_action:conjugate_slopes",),
     ),
 )

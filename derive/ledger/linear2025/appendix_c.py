@@ -10,7 +10,7 @@ from derive.ledger.linear2025.appendix_c_depth import ENTRIES as INFINITE_DEPTH
 from derive.ledger.linear2025.claims import residual
 
 SOURCE = "linear2025"
-_EVIDENCE = "numerics.verify.evidence.residual"
+_EVIDENCE = "residual"
 
 
 def _shown(*names: str) -> tuple[str, ...]:

@@ -6,12 +6,11 @@ from derive.ledger.entry import Entry
 from derive.ledger.linear2025.claims import residual
 
 SOURCE = "linear2025"
-_EVIDENCE = "numerics.verify.evidence"
-_NETWORKS = f"{_EVIDENCE}.residual:equal_time_responses"
+_NETWORKS = "residual:equal_time_responses"
 
 
 def _shown(*names: str) -> tuple[str, ...]:
-    return tuple(f"{_EVIDENCE}.residual_limit:{n}" for n in names)
+    return tuple(f"residual_limit:{n}" for n in names)
 
 
 ENTRIES = (
@@ -44,7 +43,7 @@ ENTRIES = (
             "The loss is that of the limit plus a coefficient over L, which is derived and solved. The paper "
             "says that there is a limit, not how fast it is reached."
         ),
-        evidence=(f"{_EVIDENCE}.depth_correction:residual",),
+        evidence=("depth_correction:residual",),
     ),
     Entry(
         source=SOURCE,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.linear2025.claims import full_batch, online
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
@@ -31,7 +30,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="online theory, equation of h0",
         verdict="agrees",
         why="R_Delta(t,s) = delta(t - s): v(t) itself, at equal time, and local noise.",
-        evidence=shown_by("isotropic:fresh_batches"),
+        evidence=("isotropic:fresh_batches",),
     ),
     Entry(
         source="linear2025",
@@ -45,7 +44,7 @@ ENTRIES: tuple[Entry, ...] = (
             "Batches are independent: u_Delta has covariance C_v(t,t) delta(t - t'), as u^0 in (97). Only "
             "its equal-time part enters the other equations, but C_Delta(t,t') would not vanish."
         ),
-        evidence=shown_by("isotropic:fresh_batches"),
+        evidence=("isotropic:fresh_batches",),
     ),
     Entry(
         source="linear2025",
@@ -56,7 +55,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="online theory, C_h0 at equal times",
         verdict="agrees",
         why="<h^0(t)^2> = C_v + C_Delta/alpha_B, and there is no response R_Delta beyond equal time.",
-        evidence=shown_by("isotropic:fresh_batches"),
+        evidence=("isotropic:fresh_batches",),
     ),
     Entry(
         source="linear2025",
@@ -92,7 +91,7 @@ ENTRIES: tuple[Entry, ...] = (
             "As (65): sums of R_hr must run over t' <= t and v gets eta C_g^1; as in (98), u_Delta needs "
             "delta(t - t'). The equation of h^0, with v(t) at equal time, is right."
         ),
-        evidence=shown_by("isotropic:fresh_batches"),
+        evidence=("isotropic:fresh_batches",),
     ),
     Entry(
         source="linear2025",
@@ -109,7 +108,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="order parameters of the online theory",
         verdict="agrees",
         why="The theory's responses; R_vu does not enter.",
-        evidence=shown_by("isotropic_responses:online"),
+        evidence=("isotropic_responses:online",),
     ),
     Entry(
         source="linear2025",
@@ -124,7 +123,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="order parameters of the online theory",
         verdict="agrees",
         why="The theory's correlations.",
-        evidence=shown_by("isotropic:fresh_batches"),
+        evidence=("isotropic:fresh_batches",),
     ),
     Entry(
         source="linear2025",
@@ -143,7 +142,7 @@ ENTRIES: tuple[Entry, ...] = (
             "The response and the last form are what the first step gives. The second line has no factor 4, "
             "as its own sum of squares shows, and the third has gamma0^2 in front of the sum."
         ),
-        evidence=shown_by("first_step:gradients"),
+        evidence=("first_step:gradients",),
     ),
     Entry(
         source="linear2025",
@@ -161,7 +160,7 @@ ENTRIES: tuple[Entry, ...] = (
             "W^0, the term eta C_g^1 of (69), is left out. The terms with nu are right, for the centred "
             "function without label noise."
         ),
-        evidence=shown_by("first_step:growth"),
+        evidence=("first_step:growth",),
     ),
     Entry(
         source="linear2025",
@@ -179,7 +178,7 @@ ENTRIES: tuple[Entry, ...] = (
             "times the term with 1/nu that (104) keeps. The recursion is right for every step only if "
             "layers are wide and gamma0 -> 0; without noise of batches it is then a lower bound."
         ),
-        evidence=shown_by("early_steps:memory"),
+        evidence=("early_steps:memory",),
     ),
     Entry(
         source="linear2025",
@@ -196,7 +195,7 @@ ENTRIES: tuple[Entry, ...] = (
             "It follows from (104) as printed. Derived: eta > 12 alpha_B nu/((alpha_B + 1) (2 L^2 + L + "
             "6 (L + 1) nu)). The printed rate is too large for nu > (2 L + 1)/6 and too small below."
         ),
-        evidence=shown_by("first_step:critical_rate", "early_steps:separation"),
+        evidence=("first_step:critical_rate", "early_steps:separation"),
     ),
     Entry(
         source="linear2025",
@@ -214,7 +213,7 @@ ENTRIES: tuple[Entry, ...] = (
             "should be those of (104): L (L + 1) (2 L + 1)/6 in place of L^2, and no 2. One factor for every "
             "step is right for wide lazy layers only, and without centring it depends on gamma0, too."
         ),
-        evidence=shown_by("first_step:growth", "early_steps:not_centred"),
+        evidence=("first_step:growth", "early_steps:not_centred"),
     ),
     Entry(
         source="linear2025",
@@ -232,6 +231,6 @@ ENTRIES: tuple[Entry, ...] = (
             "eigenvalues k, which is at most 2 alpha_B/((L + 1)(alpha_B + 1)). Without noise of batches it "
             "cannot at gamma0 -> 0: C_v(t + 1)/C_v(t) never falls there."
         ),
-        evidence=shown_by("early_steps:recovers"),
+        evidence=("early_steps:recovers",),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.linear2025.claims import scaling, structured
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
@@ -40,7 +39,7 @@ ENTRIES: tuple[Entry, ...] = (
             "u_Delta needs delta(t - t') like u_k^0. All else is as derived, with eta C_g^1 where (65) and "
             "(100) have eta gamma0."
         ),
-        evidence=shown_by("structured:modes"),
+        evidence=("structured:modes",),
     ),
     Entry(
         source="linear2025",
@@ -54,7 +53,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="structured theory with sums over modes",
         verdict="agrees",
         why="Averages over modes, summed.",
-        evidence=shown_by("structured:modes"),
+        evidence=("structured:modes",),
     ),
     Entry(
         source="linear2025",
@@ -72,7 +71,7 @@ ENTRIES: tuple[Entry, ...] = (
             "R^0_hr as derived. R_vu, which enters for repeated batches only, is the sum that the theory "
             "of a fixed batch has."
         ),
-        evidence=shown_by("isotropic_responses:modes"),
+        evidence=("isotropic_responses:modes",),
     ),
     Entry(
         source="linear2025",
@@ -90,7 +89,7 @@ ENTRIES: tuple[Entry, ...] = (
             "r_k^0(t') - r_k^0(0). With the three repaired the derived loss follows exactly; each of them "
             "matters."
         ),
-        evidence=shown_by("structured:transfer_functions"),
+        evidence=("structured:transfer_functions",),
     ),
     Entry(
         source="linear2025",
@@ -104,7 +103,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="transfer function of v in the structured theory",
         verdict="agrees",
         why="The derivative of the equations of v and h^0.",
-        evidence=shown_by("structured:transfer_functions"),
+        evidence=("structured:transfer_functions",),
     ),
     Entry(
         source="linear2025",
@@ -126,7 +125,7 @@ ENTRIES: tuple[Entry, ...] = (
             "As (65): sums of R_hr must run over t' <= t. In the last line the noise with covariance "
             "C_g^{l+1} is r^l, not u^l. R^0_hr(t,t) is minus the sum of the eigenvalues."
         ),
-        evidence=shown_by("structured:modes"),
+        evidence=("structured:modes",),
     ),
     Entry(
         source="linear2025",
@@ -145,7 +144,7 @@ ENTRIES: tuple[Entry, ...] = (
             "x = lambda times the integral of K: exponents are right, constants are not. With one hidden "
             "layer and beta = 1/2 the loss is 1.085 times too large, derived and solved."
         ),
-        evidence=shown_by("scaling_exponents:single_modes"),
+        evidence=("scaling_exponents:single_modes",),
     ),
     Entry(
         source="linear2025",
@@ -161,7 +160,7 @@ ENTRIES: tuple[Entry, ...] = (
             "t^(1-beta). With one hidden layer, beta = 1/2, the solved kernel has gamma0^2 t^0.50 and "
             "gamma0^1.32 t^0.33. As a power of t alone, which defines chi, the ansatz may stand."
         ),
-        evidence=shown_by("scaling_exponents:kernels", "rich_regime:crossover"),
+        evidence=("scaling_exponents:kernels", "rich_regime:crossover"),
     ),
     Entry(
         source="linear2025",
@@ -179,7 +178,7 @@ ENTRIES: tuple[Entry, ...] = (
             "chi that the solved kernel has, with one hidden layer or two, its loss has the solved power: "
             "depth is lost in chi alone."
         ),
-        evidence=shown_by("scaling_exponents:from_kernel_to_loss"),
+        evidence=("scaling_exponents:from_kernel_to_loss",),
     ),
     Entry(
         source="linear2025",
@@ -195,7 +194,7 @@ ENTRIES: tuple[Entry, ...] = (
             "two layers, beta = 1/4, the power of C_g^1 is 1.00 where that of t times the loss is 0.50. Here "
             "the paper's argument loses the depth."
         ),
-        evidence=shown_by("scaling_exponents:exponents"),
+        evidence=("scaling_exponents:exponents",),
     ),
     Entry(
         source="linear2025",
@@ -209,7 +208,7 @@ ENTRIES: tuple[Entry, ...] = (
             "Right for one hidden layer. Derived is chi = (L+1)/(1 + L beta): with two 2 at beta = 1/4 "
             "and 3/2 at beta = 1/2, printed 1.60 and 1.33; the solved theory has 2.00 and 1.50."
         ),
-        evidence=shown_by("scaling_exponents:exponents", "scaling_networks:two_layers"),
+        evidence=("scaling_exponents:exponents", "scaling_networks:two_layers"),
     ),
     Entry(
         source="linear2025",
@@ -227,7 +226,7 @@ ENTRIES: tuple[Entry, ...] = (
             "which the print is L = 1; the solved theory has it within 0.02 over four decades, L = 1 to 4, "
             "beta = 0.3, 0.5, 0.7."
         ),
-        evidence=shown_by(
+        evidence=(
             "scaling_exponents:exponents",
             "rich_regime:two_layers",
             "rich_regime:slopes",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.linear2025.claims import channels, network
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
@@ -18,7 +17,7 @@ ENTRIES: tuple[Entry, ...] = (
         ),
         verdict="definition",
         why="Definition; w^L lacks its transpose.",
-        evidence=shown_by("isotropic_families:unequal_widths"),
+        evidence=("isotropic_families:unequal_widths",),
     ),
     Entry(
         source="linear2025",
@@ -31,7 +30,7 @@ ENTRIES: tuple[Entry, ...] = (
             "Definition; the engine derives the limit by both routes, with nu(l+1)/nu(l) in the backward "
             "equations."
         ),
-        evidence=shown_by("isotropic_families:unequal_widths"),
+        evidence=("isotropic_families:unequal_widths",),
     ),
     Entry(
         source="linear2025",
@@ -48,7 +47,7 @@ ENTRIES: tuple[Entry, ...] = (
             "The factor sqrt(D) of (1) is missing. Without it the gradient's updates are smaller than "
             "(121) by sqrt(D), and the output vanishes in the limit."
         ),
-        evidence=shown_by("isotropic_network:several_outputs"),
+        evidence=("isotropic_network:several_outputs",),
     ),
     Entry(
         source="linear2025",
@@ -64,7 +63,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="program isotropic with outputs: definitions",
         verdict="misprint",
         why="As (119): sqrt(D)/(N gamma0), as in (9). The backward vectors are right.",
-        evidence=shown_by("isotropic_network:several_outputs"),
+        evidence=("isotropic_network:several_outputs",),
     ),
     Entry(
         source="linear2025",
@@ -82,7 +81,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="program isotropic with outputs: updates",
         verdict="misprint",
         why="The second line has a plus sign, as the first; h_c in the third is h_c^L.",
-        evidence=shown_by("isotropic_network:several_outputs"),
+        evidence=("isotropic_network:several_outputs",),
     ),
     Entry(
         source="linear2025",
@@ -97,7 +96,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="program isotropic with outputs: definitions",
         verdict="misprint",
         why="As (5): for l = 0 the factor is 1/sqrt(D).",
-        evidence=shown_by("isotropic_network:first_layer_scale"),
+        evidence=("isotropic_network:first_layer_scale",),
     ),
     Entry(
         source="linear2025",
@@ -112,7 +111,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="memory terms of the theory with outputs",
         verdict="agrees",
         why="As derived, and with the sign that (121) should have.",
-        evidence=shown_by("isotropic_families:outputs", "isotropic_network:several_outputs"),
+        evidence=("isotropic_families:outputs", "isotropic_network:several_outputs"),
     ),
     Entry(
         source="linear2025",
@@ -129,7 +128,7 @@ ENTRIES: tuple[Entry, ...] = (
             "Definition; C_v and C_Delta have no layer. Across channels they vanish if targets are "
             "independent: turning the sign of a channel's target, readout and noise changes nothing."
         ),
-        evidence=shown_by("isotropic_families:outputs"),
+        evidence=("isotropic_families:outputs",),
     ),
     Entry(
         source="linear2025",
@@ -149,7 +148,7 @@ ENTRIES: tuple[Entry, ...] = (
             "The theory's responses, and they close: networks with two outputs whose targets correlate agree "
             "and reject channels that do not talk."
         ),
-        evidence=shown_by("isotropic_families:outputs"),
+        evidence=("isotropic_families:outputs",),
     ),
     Entry(
         source="linear2025",
@@ -169,6 +168,6 @@ ENTRIES: tuple[Entry, ...] = (
             "P of order N). The columns of the theories count T x T matrices for each layer or pair of "
             "layers and were not measured here."
         ),
-        evidence=shown_by("isotropic_network:training_cost"),
+        evidence=("isotropic_network:training_cost",),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.linear2025.claims import full_batch, network, scaling, structured
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
@@ -56,7 +55,7 @@ ENTRIES: tuple[Entry, ...] = (
             "Right for l >= 1. For l = 0 the factor is 1/sqrt(D), as (25) has it: gradients of a network "
             "with N != D decide."
         ),
-        evidence=shown_by("isotropic_network:first_layer_scale"),
+        evidence=("isotropic_network:first_layer_scale",),
     ),
     Entry(
         source="linear2025",
@@ -76,7 +75,7 @@ ENTRIES: tuple[Entry, ...] = (
             "h^1 = W^0 h^0/sqrt(D), as in (1) and (28); the printed 1/sqrt(N) holds for l >= 1 only. The "
             "rest is right: with 1/sqrt(D) these vectors give the gradient's updates."
         ),
-        evidence=shown_by("isotropic_network:first_layer_scale"),
+        evidence=("isotropic_network:first_layer_scale",),
     ),
     Entry(
         source="linear2025",
@@ -108,7 +107,7 @@ ENTRIES: tuple[Entry, ...] = (
             "Both theories tend to that of descent on the population's loss, with corrections of order "
             "1/alpha."
         ),
-        evidence=shown_by("isotropic:population_limit"),
+        evidence=("isotropic:population_limit",),
     ),
     Entry(
         source="linear2025",
@@ -146,7 +145,7 @@ ENTRIES: tuple[Entry, ...] = (
             "Fresh samples decide: |v|^2/D + sigma^2. No factor 1/2, as in (23); the training loss "
             "contains the fitted noise."
         ),
-        evidence=shown_by("isotropic_network:losses"),
+        evidence=("isotropic_network:losses",),
     ),
     Entry(
         source="linear2025",
@@ -166,7 +165,7 @@ ENTRIES: tuple[Entry, ...] = (
             "causal, so the equation of g is right. Networks reject the printed sum by tens of standard "
             "errors. (G^{l+1} is C_g^{l+1}.)"
         ),
-        evidence=shown_by("isotropic:equal_time_responses"),
+        evidence=("isotropic:equal_time_responses",),
     ),
     Entry(
         source="linear2025",
@@ -181,7 +180,7 @@ ENTRIES: tuple[Entry, ...] = (
         derived="order parameters R_hr, R_gu",
         verdict="agrees",
         why="R_gu and R_hr of the theory (h lacks its layer).",
-        evidence=shown_by("isotropic_responses:full_batch"),
+        evidence=("isotropic_responses:full_batch",),
     ),
     Entry(
         source="linear2025",
@@ -195,7 +194,7 @@ ENTRIES: tuple[Entry, ...] = (
             "R^0_hr(t,t) = -1: the forward vectors of a step are computed from backward vectors of the "
             "same step."
         ),
-        evidence=shown_by("isotropic:equal_time_responses", "isotropic_responses:full_batch"),
+        evidence=("isotropic:equal_time_responses", "isotropic_responses:full_batch"),
     ),
     Entry(
         source="linear2025",
@@ -216,7 +215,7 @@ ENTRIES: tuple[Entry, ...] = (
             "at t = 0. The label noise sigma^2 of (10) is missing; noise fitted by the network sits in "
             "C_Delta. With both repaired the three parts add up to the derived loss."
         ),
-        evidence=shown_by("isotropic:loss_parts"),
+        evidence=("isotropic:loss_parts",),
     ),
     Entry(
         source="linear2025",
@@ -234,7 +233,7 @@ ENTRIES: tuple[Entry, ...] = (
             "The response's sum must include t' = t, R^0_hr(t,t) = -1. Without it already C_h at t = 0 is "
             "wrong in networks, where h^1 = u^1 - g^1/(nu gamma0)."
         ),
-        evidence=shown_by("isotropic:equal_time_responses"),
+        evidence=("isotropic:equal_time_responses",),
     ),
     Entry(
         source="linear2025",
@@ -252,7 +251,7 @@ ENTRIES: tuple[Entry, ...] = (
             "The derived theory with gamma0/sqrt(nu) in place of gamma0 (appendix B). NTK networks agree "
             "with it; as nu grows their features stand still, the growth of C_g^1 falling as 1/nu."
         ),
-        evidence=shown_by("isotropic_families:parametrisations"),
+        evidence=("isotropic_families:parametrisations",),
     ),
     Entry(
         source="linear2025",
@@ -269,7 +268,7 @@ ENTRIES: tuple[Entry, ...] = (
             "The derivative of the error's equation by its source; R_vu is strictly causal, so t'' < t "
             "loses nothing."
         ),
-        evidence=shown_by("isotropic_responses:full_batch"),
+        evidence=("isotropic_responses:full_batch",),
     ),
     Entry(
         source="linear2025",
@@ -297,7 +296,7 @@ ENTRIES: tuple[Entry, ...] = (
             "The sum must include t' = t: H_k contains delta(t - t') (111). As printed v_k(0) = 0. With "
             "centring, as in (106), r^0_k(t') comes with -r^0_k(0)."
         ),
-        evidence=shown_by("structured:transfer_functions"),
+        evidence=("structured:transfer_functions",),
     ),
     Entry(
         source="linear2025",
@@ -324,7 +323,7 @@ ENTRIES: tuple[Entry, ...] = (
             "layers it is 1/2 at beta = 1/4 and 3/4 at beta = 1/2, printed 0.40 and 0.67. The solved theory "
             "and networks follow the derived one."
         ),
-        evidence=shown_by(
+        evidence=(
             "isotropic_rates:scaling_laws",
             "scaling_exponents:exponents",
             "rich_regime:two_layers",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import nonlinear
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -26,6 +25,6 @@ ENTRIES = (
             "gamma0 = 1 only. Put the printed responses into the theory of a tanh network with two hidden "
             "layers, at gamma0 = 2, and compare kernels and outputs with networks."
         ),
-        evidence=shown_by("algorithm:responses_as_printed"),
+        evidence=("algorithm:responses_as_printed",),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import nonlinear
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -39,7 +38,7 @@ ENTRIES = (
         derived="path-integral route, sources",
         verdict="agrees",
         why="Right. The labels of the xi factors repeat those of chi; they are meant to be independent.",
-        evidence=shown_by("path_integral:source_convention"),
+        evidence=("path_integral:source_convention",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -73,7 +72,7 @@ ENTRIES = (
             "t = 0 the residual xi^ell - W^T g^{ell+1}/sqrt(N) of a finite network vanishes, that with "
             "g^ell does not."
         ),
-        evidence=shown_by("network:initial_fields", "nonlinear_network:initial_fields"),
+        evidence=("network:initial_fields", "nonlinear_network:initial_fields"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -94,7 +93,7 @@ ENTRIES = (
             "same instant, hence a response B(t,t) = <phi''(h) z> in steps, a delta function in time under "
             "flow, unless phi is linear. Networks reject the theory with B for s < t only."
         ),
-        evidence=shown_by("nonlinear:equal_time_response"),
+        evidence=("nonlinear:equal_time_response",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -129,7 +128,7 @@ ENTRIES = (
             "integral puts chi^1 = 0, and the first layer would have covariance 0 instead of K^x. "
             "(D.26) averages the missing factor."
         ),
-        evidence=shown_by("path_integral:first_layer_average"),
+        evidence=("path_integral:first_layer_average",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -169,7 +168,7 @@ ENTRIES = (
             "printed both carry mu, t. The other lines, the sign of the cross term and its missing 1/2 "
             "are right. Average over Gaussian matrices for given small vectors to see it."
         ),
-        evidence=shown_by("path_integral:matrix_average"),
+        evidence=("path_integral:matrix_average",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -211,7 +210,7 @@ ENTRIES = (
             "Right, with the conjugates along the imaginary axis (the layer index of G is left out in "
             "the measure)."
         ),
-        evidence=shown_by("path_integral:order_parameter_constraint"),
+        evidence=("path_integral:order_parameter_constraint",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -230,7 +229,7 @@ ENTRIES = (
             "The exponent is -B (N A + i phi.xi_hat), which enforces A = -i phi.xi_hat/N as in (D.27): "
             "signs and factors i are right. One bracket too many is closed."
         ),
-        evidence=shown_by("saddle_point:action_is_stationary"),
+        evidence=("saddle_point:action_is_stationary",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -247,7 +246,7 @@ ENTRIES = (
         derived="path-integral route",
         verdict="agrees",
         why="Right; A and B for ell = 1..L-1.",
-        evidence=shown_by("saddle_point:action_is_stationary"),
+        evidence=("saddle_point:action_is_stationary",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -263,7 +262,7 @@ ENTRIES = (
         derived="path-integral route, action",
         verdict="agrees",
         why="Same as (9).",
-        evidence=shown_by("saddle_point:action_is_stationary"),
+        evidence=("saddle_point:action_is_stationary",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -300,6 +299,6 @@ ENTRIES = (
             "phi B xi_hat: both as printed. The last sum must be read up to L-1 (B^L = 0, no field "
             "chi^{L+1})."
         ),
-        evidence=shown_by("saddle_point:action_is_stationary"),
+        evidence=("saddle_point:action_is_stationary",),
     ),
 )

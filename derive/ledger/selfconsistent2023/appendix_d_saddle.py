@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import nonlinear
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -45,7 +44,7 @@ ENTRIES = (
             "B. With tilted conjugates, finite differences of the Gaussian action distinguish the "
             "readings."
         ),
-        evidence=shown_by("saddle_point:conjugate_saddle_points"),
+        evidence=("saddle_point:conjugate_saddle_points",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -87,7 +86,7 @@ ENTRIES = (
             "Shift by the dummy source and differentiate twice; signs are right (a transpose is missing "
             "on the left)."
         ),
-        evidence=shown_by("saddle_point:conjugate_correlators"),
+        evidence=("saddle_point:conjugate_correlators",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -111,7 +110,7 @@ ENTRIES = (
             "vector is needed; the source r wears a hat. With tilted conjugates the correlator found by "
             "differentiating ln Z in G matches the corrected form only."
         ),
-        evidence=shown_by("saddle_point:conjugate_correlators"),
+        evidence=("saddle_point:conjugate_correlators",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -140,7 +139,7 @@ ENTRIES = (
             "last bracket lacks its transpose. Differentiating ln Z in B gives <phi(h) (xi - B^T "
             "phi(h))^T> G^{-1}."
         ),
-        evidence=shown_by("saddle_point:conjugate_correlators"),
+        evidence=("saddle_point:conjugate_correlators",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -157,7 +156,7 @@ ENTRIES = (
         derived="path-integral route, Hubbard-Stratonovich",
         verdict="agrees",
         why="Textbook identity for positive definite A; by continuity also for singular kernels.",
-        evidence=shown_by("path_integral:gaussian_fourier_identity"),
+        evidence=("path_integral:gaussian_fourier_identity",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -195,7 +194,7 @@ ENTRIES = (
             "fields: they agree with these labels and not with the printed ones. (The last covariance "
             "is garbled in the text at hand and taken as 1 1^T.)"
         ),
-        evidence=shown_by("path_integral:hubbard_labels"),
+        evidence=("path_integral:hubbard_labels",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -219,7 +218,7 @@ ENTRIES = (
             "Collecting i chi_hat chi - i u chi_hat - i chi_hat A g, and likewise for xi with B "
             "transposed, gives the printed delta functions; consistent with (D.32) and (D.33)."
         ),
-        evidence=shown_by("saddle_point:action_is_stationary"),
+        evidence=("saddle_point:action_is_stationary",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -244,7 +243,7 @@ ENTRIES = (
             "overall sign. Harmless, since it is zero at the saddle point, but off it finite "
             "differences of ln Z in Phi give the plus sign."
         ),
-        evidence=shown_by("saddle_point:conjugate_saddle_points"),
+        evidence=("saddle_point:conjugate_saddle_points",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -265,7 +264,7 @@ ENTRIES = (
             "The sources enter as exp(j.chi + v.xi) in (D.22) and (D.32), without i. With the printed i "
             "the second derivative in j at zero is minus the covariance."
         ),
-        evidence=shown_by("path_integral:source_convention"),
+        evidence=("path_integral:source_convention",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -286,7 +285,7 @@ ENTRIES = (
             "Stein identity, right where the kernels can be inverted (a transpose is missing on u); the "
             "derivative form holds always."
         ),
-        evidence=shown_by("saddle_point:stein_identity", "nonlinear:responses_by_parts"),
+        evidence=("saddle_point:stein_identity", "nonlinear:responses_by_parts"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -318,6 +317,6 @@ ENTRIES = (
             "Agrees for any activation, with the part of B at equal times kept (see 14); in the first line z "
             "lacks its layer index and in the fourth the integral its ds."
         ),
-        evidence=shown_by("linear:closure_against_networks", "nonlinear:closure_against_networks"),
+        evidence=("linear:closure_against_networks", "nonlinear:closure_against_networks"),
     ),
 )

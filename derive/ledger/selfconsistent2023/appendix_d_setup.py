@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from derive.ledger.entry import Entry
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -39,7 +38,7 @@ ENTRIES = (
             "Right: f = h^{L+1}/gamma gives one factor 1/gamma in the flow and 1/gamma^2 in the "
             "velocity; K is built from h^{L+1}, not from f as above (4)."
         ),
-        evidence=shown_by("network:tangent_kernel_normalisation", "nonlinear_network:tangent_kernel"),
+        evidence=("network:tangent_kernel_normalisation", "nonlinear_network:tangent_kernel"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -53,7 +52,7 @@ ENTRIES = (
         derived="flow rule of the program",
         verdict="agrees",
         why="(D.2) with eta = gamma^2.",
-        evidence=shown_by("network:prediction_velocity", "nonlinear_network:tangent_kernel"),
+        evidence=("network:prediction_velocity", "nonlinear_network:tangent_kernel"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -72,7 +71,7 @@ ENTRIES = (
         derived="backward definitions of the program",
         verdict="agrees",
         why="Chain rule; sqrt(N) makes g of order one (g^L = w for linear networks).",
-        evidence=shown_by("network:backward_fields", "nonlinear_network:backward_fields"),
+        evidence=("network:backward_fields", "nonlinear_network:backward_fields"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -90,7 +89,7 @@ ENTRIES = (
             "Two factors 1/sqrt(N), one from g and one from the layer. Holds for ell = 1..L-1; at the "
             "ends the factor is 1/sqrt(N D) and 1/sqrt(N)."
         ),
-        evidence=shown_by("network:weight_gradient", "nonlinear_network:backward_fields"),
+        evidence=("network:weight_gradient", "nonlinear_network:backward_fields"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -108,7 +107,7 @@ ENTRIES = (
         derived="tangent kernel of the theory",
         verdict="agrees",
         why="Sum of squared gradients over the L+1 weights, with the right ends.",
-        evidence=shown_by("network:tangent_kernel_normalisation", "nonlinear_network:tangent_kernel"),
+        evidence=("network:tangent_kernel_normalisation", "nonlinear_network:tangent_kernel"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -139,7 +138,7 @@ ENTRIES = (
             "(D.9) has it. With two samples of different error the printed increment is wrong for "
             "either choice of alpha."
         ),
-        evidence=shown_by("network:weight_history", "nonlinear_network:memory"),
+        evidence=("network:weight_history", "nonlinear_network:memory"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -166,7 +165,7 @@ ENTRIES = (
             "Rebuild h(t) - chi(t) from the stored fields of one network trained by exact steps: only "
             "the corrected form reproduces it to rounding error."
         ),
-        evidence=shown_by("network:field_recursion", "nonlinear_network:memory"),
+        evidence=("network:field_recursion", "nonlinear_network:memory"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -183,7 +182,7 @@ ENTRIES = (
             "The matrix W^ell maps into layer ell+1, so the left-hand side is chi^{ell+1}, as in (6). "
             "At t = 0 the right-hand side equals h^{ell+1}, not h^ell."
         ),
-        evidence=shown_by("network:initial_fields", "nonlinear_network:initial_fields"),
+        evidence=("network:initial_fields", "nonlinear_network:initial_fields"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -198,6 +197,6 @@ ENTRIES = (
         derived="the program mlp(1)",
         verdict="agrees",
         why="Both ends of the chain at once: chi and xi do not move, and neither A nor B appears.",
-        evidence=shown_by("network:two_layer_fields", "nonlinear_network:two_layer_fields"),
+        evidence=("network:two_layer_fields", "nonlinear_network:two_layer_fields"),
     ),
 )

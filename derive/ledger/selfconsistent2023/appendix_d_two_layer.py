@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import nonlinear
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -41,7 +40,7 @@ ENTRIES = (
             "(D.11) have 1/sqrt(D). With D different from N the first gives chi the covariance (D/N) "
             "K^x instead of K^x."
         ),
-        evidence=shown_by("path_integral:input_scale"),
+        evidence=("path_integral:input_scale",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -62,7 +61,7 @@ ENTRIES = (
             "Gaussian average is right; the measure lacks the index mu on chi, and the xi measure "
             "stands outside the product over mu."
         ),
-        evidence=shown_by("path_integral:gaussian_fourier_identity"),
+        evidence=("path_integral:gaussian_fourier_identity",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -90,7 +89,7 @@ ENTRIES = (
             "1, and the action would start with N^2 Phi Phi_hat in contradiction with (D.16) and "
             "(D.17)."
         ),
-        evidence=shown_by("path_integral:order_parameter_constraint"),
+        evidence=("path_integral:order_parameter_constraint",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -104,7 +103,7 @@ ENTRIES = (
         derived="path-integral route",
         verdict="agrees",
         why="Up to normalisation, with the exponent of (D.28) in place of (D.15).",
-        evidence=shown_by("saddle_point:action_is_stationary"),
+        evidence=("saddle_point:action_is_stationary",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -122,7 +121,7 @@ ENTRIES = (
             "Right, including the average of ln Z over sites when the sources differ from site to site; "
             "it needs the exponent of (D.28)."
         ),
-        evidence=shown_by("saddle_point:action_is_stationary"),
+        evidence=("saddle_point:action_is_stationary",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -144,7 +143,7 @@ ENTRIES = (
             "The term (j_mu + i chi_hat_mu) chi_mu lacks its own sum over mu, which (D.14) shows. Read "
             "under the printed double sum it is counted P times, and chi gets the covariance K^x/P^2."
         ),
-        evidence=shown_by("path_integral:single_site_weight"),
+        evidence=("path_integral:single_site_weight",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -164,7 +163,7 @@ ENTRIES = (
             "Right. The fields depend on the kernels through the error as well, but those terms are "
             "proportional to Phi_hat and G_hat and vanish with them."
         ),
-        evidence=shown_by("saddle_point:action_is_stationary"),
+        evidence=("saddle_point:action_is_stationary",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -203,6 +202,6 @@ ENTRIES = (
             "Both routes give the same for L = 1 and any activation (z carries no sample index here, r "
             "being one number); for linear networks G does not depend on the samples."
         ),
-        evidence=shown_by("two_layer:kernel_equations", "nonlinear:two_layers"),
+        evidence=("two_layer:kernel_equations", "nonlinear:two_layers"),
     ),
 )

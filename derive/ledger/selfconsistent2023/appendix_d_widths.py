@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import nonlinear, widths
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -38,7 +37,7 @@ ENTRIES = (
             "Chain rule with g^l = sqrt(N^l) dh^{L+1}/dh^l: the layer's factor 1/sqrt(N^l) and the ratio "
             "sqrt(N^l/N^{l+1}) of the two normalisations leave 1/sqrt(N^{l+1})."
         ),
-        evidence=shown_by("widths:gradients"),
+        evidence=("widths:gradients",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -59,7 +58,7 @@ ENTRIES = (
             "Both widths enter, one from g^{l+1}, one from the layer; holds for ell = 1..L-1 (the first "
             "factor is 1/sqrt(D) for ell = 0, the second 1 for the readout)."
         ),
-        evidence=shown_by("widths:gradients"),
+        evidence=("widths:gradients",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -79,7 +78,7 @@ ENTRIES = (
             "The layer that moves sets the rate: gamma/sqrt(N^l) for both h^l and z^l. In z the kernel "
             "G^{l+1} restores the factor N^{l+1} that z and the update divide by."
         ),
-        evidence=shown_by("widths:networks_of_unequal_widths"),
+        evidence=("widths:networks_of_unequal_widths",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -98,7 +97,7 @@ ENTRIES = (
             "Every term is gamma^2 times a squared gradient, and all factors of the widths cancel. Here "
             "gamma^2 is written out, which (4) and (I.3) forget."
         ),
-        evidence=shown_by("widths:gradients"),
+        evidence=("widths:gradients",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -129,7 +128,7 @@ ENTRIES = (
             "quadratic terms, sqrt(a_l/a_{l+1}) in the cross term with A divided by N^l. Average over a "
             "Gaussian matrix for given small vectors."
         ),
-        evidence=shown_by("widths:matrix_average"),
+        evidence=("widths:matrix_average",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -148,7 +147,7 @@ ENTRIES = (
             "Each layer counts with its number of units, in units of N. Its variation gives (D.53), with "
             "a_{l+1} a_l from the two layers that A^l and B^l join."
         ),
-        evidence=shown_by("widths:networks_of_unequal_widths"),
+        evidence=("widths:networks_of_unequal_widths",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -177,7 +176,7 @@ ENTRIES = (
             "pi)^2, as in (D.32). With one factor Z is 2 pi for each sample and time instead of 1 at "
             "vanishing conjugates. The exponent is right."
         ),
-        evidence=shown_by("widths:measure"),
+        evidence=("widths:measure",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -204,7 +203,7 @@ ENTRIES = (
             "B is the transpose of the average with chi_hat, and has a part at equal times if phi is "
             "not linear (see 14)."
         ),
-        evidence=shown_by("widths:networks_of_unequal_widths"),
+        evidence=("widths:networks_of_unequal_widths",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -228,7 +227,7 @@ ENTRIES = (
             "it (and ds in both lines). The factors of widths and variances are right, with A and B "
             "responses without 1/gamma0. Without the error networks reject the theory."
         ),
-        evidence=shown_by("widths:error_in_the_memory"),
+        evidence=("widths:error_in_the_memory",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -248,7 +247,7 @@ ENTRIES = (
             "belongs to layer l+1. At weak feature learning the rescaled responses do not change with these "
             "widths."
         ),
-        evidence=shown_by("widths:responses_and_widths"),
+        evidence=("widths:responses_and_widths",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -270,7 +269,7 @@ ENTRIES = (
             "Follows from (D.54), whose slip it shares: the error Delta_alpha(s) is missing in front of Phi "
             "and of G (and ds). All factors are right."
         ),
-        evidence=shown_by("widths:error_in_the_memory"),
+        evidence=("widths:error_in_the_memory",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -294,6 +293,6 @@ ENTRIES = (
             "The time derivative of (D.21), for any activation; A and B are absent and the sources do not "
             "move. z(0) is one standard normal number for all samples."
         ),
-        evidence=shown_by("nonlinear:two_layers"),
+        evidence=("nonlinear:two_layers",),
     ),
 )

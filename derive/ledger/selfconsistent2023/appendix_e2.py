@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import drift
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -34,6 +33,6 @@ ENTRIES = (
             "holds for one z_mu for each sample, which the bold z suggests; with the one number z of "
             "(E.1) it counts that term P times."
         ),
-        evidence=shown_by("drift:density_equation"),
+        evidence=("drift:density_equation",),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import closure
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -27,7 +26,7 @@ ENTRIES = (
             "changes kernels and loss already at order gamma0^2; finite networks extrapolated in 1/N "
             "reject it."
         ),
-        evidence=shown_by("linear:response_without_error_factor"),
+        evidence=("linear:response_without_error_factor",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -47,7 +46,7 @@ ENTRIES = (
             "definition of the C and D in (15) and (F.4), so it would be used. At L = 1, where A = B = "
             "0, it is harmless."
         ),
-        evidence=shown_by("linear:response_without_error_factor"),
+        evidence=("linear:response_without_error_factor",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -68,7 +67,7 @@ ENTRIES = (
         derived="reduction: linear closure",
         verdict="agrees",
         why="Elimination of g and of h; the two inverses act on different spaces.",
-        evidence=shown_by("linear:closure_against_networks"),
+        evidence=("linear:closure_against_networks",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -97,7 +96,7 @@ ENTRIES = (
             "Right given the corrected C and D. It also fixes the lazy limit A^ell = C^ell, B^{ell-1} = "
             "D^ell that (P.2) forgets."
         ),
-        evidence=shown_by("linear:closure_against_networks"),
+        evidence=("linear:closure_against_networks",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -112,6 +111,6 @@ ENTRIES = (
             "steps), and more with damping. Ten are enough for shallow networks or a loose tolerance "
             "only. The equations are causal, so that one sweep forward in time solves them."
         ),
-        evidence=shown_by("linear:fixed_point_iterations"),
+        evidence=("linear:fixed_point_iterations",),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import two_layer
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -20,7 +19,7 @@ ENTRIES = (
         derived="reduction: two-layer equations",
         verdict="agrees",
         why="Time derivative of (D.11) with phi(h) = h.",
-        evidence=shown_by("two_layer:kernel_equations"),
+        evidence=("two_layer:kernel_equations",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -37,7 +36,7 @@ ENTRIES = (
         derived="reduction: two-layer equations",
         verdict="agrees",
         why="Product rule on (F.5), averaged.",
-        evidence=shown_by("two_layer:kernel_equations"),
+        evidence=("two_layer:kernel_equations",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -55,7 +54,7 @@ ENTRIES = (
         derived="reduction: two-layer equations",
         verdict="agrees",
         why="(F.6) with <g h> = gamma0 (y - Delta), exact because f is that average divided by gamma0.",
-        evidence=shown_by("two_layer:kernel_equations"),
+        evidence=("two_layer:kernel_equations",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -73,7 +72,7 @@ ENTRIES = (
             "whitened data, while the equations are said to hold for any data. With a kernel other than "
             "the identity the printed start gives the wrong loss from the first instant."
         ),
-        evidence=shown_by("two_layer:initial_kernel"),
+        evidence=("two_layer:initial_kernel",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -88,7 +87,7 @@ ENTRIES = (
         derived="reduction: whitened data",
         verdict="agrees",
         why="Projection of (F.7) on y for K^x = I; the other directions of H do not move.",
-        evidence=shown_by("two_layer:whitened_reduction"),
+        evidence=("two_layer:whitened_reduction",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -102,7 +101,7 @@ ENTRIES = (
         derived="reduction: whitened data",
         verdict="agrees",
         why="H_y and G have the same derivative and the same start.",
-        evidence=shown_by("two_layer:whitened_reduction"),
+        evidence=("two_layer:whitened_reduction",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -120,7 +119,7 @@ ENTRIES = (
             "Both terms of the derivative are equal on (F.9). The final H_y = sqrt(1 + gamma0^2 y^2) "
             "quoted below it follows."
         ),
-        evidence=shown_by("two_layer:conservation_law"),
+        evidence=("two_layer:conservation_law",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -135,7 +134,7 @@ ENTRIES = (
         derived="reduction: separable equation",
         verdict="agrees",
         why="(F.9) on the hyperbola (F.10).",
-        evidence=shown_by("two_layer:one_dimensional_flow"),
+        evidence=("two_layer:one_dimensional_flow",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -151,7 +150,7 @@ ENTRIES = (
         derived="reduction: integral of the separable equation",
         verdict="agrees",
         why="The derivative in f of the closed form is the integrand, and it vanishes at f = 0.",
-        evidence=shown_by("two_layer:learning_time"),
+        evidence=("two_layer:learning_time",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -166,7 +165,7 @@ ENTRIES = (
             "the two terms, and the nearest singularities are +-i/f, so the series converges for gamma0 "
             "< 1/f."
         ),
-        evidence=shown_by("two_layer:series_radius"),
+        evidence=("two_layer:series_radius",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -177,7 +176,7 @@ ENTRIES = (
         derived="limit gamma0 -> 0",
         verdict="agrees",
         why="Two layers of unit kernel give the rate 2; the prefactor is y.",
-        evidence=shown_by("two_layer:lazy_limit"),
+        evidence=("two_layer:lazy_limit",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -190,7 +189,7 @@ ENTRIES = (
         why=(
             "Leading order of (F.11) at fixed f > 0; it fails while f is below 1/gamma0, where df/dt = 2 y."
         ),
-        evidence=shown_by("two_layer:rich_limit"),
+        evidence=("two_layer:rich_limit",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -206,6 +205,6 @@ ENTRIES = (
             "against log(gamma0) has slope 1/(2y) instead of 0. No other start has to be stipulated "
             "either: the logistic curve started at f = 1/(2 gamma0) is the limit."
         ),
-        evidence=shown_by("two_layer:learning_time_scaling"),
+        evidence=("two_layer:learning_time_scaling",),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import whitened
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -27,7 +26,7 @@ ENTRIES = (
             "solution that is regular at small gamma0: at order zero it reads D = D + d, and every "
             "sweep adds another d."
         ),
-        evidence=shown_by("linear:whitened_backward_operator"),
+        evidence=("linear:whitened_backward_operator",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -43,7 +42,7 @@ ENTRIES = (
         derived="reduction: deep whitened data",
         verdict="agrees",
         why="(4) projected on y, with H_y^0 = G^{L+1} = 1.",
-        evidence=shown_by("linear:whitened_error"),
+        evidence=("linear:whitened_error",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -63,6 +62,6 @@ ENTRIES = (
             "index. Together with (F.15) as printed the response then runs upwards, D^ell = ell d in "
             "the lazy limit instead of (L+1-ell) d, and all kernels change from L = 2 on."
         ),
-        evidence=shown_by("linear:whitened_responses"),
+        evidence=("linear:whitened_responses",),
     ),
 )

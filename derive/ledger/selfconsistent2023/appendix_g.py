@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import convolution
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -37,7 +36,7 @@ ENTRIES = (
             "the gradient fields of the last layer vanish at all others, while (G.2), (G.4), (G.6) use them "
             "everywhere (the networks of C.2 pool over all positions)."
         ),
-        evidence=shown_by("convolution:output_over_positions"),
+        evidence=("convolution:output_over_positions",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -59,7 +58,7 @@ ENTRIES = (
             "The sum over j = 1..N is already the matrix product W_b^T g; with both, z is N times too large. "
             "The shift a - b of the transposed filter is right."
         ),
-        evidence=shown_by("convolution:backward_recursion"),
+        evidence=("convolution:backward_recursion",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -77,7 +76,7 @@ ENTRIES = (
             "gamma0^2 N times the gradient, one factor 1/sqrt(N) from the layer; a filter collects its "
             "updates from all positions."
         ),
-        evidence=shown_by("convolution:filter_velocity"),
+        evidence=("convolution:filter_velocity",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -101,7 +100,7 @@ ENTRIES = (
             "Same as derived, once the summation index c of the second line is moved by the offset "
             "(positions on a ring); its last phi(h) lacks the time s."
         ),
-        evidence=shown_by("convolution:driven_fields", "convolution:sources_and_responses"),
+        evidence=("convolution:driven_fields", "convolution:sources_and_responses"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -118,7 +117,7 @@ ENTRIES = (
             "As in (G.1) it is the sum over offsets b of W_b(0) phi(h_{a+b}); with this chi, and not "
             "with the printed one, (G.4) holds in a network."
         ),
-        evidence=shown_by("convolution:driven_fields"),
+        evidence=("convolution:driven_fields",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -178,7 +177,7 @@ ENTRIES = (
             "phi(h_{b+k}) in z. Each of the four alone is rejected by networks. For ell = L (no offsets) r_a "
             "are independent. Agrees for filters of one offset."
         ),
-        evidence=shown_by("convolution:sources_and_responses"),
+        evidence=("convolution:sources_and_responses",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -193,6 +192,6 @@ ENTRIES = (
             "position: P becomes P times the number of positions, whatever the size of the filter. Count the "
             "entries of the kernels."
         ),
-        evidence=shown_by("convolution:entries_of_kernels"),
+        evidence=("convolution:entries_of_kernels",),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import bias
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -40,7 +39,7 @@ ENTRIES = (
             "The last g must be g^{l+1}, as in the expression before it: b^l is added to h^{l+1} in (H.1). "
             "(H.3) uses the right one. On a finite network only g^{l+1} is the gradient."
         ),
-        evidence=shown_by("bias:gradient"),
+        evidence=("bias:gradient",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -66,6 +65,6 @@ ENTRIES = (
             "samples and times, from the bias at the start. The upper limit infinity of the responses is t, "
             "because A and B vanish for s > t. In the responses of g to u either source may be pushed."
         ),
-        evidence=shown_by("bias:networks_with_biases"),
+        evidence=("bias:networks_with_biases",),
     ),
 )

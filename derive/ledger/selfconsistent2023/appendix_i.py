@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import channels
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -21,7 +20,7 @@ ENTRIES = (
         why=(
             "Right under flow with the kernel of (I.3), second line: gamma^2 times the products of gradients."
         ),
-        evidence=shown_by("channels:tangent_normalisation"),
+        evidence=("channels:tangent_normalisation",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -39,7 +38,7 @@ ENTRIES = (
         derived="backward definitions of mlp(L, outputs=C)",
         verdict="agrees",
         why=("Chain rule, one column for each output."),
-        evidence=shown_by("channels:tangent_normalisation"),
+        evidence=("channels:tangent_normalisation",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -60,7 +59,7 @@ ENTRIES = (
             "second line is right: only the readouts, one for each output, give a diagonal term; the inner "
             "layers couple the outputs through G."
         ),
-        evidence=shown_by("channels:tangent_normalisation"),
+        evidence=("channels:tangent_normalisation",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -86,7 +85,7 @@ ENTRIES = (
             "phi(h_alpha(s)), the field of the past; h_mu(t) makes the sum over alpha and s act on a "
             "factor. Networks reject each of the three."
         ),
-        evidence=shown_by("channels:sources_not_products"),
+        evidence=("channels:sources_not_products",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -113,6 +112,6 @@ ENTRIES = (
             "ones g^l(t) would also need B^l(t,t), which needs g^l(t). A belongs to layer l; u is one "
             "number, r a vector."
         ),
-        evidence=shown_by("channels:response_layer"),
+        evidence=("channels:response_layer",),
     ),
 )

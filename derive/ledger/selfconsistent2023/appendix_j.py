@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import decay
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -25,9 +24,7 @@ ENTRIES = (
             "their kinks do so on average only: K is then that of gradients averaged in time, and the mean "
             "of K does not do. Powers above one have no rest point in the limit of many units."
         ),
-        evidence=shown_by(
-            "decay:ridge_regression", "decay:euler_identity", "rest:ridge_in_the_theory", "rest:kinks"
-        ),
+        evidence=("decay:ridge_regression", "decay:euler_identity", "rest:ridge_in_the_theory", "rest:kinks"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -46,7 +43,7 @@ ENTRIES = (
             "for lambda < gamma0 y sqrt(K); beyond, features and output decay to zero as in the lazy "
             "limit. Networks do so."
         ),
-        evidence=shown_by("decay:collapse"),
+        evidence=("decay:collapse",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -67,6 +64,6 @@ ENTRIES = (
             "and r. The engine's own form puts the factors exp(-lambda(t + s)) into the covariances and "
             "the responses; the two are the same."
         ),
-        evidence=shown_by("decay:fields_with_decay"),
+        evidence=("decay:fields_with_decay",),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import langevin
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -37,7 +36,7 @@ ENTRIES = (
         derived="memory of GradientFlow(decay, diffusion)",
         verdict="agrees",
         why=("Product rule on (K.1); the memory exp(-lambda(t - s)/beta) of the rule is its solution."),
-        evidence=shown_by("langevin:layer_labels"),
+        evidence=("langevin:layer_labels",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -58,7 +57,7 @@ ENTRIES = (
             "with K^x for <phi^2> at l = 0 (the output is linear in the readout). Differences of a "
             "network's output, weight by weight, show both factors."
         ),
-        evidence=shown_by("langevin:output_by_ito"),
+        evidence=("langevin:output_by_ito",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -84,7 +83,7 @@ ENTRIES = (
             "The left-hand sides of the second equation must be z^l and xi^l, as its right-hand side, "
             "(K.5) and (K.14) have it: W^l transposed leads from layer l + 1 to layer l."
         ),
-        evidence=shown_by("langevin:layer_labels"),
+        evidence=("langevin:layer_labels",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -104,7 +103,7 @@ ENTRIES = (
             "The first field belongs to layer l + 1, as in (K.7), (K.10) and (K.12): the noise of W^l on "
             "phi(h^l) enters h^{l+1}. (ds stands beside d epsilon, which is already an increment.)"
         ),
-        evidence=shown_by("langevin:layer_labels"),
+        evidence=("langevin:layer_labels",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -166,7 +165,7 @@ ENTRIES = (
             "line the bracket must be transposed under the trace; below the display the order parameter "
             "has s for t'."
         ),
-        evidence=shown_by("langevin:responses_to_noise"),
+        evidence=("langevin:responses_to_noise",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -205,7 +204,7 @@ ENTRIES = (
             "would count twice in h. (K.12) and (K.13), where A^eps contains C and meets g without it, "
             "are right. Networks reject C twice."
         ),
-        evidence=shown_by("langevin:responses_to_noise"),
+        evidence=("langevin:responses_to_noise",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -223,7 +222,7 @@ ENTRIES = (
         derived="two_sources: covariance of u_eps",
         verdict="agrees",
         why=("The covariance of the engine's source for the noise."),
-        evidence=shown_by("langevin:responses_to_noise"),
+        evidence=("langevin:responses_to_noise",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -240,7 +239,7 @@ ENTRIES = (
         derived="two_sources: covariance of r_eps",
         verdict="agrees",
         why=("As (K.10), backwards."),
-        evidence=shown_by("langevin:responses_to_noise"),
+        evidence=("langevin:responses_to_noise",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -256,7 +255,7 @@ ENTRIES = (
         derived="two_sources of the theory",
         verdict="agrees",
         why=("As derived. A^{eps,l+1} here and in (K.13) is A^{eps,l} of (K.9) and (K.14)."),
-        evidence=shown_by("langevin:responses_to_noise"),
+        evidence=("langevin:responses_to_noise",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -277,7 +276,7 @@ ENTRIES = (
             "u^eps, so that a response to u is smaller by exp(-lambda s/beta). Networks tell the two "
             "apart."
         ),
-        evidence=shown_by("langevin:responses_to_noise"),
+        evidence=("langevin:responses_to_noise",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -309,7 +308,7 @@ ENTRIES = (
             "line below. The rest is the derived theory with start and noise as two sources; with one "
             "source of covariance (exp(-lambda(t + s)/beta) + C) Phi the engine says the same."
         ),
-        evidence=shown_by("langevin:responses_to_noise"),
+        evidence=("langevin:responses_to_noise",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -334,7 +333,7 @@ ENTRIES = (
             "their own chain rule and symmetry. Closed for linear, rectified and error-function units. "
             "(In the text at hand H^1 has an entry too many; Phi^{l+1}(t,s) is Phi^{l+1}(tau).)"
         ),
-        evidence=shown_by("stationary:stationary_kernels", "rest:long_times"),
+        evidence=("stationary:stationary_kernels", "rest:long_times"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -354,6 +353,6 @@ ENTRIES = (
         derived="reduction: stationary kernels at weak feature learning",
         verdict="agrees",
         why=("The derived recursion, from the last layer down."),
-        evidence=shown_by("stationary:stationary_kernels", "rest:long_times"),
+        evidence=("stationary:stationary_kernels", "rest:long_times"),
     ),
 )

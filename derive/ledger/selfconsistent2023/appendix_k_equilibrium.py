@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import langevin
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -40,7 +39,7 @@ ENTRIES = (
             "from the rule, and each layer's weights as a second cumulant. Exact posterior means of "
             "linear networks agree with its saddle point."
         ),
-        evidence=shown_by("equilibrium:saddle_point"),
+        evidence=("equilibrium:saddle_point",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -57,7 +56,7 @@ ENTRIES = (
         derived="reduction: equilibrium, action",
         verdict="agrees",
         why=("As derived."),
-        evidence=shown_by("equilibrium:saddle_point"),
+        evidence=("equilibrium:saddle_point",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -87,7 +86,7 @@ ENTRIES = (
             "the same zero, and Phi^l in the second line is Phi^L. Exact posteriors of networks with two "
             "hidden layers reject it."
         ),
-        evidence=shown_by("equilibrium:saddle_point"),
+        evidence=("equilibrium:saddle_point",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -101,7 +100,7 @@ ENTRIES = (
         derived="reduction: equilibrium, conditions solved",
         verdict="agrees",
         why=("As derived; long Langevin dynamics of linear networks, exact in steps, end there."),
-        evidence=shown_by("equilibrium:saddle_point", "rest:dynamics_end_there"),
+        evidence=("equilibrium:saddle_point", "rest:dynamics_end_there"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -118,7 +117,7 @@ ENTRIES = (
             "beta Delta, and the exponent of (K.21) is right only without it. Exact posterior means of "
             "networks with one hidden layer reject it."
         ),
-        evidence=shown_by("equilibrium:saddle_point"),
+        evidence=("equilibrium:saddle_point",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -138,7 +137,7 @@ ENTRIES = (
             "As derived. For one hidden layer it is also the stationary density of the Langevin process "
             "of a unit, so that there the two orders of limits agree."
         ),
-        evidence=shown_by("equilibrium:saddle_point"),
+        evidence=("equilibrium:saddle_point",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -157,7 +156,7 @@ ENTRIES = (
             "condition divides it by lambda: Phi^{-1} - lambda Phi^{-1} <h h^T> Phi^{-1}. For lambda = 1 "
             "there is no difference."
         ),
-        evidence=shown_by("equilibrium:saddle_point"),
+        evidence=("equilibrium:saddle_point",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -177,6 +176,6 @@ ENTRIES = (
             "As (K.22): too large by the factor lambda in every layer. With it the output of a linear "
             "network with two hidden layers is off at lambda = 0.8; without, it is the exact one."
         ),
-        evidence=shown_by("equilibrium:saddle_point"),
+        evidence=("equilibrium:saddle_point",),
     ),
 )

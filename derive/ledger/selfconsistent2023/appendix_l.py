@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import momentum
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -36,7 +35,7 @@ ENTRIES = (
             "The solution of (L.1) with Q(0) = 0. The inner integral done first gives the engine's weight "
             "1 - exp(-(t - s)/tau) of the update at s, which tends to 1 with tau to 0."
         ),
-        evidence=shown_by("momentum:weight_memory"),
+        evidence=("momentum:weight_memory",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -58,6 +57,6 @@ ENTRIES = (
             "over in the last line. Sources, responses and kernels keep their form: only the weight of "
             "past updates differs from plain descent, and it is smaller, so that nothing is added to it."
         ),
-        evidence=shown_by("momentum:weight_memory", "momentum:networks_with_momentum"),
+        evidence=("momentum:weight_memory", "momentum:networks_with_momentum"),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import discrete
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -24,7 +23,7 @@ ENTRIES = (
         derived="program mlp(rule='gd'), eta = 1",
         verdict="agrees",
         why=("The program's output with the readout's memory, at unit learning rate (as all of appendix M)."),
-        evidence=shown_by("discrete:response_definitions"),
+        evidence=("discrete:response_definitions",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -62,7 +61,7 @@ ENTRIES = (
             "Gaussian average, square completed. (The deltas of (D.24) and (M.2) have -i on both; the "
             "overall sign drops out.)"
         ),
-        evidence=shown_by("discrete:readout_average"),
+        evidence=("discrete:readout_average",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -90,7 +89,7 @@ ENTRIES = (
             "in the third line Phi lacks its times and G_hat its layer. The engine takes the output as "
             "the average <phi z>/gamma0 instead; both give the same f."
         ),
-        evidence=shown_by("discrete:readout_average"),
+        evidence=("discrete:readout_average",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -110,7 +109,7 @@ ENTRIES = (
             "Right. The errors depend on f too, but those terms carry f_hat or the other conjugates and "
             "vanish with them."
         ),
-        evidence=shown_by("discrete:readout_average"),
+        evidence=("discrete:readout_average",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -124,7 +123,7 @@ ENTRIES = (
         derived="base case B^L = 0",
         verdict="agrees",
         why=("Right, so that B^L vanishes with f_hat, the base case of the engine."),
-        evidence=shown_by("discrete:readout_average"),
+        evidence=("discrete:readout_average",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -143,7 +142,7 @@ ENTRIES = (
             "d). With the printed sign the output would have the other sign at the start: networks reject "
             "it."
         ),
-        evidence=shown_by("discrete:response_definitions", "discrete:readout_average"),
+        evidence=("discrete:response_definitions", "discrete:readout_average"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -176,7 +175,7 @@ ENTRIES = (
             "A. The rest is the derived theory at unit learning rate. Networks reject the printed "
             "responses."
         ),
-        evidence=shown_by("discrete:response_definitions"),
+        evidence=("discrete:response_definitions",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -193,6 +192,6 @@ ENTRIES = (
             "term (sums of eta times a memory into integrals), and the change of its output per step, "
             "over eta, tends to the tangent kernel times the errors, to first order in eta."
         ),
-        evidence=shown_by("discrete:tangent_kernel_at_small_steps"),
+        evidence=("discrete:tangent_kernel_at_small_steps",),
     ),
 )

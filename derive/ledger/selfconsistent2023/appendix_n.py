@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import nonlinear, parametrisation
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -47,9 +46,7 @@ ENTRIES = (
             "(a_0 = 1/2, a_L = 1/2, c = 0, d = 1); that is d = 1/2 with 2 a_L + b_L > 1. Without the "
             "convention d is free, see N.9 text."
         ),
-        evidence=shown_by(
-            "width_constraints:only_half", "width_powers:conventions", "width_powers:several_steps"
-        ),
+        evidence=("width_constraints:only_half", "width_powers:conventions", "width_powers:several_steps"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -63,7 +60,7 @@ ENTRIES = (
         derived="second moments of the definitions (N.1)",
         verdict="agrees",
         why=("Two scales N^{-a_0}, the variance N^{-b_0}, and a sum over the D inputs; so 2 a_0 + b_0 = 0."),
-        evidence=shown_by("parametrisation:moments", "width_constraints:conditions"),
+        evidence=("parametrisation:moments", "width_constraints:conditions"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -81,7 +78,7 @@ ENTRIES = (
             "The sum over N units gives the 1; so 2 a + b = 1. An equals sign is missing before the second "
             "line."
         ),
-        evidence=shown_by("parametrisation:moments", "width_constraints:conditions"),
+        evidence=("parametrisation:moments", "width_constraints:conditions"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -95,7 +92,7 @@ ENTRIES = (
         derived="chain rule on (N.1)",
         verdict="agrees",
         why=("dh^{L+1}/dh^L is N^{-a_L} w phi', and w is of order N^{-b_L/2}."),
-        evidence=shown_by("parametrisation:gradients"),
+        evidence=("parametrisation:gradients",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -114,7 +111,7 @@ ENTRIES = (
             "The matrix acts on g^{l+1}, as in the expression before it and in the text below. Checked by "
             "differentiating one network."
         ),
-        evidence=shown_by("parametrisation:gradients"),
+        evidence=("parametrisation:gradients",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -129,7 +126,7 @@ ENTRIES = (
         derived="second moments of the definitions (N.1)",
         verdict="agrees",
         why=("As (N.4), with the transpose; the second index on the left must be j."),
-        evidence=shown_by("parametrisation:moments", "width_constraints:conditions"),
+        evidence=("parametrisation:moments", "width_constraints:conditions"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -159,7 +156,7 @@ ENTRIES = (
             "so the last line holds under 2 a_L + b_L = 1, which the section before it imposes. ell "
             "runs over 1..L-1."
         ),
-        evidence=shown_by("parametrisation:gradients"),
+        evidence=("parametrisation:gradients",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -170,7 +167,7 @@ ENTRIES = (
         derived="exponents of (N.7)",
         verdict="agrees",
         why=("The exponents of the three terms of (N.7), each set to zero."),
-        evidence=shown_by("width_constraints:conditions", "parametrisation:gradients", "width_powers:rates"),
+        evidence=("width_constraints:conditions", "parametrisation:gradients", "width_powers:rates"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -184,7 +181,7 @@ ENTRIES = (
             "a_0 = -c/2. With a_0 = a instead, as in a network whose layers are all alike, the first layer "
             "moves by a power of N less than the others (by 1/N with muP's other exponents), as networks do."
         ),
-        evidence=shown_by("width_constraints:conditions", "width_powers:rates"),
+        evidence=("width_constraints:conditions", "width_powers:rates"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -203,7 +200,7 @@ ENTRIES = (
             "it) and N from the kernel. With (N.8) it is d - 1/2, also for ell = 0, where the exponent reads "
             "d - c - 2 a_0 - 1/2."
         ),
-        evidence=shown_by("width_constraints:conditions", "parametrisation:updates", "width_powers:rates"),
+        evidence=("width_constraints:conditions", "parametrisation:updates", "width_powers:rates"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -223,7 +220,7 @@ ENTRIES = (
             "one shifts d, a_L and c: d = 1/2 follows only with the convention 2 a_L + b_L = 1, that h^{L+1} "
             "starts at order one. The network itself fixes a_L + d and 2 d - c."
         ),
-        evidence=shown_by(
+        evidence=(
             "width_constraints:family",
             "parametrisation:family",
             "width_powers:symmetry",
@@ -250,7 +247,7 @@ ENTRIES = (
             "Z^{dx}, the gradient at x = phi(h), is the pre-gradient z, as in (N.10). theta is the response "
             "before the division by gamma0, so gamma0 A."
         ),
-        evidence=shown_by("nonlinear:dictionary"),
+        evidence=("nonlinear:dictionary",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -269,7 +266,7 @@ ENTRIES = (
             "sample a step; its dotted parts are sums of E[dZ/dhat Z], over s < t forwards and s <= t "
             "backwards. Networks that see each sample once agree with it."
         ),
-        evidence=shown_by("tensor_programs:one_pass_networks"),
+        evidence=("tensor_programs:one_pass_networks",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -284,6 +281,6 @@ ENTRIES = (
             "s and without the error, which multiplies kernels only (13). With an error networks reject "
             "it."
         ),
-        evidence=shown_by("nonlinear:dotted_part"),
+        evidence=("nonlinear:dotted_part",),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import independence
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -32,7 +31,7 @@ ENTRIES = (
             "integrand; above, Phi(h) stands for phi(h). Averaging over two matrices for given small "
             "vectors shows that only xi_hat fits."
         ),
-        evidence=shown_by("path_integral:independent_backward_average"),
+        evidence=("path_integral:independent_backward_average",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -54,6 +53,6 @@ ENTRIES = (
             "which the paper's curves use. Networks with independent backward matrices, linear and "
             "tanh, decide it for two and three hidden layers."
         ),
-        evidence=shown_by("independence:output_with_independent_backward", "nonlinear:independent_backward"),
+        evidence=("independence:output_with_independent_backward", "nonlinear:independent_backward"),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import expansion
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -49,7 +48,7 @@ ENTRIES = (
             "formula L H^0 must also be (L+1) H^0, and K^x in the symmetrizer H^0. As printed the "
             "formulas hold for A = B = 0."
         ),
-        evidence=shown_by(
+        evidence=(
             "expansion:feature_kernel_depth_coefficients",
             "expansion:gradient_kernel_depth_coefficients",
             "expansion:tangent_kernel_depth_coefficient",
@@ -83,7 +82,7 @@ ENTRIES = (
             "(see P.2). Besides, the last line has K_{mu alpha} and Delta_alpha twice, with mu free on "
             "one side only; it must be K_{alpha beta} and Delta_beta(s')."
         ),
-        evidence=shown_by(
+        evidence=(
             "expansion:feature_kernel_depth_coefficients",
             "expansion:gradient_kernel_depth_coefficients",
             "expansion:gradient_kernel_free_index",
@@ -112,7 +111,7 @@ ENTRIES = (
             "ell(ell+1)(2ell+1)/6 (2 and 1, then 4 and 5, for L = 2), where one common factor ell is "
             "printed. The indices of the last line of (P.3) are repaired here."
         ),
-        evidence=shown_by(
+        evidence=(
             "expansion:feature_kernel_depth_coefficients",
             "expansion:gradient_kernel_depth_coefficients",
             "expansion:gradient_independence_coefficients",
@@ -136,6 +135,6 @@ ENTRIES = (
             "Product rule with H^0 and G^{L+1} fixed; it is the H and G put into it, and the sum of ell "
             "that follows, that are wrong."
         ),
-        evidence=shown_by("expansion:tangent_kernel_sum"),
+        evidence=("expansion:tangent_kernel_sum",),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import perturbation
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -26,7 +25,7 @@ ENTRIES = (
             "Right for smooth phi. The two averages should be each other's transposes and are printed "
             "alike; both are zero. u^L does depend on gamma0, through Phi^{L-1}, at order gamma0^2."
         ),
-        evidence=shown_by("perturbation_kernels:odd_orders"),
+        evidence=("perturbation_kernels:odd_orders",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -46,7 +45,7 @@ ENTRIES = (
             "the outputs and the loss have terms linear in |gamma0|. Phi starts at gamma0^2, but its next "
             "order is |gamma0|^3."
         ),
-        evidence=shown_by("perturbation_kinks:linear_term_of_relu"),
+        evidence=("perturbation_kinks:linear_term_of_relu",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -63,7 +62,7 @@ ENTRIES = (
             "It vanishes, as stated. For given sources these are all terms; those in which u^L has moved, "
             "at gamma0^2, multiply the first order and vanish with it."
         ),
-        evidence=shown_by("perturbation_kernels:odd_orders"),
+        evidence=("perturbation_kernels:odd_orders",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -82,7 +81,7 @@ ENTRIES = (
             "The last term lacks the factor r (and its derivative is the third, two dots in our copy); the "
             "next sentence, that g2 is odd in r, needs it."
         ),
-        evidence=shown_by("perturbation:expansion_of_g"),
+        evidence=("perturbation:expansion_of_g",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -103,7 +102,7 @@ ENTRIES = (
             "Exact, with a third derivative in the second line. Our copy has two dots there, as it has "
             "everywhere; beside phi^(4) it is taken for a loss of the copy."
         ),
-        evidence=shown_by("perturbation:expansion_of_g"),
+        evidence=("perturbation:expansion_of_g",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -131,6 +130,6 @@ ENTRIES = (
             "r_0; and the covariance of u moves G too, by Phi^{ell-1,2}. (P.23) repairs the second of these "
             "only."
         ),
-        evidence=shown_by("perturbation_kernels:backward_kernels"),
+        evidence=("perturbation_kernels:backward_kernels",),
     ),
 )

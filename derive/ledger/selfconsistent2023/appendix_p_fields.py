@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import perturbation
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -24,7 +23,7 @@ ENTRIES = (
             "It is (13) with C = A + Delta Phi, D = B + Delta G. The derived fields solve it order by "
             "order. D acts at s = t too: B has an equal-time part, <phi''(h) z>/gamma0, of order one."
         ),
-        evidence=shown_by("perturbation:single_site_equations"),
+        evidence=("perturbation:single_site_equations",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -62,7 +61,7 @@ ENTRIES = (
             "v_{11}(s). As v_{alpha beta} + v_{beta alpha} = v_alpha v_beta, P(P+1)/2 of the P(P+1) "
             "functions determine the rest."
         ),
-        evidence=shown_by("perturbation_depth:time_dependence"),
+        evidence=("perturbation_depth:time_dependence",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -83,7 +82,7 @@ ENTRIES = (
         derived="(P.6) iterated as a power series in gamma0",
         verdict="misprint",
         why="D^{ell,0} phi''(u) [h^{ell,1}]^2 lacks a factor one half, which (P.9) has.",
-        evidence=shown_by("perturbation:expansion_of_z"),
+        evidence=("perturbation:expansion_of_z",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -128,7 +127,7 @@ ENTRIES = (
             "which does not vanish. z1, z2, z3, h1 and the first form of h3 are right (third derivatives "
             "read as two dots in our copy)."
         ),
-        evidence=shown_by("perturbation:expansion_of_fields"),
+        evidence=("perturbation:expansion_of_fields",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -173,6 +172,6 @@ ENTRIES = (
             "its second term is not transposed. At gamma0^3 one average lacks phi(u) and another, without a "
             "partner, is one too many. That the orders gamma0 and gamma0^3 vanish is right, for smooth phi."
         ),
-        evidence=shown_by("perturbation_kernels:first_layer_kernel", "perturbation_kernels:odd_orders"),
+        evidence=("perturbation_kernels:first_layer_kernel", "perturbation_kernels:odd_orders"),
     ),
 )

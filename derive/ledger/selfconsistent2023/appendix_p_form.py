@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import perturbation
-from derive.ledger.selfconsistent2023.names import shown_by
 
-_BACKWARD = shown_by("perturbation_kernels:backward_kernels", "perturbation_networks:kernels_of_networks")
+_BACKWARD = ("perturbation_kernels:backward_kernels", "perturbation_networks:kernels_of_networks")
 
 ENTRIES = (
     Entry(
@@ -26,7 +25,7 @@ ENTRIES = (
         derived="Phi of the series solution, order 2, every layer",
         verdict="agrees",
         why="Exact in every layer.",
-        evidence=shown_by("perturbation_kernels:forward_kernels"),
+        evidence=("perturbation_kernels:forward_kernels",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -61,7 +60,7 @@ ENTRIES = (
             "divided, as in algorithm 1, the superscript 1 is right.) The expansions of phi(h) and g are "
             "exact."
         ),
-        evidence=shown_by("perturbation:first_orders"),
+        evidence=("perturbation:first_orders",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -91,9 +90,7 @@ ENTRIES = (
         derived="Phi of the series solution, order 2, every layer",
         verdict="agrees",
         why="Exact in every layer, all terms; networks of finite width agree.",
-        evidence=shown_by(
-            "perturbation_kernels:forward_kernels", "perturbation_networks:kernels_of_networks"
-        ),
+        evidence=("perturbation_kernels:forward_kernels", "perturbation_networks:kernels_of_networks"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -109,7 +106,7 @@ ENTRIES = (
             "linear networks have ell(ell+1)(2ell+1)/6 and ell(ell+1)(3L+2-2ell)/6 in place of ell (P.4), "
             "others grow geometrically."
         ),
-        evidence=shown_by("perturbation_depth:growth_with_layers"),
+        evidence=("perturbation_depth:growth_with_layers",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -143,7 +140,7 @@ ENTRIES = (
             "that the covariance of u moves as well: half the trace of Phi^{ell-1,2} with the Hessian of "
             "(phi' r)(phi' r)^T in u, which (P.22) has for Phi. With that the first form is exact."
         ),
-        evidence=shown_by("perturbation_kernels:backward_kernels"),
+        evidence=("perturbation_kernels:backward_kernels",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -157,7 +154,7 @@ ENTRIES = (
             "As for Phi (P.22 text). It does not follow from (P.23) either: with its factor 1/2 a linear "
             "network would keep half of each layer's correction, and G^{ell,2} would not grow at all."
         ),
-        evidence=shown_by("perturbation_depth:growth_with_layers"),
+        evidence=("perturbation_depth:growth_with_layers",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -178,7 +175,7 @@ ENTRIES = (
             "At second order phi'' h1 z1 and phi''' h1^2 r/2 are missing, which (P.18) has (h1 = C g0, z1 = "
             "D phi)."
         ),
-        evidence=shown_by("perturbation:expansion_of_g"),
+        evidence=("perturbation:expansion_of_g",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -226,7 +223,7 @@ ENTRIES = (
         derived="tangent kernel of the series solution, order 2",
         verdict="misprint",
         why="G^ell must be G^{ell+1} in both sums, as in (4) and (P.5); then it is exact.",
-        evidence=shown_by("perturbation_kernels:tangent_kernel"),
+        evidence=("perturbation_kernels:tangent_kernel",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -241,6 +238,6 @@ ENTRIES = (
             "otherwise depends on the activation, as K^0 does (it need not be of order L). After training "
             "to the same targets v is smaller by K^0, and linear networks are back at L, see (16 text)."
         ),
-        evidence=shown_by("perturbation_depth:relative_change", "expansion:relative_change_with_depth"),
+        evidence=("perturbation_depth:relative_change", "expansion:relative_change_with_depth"),
     ),
 )

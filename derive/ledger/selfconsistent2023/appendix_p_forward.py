@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import perturbation
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -22,7 +21,7 @@ ENTRIES = (
             "Right for smooth phi: the theory does not change under gamma0 -> -gamma0, r -> -r. For relu "
             "and L = 1 the next order is |gamma0|^3, not gamma0^4; see (P.16 text)."
         ),
-        evidence=shown_by("perturbation_kernels:odd_orders"),
+        evidence=("perturbation_kernels:odd_orders",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -45,7 +44,7 @@ ENTRIES = (
         derived="Phi of the series solution, covariances of the sources moved",
         verdict="misprint",
         why="As in (P.10): phi''(u) h2/2 must be phi'(u) h2 + phi''(u) h1^2/2, as in (P.22).",
-        evidence=shown_by("perturbation_kernels:first_layer_kernel"),
+        evidence=("perturbation_kernels:first_layer_kernel",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -76,7 +75,7 @@ ENTRIES = (
             "G^{ell+2}, so the traces must hold Phi^{ell,2} and G^{ell+2,2}, as (P.15) has it. f stands for "
             "F, and powers of 2 pi are left out of the measure."
         ),
-        evidence=shown_by("perturbation_kernels:moved_sources"),
+        evidence=("perturbation_kernels:moved_sources",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -96,6 +95,6 @@ ENTRIES = (
         derived="Phi of the series solution, every layer",
         verdict="agrees",
         why="Exact in every layer; the last factor needs a transpose.",
-        evidence=shown_by("perturbation_kernels:forward_kernels"),
+        evidence=("perturbation_kernels:forward_kernels",),
     ),
 )

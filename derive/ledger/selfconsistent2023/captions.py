@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from derive.ledger.entry import Entry
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -25,7 +24,7 @@ ENTRIES = (
             "No contradiction: the caption does not say at which gamma0 its panel was made. Measured by one "
             "minus the alignment of networks with the theory, as there."
         ),
-        evidence=shown_by("captions:finite_width_by_layer"),
+        evidence=("captions:finite_width_by_layer",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -44,7 +43,7 @@ ENTRIES = (
             "and kernel decay to zero as for gamma0 to 0. Section 4.2 says only that a larger gamma0 can "
             "prevent this, which is right. Train one sample and two, at half the threshold and at twice."
         ),
-        evidence=shown_by("captions:weight_decay_threshold"),
+        evidence=("captions:weight_decay_threshold",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -63,7 +62,7 @@ ENTRIES = (
             "correction, that of the right leading order gamma0^4; order gamma0^8, resummed or not, reaches "
             "further still."
         ),
-        evidence=shown_by("figure_4:approximations"),
+        evidence=("figure_4:approximations",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -81,6 +80,6 @@ ENTRIES = (
             "at order gamma0^2, comes out too small by (L+1)(L+2)/6 for the same error, 7 at L = 5, however "
             "small gamma0 is."
         ),
-        evidence=shown_by("perturbation_depth:gradient_independence_near_zero"),
+        evidence=("perturbation_depth:gradient_independence_near_zero",),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import closure, expansion, nonlinear
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -38,7 +37,7 @@ ENTRIES = (
         derived="backward definitions of the program mlp(L)",
         verdict="agrees",
         why="The chain rule gives it; at the top, z^L = w^L takes the place of the recursion.",
-        evidence=shown_by("network:backward_fields", "nonlinear_network:backward_fields"),
+        evidence=("network:backward_fields", "nonlinear_network:backward_fields"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -69,7 +68,7 @@ ENTRIES = (
             "Right under flow with K the sum over layers of G^{l+1} Phi^l. It does not survive discrete "
             "steps, where f = <w phi(h^L)>/gamma0 is needed."
         ),
-        evidence=shown_by("network:prediction_velocity", "nonlinear_network:tangent_kernel"),
+        evidence=("network:prediction_velocity", "nonlinear_network:tangent_kernel"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -87,7 +86,7 @@ ENTRIES = (
             "= h^{L+1}/gamma. (D.2) and (D.49) carry the factor; without it the velocity in (4) would "
             "be too small by gamma^2. Compare the two on one finite network at several gamma."
         ),
-        evidence=shown_by("network:tangent_kernel_normalisation", "nonlinear_network:tangent_kernel"),
+        evidence=("network:tangent_kernel_normalisation", "nonlinear_network:tangent_kernel"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -132,7 +131,7 @@ ENTRIES = (
             "Fourier form of a vector delta function; the normalisation (2 pi)^N is right, and "
             "causality makes the Jacobian one."
         ),
-        evidence=shown_by("path_integral:gaussian_fourier_identity"),
+        evidence=("path_integral:gaussian_fourier_identity",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -152,7 +151,7 @@ ENTRIES = (
             "ones ln Z becomes a site average, as in (D.17). A and B exist for the L-1 inner matrices "
             "only."
         ),
-        evidence=shown_by("saddle_point:action_is_stationary"),
+        evidence=("saddle_point:action_is_stationary",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -172,7 +171,7 @@ ENTRIES = (
             "(N A + i phi.xi_hat) with the same overall sign. Varying this action in every order "
             "parameter returns the single-site theory."
         ),
-        evidence=shown_by("saddle_point:action_is_stationary"),
+        evidence=("saddle_point:action_is_stationary",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -228,7 +227,7 @@ ENTRIES = (
             "Follows from (9) and (D.32), for any activation. The second line varies G_hat, as it must; "
             "compare (D.33)."
         ),
-        evidence=shown_by("saddle_point:action_is_stationary", "nonlinear:closure_against_networks"),
+        evidence=("saddle_point:action_is_stationary", "nonlinear:closure_against_networks"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -254,7 +253,7 @@ ENTRIES = (
             "over B goes up to s = t and includes it: in steps B acts for s <= t, A for s < t. Kernels and "
             "outputs agree with linear and with tanh networks."
         ),
-        evidence=shown_by("linear:closure_against_networks", "nonlinear:closure_against_networks"),
+        evidence=("linear:closure_against_networks", "nonlinear:closure_against_networks"),
     ),
     Entry(
         source="selfconsistent2023",
@@ -276,7 +275,7 @@ ENTRIES = (
             "text below (D.24) denies it. For linear networks it is absent, g and r carry no sample "
             "index, and the response to r already contains the sum over alpha."
         ),
-        evidence=shown_by(
+        evidence=(
             "saddle_point:stein_identity",
             "linear:closure_against_networks",
             "nonlinear:equal_time_response",
@@ -306,7 +305,7 @@ ENTRIES = (
             "Right once C and D hold A and B without the error (see F.2). C maps times to samples and "
             "times, D back, so the two inverses differ in size."
         ),
-        evidence=shown_by("linear:closure_against_networks"),
+        evidence=("linear:closure_against_networks",),
     ),
     Entry(
         source="selfconsistent2023",
@@ -331,7 +330,7 @@ ENTRIES = (
             "(gradient independence, appendix O). The fitted second derivative in gamma0 "
             "decides, and so do finite networks."
         ),
-        evidence=shown_by(
+        evidence=(
             "expansion:tangent_kernel_depth_coefficient",
             "expansion:gradient_independence_coefficients",
             "networks:kernel_curvature",
@@ -354,6 +353,6 @@ ENTRIES = (
             "ratio after training is L(L+2)/(12(L+1)) times a depth-independent number, linear in L. "
             "With the printed (16) it would fall as 1/L."
         ),
-        evidence=shown_by("expansion:relative_change_with_depth"),
+        evidence=("expansion:relative_change_with_depth",),
     ),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from derive.ledger.entry import Entry
 from derive.ledger.selfconsistent2023.claims import cost
-from derive.ledger.selfconsistent2023.names import shown_by
 
 ENTRIES = (
     Entry(
@@ -31,6 +30,6 @@ ENTRIES = (
             "P T. The caption's first 'depth N' means width N. Count operations and stored numbers "
             "while P and T grow."
         ),
-        evidence=shown_by("cost:march_against_table", "cost:expansion_against_table"),
+        evidence=("cost:march_against_table", "cost:expansion_against_table"),
     ),
 )

@@ -40,7 +40,7 @@ def test_a_good_entry_is_frozen() -> None:
         ("why", ""),
         ("claim", "no colon"),
         ("claim", 3),
-        ("evidence", ["numerics.verify.evidence.linear:x"]),
+        ("evidence", ["linear:x"]),
         ("evidence", ("tests/test_x.py",)),
     ],
 )

@@ -12,7 +12,7 @@ def test_text_shows_number_verdict_reason_and_evidence() -> None:
     assert "16" in text
     assert "wrong" in text
     assert "L(L+1)^2(L+2)/12" in text
-    assert "shown by numerics.verify.evidence.expansion:tangent_kernel_depth_coefficient" in text
+    assert "shown by expansion:tangent_kernel_depth_coefficient" in text
     assert max(map(len, text.splitlines())) <= 110
 
 

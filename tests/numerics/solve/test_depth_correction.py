@@ -25,7 +25,7 @@ from numerics.solve.depth_correction import (
 from numerics.solve.depth_diversity import layer_distances
 from numerics.solve.frozen_ends import exact_power, solve_frozen_ends
 from numerics.solve.layer_grid import solve_layer_grid
-from numerics.verify.evidence.depth_correction import in_powers
+from tests.ledger.evidence.depth_correction import in_powers
 
 DEPTHS = (4, 8, 16)
 INPUTS, TARGETS = (1.0, 0.6, 0.8), (0.9, -0.4, 0.7)

@@ -24,7 +24,7 @@ from numerics.experiment.theory import beta
 from numerics.solve import solve
 from numerics.solve.depth import beta0, solve_depth_limit
 from numerics.solve.layer_grid import LayerGrid, solve_layer_grid
-from numerics.verify.evidence.layers import extrapolated, solve_layer_time
+from tests.ledger.evidence.layers import extrapolated, solve_layer_time
 
 INPUTS = np.random.default_rng(3).normal(size=(3, 5))
 TRAINING = {"learning_rate": 0.05, "steps": 3}

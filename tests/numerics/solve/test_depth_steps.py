@@ -13,7 +13,7 @@ from derive.theory import mean_field
 from numerics.errors import Diverged
 from numerics.solve.depth_steps import DepthSolver, variance
 from numerics.solve.frozen_ends import solve_frozen_ends
-from numerics.verify.evidence import depth_class_networks, depth_classes
+from tests.ledger.evidence import depth_class_networks, depth_classes
 
 VALUES = {"alpha": 0.7, "gamma": 0.4, "xi": 1.3}
 

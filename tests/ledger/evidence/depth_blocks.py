@@ -1,0 +1,234 @@
+"""depth2023 section 9: residual networks with two matrices in a block, which deep networks train as if each
+block were linear in its updates.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Add, Expr, Function, Integral, Rational, S, Sum, Symbol
+
+from derive.depth import CrossLayer, Scaling, cross_layer
+from derive.depth.blocks import (
+    BlockLimit,
+    balanced,
+    block_limit,
+    within_blocks,
+    without_silent,
+)
+from derive.depth.infinite import infinite_depth
+from derive.errors import NotApplicable
+from derive.program.networks.residual import block_program
+from derive.theory import mean_field
+from numerics.compile.layered import lower_layer_time
+from numerics.compile.lower import lower
+from numerics.solve.depth import GRIDS, extrapolated
+from numerics.solve.depth_correction import FIRST
+from numerics.solve.frozen_ends import given_in_sources
+from numerics.solve.layer_grid import Known, solve_layer_grid
+from numerics.solve.march import march
+from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
+
+Array = NDArray[np.float64]
+
+INPUTS, TARGETS, SIZE = np.array([1.0, 0.6, 0.8]), (0.9, -0.4, 0.7), 0.3
+DEPTHS = (4, 8, 16)
+LAYERS = 16
+WIDTHS, SEEDS, BLOCKS = (50, 100), (2000, 1000), 2
+STREAM = ("R_xU", "R_xV", "R_dxU", "R_dxV", "R_xu_Z", "R_dxu_Z", "R_xr_W", "R_dxr_W", "C_x", "C_dx", "f")
+
+
+def _slope(step: int, f: float) -> float:
+    return SIZE * (f - TARGETS[int(step)])
+
+
+def _system(linearised: bool, **symbols: Symbol) -> CrossLayer:
+    theory = mean_field(block_program(linearised=linearised, **symbols))
+    return within_blocks(cross_layer(without_silent(theory)))
+
+
+@lru_cache(maxsize=4)
+def limit_of(linearised: bool) -> BlockLimit:
+    """The derived limit, with multiplier a and rate eta."""
+    a, eta = Symbol("a", positive=True), Symbol("eta", positive=True)
+    return block_limit(_system(linearised, multiplier=a, rate=eta))
+
+
+@lru_cache(maxsize=4)
+def corrected(linearised: bool) -> dict[str, Array]:
+    """f of the limit and its correction."""
+    found = infinite_depth(block_limit(_system(linearised)).cross)
+    table = lower_layer_time(found.system)
+    known: Known = {"xi": lambda t: INPUTS[t], "dloss": _slope, "ddloss": lambda t, f: SIZE}
+    runs = [
+        solve_layer_grid(table, layers=int(LAYERS * x), steps=len(INPUTS), constants={}, known=known)
+        for x in GRIDS
+    ]
+    return extrapolated(LAYERS, [{n: run[n] for n in ("f", FIRST + "f")} for run in runs], ()).values
+
+
+@lru_cache(maxsize=16)
+def at_depth(depth: int, linearised: bool) -> Array:
+    """f of the theory of a network with as many blocks."""
+    theory = without_silent(mean_field(block_program(depth, linearised=linearised)))
+    table = lower(given_in_sources(theory.at_depth(depth), "xi"))
+    run = march(
+        table,
+        steps=len(INPUTS),
+        constants={},
+        data={"xi": INPUTS},
+        functions={"dloss": _slope},
+        wanted=(),
+    )
+    found: Array = np.asarray(run.scalars["f"])
+    return found
+
+
+def _by_square_and_product(name: str, rhs: Expr) -> bool:
+    """Does an equation know a and eta as a**2 and a eta alone, answers to sources in units of a?"""
+    a, eta, theta = Symbol("a", positive=True), Symbol("eta", positive=True), Symbol("theta")
+    units = {n: Function(n) for n in ("R_xu_Z", "R_dxu_Z", "R_xr_W", "R_dxr_W")}
+    for n, f in units.items():
+        rhs = rhs.replace(f, lambda *x, n=n: a * Function(n + "_")(*x))
+    value = rhs.subs(eta, theta / a).replace(
+        lambda x: isinstance(x, Sum | Integral),
+        lambda x: Add(*[_outside(y, x, a) for y in Add.make_args(x.function.expand())]),
+    )
+    powers = {y.as_coeff_exponent(a)[1] for y in Add.make_args(value.expand())}
+    own = 1 if name in units else 0  # these have the factor a of their own
+    found: bool = not value.has(eta) and all((p - own) % 2 == 0 for p in powers)
+    return found
+
+
+def _outside(e: Expr, of: Expr, a: Symbol) -> Expr:
+    """A term under a sum or integral, powers of ``a`` before it."""
+    factor, power = e.as_coeff_exponent(a)
+    return a**power * of.func(factor, *of.limits)
+
+
+def linearise() -> Evidence:
+    """Section 9.2: the derived limits of the network and of the one linearised within blocks are equal; at
+    finite depth they differ by a derived coefficient over L.
+    """
+    whole, linear = limit_of(False).limit, limit_of(True).limit
+    ours, theirs = (
+        {str(e.lhs.func): e.rhs for e in (*x.integrals, *x.correlations, *x.scalars)} for x in (whole, linear)
+    )
+    differ = [n for n in STREAM if ours[n] != theirs[n]]
+    second = {str(d.lhs.func): d.order for d in whole.dropped}
+    derived = corrected(False)[FIRST + "f"] - corrected(True)[FIRST + "f"]
+    rows = [n * (at_depth(n, False) - at_depth(n, True)) for n in DEPTHS]
+    scaled = [rows[i + 1] * 2 - rows[i] for i in range(len(rows) - 1)]
+    measured = scaled[-1] + (scaled[-1] - scaled[-2]) / 3
+    away = [n * (at_depth(n, False) - corrected(False)["f"]) for n in DEPTHS]
+    near = [away[i + 1] * 2 - away[i] for i in range(len(away) - 1)]
+    limit_gap = near[-1] + (near[-1] - near[-2]) / 3 - corrected(False)[FIRST + "f"]
+    apart = [n for n in STREAM if not _by_square_and_product(n, ours[n])]
+    one = at_depth(1, False) - at_depth(1, True)
+    return conclude(
+        "depth_blocks:linearise",
+        f"The equations of the stream are the same in both limits.  L (f - f linearised) in the third step: "
+        f"{', '.join(f'{x[2]:.4f}' for x in rows)} at L = {', '.join(map(str, DEPTHS))}, extrapolated "
+        f"{measured[2]:.4f}, derived {derived[2]:.4f}; with one block they differ by {one[2]:.4f}.",
+        agrees("equations of the stream that differ", len(differ), 0.5),
+        agrees("orders of what is left out, plus 1", max(float(abs(x + 1)) for x in second.values()), 1e-12),
+        agrees("coefficient of the difference: measured minus derived", measured[2] - derived[2], 0.006),
+        agrees("coefficient of 1/L: measured minus derived", float(np.max(np.abs(limit_gap))), 0.03),
+        agrees("equations with more than multiplier squared and multiplier times rate", len(apart), 0.5),
+        contradicts("difference with one block", float(one[2]), 5e-4),
+        contradicts("derived coefficient of the difference", float(derived[2]), 0.003),
+    )
+
+
+def trained(width: int, seeds: int, linearised: bool) -> Array:
+    """f of networks of :data:`BLOCKS` blocks, trained by plain loops; axes: network, step."""
+    rng = np.random.default_rng(width)
+    share, n = BLOCKS**-0.5, width
+    found = np.zeros((seeds, len(INPUTS)))
+    for i in range(seeds):
+        u, v = rng.normal(size=(2, n))
+        start = rng.normal(size=(2, BLOCKS, n, n)) / np.sqrt(n)
+        moved = np.zeros_like(start)
+        for t, xi in enumerate(INPUTS):
+            (w, z), (dw, dz) = start, moved
+            both = zip(w + dw, z + dz, strict=True)
+            # a block and its derivative: z' w' x, or its part that is linear in the updates
+            if linearised:
+                forms = [b @ a + d @ a + b @ c for a, b, c, d in zip(w, z, dw, dz, strict=True)]
+            else:
+                forms = [b @ a for a, b in both]
+            stream = [xi * u]
+            for form in forms:
+                stream.append(stream[-1] + share * form @ stream[-1])
+            found[i, t] = f = stream[-1] @ v / n
+            back = _slope(t, f) * v
+            first, second = (w, z) if linearised else (w + dw, z + dz)
+            change = np.zeros_like(moved)
+            for k in reversed(range(BLOCKS)):
+                x = stream[k]
+                change[0, k] = -share * np.outer(second[k].T @ back, x) / n
+                change[1, k] = -share * np.outer(back, first[k] @ x) / n
+                back = back + share * forms[k].T @ back
+            moved += change
+    return found
+
+
+def networks() -> Evidence:
+    """Section 9: networks with two blocks, as they are and linearised, against their theories."""
+    scores, lines = [], []
+    for linearised in (False, True):
+        (few, few_error), (many, many_error) = (
+            (x.mean(axis=0), x.std(axis=0, ddof=1) / np.sqrt(len(x)))
+            for x in (trained(n, k, linearised) for n, k in zip(WIDTHS, SEEDS, strict=True))
+        )
+        value, error = 2 * many - few, np.hypot(2 * many_error, few_error)
+        theory = at_depth(BLOCKS, linearised)
+        scores.append(float(np.max(np.abs((value - theory) / error))))
+        lines.append(f"{value[2]:.4f}+-{error[2]:.4f} ({theory[2]:.4f})")
+    return conclude(
+        "depth_blocks:networks",
+        f"f in the third step of networks of {BLOCKS} blocks, extrapolated in the width, and of their "
+        f"theory: {lines[0]} as they are, {lines[1]} linearised within blocks.",
+        agrees("worst score of the network", scores[0], 4.0),
+        agrees("worst score of the linearised one", scores[1], 4.0),
+    )
+
+
+def parametrizations() -> Evidence:
+    """Section 9.3: over a grid of (alpha, gamma_W, gamma_Z), what the updates of a block do to each other
+    stays only at alpha = 1 with rates that do not fall, where features are redundant.
+    """
+    a, w, z = Symbol("a"), Symbol("w"), Symbol("z")
+    program = block_program(alpha=a, gammas=(w, z))
+    system = within_blocks(cross_layer(mean_field(program)))
+    half = [Rational(Fraction(i, 4)) for i in range(5)]
+    stable, together, refused = [], [], 0
+    for alpha, slow, fast in product([Rational(1, 2), Rational(3, 4), S.One], half, half):
+        try:
+            _, orders = balanced(system, Scaling({a: alpha, w: slow, z: fast}))
+        except NotApplicable:
+            refused += 1
+            continue
+        if orders["f"] != 0 or orders["C_x"] > 0 or orders["C_h"] > 0:
+            continue
+        stable.append((alpha, slow, fast))
+        if max(orders["R_bu_W"] - slow, orders["R_hr_Z"] - fast) >= 0:
+            together.append((alpha, slow, fast))
+    line = {(x, y) for x, _, y in stable} | {(x, y) for x, y, _ in stable}
+    at_half = [x for x in stable if x[0] == Rational(1, 2)]
+    return conclude(
+        "depth_blocks:parametrizations",
+        f"{len(stable)} of 75 are stable and nontrivial; updates of a block act on each other at "
+        f"{', '.join(str(tuple(map(str, x))) for x in together)} alone.",
+        agrees("points with interaction minus 1", len(together) - 1, 0.5),
+        agrees("of these with alpha < 1", len([x for x in together if x[0] != 1]), 0.5),
+        agrees(
+            "all rates at alpha = 1/2 at least 1/2", len([x for x in at_half if min(x[1:]) < S.Half]), 0.5
+        ),
+        contradicts("stable points", len(stable), 0.5, by=2),
+        contradicts("pairs of powers", len(line), 0.5, by=2),
+    )

@@ -1,0 +1,275 @@
+"""Langevin training (appendix K): printed equations against finite networks with noise on their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Function, Rational, S, Symbol, lambdify, sympify, tanh
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response
+from derive.ledger.selfconsistent2023.claims import langevin as claims
+from derive.program import L, ell, gamma0, mlp, s, t
+from derive.reduce.ridge import output_rate
+from derive.reduce.stationary import two_sources
+from derive.theory import Theory, mean_field
+from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
+from tests.ledger.evidence.edited import Experiment, off, right
+
+Array = NDArray[np.float64]
+
+GAMMA, EXACT, SLOPE, CURVATURE = 1.3, 1e-10, 1e-6, 1e-4
+"""Feature learning; rounding of direct sums; errors of first and second differences with step 1e-3 or so."""
+
+
+# -- the change of the output --------------------------------------------------------------------------------
+
+
+def _weights(rng: np.random.Generator, n: int = 24) -> list[Array]:
+    """A network with two hidden layers whose output is far from zero, as after training; one input, 1.
+
+    Entries of the inner matrix are 1 or -1: then sums of their squares are as in the limit of large width.
+    """
+    w0, w1 = rng.standard_normal(n), rng.choice([-1.0, 1.0], (n, n))
+    h2 = w1 @ np.tanh(w0) / np.sqrt(n)
+    return [w0, w1, rng.standard_normal(n) + 1.5 * np.tanh(h2) + 0.7 * h2**2]
+
+
+def _output(w: list[Array]) -> float:
+    n = len(w[0])
+    return float(w[2] @ np.tanh(w[1] @ np.tanh(w[0]) / np.sqrt(n)) / (n * GAMMA))
+
+
+def output_by_ito() -> Evidence:
+    """K.3: both contractions over the weights, by differences, and by averages over the units."""
+    w = _weights(np.random.default_rng(31))
+    step = 1e-3
+    scaled = [_output([(1 + k * step) * x for x in w]) for k in (1, -1)]
+    contracted, trace = (scaled[0] - scaled[1]) / (2 * step), _hessian_trace(w, 3e-3)
+    lam, heat, beta = (Symbol(x, positive=True) for x in ("lam", "heat", "beta"))
+    rate = output_rate(mean_field(mlp(2, "tanh", "flow", weight_decay=lam, temperature=heat)))
+    derived = rate.eq.rhs.subs(t, 0).expand()  # at the start, when the variance of an entry is one
+    slopes = {int(n): rate.slopes[0].subs(ell, n).subs(t, 0).rhs for n in (1, 2)}
+    claim = sympify(claims.k3()["df"]).subs(L, 2).doit().subs(t, 0).expand()
+    right_ones = [-_averaged(derived.coeff(lam), w, slopes), _averaged(derived.coeff(heat), w, slopes)]
+    printed = [-_averaged((beta * claim.coeff(lam)).expand(), w, slopes)]
+    printed.append(_averaged((beta * claim.coeff(lam, 0)).expand().coeff(beta, 0), w, slopes))
+    return conclude(
+        "langevin:output_by_ito",
+        f"theta.grad f and the trace of the Hessian, {contracted:.4f} and {trace:.4f}, are the derived sums "
+        f"over layers; the printed ones, {printed[0]:.4f} and {printed[1]:.4f}, lack 1/gamma0 = 1/{GAMMA}.",
+        agrees("theta.grad f minus derived", contracted - right_ones[0], SLOPE),
+        agrees("trace minus derived", trace - right_ones[1], CURVATURE),
+        contradicts("theta.grad f minus printed", contracted - printed[0], SLOPE),
+        contradicts("trace minus printed", trace - printed[1], CURVATURE),
+        agrees("theta.grad f minus printed over gamma0", contracted - printed[0] / GAMMA, SLOPE),
+        agrees("trace minus printed over gamma0", trace - printed[1] / GAMMA, CURVATURE),
+    )
+
+
+def _hessian_trace(w: list[Array], step: float) -> float:
+    """The sum of second differences of the output, weight by weight."""
+    base, total = _output(w), 0.0
+    for k, x in enumerate(w):
+        for index in np.ndindex(x.shape):
+            for sign in (1, -1):
+                moved = [y.copy() for y in w]
+                moved[k][index] += sign * step
+                total += (_output(moved) - base) / step**2
+    return total
+
+
+def _averaged(e: Expr, w: list[Array], slopes: Mapping[int, Expr]) -> float:
+    """An expression of single-site averages, by averages over the units of one network.
+
+    ``slopes`` are the answers dg/dh of the layers.  In print, ``<z phi>`` and ``<phi^2>`` of layer 0 are
+    those of the input: ``<g h>`` of layer 1, and 1.
+    """
+    n = len(w[0])
+    h = [w[0], w[1] @ np.tanh(w[0]) / np.sqrt(n)]
+    z = [w[1].T @ ((1 - np.tanh(h[1]) ** 2) * w[2]) / np.sqrt(n), w[2]]
+    units = {"h": h, "z": z, "g": [(1 - np.tanh(a) ** 2) * b for a, b in zip(h, z, strict=True)]}
+
+    def mean(body: Expr) -> float:
+        body = body.replace(Function("phi"), tanh)
+        names = {a: Symbol(f"x{k}") for k, a in enumerate(sorted(body.atoms(AppliedUndef), key=str))}
+        arrays = [units[str(a.func)][int(a.args[0]) - 1] for a in names]
+        return float(np.mean(lambdify(list(names.values()), body.xreplace(names), "numpy")(*arrays)))
+
+    def printed(body: Expr) -> Expr:
+        site = next(int(a.args[0]) for a in body.atoms(AppliedUndef) if str(a.func) in ("h", "dg_dh"))
+        if str(body.func) == "dg_dh":
+            return sympify(value(slopes[site])) if site in slopes else S.Zero
+        if site == 0:
+            return sympify(float(np.mean(units["g"][0] * h[0]))) if body.has(Function("z")) else S.One
+        return sympify(mean(body))
+
+    def atom(a: AppliedUndef) -> Expr:
+        name = str(a.func)
+        if name == "average":
+            return printed(a.args[0])
+        if name == "slope":
+            site = int(a.args[0])
+            return sympify(value(slopes[site])) if site in slopes else S.Zero
+        if name == "Phi":
+            return sympify(float(np.mean(np.tanh(h[int(a.args[0]) - 1]) ** 2)))
+        return {"K_x": S.One}.get(name, a)
+
+    def value(e: Expr) -> float:
+        e = e.doit().replace(lambda x: isinstance(x, Average), lambda x: sympify(mean(x.body)))
+        known = ("average", "slope", "Phi", "K_x")
+        e = e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in known, atom)
+        return float(e.subs(gamma0, GAMMA))
+
+    return value(e)
+
+
+# -- labels of layers ---------------------------------------------------------------------------------------
+
+
+def layer_labels() -> Evidence:
+    """K.4, K.5: the two terms of W(t) applied to one network's features: of which layer are the results?"""
+    rng, n, rate, decay, heat, steps = np.random.default_rng(7), 40, 0.05, 0.4, 0.3, 6
+    start = [rng.standard_normal(n), *(rng.standard_normal((n, n)) for _ in range(2)), rng.standard_normal(n)]
+    w = [x.copy() for x in start]
+    noise = [np.zeros_like(x) for x in w]
+    learned = [np.zeros_like(x) for x in w]
+    h, z = _passes(w)
+    for _ in range(steps):
+        g = [(1 - np.tanh(a) ** 2) * b for a, b in zip(h, z, strict=True)]
+        features = [np.tanh(a) for a in h]
+        error = 1.0 - w[3] @ features[2] / (n * GAMMA)
+        push = rate * GAMMA * error
+        updates = [
+            push * g[0],
+            *(push / np.sqrt(n) * np.outer(g[k + 1], features[k]) for k in range(2)),
+            push * features[2],
+        ]
+        for k, u in enumerate(updates):
+            kick = np.sqrt(2 * heat * rate) * rng.standard_normal(w[k].shape)
+            w[k] = (1 - rate * decay) * w[k] + u + kick
+            learned[k] = (1 - rate * decay) * learned[k] + u
+            noise[k] = (1 - rate * decay) * noise[k] + kick
+        h, z = _passes(w)
+    kept = (1 - rate * decay) ** steps
+    g = [(1 - np.tanh(a) ** 2) * b for a, b in zip(h, z, strict=True)]
+    whole = (kept * start[1] + learned[1] + noise[1]) / np.sqrt(n)  # layer l = 1
+    forward, backward, brownian = whole @ np.tanh(h[0]), whole.T @ g[1], noise[1] @ np.tanh(h[0]) / np.sqrt(n)
+    rest = (kept * start[1] + learned[1]) / np.sqrt(n) @ np.tanh(h[0])
+    return conclude(
+        "langevin:layer_labels",
+        "The right-hand side of the second line of (K.4) is z^l, not z^{l+1}, and the Brownian field that "
+        "(K.5) builds with phi(h^l) belongs to h^{l+1}.",
+        agrees("(K.4) minus h^{l+1}", _far(forward, h[1]), EXACT),
+        agrees("(K.4) minus z^l", _far(backward, z[0]), EXACT),
+        contradicts("(K.4) minus z^{l+1}, as printed", _far(backward, z[1]), EXACT),
+        agrees("(K.5) minus the noise in h^{l+1}", _far(brownian, h[1] - rest), EXACT),
+        contradicts("(K.5) minus the noise in h^l, as printed", _far(brownian, noise[0]), EXACT),
+    )
+
+
+def _passes(w: list[Array]) -> tuple[list[Array], list[Array]]:
+    """Forward and backward fields of layers 1..3, for the input 1."""
+    n = len(w[0])
+    h = [w[0]]
+    for k in (1, 2):
+        h.append(np.asarray(w[k] @ np.tanh(h[-1]) / np.sqrt(n)))
+    z = [w[3]]
+    for k in (2, 1):
+        z.insert(0, np.asarray(w[k].T @ ((1 - np.tanh(h[k]) ** 2) * z[0]) / np.sqrt(n)))
+    return h, z
+
+
+def _far(a: Array, b: Array) -> float:
+    return float(np.max(np.abs(a - b)))
+
+
+# -- responses to the noise ---------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def experiment() -> Experiment:
+    """A deep linear network, one sample, warm weights that keep two fifths in a step."""
+    return Experiment(
+        program=mlp(2, "linear", "gd", weight_decay=2, temperature=Rational(3, 2)),
+        values={"eta": 0.3, "gamma0": 2.0, "P": 1},
+        data={"K_x": np.array([[1.0]]), "y": np.array([1.5])},
+        width=80,
+        networks=2200,
+        steps=3,
+    )
+
+
+def _apart() -> Theory:
+    """The derived theory with start and noise as two sources, the form of (K.14)."""
+    return two_sources(experiment().theory()).theory
+
+
+def _with_definition(theory: Theory, name: str, change: Callable[[Expr], Expr]) -> Theory:
+    parameters = tuple(
+        replace(q, definition=change(q.definition)) if q.name == name else q for q in theory.order_parameters
+    )
+    return replace(theory, order_parameters=parameters)
+
+
+def _noise_counted_twice() -> Theory:
+    """K.9: C in the definition of A_eps, and again where A_eps meets g (K.7)."""
+    noise = experiment().program.rule.noise(t, s)
+    return _with_definition(_apart(), "A_eps", lambda e: noise * e)
+
+
+def _pushed_at_the_start() -> Theory:
+    """K.13: B_eps by the response to u, not to u_eps."""
+
+    def push(e: Expr) -> Expr:
+        def start(x: Response) -> Expr:
+            return Response(x.body, Function("u")(*x.source.args))
+
+        return e.replace(lambda x: isinstance(x, Response), start)
+
+    return _with_definition(_apart(), "B_eps", push)
+
+
+def _gradients_in_z() -> Theory:
+    """K.14: the response B to the start multiplies g instead of phi(h)."""
+    theory = _apart()
+
+    def turned(e: Expr) -> Expr:
+        def swap(x: AppliedUndef) -> Expr:
+            return Function("g")(x.args[0], x.args[-1])
+
+        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) == "h", swap)
+
+    equations = tuple(
+        replace(
+            e,
+            terms=tuple(
+                x.rewrite(turned) if x.kind == "response" and x.expr.has(Function("B")) else x
+                for x in e.terms
+            ),
+        )
+        for e in theory.equations
+    )
+    return replace(theory, equations=equations)
+
+
+def responses_to_noise() -> Evidence:
+    """K.9, K.13, K.14: trained networks against the theory, with the printed responses put in one by one."""
+    run = experiment()
+    measured = run.measured()
+    whole, split = run.solved(), run.solved(_apart())
+    gap = max(float(np.max(np.abs(whole.values[k] - split.values[k]))) for k in whole.values if k[0] in "fHG")
+    return conclude(
+        "langevin:responses_to_noise",
+        "Networks follow the derived theory; start and noise as two sources give the same numbers. They "
+        "reject C counted twice with A^eps, B^eps as a response to u, and B multiplying g.",
+        right("two hidden layers, linear", run, measured),
+        agrees("two sources minus one", gap, EXACT),
+        off("C twice (K.7 and K.9)", run, measured, _noise_counted_twice()),
+        off("dg/du in B^eps (K.13)", run, measured, _pushed_at_the_start()),
+        off("B g in z (K.14)", run, measured, _gradients_in_z()),
+    )

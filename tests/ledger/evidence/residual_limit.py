@@ -1,0 +1,224 @@
+"""linear2025 C.1: residual networks that get deeper, the derived limit in layer time, and the printed one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from sympy import Eq, Expr, Function, Integral, Symbol, sqrt
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import L, eta, gamma0
+from derive.depth import (
+    LayerTime,
+    Scaling,
+    cross_layer,
+    ends_apart,
+    layer_time,
+    rescale,
+)
+from derive.program.networks.random_data import nu
+from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
+from tests.ledger.evidence.layers import Solution, extrapolated, solve_layer_time, solve_layers
+from tests.ledger.evidence.residual import Values, beta, theory
+
+beta0 = Symbol("beta0", positive=True)
+DEEP: dict[Symbol, float] = {beta0: 1.2, eta: 0.1, gamma0: 0.8, nu: 4.0}
+NODES = (8, 16, 32, 64)
+DEPTHS = (8, 16, 32, 64)
+SHORT = 2
+
+
+@lru_cache(maxsize=1)
+def limit() -> LayerTime:
+    """The derived limit."""
+    return layer_time(rescale(cross_layer(theory()), beta), Scaling({beta: beta0 / sqrt(L)}))
+
+
+@lru_cache(maxsize=1)
+def deep() -> tuple[Solution, ...]:
+    """Networks of finite depth, branch beta0/sqrt(L)."""
+    cross = rescale(cross_layer(theory()), beta)
+    return tuple(solve_layers(cross, d, SHORT, DEEP | {beta: DEEP[beta0] / np.sqrt(d)}) for d in DEPTHS)
+
+
+def at_limit(system: LayerTime, nodes: tuple[int, ...] = NODES) -> Values:
+    """Loss, and correlations at both ends of layer time, extrapolated in the number of nodes."""
+    runs = [solve_layer_time(system, n, SHORT, DEEP) for n in nodes]
+    return {
+        "loss": extrapolated([x["C_h0"] for x in runs]),
+        "first": extrapolated([x["C_h"][0] for x in runs]),
+        "last": extrapolated([x["C_h"][-1] for x in runs]),
+    }
+
+
+def at_depths() -> list[Values]:
+    """The same at each finite depth."""
+    return [{"loss": x["C_h0"], "first": x["C_h"][1], "last": x["C_h"][-1]} for x in deep()]
+
+
+def _distance(a: Values, b: Values) -> float:
+    return max(float(np.max(np.abs(a[n] - b[n]))) for n in a)
+
+
+def infinite_depth() -> Evidence:
+    """17, 85-90: networks of finite depth approach the derived limit like 1/L."""
+    rows, value = at_depths(), at_limit(limit())
+    gaps = [_distance(x, value) for x in rows]
+    start = [abs(x["loss"][0, 0] - value["loss"][0, 0]) for x in rows]
+    rates = np.log2(np.array(start[:-1]) / np.array(start[1:]))
+    order = 2 * rates[-1] - rates[-2]  # the next order in 1/L taken out
+    left = {n: extrapolated([x[n] for x in rows]) for n in rows[0]}
+    closer = _distance(left, value)
+    exact = 1 + np.exp(DEEP[beta0] ** 2) / (DEEP[nu] * DEEP[gamma0] ** 2)
+    return conclude(
+        "residual_limit:infinite_depth",
+        f"Distance to the limit at L = {', '.join(map(str, DEPTHS))}: "
+        f"{', '.join(f'{x:.3f}' for x in gaps)}; {closer:.4f} after extrapolation; order {order:.2f}.",
+        agrees("fitted order of 1/L minus 1", order - 1.0, 0.05),
+        agrees(
+            "extrapolated networks minus limit, over the distance at the largest depth",
+            closer / gaps[-1],
+            0.1,
+        ),
+        agrees("loss at t = 0 minus 1 + exp(beta0^2)/(nu gamma0^2)", value["loss"][0, 0] - exact, 1e-4),
+    )
+
+
+def response_orders() -> Evidence:
+    """83, 84, 88: sqrt(L)/beta0 times a response has a limit, for sources in the body of the network."""
+    sizes = []
+    for d in (8, 16, 32):
+        cross = ends_apart(cross_layer(theory()))
+        found = solve_layers(cross, d, 1, DEEP | {beta: DEEP[beta0] / np.sqrt(d)})
+        sizes.append(
+            [found["R_hu"][d, d // 2, 0, 0], found["R_hr"][d, d // 2, 0, 0], found["R_hu_1"][d, 0, 0]]
+        )
+    first, second = (np.log2(np.abs(np.array(a) / np.array(b))) for a, b in pairwise(sizes))
+    slopes = 2 * second - first  # the next order in 1/L taken out
+    return conclude(
+        "residual_limit:response_orders",
+        f"The responses to u^k, r^k in the body fall like L^-{slopes[0]:.2f}, "
+        f"L^-{slopes[1]:.2f}; that to u^1 like L^-{slopes[2]:.2f}.",
+        agrees("exponent of dh/du minus 1/2", slopes[0] - 0.5, 0.05),
+        agrees("exponent of dh/dr minus 1/2", slopes[1] - 0.5, 0.05),
+        agrees("exponent of the response to u^1", slopes[2], 0.05),
+    )
+
+
+def _with_rates(change: Callable[[str, Expr], Expr]) -> LayerTime:
+    """The limit with the memory terms of its response equations changed."""
+
+    def row(e: Eq) -> Eq:
+        if not e.rhs.has(Integral):
+            return e
+        name = str(e.lhs.func)
+        return Eq(
+            e.lhs, e.rhs.replace(lambda x: isinstance(x, Integral), lambda x: change(name, x)), evaluate=False
+        )
+
+    return replace(limit(), integrals=tuple(row(e) for e in limit().integrals))
+
+
+def limit_responses() -> Evidence:
+    """93: beta0 in front of the bracket must be beta0^2; R_gu and C_g, not R_hr and C_h, drive g."""
+    right = at_limit(limit())
+    close = {n: extrapolated([x[n] for x in at_depths()]) for n in right}
+    scale = _distance(at_depths()[-1], right)
+
+    def kernels(name: str, e: Expr) -> Expr:
+        if not name.startswith("R_g"):
+            return e
+        return e.replace(
+            lambda x: isinstance(x, AppliedUndef) and (str(x.func) == "C_g" or _diagonal(x)),
+            lambda x: _named("C_h" if str(x.func) == "C_g" else "R_hr", x),
+        )
+
+    gaps = [
+        _distance(at_limit(_with_rates(lambda _, e: e / beta0), (8, 16, 32)), right),
+        _distance(at_limit(_with_rates(kernels), (8, 16, 32)), right),
+    ]
+    return conclude(
+        "residual_limit:limit_responses",
+        f"Deep networks, extrapolated, are {_distance(close, right):.4f} from the derived limit; the "
+        f"kernels of h in the equations of g move it by {gaps[1]:.3f}, beta0 in place of beta0^2 by "
+        f"{gaps[0]:.3f} at beta0 = {DEEP[beta0]}.",
+        agrees(
+            "extrapolated networks minus limit, over the distance at the largest depth",
+            _distance(close, right) / scale,
+            0.1,
+        ),
+        contradicts("kernels R_hr, C_h for g as printed", gaps[1], _distance(close, right), by=5),
+        contradicts("beta0 in place of beta0^2", gaps[0], _distance(close, right), by=5),
+    )
+
+
+def _diagonal(x: AppliedUndef) -> bool:
+    return str(x.func) == "R_gu" and len(x.args) == 4 and x.args[0] == x.args[1]
+
+
+def _named(name: str, x: AppliedUndef) -> Expr:
+    return Function(name)(*x.args)
+
+
+def limit_correlations() -> Evidence:
+    """94: without what the ends cause (u^1, r^L) the only solution is 0; and beta0^2 is missing."""
+    system = limit()
+    ends = {f"{n}_{x}" for n in ("R_hu", "R_gu", "R_hr", "R_gr") for x in ("1", "L")}
+
+    def body(e: Eq) -> Eq:
+        if str(e.lhs.func) not in ("C_h", "C_g"):
+            return e
+        kept = [x for x in e.rhs.args if not any(str(a.func) in ends for a in x.atoms(AppliedUndef))]
+        return Eq(e.lhs, sum(kept), evaluate=False)
+
+    bare = solve_layer_time(
+        replace(system, correlations=tuple(body(e) for e in system.correlations)), 8, 1, DEEP
+    )
+    whole = solve_layer_time(system, 8, 1, DEEP)
+    size = float(np.max(np.abs(bare["C_h"]))) + float(np.max(np.abs(bare["C_g"])))
+    twice: Mapping[Symbol, float] = DEEP | {beta0: 2.0}
+    no_factor = solve_layer_time(
+        replace(
+            system,
+            correlations=tuple(
+                Eq(
+                    e.lhs,
+                    e.rhs.replace(lambda x: isinstance(x, Integral), lambda x: x / beta0**2),
+                    evaluate=False,
+                )
+                for e in system.correlations
+            ),
+        ),
+        32,
+        1,
+        twice,
+    )
+    kept = solve_layer_time(system, 32, 1, twice)
+    exact = float(np.exp(4.0))
+    return conclude(
+        "residual_limit:limit_correlations",
+        f"Without the ends C = {size:g}; at t = 0 and beta0 = 2, C_g(0) = exp(beta0^2) = {exact:.1f}, "
+        f"{kept['C_g'][0, 0, 0]:.1f} derived on 32 nodes, {no_factor['C_g'][0, 0, 0]:.2f} without the "
+        "factor.",
+        agrees("C_h + C_g without the ends", size, 1e-12),
+        contradicts("C_h of the body, whole", float(np.max(whole["C_h"])), 1e-2),
+        contradicts("C_g(0) without beta0^2 minus exp(4)", no_factor["C_g"][0, 0, 0] - exact, 1.0),
+    )
+
+
+def limit_loss() -> Evidence:
+    """95: the loss is C_h^0, which is not the limit of C_h at tau -> 0: that is C_h^1."""
+    value = at_limit(limit())
+    gap = value["first"][0, 0] - value["loss"][0, 0]
+    kick = float(np.exp(DEEP[beta0] ** 2)) / (DEEP[nu] * DEEP[gamma0]) ** 2
+    return conclude(
+        "residual_limit:limit_loss",
+        f"At t = 0 C_h(0) is {value['first'][0, 0]:.4f} and the loss {value['loss'][0, 0]:.4f}: they differ "
+        "by C_g(0)/(nu gamma0)^2.",
+        agrees("C_h(0,0,0) minus loss minus exp(beta0^2)/(nu gamma0)^2", gap - kick, 1e-3),
+        contradicts("C_h(0,0,0) minus loss", gap, 1e-2),
+    )

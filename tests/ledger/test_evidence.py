@@ -1,0 +1,282 @@
+"""The proofs behind the ledger: all hold, each contradiction has numbers, planted errors are seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import pickle
+
+import pytest
+
+from derive.ledger import Entry, entries, find
+from tests.ledger import evidence as package
+from tests.ledger.evidence import (
+    base,
+    check,
+    engine,
+    expansion,
+    linear,
+    network,
+    networks,
+    path_integral,
+    published,
+    saddle_point,
+    two_layer,
+)
+from tests.ledger.evidence.__main__ import main
+
+NAMES = sorted({name for e in entries() for name in e.evidence})
+LONG = {
+    "residual_limit:infinite_depth",
+    "scaling_networks:two_layers",
+    "rich_regime:slopes",
+    "rich_regime:two_layers",
+    "rich_regime:easy_tasks",
+    "rich_regime:crossover",
+    "scaling_exponents:exponents",
+    "convolution:sources_and_responses",
+    "langevin:responses_to_noise",
+    "residual:correlation_sums",
+    "widths:error_in_the_memory",
+    "channels:sources_not_products",
+    "solved_rates:largest_rates",
+    "captions:finite_width_by_layer",
+    "depth:recursions",
+    "early_steps:memory",
+    "early_steps:recovers",
+    "early_steps:separation",
+    "depth:nonlinear",
+    "depth_blocks:linearise",
+    "depth_blocks:networks",
+    "depth_blocks:parametrizations",
+    "depth_correction:between_the_ends",
+    "depth_correction:diversity",
+    "depth_correction:frozen_ends",
+    "depth_correction:residual",
+    "depth_classes:diversity",
+    "depth_classes:exponents",
+    "depth_class_networks:bounded",
+    "depth_class_networks:networks",
+    "scaling_exponents:kernels",
+    "stationary:stationary_kernels",
+    "residual:transfer_function",
+    "tensor_programs:one_pass_networks",
+    "perturbation:first_orders",
+    "nonlinear:closure_against_networks",
+    "isotropic:fresh_batches",
+    "isotropic_responses:modes",
+    "nonlinear:independent_backward",
+    "perturbation_kernels:tangent_kernel",
+    "perturbation_networks:kernels_of_networks",
+    "residual:equal_time_responses",
+    "residual:response_recursions",
+    "residual_limit:limit_responses",
+    "rest:dynamics_end_there",
+    "rest:long_times",
+    "rest:ridge_in_the_theory",
+    "scaling_exponents:from_kernel_to_loss",
+    "solved_rates:lazy_rates",
+    "solved_rates:criteria",
+    "solved_rates:rates_of_networks",
+    "widths:networks_of_unequal_widths",
+    "width_constraints:only_half",
+    "width_powers:rates",
+    "width_powers:several_steps",
+}
+GOOD = Entry(source="paper2020", number="1", title="x", printed="x", verdict="convention", why="x")
+
+
+@pytest.fixture
+def fresh():
+    """No number computed before or during the test stays behind."""
+    caches = (
+        expansion.second_orders,
+        saddle_point.action_of,
+        published.derived_operators,
+        published._compiled,
+        two_layer.derived,
+        two_layer.derived_whitened,
+        engine.theory_at,
+    )
+    for stored in caches:
+        stored.cache_clear()
+    yield
+    for stored in caches:
+        stored.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def held(tmp_path_factory, worker_id):
+    """Each piece once for all tests that only look at it, whichever process runs them."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base if worker_id == "master" else base.parent) / "evidence"
+    shared.mkdir(exist_ok=True)
+
+    def run(name):
+        place = shared / name.replace(":", "-")
+        if place.exists():
+            return pickle.loads(place.read_bytes())
+        found = package.run(name)
+        partial = shared / f"{place.name}-{worker_id}"
+        partial.write_bytes(pickle.dumps(found))
+        partial.rename(place)
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NAMES])
+def test_evidence_holds(name, held):
+    found = held(name)
+    assert found.passed, f"{found.summary}\n{found.numbers}"
+    assert found.name == name
+    assert found.numbers
+    assert all(math.isfinite(v) and math.isfinite(e) for _, v, e in found.numbers)
+
+
+# -- check -------------------------------------------------------------------------------------------------
+
+
+def test_check_runs_each_piece_once_and_survives_failures(monkeypatch):
+    counts = {"good": 0}
+
+    def good():
+        counts["good"] += 1
+        return base.conclude("network:good", "It is so.", base.agrees("x", 0.0, 1.0))
+
+    def bad():
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(network, "good", good, raising=False)
+    monkeypatch.setattr(network, "bad", bad, raising=False)
+    monkeypatch.setattr(network, "none", lambda: None, raising=False)
+    where = "network:"
+    names = tuple(where + x for x in ("bad", "good", "none", "missing"))
+    rows = [
+        dataclasses.replace(GOOD, evidence=names),
+        dataclasses.replace(GOOD, number="2", evidence=names[1:2]),
+    ]
+    seen = []
+    results = check(rows, progress=lambda done, total: seen.append((done, total)))
+    assert counts["good"] == 1
+    assert [r.passed for r in results] == [False, True, False, False, True]
+    assert "ZeroDivisionError: planted" in results[0].summary
+    assert "AttributeError" in results[3].summary
+    assert [r.number for r in results] == ["1", "1", "1", "1", "2"]
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_a_number_that_is_not_finite_fails_and_is_null_in_json():
+    assert not base.agrees("x", float("nan"), 1.0).holds
+    assert not base.contradicts("x", float("nan"), 1.0).holds
+    assert not base.contradicts("x", 5.0, 1.0).holds
+    assert not base.conclude("a:b", "Nothing.").passed
+    found = base.conclude("a:b", "It is so.", base.agrees("x", float("inf"), 1.0))
+    row = package._checked(GOOD, "a:b", found)
+    assert json.loads(json.dumps(dataclasses.asdict(row), allow_nan=False))["numbers"] == [["x", None, 1.0]]
+
+
+def test_the_command_reports_failures(monkeypatch, capsys):
+    def broken(name):
+        return base.Evidence(name, "matrix_average" not in name, "planted", ())
+
+    monkeypatch.setattr(package, "run", broken)
+    assert main(["--json"]) == 1
+    rows = json.loads(capsys.readouterr().out)
+    failed = [(e.source, e.number) for e in entries() if any("matrix_average" in x for x in e.evidence)]
+    assert ("selfconsistent2023", "D.26") in failed
+    assert list(dict.fromkeys((r["source"], r["number"]) for r in rows if not r["passed"])) == failed
+    assert main([]) == 1
+    out = capsys.readouterr().out
+    assert out.count("FAILED selfconsistent2023 D.26") == 1
+    assert "pieces of evidence hold" in out
+
+
+# -- planted errors ----------------------------------------------------------------------------------------
+
+
+def test_an_error_in_the_march_is_seen(monkeypatch, fresh):
+    """One coupling forgotten: the response A is scaled by one half."""
+    right = engine.solved
+
+    def wrong(*args, **options):
+        run = right(*args, **options)
+        return dataclasses.replace(run, A=tuple(x / 2 for x in run.A))
+
+    monkeypatch.setattr(linear, "solved", wrong)
+    monkeypatch.setattr("tests.ledger.evidence.gaussian_action.solved", wrong)
+    assert not linear.closure_against_networks().passed
+    assert not saddle_point.action_is_stationary().passed
+    assert not saddle_point.stein_identity().passed
+
+
+def test_the_untied_theory_in_place_of_the_tied_one_is_seen(monkeypatch, fresh):
+    """The printed expansion would then be right: the evidence must not support 'wrong'."""
+    right = engine.marched
+    monkeypatch.setattr(engine, "marched", lambda *a, **k: right(*a, **{**k, "tied": False}))
+    original = engine.solved
+    monkeypatch.setattr(engine, "solved", lambda *a, **k: original(*a, **{**k, "tied": False}))
+    for function in (
+        expansion.feature_kernel_depth_coefficients,
+        expansion.gradient_kernel_depth_coefficients,
+        expansion.tangent_kernel_depth_coefficient,
+        networks.kernel_curvature,
+    ):
+        assert not function().passed
+
+
+def test_a_corrected_claim_is_no_evidence_against_the_paper(monkeypatch, fresh):
+    """If (F.2) printed what is derived, the evidence that it is wrong must fail."""
+    C, D = published.derived_operators()
+    monkeypatch.setattr(linear, "_from_f2", lambda: published.Scheme(C, D))
+    assert not linear.response_without_error_factor().passed
+
+
+def test_a_tampered_claim_is_seen(monkeypatch, fresh):
+    right = two_layer.claim
+
+    def tampered(number):
+        return (
+            {k: 2 * v for k, v in right(number).items()}
+            if number in ("F.7", "F.8", "F.11")
+            else right(number)
+        )
+
+    monkeypatch.setattr(two_layer, "claim", tampered)
+    for function in (
+        two_layer.kernel_equations,
+        two_layer.whitened_reduction,
+        two_layer.one_dimensional_flow,
+    ):
+        assert not function().passed
+
+
+def test_a_wrong_average_over_the_matrices_is_seen(monkeypatch):
+    """The engine's average without its cross term."""
+    vectors = path_integral._Vectors
+    right = vectors.engine
+    monkeypatch.setattr(vectors, "engine", lambda self, tied: right(self, False))
+    assert not path_integral.matrix_average().passed
+    assert path_integral.independent_backward_average().passed
+
+
+def test_verdicts_that_need_evidence_have_it():
+    assert {e.verdict for e in entries()} == {"agrees", "misprint", "wrong", "definition", "convention"}
+    assert find("selfconsistent2023", "16").verdict == "wrong"
+    assert "networks:kernel_curvature" in find("selfconsistent2023", "16").evidence
+
+
+# -- last, when most pieces have been run ------------------------------------------------------------------
+
+
+def test_long_pieces_are_pieces():
+    assert set(NAMES) >= LONG
+
+
+@pytest.mark.parametrize("long", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_contradictions_have_a_number_far_outside_its_tolerance(long, held):
+    for entry in (e for e in entries() if e.verdict in ("wrong", "misprint")):
+        if bool(LONG & set(entry.evidence)) == long:
+            numbers = [x for name in entry.evidence for x in held(name).numbers]
+            assert [v for _, v, e in numbers if abs(v) >= 5 * e], entry.number
