@@ -13,6 +13,7 @@ leaves anything over.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sympy import Add, Expr, Function, Mul, S, Sum

@@ -6,7 +6,7 @@ import pytest
 from derive.ledger.linear2025.claims.notation import C_g
 from derive.ledger.linear2025.claims.scaling import beta, chi
 from derive.program import gamma0, t
-from tests.derive.ledger.test_linear2025_evidence import repaired
+from tests.ledger.test_linear2025_evidence import repaired
 from tests.ledger.evidence import scaling_exponents, scaling_networks
 
 
