@@ -382,14 +382,9 @@ class _Limit(_Rows):
             yield Eq(Average(pair), value, evaluate=False)
 
     @cached_property
-    def singles(self) -> dict[str, list[Expr]]:
+    def singles(self) -> dict[str, tuple[Expr, ...]]:
         """Families of sources, and the layers of members that stand apart."""
-        found: dict[str, list[Expr]] = {p.name: [] for p in self.cross.pushes if p.layers is not None}
-        for u in self.cross.theory.sources:
-            name = str(u.symbol.func)
-            if name in found and not any(r.index == ell for r in u.ranges):
-                found[name].append(u.symbol.args[0])
-        return found
+        return {p.name: p.singles for p in self.cross.pushes if p.family is not None}
 
     def named(self, e: Expr) -> Expr:
         """``u(1, t)`` by a name of its own; others as white noise, ``u(ell, t) = u(tau, t)/sqrt(L)``."""

@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, ell
 from derive.errors import NotApplicable
-from derive.linear.propagators import CrossLayer, Push, cross_layer, k
+from derive.linear.propagators import CrossLayer, cross_layer, k
 from derive.theory import Equation, Theory
 
 Change = Callable[[AppliedUndef], Expr]
@@ -35,7 +35,7 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
     KroneckerDelta(s, t) + Sum(eta*gamma0*R_hr_L(L, s_, s), (s_, s, t - 1))
     """
     cross = cross.closed()
-    families = {p.name: _members(cross.theory, p) for p in cross.pushes if p.layers is not None}
+    families = {p.name: (p.singles, p.family) for p in cross.pushes if p.family is not None}
     of = {f"R_{e.name}{n}": n for n in families for e in cross.theory.equations}
 
     def single(x: AppliedUndef) -> Expr:
@@ -155,22 +155,6 @@ def _mapped(e: Equation, fun: Callable[[Expr], Expr], lhs: Expr | None = None) -
     terms = tuple(x.rewrite(fun) for x in e.terms)
     kept = tuple(x for x in terms if x.expr != 0) or (terms[0].put(S.Zero),)
     return Equation(fun(e.lhs if lhs is None else lhs), kept, e.ranges)
-
-
-def _members(theory: Theory, p: Push) -> tuple[list[Expr], IndexRange]:
-    """The layers of members that have their own covariance, and those of the family."""
-    singles, family = [], None
-    for u in theory.sources:
-        if str(u.symbol.func) != p.name:
-            continue
-        r = next((r for r in u.ranges if r.index == ell), None)
-        if r is None:
-            singles.append(u.symbol.args[0])
-        else:
-            shift = u.symbol.args[0] - ell
-            family = IndexRange(k, r.lower + shift, r.upper + shift)
-    assert family is not None
-    return singles, family
 
 
 def _decided(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:

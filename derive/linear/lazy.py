@@ -7,7 +7,7 @@ the layer, which is solved.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sympy import Add, Derivative, Eq, Expr, Indexed, Mul, Pow, S, Symbol, factor, transpose
 
@@ -81,15 +81,17 @@ class _Lazy:
                 self.correlations[name] = next(
                     k for x, k in self.known.items() if x in ends and k.name == name
                 )
-            elif value in self.known:
-                self.correlations[name] = self.known[value]
-            else:
+            elif value not in self.known:
                 raise NotApplicable(f"{e.lhs} = {value} at gamma0 = 0 is no recursion that ends")
+            else:
+                self.correlations[name] = self.known[value]
         self.responses = {str(e.lhs.args[0]): (e.lhs, at_zero(e.rhs)) for e in closure.responses}
 
     def limit(self) -> Lazy:
-        operators = {k.operator for k in self.closure.kernels if k.causal and not self.is_base(k)}
-        kernels = {k.name: self.solved(k) for k in self.closure.kernels if k.operator in operators}
+        ends = {e.lhs for e in self.closure.base}
+        kernels = {
+            k.name: self.solved(k) for k in self.closure.kernels if k.causal and k.operator not in ends
+        }
         output = self.output(kernels)
         return Lazy(
             closure=self.closure,
@@ -98,9 +100,6 @@ class _Lazy:
             output=output,
             error=self.error(output),
         )
-
-    def is_base(self, k: Kernel) -> bool:
-        return any(e.lhs == k.operator for e in self.closure.base)
 
     def solved(self, k: Kernel) -> Kernel:
         """``K(ell) = K(ell -+ 1) + increment``, solved."""
@@ -116,7 +115,7 @@ class _Lazy:
         if increment.has(ell):
             raise NotApplicable(f"{increment} differs from layer to layer")
         count = factor(self.count(step)) if step != 0 else S.One
-        return Kernel(k.operator, k.entry, count * tidy_sums(increment), k.rows, k.cols, k.causal)
+        return replace(k, definition=count * tidy_sums(increment))
 
     def started(self, e: Expr) -> Expr:
         """Correlation functions keep their value at the end of the network, at every layer."""
@@ -148,8 +147,8 @@ class _Lazy:
         table = dict(self.known)
         for x in word.atoms(Indexed):
             name = str(x.args[0])
-            k = kernels[name] if name in kernels else self.correlations[name]
-            table[x] = Kernel(x, k.entry, k.definition.subs(ell, x.args[1]), k.rows, k.cols, k.causal)
+            if (k := kernels.get(name, self.correlations.get(name))) is not None:
+                table[x] = replace(k, operator=x, definition=k.definition.subs(ell, x.args[1]))
         rows = tuple(i for i in scalar.lhs.args if i != t)
         past = Add(*[self.past(x, table, rows) for x in Add.make_args(word)])
         return Eq(scalar.lhs, accumulate(self.program.rule, factor(tidy_sums(past)), s, t), evaluate=False)

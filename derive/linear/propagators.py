@@ -43,8 +43,8 @@ k = Symbol("k", integer=True)
 class Push:
     """A source that is pushed: ``symbol`` at the layer k (if it has one), primed indices and time s.
 
-    ``layers`` is the range of k for a source with several members; ``constant`` says that the source is one
-    number for all times, so that a push has no time.
+    ``layers`` is the range of k for a source with several members: those of a ``family``, and ``singles``
+    next to it; ``constant`` says that the source is one number for all times, so that a push has no time.
     """
 
     name: str
@@ -53,6 +53,8 @@ class Push:
     ranges: tuple[IndexRange, ...]
     constant: bool
     layered: bool
+    family: IndexRange | None = None
+    singles: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -223,28 +225,24 @@ class _CrossLayer:
         field = self.theory.program.field_of(name)
         return field is not None and field.layered
 
-    def members(self, name: str) -> list[Source]:
-        return [u for u in self.theory.sources if str(u.symbol.func) == name and str(u.partner.func) == name]
-
     def push(self, name: str) -> Push:
-        members = self.members(name)
+        members = [u for u in self.theory.sources if {str(u.symbol.func), str(u.partner.func)} == {name}]
         layered = self.layered(self.enters.get(name, ""))
         families = [u for u in members if layered and u.symbol.args[0].has(ell)]
         like = families[0] if families else members[0]
         constant = all(not sympify(u.covariance).has(t, s) for u in members)
         own = tuple(
-            IndexRange(primed(r.index), r.lower, r.upper)
-            for r in like.ranges
-            if r.index != ell and like.symbol.has(r.index)
+            r.renamed(primed(r.index)) for r in like.ranges if r.index != ell and like.symbol.has(r.index)
         )
-        place: tuple[Expr, ...] = ()
-        layers = None
-        if layered:
-            place = (k,) if families else (like.symbol.args[0],)
-            layers = _hull(members) if families else None
-        rest = [primed(x) for x in like.symbol.args[layered:-1]]
-        time = S.Zero if constant else s
-        return Push(name, like.symbol.func(*place, *rest, time), layers, own, constant, layered)
+        layers = family = None
+        place = (like.symbol.args[0],) if layered else ()
+        if families:
+            place, family, layers = (k,), _layers(like), _hull([_layers(u) for u in members])
+        symbol = like.symbol.func(
+            *place, *map(primed, like.symbol.args[layered:-1]), S.Zero if constant else s
+        )
+        singles = tuple(u.symbol.args[0] for u in members if u not in families) if layered else ()
+        return Push(name, symbol, layers, own, constant, layered, family, singles)
 
     # -- responses -------------------------------------------------------------------------------------------
 
@@ -365,10 +363,10 @@ class _CrossLayer:
             return S.Zero
         p, q = self.pushes[first], self.pushes[second]
         place: dict[Expr, Expr] = {}
-        layers: tuple[Expr, ...] = ()
-        site: tuple[Expr, ...] = ()
-        if p.layered:
-            place, layers, site = _family(u)
+        limits: list[Expr] = []
+        site = (u.symbol.args[0],) if p.layered else ()
+        if p.layered and site[0].has(ell):
+            place, limits, site = {ell: k - (site[0] - ell)}, [_layers(u).limits], (k,)
         names = {
             r.index: Symbol(f"{r.index.name}_1", **r.index.assumptions0) for r in u.ranges if r.index != ell
         }
@@ -381,7 +379,6 @@ class _CrossLayer:
         left = self.named(a, moved(u.symbol, p, t_1))
         right = self.named(b, moved(u.partner, q, s_1))
         covariance = sympify(u.covariance).xreplace(place | {t: t_1, s: s_1})
-        limits = [*layers]
         limits += [(names[r.index], r.lower, r.upper) for r in u.ranges if r.index in names]
         for field, w, past in ((a, p, t_1), (b, q, s_1)):
             if not w.constant:
@@ -396,26 +393,20 @@ def _limits(p: Push) -> tuple[Expr, ...]:
     return (*layers, *((r.index, r.lower, r.upper) for r in p.ranges))
 
 
-def _family(u: Source) -> tuple[dict[Expr, Expr], tuple[Expr, ...], tuple[Expr, ...]]:
-    """For a source of layer ``ell + shift``: the layer k it is, its range and place; a single one's place."""
-    at = u.symbol.args[0]
-    r = next((r for r in u.ranges if r.index == ell), None)
-    if r is None:
-        return {}, (), (at,)
-    shift = at - ell
-    return {ell: k - shift}, ((k, r.lower + shift, r.upper + shift),), (k,)
+def _layers(u: Source) -> IndexRange:
+    """The layers at which a source lives: a family's, or the one of a single member."""
+    r, at = next((r for r in u.ranges if r.index == ell), None), u.symbol.args[0]
+    return (
+        IndexRange(k, at, at)
+        if r is None
+        else IndexRange(k, *[at.xreplace({ell: x}) for x in (r.lower, r.upper)])
+    )
 
 
-def _hull(members: list[Source]) -> IndexRange:
-    """All layers at which a source lives: the family's, and single members next to it."""
-    lows, highs = [], []
-    for u in members:
-        r = next((r for r in u.ranges if r.index == ell), None)
-        at = u.symbol.args[0]
-        lows.append(at if r is None else at.xreplace({ell: r.lower}))
-        highs.append(at if r is None else at.xreplace({ell: r.upper}))
-    low = next(x for x in lows if all((y - x).is_nonnegative for y in lows))
-    high = next(x for x in highs if all((x - y).is_nonnegative for y in highs))
+def _hull(ranges: list[IndexRange]) -> IndexRange:
+    """All of the ranges, next to each other, as one."""
+    low = next(x.lower for x in ranges if all((y.lower - x.lower).is_nonnegative for y in ranges))
+    high = next(x.upper for x in ranges if all((x.upper - y.upper).is_nonnegative for y in ranges))
     return IndexRange(k, low, high)
 
 

@@ -11,7 +11,7 @@ from sympy import Add, Eq, Expr, Integer, Integral, KroneckerDelta, Mul, S, Sum,
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import over, pinned, times
+from derive.calculus.sums import is_at, over, pinned, times
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
@@ -175,7 +175,7 @@ def _unfolded(theory: Theory, e: Expr) -> Expr | None:
 
 def _at_once(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
     """``coefficient(t) sum_over sum_s delta(t, s) f(s)`` is ``sum_over coefficient(t) f(t)``."""
-    hits = [a for a in x.expr.atoms(AppliedUndef) if _is(a, q)]
+    hits = [a for a in x.expr.atoms(AppliedUndef) if is_at(a, q.symbol)]
     if not hits:
         yield x
         return
@@ -191,22 +191,9 @@ def _at_once(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
         found = pinned(x.kernel, r.index)
         if found is not None:
             delta, place = found
-            x = _pinned(
-                replace(x, kernel=x.kernel / delta, over=tuple(y for y in x.over if y != r)), r.index, place
-            )
+            x = replace(x, kernel=x.kernel / delta, over=tuple(y for y in x.over if y != r))
+            x = x.map(lambda e, at={r.index: place}: e.xreplace(at))
     yield x
-
-
-def _pinned(x: Term, index: Symbol, place: Expr) -> Term:
-    return x.map(lambda e: e.xreplace({index: place}))
-
-
-def _is(a: AppliedUndef, q: OrderParameter) -> bool:
-    """The same response, at any indices and times (a layer that is a number must be that number)."""
-    if a.func != q.symbol.func or len(a.args) != len(q.symbol.args):
-        return False
-    pairs = zip(a.args[:-2], q.symbol.args[:-2], strict=True)
-    return all(y == x for x, y in pairs if y.is_Integer)
 
 
 # -- limits of the sizes -------------------------------------------------------------------------------------
@@ -228,11 +215,11 @@ def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
     v(t)
     """
     for x, value in values.items():
-        theory = _at(theory, x, sympify(value))
+        theory = _limit(theory, x, sympify(value))
     return theory
 
 
-def _at(theory: Theory, x: Symbol, value: Expr) -> Theory:
+def _limit(theory: Theory, x: Symbol, value: Expr) -> Theory:
     theory = absorb_factors(theory, *scaled_sources(theory, x))
     sources = [replace(u, covariance=at_limit(u.covariance, x, value)) for u in theory.sources]
     dead = {u.symbol.func for u in sources if u.covariance == 0 and u.symbol.func == u.partner.func}
@@ -482,10 +469,6 @@ class _Entry:
     symbol: AppliedUndef
     factor: Expr
 
-    @property
-    def into(self) -> str:
-        return self.equation.name
-
 
 class _Decomposition:
     """``depth`` counts how deep this one stands inside another, and keeps summation indices apart."""
@@ -533,11 +516,11 @@ class _Decomposition:
                 if x.symbol == y.symbol and str(x.symbol.func) in self.given:
                     yield x, y, x.symbol * y.symbol, BIAS
                 for u in self.theory.sources:
-                    pair = (u.symbol.func, u.partner.func)
-                    if pair == (x.symbol.func, y.symbol.func):
-                        yield x, y, self.between(u, (x, y), u.symbol, u.partner, False), self.label(u)
-                    elif pair == (y.symbol.func, x.symbol.func):
-                        yield x, y, self.between(u, (x, y), u.partner, u.symbol, True), self.label(u)
+                    ends = u.symbol, u.partner
+                    for a, b in (ends, ends[::-1]):
+                        if (a.func, b.func) == (x.symbol.func, y.symbol.func):
+                            yield x, y, self.between(u, (x, y), a, b), self.label(u)
+                            break
 
     def label(self, u: Source) -> str:
         for m in self.program.matrices:
@@ -582,18 +565,17 @@ class _Decomposition:
 
     def carried(self, x: _Entry, at: AppliedUndef, i: int) -> Expr:
         """The source's factor at its time, times the transfer function from there."""
-        if x.into not in self.transfers:
-            self.transfers[x.into] = transfer(self.theory, x.into)
-        h = self.transfers[x.into].answer(str(self.now.func))
+        into = x.equation.name
+        if into not in self.transfers:
+            self.transfers[into] = transfer(self.theory, into)
+        h = self.transfers[into].answer(str(self.now.func))
         names = {r.index: self.inner(r.index, i) for r in self.channels(x)}
         factor = x.factor.xreplace(names).xreplace({t: self.inner(s, i)})
         return factor * h.func(*at.args[:-1], *names.values(), at.args[-1], self.inner(s, i))
 
-    def between(
-        self, u: Source, pair: tuple[_Entry, _Entry], one: AppliedUndef, two: AppliedUndef, swap: bool
-    ) -> Expr:
+    def between(self, u: Source, pair: tuple[_Entry, _Entry], one: AppliedUndef, two: AppliedUndef) -> Expr:
         """A source's covariance at the two inner times, and at the inner indices."""
-        first, second = (s, t) if swap else (t, s)
+        first, second = (t, s) if one == u.symbol else (s, t)
         names: dict[Expr, Expr] = {first: self.inner(s, 1), second: self.inner(s, 2)}
         for x, a, i in zip(pair, (one, two), (1, 2), strict=True):
             own = [y for y in a.args[:-1] if y not in self.units]
