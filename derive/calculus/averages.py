@@ -194,7 +194,7 @@ def chain_rule(
 ) -> Expr:
     """``delta body / delta source`` in terms of responses of fields, see :meth:`Response.doit`.
 
-    >>> from sympy import Function, Sum
+    >>> from sympy import Function
     >>> from sympy.abc import s, t
     >>> g, K, r = (Function(n) for n in ("g", "K", "r"))
     >>> chain_rule(Sum(K(t, s) * g(s), (s, 0, t - 1)), r(s), frozenset({"g", "r"}))
@@ -236,7 +236,7 @@ def carried_out(e: Expr, **hints: Any) -> Expr:
 
     Sums and integrals are left as they are written.
 
-    >>> from sympy import Derivative, Function, sin
+    >>> from sympy import Function, sin
     >>> from sympy.abc import s, t
     >>> h, r = Function("h"), Function("r")
     >>> carried_out(h(0) * Derivative(sin(h(t)), h(t)) * Response(h(t) ** 2, r(s)))

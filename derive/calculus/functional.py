@@ -43,7 +43,7 @@ def functional_derivative(
     delta, or for the last argument a Dirac delta when time is ``continuous``.  Raises
     :class:`NotImplementedError` when an index enters a sum otherwise than shifted or reversed (``F(2*k)``).
 
-    >>> from sympy import Function, Sum, symbols
+    >>> from sympy import Function, symbols
     >>> x, y, a, b = symbols("x y a b", nonnegative=True)
     >>> q, J = Function("q"), Function("J")
     >>> functional_derivative(Sum(q(x) * J(x, y) * q(y), (x, 0, oo), (y, 0, oo)), J(a, b))

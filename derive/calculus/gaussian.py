@@ -362,7 +362,6 @@ class GaussianAverage(Expr):
 
     Raises ValueError for a variable without variance, or contradicting entries.
 
-    >>> from sympy import Max, erf, exp
     >>> from sympy.abc import a, b, c, x, y
     >>> from sympy import Function
     >>> phi = Function("phi")
@@ -493,7 +492,6 @@ class GaussianAverage(Expr):
         That is ``<F He_n> / n!``, and by Stein's lemma the average of a derivative.  Raises ValueError for a
         negative ``n``, or if there are several variables and none is chosen.
 
-        >>> from sympy import Max
         >>> from sympy.abc import a, x
         >>> from sympy import Function
         >>> phi = Function("phi")

@@ -43,7 +43,6 @@ from derive.errors import NotApplicable
 class Polynomials:
     """The ring of polynomials in ``ell`` and further ``symbols`` over the rationals.
 
-    >>> from derive.calculus.symbols import L
     >>> p = Polynomials([L])
     >>> p.expr(p.summed(p.of(L * ell), 1, ell))  # L (1 + ... + ell)
     L*ell**2/2 + L*ell/2
@@ -107,7 +106,6 @@ def power_sum(p: Polynomials, n: int) -> PolyElement:
 def factored(e: Expr) -> Expr:
     """A polynomial as a product of its factors.
 
-    >>> from derive.calculus.symbols import L
     >>> factored(L**2 / 2 + L / 2)
     L*(L + 1)/2
     """

@@ -256,7 +256,6 @@ class PowerSeries:
     def map(self, change: Callable[[Expr], Any]) -> PowerSeries:
         """The series with ``change`` applied to each coefficient.
 
-        >>> from sympy import Symbol
         >>> PowerSeries((1, Symbol("a"))).map(lambda c: c.subs("a", 3)).expr
         3*gamma0 + 1
         """
@@ -324,7 +323,7 @@ class PowerSeries:
         defines functions too.  Raises ValueError for a free symbol that is not an argument and for functions
         without a definition.
 
-        >>> from sympy import Symbol, exp
+        >>> from sympy import exp
         >>> t = Symbol("t")
         >>> value = PowerSeries((exp(-t), 0, t)).lambdify(t, modules="math")
         >>> value(2, 0), value(0, 0)
@@ -374,7 +373,6 @@ class PowerSeries:
         order known.  It is an estimate, no bound: growth that sets in later
         than at the last coefficient known is beyond it.
 
-        >>> from sympy import Rational
         >>> geometric = PowerSeries((1, 0, 1, 0, 1))
         >>> geometric.error_estimate().subs(gamma0, Rational(1, 2))  # exact here: 1/(1 - z) - 1 - z - z**2
         1/48
@@ -500,7 +498,6 @@ def pade(coefficients: Sequence[Expr], m: int, n: int) -> tuple[list[Expr], list
     The coefficients are those of powers 0, 1, 2, ... of one variable.  Raises ValueError for negative degrees
     or too few coefficients, :class:`DegeneratePade` where the equations for the denominator are singular.
 
-    >>> from sympy import Rational
     >>> pade([Rational(1, 1), Rational(1, 1), Rational(1, 2)], 1, 1)  # exp(z) = (1 + z/2) / (1 - z/2) + ...
     ([1, 1/2], [1, -1/2])
     >>> pade([1, 1, 1, 1, 1], 2, 2)

@@ -148,7 +148,8 @@ def match(
     Consistent with what is ``known``.  None when there are none, or when a value is certainly out of range.
 
     >>> from sympy import Function
-    >>> from derive.calculus.symbols import L, mu
+    >>> from derive import L
+    >>> from derive.calculus.symbols import mu
     >>> u = Function("u")
     >>> match(u(ell + 1, mu, t), u(3, mu, 0), [IndexRange(ell, 1, L - 1), IndexRange(mu, 1, 9)])
     {ell: 2, mu: mu, t: 0}
@@ -340,7 +341,8 @@ def settled(
     or None to leave the sum as it is.  With ``where`` only sums over these variables are done.
 
     >>> from sympy import Function
-    >>> from derive.calculus.symbols import P, alpha, mu
+    >>> from derive import P
+    >>> from derive.calculus.symbols import alpha, mu
     >>> f = Function("f")
     >>> settled(Sum(KroneckerDelta(mu, alpha) * f(alpha) + f(alpha), (alpha, 1, P)))
     f(mu) + Sum(f(alpha), (alpha, 1, P))
@@ -375,7 +377,7 @@ def settled(
 def normal_form(e: Expr) -> Expr:
     """``e`` expanded, each addend one flat sum (or integral) with standard names for its dummies.
 
-    >>> from sympy import Function, Sum, symbols
+    >>> from sympy import Function, symbols
     >>> i, j, k = symbols("i j k")
     >>> f = Function("f")
     >>> normal_form(Sum(f(i) * Sum(f(i, j), (j, 0, 3)), (i, 0, 2))) == normal_form(

@@ -41,7 +41,7 @@ class BlockLimit:
 def without_silent(theory: Theory) -> Theory:
     """The theory without sources of covariance zero, those of matrices that start from zero.
 
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field
     >>> from derive.program.networks.residual import block_program
     >>> theory = without_silent(mean_field(block_program(linearised=True)))
     >>> [str(u.symbol) for u in theory.sources]
@@ -137,7 +137,7 @@ def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLa
 def block_limit(cross: CrossLayer, scaling: Scaling | None = None) -> BlockLimit:
     """Balance a system with answers within blocks (see :func:`within_blocks`) and let L go to infinity.
 
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field
     >>> from derive.depth import cross_layer
     >>> from derive.program.networks.residual import block_program
     >>> found = block_limit(within_blocks(cross_layer(mean_field(block_program()))))

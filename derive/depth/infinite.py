@@ -198,11 +198,9 @@ def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
 
     Raises :class:`NotApplicable` for a term that grows with L, or whose order in L has no known sign.
 
-    >>> from sympy import Symbol
-    >>> from derive.theory import mean_field
+    >>> from derive import isotropic, mean_field
     >>> from derive.linear.propagators import cross_layer
     >>> from derive.depth.rescale import rescale
-    >>> from derive.program.networks.random_data import isotropic
     >>> beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)
     >>> cross = rescale(cross_layer(mean_field(isotropic(data="population", branch=beta))), beta)
     >>> limit = layer_time(cross, Scaling({beta: beta0 / sqrt(L)}))
@@ -221,7 +219,7 @@ def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int
     :class:`~derive.errors.NotApplicable` for a scaling without a limit, for one in which responses vanish
     (rescale by the branch), and for powers of L that cannot be compared.
 
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field
     >>> from derive.depth import cross_layer, rescale
     >>> from derive.program.networks.residual import depth_program
     >>> found = infinite_depth(rescale(cross_layer(mean_field(depth_program())), 1 / sqrt(L)))
@@ -619,7 +617,7 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
     Raises KeyError if there is no such correlation and :class:`~derive.errors.NotApplicable` if it has no
     layers.
 
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field
     >>> from derive.depth import gamma_c_recursion, layer_time
     >>> from derive.program.networks.residual import depth_program
     >>> found = diversity(layer_time(gamma_c_recursion(mean_field(depth_program()))), "C_0")

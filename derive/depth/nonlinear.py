@@ -44,7 +44,7 @@ def effective(theory: Theory) -> Theory:
     ``M_m(ell, t) = <phi^(m)(z_t)>``, both among its order parameters as typed Gaussian averages.  What is
     assumed stands in its ``reduction``.  Raises :class:`NotApplicable` for a theory without such layers.
 
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field
     >>> from derive.program.networks.residual import nonlinear_program
     >>> found = effective(mean_field(nonlinear_program()))
     >>> for x in found.equation("x", ell).terms: print(x.expr)
@@ -287,7 +287,7 @@ def _names(body: Expr) -> set[str]:
 def with_activation(theory: Theory, function: Callable[[Expr], Expr]) -> Theory:
     """The same with phi given: its averages are done where they have a closed form.
 
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field
     >>> from derive.program.networks.residual import nonlinear_program
     >>> found = with_activation(effective(mean_field(nonlinear_program())), lambda z: z + z**2)
     >>> found.order_parameter("V_11").definition

@@ -26,11 +26,8 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
     """The same equations, with names of their own for answers to single members of a family of sources.
 
     >>> from sympy import Symbol
-    >>> from derive.theory import mean_field
-    >>> from derive.program.networks.random_data import isotropic
-    >>> from derive.calculus.symbols import L
+    >>> from derive import isotropic, mean_field
     >>> theory = mean_field(isotropic(data="population", branch=Symbol("beta")))
-    >>> from derive.linear.propagators import cross_layer
     >>> print(ends_apart(cross_layer(theory)).response("R_gr_L", L).rhs)
     KroneckerDelta(s, t) + Sum(eta*gamma0*R_hr_L(L, s_, s), (s_, s, t - 1))
     """
@@ -68,10 +65,8 @@ def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
     """Divide the answers to every family of sources by ``factor`` (the ends apart, the system closed).
 
     >>> from sympy import Symbol
-    >>> from derive.theory import mean_field
-    >>> from derive.program.networks.random_data import isotropic
+    >>> from derive import isotropic, mean_field
     >>> beta = Symbol("beta", positive=True)
-    >>> from derive.linear.propagators import cross_layer
     >>> found = rescale(cross_layer(mean_field(isotropic(data="population", branch=beta))), beta)
     >>> for x in found.response("R_hu", ell + 1).terms: print(x.expr)
     KroneckerDelta(k, ell + 1)*KroneckerDelta(s, t)
@@ -195,7 +190,7 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
 
     Raises :class:`NotApplicable` for a theory that has not one field upwards and one downwards.
 
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field
     >>> from derive.program.networks.residual import depth_program
     >>> for x in gamma_c_recursion(mean_field(depth_program())).response("Gamma_01", ell).terms:
     ...     print(x.expr)

@@ -66,11 +66,9 @@ class LinearClosure:
 
         Rows and columns are (sample, time), the time last, or times alone: ``T`` of them.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
+        >>> from derive import P, gamma0, mean_field, mlp
         >>> import mpmath
         >>> from sympy import lambdify
-        >>> from derive.calculus.symbols import P, gamma0
         >>> from derive.linear.operators import Operator, T
         >>> closure = linear_closure(mean_field(mlp()))
         >>> closure.covariance("G").shape
@@ -156,8 +154,7 @@ def linear_closure(theory: Theory) -> LinearClosure:
     Works for symbolic depth, integer depth and any training rule.  Raises :class:`NotApplicable` when an
     equation is not linear in the fields.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> closure = linear_closure(mean_field(mlp()))
     >>> print(closure.response("A"))
     ((-gamma0**2)*C[ell]*D[ell] + I)**(-1)*C[ell]

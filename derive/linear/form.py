@@ -192,8 +192,7 @@ class LinearForm:
     def reaches(self, field: str, source: str) -> bool:
         """Can ``field`` answer a push of ``source`` within the step?
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
+        >>> from derive import mean_field, mlp
         >>> form = linear_form(mean_field(mlp()))
         >>> form.reaches("h", "u"), form.reaches("h", "r")
         (True, False)
@@ -206,8 +205,7 @@ def linear_form(theory: Theory, equations: Iterable[Equation] | None = None) -> 
 
     Raises :class:`NotApplicable` for a term that is not linear in one field or source.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> row = linear_form(mean_field(mlp())).row("h", ell + 1)
     >>> row.source, [(x.name, x.reach, x.entry) for x in row.actions][0]
     (u(ell + 1, mu, t), ('g', 'strict', gamma0*A(ell, mu, t, s)))

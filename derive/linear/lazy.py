@@ -48,8 +48,7 @@ def lazy(theory: Theory) -> Lazy:
 
     Raises :class:`NotApplicable` if the recursions in the layer are not first-order and uniform.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> ends = lazy(mean_field(mlp(rule="flow")))
     >>> print(ends.error.rhs)
     -(L + 1)*Sum(Delta(alpha, t)*K_x(mu, alpha), (alpha, 1, P))

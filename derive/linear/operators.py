@@ -106,7 +106,8 @@ class Operator(MatrixSymbol):  # type: ignore[misc, unused-ignore]
     An operator without a layer is a plain ``MatrixSymbol``, and one that remembers a word has the word in
     the layer's place.  Substitution acts on the layer.
 
-    >>> from derive.calculus.symbols import P, ell
+    >>> from derive import P
+    >>> from derive.calculus.symbols import ell
     >>> C = Operator("C", ell, P * T, T)
     >>> C * C.T, C.subs(ell, 2)
     (C[ell]*C[ell].T, C[2])

@@ -61,8 +61,7 @@ def error_projected(theory: Theory, field: str = "h", error: str = "Delta") -> T
     with channels have a projection for each.  Raises :class:`NotApplicable` when some other field depends on
     ``field`` otherwise than through the projection.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> print(error_projected(mean_field(mlp())).equation("g").rhs)
     r(L, t) + Sum(eta*gamma0*p(L, s), (s, 0, t - 1))
     """

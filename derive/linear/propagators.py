@@ -165,9 +165,7 @@ def cross_layer(theory: Theory) -> CrossLayer:
     Sums over time begin where causality lets them: at the time of the push, or one step later if the field
     cannot answer within the step.  Raises :class:`NotApplicable` if an equation is not linear in the fields.
 
-    >>> from sympy import Symbol
-    >>> from derive.theory import mean_field
-    >>> from derive.program.networks.random_data import isotropic
+    >>> from derive import isotropic, mean_field
     >>> found = cross_layer(mean_field(isotropic(data="population", branch=Symbol("beta"))))
     >>> for x in found.response("R_hu", ell + 1).terms: print(x.expr)
     beta*KroneckerDelta(k, ell + 1)*KroneckerDelta(s, t)
@@ -447,8 +445,7 @@ class Transfer:
 
         Raises KeyError if there is none.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program.networks.random_data import isotropic
+        >>> from derive import isotropic, mean_field
         >>> transfer(mean_field(isotropic()), "v").matrix("v")
         (-K_v_h0*R_Delta + I)**(-1)
         """
@@ -484,9 +481,8 @@ def transfer(theory: Theory, into: str) -> Transfer:
 
     Raises :class:`NotApplicable` when the fields are of layers, or an equation is not linear in them.
 
-    >>> from derive.theory import mean_field
+    >>> from derive import isotropic, mean_field
     >>> from derive.reduce.data import instant_responses
-    >>> from derive.program.networks.random_data import isotropic
     >>> answers = transfer(instant_responses(mean_field(isotropic(data="online"))), "v")
     >>> print(answers.reduced[0].rhs.args[0])
     KroneckerDelta(s, t)

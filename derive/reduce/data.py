@@ -33,8 +33,7 @@ def absorb_factors(theory: Theory, *sources: str) -> Theory:
     rule with decay) stays outside.  An attribute of the unit goes along into the source's covariance.  Raises
     :class:`NotApplicable` for a source that does not occur, or enters two equations with different factors.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program.networks.random_data import isotropic
+    >>> from derive import isotropic, mean_field
     >>> theory = absorb_factors(mean_field(isotropic()), "r0", "u0")
     >>> print(theory.equation("h", 1).terms[1].expr)
     Sum(R_h0r0(t, s)*g(1, s)/(gamma0*nu), (s, 0, t))
@@ -120,8 +119,7 @@ def instant_responses(theory: Theory) -> Theory:
     Online, a batch is used once, so ``R_Delta(t, s)`` is 1 at ``s = t`` and 0 before; the same holds for any
     field without memory.  Written out, its order parameter and the sum over the past before it are gone.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program.networks.random_data import isotropic
+    >>> from derive import isotropic, mean_field
     >>> print(instant_responses(mean_field(isotropic(data="online"))).equation("h0").rhs)
     v(t) + u0(t)/alpha_B
     """
@@ -209,8 +207,8 @@ def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
     :class:`NotApplicable` when a term has no finite limit.
 
     >>> from sympy import oo
-    >>> from derive.theory import mean_field
-    >>> from derive.program.networks.random_data import alpha, isotropic
+    >>> from derive import isotropic, mean_field
+    >>> from derive.program.networks.random_data import alpha
     >>> print(theory_limit(mean_field(isotropic()), {alpha: oo}).equation("h0").rhs)
     v(t)
     """
@@ -313,8 +311,7 @@ def mode_sums(theory: Theory, size: Symbol | None = None) -> Theory:
     is the reference size as it stands in the program, by default the symbol M.  Raises
     :class:`NotApplicable` if the program has no attributes, or if the size does not drop out.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program.networks.random_data import structured
+    >>> from derive import mean_field, structured
     >>> theory = mode_sums(absorb_factors(mean_field(structured()), "r0", "u0"))
     >>> print(theory.order_parameter("C_h0").definition)
     Sum(<h0(k, s)*h0(k, t)>, (k, 1, M))
@@ -452,8 +449,7 @@ def loss_decomposition(theory: Theory, name: str = "C_v") -> LossDecomposition:
     ``H_v_x(t, s)`` is the answer of v to a push of x (see :func:`.transfer`).  Raises :class:`NotApplicable`
     when the correlation is not of one field of one place.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program.networks.random_data import isotropic
+    >>> from derive import isotropic, mean_field
     >>> parts = loss_decomposition(absorb_factors(mean_field(isotropic(noise=True)), "r0", "u0"))
     >>> [p.label for p in parts.parts]
     ['bias', 'limited width', 'limited data', 'label noise']

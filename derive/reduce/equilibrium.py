@@ -211,8 +211,7 @@ def equilibrium(theory: Theory) -> Equilibrium:
     The forward pass and its Gaussian products are those of the theory.  Raises :class:`NotApplicable` without
     noise or without decay, for networks that are no chain and for samples with weights.
 
-    >>> from derive.program import mlp
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
     >>> rule = {"rule": "flow", "weight_decay": lam / beta, "temperature": 1 / beta}
     >>> rest = equilibrium(mean_field(mlp(activation=Function("phi"), **rule)))

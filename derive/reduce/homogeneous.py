@@ -34,7 +34,7 @@ def degree(activation: str | Any) -> Expr:
     ``activation`` as in :func:`derive.program.networks.options.activation_of`.  Raises
     :class:`NotHomogeneous` with the reason.
 
-    >>> from sympy import Lambda, Max, Symbol
+    >>> from sympy import Lambda, Max
     >>> x, q = Symbol("x"), Symbol("q", positive=True)
     >>> degree("linear"), degree("relu"), degree("abs"), degree(x**2), degree(Lambda(x, Max(0, x) ** q))
     (1, 1, 1, 2, q)
@@ -99,8 +99,8 @@ def network_degree(program: Program) -> Homogeneity:
     Raises :class:`NotHomogeneous`, naming the definition, for one whose terms scale differently (a bias, a
     residual branch, most activations).
 
-    >>> from sympy import Lambda, Max, Symbol
-    >>> from derive.program import mlp
+    >>> from sympy import Lambda, Max
+    >>> from derive import mlp
     >>> x, q = Symbol("x"), Symbol("q", positive=True)
     >>> for phi in ("relu", x**2, Lambda(x, Max(0, x) ** q)): print(network_degree(mlp(activation=phi)).kappa)
     L + 1

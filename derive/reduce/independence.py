@@ -26,7 +26,8 @@ def independent_backward(program: Program, names: dict[str, str] | None = None) 
     without such a matrix are returned as they are.  Raises KeyError when ``names`` has a matrix that the
     program does not use both ways.
 
-    >>> from derive.program import ell, mlp
+    >>> from derive import mlp
+    >>> from derive.program import ell
     >>> theory = mean_field(independent_backward(mlp(3)))
     >>> [x.kind for x in theory.equation("g", ell).terms]
     ['source', 'memory']
@@ -99,7 +100,7 @@ class Independence:
 def gradient_independence(theory: Theory) -> Independence:
     """What gradient independence takes away from a theory.
 
-    >>> from derive.program import mlp
+    >>> from derive import mlp
     >>> found = gradient_independence(mean_field(mlp()))
     >>> print([str(q.symbol) for q in found.vanished], {x.kind for _, x in found.lost}, found.gained)
     ['A(ell, mu, t, s)', 'B(ell, alpha, t, s)'] {'response'} ()

@@ -68,8 +68,7 @@ def markov(theory: Theory) -> Markov:
     Raises :class:`NotApplicable`, naming the term, where two times are coupled: by kernels and responses
     of deeper networks, by noise at all times, by sums that contain the present.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> flow = markov(mean_field(mlp(1, "tanh", "flow")))
     >>> for x in flow.states: print(x.motion.rhs)
     Sum(gamma0*Delta(alpha, t)*K_x(mu, alpha)*g(1, alpha, t), (alpha, 1, P))
@@ -139,8 +138,7 @@ def motions(theory: Theory) -> tuple[Motion, ...]:
     Raises :class:`NotApplicable` where a source moves with the fields (deeper networks), where one does not
     relax exponentially, and where a field forgets its updates otherwise than its start (momentum).
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> from sympy import Symbol
     >>> h, g = motions(mean_field(mlp(1, weight_decay=Symbol("lam", positive=True))))
     >>> print(g.rate, "|", g.gain)
@@ -213,7 +211,7 @@ def exponential(rule: TrainingRule) -> tuple[Expr, Expr, Expr]:
     Raises :class:`NotApplicable` for others.
 
     >>> from sympy import Symbol
-    >>> from derive.program import GradientFlow
+    >>> from derive import GradientFlow
     >>> exponential(GradientFlow(decay=Symbol("a", positive=True), diffusion=Symbol("D", positive=True)))
     (1, a, D)
     """

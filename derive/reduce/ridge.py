@@ -106,8 +106,7 @@ def output_rate(theory: Theory) -> OutputRate:
     Raises :class:`NotApplicable` for counted steps, for memory that is not exponential, for updates that are
     no gradients, for unequal widths, for weights shared by positions, and for noise with skip connections.
 
-    >>> from derive.program import mlp
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field, mlp
     >>> lam, T = Symbol("lam", positive=True), Symbol("T", positive=True)
     >>> rate = output_rate(mean_field(mlp(1, Function("phi"), "flow", weight_decay=lam, temperature=T)))
     >>> for x in rate.shares: print(x.weight, x.contraction, x.curvature)
@@ -254,8 +253,7 @@ def euler(theory: Theory) -> Euler:
     g'``, where ``W phi(h)`` is the next layer's field: the overlaps of g and h grow by p a layer, from the
     output down.  Raises :class:`NotApplicable` (or NotHomogeneous) for a network that is no such chain.
 
-    >>> from derive.program import mlp
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field, mlp
     >>> found = euler(mean_field(mlp(activation="quadratic", rule="flow")))
     >>> print(found.total, found.shares)
     2**(L + 1) - 1 (('W0', 2**L), ('W', 2**(L - ell)), ('w', 1))
@@ -341,9 +339,7 @@ def representer(theory: Theory) -> Representer:
     Raises NotHomogeneous for a network that is not homogeneous, :class:`NotApplicable` for a rule without
     decay or with noise, for updates that are no gradients, and for errors that are not linear in the output.
 
-    >>> from sympy import Symbol
-    >>> from derive.program import mlp
-    >>> from derive.theory import mean_field
+    >>> from derive import mean_field, mlp
     >>> lam = Symbol("lam", positive=True)
     >>> found = representer(mean_field(mlp(activation="relu", rule="flow", weight_decay=lam)))
     >>> print(found.rate.rhs)
@@ -453,8 +449,7 @@ def rest_points(theory: Theory) -> tuple[tuple[Expr, Expr, Expr], ...]:
 
     Raises :class:`NotApplicable` when the moments do not close.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> lam = Symbol("lam", positive=True)
     >>> for x in rest_points(mean_field(mlp(1, rule="flow", weight_decay=lam))): print(x[2])
     0

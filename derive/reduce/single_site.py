@@ -48,8 +48,8 @@ class SingleSite:
     def moment_rate(self, body: Expr) -> Expr:
         """``d<body>/dt`` by Ito's rule, for a ``body`` made of fields at the time t.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import alpha, mlp, mu
+        >>> from derive import mean_field, mlp
+        >>> from derive.program import alpha, mu
         >>> h = Function("h")
         >>> site = single_site(mean_field(mlp(1, rule="flow")))
         >>> print(site.moment_rate(h(1, mu, t) * h(1, alpha, t)))
@@ -94,8 +94,7 @@ class SingleSite:
         Without one, P stays a symbol: the coordinate ``h(mu)`` stands for all of them in ``p(h(mu), z, t)``,
         and derivatives are summed over samples.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
+        >>> from derive import mean_field, mlp
         >>> print(single_site(mean_field(mlp(1, rule="flow"))).drift_pde(1).rhs)
         -g*gamma0*Delta(1, t)*K_x(1, 1)*Derivative(p(h1, g, t), h1) - gamma0*h1*Delta(1, t)*Derivative(p(h1,
         g, t), g)
@@ -155,8 +154,7 @@ def single_site(theory: Theory) -> SingleSite:
     Weights may decay and diffuse.  Raises :class:`NotApplicable` for counted steps, for memory that is not
     exponential (momentum), and for deeper networks, whose sources change with the fields.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> lam, T = Symbol("lam", positive=True), Symbol("T", positive=True)
     >>> site = single_site(mean_field(mlp(1, rule="flow", weight_decay=lam, temperature=T)))
     >>> print(site.flow("g").velocity, "|", site.flow("g").diffusion)

@@ -75,8 +75,7 @@ def static(theory: Theory) -> Static:
     :class:`NotApplicable` where fields move at ``gamma0 = 0``: weight decay, noise, theories whose updates
     gamma0 does not multiply.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> end = static(mean_field(mlp(activation="erf")))
     >>> print(end.sources[1].covariance, "|", end.kernels[0].symbol, "=", end.kernels[0].definition)
     Phi(ell, mu, alpha) | Phi(ell, mu, alpha) = <erf(h(ell, alpha))*erf(h(ell, mu))>
@@ -164,8 +163,7 @@ class Stationary:
     def closed(self) -> tuple[Eq, ...]:
         """``kernels`` with every Gaussian average that has a closed form evaluated.
 
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
+        >>> from derive import mean_field, mlp
         >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
         >>> network = mlp(activation="erf", rule="flow", weight_decay=lam/beta, temperature=1/beta)
         >>> print(stationary(mean_field(network)).closed()[0].rhs)
@@ -190,8 +188,7 @@ def stationary(theory: Theory) -> Stationary:
     Raises :class:`NotApplicable` when weights do not reach a stationary state (no decay), for biases, and
     when a response survives at gamma0 = 0.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)
     >>> network = mlp(activation=Function("phi"), rule="flow", weight_decay=lam/beta, temperature=1/beta)
     >>> rest = stationary(mean_field(network))
@@ -373,9 +370,7 @@ def two_sources(theory: Theory) -> TwoSources:
     A = m(t) [m(s) A] + noise A``.  Raises :class:`NotApplicable` when the weights do neither, or when a rule
     of theirs differs from the program's.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
-    >>> from sympy import Symbol
+    >>> from derive import mean_field, mlp
     >>> lam = Symbol("lam", positive=True)
     >>> split = two_sources(mean_field(mlp(rule="flow", weight_decay=lam)))
     >>> print(split.theory.equation("h", 1).terms[0].expr, split.theory.sources[0].covariance)

@@ -71,8 +71,7 @@ def whitened_deep(theory: Theory) -> Theory:
     ``f(t)`` keep their names, and the constant ``y`` is the length of the target vector. Raises
     :class:`NotApplicable` when something moves in a direction orthogonal to the targets.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import ell, mlp
+    >>> from derive import mean_field, mlp
     >>> reduced = whitened_deep(mean_field(mlp(rule="flow")))
     >>> print(reduced.equation("h_y", ell + 1).terms[2].expr)
     Integral(gamma0*Delta(s)*H_y(ell, t, s)*g(ell + 1, s), (s, 0, t))
@@ -240,7 +239,6 @@ def spread(samples: Sequence[Expr], along: Expr, across: Expr) -> Expr:
 def contract(e: Expr) -> Expr:
     """Every sum over samples that deltas or the orthonormal n and m allow; indices lie within their ranges.
 
-    >>> from sympy import KroneckerDelta
     >>> contract(Sum((KroneckerDelta(mu, alpha) + n(mu) * n(alpha)) * n(alpha), (alpha, 1, P)))
     2*n(mu)
     """
@@ -270,9 +268,7 @@ def whitened_steps(steps: MomentSteps) -> MomentSteps:
 
     Raises :class:`NotApplicable` as :func:`whitened_deep` does.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
-    >>> from derive.reduce.moments import moment_steps
+    >>> from derive import mean_field, mlp
     >>> plain = whitened_steps(moment_steps(mean_field(mlp(1, loss="sum"))))
     >>> print(*plain.step)
     H_y(t) G(t) Delta(t)
@@ -288,8 +284,7 @@ def error_equation(theory: Theory) -> tuple[Eq, Eq]:
     power series for deeper networks). Raises :class:`NotApplicable` for a theory without tangent kernel, with
     samples left, or in counted steps.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> print(error_equation(whitened_deep(mean_field(mlp(1, rule="flow"))))[0].rhs)
     -(G(1, t, t) + H_y(1, t, t))*Delta(t)
     """
@@ -359,9 +354,7 @@ def whitened(theory: TwoLayer, degree: int = 2) -> Whitened:
     Raises :class:`NotApplicable` for a theory whose equations do not close, or when the conserved
     quantities of at most ``degree`` do not leave one separable equation.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.reduce.moments import two_layer
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> print(whitened(two_layer(mean_field(mlp(1, rule="flow")))).output.rhs)
     2*(-f + y)*sqrt(f**2*gamma0**2 + 1)
     """
@@ -474,10 +467,7 @@ class Limits:
 def whitened_limits(w: Whitened) -> Limits:
     """Both limits in gamma0 of the solved two-layer theory.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.reduce.moments import two_layer
-    >>> from derive.reduce.whitened import whitened
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> ends = whitened_limits(whitened(two_layer(mean_field(mlp(1, rule="flow")))))
     >>> print(ends.rich.rhs, "|", ends.learning_time, "|", ends.effective_start)
     -2*gamma0*(y - Delta(t))*Delta(t) | log(2*f*gamma0*y/(-f + y))/(2*gamma0*y) | 1/(2*gamma0)
@@ -562,10 +552,7 @@ def series_radius(w: Whitened) -> Radius:
     Where a square root of the formula vanishes without the integral noticing, the formula is even in that
     root.
 
-    >>> from derive.theory import mean_field
-    >>> from derive.reduce.moments import two_layer
-    >>> from derive.reduce.whitened import whitened
-    >>> from derive.program import mlp
+    >>> from derive import mean_field, mlp
     >>> print(series_radius(whitened(two_layer(mean_field(mlp(1, rule="flow"))))).radius)
     1/f
     """
