@@ -131,13 +131,12 @@ def count_powers(
     (0, 0, -1/2, 0)
     """
     used_once(program, "powers of the width")
-    uneven: frozenset[Generator] = frozenset()
-    while True:
+    uneven, before = frozenset[Generator](), None
+    while uneven != before:
         found = Counting(program, assumed, first, uneven).counted(steps, until)
-        seen = uneven | {g[:3] for parts in found.found.values() for p in parts for g in p.mixed}
-        if seen == uneven:
-            return found
-        uneven = seen
+        before = uneven
+        uneven |= {g[:3] for parts in found.found.values() for p in parts for g in p.mixed}
+    return found
 
 
 # -- parts -------------------------------------------------------------------------------------------------
@@ -193,17 +192,15 @@ class Part:
 
     def settled(self) -> Part:
         """Beyond the first order in the updates no parity is kept: an upper bound."""
-        if self.order < 2:
-            return self
-        return Part(self.power, owed=self.owed, order=2, chance=self.chance, unknown=True)
+        return self if self.order < 2 else replace(self.bare(self.power), order=2, unknown=True)
+
+    def bare(self, power: Expr) -> Part:
+        """Of another power, and odd or mixed under nothing."""
+        return replace(self, power=power, odd=frozenset(), mixed=frozenset())
 
     def at(self, power: Expr) -> Part:
         """The same part with another power."""
         return replace(self, power=power)
-
-    def times(self, power: Expr) -> Part:
-        """The same part, multiplied by a power of N."""
-        return replace(self, power=(self.power + power).expand())
 
     def due_to(self, weight: str | None) -> Part:
         """The same part after it has gone through an update, of this weight if that matters."""
@@ -213,7 +210,7 @@ class Part:
     def mean(self, size: Expr) -> Part:
         """The mean over ``N^size`` units."""
         power = self.power - size / 2 if self.vanishes else self.power
-        return Part(power, owed=self.owed, order=self.order, chance=self.chance or self.vanishes)
+        return replace(self.bare(power), chance=self.chance or self.vanishes, unknown=False)
 
 
 Parts = tuple[Part, ...]
@@ -242,7 +239,7 @@ def product(*factors: Parts) -> Parts:
 
 def top(parts: Iterable[Part]) -> Expr | None:
     """The largest power, a ``Max`` where numbers are not known; None of nothing."""
-    forms = [p.power for p in combined(p.__class__(p.power) for p in parts)]
+    forms = [p.power for p in combined(Part(p.power) for p in parts)]
     return None if not forms else forms[0] if len(forms) == 1 else Max(*forms)
 
 
@@ -255,25 +252,19 @@ def powers(number: Expr) -> tuple[Expr, ...]:
     """
     if not number.has(N):
         return (S.Zero,)
+    number = expand_power_base(number, force=True)
     if isinstance(number, Add):
         return tuple(dict.fromkeys(x for term in number.args for x in powers(term)))
     if isinstance(number, Mul):
-        found: tuple[Expr, ...] = (S.Zero,)
+        found = (S.Zero,)
         for factor in number.args:
             found = tuple((x + y).expand() for x in found for y in powers(factor))
         return found
-    plain = expand_power_base(number, force=True)
-    if plain != number:
-        return powers(plain)
-    if number == N:
-        return (S.One,)
-    if isinstance(number, Pow) and not number.exp.is_number and number.base == N:
-        return (number.exp.expand(),)
-    if isinstance(number, Pow) and number.exp.is_number:
-        own = powers(number.base)
-        if len(own) == 1:
-            return ((own[0] * number.exp).expand(),)
-    raise NotApplicable(f"{number}: the width N may enter by its powers only")
+    base, exponent = number.as_base_exp()
+    own = (S.One,) if base == N else powers(base) if exponent != 1 and exponent.is_number else ()
+    if len(own) != 1:
+        raise NotApplicable(f"{number}: the width N may enter by its powers only")
+    return ((own[0] * exponent).expand(),)
 
 
 # -- a count -----------------------------------------------------------------------------------------------
@@ -296,15 +287,12 @@ class Counting:
             raise NotApplicable(f"depth = {program.depth}: powers are counted for a number of layers")
         if any(d.evolves for d in program.definitions):
             raise NotApplicable("fields that evolve in continuous time: powers are counted step by step")
-        self.program, self.assumed, self.first = program, assumed, first
-        self.uneven = uneven
-        self.stopped: str | None = None
+        self.program, self.assumed, self.first, self.uneven = program, assumed, first, uneven
         self.rates: dict[TrainingRule, Parts] = {}
         self.found: dict[Node, Parts] = {}
         self.start: dict[tuple[str, Expr | None], Parts] = {}
         self.rules: dict[tuple[str, Expr | None], tuple[Definition, Env]] = {}
         self.met: dict[Generator, list[Parts]] = {}
-        self.weights = {gaussian(m).name: m for m in program.matrices}
         self.vectors = {parameter(v).name: v for v in program.vectors}
         for d in nonempty(program.causal_order()):
             for env in self.members(d.ranges):
@@ -312,7 +300,7 @@ class Counting:
 
     def counted(self, steps: int, until: Sequence[tuple[str, Expr | None]] = ()) -> Counted:
         """Count the start and ``steps`` updates; what cannot be counted any more says why."""
-        step = 0
+        step, stopped = 0, None
         try:
             for step in range(steps + 1):
                 for name, site in self.rules:
@@ -321,9 +309,8 @@ class Counting:
                 if any(p is not None and p.is_positive for p in sizes):
                     break
         except Grows as reason:
-            self.stopped = str(reason)
-        found, start = dict(self.found), dict(self.start)
-        return Counted(self.program, found, step, start, self.stopped, tuple(self.rules))
+            stopped = str(reason)
+        return Counted(self.program, self.found, step, self.start, stopped, tuple(self.rules))
 
     # -- where things are --------------------------------------------------------------------------------
 
@@ -359,6 +346,10 @@ class Counting:
     def site(self, atom: AppliedUndef, env: Env) -> Expr | None:
         """The layer of a field, where it has one."""
         return atom.args[0].subs(env) if self.placed(str(atom.func)) else None
+
+    def is_field(self, e: Expr, env: Env) -> bool:
+        """Is it a field or number that has a definition, at its layer?"""
+        return isinstance(e, AppliedUndef) and (str(e.func), self.site(e, env)) in self.rules
 
     # -- values ------------------------------------------------------------------------------------------
 
@@ -399,7 +390,7 @@ class Counting:
         for v in self.program.vectors:
             if e in parameter(v).uses(e):
                 return self.vector(v, e, env, step)
-        if isinstance(e, AppliedUndef) and (str(e.func), self.site(e, env)) in self.rules:
+        if self.is_field(e, env):
             now = 0 if e.args[-1] == 0 else step
             return self.value((str(e.func), self.site(e, env), now))
         return self.kept(self.function(e, env, step))
@@ -437,19 +428,18 @@ class Counting:
         pushed = variance - base + self.size(cols, at) - gained
         opposite: Generator = (initial.name, member, not back)
         for b in self.met.get(opposite, ()):
-            largest = top(b)
             for q in b:
-                less = (largest - q.power).expand() if largest is not None else S.Zero
+                less = (top(b) - q.power).expand()
                 less = less if less.is_number else S.Zero
                 drive = self.source(opposite, q, S.Zero)
-                found = [p for p in v if not (p * drive).vanishes]
                 parts += [
                     Part((p.power + pushed - less).expand(), owed=p.owed, order=p.order) * q.at(S.Zero)
-                    for p in found
+                    for p in v
+                    if not (p * drive).vanishes
                 ]
-        own: Generator = (initial.name, member, back)
-        if v not in self.met.setdefault(own, []):
-            self.met[own].append(v)
+        met = self.met.setdefault((initial.name, member, back), [])
+        if v not in met:
+            met.append(v)
         if isinstance(m, TrainedMatrix):
             for past in range(step):
                 parts += self.update(m, member, e, v, past)
@@ -478,7 +468,7 @@ class Counting:
         at: dict[Symbol, Expr] = {index.index: member} if index is not None else {}
         stays, meets = (u.right, u.left) if e.transposed else (u.left, u.right)
         acts = m.initial.rows if e.transposed else m.initial.cols
-        rate = self.memory(m, past)
+        rate = self.memory(m)
         found: list[Part] = []
         for inner in self.members(u.over):
             env = {**at, **inner}
@@ -486,7 +476,7 @@ class Counting:
             left, right = self.given_or(stays, env, past), self.given_or(meets, env, past)
             size = self.size(acts, at)
             units = S.Zero if m.initial.cols.given and not e.transposed else size - 1
-            overlap = combined((p * q).mean(size).times(units) for p in right for q in v)
+            overlap = combined((p * q * Part(units)).mean(size) for p in right for q in v)
             name = self.called(m, member) if self.first else None
             found += [x.due_to(name) for x in product(whole, left, self.number(overlap))]
         return list(self.kept(tuple(found)))
@@ -495,7 +485,7 @@ class Counting:
         """A number that multiplies an update: where all orders count, only its size matters."""
         return parts if self.first else combined(Part(p.power) for p in parts)
 
-    def memory(self, w: TrainedMatrix | TrainedVector, past: int) -> Parts:
+    def memory(self, w: TrainedMatrix | TrainedVector) -> Parts:
         """The power of the rate with which updates enter the weight."""
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
             raise NotApplicable(f"{w.name} is trained with noise, whose power of N is not counted")
@@ -509,21 +499,16 @@ class Counting:
         initial = parameter(v)
         at = {r.index: x.subs(env) for r, x in zip(initial.indices, e.args, strict=False)}
         member = tuple(x for i, x in at.items() if i in self.places)
-        (variance,) = powers(sympify(initial.variance).subs(at))
-        parts = [Part(variance / 2, frozenset({(initial.name, member)}))]
-        if sympify(initial.variance) == 0:
-            parts = []
-        if isinstance(v, TrainedVector):
-            u = v.update
-            for past in range(step):
-                for inner in self.members(u.over):
-                    here = {**at, **inner}
-                    moved = product(
-                        self.memory(v, past),
-                        self.number(self.expression(u.coefficient, here, past)),
-                        self.expression(u.vector, here, past),
-                    )
-                    parts += [x.due_to(self.called(v, *member) if self.first else None) for x in moved]
+        variance = sympify(initial.variance).subs(at)
+        kind = frozenset({(initial.name, member)})
+        parts = [Part(x / 2, kind) for x in powers(variance)] if variance != 0 else []
+        name = self.called(v, *member) if self.first else None
+        for past in range(step) if isinstance(v, TrainedVector) else ():
+            for inner in self.members(v.update.over):
+                here = {**at, **inner}
+                rate = product(self.memory(v), self.number(self.expression(v.update.coefficient, here, past)))
+                moved = product(rate, self.expression(v.update.vector, here, past))
+                parts += [x.due_to(name) for x in moved]
         return self.kept(combined(parts))
 
     def called(self, w: TrainedMatrix | TrainedVector, *member: Expr) -> str:
@@ -535,8 +520,7 @@ class Counting:
 
     def function(self, e: Expr, env: Env, step: int) -> Parts:
         """A function of fields that is no polynomial."""
-        atoms = [a for a in e.atoms(AppliedUndef) if (str(a.func), self.site(a, env)) in self.rules]
-        atoms.sort(key=str)
+        atoms = sorted((a for a in e.atoms(AppliedUndef) if self.is_field(a, env)), key=str)
         if not atoms:
             raise NotApplicable(f"{e}: powers of N are not known of it")
         values = tuple(self.expression(a, env, step) for a in atoms)

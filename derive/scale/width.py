@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import Any
 
 from sympy import (
+    Add,
     Eq,
     Expr,
     Function,
@@ -31,7 +32,6 @@ from sympy import (
     S,
     Sum,
     Symbol,
-    expand_power_base,
     nsimplify,
     sympify,
 )
@@ -43,17 +43,18 @@ from derive.program.networks.options import Listed
 from derive.program.program import Definition, Program, gaussian, parameter, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import GaussianMatrix, GaussianVector, Mean, Product, terms
-from derive.scale.power_counting import HALF, Counted, Counting, N, Place, count_powers, powers, shape_of
+from derive.scale.power_counting import HALF, Counted, Counting, Env, N, Place, count_powers, powers, shape_of
 from derive.show.latex import aligned_latex
 
 c, d = Symbol("c", real=True), Symbol("d", real=True)
-Weight = GaussianMatrix | GaussianVector | TrainedMatrix | TrainedVector
+Start = GaussianMatrix | GaussianVector
+"""A weight as it is drawn."""
 
 
-def weights(program: Program) -> dict[str, Weight]:
-    """Every weight, trained or not, by its name; data that are drawn (a fresh matrix) are none."""
-    found: dict[str, Weight] = {gaussian(m).name: m for m in program.matrices if not gaussian(m).fresh}
-    return found | {parameter(v).name: v for v in program.vectors if not parameter(v).fresh}
+def weights(program: Program) -> dict[str, Start]:
+    """Every weight as it starts, trained or not; data that are drawn (a fresh matrix) are none."""
+    starts: list[Start] = [*map(gaussian, program.matrices), *map(parameter, program.vectors)]
+    return {x.name: x for x in starts if not x.fresh}
 
 
 def as_written(program: Program) -> dict[str, Expr]:
@@ -65,7 +66,11 @@ def as_written(program: Program) -> dict[str, Expr]:
     """
     found: dict[str, Expr] = {}
     for name, w in weights(program).items():
-        found |= {f"a_{name}": _scale_written(program, w), f"b_{name}": S.Zero}
+        if isinstance(w, GaussianMatrix):
+            scaled = not w.cols.given
+        else:
+            scaled = any(_alone(x.rhs, used) for x in program.definitions for used in w.uses(x.rhs))
+        found |= {f"a_{name}": HALF if scaled else S.Zero, f"b_{name}": S.Zero}
     return found | {"c": S.Zero, "d": HALF}
 
 
@@ -78,7 +83,7 @@ def symbols_of(program: Program) -> dict[str, Expr]:
     """
     found: dict[str, Expr] = {}
     for name, w in weights(program).items():
-        index = layer_index(program, w)
+        index = layer_index(w)
         for key in (f"a_{name}", f"b_{name}"):
             found[key] = Symbol(key, real=True) if index is None else Function(key, real=True)(index)
     return found | {"c": c, "d": d}
@@ -109,80 +114,62 @@ def parametrized(program: Program, exponents: Mapping[Any, Any] | None = None) -
     scales = {name: N ** (own[f"a_{name}"] - new[f"a_{name}"]) for name in table}
     larger = {program.scale: program.scale * N ** (d - own["d"])}
 
+    def scaled(w: Start, used: Expr, symbol: Expr) -> Expr:
+        return scales[w.name].xreplace(dict(zip(w.symbol.args, symbol.args, strict=True))) * used
+
     def rescaled(e: Expr) -> Expr:
-        found = {}
-        for x in e.atoms(Product):
-            name = gaussian(program.matrix_of(x)).name
-            if name in scales:
-                found[x] = _of_member(scales[name], table[name], x.matrix) * x
-        for name, w in table.items():
-            if not isinstance(w, GaussianMatrix | TrainedMatrix):
-                for x in parameter(w).uses(e):
-                    found[x] = _of_member(scales[name], w, x) * x
+        met = ((gaussian(program.matrix_of(x)), x) for x in e.atoms(Product))
+        found = {x: scaled(w, x, x.matrix) for w, x in met if w.name in scales}
+        for w in table.values():
+            if isinstance(w, GaussianVector):
+                found |= {x: scaled(w, x, x) for x in w.uses(e)}
         return e.xreplace(found)
 
-    def start(name: str, w: Any) -> Any:
-        return replace(w, variance=sympify(w.variance) * N ** -new[f"b_{name}"])
+    def started(w: Any) -> Any:
+        if w.name not in scales:
+            return w
+        return replace(w, variance=sympify(w.variance) * N ** -new[f"b_{w.name}"])
 
     def trained(w: Any) -> Any:
         if isinstance(w, GaussianMatrix | GaussianVector):
-            return start(w.name, w) if w.name in scales else w
+            return started(w)
         if sympify(getattr(w.rule, "diffusion", 0)) != 0:
             raise NotApplicable(f"{w.name} is trained with noise, which has a power of N of its own")
         u = w.update
         moved = replace(u, coefficient=u.coefficient.xreplace(larger) * scales[w.name] * N**-c)
         if isinstance(w, TrainedMatrix) and u.gradient is not None:
             moved = replace(moved, gradient=u.gradient.xreplace(larger) * scales[w.name])
-        return replace(w, initial=start(w.name, w.initial), update=moved)
+        return replace(w, initial=started(w.initial), update=moved)
 
     families = {str(x.func) for x in new.values() if isinstance(x, AppliedUndef)}
-    definitions = tuple(replace(x, rhs=rescaled(x.rhs.xreplace(larger))) for x in program.definitions)
     whole = replace(
         program,
-        definitions=definitions,
-        matrices=tuple(trained(m) for m in program.matrices),
-        vectors=tuple(trained(v) for v in program.vectors),
+        definitions=tuple(replace(x, rhs=rescaled(x.rhs.xreplace(larger))) for x in program.definitions),
+        matrices=tuple(map(trained, program.matrices)),
+        vectors=tuple(map(trained, program.vectors)),
         constants=(*program.constants, *sorted(families - set(program.constants))),
     )
     return whole if exponents is None else put_in(whole, exponents)
 
 
-def _of_member(scale: Expr, w: Any, used: Expr) -> Expr:
-    """The scale of the member of a family that is used."""
-    initial = w.initial if isinstance(w, TrainedMatrix | TrainedVector) else w
-    return scale.xreplace(dict(zip(initial.symbol.args, used.args, strict=True)))
-
-
-def _scale_written(program: Program, w: Weight) -> Expr:
-    if isinstance(w, GaussianMatrix | TrainedMatrix):
-        return S.Zero if gaussian(w).cols.given else HALF
-    own = parameter(w)
-    whole = [x for x in program.definitions for used in own.uses(x.rhs) if alone(x.rhs, used)]
-    return HALF if whole else S.Zero
-
-
-def alone(e: Expr, used: Expr) -> bool:
+def _alone(e: Expr, used: Expr) -> bool:
     """Is the expression the vector itself, up to a number?"""
     return len(terms(e)) == 1 and not (e / used).has(used)
 
 
-def families(w: Weight) -> tuple[IndexRange, ...]:
+def families(w: Start) -> tuple[IndexRange, ...]:
     """The ranges of the indices of a family of weights."""
-    if isinstance(w, GaussianMatrix | TrainedMatrix):
-        index = gaussian(w).index
-        return () if index is None else (index,)
-    return parameter(w).indices
+    if isinstance(w, GaussianVector):
+        return w.indices
+    return () if w.index is None else (w.index,)
 
 
-def layer_index(program: Program, w: Weight) -> Symbol | None:
+def layer_index(w: Start) -> Symbol | None:
     """The index over layers of a family of weights; members for positions and channels have one exponent."""
-    if isinstance(w, GaussianMatrix | TrainedMatrix):
-        index = gaussian(w).index
-        return None if index is None else index.index
-    own = parameter(w)
-    site = own.population.site
-    layers = [r.index for r in own.indices if site is not None and sympify(site).has(r.index)]
-    return layers[0] if layers else None
+    if isinstance(w, GaussianVector):
+        site = w.population.site
+        return next((r.index for r in w.indices if site is not None and sympify(site).has(r.index)), None)
+    return None if w.index is None else w.index.index
 
 
 # -- what is asked -------------------------------------------------------------------------------------------
@@ -210,11 +197,6 @@ class Condition:
         """It neither blows up nor vanishes."""
         return Eq(self.power, 0, evaluate=False)
 
-    @property
-    def bound(self) -> Le:
-        """It does not blow up."""
-        return Le(self.power, 0, evaluate=False)
-
 
 @dataclass(frozen=True)
 class Constraints:
@@ -223,7 +205,7 @@ class Constraints:
     program: Program
     conditions: tuple[Condition, ...]
 
-    @property
+    @cached_property
     def unknowns(self) -> tuple[Expr, ...]:
         """The exponents, by weight, then c and d."""
         return unknowns(self.program)
@@ -243,17 +225,16 @@ class Constraints:
     def inequalities(self) -> tuple[Le, ...]:
         """The same as bounds, for parametrisations in which something may vanish but nothing blows up.
 
-        Those of the first update are counted with fields of order one; :meth:`classify` follows the others.
+        Those of the first update are counted with fields of order one; :func:`width_class` follows the rest.
         """
-        return tuple(dict.fromkeys(x.bound for x in self.conditions if x.requirement != RAW_RATE))
+        return tuple(Le(*x.args, evaluate=False) for x in self.equations)
 
     def solution(self, *requirements: str) -> dict[Expr, Expr]:
         """The general solution of some requirements; exponents that stay free are not in it.
 
         Raises :class:`NotApplicable` where no exponents fulfil them.
         """
-        found = [x.power for r in requirements for x in self.of(r)]
-        return solve_linear(found, self.unknowns)
+        return solve_linear([x.power for r in requirements for x in self.of(r)], self.unknowns)
 
     def family(self) -> dict[Expr, Expr]:
         """All exponents that fulfil the first three requirements, by one parameter ``a`` if one is left.
@@ -262,13 +243,10 @@ class Constraints:
         Exponents of weights that no condition speaks of are left out; further free ones stand for themselves.
         """
         solved = self.solution(FIELDS, OUTPUTS, FEATURES)
-        lead = self._lead
-        asked = {y for x in self.conditions for y in _exponents_in(x.power, self.unknowns)}
-        whole = {x: solved.get(x, x) for x in self.unknowns if x in asked}
-        inside = _exponents_in(whole[lead], self.unknowns)
-        if not inside:
-            return whole
-        back = solve_linear([whole[lead] - FREE], (inside[0],))
+        whole = {x: solved.get(x, x) for x in self.unknowns if any(y.power.has(x) for y in self.conditions)}
+        lead = whole[self._lead]
+        inside = [x for x in self.unknowns if lead.has(x)]
+        back = solve_linear([lead - FREE], (inside[0],)) if inside else {}
         return {x: v.xreplace(back) for x, v in whole.items()}
 
     def maximal_update(self) -> dict[Expr, Expr]:
@@ -285,19 +263,14 @@ class Constraints:
 
     @property
     def _lead(self) -> Expr:
-        written, own = as_written(self.program), symbols_of(self.program)
-        matrices = [gaussian(m).name for m in self.program.matrices]
-        trained = [w.name for w in self.program.trained()]
-        order = sorted(
-            weights(self.program),
-            key=lambda k: (k not in trained, written[f"a_{k}"] == 0, k not in matrices),
+        """The scale by which a family is told."""
+        written, table = as_written(self.program), weights(self.program)
+        trained = {w.name for w in self.program.trained()}
+        names = sorted(
+            table,
+            key=lambda k: (k not in trained, written[f"a_{k}"] == 0, isinstance(table[k], GaussianVector)),
         )
-        heads = [own[f"a_{k}"] for k in order]
-        return next(x for a in heads for x in self.unknowns if x == a or (x.args and x.func == a.func))
-
-    def classify(self, exponents: Mapping[Any, Any], steps: int = 3) -> WidthClass:
-        """What becomes of the program with these numbers; see :func:`width_class`."""
-        return width_class(self.program, exponents, steps)
+        return next(x for k in names for x in self.unknowns if _head(x) == f"a_{k}")
 
     def _repr_latex_(self) -> str:
         return aligned_latex(self.equations)
@@ -381,10 +354,6 @@ def unknowns(program: Program) -> tuple[Expr, ...]:
     return (*dict.fromkeys(found), c, d)
 
 
-def _exponents_in(e: Expr, names: tuple[Expr, ...]) -> list[Expr]:
-    return [x for x in names if e.has(x)]
-
-
 def outputs(program: Program) -> list[tuple[str, None]]:
     """The numbers that are means over units."""
     return [(x.name, None) for x in program.definitions if x.name in program.scalars and x.rhs.has(Mean)]
@@ -410,13 +379,9 @@ def features(program: Program, counted: Counted) -> list[tuple[str, Expr | None]
                 same = named.get(str(atom.func), [])
                 exact = [y for y in same if y.lhs.args[:1] == atom.args[:1]]
                 todo += exact or same
-    names = {x.name for x in seen if not _is_weight(program, x)}
+    own = [parameter(v) for v in program.vectors]
+    names = {x.name for x in seen if not any(_alone(x.rhs, used) for v in own for used in v.uses(x.rhs))}
     return [node for node in fields(counted) if node[0] in names]
-
-
-def _is_weight(program: Program, x: Definition) -> bool:
-    """Is what is defined a vector parameter, up to a number?"""
-    return any(alone(x.rhs, used) for v in program.vectors for used in parameter(v).uses(x.rhs))
 
 
 def solve_linear(powers: list[Expr], names: tuple[Expr, ...]) -> dict[Expr, Expr]:
@@ -475,11 +440,6 @@ class WidthClass:
         return self.stable and any(self.changes[x] == 0 for x in self.hidden)
 
     @property
-    def lazy(self) -> bool:
-        """Do outputs move while features stay: a fixed kernel."""
-        return self.nontrivial and not self.feature_learning
-
-    @property
     def feature_power(self) -> Expr | None:
         """The largest power of N with which a feature moves (-r in Tensor Programs); None if none does."""
         found = [x for n in self.hidden if (x := self.changes[n]) is not None]
@@ -492,7 +452,7 @@ class WidthClass:
             return "unstable at the start"
         if not self.stable:
             return "unstable"
-        return "feature learning" if self.feature_learning else "lazy" if self.lazy else "trivial"
+        return "feature learning" if self.feature_learning else "lazy" if self.nontrivial else "trivial"
 
     def _repr_latex_(self) -> str:
         moved = ((Symbol(_called(x)), p) for x, p in self.changes.items() if p is not None)
@@ -517,43 +477,32 @@ def width_class(program: Program, exponents: Mapping[Any, Any], steps: int = 3) 
     values = _read(program, exponents)
     whole = parametrized(program, values)
     linear = count_powers(whole, 1, first=True)
-    hidden = tuple(features(program, linear))
-    read: tuple[Place, ...] = tuple(outputs(program))
-    nodes = linear.nodes
-    start = {x: linear.power(*x) for x in nodes}
-    rates = {x: linear.change(*x) for x in nodes}
-    watched = (*hidden, *read)
-    grows = [x for x in watched if _above(start[x])]
-    stopped = linear.stopped is not None and not any(k == 1 for *_, k in linear.found)
-    stable_at_start = not grows and not stopped
+    hidden, read = tuple(features(program, linear)), tuple(outputs(program))
+    start = {x: linear.power(*x) for x in linear.nodes}
+    rates = {x: linear.change(*x) for x in linear.nodes}
+    changes: Powers = rates
+    grows = [x for x in (*hidden, *read) if (p := start[x]) is not None and p > 0]
     broken = [f"{_called(x)} is of order N^({start[x]}) at the start" for x in grows]
-    changes: dict[Place, Expr | None] = dict(rates)
-    stable = stable_at_start
-    if stable_at_start:
-        counted = count_powers(whole, steps, until=watched)
-        blown = [x for x in watched if _above(counted.power(*x, step=counted.steps))]
-        stable = counted.stopped is None and not blown
-        if not stable:
-            broken += _blown(counted, watched)
-        changes = {x: counted.change(*x, step=counted.steps) for x in nodes}
-    small = [x for x in hidden if stable_at_start and start[x] != 0]
-    broken += [f"{_called(x)} vanishes as N^({start[x]}) at the start" for x in small]
+    stopped = linear.stopped is not None and not any(k == 1 for *_, k in linear.found)
+    stable = begun = not grows and not stopped
+    if begun:
+        counted = count_powers(whole, steps, until=(*hidden, *read))
+        when = f"update {counted.steps}"
+        changes = {x: counted.change(*x, step=counted.steps) for x in linear.nodes}
+        sizes = {x: counted.power(*x, step=counted.steps) for x in (*hidden, *read)}
+        blown = [
+            f"{_called(x)} grows as N^({p}) with {when}" for x, p in sizes.items() if p is not None and p > 0
+        ]
+        if counted.stopped is not None:
+            blown = blown or [f"counting ends with {when}: {counted.stopped}"]
+        small = [f"{_called(x)} vanishes as N^({start[x]}) at the start" for x in hidden if start[x] != 0]
+        broken += [*blown, *small]
+        stable = not blown
     for group, what in ((read, "outputs"), (hidden, "features")) if stable else ():
         best = [p for n in group if (p := changes[n]) is not None]
         if not best or max(best) < 0:
             broken.append(f"{what} move only as N^({max(best)})" if best else f"{what} do not move")
-    return WidthClass(values, start, rates, changes, hidden, read, stable_at_start, stable, tuple(broken))
-
-
-def _above(power: Expr | None) -> bool:
-    return power is not None and bool(power > 0)
-
-
-def _blown(counted: Counted, watched: tuple[Place, ...]) -> list[str]:
-    when = f"update {counted.steps}"
-    sizes = {x: counted.power(*x, step=counted.steps) for x in watched}
-    found = [f"{_called(x)} grows as N^({p}) with {when}" for x, p in sizes.items() if _above(p)]
-    return found or [f"counting ends with {when}: {counted.stopped}"]
+    return WidthClass(values, start, rates, changes, hidden, read, begun, stable, tuple(broken))
 
 
 def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:
@@ -572,11 +521,11 @@ def _read(program: Program, exponents: Mapping[Any, Any]) -> dict[str, Expr]:
 def _number(key: str, value: Any) -> Expr:
     try:
         found = nsimplify(exact(key, value), rational=True)
+        if found.is_number and found.is_real:
+            return found
     except (ValueError, TypeError):
-        raise NotApplicable(f"{key} = {value!r}: must be a number, such as 1/2") from None
-    if not (found.is_number and found.is_real):
-        raise NotApplicable(f"{key} = {value}: must be a number")
-    return found
+        pass
+    raise NotApplicable(f"{key} = {value!r}: must be a number, such as 1/2")
 
 
 def named(program: Program) -> dict[str, dict[str, Expr]]:
@@ -637,137 +586,84 @@ class _Symmetry:
     """The linear system for shifts of exponents, of fields and of raw weights."""
 
     def __init__(self, program: Program) -> None:
-        self.program = parametrized(program)
+        self.program, self.weights = parametrized(program), weights(program)
         self.read = Counting(self.program)
+        self.exponents = unknowns(program)
         self.rows: list[Expr] = []
-        self.exponents: set[Expr] = {c, d}
 
     def directions(self) -> tuple[dict[Expr, Expr], ...]:
-        for definition, env in self.read.rules.values():
-            self.define(definition, env)
-        for w in self.program.trained():
-            self.train(w)
-        for own in weights(self.program).values():
-            for env in self.family(own):
-                self.draw(own, env)
-        unknown = sorted(
-            {x for row in self.rows for x in row.free_symbols | row.atoms(AppliedUndef)}, key=str
-        )
-        unknown = [x for x in unknown if isinstance(x, AppliedUndef) or not self._argument(x, unknown)]
-        order = [x for x in unknown if x not in self.exponents] + self.ordered(unknown)
-        M = Matrix([[coefficient(row, x) for x in order] for row in self.rows])
-        hidden = len(order) - len(self.ordered(unknown))
-        found = [list(vector[hidden:]) for vector in M.nullspace()]
-        basis = Matrix(found).rref()[0] if found else Matrix([])
-        kept = [list(basis.row(i)) for i in range(basis.rows) if any(basis.row(i))]
-        names = self.ordered(unknown)
-        return tuple({x: v for x, v in zip(names, row, strict=True) if v != 0} for row in kept)
-
-    @staticmethod
-    def _argument(x: Expr, unknown: list[Expr]) -> bool:
-        return any(isinstance(f, AppliedUndef) and x in f.args for f in unknown)
-
-    def ordered(self, unknown: list[Expr]) -> list[Expr]:
-        """d first, c last, so that directions come out one by one."""
-        last = [x for x in unknown if x in self.exponents and x not in (c, d)]
-        return [x for x in (d, *last, c) if x in unknown]
-
-    # -- rows --------------------------------------------------------------------------------------------
-
-    def define(self, definition: Definition, env: Mapping[Any, Any]) -> None:
-        """Every term has the power of the field that is defined."""
-        name = definition.name
-        whole = self.shift(name, self.read.site(definition.lhs, env))
-        for e in terms(definition.rhs):
-            for row in self.term(e, env):
-                self.rows.append(row - whole)
-
-    def train(self, w: Any) -> None:
-        """The update has the power of the raw weight."""
-        for env in self.family(w):
+        """The null space of the system, its part in the exponents."""
+        for x, env in self.read.rules.values():  # every term has the power of the field that is defined
+            whole = self.shift(x.lhs, env)
+            self.rows += [y - whole for y in self.shifts(x.rhs, env)]
+        for w in self.program.trained():  # an update has that of the raw weight
             u = w.update
-            for inner in self.read.members(u.over):
-                at = {**env, **inner}
-                bodies = (u.vector,) if isinstance(w, TrainedVector) else (u.left, u.right)
-                for row in self.term(Mul(u.coefficient, *bodies), at):
-                    self.rows.append(row - self.raw(w, env))
+            bodies = (u.vector,) if isinstance(w, TrainedVector) else (u.left, u.right)  # type: ignore[union-attr]
+            for env in self.read.members(families(w.initial)):
+                for inner in self.read.members(u.over):
+                    found = self.shifts(Mul(u.coefficient, *bodies), {**env, **inner})
+                    self.rows += [y - self.raw(w.name, env) for y in found]
+        for name, start in weights(self.program).items():  # and so has the standard deviation at the start
+            for env in self.read.members(families(start)):
+                (power,) = self.powers(sympify(start.variance), env)
+                self.rows.append(power / 2 - self.raw(name, env))
+        asked = [x for x in self.exponents if any(row.has(x) for row in self.rows)]
+        # d first, c last, so that directions come out one by one
+        own = [x for x in (d, *sorted(set(asked) - {c, d}, key=str), c) if x in asked]
+        hidden = sorted({x for row in self.rows for x in row.free_symbols} - set(self.exponents), key=str)
+        M = Matrix([[row.expand().coeff(x) for x in (*hidden, *own)] for row in self.rows])
+        found = [list(vector[len(hidden) :]) for vector in M.nullspace()]
+        basis = Matrix(found).rref()[0].tolist() if found else []
+        return tuple({x: v for x, v in zip(own, row, strict=True) if v != 0} for row in basis if any(row))
 
-    def draw(self, w: Any, env: Mapping[Any, Any]) -> None:
-        """The standard deviation at the start has the power of the raw weight."""
-        initial = w.initial if isinstance(w, TrainedMatrix | TrainedVector) else w
-        self.rows.append(self.power(sympify(initial.variance), env) / 2 - self.raw(w, env))
-
-    def family(self, w: Any) -> list[Mapping[Any, Any]]:
-        return [*self.read.members(families(w))]
-
-    def term(self, e: Expr, env: Mapping[Any, Any]) -> list[Expr]:
-        """The shifts that the factors of a term bring; one for each addend inside."""
-        e = expand_power_base(e)
-        total: list[Expr] = [S.Zero]
-        for factor in Mul.make_args(e):
-            found = self.factor(factor, env)
-            total = [x + y for x in total for y in found]
-        return total
-
-    def factor(self, e: Expr, env: Mapping[Any, Any]) -> list[Expr]:
+    def shifts(self, e: Expr, env: Env) -> list[Expr]:
+        """The power that each term of an expression carries."""
+        if isinstance(e, Add):
+            return [x for y in e.args for x in self.shifts(y, env)]
         if isinstance(e, Mean | Sum):
-            return self.many(e.args[0], env)
+            return self.shifts(e.args[0], env)
         if isinstance(e, Product):
-            m = self.program.matrix_of(e)
-            at = dict(zip(gaussian(m).symbol.args, e.matrix.args, strict=True))
-            own = {k: x.subs(env) for k, x in at.items()}
-            fixed = gaussian(m).name not in weights(self.program)
-            raw = S.Zero if fixed else self.raw(m, own)
-            return [raw + x for x in self.many(e.vector, env)]
+            raw = self.weight(gaussian(self.program.matrix_of(e)), e.matrix, env)
+            return [raw + x for x in self.shifts(e.vector, env)]
         if self.read.is_number(e):
-            return [self.power(e, env)]
-        if e.is_Add or (isinstance(e, Pow) and e.exp.is_Integer and e.exp.is_positive):
-            times = int(e.exp) if isinstance(e, Pow) else 1
-            return [times * x for x in self.many(e.base if isinstance(e, Pow) else e, env)]
-        for v in self.program.vectors:
-            for used in parameter(v).uses(e):
-                if used == e:
-                    at = dict(zip(parameter(v).symbol.args, e.args, strict=True))
-                    return [self.raw(v, {k: x.subs(env) for k, x in at.items()})]
-        if isinstance(e, AppliedUndef) and (str(e.func), self.read.site(e, env)) in self.read.rules:
-            return [self.shift(str(e.func), self.read.site(e, env))]
+            return self.powers(e, env)
+        if isinstance(e, Mul):
+            total: list[Expr] = [S.Zero]
+            for factor in e.args:
+                found = self.shifts(factor, env)
+                total = [x + y for x in total for y in found]
+            return total
+        if isinstance(e, Pow) and e.exp.is_Integer and e.exp.is_positive:
+            return [e.exp * x for x in self.shifts(e.base, env)]
+        for v in self.weights.values():
+            if isinstance(v, GaussianVector) and e in v.uses(e):
+                return [self.weight(v, e, env)]
         if isinstance(e, AppliedUndef) and self.program.given_of(str(e.func)):
             return [S.Zero]
-        inside = [
-            x for x in e.atoms(AppliedUndef) if (str(x.func), self.read.site(x, env)) in self.read.rules
-        ]
-        shifts = [self.shift(str(x.func), self.read.site(x, env)) for x in inside]
+        inside = sorted((x for x in e.atoms(AppliedUndef) if self.read.is_field(x, env)), key=str)
+        moved = [self.shift(x, env) for x in inside]
+        if e in inside:
+            return moved
         degree = shape_of(e, inside).degree
         if degree is not None and len(inside) == 1:  # relu takes positive factors out
-            return [degree * shifts[0]]
-        self.rows += shifts
+            return [degree * moved[0]]
+        self.rows += moved
         return [S.Zero]
 
-    def many(self, e: Expr, env: Mapping[Any, Any]) -> list[Expr]:
-        return [x for part in terms(e) for x in self.term(part, env)]
-
-    # -- unknowns ----------------------------------------------------------------------------------------
-
-    def shift(self, name: str, site: Expr | None) -> Expr:
+    def shift(self, field: AppliedUndef, env: Env) -> Expr:
         """How a field is rescaled; outputs and errors are not."""
-        return S.Zero if name in self.program.scalars else Symbol(f"x_{name}_{site}")
+        name = str(field.func)
+        return S.Zero if name in self.program.scalars else Symbol(f"x_{name}_{self.read.site(field, env)}")
 
-    def raw(self, w: Any, env: Mapping[Any, Any]) -> Expr:
-        """How a raw weight is rescaled."""
-        layer = layer_index(self.program, w)
-        return Symbol(f"w_{w.name}_{'' if layer is None else env[layer]}")
+    def weight(self, w: Start, used: Expr, env: Env) -> Expr:
+        """How the member of a family of weights that is used is rescaled; data are not."""
+        at = dict(zip(w.symbol.args, (x.subs(env) for x in used.args), strict=True))
+        return self.raw(w.name, at) if w.name in self.weights else S.Zero
 
-    def power(self, e: Expr, env: Mapping[Any, Any]) -> Expr:
-        """The change of a power of N: its part linear in the exponents."""
-        (whole,) = powers(sympify(e).subs(env))
-        linear = S.Zero
-        for x in whole.atoms(Symbol, AppliedUndef):
-            if not isinstance(x, AppliedUndef) and any(x in f.args for f in whole.atoms(AppliedUndef)):
-                continue
-            self.exponents.add(x)
-            linear += coefficient(whole, x) * x
-        return linear
+    def raw(self, name: str, env: Env) -> Expr:
+        layer = layer_index(self.weights[name])
+        return Symbol(f"w_{name}_{'' if layer is None else env[layer]}")
 
-
-def coefficient(row: Expr, x: Expr) -> Expr:
-    return sympify(row).expand().coeff(x)
+    def powers(self, e: Expr, env: Env) -> list[Expr]:
+        """The changes of the powers of N of a number: their parts linear in the exponents."""
+        return [x - x.xreplace(dict.fromkeys(self.exponents, S.Zero)) for x in powers(e.subs(env))]
