@@ -1,10 +1,9 @@
-"""The closed equations of a residual network at its first steps: one function of the layers for each pair of
-times.
+"""The closed equations of a residual network at its first steps, and the powers of L in them.
 
-A response ``R_xu(ell, k, t, s)`` at the times (1, 0) becomes ``R_xu_1_0(ell, k)``.  Sums over times are
-written out; a sum over the layers k of a source becomes the factor ``over_layers``, whose body keeps its k.
-What then stands on the right is a polynomial, which :mod:`derive.depth.balance` reads for powers of L
-(:func:`sizes`) and a solver for numbers.
+There is one function of the layers for each pair of times: ``R_xu(ell, k, t, s)`` is ``R_xu_1_0(ell, k)`` at
+(1, 0).  Sums over times are written out; a sum over the layers k of a source becomes the factor
+``over_layers``, whose body keeps its k.  What then stands on the right is a polynomial, which
+:mod:`derive.depth.balance` reads for powers of L (:func:`sizes`) and a solver for numbers.
 
 With ``x_t = x_0 + dx_t`` for the field upwards, its correlations are ``C(t, s) = C(0, 0) + E(t) + E(s) + D(t,
 s)``, where ``E(t) = <(x_t - x_0) x_0>`` and ``D(t, s) = <(x_t - x_0)(x_s - x_0)>``.  Put into the equations
@@ -17,31 +16,41 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from sympy import Add, Expr, Function, Mul, S, Sum, Symbol, sympify
+from sympy import Add, Eq, Expr, Function, Mul, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.symbols import ell, s, t
-from derive.depth.balance import ORDER_ONE, STEADY, Counted, Domain, Sizes, balance, counted, over_layers
+from derive.depth.balance import (
+    ONE,
+    ORDER_ONE,
+    STABLE,
+    STEADY,
+    Counted,
+    Domain,
+    Forms,
+    Sizes,
+    as_expression,
+    balance,
+    counted,
+    only,
+    over_layers,
+    together,
+)
 from derive.depth.layers import layers_of, neighbour
 from derive.errors import NotApplicable
-from derive.linear.propagators import CrossLayer, k
+from derive.linear.propagators import CrossLayer, cross_layer, k
+from derive.show.latex import aligned_latex
 from derive.theory.data import Equation
 from derive.theory.theory import Theory
 
 
 @dataclass(frozen=True)
 class Row:
-    """``symbol = rhs``; ``neighbour`` is the same function one layer before or after, if this is a recursion.
-
-    ``head`` is the function's name without the times ``now`` and ``past`` (None if there is one only).
-    """
+    """``symbol = rhs``, a recursion in the layer or one equation."""
 
     symbol: AppliedUndef
     rhs: Expr
-    head: str
-    now: int
-    past: int | None
 
     @property
     def name(self) -> str:
@@ -51,20 +60,14 @@ class Row:
     @cached_property
     def neighbour(self) -> Expr:
         """The function at the next layer if it is among the terms, otherwise 0."""
-        same = (
-            x
-            for x in Add.make_args(self.rhs)
-            if isinstance(x, AppliedUndef)
-            and x.func == self.symbol.func
-            and x.args[1:] == self.symbol.args[1:]
-        )
-        return next(same, S.Zero)
+        own = self.symbol.func, self.symbol.args[1:]
+        return next((x for x in Add.make_args(self.rhs) if (x.func, x.args[1:]) == own), S.Zero)
 
     @cached_property
     def terms(self) -> tuple[Expr, ...]:
         """What the row adds to its neighbour."""
-        found = Add.make_args((self.rhs - self.neighbour).expand())
-        return tuple(sorted((x for x in found if x != 0), key=str))
+        found = (self.rhs - self.neighbour).expand()
+        return tuple(sorted(Add.make_args(found), key=str)) if found != 0 else ()
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,6 @@ def at_steps(cross: CrossLayer, steps: int, same: Iterable[str] = ("xi",)) -> St
     :class:`NotApplicable` for equations in continuous time.
 
     >>> from derive.theory import mean_field
-    >>> from derive.depth import cross_layer
     >>> from derive.program import depth_program
     >>> found = at_steps(cross_layer(mean_field(depth_program())), 1)
     >>> for x in found.row("R_xV_1").terms: print(x)
@@ -138,7 +140,7 @@ class _Writer:
     def row(self, lhs: AppliedUndef, rhs: Expr, now: int, past: int | None) -> Row:
         times: dict[Expr, Expr] = {t: S(now)} | ({} if past is None else {s: S(past)})
         value = self.unrolled(rhs, times).replace(lambda x: isinstance(x, AppliedUndef), self.named)
-        return Row(self.named(lhs.xreplace(times)), value.expand(), str(lhs.func), now, past)
+        return Row(self.named(lhs.xreplace(times)), value.expand())
 
     def unrolled(self, e: Expr, times: dict[Expr, Expr]) -> Expr:
         """Sums over times written out: none if the upper end is below the lower one."""
@@ -185,9 +187,7 @@ def sizes(
     as large as the largest of the functions given for them.  Raises :class:`NotApplicable` if a function
     drives itself in ``domain`` with a positive power of L.
 
-    >>> from derive.depth.balance import alpha, as_expression, gamma
     >>> from derive.theory import mean_field
-    >>> from derive.depth import cross_layer
     >>> from derive.program import depth_program
     >>> steps = at_steps(cross_layer(mean_field(depth_program(alpha=alpha, gamma=gamma))), 1)
     >>> found = sizes(steps)
@@ -269,7 +269,6 @@ def changes(steps: Steps, field: str | None = None) -> Steps:
     ``KD_t_s``.  Raises :class:`NotApplicable` if the field has no correlations.
 
     >>> from derive.theory import mean_field
-    >>> from derive.depth import cross_layer
     >>> from derive.program import depth_program
     >>> moved = changes(at_steps(cross_layer(mean_field(depth_program())), 1))
     >>> for x in moved.row("D_x_1_1").terms: print(x)
@@ -290,16 +289,20 @@ class _Changes:
             raise NotApplicable(f"the steps have no correlations of {field}")
         self.times = range(1, steps.last + 1)
         sources = {str(x.func) for u in steps.theory.sources for x in (u.symbol, u.partner)}
-        answers = {f"R_{field}{n}" for n in sources}
-        own = [r for r in steps.rows if r.head in answers]
-        self.frozen = sorted({r.head for r in own if r.past is None and r.symbol.args})
-        self.same = {r.name: f"{r.head}_0_0" for r in own if r.past == r.now and r.now > 0 and self.alike(r)}
+        own = [(r, *steps.times[r.name]) for r in steps.rows if r.name in steps.times]
+        answers = [x for x in own if x[1] in {f"R_{field}{n}" for n in sources}]
+        self.frozen = sorted({head for r, head, times in answers if len(times) == 1 and r.symbol.args})
+        self.same = {
+            r.name: f"{head}_0_0"
+            for r, head, times in answers
+            if times[1:] == times[:1] != (0,) and self.alike(r, head)
+        }
         self.parts = dict(self.split())
         self.covariance = self.branch()
 
-    def alike(self, r: Row) -> bool:
+    def alike(self, r: Row, head: str) -> bool:
         """Does a response at equal times obey the equation of the first step?"""
-        first, now = (self.steps.named(f"{r.head}_{i}_{i}") for i in (0, r.now))
+        first, now = self.steps.named(f"{head}_0_0"), self.steps.named(r.name)
         return all(a.terms == b.terms for a, b in zip(first, now, strict=True))
 
     def split(self) -> Iterable[tuple[str, tuple[str, ...]]]:
@@ -330,13 +333,13 @@ class _Changes:
         rows = [replace(r, rhs=self.put(r.rhs)) for r in self.steps.rows]
         own = {r.name: r for r in rows}
         gone = {*self.parts, *self.same}
+        before = {r.symbol: r.rhs for r in rows}
         added = [
-            self.row(f"d_{x}_{now}", r, r.rhs - before.rhs)
+            self.row(f"d_{x}_{now}", r, r.rhs - before[Function(f"{x}_0")(*r.symbol.args)])
             for x in self.frozen
             for now in self.times
             for r in rows
-            for before in rows
-            if (r.name, before.name, before.symbol.args) == (f"{x}_{now}", f"{x}_0", r.symbol.args)
+            if r.name == f"{x}_{now}"
         ]
         start = own[f"{self.c}_0_0"].rhs
         for now in self.times:
@@ -349,7 +352,7 @@ class _Changes:
         return replace(self.steps, rows=(*(r for r in rows if r.name not in gone), *added))
 
     def row(self, name: str, like: Row, rhs: Expr) -> Row:
-        return replace(like, symbol=Function(name)(*like.symbol.args), rhs=rhs.expand())
+        return Row(Function(name)(*like.symbol.args), rhs.expand())
 
     def put(self, e: Expr) -> Expr:
         """Functions written by their parts: first the branch's covariance, by one name."""
@@ -368,4 +371,133 @@ class _Changes:
         ).expand()
 
 
-__all__ = ["Ladder", "Row", "Steps", "at_all_steps", "at_steps", "changes", "ladder", "over_layers", "sizes"]
+# -- exponents -----------------------------------------------------------------------------------------------
+
+REMAINDER = 2
+"""The order of Taylor's remainder of a smooth phi, which is what a linearised layer leaves out."""
+
+
+class Shown:
+    """A result whose expressions a notebook shows by their names."""
+
+    def _repr_latex_(self) -> str:
+        named = {**vars(self), **vars(self).get("exponents", {})}
+        return aligned_latex(
+            Eq(Symbol(rf"\mathrm{{{n.replace('_', ' ')}}}"), e, evaluate=False)
+            for n, e in named.items()
+            if isinstance(e, Expr)
+        )
+
+
+@dataclass(frozen=True)
+class DepthExponents(Shown):
+    """Powers of L for ``alpha >= 1/2``, in the first step; ``later`` has those at all steps where they stay.
+
+    ``gain``: what the stream at the start adds to its own variance, in all layers together (it grows like
+    ``exp(L^gain)`` if that is positive).  ``output``: of f_t - f_0.  ``stream``: of x_t - x_0.  ``bracket``:
+    of what multiplies a gradient in h_t.  ``update``: of (W_t - W_0) x_t.  ``preactivation``: of h_t, and
+    ``feature`` of h_t - h_0.  ``noise``, ``drift``: of x at layers that are a share of the depth apart, what
+    independent layers add and what they agree on.  ``linearisation``: of what is lost in x if every layer is
+    made linear in the change of its weights.  All are of root mean squares.
+    """
+
+    gain: Expr
+    output: Expr
+    stream: Expr
+    bracket: Expr
+    update: Expr
+    preactivation: Expr
+    feature: Expr
+    noise: Expr
+    drift: Expr
+    linearisation: Expr
+    later: Mapping[str, Expr]
+    averaged: bool
+
+    def conditions(self) -> tuple[str, ...]:
+        """What is assumed, in words."""
+        return (
+            "the width goes to infinity before the depth, at a fixed number of steps",
+            "powers are upper bounds; the closed form of the first step of linear layers attains them",
+            "linearisation: phi is smooth, and a layer leaves out Taylor's remainder of second order, which "
+            "layers agree on",
+            *(
+                ["each layer may be averaged over its own source (gamma > 0), its averages are bounded"]
+                * self.averaged
+            ),
+        )
+
+
+def depth_exponents(theory: Theory) -> DepthExponents:
+    """Count powers of L in the theory of a residual network, branches times ``L^-alpha``, rates ``L^-gamma``.
+
+    Both are symbols of :mod:`derive.depth.balance`.  A theory of nonlinear layers must be
+    :func:`~derive.depth.nonlinear.effective`; its ``gain`` is that of the gradient, and ``stream`` is found
+    for ``alpha + gamma >= 1``.  Linear layers have nothing to linearise: their ``linearisation`` is that of
+    ``phi(h)`` in the place of h.  Raises :class:`NotApplicable` for a theory without residual layers.
+
+    >>> from derive.program import depth_program
+    >>> from derive.theory import mean_field
+    >>> found = depth_exponents(mean_field(depth_program(alpha=alpha, gamma=gamma)))
+    >>> found.gain, found.output, found.feature, found.linearisation
+    (1 - 2*alpha, -alpha - gamma + 1, Max(-gamma, -alpha - gamma + 1), -alpha - 2*gamma + 1)
+    >>> found.later["f"], found.later["C_x"]
+    (-alpha - gamma + 1, 0)
+    """
+    net, cross = ladder(theory), cross_layer(theory)
+    steps, two = at_steps(cross, 1), at_steps(cross, 2)
+    averaged = any(x.definition.has(GaussianAverage) for x in theory.order_parameters)
+    own, up = net.correlation, net.up.name
+    stream, output, answer = f"D_{up}_1_1", f"{net.output}_1", f"R_{up}{net.readout}_1"
+    start, gradients = f"{own}_0_0", f"{net.overlap}_0_0"
+    forward = sizes(steps, STEADY, of=(output, answer, start, f"{own}_1_1", gradients))
+    # averages of a smooth activation move as far as the correlations that they are functions of
+    smooth = {"KE_1": (f"E_{up}_1", stream), "KD_1_1": (stream,)}
+    moved = sizes(changes(steps), STABLE if averaged else STEADY, of=(stream, output), like=smooth)
+    later = at_all_steps(two, STABLE)
+    if not averaged:  # with averages of phi the second step has too many terms to be written out
+        again = sizes(changes(two), STABLE)
+        for name in (f"D_{up}_2_1", f"D_{up}_2_2"):
+            _require(again, name, moved.exponents[stream])
+
+    def kernels(*kinds: str) -> Forms:
+        """What multiplies the first gradient in a layer's h."""
+        found: list[Forms] = []
+        for y in (counted(x.kernel) for x in net.up.terms if x.kind in kinds):
+            known = [forward.exponents.get(f"{n}_1_0", ONE) for n in y.functions]
+            found.append(together(frozenset({y.power}), *known))
+        return largest(*found)
+
+    def largest(*parts: Forms) -> Forms:
+        return STEADY.largest(p for x in parts for p in x)
+
+    (branch,) = [frozenset({counted(x.coefficient).power}) for x in net.up.terms if x.kind == "source"]
+    gradient, moves = _root(forward.exponents[gradients]), _root(moved.exponents[stream])
+    bracket, update = kernels("response", "memory"), together(kernels("memory"), gradient)
+    learnt = together(bracket, gradient)
+    layers = [_root(forward.size(x)) for x in steps.row(start).terms if x.has(over_layers)]
+    found = {
+        "gain": forward.gains.get(start, forward.gains[gradients]),
+        "output": forward.exponents[output],
+        "stream": moves,
+        "bracket": bracket,
+        "update": update,
+        "preactivation": largest(_root(forward.exponents[f"{own}_1_1"]), learnt),
+        "feature": largest(moves, learnt),
+        "noise": largest(*layers),
+        "drift": forward.exponents[answer],
+        "linearisation": together(branch, only(S.One), *[update] * REMAINDER),
+    }
+    settled = {n: as_expression(f) for n, f in later.exponents.items() if f}
+    kept = {n: as_expression(largest(f)) for n, f in found.items()}
+    return DepthExponents(**kept, later=settled, averaged=averaged)
+
+
+def _require(found: Sizes, name: str, like: Forms) -> None:
+    if not all(any(STABLE.below(p, r) for r in like) for p in found.exponents[name]):
+        raise NotApplicable(f"{name} is larger than at the first step: L**({found.exponent(name)})")
+
+
+def _root(forms: Forms) -> Forms:
+    """The exponent of a root mean square."""
+    return frozenset((a / 2, b / 2, c / 2) for a, b, c in forms)

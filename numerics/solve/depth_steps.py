@@ -18,7 +18,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, ell
 from derive.linear.propagators import k
-from derive.scale.depth_steps import Row, Steps, over_layers
+from derive.scale.depth_steps import Row, Steps
 from numerics.errors import Diverged
 
 Array = NDArray[np.float64]
@@ -47,7 +47,7 @@ class DepthSolver:
     ``symbols`` are those that get numbers at each call, beside the depth; ``slope(t, f)`` is the derivative
     of the loss at the output.
 
-    >>> from derive.depth.balance import alpha, gamma
+    >>> from derive.depth.balance import alpha, gamma, over_layers
     >>> from derive.scale.depth_steps import at_steps
     >>> from derive.theory import mean_field
     >>> from derive.depth import cross_layer
@@ -67,8 +67,9 @@ class DepthSolver:
         self.way = {r.name: way for r in steps.rows if (way := _recursion(r)) is not None}
         self.order: dict[int, dict[str, list[_Compiled]]] = {}
         for r in steps.rows:
+            now = steps.times[r.name][1][0]
             place = self.order.setdefault(
-                r.now, {x: [] for x in ("start", "before", "up", "after", "scalar", "end", "down", "below")}
+                now, {x: [] for x in ("start", "before", "up", "after", "scalar", "end", "down", "below")}
             )
             place[self._place(r)].append(self._compiled(r))
 

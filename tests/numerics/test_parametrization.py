@@ -51,7 +51,7 @@ def test_depth_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
         seen.append((alpha, gamma))
         return SimpleNamespace(as_json=lambda: dict(found))
 
-    monkeypatch.setattr("derive.scale.depth_parametrization.DepthParametrization.classify", classify)
+    monkeypatch.setattr("derive.scale.depth.DepthParametrization.classify", classify)
     assert run(["limits", "parametrization", "--alpha", "1/2", "--gamma", "-1/3"]) == 0
     printed = capsys.readouterr().out
     assert seen == [("1/2", "-1/3")]

@@ -80,7 +80,7 @@ def _depth(alpha: str, gamma: str, as_json: bool) -> None:
     from derive.depth import balance
     from derive.errors import NotApplicable
     from derive.program import depth_program
-    from derive.scale.depth_parametrization import DepthParametrization
+    from derive.scale.depth import DepthParametrization
     from derive.theory import mean_field
 
     program = depth_program(alpha=balance.alpha, gamma=balance.gamma)

@@ -7,7 +7,7 @@ from sympy import Function, Symbol, cos
 
 from derive.calculus.symbols import L, ell
 from derive.depth import cross_layer
-from derive.depth.balance import (
+from derive.depth.balance import , over_layers(
     STABLE,
     STEADY,
     Domain,
@@ -20,8 +20,8 @@ from derive.depth.balance import (
 from derive.errors import NotApplicable
 from derive.program import depth_program
 from derive.program.networks.random_data import isotropic
-from derive.scale.depth_exponents import depth_first_step
-from derive.scale.depth_steps import at_all_steps, at_steps, changes, over_layers, sizes
+from derive.scale.depth import depth_first_step
+from derive.scale.depth_steps import at_all_steps, at_steps, changes, sizes
 from derive.theory import mean_field
 
 

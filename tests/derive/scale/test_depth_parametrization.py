@@ -13,8 +13,8 @@ from derive.depth.nonlinear import effective
 from derive.errors import NotApplicable
 from derive.program import depth_program, mlp
 from derive.program.networks.residual import nonlinear_program
-from derive.scale.depth_exponents import depth_exponents, epsilon, tau
-from derive.scale.depth_parametrization import DepthParametrization, first_update, update_power
+from derive.scale.depth import DepthParametrization, epsilon, first_update, tau, update_power
+from derive.scale.depth_steps import depth_exponents
 from derive.theory import mean_field
 
 PROGRAM = depth_program(alpha=alpha, gamma=gamma)

@@ -10,7 +10,7 @@ from sympy import SympifyError, exp, symbols
 
 from derive.depth.balance import alpha, gamma
 from derive.program import depth_program, mlp
-from derive.scale.depth_parametrization import DepthParametrization
+from derive.scale.depth import DepthParametrization
 from derive.scale.mellin import mode_sum
 from derive.scale.power_laws import lazy_law
 from derive.scale.rich import profile, rich_scaling

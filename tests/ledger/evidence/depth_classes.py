@@ -12,7 +12,7 @@ from derive.calculus.symbols import L
 from derive.depth import cross_layer
 from derive.depth.balance import alpha, gamma
 from derive.program.networks.residual import depth_program
-from derive.scale.depth_parametrization import (
+from derive.scale.depth import (
     DepthClass,
     DepthParametrization,
     Number,

@@ -7,7 +7,7 @@ from derive.calculus.symbols import L, ell
 from derive.depth import cross_layer
 from derive.depth.balance import alpha, gamma
 from derive.program import depth_program
-from derive.scale.depth_exponents import depth_first_step
+from derive.scale.depth import depth_first_step
 from derive.scale.depth_steps import at_steps
 from derive.theory import mean_field
 from numerics.errors import Diverged

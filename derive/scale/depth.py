@@ -1,0 +1,692 @@
+"""Depth parametrisations: what residual networks do with branches times ``L^-alpha`` and updates of size
+``L^-gamma`` (depth2023 section 7), for exact numbers or symbols, and the learning rates that go with them.
+
+Powers of L are linear forms in alpha and gamma, or maxima of such, counted in the derived theories: that of
+linear layers, and that of layers ``MS(phi(W x))`` averaged over their own source.  Every flag is the sign of
+one.  The first step of linear layers is solved beside them, for every depth: its rows are first-order
+recursions in the layer.  Answers to a source are steps in the layer, correlations at the start grow by a
+factor q a layer, and everything else is driven by these, so it is a polynomial in the layer times
+``q^layer``.  Closed forms depend on the depth through ``z = L (q - 1)``: at fixed z they have a limit as L
+grows, and z is 1 at alpha = 1/2 and tends to 0 above it.
+
+Conventions.  Width to infinity, then L, at a fixed number of steps; frozen input and output vectors; smooth
+phi.  gamma is that of the *effective* rate (depth2023 Def. 6.1): updates enter a layer's h with ``L^-gamma``.
+The rate ``eta L^-c`` that a rule needs for it follows from the power of L with which its updates enter the
+derived equation of a layer.  In a network of width one all of an update's effect has a closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import TypeAlias
+
+from sympy import (
+    Add,
+    Dummy,
+    Expr,
+    Heaviside,
+    KroneckerDelta,
+    Matrix,
+    Max,
+    Mul,
+    Pow,
+    Rational,
+    S,
+    Symbol,
+    SympifyError,
+    exp,
+    factor,
+    factorial,
+    ff,
+    integrate,
+    limit,
+    log,
+    oo,
+    pi,
+    powsimp,
+    sign,
+    simplify,
+    solve,
+    sqrt,
+    summation,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import L, ell, exact
+from derive.depth.balance import (
+    alpha,
+    as_expression,
+    gamma,
+    only,
+    over_layers,
+    power,
+)
+from derive.errors import NotApplicable
+from derive.linear.propagators import cross_layer, k
+from derive.program.program import Program
+from derive.program.training import Outer, TrainedMatrix
+from derive.program.words import Product
+from derive.scale.depth_steps import DepthExponents, Row, Shown, at_steps, depth_exponents, ladder
+from derive.theory import mean_field
+from derive.theory.theory import Theory
+
+Number: TypeAlias = int | float | str | Fraction | Expr
+DIGITS = 40
+"""The longest number that is read from text."""
+RULES: Mapping[str, Callable[[Expr], Expr]] = {"sgd": lambda g: g, "sign": sign}
+"""What a rule makes of a gradient: itself, or the sign of every entry (Adam without memory)."""
+c = Symbol("c", real=True)
+"""Learning rates are ``eta L^-c``."""
+x_0, chi = Symbol("x_0", real=True), Symbol("chi", real=True, nonzero=True)
+"""Width one: the input, and the slope of the loss at the output."""
+xi = Symbol("xi", real=True)
+"""The input, the same at both steps."""
+chi_0 = Symbol("chi_0", real=True)
+"""The slope of the loss at the start."""
+tau = Symbol("tau", positive=True)
+"""A layer's place between 0 and 1."""
+epsilon = Symbol("epsilon", positive=True)
+"""A distance between layers, as a share of the depth."""
+q = Symbol("q", positive=True)
+"""By how much correlations at the start grow in a layer."""
+z = Symbol("z", positive=True)
+"""``L (q - 1)``."""
+# -- solved --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DepthFirstStep(Shown):
+    """Functions of the layer ``ell``, of ``alpha``, ``gamma``, L, and of ``xi``, ``chi_0``.
+
+    ``gain`` is q - 1.  ``start`` is ``<x_0 x_0>``, ``gradient`` ``<dx_0 dx_0>``; ``learnt`` is what
+    multiplies the gradient dx_0 in the second forward pass, ``h_1 = u_1 + learnt dx_0``; ``moved`` is ``<x_1
+    V>``, the part of the change of the stream that all layers agree on, and ``output`` that behind the last
+    one, ``f_1 - f_0``.
+    """
+
+    gain: Expr
+    start: Expr
+    gradient: Expr
+    learnt: Expr
+    moved: Expr
+    output: Expr
+
+    def large(self, value: Expr) -> Expr:
+        """A value at the layer ``tau L`` for large L, at fixed z.
+
+        Raises :class:`NotApplicable` for an expression without one leading power.
+        """
+        e = value.subs(ell, tau * L).xreplace({self.gain: z / L})
+        # (1 + z/L)^(p L + r) tends to exp(p z)
+        e = e.replace(
+            lambda x: isinstance(x, Pow) and x.base == 1 + z / L, lambda x: exp(z * x.exp.expand().coeff(L))
+        )
+        found: dict[Expr, Expr] = {}
+        for x in Add.make_args(e.expand(power_exp=False)):
+            parts = [(y, y == L or (isinstance(y, Pow) and y.base == L)) for y in Mul.make_args(x)]
+            power = Add(*[y.as_base_exp()[1] for y, own in parts if own])
+            found[power] = found.get(power, S.Zero) + Mul(*[y for y, own in parts if not own])
+        largest = [p for p in found if all((p - r).is_nonnegative for r in found)]
+        if len(largest) != 1 or found[largest[0]].has(L, alpha):
+            raise NotApplicable(f"{value} has no one leading power of L at fixed {L * self.gain}")
+        return L ** largest[0] * factor(found[largest[0]])
+
+
+def depth_first_step(theory: Theory) -> DepthFirstStep:
+    """Solve the derived rows of the first step of linear residual layers.
+
+    Raises :class:`NotApplicable` for a theory whose rows are no such recursions.
+
+    >>> from derive.program import depth_program
+    >>> from derive.theory import mean_field
+    >>> found = depth_first_step(mean_field(depth_program(alpha=alpha, gamma=gamma)))
+    >>> found.start, found.output
+    (xi**2*(1 + L**(-2*alpha))**ell, -L**(-alpha - gamma + 1)*chi_0*xi**2*(1 + L**(-2*alpha))**(L - 1))
+    """
+    return _First(theory).result()
+
+
+class _First:
+    """Rows of the first step, solved one after the other as functions of the layer."""
+
+    def __init__(self, theory: Theory) -> None:
+        self.net = ladder(theory)
+        self.steps = at_steps(cross_layer(theory), 1)
+        self.row: Callable[[str], Row] = self.steps.row
+        self.known: dict[str, Expr] = {}
+        self.gain: Expr | None = None
+
+    def result(self) -> DepthFirstStep:
+        net, up = self.net, self.net.up.name
+        forth, back = f"R_{up}{net.source}", f"R_{net.down.name}{net.back}"
+        self.jump(f"{forth}_0_0")
+        self.jump(f"{back}_0_0")
+        self.constants()
+        if self.row(f"{forth}_1_1").terms != self.row(f"{forth}_0_0").terms:
+            raise NotApplicable(f"{forth} at equal times does not obey one equation")
+        self.known[f"{forth}_1_1"] = self.known[f"{forth}_0_0"]
+        start, gradient, _ = map(
+            self.grown, (f"{net.correlation}_0_0", f"{net.overlap}_0_0", f"{net.correlation}_1_0")
+        )
+        driver = f"R_{up}{net.back}_1_0"
+        learnt = self.bracket(driver)
+        moved = self.summed(f"R_{up}{net.readout}_1", driver, learnt)
+        assert self.gain is not None
+        gain, found = self.gain, (start, gradient, learnt, moved, moved.subs(ell, L))
+        return DepthFirstStep(
+            gain, *[powsimp(simplify(x.subs(gain, q - 1)).subs(q, 1 + gain)) for x in found]
+        )
+
+    def put(self, e: Expr) -> Expr:
+        """Functions that are known put in, at their layers."""
+
+        def value(x: AppliedUndef) -> Expr:
+            if str(x.func) == chi_0.name:
+                return chi_0
+            return self.known[str(x.func)].subs(dict(zip((ell, k), x.args, strict=False)), simultaneous=True)
+
+        names = {*self.known, chi_0.name}
+        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in names, value)
+
+    def constants(self) -> None:
+        """Functions that nothing drives: what they are at their end."""
+        before = -1
+        while before != len(self.known):
+            before = len(self.known)
+            for r in self.steps.rows:
+                recursion = r.name not in self.known and r.symbol.args and r.neighbour != 0
+                if recursion and all(self.put(x) == 0 for x in r.terms):
+                    end = next(y for y in self.steps.named(r.name) if y.neighbour == 0)
+                    self.known[r.name] = self.put(end.rhs)
+
+    def jump(self, name: str) -> None:
+        """An answer that jumps at the layer of its source: a step."""
+        (term,) = self.row(name).terms
+        (delta,) = term.atoms(KroneckerDelta)
+        up = self.row(name).symbol.args[0] == ell
+        self.known[name] = term / delta * Heaviside(ell - k if up else k - ell, 1)
+
+    def grown(self, name: str) -> Expr:
+        """A correlation ``C(ell) = c + sum over k on one side of g C(k -+ 1)``: ``c (1 + g)^ell``."""
+        terms = [self.put(x) for x in self.row(name).terms]
+        sums = Add(*[x / over_layers for x in terms if x.has(over_layers)])
+        constant = Add(*[x for x in terms if not x.has(over_layers)])
+        own = [a for a in sums.atoms(AppliedUndef) if str(a.func) == name]
+        if len(own) != 1 or sums.atoms(AppliedUndef) != set(own) or constant.has(ell):
+            raise NotApplicable(f"{name} is no sum of its own values: {terms}")
+        gain = sums.coeff(own[0]).replace(lambda x: isinstance(x, Heaviside), lambda _: S.One)
+        self.gain = gain if self.gain is None else self.gain
+        if gain.has(ell, k) or (gain - self.gain).expand() != 0:
+            raise NotApplicable(f"{name} grows by {gain} a layer, and another by {self.gain}")
+        value = constant * q ** (ell if own[0].args[0] == k - 1 else L - ell)
+        self.known[name] = value
+        return value
+
+    def bracket(self, name: str) -> Expr:
+        """What is in front of dx in a layer: ``S(ell)`` and the update, S answering the layer's own r.
+
+        ``name(ell, k)`` grows by the same for all k above ell, so that S obeys a recursion in ell alone:
+        ``S(ell + 1) = (1 + f) S(ell) + g(ell)``, ``S(1) = 0``.  What the layer adds is ``f S + g``.
+        """
+        own, m = Dummy("S"), Dummy("m", integer=True, positive=True)
+        added = Add(*[self.put(x) for x in self.row(name).terms])
+        added = added.replace(lambda y: isinstance(y, Heaviside), lambda _: S.One)
+        added = added.replace(lambda y: isinstance(y, AppliedUndef) and str(y.func) == name, lambda _: own)
+        if added.has(k) or added.atoms(AppliedUndef):
+            raise NotApplicable(f"what {name} gains from layer to layer is not the same for all sources")
+        share, rest = added.coeff(own), added.subs(own, 0)
+        growth = q if (share - self.gain).expand() == 0 else 1 + share
+        driven = powsimp((rest.subs(ell, m) * growth ** (-m)).expand())
+        value = growth ** (ell - 1) * simplify(summation(driven, (m, 1, ell - 1)))
+        return simplify(value + rest / share)
+
+    def summed(self, name: str, driver: str, bracket: Expr) -> Expr:
+        """An answer that is driven by the bracket and by what is known."""
+        terms = [self.put(x) for x in self.row(name).terms]
+        (share,) = [x.coeff(a) for x in terms for a in x.atoms(AppliedUndef) if str(a.func) == driver]
+        m = Dummy("m", integer=True)
+        return simplify(summation(powsimp((bracket * share).expand().subs(ell, m)), (m, 1, ell)))
+
+
+# -- said ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Statement(Shown):
+    """A quantity (in LaTeX), the power of L of its root mean square, and how that is known.
+
+    ``exact`` is its value, or a part of it that no other part can cancel, in the first step of a linear
+    network of any depth; ``leading`` the same for large L and ``alpha >= 1/2``, with ``z = L^(1 - 2 alpha)``
+    kept.  Both are None where nothing is known but the power.
+    """
+
+    name: str
+    quantity: str
+    exponent: Expr
+    exact: Expr | None
+    leading: Expr | None
+    how: str
+
+
+def order_in(e: Expr, small: Symbol) -> int:
+    """The first power of a small symbol in an expression.
+
+    >>> order_in(exp(epsilon) - 1 - epsilon, epsilon)
+    2
+    """
+    found = 0
+    while e.subs(small, 0) == 0:
+        e, found = e.diff(small), found + 1
+    return found
+
+
+def statements(p: DepthExponents, first: DepthFirstStep) -> tuple[Statement, ...]:
+    """What the exponents say, one statement a quantity, with the first step exactly."""
+    ahead = {ell: (tau + epsilon) * L}, {ell: tau * L}
+    window, drift = (e.subs(ahead[0]) - e.subs(ahead[1]) for e in (first.start, first.moved))
+    near = [epsilon ** order_in(first.large(x), epsilon) for x in (window, drift)]
+    square = "closed form of the derived recursion in the layer"
+    power = "power counting at all steps; the closed form of the first step attains it"
+
+    rows: tuple[tuple[str, str, Expr, Expr | None, str], ...] = (
+        (
+            "stream at the start",
+            r"\langle x_0^L x_0^L\rangle",
+            S.Zero,
+            first.start.subs(ell, L),
+            f"{square}; a layer adds {first.gain} of what it gets, which is {powsimp(L * first.gain)} in all",
+        ),
+        ("output", "f_1 - f_0", p.output, first.output, power),
+        (
+            "stream",
+            r"\langle (x_1^{\tau L} - x_0^{\tau L}) V\rangle",
+            p.stream,
+            first.moved,
+            f"{power}; its square is a part of <(x_1 - x_0)^2>, whose other parts are squares too",
+        ),
+        (
+            "preactivation",
+            r"h_1^{\tau L} - u_1^{\tau L} = (\cdot)\,\delta x_0^{\tau L}",
+            p.bracket,
+            first.learnt,
+            f"{power}; independent of u_1, so that <h_1^2> is the sum of both",
+        ),
+        (
+            "features",
+            r"h_1^{\tau L} - h_0^{\tau L}",
+            p.feature,
+            None,
+            "its two independent parts: the stream's change, and what multiplies the gradient",
+        ),
+        (
+            "diversity, noise",
+            r"\langle (x_0^{(\tau + \epsilon) L} - x_0^{\tau L})^2\rangle",
+            p.noise,
+            window,
+            f"{square}; independent layers add variances, so the root goes like {sqrt(near[0])}",
+        ),
+        (
+            "diversity, drift",
+            r"\langle (x_1^{(\tau + \epsilon) L} - x_1^{\tau L}) V\rangle",
+            p.drift,
+            drift,
+            f"{power}; layers agree on it, so it goes like {near[1]}",
+        ),
+        (
+            "linearisation",
+            r"\sum_\ell L^{-\alpha}[\phi(W_t x_t) - \phi(W_0 x_t) - \phi'(W_0 x_t)(W_t - W_0) x_t]",
+            p.linearisation,
+            None,
+            "memory of the updates in h of the nonlinear theory, squared (phi smooth), summed over layers",
+        ),
+    )
+    return tuple(
+        Statement(name, quantity, exponent, exact, None if exact is None else first.large(exact), how)
+        for name, quantity, exponent, exact, how in rows
+    )
+
+
+# -- classified ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DepthClass(Shown):
+    """The classification of one (alpha, gamma); names as in depth2023, Def. 7.2-7.7.
+
+    ``stable_in_training``: changes of the stream and the output stay bounded (Claim 7.2); Def. 7.2 asks for
+    those of h too, which is ``faithful_in_training``: h is then of order one.  ``diversity`` is kappa: layers
+    that are a share epsilon of the depth apart differ by ``epsilon^(1 - kappa)`` after a step of training, or
+    None, if the difference vanishes or grows with L.  ``exponents`` are powers of L of root mean squares;
+    infinite where they grow faster.  The learning rate of ``rule`` is ``eta L^-rate``.  ``conditions`` says
+    what is assumed.
+    """
+
+    alpha: Expr
+    gamma: Expr
+    rule: str
+    rate: Expr
+    region: str
+    stable_at_init: bool
+    stable_in_training: bool
+    nontrivial: bool
+    faithful_at_init: bool
+    faithful_in_training: bool
+    feature_learning: bool
+    diversity: Expr | None
+    layerwise_linear: bool
+    exponents: dict[str, Expr]
+    statements: tuple[Statement, ...]
+    conditions: tuple[str, ...]
+
+    @property
+    def redundant(self) -> bool:
+        """Do close layers have the same features (kappa = 0)?"""
+        return self.diversity == 0
+
+    def as_json(self) -> dict[str, object]:
+        """Strings, booleans and lists of these; expressions as SymPy prints them."""
+        flags = {n: v for n, v in vars(self).items() if isinstance(v, bool)}
+        return {
+            "alpha": str(self.alpha),
+            "gamma": str(self.gamma),
+            "rule": self.rule,
+            "learning_rate": str(L**-self.rate),
+            "regime": self.region,
+            **flags,
+            "redundant": self.redundant,
+            "diversity": None if self.diversity is None else str(self.diversity),
+            "exponents": {n: str(e) for n, e in self.exponents.items()},
+            "conditions": list(self.conditions),
+            "statements": [
+                {n: None if v is None else str(v) for n, v in vars(x).items()} for x in self.statements
+            ],
+        }
+
+
+class DepthParametrization:
+    """What the theory of a residual network says of branches times ``L^-alpha`` and updates ``L^-gamma``.
+
+    ``theory`` is that of linear layers, with the symbols alpha and gamma of :mod:`derive.depth.balance`.
+    Exponents and the first step are derived when they are asked for.
+
+    >>> from derive.program import depth_program
+    >>> found = DepthParametrization(mean_field(depth_program(alpha=alpha, gamma=gamma)))
+    >>> best = found.classify("1/2", "1/2")
+    >>> best.region, best.diversity, best.feature_learning, best.rate, best.exponents["output"]
+    ('depth-muP', 1/2, True, 0, 0)
+    >>> found.optimal("sign")
+    (1/2, 1/2, -1/2)
+    """
+
+    def __init__(self, theory: Theory) -> None:
+        self.theory = theory
+        self._powers: dict[str, Expr] = {}
+
+    def update_power(self, rule: str = "sgd") -> Expr:
+        """The gamma of a rule with learning rate ``eta L^-c``, see :func:`update_power`."""
+        if rule not in self._powers:
+            self._powers[rule] = update_power(self.theory.program, rule)
+        return self._powers[rule]
+
+    @cached_property
+    def exponents(self) -> DepthExponents:
+        """The powers of L, with alpha and gamma symbols."""
+        return depth_exponents(self.theory)
+
+    @cached_property
+    def first_step(self) -> DepthFirstStep:
+        """The first step in closed form, for every depth."""
+        return depth_first_step(self.theory)
+
+    @cached_property
+    def statements(self) -> tuple[Statement, ...]:
+        """One statement a quantity, with alpha and gamma symbols."""
+        return statements(self.exponents, self.first_step)
+
+    def classify(self, alpha: Number, gamma: Number, rule: str = "sgd") -> DepthClass:
+        """Classify branches times ``L^-alpha`` and updates of size ``L^-gamma``.
+
+        Numbers are taken exactly (``"1/3"``, ``0.1`` is one tenth); symbols need assumptions that decide
+        every sign, like ``1/2 + Symbol("e", positive=True)``.  Raises :class:`NotApplicable`, naming the
+        value and what would do, for anything else.
+        """
+        _check(rule)
+        p, point = self.exponents, _Point(_number("alpha", alpha), _number("gamma", gamma))
+        gain = point.sign(p.gain)
+        names = ("output", "stream", "bracket", "preactivation", "feature", "noise", "drift", "linearisation")
+        # if it grows, the closed form of f_1 has the factor q^(L - 1), which exceeds every power
+        found = {n: point.at(getattr(p, n)) if gain <= 0 else S.Infinity for n in names}
+        size = {n: point.sign(getattr(p, n)) if gain <= 0 else 1 for n in names}
+        kappa: Expr | None = None
+        if size["output"] <= 0 and 0 in (size["noise"], size["drift"]):
+            kappa = self.kappas[0 if size["noise"] == 0 else 1]
+        region = "depth-muP" if kappa else "redundant"
+        if size["preactivation"] != 0:
+            region = "unfaithful"
+        if size["output"] != 0:
+            region = "unstable in training" if size["output"] > 0 else "trivial"
+
+        def leading(e: Expr) -> Expr:
+            """``z = L (q - 1)`` replaced by its limit: 1, or the first term that does not vanish with it."""
+            found = e.subs(z, 1 if gain == 0 else 0)
+            if gain == 0 or found != 0:
+                return found
+            return (e.diff(z).subs(z, 0) * L * self.first_step.gain).expand()
+
+        def stated(x: Statement) -> Statement:
+            value = None if x.exact is None else point.at(x.exact)
+            if gain > 0:
+                return replace(x, exponent=S.Infinity, exact=value, leading=None)
+            top = None if x.leading is None else point.at(leading(x.leading))
+            return replace(x, exponent=point.at(x.exponent), exact=value, leading=top)
+
+        return DepthClass(
+            alpha=point.alpha,
+            gamma=point.gamma,
+            rule=rule,
+            rate=point.at(self.rate(rule)),
+            region=region if gain <= 0 else "unstable at initialisation",
+            stable_at_init=gain <= 0,
+            stable_in_training=size["output"] <= 0,
+            nontrivial=size["output"] >= 0,
+            faithful_at_init=gain <= 0,
+            faithful_in_training=size["preactivation"] == 0,
+            feature_learning=size["feature"] == 0,
+            diversity=kappa,
+            # ``o(1/L)`` in each layer is a sum over layers that vanishes
+            layerwise_linear=size["linearisation"] < 0,
+            exponents=found,
+            statements=tuple(map(stated, self.statements)),
+            conditions=p.conditions(),
+        )
+
+    def optimal(self, rule: str = "sgd") -> tuple[Expr, Expr, Expr]:
+        """(alpha, gamma, power of the learning rate's L) of the one class that is stable, nontrivial,
+        faithful, learns features and keeps layers different: ``noise`` and ``output`` of order one.
+        """
+        _check(rule)
+        p = self.exponents
+        (found,) = solve([p.noise, p.output], [alpha, gamma], dict=True)
+        return found[alpha], found[gamma], -self.rate(rule).subs(found)
+
+    def rate(self, rule: str = "sgd") -> Expr:
+        """The c of a learning rate ``eta L^-c`` with which updates enter h with ``L^-gamma``."""
+        (found,) = solve(self.update_power(rule) - gamma, c)
+        return found
+
+    def largest_rate(self, rule: str = "sgd") -> Expr:
+        """The c of the largest rate ``eta L^-c`` at which the output stays of order one, for alpha >= 1/2."""
+        (found,) = solve(self.exponents.output.subs(gamma, self.update_power(rule)), c)
+        return found
+
+    @cached_property
+    def kappas(self) -> tuple[Expr, Expr]:
+        """One minus the power of epsilon in the root of what layers add each, and in what they share."""
+        near = [x.leading for x in self.statements if x.leading is not None and x.leading.has(epsilon)]
+        noise, drift = (order_in(x, epsilon) for x in near)
+        return 1 - Rational(noise, 2), 1 - Rational(drift)
+
+
+@dataclass(frozen=True)
+class _Point:
+    """One (alpha, gamma)."""
+
+    alpha: Expr
+    gamma: Expr
+
+    def at(self, e: Expr) -> Expr:
+        return e.subs({alpha: self.alpha, gamma: self.gamma}, simultaneous=True)
+
+    def sign(self, e: Expr) -> int:
+        """-1, 0 or 1; of a maximum the largest."""
+        e = self.at(e).expand()
+        if isinstance(e, Max):
+            return max(self.sign(x) for x in e.args)
+        if e.is_zero or e.is_positive or e.is_negative:
+            return int(bool(e.is_positive)) - int(bool(e.is_negative))
+        where = ", ".join(f"{n} = {v}" for n, v in vars(self).items() if v.free_symbols & e.free_symbols)
+        raise NotApplicable(
+            f"{where}: is {e} negative, zero or positive?  Give exact numbers, or symbols with assumptions "
+            "that decide it"
+        )
+
+
+def _number(name: str, value: Number) -> Expr:
+    """An exponent: a rational number, or a real expression without L."""
+    try:
+        text = str(value)
+        plain = len(text) <= DIGITS and set(text) <= set("0123456789+-./ ")
+        if isinstance(value, bool) or not (plain or isinstance(value, Expr)):
+            raise ValueError
+        found = exact(name, value)
+        if found.has(L) or found.is_real is False or (found.is_number and not found.is_Rational):
+            raise ValueError
+        return found
+    except (ValueError, TypeError, SympifyError):
+        wanted = "an integer, a fraction like 1/2, a decimal number, or a real SymPy expression"
+        raise NotApplicable(f"{name} = {value!r} is no exponent: {wanted} is") from None
+
+
+# -- learning rates ------------------------------------------------------------------------------------------
+
+
+def update_power(program: Program, rule: str = "sgd") -> Expr:
+    """The gamma of a rule with learning rate ``eta L^-c``: updates enter a layer's h with ``L^-gamma``.
+
+    Read off the theory of ``program``, with linear residual layers and rate ``L^-gamma``, trained by the rule
+    itself: the gradient of a weight has the factor of its branch, which gradient descent keeps and signs do
+    not.  Raises :class:`NotApplicable` for another rule or program.
+
+    >>> from derive.program import depth_program
+    >>> program = depth_program(alpha=alpha, gamma=gamma)
+    >>> update_power(program, "sgd"), update_power(program, "sign")
+    (alpha + c, c)
+    """
+    theory = mean_field(trained_by(program, rule))
+    name = _residual(program)[0]
+    (memory,) = [x for x in theory.equation(name, ell).terms if x.kind == "memory"]
+    return -power(memory.kernel)[0]
+
+
+def trained_by(program: Program, rule: str) -> Program:
+    """A linear residual network trained by a rule as it stands, with learning rate ``L^-c`` for ``L^-gamma``.
+
+    >>> from derive.program import depth_program
+    >>> (W,) = trained_by(depth_program(alpha=alpha, gamma=gamma), "sign").matrices
+    >>> W.update.coefficient, W.update.left
+    (-1/L**c, sign(dx(ell, t)))
+    """
+    _check(rule)
+    share = _residual(program)[1]
+    (W,) = program.matrices
+    if not isinstance(W, TrainedMatrix) or not isinstance(W.update, Outer):
+        raise NotApplicable(f"{W} is not trained by outer products")
+    rate = W.update.coefficient.subs(gamma, c)
+    # of one sample: the gradient has rank one, and so has what an entrywise power of it makes of it
+    made = RULES[rule]
+    update = replace(
+        W.update, coefficient=rate * made(share), left=made(W.update.left), right=made(W.update.right)
+    )
+    return replace(program, matrices=(replace(W, update=update),))
+
+
+def _residual(program: Program) -> tuple[str, Expr]:
+    """The stream of a residual network, and what multiplies a layer's product with its matrix."""
+    for d in program.definitions:
+        for x in Add.make_args(d.rhs):
+            products = [y for y in Mul.make_args(x) if isinstance(y, Product)]
+            if d.lhs.args and d.lhs.args[0] == ell and len(products) == 1 and len(Add.make_args(d.rhs)) > 1:
+                return str(d.lhs.func), x / products[0]
+    raise NotApplicable("the program has no residual layer: x(ell) = x(ell - 1) + c * (W(ell) @ x(ell - 1))")
+
+
+def _check(rule: str) -> None:
+    if rule not in RULES:
+        raise NotApplicable(f"rule = {rule!r} is not known; {' and '.join(map(repr, RULES))} are")
+
+
+@dataclass(frozen=True)
+class FirstUpdate(Shown):
+    """Width one, one step at rate eta: ``x_1^L = x_0^L - eta L^-alpha A_L + O(eta^2)``.
+
+    ``square`` is ``E A_L^2`` for every L; ``leading`` what it is for large L and alpha > 1/2, to be
+    multiplied by ``at_half`` at alpha = 1/2; ``rate`` is the c at which ``eta L^(-alpha - c) A_L`` is of
+    order one.
+    """
+
+    rule: str
+    square: Expr
+    leading: Expr
+    at_half: Expr
+    rate: Expr
+
+
+def first_update(program: Program, rule: str = "sgd") -> FirstUpdate:
+    """``E A_L^2`` at fixed slope chi of the loss, from the product of independent layers at width one.
+
+    A layer is the factor ``y = 1 + b W`` with the branch b of ``program``.  With M the product of all factors
+    but one, ``dx^L/dW = b M x_0``, and the update is ``rule(chi b M x_0)``: the layer adds ``|M x_0|^p
+    rule(chi b)`` to A_L, p being one more than the degree of the rule.  So ``P = prod |y|^p`` and ``A = sum
+    over layers of P without its factor`` go from layer to layer as ``P |y|^p`` and ``A |y|^p + P``, and ``(E
+    P^2, E P A, E A^2)`` is multiplied by a matrix ``m_2 + N`` with ``N^3 = 0``, whose powers are a binomial
+    sum.  Raises :class:`NotApplicable` for another rule.
+
+    >>> from derive.program import depth_program
+    >>> program = depth_program(alpha=alpha, gamma=gamma)
+    >>> found = first_update(program, "sgd")
+    >>> found.leading, found.at_half, found.rate
+    (L**(2 - 2*alpha)*chi**2*x_0**4, exp(6), 1 - 2*alpha)
+    >>> signs = first_update(program, "sign")
+    >>> signs.leading, signs.at_half, signs.rate
+    (L**2*x_0**2, E, 1 - alpha)
+    """
+    _check(rule)
+    share, made = _residual(program)[1], RULES[rule]
+    degree = 1 + int(log(made(S(2)) / made(S.One), 2))
+    constant = (x_0**degree * made(chi) * made(share)) ** 2
+    one, two = Dummy("m_1", positive=True), Dummy("m_2", positive=True)
+    N = Matrix([[0, 0, 0], [one, 0, 0], [1, 2 * one, 0]])
+    count = Add(*[ff(L, j) / factorial(j) * two ** (L - j) * (N**j)[2, 0] for j in range(3)])
+    moments = {one: _moment(degree, share), two: _moment(2 * degree, share)}
+    square = constant * count.subs(moments)
+    # factors to the power L tend to one for alpha > 1/2
+    leading = powsimp(constant * count.subs({one: 1, two: 1}).expand())
+    at_half = exp(limit((L * (moments[two] - 1)).subs(alpha, Rational(1, 2)).expand(), L, oo))
+    size = power(leading.subs({chi: 1, x_0: 1}))[0] / 2
+    (rate,) = solve(as_expression(only(power(share)[0])) - c + size, c)
+    return FirstUpdate(rule, square, leading, at_half, rate)
+
+
+def _moment(p: int, share: Expr) -> Expr:
+    """``E |1 + share W|^p`` for a normal W."""
+    a, w = Dummy("a", positive=True), Dummy("w", real=True)
+    weight = exp(-(w**2) / 2) / sqrt(2 * pi)
+    if p % 2 == 0:
+        found = integrate(((1 + a * w) ** p * weight).expand(), (w, -oo, oo))
+    else:
+        found = integrate((1 + a * w) ** p * weight, (w, -1 / a, oo))
+        found -= integrate((1 + a * w) ** p * weight, (w, -oo, -1 / a))
+    return found.subs(a, share)
