@@ -187,6 +187,7 @@ def sizes(
     as large as the largest of the functions given for them.  Raises :class:`NotApplicable` if a function
     drives itself in ``domain`` with a positive power of L.
 
+    >>> from derive.depth.balance import alpha, as_expression, gamma
     >>> from derive.theory import mean_field
     >>> from derive.program import depth_program
     >>> steps = at_steps(cross_layer(mean_field(depth_program(alpha=alpha, gamma=gamma))), 1)
@@ -436,6 +437,7 @@ def depth_exponents(theory: Theory) -> DepthExponents:
     for ``alpha + gamma >= 1``.  Linear layers have nothing to linearise: their ``linearisation`` is that of
     ``phi(h)`` in the place of h.  Raises :class:`NotApplicable` for a theory without residual layers.
 
+    >>> from derive.depth.balance import alpha, gamma
     >>> from derive.program import depth_program
     >>> from derive.theory import mean_field
     >>> found = depth_exponents(mean_field(depth_program(alpha=alpha, gamma=gamma)))

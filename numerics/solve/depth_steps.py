@@ -17,6 +17,7 @@ from sympy import Add, Dummy, Expr, KroneckerDelta, lambdify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, ell
+from derive.depth.balance import over_layers
 from derive.linear.propagators import k
 from derive.scale.depth_steps import Row, Steps
 from numerics.errors import Diverged
@@ -47,7 +48,7 @@ class DepthSolver:
     ``symbols`` are those that get numbers at each call, beside the depth; ``slope(t, f)`` is the derivative
     of the loss at the output.
 
-    >>> from derive.depth.balance import alpha, gamma, over_layers
+    >>> from derive.depth.balance import alpha, gamma
     >>> from derive.scale.depth_steps import at_steps
     >>> from derive.theory import mean_field
     >>> from derive.depth import cross_layer

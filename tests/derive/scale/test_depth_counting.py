@@ -7,7 +7,7 @@ from sympy import Function, Symbol, cos
 
 from derive.calculus.symbols import L, ell
 from derive.depth import cross_layer
-from derive.depth.balance import , over_layers(
+from derive.depth.balance import (
     STABLE,
     STEADY,
     Domain,
@@ -16,6 +16,7 @@ from derive.depth.balance import , over_layers(
     counted,
     form_of,
     gamma,
+    over_layers,
 )
 from derive.errors import NotApplicable
 from derive.program import depth_program
