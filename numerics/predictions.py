@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import numpy as np
 
-from numerics.experiment import Experiment
-from numerics.experiment.arrays import Array
+from numerics.experiment.arrays import Array, HeldOut
 from numerics.results import dimensions
 
 OUTPUT = "f"
 """What theories and programs call the outputs on all samples."""
 
 
+class Asking(Protocol):
+    """An experiment or a problem: it knows whether there are test points."""
+
+    @property
+    def held_out(self) -> HeldOut | None:
+        """The test points."""
+        ...
+
+
 def split(
-    experiment: Experiment, values: Mapping[str, Array], *, nonlinear: bool = False
+    experiment: Asking, values: Mapping[str, Array], *, nonlinear: bool = False
 ) -> dict[str, Array]:
     """What a result holds, from variables over all P + P* samples of one network, replica or exact solution.
 
@@ -26,6 +35,7 @@ def split(
     are those of what is given: split first, then average over networks or replicas.  Without test points only
     ``f`` is left out.
 
+    >>> from numerics.experiment import Experiment
     >>> e = Experiment.from_dict({"network": {"depth": 2}}, inputs=[[1.0]], targets=[3.0],
     ...     test_inputs=[[2.0]], test_targets=[5.0])
     >>> found = split(e, {"f": np.array([[1.0, 2.0]]), "error": np.array([[2.0, 0.0]])})
@@ -48,7 +58,7 @@ def split(
     return found
 
 
-def watched(experiment: Experiment, scalars: Mapping[str, Array]) -> Array:
+def watched(experiment: Asking, scalars: Mapping[str, Array]) -> Array:
     """What the steps of a flow are judged by: errors of training samples, predictions on test points."""
     error, held = scalars["Delta"], experiment.held_out
     if held is None:
@@ -56,9 +66,10 @@ def watched(experiment: Experiment, scalars: Mapping[str, Array]) -> Array:
     return np.concatenate([error[:, : held.training], scalars[OUTPUT][:, held.training :]], axis=1)
 
 
-def size_of(experiment: Experiment) -> Callable[[Array], float]:
+def size_of(experiment: Asking) -> Callable[[Array], float]:
     """The size that changes of these are relative to, as without test points: the largest error.
 
+    >>> from numerics.experiment import Experiment
     >>> network = {"network": {"depth": 2}}
     >>> e = Experiment.from_dict(network, inputs=[[1.0]], targets=[3.0], test_inputs=[[2.0]])
     >>> size_of(e)(np.array([[3.0, 6.0]]))

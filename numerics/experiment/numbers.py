@@ -6,22 +6,22 @@ Where the file has a number for each layer, the theory has a function of the lay
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Float, Symbol, sqrt
-from sympy.core.function import AppliedUndef
 
 from derive.program import P, P_train, eta, gamma0
 from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.program.networks.random_data import B, M, N, alpha, alpha_B, nu
 from derive.program.networks.random_data import sigma as noise
-from derive.theory import Term, Theory
+from derive.theory import Theory
+from numerics.errors import SpecError
 from numerics.experiment import theory as theories
 from numerics.experiment.arrays import KEYS
 from numerics.experiment.experiment import Experiment
-from numerics.experiment.schema import Spec
+from numerics.experiment.schema import Section, Spec
 
 Array = NDArray[np.float64]
 
@@ -101,19 +101,11 @@ def theory_at_depth(experiment: Experiment, variant: theories.Variant | None = N
     >>> theory_at_depth(Experiment.from_dict(spec)).sources[1].covariance
     4.0*H(1, mu, alpha, t, s)
     """
-    flow = experiment.training.rule == "flow"
-    derive = theories.discretised if flow else theories.theory_of
-    theory = derive(experiment, variant).at_depth(experiment.depth)
-    layered = layered_numbers(experiment.spec)
-
-    def numbered(e: Expr) -> Expr:
-        atoms = [x for x in e.atoms(AppliedUndef) if str(x.func) in layered and x.args[0].is_Integer]
-        return e.xreplace({x: layered[str(x.func)][int(x.args[0])] for x in atoms})
-
-    if not layered:
-        return theory
-    sums = tuple(replace(e, terms=(Term.local(e.rhs.doit(), "definition"),)) for e in theory.observables)
-    return replace(theory, observables=sums).map(numbered)
+    program = theories.program_of(experiment)
+    program = theories.integrated(program if variant is None else variant(program))
+    return theories.derived(
+        program, theories.reductions_of(experiment.spec), layered_numbers(experiment.spec)
+    )
 
 
 def structure(experiment: Experiment) -> Experiment:
@@ -233,7 +225,7 @@ def spectrum_of(experiment: Experiment, *, every: bool = False) -> Spectrum | No
     return power_law(data.capacity, data.source, data.modes, every=every)
 
 
-def layered_numbers(spec: Spec) -> dict[str, dict[int, Expr]]:
+def layered_numbers(spec: Spec) -> theories.Layered:
     """Lists of the file as functions of the layer, by the names that these have in programs and theories."""
     network = spec.network
     found: dict[str, dict[int, Expr]] = {}
@@ -243,4 +235,40 @@ def layered_numbers(spec: Spec) -> dict[str, dict[int, Expr]]:
         found["a"] = {k: Float(v) for k, v in enumerate(network.relative_widths, 1)}
     if isinstance(network.width_ratio, list):
         found["nu"] = {k: Float(v) for k, v in enumerate(network.width_ratio, 1)}
-    return found
+    return tuple((name, tuple(values.items())) for name, values in found.items())
+
+
+NEEDED = {
+    "gd": ("learning_rate", "steps"),
+    "sgd": ("learning_rate", "steps"),
+    "flow": ("time",),
+    "power-law": ("capacity", "source", "modes"),
+}
+"""The numbers without which a rule or a kind of data cannot be computed."""
+
+
+def require_numbers(experiment: Experiment) -> None:
+    """Raises SpecError naming the first number or array that computing needs and deriving does not.
+
+    >>> from numerics.experiment.experiment import Experiment
+    >>> require_numbers(Experiment.from_dict({"network": {"depth": 2}}))
+    Traceback (most recent call last):
+    numerics.errors.SpecError: training.learning_rate: is missing; rule "gd" needs it (accepted: ...
+    """
+    spec = experiment.spec
+    for key in NEEDED[spec.training.rule]:
+        _require(spec.training, "training", key, f'rule "{spec.training.rule}"')
+    if spec.kind == "fixed":
+        _ = experiment.kernel
+    if spec.data is not None and spec.kind == "power-law":
+        for key in NEEDED["power-law"]:
+            _require(spec.data, "data", key, 'data.kind = "power-law"')
+        if spec.training.rule == "sgd":
+            _require(spec.data, "data", "batch", 'rule "sgd"')
+            _require(spec.network, "network", "width", 'rule "sgd"')
+
+
+def _require(table: Section, name: str, key: str, what: str) -> None:
+    if getattr(table, key) is None:
+        accepted = type(table).model_fields[key].description or ""
+        raise SpecError(f"{name}.{key}", None, f"is missing; {what} needs it", accepted)

@@ -135,6 +135,11 @@ class Solver(Section):
     accuracy: float | None = Field(default=None, gt=0, lt=1, description="a number between 0 and 1")
     seed: int = Field(default=0, ge=0, description="an integer >= 0")
     rtol: float = Field(default=1e-8, gt=0, lt=1, description="a number between 0 and 1")
+    method: Literal["auto", "march", "layers", "nodes", "lazy", "paths", "rest", "direct"] = Field(
+        default="auto",
+        description='"auto", or a method by its name: "march", "layers", "nodes", "lazy", "paths", "rest" or '
+        '"direct"; `dmft solve --explain` says what each can do',
+    )
 
 
 class Spec(Section):

@@ -7,13 +7,16 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TypedDict
 
-from sympy import Function, Integer, Symbol, oo
+from sympy import Expr, Function, Integer, Symbol, oo
+from sympy.core.function import AppliedUndef
 
+from derive.errors import NotApplicable
 from derive.linear.projection import error_projected
 from derive.program import (
     GradientFlow,
     L,
     MomentumFlow,
+    Multistep,
     P,
     Program,
     TrainingRule,
@@ -21,12 +24,14 @@ from derive.program import (
     gamma0,
     isotropic,
     mlp,
+    s,
     structured,
+    t,
     training_rule,
 )
 from derive.program.networks.random_data import N, nu
 from derive.reduce.data import instant_responses, mode_sums, theory_limit
-from derive.theory import Theory, mean_field
+from derive.theory import Term, Theory, mean_field
 from numerics.experiment.activation import parse_activation
 from numerics.experiment.experiment import Experiment
 from numerics.experiment.schema import Spec
@@ -55,51 +60,113 @@ class _Rule(TypedDict):
     temperature: Symbol | int
 
 
-def theory_of(experiment: Experiment, variant: Variant | None = None) -> Theory:
-    """The theory of the experiment, as `dmft derive` shows it, or of a variant; the depth may be a symbol.
+Reduction = Callable[[Theory], Theory]
+"""What is done to a derived theory: a function of the module that defines it, by which caches know it."""
+
+Layered = tuple[tuple[str, tuple[tuple[int, Expr], ...]], ...]
+"""Numbers for functions of the layer: name, then layers with their numbers."""
+
+
+@lru_cache(maxsize=128)
+def derived(program: Program, reductions: tuple[Reduction, ...] = (), layered: Layered = ()) -> Theory:
+    """The theory of a program after ``reductions``, at its depth if that is an integer; ``layered`` functions
+    of the layer are numbers.
+
+    >>> print(derived(mlp(2)).equation("h", 2).terms[0].expr)
+    u(2, mu, t)
+    """
+    theory = mean_field(program)
+    for reduce in reductions:
+        theory = reduce(theory)
+    if program.depth.is_Integer:
+        theory = theory.at_depth(int(program.depth))
+    if not layered:
+        return theory
+    known = {name: dict(values) for name, values in layered}
+
+    def numbered(e: Expr) -> Expr:
+        atoms = [x for x in e.atoms(AppliedUndef) if str(x.func) in known and x.args[0].is_Integer]
+        return e.xreplace({x: known[str(x.func)][int(x.args[0])] for x in atoms})
+
+    sums = tuple(replace(e, terms=(Term.local(e.rhs.doit(), "definition"),)) for e in theory.observables)
+    return replace(theory, observables=sums).map(numbered)
+
+
+def integrated(program: Program) -> Program:
+    """The program as an integrator trains it: of a flow, an update made at s enters with weight ``w(t, s)``.
+
+    With decay ``m(t)`` is what is left of the start, with temperature ``n(t, s)`` the covariance of noise;
+    what a rule remembers of updates is in ``w(t, s)``.
+
+    >>> integrated(mlp(2, rule="flow", weight_decay=1)).rule
+    Multistep(rate=1, weight='w', left='m', heat=None, discrete=True)
+    """
+    rule = program.rule
+    if rule.discrete:
+        return program
+    if not isinstance(rule, GradientFlow | MomentumFlow):
+        raise NotApplicable(f"no integrator is known for {rule!r}")
+    forgets, noisy = rule.memory(t, s)[0] != 1, rule.noise(t, s) != 0
+    return program.with_rule(Multistep(rule.rate, left="m" if forgets else None, heat="n" if noisy else None))
+
+
+def wide_layers(theory: Theory) -> Theory:
+    """The limit of infinitely wide layers on isotropic data."""
+    return replace(theory_limit(theory, {nu: oo}), reduction=WIDE)
+
+
+def wide_modes(theory: Theory) -> Theory:
+    """The limit of infinitely wide layers on data with a spectrum."""
+    return replace(theory_limit(theory, {N: oo}), reduction=WIDE)
+
+
+def reductions_of(spec: Spec) -> tuple[Reduction, ...]:
+    """What is done to the theory of an experiment.
 
     Isotropic data without a width ratio, and power-law data without a width unless batches are drawn: the
     limit of wide layers.  Power-law data: averages over modes are written as sums.  Responses that are there
     at equal time only are put in where batches are fresh.
+    """
+    found: list[Reduction] = []
+    if spec.training.rule == "sgd":
+        found.append(instant_responses)
+    if spec.kind == "power-law":
+        found.append(mode_sums)
+    if _wide(spec):
+        found.append(wide_modes if spec.kind == "power-law" else wide_layers)
+    return tuple(found)
+
+
+def theory_of(experiment: Experiment, variant: Variant | None = None) -> Theory:
+    """The theory of the experiment, as `dmft derive` shows it, or of a variant; the depth may be a symbol.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> online = {"network": {"depth": "L"}, "data": {"kind": "isotropic", "batch_ratio": 2.0}}
     >>> print(theory_of(Experiment.from_dict(online | {"training": {"rule": "sgd"}})).equation("h0").rhs)
     v(t) + u0(t)/alpha_B
     """
-    spec = experiment.spec
-    theory = mean_field(_varied(program_of(experiment), variant))
-    if spec.training.rule == "sgd":
-        theory = instant_responses(theory)
-    return _reduced(theory, spec)
+    return _reduced(_varied(program_of(experiment), variant), experiment.spec)
 
 
 def discretised(experiment: Experiment, variant: Variant | None = None) -> Theory:
     """The theory of a flow, or of a variant of it, as an integrator with weights ``w(t, s)`` has it.
-
-    With decay ``m(t)`` is what is left of the start, with temperature ``n(t, s)`` the covariance of noise;
-    what a rule remembers of updates is in ``w(t, s)``.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> spec = {"network": {"depth": 1}, "training": {"rule": "flow"}}
     >>> discretised(Experiment.from_dict(spec)).equation("g").terms[1].expr.function
     gamma0*Delta(alpha, s)*h(1, alpha, s)*w(t, s)/P
     """
-    spec = experiment.spec
-    return _reduced(mean_field(_varied(_built(experiment, "multistep"), variant)), spec)
+    return _reduced(integrated(_varied(program_of(experiment), variant)), experiment.spec)
 
 
 def _varied(program: Program, variant: Variant | None) -> Program:
     return program if variant is None else variant(program)
 
 
-def _reduced(theory: Theory, spec: Spec) -> Theory:
-    """In the limit of wide layers, and with sums over modes, where the file has it so."""
-    if spec.kind == "power-law":
-        theory = mode_sums(theory)
-    if _wide(spec):
-        size = N if spec.kind == "power-law" else nu
-        return replace(theory_limit(theory, {size: oo}), reduction=WIDE)
+def _reduced(program: Program, spec: Spec) -> Theory:
+    theory = mean_field(program)
+    for reduce in reductions_of(spec):
+        theory = reduce(theory)
     return theory
 
 

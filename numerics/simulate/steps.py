@@ -89,7 +89,7 @@ def simulate_steps(
     program, size = program_of(experiment), reference_size(experiment, width)
     program = program if variant is None else variant(program)
     values: dict[str, Any] = {str(k): v for k, v in numbers_of(experiment).items()}
-    values |= {k: _by_layer(x) for k, x in layered_numbers(experiment.spec).items()}
+    values |= {k: _by_layer(dict(x)) for k, x in layered_numbers(experiment.spec)}
     wanted = None
     linear = is_linear(experiment.network.activation)
     if experiment.spec.kind == "fixed" and kernels == "none":

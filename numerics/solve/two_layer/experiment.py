@@ -27,7 +27,7 @@ def solve_two_layer_experiment(experiment: Experiment, **options: Any) -> TwoLay
     (3, 2)
     """
     theory = theory_of(experiment).at_depth(experiment.depth)
-    layered = layered_numbers(experiment.spec)
+    layered = {k: dict(x) for k, x in layered_numbers(experiment.spec)}
 
     def numbered(e: Expr) -> Expr:
         atoms = [x for x in e.atoms(AppliedUndef) if str(x.func) in layered and x.args[0].is_Integer]

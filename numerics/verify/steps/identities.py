@@ -110,7 +110,7 @@ def middle(experiment: Experiment) -> list[Check]:
         wanted=tuple(pairs),
         units=spectrum_of(small, every=True),
     )
-    given = layered_numbers(small.spec)
+    given = {k: dict(x) for k, x in layered_numbers(small.spec)}
     sizes = {k: float(x) for k, x in given.get("nu", {}).items()}
     sizes |= {k: float(x) ** 0.5 for k, x in given.get("a", {}).items()}
     t = np.arange(steps)

@@ -1,0 +1,73 @@
+"""What a method of solution says and gives: the words between the registry and the engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from numerics.experiment.problem import Problem
+
+Array = NDArray[np.float64]
+Kernels = Literal["auto", "full", "trace", "none"]
+"""How much of two-time kernels is kept: of all pairs of samples, their traces, none, or what is small."""
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Yes:
+    """A method can: ``cost`` in seconds on one core and ``memory`` in bytes, both estimated; ``error``, what
+    it expects to reach, relative to the largest loss and error.
+    """
+
+    cost: float
+    memory: float
+    error: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class No:
+    """A method cannot: the key (or the program) and the value that it is about, the reason in the theory, and
+    what would do.
+    """
+
+    key: str
+    value: object
+    reason: str
+    accepted: str = ""
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Variables by the contract's names, and what to report beside them."""
+
+    values: dict[str, Array]
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+class Method(Protocol):
+    """A way to solve problems."""
+
+    @property
+    def name(self) -> str:
+        """What ``solver.method`` calls it."""
+        ...
+
+    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+        """Can it solve this, at what cost and how well?  Nothing is run."""
+        ...
+
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+        """The solution.
+
+        Raises :class:`~numerics.errors.SpecError` for what no memory holds,
+        :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged`.
+        """
+        ...
+
+
+__all__ = ["Array", "Kernels", "Method", "No", "Progress", "Solved", "Yes"]
