@@ -23,9 +23,7 @@ class Asking(Protocol):
         ...
 
 
-def split(
-    experiment: Asking, values: Mapping[str, Array], *, nonlinear: bool = False
-) -> dict[str, Array]:
+def split(experiment: Asking, values: Mapping[str, Array], *, nonlinear: bool = False) -> dict[str, Array]:
     """What a result holds, from variables over all P + P* samples of one network, replica or exact solution.
 
     ``values`` has the contract's names and dimensions (those of a ``nonlinear`` network or not), and the

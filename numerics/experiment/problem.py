@@ -192,6 +192,11 @@ class Problem:
         return not self.program.rule.discrete
 
     @property
+    def values(self) -> dict[Symbol | str, float]:
+        """The numbers, with integers for those that are: sizes must be."""
+        return {x: int(v) if float(v).is_integer() else v for x, v in self.numbers.items()}
+
+    @property
     def depth(self) -> int | None:
         """The number of hidden layers; None if it is a symbol."""
         depth = self.program.depth
@@ -201,6 +206,14 @@ class Problem:
     def sample_count(self) -> int:
         """The number of training samples and test points."""
         return int(self.numbers.get(P, 0))
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs; of random data it is a number of the theory."""
+        y = self.arrays.get("y")
+        if y is not None:
+            return y.shape[1] if y.ndim == 2 else 1
+        return int(next((v for k, v in self.numbers.items() if k.name == "C"), 1))
 
     @cached_property
     def theory(self) -> Theory:

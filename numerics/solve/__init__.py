@@ -1,5 +1,5 @@
-"""Solvers, one module per method."""
+"""Solutions of any theory: one front end, one module a method."""
 
-from numerics.solve.experiments import solve
+from numerics.solve.registry import choose, explain, solve
 
-__all__ = ["solve"]
+__all__ = ["choose", "explain", "solve"]

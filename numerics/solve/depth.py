@@ -7,7 +7,6 @@ In an experiment of symbolic depth, ``depth = "L"``, the branch is ``branch/sqrt
 from __future__ import annotations
 
 import os
-import time as clock
 import tomllib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from math import gcd
 from typing import TypeVar
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 from sympy import Symbol, oo, sqrt
 
@@ -34,7 +32,6 @@ from numerics.experiment.activation import is_linear
 from numerics.experiment.numbers import arrays_of, numbers_of, structure
 from numerics.experiment.theory import beta, program_of
 from numerics.predictions import OUTPUT, mean_square, split
-from numerics.results import VARIABLES, dataset
 from numerics.solve.layer_grid import LayerGrid, needed_bytes, solve_layer_grid
 
 Array = NDArray[np.float64]
@@ -138,25 +135,6 @@ def on_grids(
         )
         for done, part in enumerate(GRIDS)
     ]
-
-
-def solve_deep(experiment: Experiment, progress: Progress | None = None) -> xr.Dataset:
-    """What ``dmft solve`` gives for ``depth = "L"``: the coordinate ``layer`` is layer time, from 0 to 1.
-
-    The attribute ``layer_grid_error`` is the estimated error of the training loss; :data:`LAYERS` cells.
-    """
-    started = clock.perf_counter()
-    found = solve_depth_limit(experiment, layers=LAYERS, progress=progress)
-    result = dataset(
-        {name: a for name, a in found.values.items() if name in VARIABLES},
-        times=experiment.times,
-        spec=experiment.text,
-        method="infinite depth, layer grid",
-        layers=LAYERS,
-        layer_grid_error=found.errors["train_loss"],
-        wall_time_s=clock.perf_counter() - started,
-    )
-    return result.assign_coords(layer=found.nodes) if "layer" in result.dims else result
 
 
 def require_limit(experiment: Experiment) -> None:

@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 import os
-import time as clock
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
+from derive.program import Program
 from derive.theory import Theory
 from numerics.compile.lower import lower
 from numerics.compile.table import Node
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of, spectrum_of
-from numerics.experiment.theory import Variant, solvable
+from numerics.experiment.problem import Problem
+from numerics.experiment.theory import Variant, program_of, solvable
 from numerics.predictions import OUTPUT, mean_square, size_of, split, watched
-from numerics.results import dataset
-from numerics.served import is_plain_network, require_served
+from numerics.served import is_plain_network
 from numerics.solve.afterwards import Afterwards
 from numerics.solve.densities import densities
-from numerics.solve.depth import solve_deep
 from numerics.solve.exact import solve_flow, solve_steps
 from numerics.solve.graded import solve_graded
 from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
+from numerics.solve.method import Kernels, Progress
 from numerics.solve.observables import evaluate
 from numerics.solve.settle import MAX_NODES, settle
-from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
-Kernels = Literal["auto", "full", "trace", "none"]
-Progress = Callable[[int, int], None]
 
 ROOM = 2.0**31
 """Bytes up to which ``auto`` keeps two-time kernels of all pairs of samples."""
@@ -44,63 +40,42 @@ ROOM_TRACE = 2.0**29
 """Bytes of one response of all layers up to which ``auto`` keeps traces; making them takes ten times that."""
 
 
-@one_thread
-def solve(
-    experiment: Experiment,
-    *,
-    kernels: Kernels = "auto",
-    variant: Variant | None = None,
-    progress: Progress | None = None,
-) -> xr.Dataset:
-    """The nonperturbative mean-field solution of ``experiment``, whose network must be linear.
+def solved(
+    problem: Problem, kernels: Kernels, progress: Progress | None
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The contract's variables of a linear theory at integer depth, and what to report.
 
-    ``gd`` and ``sgd`` are solved exactly, step by step.  ``flow`` takes ever shorter steps until Delta at
-    every output time has settled to ``solver.rtol`` (relative to the largest Delta; the estimate presumes no
-    more than second order).  ``kernels``, of fixed samples: ``full`` keeps Phi, A, B and the tangent kernel
-    for all pairs of samples, ``trace`` the sample traces of Phi and the tangent kernel, ``none`` neither;
-    ``auto`` is the most of these that is small (ROOM, ROOM_TRACE), and the attribute ``kernels`` of the
-    result says which.  On isotropic data every correlation and response of the theory is kept, and, unless
-    ``kernels`` is ``none``, the parts of the test loss.
-
-    ``variant`` takes the experiment's program to another one with the same fields, whose theory is derived
-    and solved instead, with the numbers of the experiment: such as
-    :func:`~derive.reduce.independence.independent_backward`.  Raises
-    :class:`~numerics.errors.SpecError` when ``full`` fits in no memory and for what is not served,
-    :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged` when a flow
-    needs more than MAX_NODES nodes.  A residual network of symbolic depth is solved in the limit of infinite
-    depth, by :func:`~numerics.solve.depth.solve_deep`.
+    Raises :class:`~numerics.errors.SpecError` when ``full`` fits in no memory, and what marches raise.
     """
-    require_served(experiment, "dmft solve")
-    if experiment.symbolic and experiment.network.branch is not None:
-        return solve_deep(experiment, progress)
-    started = clock.perf_counter()
+    experiment = problem.experiment
+    assert experiment is not None
     notes: dict[str, Any] = {}
-    if experiment.spec.kind != "fixed":
+    if not problem.seen:
         kernels = "none" if kernels == "none" else "full"
         _refuse_too_many_modes(experiment)
     else:
         kernels = _fitting(experiment) if kernels == "auto" else kernels
         _refuse_too_large(experiment, kernels)
-    if experiment.spec.kind == "power-law" and experiment.training.rule == "flow":
+    own = problem.program == program_of(experiment)
+    variant = None if own else _same(problem.program)
+    plain = is_plain_network(experiment.spec) and own
+    if problem.spectrum is not None and problem.flow:
         values, notes = solve_graded(experiment, progress, variant)
-    elif not (is_plain_network(experiment.spec) and variant is None) and experiment.training.rule == "flow":
+    elif not plain and problem.flow:
         values, notes = solve_flow(experiment, kernels, progress, variant)
-    elif not (is_plain_network(experiment.spec) and variant is None):
+    elif not plain:
         values = solve_steps(experiment, kernels, progress, variant)
-    elif experiment.training.rule == "gd":
-        values = _steps(experiment, kernels, progress)
-    else:
+    elif problem.flow:
         values, notes = _flow(experiment, kernels, progress)
-    return dataset(
-        values,
-        times=experiment.times,
-        spec=experiment.text,
-        method="linear causal march",
-        kernels=kernels if experiment.spec.kind == "fixed" else None,
-        seed=experiment.solver.seed,
-        wall_time_s=clock.perf_counter() - started,
-        **notes,
-    )
+    else:
+        values = _steps(experiment, kernels, progress)
+    return values, {"method": "linear causal march", "kernels": kernels if problem.seen else None, **notes}
+
+
+@lru_cache(maxsize=16)
+def _same(program: Program) -> Variant:
+    """The variant that is this program, the same one for the same program."""
+    return lambda _: program
 
 
 def _fitting(experiment: Experiment) -> Kernels:
@@ -259,4 +234,4 @@ def _responses(run: Run, at: NDArray[np.intp], grid: Grid | None) -> dict[str, A
     return {"A": np.stack(A), "B": np.stack([*B, np.zeros_like(A[0])])}
 
 
-__all__ = ["MAX_NODES", "Run", "solve"]
+__all__ = ["MAX_NODES", "Run", "solved"]

@@ -17,6 +17,7 @@ from derive.reduce.ridge import representer
 from derive.reduce.stationary import static
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, mean_square, split
+from numerics.results import VARIABLES
 from numerics.solve import linear, nonlinear, ridge
 from numerics.solve.depth import LAYERS, require_limit, solve_depth_limit
 from numerics.solve.direct.evaluate import Place, evaluate
@@ -52,6 +53,13 @@ def _symbolic(problem: Problem) -> No | None:
     return No(key, value, "numbers need a depth that is one", "an integer >= 1")
 
 
+def _sampled(problem: Problem) -> No | None:
+    """Whoever says how many paths there are wants paths."""
+    if problem.solver.samples is None or problem.solver.method != "auto":
+        return None
+    return No("solver.samples", problem.solver.samples, "asks for sampled paths", "leaving it out")
+
+
 class March:
     """Linear theories, step by step and exactly; flows as an integrator sees them."""
 
@@ -72,7 +80,7 @@ class March:
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         assert problem.experiment is not None
-        values, notes = linear.solved(problem.experiment, keep, progress)
+        values, notes = linear.solved(problem, keep, progress)
         return Solved(values, notes)
 
 
@@ -92,7 +100,9 @@ class Layers:
         except ValueError as reason:
             return No(*problem.said("network.depth"), _reason(reason), "an integer >= 1")
         steps, samples = len(problem.times), max(problem.sample_count, 1)
-        return Yes(1e-6 * LAYERS**2 * (samples * steps) ** 2 + 5, 64.0 * LAYERS**2 * (samples * steps) ** 2, 1e-6)
+        return Yes(
+            1e-6 * LAYERS**2 * (samples * steps) ** 2 + 5, 64.0 * LAYERS**2 * (samples * steps) ** 2, 1e-6
+        )
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         assert problem.experiment is not None
@@ -103,7 +113,7 @@ class Layers:
             "layer_grid_error": found.errors["train_loss"],
             "layers_at": found.nodes,
         }
-        return Solved(found.values, notes)
+        return Solved({k: x for k, x in found.values.items() if k in VARIABLES}, notes)
 
 
 class Nodes:
@@ -116,14 +126,13 @@ class Nodes:
             return no
         if not problem.seen:
             return No(*problem.said("data.kind"), "has no given samples", '"fixed"')
-        if problem.solver.samples is not None:
-            given = problem.solver.samples
-            return No("solver.samples", given, "asks for sampled paths", "leaving it out")
+        if (no := _sampled(problem)) is not None:
+            return no
         try:
             system = markov(problem.theory)
         except NotApplicable as reason:
             return No(*problem.said("network.depth"), _reason(reason), "one hidden layer")
-        dimensions = _rank(problem) + problem.said_outputs
+        dimensions = _rank(problem) + problem.outputs
         bodies = [e.rhs for e in system.fields]
         kinked = any(x.has(*KINKED) for x in bodies)
         error = QUADRATURE if not kinked and dimensions <= 3 else 1e-2
@@ -138,7 +147,7 @@ class Nodes:
         keep = nonlinear.fitting(problem) if keep == "auto" else keep
         found = solve_two_layer(
             problem.theory,
-            values=problem.numbers,
+            values=problem.values,
             data=problem.arrays,
             accuracy=accuracy,
             seed=problem.solver.seed,
@@ -165,6 +174,8 @@ class Lazy:
             return no
         if not problem.seen:
             return No(*problem.said("data.kind"), "has no given samples", '"fixed"')
+        if (no := _sampled(problem)) is not None:
+            return no
         try:
             static(problem.theory)
         except NotApplicable as reason:
@@ -180,10 +191,12 @@ class Lazy:
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
         keep = nonlinear.fitting(problem) if keep == "auto" else keep
-        found = solve_lazy(problem.theory, values=problem.numbers, data=problem.arrays, **clock)
+        found = solve_lazy(problem.theory, values=problem.values, data=problem.arrays, **clock)
         count = len(problem.times)
         values: dict[Place, Array] = {(name, ()): x for name, x in found.scalars.items()}
-        values |= {n: np.broadcast_to(x[..., None, None], (*x.shape, count, count)) for n, x in found.kernels.items()}
+        values |= {
+            n: np.broadcast_to(x[..., None, None], (*x.shape, count, count)) for n, x in found.kernels.items()
+        }
         notes = {"nonlinear": True, "kernels": keep, "error_estimate": _moved(problem) ** 2}
         return Solved(labelled(problem, values, keep), notes)
 
@@ -225,7 +238,9 @@ class Rest:
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if problem.flow or not problem.seen:
-            return No(*problem.said("training.rule"), "the rest points are those of steps on given samples", '"gd"')
+            return No(
+                *problem.said("training.rule"), "the rest points are those of steps on given samples", '"gd"'
+            )
         try:
             representer(problem.theory)
         except NotApplicable as reason:
@@ -237,7 +252,7 @@ class Rest:
         found = ridge.at_rest(
             problem.program,
             steps=len(problem.times),
-            values=problem.numbers,
+            values=problem.values,
             data=problem.arrays,
             seed=problem.solver.seed,
             samples=problem.solver.samples or 512,
@@ -274,14 +289,14 @@ class Direct:
         found = evaluate(
             problem.discrete,
             steps=len(problem.times),
-            values=problem.numbers,
+            values=problem.values,
             data=problem.arrays,
             seed=problem.solver.seed,
         )
         return Solved(labelled(problem, found.values, keep), {"nonlinear": True, "kernels": keep})
 
 
-# -- what the estimates are made of ---------------------------------------------------------------------------
+# -- what the estimates are made of --------------------------------------------------------------------------
 
 
 def _rank(problem: Problem) -> int:

@@ -18,7 +18,7 @@ from derive.theory import Theory
 from numerics.errors import NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
-from numerics.experiment.theory import Variant
+from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, mean_square, split
 from numerics.results import STDERR
 from numerics.solve.direct.layout import Unserved
@@ -48,15 +48,13 @@ WATCHED = ("train_loss", "error", "test_loss", "test_f")
 """What an accuracy is about."""
 
 
-def fitting(experiment: Experiment) -> Literal["full", "trace", "none"]:
+def fitting(problem: Problem) -> Literal["full", "trace", "none"]:
     """How much of the kernels a result keeps when nobody says."""
-    times, outputs = len(experiment.times), experiment.network.outputs
-    kernels = 4 * experiment.depth + 1
+    times, outputs = len(problem.times), problem.outputs
+    kernels = 4 * (problem.depth or 1) + 1
     copies = 4  # mean, spread, the replica at hand, and the result
     traces = 8.0 * copies * kernels * times**2
-    held = experiment.held_out
-    points = len(experiment.targets) + (0 if held is None else len(held))
-    pairs = traces * (points * outputs) ** 2
+    pairs = traces * (problem.sample_count * outputs) ** 2
     return "full" if pairs <= ROOM else "trace" if traces <= ROOM else "none"
 
 
@@ -64,19 +62,19 @@ def solve_nonlinear(
     experiment: Experiment,
     kernels: str = "full",
     progress: Progress | None = None,
-    variant: Variant | None = None,
+    theory: Theory | None = None,
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """The contract's variables with their standard errors, by name, and what to report.
 
     ``kernels`` is ``full``, ``trace`` or ``none``.  ``solver.samples`` is taken as it is; without it, samples
-    and replicas are chosen for ``solver.accuracy``.  With ``variant`` the theory is that of another program,
-    made of the experiment's own.
+    and replicas are chosen for ``solver.accuracy``.  ``theory`` is another one than the experiment's own.
 
     Raises :class:`~numerics.errors.SpecError` for fewer samples than Stein's lemma needs and for what no
     memory holds, :class:`~numerics.errors.Diverged` with the step, and
     :class:`~numerics.errors.NotConverged` when an accuracy is out of reach.
     """
-    theory = theory_at_depth(experiment, variant)
+    own = theory_at_depth(experiment)
+    theory = own if theory is None else theory
     solver = experiment.solver
     notes: dict[str, Any] = {}
     grid: Grid | None = None
@@ -89,7 +87,7 @@ def solve_nonlinear(
     if grid is None or solver.samples is None:
         first = _first(experiment, prepared)
     _refuse_too_large(experiment, prepared, first)
-    labelled = _Labelled(experiment, prepared, kernels, grid, variant is None)
+    labelled = _Labelled(experiment, prepared, kernels, grid, theory == own)
     attempt = _Attempt(experiment, prepared, labelled, progress)
     if solver.samples is not None:
         reached = as_given(attempt, Spread, first, solver.accuracy)

@@ -1,7 +1,7 @@
 """One front end for every theory: which method fits, at what cost and how exactly; and the solution by it.
 
-    solve("digits.toml")                     # the best method that fits
-    print(explain("digits.toml"))            # what each method says; nothing is run
+solve("digits.toml")                     # the best method that fits
+print(explain("digits.toml"))            # what each method says; nothing is run
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from derive.reduce.independence import independent_backward
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.experiment.problem import Problem
 from numerics.results import load, save, to_json
 from numerics.solve import solve
 from numerics.solve.direct import evaluate
@@ -222,7 +223,7 @@ def test_traces_are_those_of_the_whole() -> None:
 def test_another_program_in_its_place() -> None:
     """With an independent backward pass there are no responses."""
     e = experiment({"gamma0": 2.0}, samples=256)
-    tied, free = solve(e), solve(e, variant=independent_backward)
+    tied, free = solve(e), solve(Problem.of(e).varied(independent_backward))
     assert free.attrs["responses"] == "none needed"
     assert np.abs(tied.error - free.error).max() > 8 * np.hypot(tied.error_stderr, free.error_stderr).max()
 

@@ -12,6 +12,7 @@ from derive.reduce.independence import independent_backward
 from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of
+from numerics.experiment.problem import Problem
 from numerics.simulate import simulate_steps
 from numerics.solve import solve
 from numerics.solve.direct import evaluate
@@ -35,7 +36,7 @@ def given(tmp_path: Any) -> dict[str, Any]:
 def test_the_march_is_the_theory_of_independent_backward_matrices(given: dict[str, Any]) -> None:
     """Against the theory of ``mlp(tied=False)`` evaluated term by term, to a hundred roundings."""
     experiment = Experiment.from_dict(given)
-    found = solve(experiment, variant=independent_backward)
+    found = solve(Problem.of(experiment).varied(independent_backward))
     theory = mean_field(mlp(3, "linear", "gd", "mean", tied=False))
     expected = evaluate(theory, steps=5, values={**numbers_of(experiment), P: 3}, data=arrays_of(experiment))
     assert np.abs(found.error.values - expected.value("Delta")).max() <= 100 * EPS
@@ -51,7 +52,7 @@ def test_its_networks_have_independent_backward_matrices(given: dict[str, Any]) 
     """64 networks of width 256: corrections of order 1/N are a quarter of the errors."""
     given["network"]["depth"] = 2
     experiment = Experiment.from_dict(given)
-    theory = solve(experiment, variant=independent_backward)
+    theory = solve(Problem.of(experiment).varied(independent_backward))
     networks = simulate_steps(experiment, width=256, seeds=64, rng=1, variant=independent_backward)
     gap = np.abs(networks.error.values - theory.error.values) / networks.error_stderr.values
     assert gap.max() < 4
@@ -62,11 +63,11 @@ def test_its_networks_have_independent_backward_matrices(given: dict[str, Any]) 
 def test_a_flow_of_it_is_the_limit_of_small_steps(given: dict[str, Any]) -> None:
     """Steps eta and eta/2, extrapolated; their error is found from a third."""
     flow = given | {"training": {"rule": "flow", "time": 0.4, "points": 3}}
-    found = solve(Experiment.from_dict(flow), variant=independent_backward).error.values
+    found = solve(Problem.of(Experiment.from_dict(flow)).varied(independent_backward)).error.values
 
     def steps(n: int) -> Any:
         one = given | {"training": {"rule": "gd", "learning_rate": 0.2 / n, "steps": 2 * n}}
-        return solve(Experiment.from_dict(one), variant=independent_backward).error.values[::n]
+        return solve(Problem.of(Experiment.from_dict(one)).varied(independent_backward)).error.values[::n]
 
     coarse, middle, fine = (steps(n) for n in (8, 16, 32))
     first, second = 2 * middle - coarse, 2 * fine - middle
