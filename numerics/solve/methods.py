@@ -155,7 +155,7 @@ class Nodes:
             **clock,
         )
         notes = {
-            "nonlinear": True,
+            "nonlinear": not _is_linear(problem),
             "kernels": keep,
             "quadrature": found.rule,
             "nodes": found.nodes,
@@ -197,7 +197,11 @@ class Lazy:
         values |= {
             n: np.broadcast_to(x[..., None, None], (*x.shape, count, count)) for n, x in found.kernels.items()
         }
-        notes = {"nonlinear": True, "kernels": keep, "error_estimate": _moved(problem) ** 2}
+        notes = {
+            "nonlinear": not _is_linear(problem),
+            "kernels": keep,
+            "error_estimate": _moved(problem) ** 2,
+        }
         return Solved(labelled(problem, values, keep), notes)
 
 
@@ -259,7 +263,7 @@ class Rest:
         )
         keep = nonlinear.fitting(problem) if keep == "auto" else keep
         notes = {
-            "nonlinear": True,
+            "nonlinear": not _is_linear(problem),
             "kernels": keep,
             "rest": found.status,
             "ridge": found.ridge,
@@ -293,7 +297,9 @@ class Direct:
             data=problem.arrays,
             seed=problem.solver.seed,
         )
-        return Solved(labelled(problem, found.values, keep), {"nonlinear": True, "kernels": keep})
+        return Solved(
+            labelled(problem, found.values, keep), {"nonlinear": not _is_linear(problem), "kernels": keep}
+        )
 
 
 # -- what the estimates are made of --------------------------------------------------------------------------
@@ -333,7 +339,7 @@ def labelled(problem: Problem, found: Mapping[Place, Array], keep: str) -> dict[
             values |= _kept(label, stacked, keep, problem.seen, 3)
         if ("K", ()) in found:
             values |= _kept("tangent_kernel", _times_first(found["K", ()]), keep, problem.seen, 2)
-    values = split(problem, values, nonlinear=True)
+    values = split(problem, values, nonlinear=not _is_linear(problem))
     return values | {"train_loss": mean_square(values["error"])}
 
 
@@ -343,7 +349,7 @@ def _times_first(x: Array) -> Array:
 
 def _kept(name: str, x: Array, keep: str, seen: int, lead: int) -> dict[str, Array]:
     """A kernel as a whole, or its trace over training samples (and outputs)."""
-    if keep == "full":
+    if keep == "full" or x.ndim == lead:
         return {name: x}
     if x.ndim - lead == 4:
         return {f"{name}_trace": np.einsum("...mcmc->...", x[..., :seen, :, :seen, :])}
