@@ -14,6 +14,7 @@ from itertools import count, permutations, product
 from typing import Any
 
 from sympy import Add, DiracDelta, Expr, Integral, KroneckerDelta, Mul, Pow, S, Sum, Symbol, srepr
+from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, ell, s, t
 
@@ -138,6 +139,19 @@ def placed(rhs: Expr, lhs: Expr, atom: Expr) -> Expr:
     u(1, s) + Sum(K(s_), (s_, 0, s))
     """
     return put(rhs, {x: y for x, y in binding(lhs, atom).items() if x != y})
+
+
+def defined(e: Expr, equations: Iterable[tuple[Expr, Expr]]) -> Expr:
+    """``e`` with the left side of each equation, wherever it stands, written by its right side.
+
+    >>> from sympy import Function
+    >>> g, h, z = (Function(n) for n in ("g", "h", "z"))
+    >>> defined(g(s) ** 2, [(g(t), h(t) * z(t))])
+    h(s)**2*z(s)**2
+    """
+    for lhs, rhs in equations:
+        e = e.xreplace({a: placed(rhs, lhs, a) for a in e.atoms(AppliedUndef) if is_at(a, lhs)})
+    return e
 
 
 def match(
@@ -440,6 +454,7 @@ __all__ = [
     "binding",
     "bound",
     "closed",
+    "defined",
     "drawn_out",
     "factors",
     "is_at",

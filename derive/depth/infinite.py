@@ -32,7 +32,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.sums import settled, without_empty
+from derive.calculus.sums import factors, settled, without_empty
 from derive.calculus.symbols import L, ell, s, t
 from derive.depth.balance import power
 from derive.depth.layers import (
@@ -41,7 +41,6 @@ from derive.depth.layers import (
     Reader,
     Recursion,
     Series,
-    added,
     coefficient_name,
     crossings,
     cuts,
@@ -54,7 +53,7 @@ from derive.depth.layers import (
 )
 from derive.depth.rescale import relabelled
 from derive.errors import NotApplicable
-from derive.linear.propagators import CrossLayer, k
+from derive.linear.propagators import CrossLayer, find, k
 from derive.show.latex import aligned_latex
 from derive.theory import Equation
 
@@ -110,23 +109,23 @@ class LayerTime:
 
     def response(self, name: str) -> Eq:
         """The differential equation of a response.  Raises KeyError if there is none."""
-        return _find(self.responses, name)
+        return find(self.responses, name)
 
     def start(self, name: str) -> Eq:
         """The value with which a response begins.  Raises KeyError if there is none."""
-        return _find(self.starts, name)
+        return find(self.starts, name)
 
     def integral(self, name: str) -> Eq:
         """A response as an integral equation.  Raises KeyError if there is none."""
-        return _find(self.integrals, name)
+        return find(self.integrals, name)
 
     def correlation(self, name: str) -> Eq:
         """The equation of a correlation or scalar.  Raises KeyError if there is none."""
-        return _find((*self.correlations, *self.scalars), name)
+        return find((*self.correlations, *self.scalars), name)
 
     def field(self, name: str) -> Eq:
         """The single-site equation of a field in the body of the network.  Raises KeyError."""
-        return _find([e for e in self.single_site if isinstance(e.lhs, Derivative)], name)
+        return find([e for e in self.single_site if isinstance(e.lhs, Derivative)], name)
 
     def conditions(self) -> tuple[str, ...]:
         """What is assumed, and what was left out, in words."""
@@ -140,17 +139,6 @@ class LayerTime:
 
     def _repr_latex_(self) -> str:
         return aligned_latex((*self.integrals, *self.correlations, *self.scalars))
-
-
-def _find(items: Iterable[Eq], name: str) -> Eq:
-    for e in items:
-        if str(_head(e.lhs).func) == name:
-            return e
-    raise KeyError(f"no equation of {name}; there are {', '.join(str(e.lhs) for e in items)}")
-
-
-def _head(lhs: Expr) -> AppliedUndef:
-    return lhs.expr if isinstance(lhs, Derivative) else lhs
 
 
 @dataclass(frozen=True)
@@ -543,7 +531,7 @@ class _Expansion(_Rows):
                 n = self.units(order)
                 if n is not None:
                     shifted = (*(S.Zero,) * n, *self.reader.series(rest))[: self.order + 1]
-                    total = added(total, shifted)
+                    total = self.reader.add(total, shifted)
         return total
 
     # -- equations -------------------------------------------------------------------------------------------
@@ -554,12 +542,12 @@ class _Expansion(_Rows):
         rate = self.series(e.smooth, S.One)
         step = self.reader.constant(S.Zero)
         for x, d in e.jumps:
-            step = added(step, self.series([x.xreplace({ell: k - d})]))
+            step = self.reader.add(step, self.series([x.xreplace({ell: k - d})]))
         lower, upper = ((S.Zero, e.low), (tau, 1 - p)) if up else ((tau, -p), (S.One, e.high + 1))
         local = reader.missed(rate, tau, lower, upper)
         firsts = crossings(e.smooth, self.slots, self.cuts)
         jump = reader.jump(rate, tau, tau_, firsts, (BELOW, ABOVE))
-        whole = zip(starts[str(e.lhs.func)], added(step, jump), rate, local, strict=True)
+        whole = zip(starts[str(e.lhs.func)], reader.add(step, jump), rate, local, strict=True)
         return [_Solution(e.direction, *x) for x in whole]
 
     def row(self, name: str, m: int, i: int, j: int) -> tuple[Expr, Expr]:
@@ -666,28 +654,15 @@ def _rough(e: Expr, jumps: Jumps) -> Expr:
     if isinstance(e, Sum):
         return without_empty(settled(Sum(_rough(e.function, jumps), *e.limits)))
     if isinstance(e, Integral) and e.limits[0][0] == tau_:
-        factors = Mul.make_args(e.function)
-        paired = [x for x in factors if _pair(x)]
-        if not paired or any(str(_base(x).func) not in jumps for x in paired):
-            return S.Zero
-        return Mul(*[_jumped(x, jumps) if x in paired else x.xreplace({tau_: tau}) for x in factors])
+        value, paired = S.One, False
+        for x in factors(e.function):
+            if not (isinstance(x, AppliedUndef) and x.args[:2] == (tau, tau_)):
+                value *= x.xreplace({tau_: tau})
+                continue
+            lhs, jump = jumps.get(str(x.func), (x, S.Zero))
+            value, paired = value * jump.xreplace(dict(zip(lhs.args, x.args, strict=True))), True
+        return value if paired else S.Zero
     if isinstance(e, Mul):
         inner = [x for x in e.args if isinstance(x, Sum | Integral)]
         return Mul(*[_rough(x, jumps) if x in inner else x for x in e.args]) if inner else S.Zero
     return S.Zero
-
-
-def _base(x: Expr) -> Expr:
-    return x.base if x.is_Pow else x
-
-
-def _pair(x: Expr) -> bool:
-    base = _base(x)
-    return isinstance(base, AppliedUndef) and base.args[:2] == (tau, tau_)
-
-
-def _jumped(x: Expr, jumps: Jumps) -> Expr:
-    base = _base(x)
-    lhs, jump = jumps[str(base.func)]
-    value = jump.xreplace(dict(zip(lhs.args, base.args, strict=True)))
-    return value**x.exp if x.is_Pow else value

@@ -14,8 +14,9 @@ from one side to the other is a sum on each side, and a few layers between where
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sympy import (
     Add,
@@ -34,6 +35,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.series import SeriesRing
 from derive.calculus.symbols import L, ell
 from derive.depth.balance import delta
 from derive.errors import NotApplicable
@@ -120,12 +122,12 @@ def recursion(e: Equation) -> Recursion:
 
 # -- series of expressions -------------------------------------------------------------------------------
 
-Series = tuple[Expr, ...]
+Series = Sequence[Expr]
 """The coefficients of ``u^0 .. u^order``."""
 
 
 @dataclass(frozen=True)
-class Reader:
+class Reader(SeriesRing[Expr]):
     """Expands expressions between layers; powers of L are taken out before.
 
     ``slots`` counts the layers among the arguments of each unknown function; ``cuts`` says that ``ell >= k +
@@ -147,29 +149,30 @@ class Reader:
         >>> Reader({"X": 2, "C": 1}, {"X": 0}, 1, 1).series(C(ell - 1, t) * X(ell, ell, t))[1]
         C(tau, t)*first_X_above(tau, t) + X_above(tau, t)*first_C(tau, t) - X_above(tau, t)*slope_C(tau, t)
         """
+        return self.evaluate(e, self.known)
+
+    def known(self, e: Expr) -> Series | None:
+        """What is no sum, product or power."""
         if isinstance(e, Sum | Integral):
             return self._sum(e)
         if isinstance(e, AppliedUndef):
             return self._function(e)
-        if isinstance(e, Add):
-            return added(*[self.series(x) for x in e.args], order=self.order)
-        if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 0 and e.base.has(AppliedUndef):
-            return multiplied(*[self.series(e.base)] * int(e.exp))
-        if isinstance(e, Mul):
-            return multiplied(*[self.series(x) for x in e.args])
-        if not e.has(AppliedUndef, ell, k):
-            return self.constant(e)
-        if self.order or not e.has(AppliedUndef):
-            raise NotApplicable(f"{e} has no expansion in the inverse depth")
-        return self.constant(
-            e.replace(
-                lambda x: isinstance(x, AppliedUndef), lambda x: self._function(x)[0]
-            )  # a Gaussian average
-        )
+        return None if e.has(AppliedUndef, ell, k) else self.constant(e)
 
-    def constant(self, e: Expr, n: int = 0) -> Series:
-        """``u^n e``."""
-        return tuple(e if m == n else S.Zero for m in range(self.order + 1))
+    def number(self, e: Any) -> Expr:
+        """A Gaussian average is one at order 0."""
+        if e == 0 or (not self.order and e.has(AppliedUndef)):
+            return sympify(e).replace(lambda x: isinstance(x, AppliedUndef), lambda x: self._function(x)[0])
+        raise NotApplicable(f"{e} has no expansion in the inverse depth")
+
+    def total(self, *xs: Expr) -> Expr:
+        return Add(*xs)
+
+    def dot(self, pairs: Iterable[tuple[Expr, Expr]]) -> Expr:
+        return Add(*[(a * b).expand(deep=False) for a, b in pairs])
+
+    def reciprocal(self, c: Expr) -> Expr:
+        return 1 / c
 
     def steps(self, start: int = 0) -> Iterator[tuple[int, int]]:
         """``(j, n)`` for the powers ``L^-j`` that are ``u^n`` with n up to the order."""
@@ -220,14 +223,11 @@ class Reader:
         if len(inner) > 1 or e.args[-1] != inner[0]:
             raise NotApplicable(f"{e}: only the last argument may be a function")
         scalar = self.series(inner[0])
-        moved: Series = (S.Zero, *scalar[1:])
-        found = [self.constant(S.One)]
-        for _ in range(self.order):
-            found.append(multiplied(found[-1], moved))
-        total = self.constant(S.Zero)
-        for j, x in enumerate(found):
+        moved, total = self.constant(S.One), self.constant(S.Zero)
+        for j in range(self.order + 1):
             slope = Function(f"{'d' * j}{e.func}")(*e.args[:-1], scalar[0]) / factorial(j)
-            total = added(total, tuple(slope * y for y in x))
+            total = self.add(total, [slope * y for y in moved])
+            moved = self.mul(moved, [S.Zero, *scalar[1:]])
         return total
 
     # -- sums over layers ------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class Reader:
         firsts = {n: a - self.cuts[n] + 1 for n, a in self._crossing(body, low, high)} if self.order else {}
         ends = self.missed(f, tau_, (S.Zero, low), (S.One, high + 1))
         jumps = self.jump(f, tau_, tau, firsts, (ABOVE, BELOW))
-        return added(tuple(total), ends, jumps)
+        return self.add(total, ends, jumps)
 
     def _crossing(self, body: Expr, low: int, high: int) -> list[tuple[str, int]]:
         """Functions of (ell + a, k) in a summand over k, and a."""
@@ -379,23 +379,6 @@ class Reader:
         if e.has(x):
             raise NotApplicable(f"{e} has no derivative by layer time here")
         return S.Zero
-
-
-def added(*series: Series, order: int = 0) -> Series:
-    """The sum of series."""
-    if not series:
-        return (S.Zero,) * (order + 1)
-    return tuple(Add(*x) for x in zip(*series, strict=True))
-
-
-def multiplied(*series: Series) -> Series:
-    """The product of series, cut off at their order."""
-    total = series[0]
-    for x in series[1:]:
-        total = tuple(
-            Add(*[(total[i] * x[n - i]).expand(deep=False) for i in range(n + 1)]) for n in range(len(x))
-        )
-    return total
 
 
 def place(layer: Expr) -> tuple[Expr, int]:

@@ -78,15 +78,15 @@ class CrossLayer:
     def response(self, name: str, site: Expr | int | None = None) -> Equation:
         """The equation of the response ``name`` (of its member at layer ``site``).  Raises KeyError."""
         found = [e for e in self.responses if site is None or e.lhs.args[0] == sympify(site)]
-        return _named(found, name, "response")
+        return find(found, name, "response")
 
     def correlation(self, name: str) -> Eq:
         """The equation of the correlation ``name``.  Raises KeyError if there is none."""
-        return _named((*self.correlations, *self.scalars), name, "correlation")
+        return find((*self.correlations, *self.scalars), name, "correlation")
 
     def field(self, name: str) -> Eq:
         """The field ``name`` in terms of the sources.  Raises KeyError if there is none."""
-        return _named(self.fields, name, "field")
+        return find(self.fields, name, "field")
 
     def map(self, fun: Callable[[Expr], Expr]) -> CrossLayer:
         """The same with ``fun`` applied to every right-hand side."""
@@ -118,11 +118,12 @@ class CrossLayer:
         return e
 
 
-def _named(equations: Iterable[E], name: str, what: str) -> E:
+def find(equations: Iterable[E], name: str, what: str = "equation") -> E:
+    """The equation of what is called ``name``, or of its derivative.  Raises KeyError if there is none."""
     for e in equations:
-        if str(e.lhs.func) == name:
+        if str(getattr(e.lhs, "expr", e.lhs).func) == name:
             return e
-    raise KeyError(f"no {what} {name}; there are {', '.join(str(e.lhs) for e in equations)}")
+    raise KeyError(f"no {what} of {name}; there are {', '.join(str(e.lhs) for e in equations)}")
 
 
 def _without_trivial(found: CrossLayer) -> CrossLayer:
@@ -438,7 +439,7 @@ class Transfer:
 
     def equation(self, name: str) -> Eq:
         """The equation of the answer of ``name``.  Raises KeyError if there is none."""
-        return _named(self.equations, f"H_{name}_{self.into}", "answer")
+        return find(self.equations, f"H_{name}_{self.into}", "answer")
 
     def matrix(self, name: str) -> Expr:
         """The answer of ``name`` in closed form, as a matrix expression; rows and columns are times.

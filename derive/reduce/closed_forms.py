@@ -89,7 +89,10 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     integrand = factor(cancel(together(at.diff(w) / value.subs({slot: w - root * at, x: at}))))
     below, above = _two_poles(integrand, w)
     middle, half = simplify((below + above) / 2), simplify((above - below) / 2)
-    weight = simplify(2 * (-_residue(integrand, w, above)))
+    numerator, denominator = fraction(together(integrand))
+    weight = simplify(
+        -2 * simplify((numerator / denominator.diff(w)).subs(w, above))
+    )  # minus twice the residue
     begin = inverse.subs(x, start)
 
     def reduced(v: Expr) -> Expr:
@@ -122,11 +125,6 @@ def _two_poles(integrand: Expr, w: Symbol) -> tuple[Expr, Expr]:
     return (
         (below, above) if (above - below).is_positive or not (below - above).is_positive else (above, below)
     )
-
-
-def _residue(integrand: Expr, w: Symbol, pole: Expr) -> Expr:
-    numerator, denominator = fraction(together(integrand))
-    return simplify((numerator / denominator.diff(w)).subs(w, pole))
 
 
 def _over_roots(e: Expr) -> Expr:

@@ -9,6 +9,7 @@ in the targets.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +22,7 @@ from sympy import (
     ImmutableMatrix,
     Matrix,
     MatrixSymbol,
+    Mul,
     S,
     Sum,
     Symbol,
@@ -38,7 +40,7 @@ from derive.calculus.symbols import IndexRange, P, s, t
 from derive.errors import NotApplicable
 from derive.linear.operators import Unit
 from derive.program.program import Definition, Program, parameter
-from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule, held_at_rest
+from derive.program.training import TrainedMatrix, TrainedVector, held_at_rest
 from derive.reduce.homogeneous import Chain, neat, network_degree, output
 from derive.reduce.memoryless import exponential
 from derive.reduce.moments import two_layer
@@ -90,11 +92,8 @@ class OutputRate:
         """All of it as one equation."""
         lost = sum((x.total(x.contraction) for x in self.shares), S.Zero)
         curved = sum((x.total(x.curvature) for x in self.shares), S.Zero)
-        return Eq(
-            Derivative(self.output, t),
-            self.gain - self.decay * lost + self.diffusion / 2 * curved,
-            evaluate=False,
-        )
+        rate = self.gain - self.decay * lost + self.diffusion / 2 * curved
+        return Eq(Derivative(self.output, t), rate, evaluate=False)
 
     def _repr_latex_(self) -> str:
         return aligned_latex((self.eq, *self.slopes))
@@ -356,21 +355,12 @@ def representer(theory: Theory) -> Representer:
     gain = _gain(kernel, out.lhs, given.lhs)
     ridge = simplify(kappa / held)
     rate = None
-    if not program.rule.discrete and _forgets(program.rule):
+    with suppress(NotApplicable):
         strength, decay, _ = exponential(program.rule)
-        lost = decay * kappa * out.lhs
-        rate = Eq(Derivative(out.lhs, t), strength * gain - lost, evaluate=False)
-    size: Expr = S.One
-    for r in out.ranges:
-        size *= r.upper - r.lower + 1
-    return Representer(
-        kappa,
-        held,
-        ridge,
-        Eq(ridge * out.lhs, gain, evaluate=False),
-        rate,
-        *_at_rest(given, out.lhs, ridge, size),
-    )
+        rate = Eq(Derivative(out.lhs, t), strength * gain - decay * kappa * out.lhs, evaluate=False)
+    size = Mul(*[r.upper - r.lower + 1 for r in out.ranges])
+    balance = Eq(ridge * out.lhs, gain, evaluate=False)
+    return Representer(kappa, held, ridge, balance, rate, *_at_rest(given, out.lhs, ridge, size))
 
 
 def _held(program: Program) -> Expr:
@@ -384,14 +374,6 @@ def _held(program: Program) -> Expr:
     if len(held) != 1:
         raise NotApplicable(f"the weights decay differently: at rest they hold {held} of their updates")
     return held.pop()
-
-
-def _forgets(rule: TrainingRule) -> bool:
-    try:
-        exponential(rule)
-    except NotApplicable:
-        return False
-    return True
 
 
 def _error(program: Program, out: Definition) -> Definition:

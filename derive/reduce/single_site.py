@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.functional import functional_derivative
-from derive.calculus.sums import all_apart, binding, drawn_out, over, placed
+from derive.calculus.sums import all_apart, binding, defined, drawn_out, over, placed
 from derive.calculus.symbols import P, t
 from derive.errors import NotApplicable
 from derive.linear.projection import tidy_sums
@@ -80,10 +80,7 @@ class SingleSite:
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in flows,
             lambda x: _fewer(x, flows[str(x.func)]),
         )
-        for lhs, rhs in self.definitions.items():
-            for a in [a for a in body.atoms(AppliedUndef) if a.func == lhs.func]:
-                body = body.xreplace({a: placed(rhs, lhs, a)})
-        return body
+        return defined(body, self.definitions.items())
 
     # -- the density -----------------------------------------------------------------------------------------
 

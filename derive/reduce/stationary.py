@@ -34,7 +34,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.sums import placed
+from derive.calculus.sums import defined
 from derive.calculus.symbols import gamma0, s, t
 from derive.errors import NotApplicable
 from derive.program.training import accumulate, entry_covariance
@@ -170,10 +170,11 @@ class Stationary:
         2*asin(2*H(ell, mu, alpha, tau)/(sqrt(2*H(ell, alpha, alpha, 0) + 1)*sqrt(2*H(ell, mu, mu, 0) +
         1)))/pi
         """
-        folded = lambda x: isinstance(x, GaussianAverage)  # noqa: E731
-        return tuple(
-            Eq(e.lhs, e.rhs.replace(folded, lambda x: x.doit()), evaluate=False) for e in self.kernels
+        done = (
+            (e.lhs, e.rhs.replace(GaussianAverage, lambda *x: GaussianAverage(*x).doit()))
+            for e in self.kernels
         )
+        return tuple(Eq(*e, evaluate=False) for e in done)
 
     def _repr_latex_(self) -> str:
         return aligned_latex((*self.fields, *self.kernels), self.theory)
@@ -194,9 +195,6 @@ def stationary(theory: Theory) -> Stationary:
     >>> rest = stationary(mean_field(network))
     >>> print(rest.entry, "|", rest.fields[1])
     exp(-lam*tau/beta)/lam | Eq(H(ell + 1, mu, alpha, tau), Phi(ell, mu, alpha, tau)*exp(-lam*tau/beta)/lam)
-    >>> steps = mlp(activation="tanh", weight_decay=lam, temperature=1/beta)
-    >>> print(stationary(mean_field(steps)).entry.subs(tau, 0))
-    -2/(beta*lam*(eta*lam - 2))
     >>> print(rest.kernels[1].rhs)
     Z(ell, mu, alpha, tau)*<Derivative(phi(x), x)*Derivative(phi(y), y)>_{x,y}
     """
@@ -209,7 +207,8 @@ class _Stationary:
         entering = {e.name: [x.field for x in e.terms if x.kind == "source"] for e in theory.equations}
         self.moving = {name for name, fields in entering.items() if fields}
         self.of_source = {str(u.func): name for name, fields in entering.items() for u in fields}
-        self.definitions = [e for e in theory.equations if all(x.kind == "definition" for x in e.terms)]
+        own = (e for e in theory.equations if all(x.kind == "definition" for x in e.terms))
+        self.definitions = [(e.lhs, e.rhs) for e in own]
 
     def limit(self) -> Stationary:
         for e in self.theory.equations:
@@ -269,7 +268,7 @@ class _Stationary:
 
     def kernel(self, q: OrderParameter) -> Eq:
         """A kernel as a product of Gaussian averages over the independent fields that it is made of."""
-        body = factor_terms(self.unfolded(q.definition.body))
+        body = factor_terms(defined(q.definition.body, self.definitions))
         fields = {a for a in body.atoms(AppliedUndef) if str(a.func) in self.moving}
         value: Expr = Mul(*[x for x in Mul.make_args(body) if not x.atoms(AppliedUndef)])
         for name in sorted({str(a.func) for a in fields}):
@@ -294,12 +293,6 @@ class _Stationary:
         average = GaussianAverage(body.xreplace({now: x, then: y}), table)
         return average.doit() if body == now * then else average
 
-    def unfolded(self, body: Expr) -> Expr:
-        for e in self.definitions:
-            for a in [a for a in body.atoms(AppliedUndef) if a.func == e.lhs.func]:
-                body = body.xreplace({a: placed(e.rhs, e.lhs, a)})
-        return body
-
     def vanishing(self, q: OrderParameter) -> None:
         """A response is zero when the fields are their sources: by its own chain rule, and by symmetry.
 
@@ -307,8 +300,7 @@ class _Stationary:
         """
         (response,) = q.definition.atoms(Response)
         names = {field: Function(source) for source, field in self.of_source.items()}
-        body = self.unfolded(response.body)
-        body = body.replace(
+        body = defined(response.body, self.definitions).replace(
             lambda x: isinstance(x, AppliedUndef) and str(x.func) in names,
             lambda x: names[str(x.func)](*x.args),
         )
@@ -382,28 +374,24 @@ def two_sources(theory: Theory) -> TwoSources:
         raise NotApplicable("the weights keep their start and meet no noise: there is nothing to split")
     if any(w.rule != rule for w in theory.program.trained()):
         raise NotApplicable("the weights follow different rules")
-    return _Split(theory, entry_covariance(rule, t, s), kept, noise).split()
+    apart = _Split(theory, entry_covariance(rule, t, s), kept, noise)
+    equations = (
+        replace(e, terms=tuple(y for x in e.terms for y in apart.terms(x))) for e in theory.equations
+    )
+    split = replace(
+        theory,
+        sources=tuple(x for u in theory.sources for x in apart.sources(u)),
+        equations=tuple(equations),
+        order_parameters=tuple(x for q in theory.order_parameters for x in apart.order(q)),
+        reduction="sources of the start and of the noise apart",
+    )
+    return TwoSources(split, kept, noise)
 
 
-@dataclass(frozen=True)
 class _Split:
-    theory: Theory
-    entries: Expr
-    kept: Expr
-    noise: Expr
-
-    def split(self) -> TwoSources:
-        theory = replace(
-            self.theory,
-            sources=tuple(x for u in self.theory.sources for x in self.sources(u)),
-            equations=tuple(
-                replace(e, terms=tuple(y for x in e.terms for y in self.terms(x)))
-                for e in self.theory.equations
-            ),
-            order_parameters=tuple(x for q in self.theory.order_parameters for x in self.order(q)),
-            reduction="sources of the start and of the noise apart",
-        )
-        return TwoSources(theory, self.kept, self.noise)
+    def __init__(self, theory: Theory, entries: Expr, kept: Expr, noise: Expr) -> None:
+        self.entries, self.kept, self.noise = entries, kept, noise
+        self.names = {q.name for q in theory.responses()}
 
     def sources(self, u: Source) -> Iterator[Source]:
         bare = simplify(u.covariance / self.entries)
@@ -422,16 +410,12 @@ class _Split:
         elif x.kind == "response":
             early = {Min(s, t): s}  # within a sum over the past
             bare = simplify(x.kernel.xreplace(early) / self.entries.xreplace(early))
-            (response,) = self.responses(bare)
+            (response,) = {a for a in bare.atoms(AppliedUndef) if str(a.func) in self.names}
             yield replace(x, coefficient=self.kept * x.coefficient, kernel=bare)
             if self.noise != 0:
                 yield replace(x, kernel=bare.xreplace({response: _other(response)}))
         else:
             yield x
-
-    def responses(self, e: Expr) -> set[AppliedUndef]:
-        names = {q.name for q in self.theory.responses()}
-        return {a for a in e.atoms(AppliedUndef) if str(a.func) in names}
 
     def order(self, q: OrderParameter) -> Iterator[OrderParameter]:
         yield q

@@ -369,7 +369,8 @@ def whitened(theory: TwoLayer, degree: int = 2) -> Whitened:
     delta = Function("Delta")(t)
     eliminated = eliminate(found, initial, delta)
     error = next(Eq(e.lhs, e.rhs.subs(eliminated), evaluate=False) for e in scalar if e.lhs.args[0] == delta)
-    moved = _by_output(error, delta)
+    rate = simplify(factor(-error.rhs.subs(delta, norm - output)))  # of the output, with Delta = y - f
+    moved = Eq(Derivative(Function("f")(t), t), rate, evaluate=False)
     return Whitened(
         theory,
         tuple(_tensor(one, e.lhs.args[0], start.rhs) for e, start in begun),
@@ -421,12 +422,6 @@ def _readable(e: Expr, x: Expr, start: Expr) -> Expr:
     return e.replace(lambda p: p.is_Pow and p.exp == half, put)
 
 
-def _by_output(error: Eq, delta: Expr) -> Eq:
-    """The same equation for the output, ``Delta = y - f``."""
-    rate = factor(-error.rhs.subs(delta, norm - output))
-    return Eq(Derivative(Function("f")(t), t), simplify(rate), evaluate=False)
-
-
 def stable_rest(rate: Expr, x: Expr, start: Expr) -> Expr:
     """The rest point of ``dx/dt = rate`` that is stable; the one that is reached from ``start``."""
     slot = Symbol("_x", real=True)
@@ -473,7 +468,7 @@ def whitened_limits(w: Whitened) -> Limits:
     -2*gamma0*(y - Delta(t))*Delta(t) | log(2*f*gamma0*y/(-f + y))/(2*gamma0*y) | 1/(2*gamma0)
     """
     rate, delta = w.output.rhs, w.error.lhs.args[0]
-    power = _power(rate)
+    power = simplify(limit(gamma0 * rate.diff(gamma0) / rate, gamma0, oo))
     leading = factor(limit(rate / gamma0**power, gamma0, oo))
     rests = {p: leading.diff(output).subs(output, p) for p in sorted(roots(Poly(leading, output)), key=str)}
     weight, growth = growth_of(w.motion)
@@ -503,11 +498,6 @@ def growth_of(motion: Separable) -> tuple[Expr, Expr]:
             raise NotApplicable(f"{motion.elapsed} is no difference of inverse hyperbolic tangents")
         growth *= ((1 + z.args[0]) / (1 - z.args[0])) ** sign
     return weight / 2, growth
-
-
-def _power(e: Expr) -> Expr:
-    """The power of gamma0 with which ``e`` grows."""
-    return simplify(limit(gamma0 * e.diff(gamma0) / e, gamma0, oo))
 
 
 def _leading(e: Expr) -> Expr:
@@ -568,8 +558,6 @@ def series_radius(w: Whitened) -> Radius:
         odd = simplify(here - here.subs(root, -root))
         (removable if odd == 0 else singular).update(at)
     radius = min((simplify(Abs(p)) for p in singular), key=lambda r: r.subs({output: 1, norm: 2}))
-    return Radius(_sorted(singular), _sorted(removable), radius, limit(radius, output, norm, "-"))
-
-
-def _sorted(points: set[Expr]) -> tuple[Expr, ...]:
-    return tuple(sorted(points, key=str))
+    return Radius(
+        *(tuple(sorted(x, key=str)) for x in (singular, removable)), radius, limit(radius, output, norm, "-")
+    )
