@@ -149,7 +149,7 @@ class Reader(SeriesRing[Expr]):
         >>> Reader({"X": 2, "C": 1}, {"X": 0}, 1, 1).series(C(ell - 1, t) * X(ell, ell, t))[1]
         C(tau, t)*first_X_above(tau, t) + X_above(tau, t)*first_C(tau, t) - X_above(tau, t)*slope_C(tau, t)
         """
-        return self.evaluate(e, self.known)
+        return tuple(self.evaluate(e, self.known))
 
     def known(self, e: Expr) -> Series | None:
         """What is no sum, product or power."""

@@ -363,7 +363,7 @@ class _CrossLayer:
         p, q = self.pushes[first], self.pushes[second]
         place: dict[Expr, Expr] = {}
         limits: list[Expr] = []
-        site = (u.symbol.args[0],) if p.layered else ()
+        site: tuple[Expr, ...] = u.symbol.args[:1] if p.layered else ()
         if p.layered and site[0].has(ell):
             place, limits, site = {ell: k - (site[0] - ell)}, [_layers(u).limits], (k,)
         names = {
