@@ -46,12 +46,10 @@ def radius(series: PowerSeries, digits: int = 40) -> Radius:
     """The radius of convergence, estimated from coefficients that are numbers.
 
     Each method is applied to all coefficients and to all but the last.  Of the two methods that agree best,
-    the one that changes less is taken: a method may settle on something that is not there (ratios do, where
-    the singularity is a pair), but two of them rarely on the same.  ``uncertainty`` is that change plus the
-    difference of the two; it is an estimate like the other, and too small for a pair of branch points, whose
-    distance comes out too large by a share of one over the order.  Raises ValueError for symbols in the
-    coefficients and where no method gives anything: fewer than four coefficients in ``variable**step``, or a
-    series that terminates.
+    the one that changes less is taken: one may settle on something that is not there, but two rarely on the
+    same.  ``uncertainty`` is that change plus the difference of the two; it is too small for a pair of branch
+    points, whose distance comes out too large by a share of one over the order.  Raises ValueError for
+    symbols in the coefficients, fewer than four in ``variable**step``, and a series that terminates.
 
     >>> from sympy import Rational
     >>> exact = PowerSeries(tuple(c for k in range(7) for c in (Rational(-4, 1) ** k, 0)))  # 1 / (1 + 4 z)

@@ -61,12 +61,12 @@ class SeriesRing(ABC, Generic[C]):
         """The coefficient that the expression ``e``, which no series is in, stands for."""
 
     @abstractmethod
-    def dot(self, pairs: Iterable[tuple[C, C]]) -> C:
-        """The sum of products."""
-
-    @abstractmethod
-    def total(self, *xs: C) -> C:
+    def total(self, *xs: Any) -> C:
         """The sum of coefficients."""
+
+    def dot(self, pairs: Iterable[tuple[Any, Any]]) -> C:
+        """The sum of products."""
+        return self.total(*[a * b for a, b in pairs])
 
     @abstractmethod
     def reciprocal(self, c: C) -> C:
@@ -128,9 +128,6 @@ class Expressions(SeriesRing[Expr]):
         cancels = len(xs) > 1 and not value.is_Number and value.expand() == 0
         return S.Zero if cancels else sympify(value)
 
-    def dot(self, pairs: Iterable[tuple[Expr, Expr]]) -> Expr:
-        return self.total(*[Mul(a, b) for a, b in pairs])
-
     def reciprocal(self, c: Expr) -> Expr:
         if c == 0:
             raise ValueError("cannot divide by a series that starts with zero")
@@ -148,9 +145,6 @@ class _Domain(SeriesRing[Any]):
 
     def total(self, *xs: Any) -> Any:
         return sum(xs, self.field.zero)
-
-    def dot(self, pairs: Iterable[tuple[Any, Any]]) -> Any:
-        return sum((a * b for a, b in pairs if a and b), self.field.zero)
 
     def reciprocal(self, c: Any) -> Any:
         if not c:
@@ -365,19 +359,14 @@ class PowerSeries:
         The last terms are continued as a geometric series, ``E q z / (1 - q z)`` with ``z = variable**step``.
         With c the coefficients and N the last of them, the growth is
         ``q**2 = max(|c[N]|, |c[N-1]|) / max(|c[N-2]|, |c[N-3]|)``, and ``E`` the larger of the last term and
-        of ``q z`` times the one before it: one coefficient that happens to be small, as in the oscillations
-        that a complex pair of singularities makes, makes neither small.  With three coefficients the pairs
-        are one apart.  One correction says nothing about the next: with two coefficients the estimate is that
-        term itself, where it is smaller than the first.  The estimate is infinite from ``q z = 1`` on, where
-        the series does not converge, and for a single term; it is 0 for a series that vanishes at every
-        order known.  It is an estimate, no bound: growth that sets in later
-        than at the last coefficient known is beyond it.
+        of ``q z`` times the one before it, so that one coefficient that happens to be small makes neither
+        small.  With three coefficients the pairs are one apart; with two the estimate is the second term,
+        where it is smaller than the first.  It is infinite from ``q z = 1`` on and for a single term, 0 for
+        a series that vanishes at every order known, and no bound: later growth is beyond it.
 
         >>> geometric = PowerSeries((1, 0, 1, 0, 1))
         >>> geometric.error_estimate().subs(gamma0, Rational(1, 2))  # exact here: 1/(1 - z) - 1 - z - z**2
         1/48
-        >>> geometric.error_estimate().subs(gamma0, 1)
-        oo
         """
         if not self.powers():
             return S.Zero

@@ -5,21 +5,8 @@ In a linear network every single-site equation is
     field(t) = sum of factor * source(t) + sum of coefficient(t) sum_over sum_s kernel(t, s) field(s) + given
 
 with deterministic factors and kernels.  :func:`linear_form` reads this off the structured terms of a theory,
-once for all who need it: closure, propagators, reductions, expansions, limits, lowering.  Nothing takes a
-sum apart to find out.
-
-How to use it::
-
-    form = linear_form(theory)              # NotApplicable, with the reason, if an equation is not linear
-    row = form.row("h", ell + 1)            # one equation
-    row.sources                             # factors in front of sources, as actions
-    for x in row.actions:                   # kernels in front of fields
-        x.name, x.field                     # "g", g(ell + 1, s): at s if x.reach, else at t (or 0)
-        x.reach                             # "" | "strict" | "past" | "flow"
-        x.weight                            # coefficient * kernel, the whole entry before the field
-        x.entry, x.columns                  # the same summed over indices the field has not; those it has
-    row.given                               # what is left, without any field or source
-    form.reaches("h", "r")                  # does h answer a push of r within the step?
+once for all who need it: closure, propagators, reductions, expansions, limits, lowering.  ``row("h")`` has
+its ``sources``, the ``actions`` of kernels on fields (``field``, ``weight``), and what is ``given``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Sums over samples taken once: inner products with the data's kernel, and projection on the error.
-
-Sums over samples with Kronecker deltas and unit vectors, and the tensors that such sums keep among
-themselves.
-
-The error-projected closure: in a linear network only ``p(t) = sum_mu Delta_mu(t) h_mu(t)`` feeds back.
+"""The error-projected closure: in a linear network only ``p(t) = sum_mu Delta_mu(t) h_mu(t)`` feeds back.
 
 The backward fields see the samples only through p, so the P x P blocks of the closure collapse: the
 response of g to the source u_alpha(s) is Delta_alpha(s) times its response to u_p = sum_alpha Delta_alpha

@@ -279,10 +279,9 @@ def whitened_steps(steps: MomentSteps) -> MomentSteps:
 def error_equation(theory: Theory) -> tuple[Eq, Eq]:
     """The error under flow, from the theory's tangent kernel: its equation and its solution (F.16).
 
-    The kernel's equation ``df/dt = K(t, t) Delta``, from f = 0, is that of gradient flow; the theory itself
-    defines f by an average, and the two agree (proved for one hidden layer by :func:`.two_layer`, checked as
-    power series for deeper networks). Raises :class:`NotApplicable` for a theory without tangent kernel, with
-    samples left, or in counted steps.
+    ``df/dt = K(t, t) Delta``, from f = 0, agrees with the average that the theory defines f by (proved for
+    one hidden layer by :func:`.two_layer`, checked as power series for deeper networks). Raises
+    :class:`NotApplicable` for a theory without tangent kernel, with samples left, or in counted steps.
 
     >>> from derive import mean_field, mlp
     >>> print(error_equation(whitened_deep(mean_field(mlp(1, rule="flow"))))[0].rhs)
@@ -537,10 +536,9 @@ class Radius:
 def series_radius(w: Whitened) -> Radius:
     """The radius of convergence in gamma0 of the exact time to reach f.
 
-    Singular points of ``int dx/rate`` come from singular points of 1/rate that reach an end of the path, or
-    that meet each other; the latter are on the sheet of the series only if the path runs between them.
-    Where a square root of the formula vanishes without the integral noticing, the formula is even in that
-    root.
+    Singular points of ``int dx/rate`` come from those of 1/rate that reach an end of the path, or meet each
+    other with the path between them.  Where a square root of the formula vanishes without the integral
+    noticing, the formula is even in that root.
 
     >>> from derive import mean_field, mlp
     >>> print(series_radius(whitened(two_layer(mean_field(mlp(1, rule="flow"))))).radius)
@@ -558,6 +556,5 @@ def series_radius(w: Whitened) -> Radius:
         odd = simplify(here - here.subs(root, -root))
         (removable if odd == 0 else singular).update(at)
     radius = min((simplify(Abs(p)) for p in singular), key=lambda r: r.subs({output: 1, norm: 2}))
-    return Radius(
-        *(tuple(sorted(x, key=str)) for x in (singular, removable)), radius, limit(radius, output, norm, "-")
-    )
+    at, only = (tuple(sorted(x, key=str)) for x in (singular, removable))
+    return Radius(at, only, radius, limit(radius, output, norm, "-"))
