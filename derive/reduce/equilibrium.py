@@ -75,10 +75,6 @@ class Equilibrium:
     exponent: Expr
     algebra: Expr
 
-    def preactivation(self, site: Expr, sample: Expr) -> AppliedUndef:
-        """``h(ell, mu)``."""
-        return self.field.func(site, sample)
-
     @property
     def action(self) -> Expr:
         """The action per N."""
@@ -144,7 +140,7 @@ class Equilibrium:
         (weighted,) = slope.atoms(Sum)
         if weighted.function != Phi(ell - 1, mu, alpha) * hhat(ell, alpha):
             raise NotApplicable(f"d exponent/d hhat = {slope} is not linear in the conjugate fields")
-        A, pull = slope.coeff(weighted) * K, slope.coeff(self.preactivation(ell, mu))  # E = A hhat + pull h
+        A, pull = slope.coeff(weighted) * K, slope.coeff(self.field.func(ell, mu))  # E = A hhat + pull h
         mixed = -pull * A.inv() * C  # <hhat h^T>, from <h E> = 0
         symmetric = {K.T: K, C.T: C}
         return (-A.inv() * (Unit(P) + pull * mixed.T)).doit().xreplace(symmetric).doit()
@@ -164,7 +160,7 @@ class Equilibrium:
         hats = [Symbol(f"hhat{i}") for i in range(1, samples + 1)]
         numbers: dict[Expr, Expr] = {}
         for i, hat in enumerate(hats, start=1):
-            numbers |= {hhat(ell, i): hat, self.preactivation(ell, Integer(i)): Symbol(f"h{i}", real=True)}
+            numbers |= {hhat(ell, i): hat, self.field.func(ell, i): Symbol(f"h{i}", real=True)}
             for j in range(1, samples + 1):
                 low, high = sorted((i, j))
                 numbers[Phi(ell - 1, i, j)] = Symbol(f"Phi{low}{high}", real=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Mul, Pow, S, powsimp, simplify
+from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Pow, S, powsimp, simplify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import bound, drawn_out, over
@@ -75,9 +75,6 @@ def markov(theory: Theory) -> Markov:
     Sum(gamma0*Delta(alpha, t)*tanh(h(1, alpha, t)), (alpha, 1, P))
     >>> print(flow.fields[0].eq)
     Eq(h(1, mu, t), past_h(1, mu, t) + u(1, mu, 0))
-    >>> markov(mean_field(mlp(2, "tanh")))
-    Traceback (most recent call last):
-    derive.errors.NotApplicable: the source u(ell + 1, mu, t) is not drawn once: ...
     """
     start, scales = _drawn(theory)
     states: list[State] = []
@@ -291,10 +288,8 @@ class _Running:
         change = self.factor.xreplace({t: t + 1}) / self.factor if self.discrete else S.One
         found = []
         for x in self.parts:
-            args = Mul.make_args(x.kernel)
-            numbers = Mul(*[y for y in args if not y.has(AppliedUndef)])
-            rest = Mul(*[y for y in args if y.has(AppliedUndef)]).xreplace({s: t})
-            kernel = _tidy((change * numbers).xreplace({s: t})) * rest
+            numbers, rest = x.kernel.as_independent(AppliedUndef, as_Add=False)
+            kernel = _tidy((change * numbers).xreplace({s: t})) * rest.xreplace({s: t})
             found.append(replace(x, kernel=kernel, field=x.field.xreplace({s: t}), reach=""))
         return tuple(found)
 
@@ -338,9 +333,11 @@ def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
             )
     kernel = x.coefficient * x.kernel
     for term in Add.make_args(kernel.expand() if isinstance(kernel, Add) else kernel):
-        free = Mul(*[y for y in Mul.make_args(term) if not y.has(t)])
-        for part in Add.make_args(_split(Mul(*[y for y in Mul.make_args(term) if y.has(t)]))):
-            now = Mul(*[y for y in Mul.make_args(part) if y.has(t)])
+        free, moving = term.as_independent(t, as_Add=False)
+        swapped, bases = _positive(moving)
+        # powers and exponentials of differences of times as products, sums of them multiplied out
+        for part in Add.make_args(swapped.expand().xreplace(bases)):
+            now = part.as_independent(t, as_Add=False)[1]
             if now.has(s):
                 raise NotApplicable(
                     f"{lhs}: {now} in its sum over the past couples the present to each time of the past: "
@@ -348,12 +345,6 @@ def _separated(x: Term, lhs: Expr) -> list[tuple[Expr, Expr]]:
                 )
             found.append((now, part * free))
     return found
-
-
-def _split(e: Expr) -> Expr:
-    """Powers and exponentials of differences of times as products; sums of them multiplied out."""
-    swapped, bases = _positive(e)
-    return swapped.expand().xreplace(bases)
 
 
 def _tidy(e: Expr) -> Expr:
