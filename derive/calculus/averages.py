@@ -10,21 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sympy import (
-    Add,
-    Derivative,
-    DiracDelta,
-    Dummy,
-    Expr,
-    Integral,
-    KroneckerDelta,
-    Mul,
-    S,
-    Subs,
-    Sum,
-    Symbol,
-    sympify,
-)
+from sympy import Add, Derivative, DiracDelta, Dummy, Expr, Integral, KroneckerDelta, Mul, S, Subs, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import all_apart, apart, bound, factors
@@ -53,7 +39,7 @@ class Average(Expr):
     is_averaged = True
 
     def __new__(cls, body: Any) -> Average:
-        node: Average = Expr.__new__(cls, sympify(body))
+        node: Average = Expr.__new__(cls, S(body))
         return node
 
     @property
@@ -146,7 +132,7 @@ class Response(Expr):
     is_commutative = True
 
     def __new__(cls, body: Any, source: Any) -> Response:
-        node: Response = Expr.__new__(cls, sympify(body), sympify(source))
+        node: Response = Expr.__new__(cls, S(body), S(source))
         return node
 
     @property
@@ -257,7 +243,7 @@ def delta(x: Expr, y: Expr, discrete: bool = True) -> Expr:
     return Mul(*[KroneckerDelta(a, b) for a, b in pairs])
 
 
-def leaves(e: Expr, formal: frozenset[Symbol] = frozenset()) -> list[Expr]:
+def leaves(e: Expr, formal: frozenset[Expr] = frozenset()) -> list[Expr]:
     """What the chain rule ends at: fields, their rates of change, responses, and whole sums and integrals.
 
     A field is an applied undefined function of plain indices; one of fields, ``phi(h(t))``, is an ordinary
@@ -271,7 +257,7 @@ def leaves(e: Expr, formal: frozenset[Symbol] = frozenset()) -> list[Expr]:
     """
     found: dict[Expr, None] = {}
 
-    def walk(x: Any, formal: frozenset[Symbol]) -> None:
+    def walk(x: Any, formal: frozenset[Expr]) -> None:
         if getattr(x, "is_averaged", False) or not getattr(x, "args", ()):
             return
         if isinstance(x, Response | Sum | Integral) or is_field(x, formal):
@@ -288,7 +274,7 @@ def leaves(e: Expr, formal: frozenset[Symbol] = frozenset()) -> list[Expr]:
     return sorted(found, key=str)
 
 
-def is_field(x: Any, formal: frozenset[Symbol] = frozenset()) -> bool:
+def is_field(x: Any, formal: frozenset[Expr] = frozenset()) -> bool:
     """Is ``x`` a field at its indices, rather than a function of fields?"""
     if not isinstance(x, AppliedUndef):
         return False

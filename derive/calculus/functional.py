@@ -11,22 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sympy import (
-    Add,
-    And,
-    DiracDelta,
-    Dummy,
-    Expr,
-    Integral,
-    KroneckerDelta,
-    Mul,
-    Piecewise,
-    Pow,
-    S,
-    Sum,
-    oo,
-    true,
-)
+from sympy import Add, And, DiracDelta, Dummy, Expr, Integral, KroneckerDelta, Mul, Piecewise, Pow, S, Sum, oo
 from sympy.core.function import AppliedUndef
 from sympy.logic.boolalg import Boolean
 
@@ -171,7 +156,7 @@ def _bounds(e: Expr, ranges: Sequence[IndexRange]) -> tuple[Expr, Expr]:
 
 def _where(value: Expr, conditions: Sequence[Boolean]) -> Expr:
     condition = And(*conditions)
-    if condition == true:
+    if condition == S.true:
         return value
     return Piecewise((value, condition), (S.Zero, True))
 

@@ -14,24 +14,7 @@ from functools import lru_cache
 from math import comb
 from typing import Any
 
-from sympy import (
-    QQ,
-    Add,
-    Dummy,
-    Expr,
-    Integer,
-    Matrix,
-    Poly,
-    Pow,
-    S,
-    Symbol,
-    cancel,
-    degree,
-    factor_terms,
-    solve,
-    sqrt,
-    sympify,
-)
+from sympy import QQ, Add, Dummy, Expr, Matrix, Poly, Pow, S, Symbol, cancel, factor_terms, solve, sqrt
 from sympy.polys.rings import PolyElement, PolyRing
 
 from derive.calculus.symbols import L, ell
@@ -58,7 +41,7 @@ class Polynomials:
         """``e`` as an element.  Raises ValueError if it is no polynomial with rational coefficients."""
         if isinstance(e, int | PolyElement):
             return self.ring(e)
-        return self.ring.from_expr(sympify(e))
+        return self.ring.from_expr(S(e))
 
     def expr(self, p: PolyElement) -> Expr:
         """An element as a SymPy expression, expanded."""
@@ -113,7 +96,7 @@ def factored(e: Expr) -> Expr:
         return e
     number, factors = Poly(e, *sorted(e.free_symbols, key=str)).factor_list()
     # the number is kept outside: a rational times a single sum would be multiplied out
-    value: Expr = Integer(1)
+    value = S.One
     for f, power in factors:
         value *= f.as_expr() ** power
     return factor_terms(number * value) if value.is_Add else number * value
@@ -187,7 +170,7 @@ class Recurrences:
         if self.parameter is None:
             relation = (q**2 - trace * q + 1).expand()
             free = sorted(trace.free_symbols, key=str)
-            linear = [x for x in free if trace.is_polynomial(x) and degree(trace, x) == 1]
+            linear = [x for x in free if trace.is_polynomial(x) and Poly(trace, x).degree() == 1]
             if not linear:
                 raise NotApplicable(f"no parameter of {trace} can be written in terms of its eigenvalue")
             self.parameter = (linear[0], cancel(solve(relation, linear[0])[0]))
@@ -210,7 +193,7 @@ class Recurrences:
         for (a, b), c in _monomials(self.settled(f)).items():
             gap = step + b * k  # the coefficient in front of the shifted monomial is q^gap
             value += c * self.particular(a, k, gap) * Z**b
-        free = Z ** Integer(-step / k)
+        free = Z ** S(-step // k)
         here = dict(zip((ell, Z), at, strict=True))
         gap = self.settled(start) - value.xreplace(here)
         return self.settled(value + gap / free.xreplace(here) * free)

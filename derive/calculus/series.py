@@ -16,26 +16,10 @@ from functools import reduce
 from math import gcd
 from typing import Any, Generic, TypeVar
 
-from sympy import (
-    QQ,
-    Abs,
-    Add,
-    Expr,
-    Max,
-    Mul,
-    Piecewise,
-    Pow,
-    Rational,
-    S,
-    Symbol,
-    lambdify,
-    latex,
-    oo,
-    preorder_traversal,
-    sympify,
-)
+from sympy import QQ, Abs, Add, Expr, Max, Mul, Piecewise, Pow, S, Symbol, lambdify, latex, sympify
 from sympy.concrete.expr_with_limits import ExprWithLimits
 from sympy.core.function import AppliedUndef
+from sympy.core.traversal import preorder_traversal
 from sympy.polys.constructor import construct_domain
 from sympy.polys.matrices import DomainMatrix
 from sympy.polys.matrices.exceptions import DMNonInvertibleMatrixError
@@ -364,8 +348,7 @@ class PowerSeries:
         where it is smaller than the first.  It is infinite from ``q z = 1`` on and for a single term, 0 for
         a series that vanishes at every order known, and no bound: later growth is beyond it.
 
-        >>> geometric = PowerSeries((1, 0, 1, 0, 1))
-        >>> geometric.error_estimate().subs(gamma0, Rational(1, 2))  # exact here: 1/(1 - z) - 1 - z - z**2
+        >>> PowerSeries((1, 0, 1, 0, 1)).error_estimate().subs(gamma0, S.Half)  # exact here
         1/48
         """
         if not self.powers():
@@ -373,13 +356,13 @@ class PowerSeries:
         sizes = [Abs(c) for c in self.steps()[-WINDOW:]]
         q, last = _growth(sizes), len(self.steps()) - 1
         if q is None:
-            return oo
+            return S.Infinity
         z = Abs(self.variable) ** self.step
         front = Abs(self.variable) ** self.lowest * z**last
         missed = front * Max(sizes[-1], sizes[-2] * q) * q * z / (1 - q * z)
         if len(sizes) == 2:
             missed = front * sizes[-1]
-        return Piecewise((missed, q * z < 1), (oo, True))
+        return Piecewise((missed, q * z < 1), (S.Infinity, True))
 
     def pade(self, m: int, n: int) -> Expr:
         """The Padé approximant [m/n] in ``z = variable**step``, times ``variable**lowest``.
@@ -425,7 +408,7 @@ def _growth(sizes: Sequence[Expr]) -> Expr | None:
     if apart == 0:
         return None
     late, early = Max(*sizes[apart:]), Max(*sizes[: len(sizes) - apart])
-    return None if early == 0 else Pow(late / early, Rational(1, apart))
+    return None if early == 0 else Pow(late / early, S.One / apart)
 
 
 def _functions(e: Expr) -> set[AppliedUndef]:
@@ -487,7 +470,7 @@ def pade(coefficients: Sequence[Expr], m: int, n: int) -> tuple[list[Expr], list
     The coefficients are those of powers 0, 1, 2, ... of one variable.  Raises ValueError for negative degrees
     or too few coefficients, :class:`DegeneratePade` where the equations for the denominator are singular.
 
-    >>> pade([Rational(1, 1), Rational(1, 1), Rational(1, 2)], 1, 1)  # exp(z) = (1 + z/2) / (1 - z/2) + ...
+    >>> pade([1, 1, S.Half], 1, 1)  # exp(z) = (1 + z/2) / (1 - z/2) + ...
     ([1, 1/2], [1, -1/2])
     >>> pade([1, 1, 1, 1, 1], 2, 2)
     Traceback (most recent call last):

@@ -12,23 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from sympy import (
-    Add,
-    Derivative,
-    DiracDelta,
-    Eq,
-    Expr,
-    Function,
-    Heaviside,
-    Integral,
-    Mul,
-    Rational,
-    S,
-    Sum,
-    Symbol,
-    sqrt,
-    sympify,
-)
+from sympy import Add, Derivative, DiracDelta, Eq, Expr, Function, Heaviside, Integral, Mul, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
@@ -75,7 +59,7 @@ class Scaling:
     values: Mapping[Symbol, Expr] = field(default_factory=dict)
 
     def __call__(self, e: Expr) -> Expr:
-        return sympify(e).subs(dict(self.values))
+        return S(e).subs(dict(self.values))
 
 
 @dataclass(frozen=True)
@@ -191,7 +175,7 @@ def layer_time(cross: CrossLayer, scaling: Scaling | None = None) -> LayerTime:
     >>> from derive.depth.rescale import rescale
     >>> beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)
     >>> cross = rescale(cross_layer(mean_field(isotropic(data="population", branch=beta))), beta)
-    >>> limit = layer_time(cross, Scaling({beta: beta0 / sqrt(L)}))
+    >>> limit = layer_time(cross, Scaling({beta: beta0 * L**-S.Half}))
     >>> for x in limit.response("R_hu").rhs.args: print(x)
     DiracDelta(tau - tau_)*KroneckerDelta(s, t)
     Sum(beta0**2*R_gu(tau, tau_, s_, s)*R_hr(tau, tau, t, s_), (s_, s + 1, t))
@@ -210,7 +194,7 @@ def infinite_depth(cross: CrossLayer, scaling: Scaling | None = None, order: int
     >>> from derive import mean_field
     >>> from derive.depth import cross_layer, rescale
     >>> from derive.program.networks.residual import depth_program
-    >>> found = infinite_depth(rescale(cross_layer(mean_field(depth_program())), 1 / sqrt(L)))
+    >>> found = infinite_depth(rescale(cross_layer(mean_field(depth_program())), L**-S.Half))
     >>> found.power
     -1
     >>> found.coefficient("f", 1)
@@ -265,7 +249,7 @@ class _Rows:
 def _split(e: Expr) -> list[Expr]:
     """A sum over times and layers of a sum as several."""
     if isinstance(e, Sum | Integral):
-        return [e.func(x, *e.limits) for x in Add.make_args(sympify(e.function).expand())]
+        return [e.func(x, *e.limits) for x in Add.make_args(S(e.function).expand())]
     return [e]
 
 
@@ -335,7 +319,7 @@ class _Limit(_Rows):
 
     def rate(self, e: Recursion) -> Expr:
         """What a recursion adds per layer time."""
-        return Add(*[self.kept(e.lhs, x, S.One, sympify(e.direction)) for x in e.smooth])
+        return Add(*[self.kept(e.lhs, x, S.One, S(e.direction)) for x in e.smooth])
 
     def step(self, e: Recursion) -> Expr:
         """What it adds at the layer of the source alone."""
@@ -359,7 +343,7 @@ class _Limit(_Rows):
 
     def noise(self) -> Iterator[Eq]:
         for u in self.cross.theory.sources:
-            name, value = str(u.symbol.func), self.reader.series(self.cross.own(sympify(u.covariance)))[0]
+            name, value = str(u.symbol.func), self.reader.series(self.cross.own(S(u.covariance)))[0]
             if name in self.singles and any(r.index == ell for r in u.ranges):
                 pair = u.symbol.func(tau, *u.symbol.args[1:]) * u.symbol.func(tau_, *u.partner.args[1:])
                 value = DiracDelta(tau - tau_) * value
@@ -378,7 +362,7 @@ class _Limit(_Rows):
         def put(x: AppliedUndef) -> Expr:
             if x.args[0] in self.singles[str(x.func)]:
                 return Function(f"{x.func}_{x.args[0]}")(*x.args[1:])
-            return x / sqrt(L)
+            return x * L**-S.Half
 
         return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.singles, put)
 
@@ -587,7 +571,7 @@ class Diversity:
     @property
     def exponent(self) -> Expr:
         """kappa of Def. 7.6: the root of the distance goes like ``|tau - tau_2|**(1 - kappa)``."""
-        return 1 - Rational(self.power, 2)
+        return 1 - S(self.power) / 2
 
     def conditions(self) -> tuple[str, ...]:
         """What is assumed, in words."""

@@ -18,21 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sympy import (
-    Add,
-    Expr,
-    Function,
-    Integral,
-    Mul,
-    Pow,
-    Rational,
-    S,
-    Sum,
-    Symbol,
-    bernoulli,
-    factorial,
-    sympify,
-)
+from sympy import Add, Expr, Function, Integral, Mul, Pow, S, Sum, Symbol, bernoulli, factorial, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.series import SeriesRing
@@ -200,7 +186,7 @@ class Reader(SeriesRing[Expr]):
         total = [S.Zero] * (self.order + 1)
         for j, shift in self.steps():
             for m in range(self.order + 1 - shift):
-                share = Rational(offset**j, factorial(j))
+                share = offset**j / factorial(j)
                 total[m + shift] += share * self.value(name, m, (j, 0), at, e.args[n:], side)
         return tuple(total)
 
@@ -305,7 +291,7 @@ class Reader(SeriesRing[Expr]):
                 before, after = (bernoulli(j, sympify(y)) / factorial(j) for y in (start, stop))
                 total[m + shift] += before * at(slope, start - 1) - after * at(slope, stop)
                 for c in range(start, stop):
-                    total[m + shift] += Rational(c ** (j - 1), factorial(j - 1)) * at(slope, c)
+                    total[m + shift] += c ** (j - 1) / factorial(j - 1) * at(slope, c)
         return tuple(total)
 
     def at_layer(self, e: Expr, where: Symbol, value: Expr) -> Expr:

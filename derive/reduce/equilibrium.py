@@ -14,24 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-from sympy import (
-    Dummy,
-    Eq,
-    Expr,
-    Function,
-    I,
-    ImmutableMatrix,
-    Integer,
-    Matrix,
-    MatrixSymbol,
-    Rational,
-    S,
-    Sum,
-    Symbol,
-    log,
-    simplify,
-    solve,
-)
+from sympy import Dummy, Eq, Expr, Function, I, Matrix, MatrixSymbol, S, Sum, Symbol, log, simplify, solve
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
@@ -51,7 +34,7 @@ from derive.theory.path_integral.action import Partition
 
 Phi, Phihat, f, fhat, hhat = (Function(n) for n in ("Phi", "Phihat", "f", "fhat", "hhat"))
 loss, Delta, y = (Function(n) for n in ("loss", "Delta", "y"))
-_HALF = Rational(1, 2)
+_HALF = S.Half
 _PAIR = ((mu, 1, P), (alpha, 1, P))
 
 
@@ -175,7 +158,7 @@ class Equilibrium:
         Unknowns are ``f`` and ``Phi1 .. PhiL``; the kernel of the input is ``K``, the target ``y``.  Each
         layer is Gaussian, with the inverse of minus the second derivative of its log density as variance.
         """
-        if self.phi != self.field or not isinstance(self.depth, Integer):
+        if self.phi != self.field or not self.depth.is_Integer:
             raise NotApplicable("closed equations need a linear network with a number of layers")
         depth = int(self.depth)
         out, h1 = Symbol("f", real=True), Symbol("h1", real=True)
@@ -191,7 +174,7 @@ class Equilibrium:
                 conjugate = self.solved["Phihat_last"].rhs.xreplace(errors)
             else:
                 sized, sizes = self.conjugate_kernel.subs(P, 1), {"Phi": kernels[n], "C": kernels[n + 1]}
-                put = {x: ImmutableMatrix([[sizes[x.name]]]) for x in sized.atoms(MatrixSymbol)}
+                put = {x: Matrix([[sizes[x.name]]]) for x in sized.atoms(MatrixSymbol)}
                 conjugate = Matrix(sized.subs(put).doit())[0, 0]
             names = {Symbol("Phi11", real=True): kernels[n - 1], Symbol("Phihat11", real=True): conjugate}
             found.append(Eq(kernels[n], simplify(1 / precision.subs(names)), evaluate=False))
