@@ -123,7 +123,11 @@ def _read(e: Expr, x: Symbol) -> Jumps:
     if e.is_polynomial(x):
         return {(n, 0, -1): c for (n,), c in Poly(e, x).terms() if c != 0}
     if isinstance(e, Add):
-        return _plus(_read(a, x) for a in e.args)
+        found: Jumps = {}
+        for a in e.args:
+            for k, c in _read(a, x).items():
+                found[k] = found.get(k, S.Zero) + c
+        return found
     if isinstance(e, Mul):
         total: Jumps = {(0, 0, -1): S.One}
         for a in e.args:
@@ -143,14 +147,6 @@ def _slope_of(line: Expr, x: Symbol) -> Expr:
     if not line.is_polynomial(x) or Poly(line, x).monoms() != [(1,)]:
         raise OtherKind(f"a bend where {line} vanishes")
     return Poly(line, x).LC()
-
-
-def _plus(parts: Iterable[Mapping[Monomial, Expr]]) -> Jumps:
-    found: Jumps = {}
-    for part in parts:
-        for k, c in part.items():
-            found[k] = found.get(k, S.Zero) + c
-    return found
 
 
 def _times(a: Mapping[Monomial, Expr], b: Mapping[Monomial, Expr]) -> Jumps:

@@ -174,7 +174,7 @@ def without_blocks(limit: LayerTime) -> LayerTime:
         return placed(e.rhs, e.lhs, x)
 
     def put(e: Expr) -> Expr:
-        while (new := _done(e.replace(known, value))) != e:
+        while (new := settled(e.replace(known, value), lambda *_: S.One)) != e:  # at causal times
             e = new
         return e
 
@@ -187,11 +187,6 @@ def without_blocks(limit: LayerTime) -> LayerTime:
         correlations=rows(limit.correlations),
         scalars=rows(limit.scalars),
     )
-
-
-def _done(e: Expr) -> Expr:
-    """Sums over times that a delta settles done; they reach its time, which is causal."""
-    return settled(e, lambda value, lower, upper, v: S.One)
 
 
 __all__ = ["BlockLimit", "balanced", "block_limit", "within_blocks", "without_blocks", "without_silent"]

@@ -16,7 +16,7 @@ from sympy import Add, Derivative, DiracDelta, Eq, Expr, Function, Heaviside, In
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.sums import factors, settled, without_empty
+from derive.calculus.sums import addends, factors, settled, without_empty
 from derive.calculus.symbols import L, ell, s, t
 from derive.depth.balance import power
 from derive.depth.layers import (
@@ -234,7 +234,7 @@ class _Rows:
         """Powers of L (and ``extra``) and what they multiply."""
         found = []
         for x in Add.make_args(self.scaling(e).expand()):
-            for y in _split(x):
+            for y in addends(x) if isinstance(x, Sum | Integral) else (x,):
                 order, rest = power(y)
                 total = self.scaling(order + extra).expand()
                 found.append((total if total.is_number else total.simplify(), rest))
@@ -244,13 +244,6 @@ class _Rows:
         """A function on the left of an equation, at layer times."""
         n = self.slots.get(str(lhs.func), 0)
         return lhs.func(*[place(x)[0] for x in lhs.args[:n]], *lhs.args[n:])
-
-
-def _split(e: Expr) -> list[Expr]:
-    """A sum over times and layers of a sum as several."""
-    if isinstance(e, Sum | Integral):
-        return [e.func(x, *e.limits) for x in Add.make_args(S(e.function).expand())]
-    return [e]
 
 
 class _Limit(_Rows):
@@ -603,7 +596,12 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
 
     def later(x: Expr) -> bool:
         """Is it an answer at the second time?  It stands at the second layer."""
-        return isinstance(x, AppliedUndef) and str(x.func) in answers and x.args[0] == tau and _now(x) == s
+        return (
+            isinstance(x, AppliedUndef)
+            and str(x.func) in answers
+            and x.args[0] == tau
+            and next(y for y in x.args[1:] if y in (t, s)) == s
+        )
 
     both = e.rhs.replace(later, lambda x: x.func(tau_2, *x.args[1:]))
     two = e.lhs.func(tau, tau_2, *e.lhs.args[1:])
@@ -618,11 +616,6 @@ def diversity(limit: LayerTime, name: str) -> Diversity:
 
 Jumps = dict[str, tuple[Expr, Expr]]
 """Answers and by how much they jump."""
-
-
-def _now(x: AppliedUndef) -> Expr:
-    """The time at which an answer is given: the first among its times."""
-    return next(y for y in x.args[1:] if y in (t, s))
 
 
 def _jump(e: Eq) -> Expr:

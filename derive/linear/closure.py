@@ -111,7 +111,9 @@ class LinearClosure:
                 rows, cols = _spaces(q)
                 return size(rows), size(cols)
         for e in self.theory.equations:
-            if e.name == name or any(str(a.func) == name for x in e.terms for a in _functions(x.field)):
+            if e.name == name or any(
+                str(a.func) == name for x in e.terms for a in x.field.atoms(AppliedUndef)
+            ):
                 return size([r for r in e.ranges if r.index != ell]), S.One
         raise KeyError(f"no operator {letter} here")
 
@@ -381,10 +383,6 @@ def _eq(lhs: Expr, rhs: Expr) -> Eq:
 
 def _site(row: Row) -> Expr:
     return row.field.args[0]
-
-
-def _functions(e: Expr) -> set[AppliedUndef]:
-    return set(e.atoms(AppliedUndef))
 
 
 def _head(e: Expr) -> tuple[Expr, Expr]:

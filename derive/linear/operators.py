@@ -276,7 +276,7 @@ def solve_for(equations: Mapping[Expr, Expr], target: Expr) -> Expr:
     todo = dict(equations)
     for other in [x for x in equations if x != target]:
         value = _resolved(other, todo.pop(other))
-        todo = {x: _substituted(e, other, value) for x, e in todo.items()}
+        todo = {x: _without(e, other) + (coefficient(e, other) * value).expand() for x, e in todo.items()}
     return _resolved(target, todo[target])
 
 
@@ -287,10 +287,6 @@ def _resolved(vector: Expr, e: Expr) -> Expr:
 
 def _without(e: Expr, vector: Expr) -> Expr:
     return Add(*[x for x in Add.make_args(e.expand()) if x.args_cnc()[1][-1:] != [vector]])
-
-
-def _substituted(e: Expr, vector: Expr, value: Expr) -> Expr:
-    return _without(e, vector) + (coefficient(e, vector) * value).expand()
 
 
 def resolvents(e: Expr) -> set[Pow]:

@@ -147,11 +147,8 @@ def _without_trivial(found: CrossLayer) -> CrossLayer:
 
         kept = tuple(e for e in found.responses if str(e.lhs.func) not in values)
         found = replace(found, responses=kept).map(put)
-        found = replace(found, responses=tuple(_nonzero(e) for e in found.responses))
-
-
-def _nonzero(e: Equation) -> Equation:
-    return replace(e, terms=tuple(x for x in e.terms if x.expr != 0) or e.terms[:1])
+        left = ((e, tuple(y for y in e.terms if y.expr != 0)) for e in found.responses)
+        found = replace(found, responses=tuple(replace(e, terms=own or e.terms[:1]) for e, own in left))
 
 
 # -- differentiating the equations ---------------------------------------------------------------------------
@@ -181,6 +178,7 @@ class _CrossLayer:
     def __init__(self, theory: Theory) -> None:
         self.theory, self.form = theory, linear_form(theory)
         self.discrete = theory.program.rule.discrete
+        self.kind = Sum if self.discrete else Integral
         self.names, self.sources = set(self.form.fields), set(self.form.sources)
         self.enters: dict[str, str] = {}  # the field that each source enters
         for r in self.form.rows:
@@ -321,17 +319,16 @@ class _CrossLayer:
                 indices = indices[p.layered :]
             source = p.symbol.func(*indices) if indices else Symbol(p.name)
             body = self.named(field, p.symbol) * source
-            total += self.summed(body, field, p, s, t, _limits(p))
+            total += self.summed(body, field, p)
         return Eq(field, total, evaluate=False)
 
-    def summed(
-        self, body: Expr, field: AppliedUndef, p: Push, past: Symbol, now: Expr, over: tuple[Expr, ...]
-    ) -> Expr:
-        limits = list(over)
+    def summed(self, body: Expr, field: AppliedUndef, p: Push) -> Expr:
+        """The sum over layers, indices and past times of a source."""
+        layers = () if p.layers is None else (p.layers,)
+        limits = [r.limits for r in (*layers, *p.ranges)]
         if not p.constant:
-            limits.append((past, S.Zero, now - self.gap(str(field.func), p.name)))
-        kind = Sum if self.discrete else Integral
-        return kind(body, *limits) if limits else body
+            limits.append((s, S.Zero, t - self.gap(str(field.func), p.name)))
+        return self.kind(body, *limits) if limits else body
 
     def gap(self, field: str, source: str) -> int:
         return 0 if self.form.reaches(field, source) or not self.discrete else 1
@@ -382,14 +379,8 @@ class _CrossLayer:
         for field, w, past in ((a, p, t_1), (b, q, s_1)):
             if not w.constant:
                 limits.append((past, S.Zero, field.args[-1] - self.gap(str(field.func), w.name)))
-        kind = Sum if self.discrete else Integral
         body = left * right * covariance
-        return kind(body, *limits) if limits else body
-
-
-def _limits(p: Push) -> tuple[Expr, ...]:
-    layers = () if p.layers is None else ((k, p.layers.lower, p.layers.upper),)
-    return (*layers, *((r.index, r.lower, r.upper) for r in p.ranges))
+        return self.kind(body, *limits) if limits else body
 
 
 def _layers(u: Source) -> IndexRange:

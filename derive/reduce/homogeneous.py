@@ -254,11 +254,9 @@ class Chain:
                     raise NotApplicable(f"{d.lhs} = {d.rhs} is more than a matrix product")
                 if x.transposed or self.program.given_of(str(getattr(x.vector, "func", ""))):
                     continue
-                if x.vector != self._at(self.phi, d.lhs.args[0] - 1):
+                below = {self.h: self.h.func(d.lhs.args[0] - 1, *self.h.args[1:])}
+                if x.vector != self.phi.xreplace(below):
                     raise NotApplicable(f"{d.lhs} = {d.rhs} does not continue the output's {self.phi}")
-
-    def _at(self, e: Expr, site: Expr) -> Expr:
-        return e.xreplace({self.h: self.h.func(site, *self.h.args[1:])})
 
     def power(self) -> Expr:
         """The p with ``g h = p phi(h) z`` in the last layer, for either sign of each field."""

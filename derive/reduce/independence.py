@@ -40,13 +40,14 @@ def independent_backward(program: Program, names: dict[str, str] | None = None) 
             )
     copies = {x: (names or {}).get(x, f"{x}_back") for x in doubled}
 
-    def rewired(e: Expr) -> Expr:
-        return e.replace(
-            lambda x: isinstance(x, Product) and x.transposed and _name(x) in copies,
-            lambda x: Product(_renamed(x.matrix, copies[_name(x)]), True, x.vector),
-        )
+    def own(x: Product) -> Expr:
+        name, args = copies[_name(x)], x.matrix.args
+        return Product(Function(name)(*args) if args else Symbol(name), True, x.vector)
 
-    definitions = tuple(replace(d, rhs=rewired(d.rhs)) for d in program.definitions)
+    def backward(x: Expr) -> bool:
+        return isinstance(x, Product) and x.transposed and _name(x) in copies
+
+    definitions = tuple(replace(d, rhs=d.rhs.replace(backward, own)) for d in program.definitions)
     matrices = [*program.matrices]
     for w in program.matrices:
         if (start := gaussian(w)).name in copies:
@@ -68,10 +69,6 @@ def both_ways(program: Program) -> tuple[str, ...]:
 
 def _name(x: Product) -> str:
     return str(x.matrix.func) if x.matrix.args else str(x.matrix)
-
-
-def _renamed(matrix: Expr, name: str) -> Expr:
-    return Function(name)(*matrix.args) if matrix.args else Symbol(name)
 
 
 @dataclass(frozen=True)

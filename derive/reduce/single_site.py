@@ -71,7 +71,9 @@ class SingleSite:
                 names = binding(x.field, a) | binding(x.partner, b)
                 total += body.diff(a, b) * x.diffusion.xreplace(names) / 2
         random = frozenset(moving)
-        return tidy_sums(Average(_apart(total)).linear(random)) if total != 0 else S.Zero
+        # sums apart from the factors before them, so that the average sees them
+        parts = [drawn_out(x, lambda y: not y.atoms(AppliedUndef)) for x in Add.make_args(total.expand())]
+        return tidy_sums(Average(Add(*parts)).linear(random)) if total != 0 else S.Zero
 
     def unfolded(self, body: Expr) -> Expr:
         """``body`` in terms of the independent fields."""
@@ -208,11 +210,6 @@ def _unlayered(e: Expr, equation: Equation) -> Expr:
     """The one layer by its number."""
     found = {r.index: r.lower for r in equation.ranges if r.lower == r.upper}
     return e.xreplace(found)
-
-
-def _apart(e: Expr) -> Expr:
-    """Sums apart from the factors before them, so that an average sees them."""
-    return Add(*[drawn_out(x, lambda y: not y.atoms(AppliedUndef)) for x in Add.make_args(e.expand())])
 
 
 def _coordinate(field: Expr) -> Expr:
