@@ -339,21 +339,21 @@ class Expander(Expressions):
     def parameter(self, q: OrderParameter) -> Iterator[OrderParameter]:
         """``<a_k b_l>`` with k + l up to the order; ``<d a_n / d u_0>``."""
         average = next(iter(q.definition.atoms(Average)))
-        front = q.definition / average
-        if front.has(self.variable):
-            raise NotApplicable(f"the definition of {q.symbol} contains {self.variable}: {q.definition}")
         body = average.body
+        if q.definition.has(self.variable):
+            raise NotApplicable(f"the definition of {q.symbol} contains {self.variable}: {q.definition}")
         if q.kind == "response":
             for n in range(self.order + 1):
                 symbol = at_order(q.symbol, n)
-                answer = front * Average(self.answered(body, n))
+                answer = q.definition.xreplace({average: Average(self.answered(body, n))})
                 causal = "past" if str(symbol.func) in self.instant else q.causal
                 yield replace(q, symbol=symbol, definition=answer, causal=causal)
             return
         first, second = self.pair(body)
+        given = body / (first * second)
         for k, m in ((n - k, k) for n in range(self.order + 1) for k in range(n + 1)):
-            value = Average(at_order(first, k) * at_order(second, m))
-            yield replace(q, symbol=at_order(q.symbol, k, m), definition=front * value)
+            value = Average(given * at_order(first, k) * at_order(second, m))
+            yield replace(q, symbol=at_order(q.symbol, k, m), definition=q.definition.xreplace({average: value}))
 
     def answered(self, body: Expr, n: int) -> Expr:
         """The response of order n: that of the field's part to the source's part of order zero."""
@@ -366,13 +366,18 @@ class Expander(Expressions):
 
     def pair(self, body: Expr) -> tuple[AppliedUndef, AppliedUndef]:
         """The two fields in an average: that at time t first."""
-        atoms = [a for x in Mul.make_args(body) for a in _powers(x)]
+        atoms = [a for x in Mul.make_args(body) for a in _powers(x) if not self.is_given(a)]
         if len(atoms) != 2 or any(self.kind(a) != "field" for a in atoms):
             raise NotApplicable(f"<{body}> is not an average of two fields: the theory must be linear")
         first, second = sorted(atoms, key=lambda a: (a.args[-1] != t, str(a)))
         return first, second
 
     # -- expressions -----------------------------------------------------------------------------------
+
+    def is_given(self, e: Expr) -> bool:
+        """Is it made of the data, such as an eigenvalue or its root?"""
+        own = e.atoms(AppliedUndef)
+        return bool(own) and not any(self.kind(a) for a in own) and not e.has(self.variable, Average)
 
     def kind(self, a: AppliedUndef) -> str:
         return self.kinds.get(str(a.func), "")
@@ -406,6 +411,8 @@ class Expander(Expressions):
             return [at_order(x, n) for n in orders] if self.kind(x) else None
         if isinstance(x, Add | Mul) or (isinstance(x, Pow) and x.exp.is_Integer and x.exp > 0):
             return None
+        if self.is_given(x):
+            return [x if n == 0 else S.Zero for n in orders]
         if x.has(AppliedUndef, Average):
             raise NotApplicable(
                 f"{x} is no product of fields and order parameters: the theory must be linear"

@@ -1,4 +1,4 @@
-"""Theories in powers of other parameters than gamma0, as numbers: one over a size, and the learning rate.
+"""Theories in powers of a small parameter, as numbers: gamma0, one over a size, the learning rate.
 
 The expanded theory is a theory, and it is solved by what solves theories.
 """
@@ -6,32 +6,37 @@ The expanded theory is a theory, and it is solved by what solves theories.
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sympy import Float, Rational, S, Symbol
+from sympy import Expr, Float, Rational, S, Symbol
 
 from derive.calculus.series import PowerSeries
 from derive.errors import NotApplicable
 from derive.expansion.orders import TheorySeries, expand_sizes, expand_step_size, named
-from derive.program import eta
+from derive.expansion.strength import StrengthSeries, expand_strength
+from derive.program import P, eta
 from derive.program.networks.random_data import alpha, alpha_B, nu
 from numerics.compile.lower import lower
 from numerics.compile.table import Node, Request, Table
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.experiment.numbers import arrays_of, numbers_of, spectrum_of, structure, theory_at_depth
+from numerics.predictions import OUTPUT, split
 from numerics.results import dataset
 from numerics.solve.end_weights import end_weights
 from numerics.solve.exact import RANDOM
 from numerics.solve.grid import Grid
 from numerics.solve.march import March, march
 from numerics.solve.memory import memory_tables
+from numerics.solve.observables import evaluate
 from numerics.solve.settle import settle
 from numerics.threads import one_thread
 
@@ -117,6 +122,142 @@ def step_size_series(experiment: Experiment, order: int, rtol: float = 1e-5) -> 
     return _labelled(run, values, times, notes, started)
 
 
+@one_thread
+def strength_series(experiment: Experiment, order: int) -> xr.Dataset:
+    """Coefficients of ``gamma0^n``, n <= ``order``, of every result variable: any linear network and data.
+
+    Those of the theory itself, order by order (:func:`derive.expansion.strength.expand_strength`): biases,
+    branches, several outputs, unequal widths and variances, decay, momentum and noise, test points, random
+    data.  Of a flow there are no responses.  Raises :class:`~numerics.errors.SpecError` with the reason where
+    the theory has no such series, :class:`~numerics.errors.Diverged`, and
+    :class:`~numerics.errors.NotConverged` for a flow that does not settle to ``solver.rtol``.
+    """
+    _check(order)
+    started = clock.perf_counter()
+    found, table = _in_strength(structure(experiment).text, experiment.depth, order)
+    fixed = experiment.spec.kind == "fixed"
+
+    def run(steps: int, tables: Mapping[str, Array]) -> _Solved:
+        return _march(experiment, found, table, steps, tables)
+
+    grid, notes = None, {}
+    if experiment.training.rule == "flow":
+
+        def attempt(grid: Grid) -> tuple[Array, _Solved]:
+            solved = run(len(grid.nodes), memory_tables(experiment, grid.nodes, grid.weights))
+            return solved.errors()[:, grid.outputs], solved
+
+        grid, solved, notes = settle(experiment.times, experiment.solver.rtol, attempt)
+    else:
+        solved = run(len(experiment.times), {})
+    values = _of_samples(solved, grid) if fixed else _random(solved, grid)
+    orders = [n for n in range(order + 1) if n == 0 or any(np.any(np.nan_to_num(x[n])) for x in values.values())]
+    return _labelled(solved, {k: x[orders] for k, x in values.items()}, experiment.times, notes, started, orders)
+
+
+@lru_cache(maxsize=8)
+def _in_strength(text: str, depth: int, order: int) -> tuple[StrengthSeries, Table]:
+    """The series of a structure, and its rows."""
+    experiment = Experiment.without_arrays(tomllib.loads(text))
+    try:
+        found = expand_strength(theory_at_depth(experiment), order)
+    except NotApplicable as reason:
+        network = experiment.network
+        raise SpecError("network.gamma0", network.gamma0, f"the theory has no series in it: {reason}") from None
+    table = lower(found.expanded)
+    more: dict[Node, Request] = {}
+    there = {row.field for row in table.fields}
+    if experiment.spec.kind == "fixed":
+        for (name, a), layer in product((("H", "h"), ("G", "g")), range(1, depth + 1)):
+            for n, k in product(range(order + 1), repeat=2):
+                pair = (named(a, n), layer), (named(a, k), layer)
+                if n + k <= order and there >= set(pair):
+                    more[named(name, n, k), layer] = Request("correlation", *pair, S.One)
+        # the papers' A and B have 1/gamma0 in front
+        for n, layer in product(range(1, order + 2), range(1, depth + 1)):
+            for name, what, pushed in (("A", ("h", layer), "r"), ("B", ("g", layer + 1), "u")):
+                field = named(what[0], n), what[1]
+                source = pushed, layer + (name == "B")
+                if field in there and source in table.source_indices:
+                    more[named(name, n), layer] = Request("response", field, source, S.One)
+    return found, replace(table, tensors={**more, **table.tensors})
+
+
+def _of_samples(run: _Solved, grid: Grid | None) -> dict[str, Array]:
+    """The contract's variables of fixed samples, orders first."""
+    experiment, series = run.experiment, run.series
+    orders, layers = range(series.order + 1), range(1, experiment.depth + 1)
+    assert isinstance(series, StrengthSeries)
+    at = slice(None) if grid is None else grid.outputs
+
+    def scalar(name: str) -> Array:
+        parts = [run.run.scalars.get(named(name, *k)) for part in series.parts(name) for k in _first(part)]
+        shape = next(x for x in parts if x is not None)
+        return np.stack([np.zeros_like(shape) if x is None else x for x in parts])[:, at]
+
+    def pair(name: str, layer: int) -> Array:
+        return _at(run.coefficients(name, layer), grid)
+
+    f, error = scalar(OUTPUT), scalar("Delta")
+    H = {k: pair("H", k) for k in layers}
+    G = {k: pair("G", k) for k in layers}
+    many = experiment.network.outputs > 1
+    values = {
+        "error": error,
+        "Phi": np.stack([x.transpose(0, 1, 3, 2, 4) for x in H.values()], axis=1),
+        "G": np.stack([x.transpose(0, 1, 3, 2, 4) if many else x[:, :, 0, :, 0] for x in G.values()], axis=1),
+    }
+    if grid is None:
+        A, B = (np.stack([run.response(x, k) for k in layers], axis=1).transpose(0, 1, 2, 4, 3, 5) for x in "AB")
+        values |= {"A": A if many else A[..., 0], "B": B if many else B[:, :, :, :, 0]}
+    if series.theory.observables:
+        tensors = {("H", k): x for k, x in H.items()} | {("G", k): x for k, x in G.items()}
+        values["tangent_kernel"] = _tangent(run, tensors, many)
+    found = [split(experiment, {k: x[n] for k, x in values.items()}) for n in orders]
+    stacked = {k: np.stack([x[k] for x in found]) for k in found[0]}
+    stacked["train_loss"] = _convolved(stacked["error"])
+    held = experiment.held_out
+    if held is not None:
+        stacked["test_f"] = f[:, :, held.training :]
+        if held.targets is not None:
+            stacked["test_error"] = -stacked["test_f"]
+            stacked["test_error"][0] += held.targets
+            stacked["test_loss"] = _convolved(stacked["test_error"])
+    return stacked
+
+
+def _first(parts: tuple[tuple[Expr, tuple[int, ...]], ...]) -> list[tuple[int, ...]]:
+    return [k for _, k in parts] or [(-1,)]
+
+
+def _convolved(error: Array) -> Array:
+    """The orders of the mean over samples of the square, summed over outputs."""
+    flat = error.reshape(*error.shape[:3], -1)
+    return np.stack(
+        [sum((flat[k] * flat[n - k]).sum(axis=2).mean(axis=1) for k in range(n + 1)) for n in range(len(flat))]
+    )
+
+
+def _tangent(run: _Solved, tensors: Mapping[Node, Array], many: bool) -> Array:
+    """The orders of the tangent kernel: products of those of its factors, as the theory defines it.
+
+    The series of a product are put together by evaluating it at as many values of gamma0 as there are orders:
+    a polynomial of twice the order is cut off exactly.
+    """
+    series, order = run.series, run.series.order
+    data, numbers = arrays_of(run.experiment), numbers_of(run.experiment)
+    (equation,) = series.theory.observables[:1]
+    points = np.cos(np.pi * (np.arange(2 * order + 1) + 0.5) / (2 * order + 1))
+    found = []
+    for x in points:
+        powers = x ** np.arange(order + 1)
+        at = {n: np.tensordot(powers, a, 1).transpose(1, 3, 0, 2) for n, a in tensors.items()}
+        at = {n: a if n[0] == "H" or many else a[0, 0] for n, a in at.items()}
+        found.append(evaluate(equation, at, data, numbers))
+    inverse = np.linalg.inv(points[:, None] ** np.arange(2 * order + 1))
+    return np.tensordot(inverse[: order + 1], np.stack(found), 1)
+
+
 def partial_sum(series: xr.Dataset, value: float, order: int | None = None) -> xr.Dataset:
     """The series at one value of its variable, up to an order: a dataset without the dimension ``order``."""
     kept = series if order is None else series.sel(order=[n for n in series.order.values if n <= order])
@@ -187,16 +328,33 @@ class _Solved:
     def coefficients(self, name: str, layer: int | None) -> Array:
         """Orders 0, 1, ... of an order parameter of two times, (orders, T, n, T, m)."""
         numbers = numbers_of(self.experiment)
-        found = []
+        found: list[Array | None] = []
         for parts in self.series.parts(name):
-            arrays = [float(c.subs(numbers)) * self.run.tensor((named(name, *k), layer)) for c, k in parts]
-            found.append(sum(arrays[1:], arrays[0]) if arrays else 0.0 * self.run.tensor((name, layer)))
-        return np.stack(found)
+            known = [(c, (named(name, *k), layer)) for c, k in parts]
+            arrays = [
+                float(c.subs(numbers)) * self.run.tensor(n) for c, n in known if n in self.run.plan.table.tensors
+            ]
+            found.append(sum(arrays[1:], arrays[0]) if arrays else None)
+        shape = next(x for x in found if x is not None)
+        return np.stack([np.zeros_like(shape) if x is None else x for x in found])
+
+    def response(self, name: str, layer: int) -> Array:
+        """Orders 0, 1, ... of A or B, (orders, T, n, T, m); zero where it vanishes."""
+        tensors, numbers = self.run.plan.table.tensors, numbers_of(self.experiment)
+        samples, outputs = int(numbers[P]), self.experiment.network.outputs
+        rows, columns = (samples, outputs) if name == "A" else (outputs, samples)
+        found = np.zeros((self.series.order + 1, self.run.steps, rows, self.run.steps, columns))
+        for n in range(self.series.order + 1):
+            if (named(name, n + 1), layer) in tensors:
+                found[n] = self.run.tensor((named(name, n + 1), layer))
+        return found
 
     def errors(self) -> Array:
         """What a flow is refined for: errors on samples, or ``C_v`` at equal times; (orders, T, ...)."""
         if self.experiment.spec.kind == "fixed":
-            return np.stack([self.run.scalars[named("Delta", n)] for n in range(self.series.order + 1)])
+            first = self.run.scalars["Delta"]
+            zero = np.zeros_like(first)
+            return np.stack([self.run.scalars.get(named("Delta", n), zero) for n in range(self.series.order + 1)])
         value: Array = np.einsum("ntctc->nt", self.coefficients("C_v", None))
         return value
 
@@ -212,6 +370,7 @@ def _march(
         data=arrays_of(experiment) | dict(tables),
         wanted=tuple(n for n, q in table.tensors.items() if q.kind == "correlation" or not tables),
         watched=() if experiment.spec.kind == "fixed" else (("C_v", None),),
+        units=spectrum_of(experiment),
     )
     return _Solved(experiment, found, run)
 
@@ -220,13 +379,18 @@ def _march(
 
 
 def _labelled(
-    run: _Solved, values: Mapping[str, Array], times: Array, notes: Mapping[str, Any], started: float
+    run: _Solved,
+    values: Mapping[str, Array],
+    times: Array,
+    notes: Mapping[str, Any],
+    started: float,
+    orders: Sequence[int] | None = None,
 ) -> xr.Dataset:
     return dataset(
         values,
         times=times,
         spec=run.experiment.text,
-        orders=range(run.series.order + 1),
+        orders=range(run.series.order + 1) if orders is None else orders,
         method=f"expansion in {run.series.variable}",
         truncation_order=run.series.order,
         wall_time_s=clock.perf_counter() - started,
@@ -237,7 +401,7 @@ def _labelled(
 def _random(run: _Solved, grid: Grid | None) -> dict[str, Array]:
     tensors, values = run.run.plan.table.tensors, {}
     for name in RANDOM:
-        layers = [k for n, k in tensors if n == name]
+        layers = list(dict.fromkeys(k for n, k in tensors if n.partition("__")[0] == name))
         if not layers or (grid is not None and name.startswith("R_")):
             continue
         found = {k: _pair(run.coefficients(name, k), grid) for k in layers}
@@ -283,4 +447,4 @@ def _equal(a: Array) -> Array:
     return value.copy()  # of one output it is a view
 
 
-__all__ = ["SIZES", "partial_sum", "size_series", "step_size_series", "truncation_error"]
+__all__ = ["SIZES", "partial_sum", "size_series", "step_size_series", "strength_series", "truncation_error"]

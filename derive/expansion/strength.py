@@ -1,0 +1,387 @@
+"""Theories in powers of gamma0 that are theories again, order by order.
+
+The equations of a linear theory hold gamma0 in front of updates, and 1/gamma0 in front of the output (and, as
+the papers write them, of responses).  A quantity with 1/gamma0 in front is expanded without it, as
+``q = (q_0 + gamma0 q_1 + ...)/gamma0``, so that ``q_0`` must vanish identically and one order more of it is
+needed.  What vanishes identically is found by asking which sources each field is made of, order by order:
+
+    made(a_n) = sources in its terms + made(fields in its terms whose kernels do not vanish),
+    <a_k b_l> vanishes if no source of a_k is correlated with one of b_l,
+    <d a_k / d u> vanishes if a_k is not made of u.
+
+The least solution of these is what is there.  It also leaves out what parity in gamma0 forbids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from sympy import Add, Dummy, Expr, Mul, S, Symbol, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response
+from derive.calculus.symbols import ell, gamma0
+from derive.errors import NotApplicable
+from derive.expansion.orders import Coefficients, Expander, TheorySeries, at_order, named
+from derive.linear.form import linear_form
+from derive.theory import Equation, OrderParameter, Source, Term, Theory
+
+GIVEN: tuple[str, Expr | None] = ("", None)
+"""What is given and not drawn, such as a target, as a source."""
+
+UNKNOWN = Dummy("beyond")
+"""Stands for an order that is not known, wherever it is read."""
+
+
+@dataclass(frozen=True)
+class StrengthSeries(TheorySeries):
+    """A linear ``theory`` in powers of gamma0; ``poles`` are order parameters and scalars with 1/gamma0 in
+    front, by the power.  ``scaled`` has them without it."""
+
+    poles: tuple[tuple[str, int], ...] = ()
+
+    @cached_property
+    def expanded(self) -> Theory:
+        """The theory of all orders, of which only what does not vanish is there."""
+        found = _Strength(self).expanded()
+        what = f"expanded in {self.variable} to order {self.order}"
+        return replace(found, reduction=f"{self.theory.reduction}, {what}".strip(", "))
+
+    def parts(self, name: str) -> tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]:
+        """What an order parameter, field or scalar is made of, order by order; none where it vanishes.
+
+        >>> from derive.program import mlp
+        >>> from derive.theory import mean_field
+        >>> lazy = expand_strength(mean_field(mlp(1, bias=True)), 2)
+        >>> [lazy.parts(x)[2] for x in ("H", "f", "Delta")]
+        [(((1, (2, 0)), (1, (1, 1)), (1, (0, 2)))), ((1, (3,)),), ((1, (2,)),)]
+        """
+        shift, there = dict(self.poles).get(name, 0), self._there
+        pairs = any(q.name == name and q.kind == "correlation" for q in self.theory.order_parameters)
+        found = []
+        for n in range(shift, self.order + shift + 1):
+            own = [(n - k, k) for k in range(n + 1)] if pairs else [(n,)]
+            found.append(tuple((S.One, k) for k in own if named(name, *k) in there))
+        return tuple(found)
+
+    @cached_property
+    def _there(self) -> frozenset[str]:
+        x = self.expanded
+        return frozenset(i.name for i in (*x.order_parameters, *x.equations, *x.scalars))
+
+    def observable(self, e: Equation) -> Coefficients:
+        """The orders of an observable in terms of the parts, up to the order."""
+        there = self._there
+        series = _Strength(self)
+        _, found = series.laurent(series.scaled(e.rhs))
+        gone = {
+            a: S.Zero for c in found for a in c.atoms(AppliedUndef) if series.own(a) and named(a.func) not in there
+        }
+        return [c.xreplace(gone) for c in found[: self.order + 1]]
+
+
+def expand_strength(theory: Theory, order: int) -> StrengthSeries:
+    """A linear theory in powers of gamma0, up to ``order``: any network, data and rule, as a theory again.
+
+    Raises :class:`~derive.errors.NotApplicable` for a theory that is not linear, and for one in which 1/gamma0
+    does not cancel (the initial function of layers of finite width, unless it is subtracted); ValueError for a
+    negative order.
+
+    >>> from derive.program import mlp
+    >>> from derive.theory import mean_field
+    >>> lazy = expand_strength(mean_field(mlp(1, bias=True)), 1)
+    >>> for e in lazy.equations(1): print(e.lhs, "=", e.rhs)
+    h__1(1, mu, t) = Sum(eta*Delta(alpha, s)*g(1, s), ...
+    """
+    if order < 0:
+        raise ValueError(f"order = {order}: must not be negative; 0 is the lazy limit")
+    linear_form(theory)
+    poles: dict[str, int] = {}
+    for q in theory.order_parameters:
+        poles[q.name] = max(poles.get(q.name, 0), -_power(q.definition))
+    for e in theory.scalars:
+        poles[e.name] = max(poles.get(e.name, 0), *(-_power(x.expr) for x in e.terms if x.expr.has(Average)), 0)
+    shifted = {k: p for k, p in poles.items() if p > 0}
+
+    def put(e: Expr) -> Expr:
+        return _without(e, shifted)
+
+    def equation(e: Equation) -> Equation:
+        front = gamma0 ** shifted.get(e.name, 0)
+        return replace(e, terms=tuple(_term(x, put, front) for x in e.terms))
+
+    scaled = replace(
+        theory,
+        sources=tuple(replace(u, covariance=put(u.covariance)) for u in theory.sources),
+        equations=tuple(map(equation, theory.equations)),
+        order_parameters=tuple(
+            replace(q, definition=q.definition * gamma0 ** shifted.get(q.name, 0)) for q in theory.order_parameters
+        ),
+        scalars=tuple(map(equation, theory.scalars)),
+        observables=(),
+    )
+    found = StrengthSeries(theory, scaled, gamma0, gamma0, order, poles=tuple(shifted.items()))
+    _ = found.expanded
+    return found
+
+
+def _power(e: Expr) -> int:
+    """The power of gamma0 in front."""
+    _, power = e.as_coeff_exponent(gamma0)
+    return int(power)
+
+
+def _without(e: Expr, shifted: dict[str, int]) -> Expr:
+    """``e`` with ``q / gamma0`` in place of what has that in front."""
+    own = [a for a in sympify(e).atoms(AppliedUndef) if str(a.func) in shifted]
+    return sympify(e).xreplace({a: a / gamma0 ** shifted[str(a.func)] for a in own})
+
+
+def _term(x: Term, put: Any, front: Expr) -> Term:
+    return replace(x, coefficient=put(x.coefficient) * front, kernel=put(x.kernel), field=put(x.field))
+
+
+class _Strength(Expander):
+    """Expands with one order more of what has 1/gamma0 in front."""
+
+    def __init__(self, series: StrengthSeries) -> None:
+        self.shifted = dict(series.poles)
+        super().__init__(series.scaled, series.small, series.order + max([1, *self.shifted.values()]))
+        self.known_to: dict[str, int] = dict.fromkeys(self.kinds, self.order)
+        self.poles: list[Expr] = []
+        self.there: set[Place] | None = None
+
+    def own(self, a: AppliedUndef) -> bool:
+        """Is it something of the theory, not of the data?"""
+        return str(a.func).partition("__")[0] in self.kinds
+
+    def scaled(self, e: Expr) -> Expr:
+        """An expression of the theory in what the scaled one has."""
+        return _without(e, self.shifted)
+
+    def expanded(self) -> Theory:
+        """The theory of the orders that are known, without what vanishes."""
+        found = super().expanded()
+        self.there = Made(found, frozenset(self.random)).there
+        while True:
+            self.poles = []
+            known = dict(self.known_to)
+            found = super().expanded()
+            if known == self.known_to:
+                break
+        found = _known(found)
+        there = Made(found, frozenset(self.random))
+        for pole in self.poles:
+            if (left := there.kept(pole)) != 0:
+                raise NotApplicable(
+                    f"1/gamma0 stays in front of {left}: what networks of finite width are at the start does not "
+                    "vanish with gamma0; infinitely wide layers have a series"
+                )
+        return there.theory()
+
+    def equation(self, e: Equation, live: Any) -> Iterator[Equation]:
+        """Its orders, as far as they are known."""
+        if not isinstance(e.lhs, AppliedUndef):
+            raise NotApplicable(f"{e.lhs} is given by its rate of change, not by its past")
+        terms = []
+        for x in e.terms:
+            pole, series = self.laurent((x.coefficient * x.kernel * x.field).expand())
+            self.poles += [x.expr.func(y, *x.expr.limits) if x.reach or x.over else y for y in pole]
+            terms.append((x, series))
+        for n in range(self.order + 1):
+            parts = [(x, y) for x, c in terms for y in Add.make_args(sympify(c[n]).expand()) if y != 0]
+            self.note(e.name, n, [y for _, y in parts])
+            yield Equation(at_order(e.lhs, n), tuple(self.term(x, y) for x, y in parts), e.ranges)
+
+    def source(self, u: Source) -> Iterator[Source]:
+        """``<u_0 u_0>``, and half of each further order as ``<u_0 u_n>`` and as ``<u_n u_0>``."""
+        pole, series = self.laurent(u.covariance)
+        self.poles += pole
+        for n, c in enumerate(series):
+            self.note(u.name, n, [sympify(c)])
+            for a, b in [] if c == 0 else [(0, 0)] if n == 0 else [(0, n), (n, 0)]:
+                ends = {"symbol": at_order(u.symbol, a), "partner": at_order(u.partner, b)}
+                yield replace(u, **ends, covariance=(c if n == 0 else c / 2).expand())
+
+    def parameter(self, q: OrderParameter) -> Iterator[OrderParameter]:
+        """``<a_k b_l>`` and ``<d a_n / d u_0>``, as far as their fields are known."""
+        for x in super().parameter(q):
+            fields = [a for a in x.definition.atoms(AppliedUndef) if self.kind_of(a) == "field"]
+            orders = sum(order_of(a) for a in fields)
+            known = min(self.known_to[str(a.func).partition("__")[0]] for a in fields)
+            if orders > known:
+                self.known_to[q.name] = min(self.known_to[q.name], orders - 1)
+            yield x
+
+    def kind_of(self, a: AppliedUndef) -> str:
+        return self.kinds.get(str(a.func).partition("__")[0], "")
+
+    def note(self, name: str, n: int, parts: Iterable[Expr]) -> None:
+        """An order that is made of what is not known is not known."""
+        if self.there is not None and any(y.has(UNKNOWN) for y in parts):
+            self.known_to[name] = min(self.known_to[name], n - 1)
+            if self.known_to[name] < 0:
+                raise NotApplicable(f"{name} has no order that its equations give: it grows like 1/gamma0")
+
+    def laurent(self, e: Expr) -> tuple[list[Expr], Coefficients]:
+        """What stands in front of 1/gamma0^k, k = 1, 2, ..., and the series, up to ``order``."""
+        poles: list[Expr] = []
+        total: Coefficients = [S.Zero] * (self.order + 1)
+        for part in Add.make_args(sympify(e)):
+            body, power = part.as_coeff_exponent(self.variable)
+            shift = min(int(power), 0) if power.is_Integer else 0
+            found = self.coefficients(part if shift == 0 else body)
+            poles += [c for c in found[:-shift] if c != 0] if shift else []
+            found = [*found[-shift:], *[UNKNOWN * Dummy() for _ in range(-shift)]]
+            total = [Add(a, b) for a, b in zip(total, found, strict=True)]
+        return poles, total
+
+    def known(self, x: Expr) -> Coefficients | None:
+        """The series, with what is not known marked."""
+        found = super().known(x)
+        if not isinstance(x, AppliedUndef) or not self.kind(x) or found is None:
+            return found
+        if self.there is not None:
+            gone = {a: S.Zero for c in found for a in c.atoms(AppliedUndef) if self.own(a) and place(a) not in self.there}
+            found = [c.xreplace(gone) for c in found]
+        last = self.known_to[str(x.func)]
+        return [c if n <= last or c == 0 else UNKNOWN * Dummy() for n, c in enumerate(found)]
+
+
+def order_of(a: AppliedUndef) -> int:
+    """The order of a part: that of all its orders together."""
+    _, _, orders = str(a.func).partition("__")
+    return sum(map(int, orders.split("_"))) if orders else 0
+
+
+def _known(theory: Theory) -> Theory:
+    """Without equations and parts that are made of what is not known."""
+
+    def known(e: Expr) -> bool:
+        return not sympify(e).has(UNKNOWN)
+
+    def all_of(items: tuple[Equation, ...]) -> tuple[Equation, ...]:
+        return tuple(e for e in items if known(e.rhs))
+
+    return replace(
+        theory,
+        sources=tuple(u for u in theory.sources if known(u.covariance)),
+        equations=all_of(theory.equations),
+        scalars=all_of(theory.scalars),
+    )
+
+
+Place = tuple[str, Expr | None]
+"""A name and, at integer depth, its layer."""
+
+
+def place(a: AppliedUndef) -> Place:
+    """Where something stands; a family of layers is one place with the members that stand beside it."""
+    first = a.args[0] if len(a.args) > 1 else None
+    return str(a.func), first if first is not None and first.is_Integer else None
+
+
+class Made:
+    """What the quantities of a linear theory are made of; what is made of nothing vanishes."""
+
+    def __init__(self, theory: Theory, random: frozenset[str]) -> None:
+        self.whole, self.random = theory, random
+        items = (*theory.sources, *theory.equations, *theory.scalars, *theory.order_parameters)
+        self.families = any(r.index == ell for x in items for r in x.ranges)
+        self.fields: dict[Place, set[Place]] = {self.place(e.symbol): set() for e in theory.equations}
+        self.names = {*random, *(e.name for e in theory.scalars), *(q.name for q in theory.order_parameters)}
+        self.pairs: set[tuple[Place, Place]] = {(GIVEN, GIVEN)}
+        self.there: set[Place] = set()
+        size = -1
+        while size != (size := self.size):
+            self.sweep()
+
+    def place(self, a: AppliedUndef) -> Place:
+        return (str(a.func), None) if self.families else place(a)
+
+    @property
+    def size(self) -> int:
+        return len(self.there) + len(self.pairs) + sum(map(len, self.fields.values()))
+
+    def sweep(self) -> None:
+        """One use of every equation."""
+        for u in self.whole.sources:
+            if self.kept(u.covariance) != 0:
+                a, b = self.place(u.symbol), self.place(u.partner)
+                self.pairs |= {(a, b), (b, a)}
+                self.there |= {a, b}
+        for e in self.whole.equations:
+            own = self.place(e.symbol)
+            for x in e.terms:
+                if x.expr.has(UNKNOWN):
+                    self.fields[own] |= {GIVEN} | {a for pair in self.pairs for a in pair}
+                elif self.holds(x.coefficient * x.kernel * x.field):
+                    moving = self.moving(x.field)
+                    self.fields[own] |= {GIVEN} if not moving else set().union(*map(self.made, moving))
+            self.there |= {own} if self.fields[own] else set()
+        for q in self.whole.order_parameters:
+            if all(self.average(a) for a in q.definition.atoms(Average)):
+                self.there.add(self.place(q.symbol))
+        for e in self.whole.scalars:
+            if self.kept(e.rhs) != 0:
+                self.there.add(self.place(e.symbol))
+
+    def moving(self, e: Expr) -> list[Place]:
+        """The fields and sources in a product."""
+        return [self.place(a) for a in e.atoms(AppliedUndef) if str(a.func) in self.random]
+
+    def made(self, x: Place) -> set[Place]:
+        """The sources in something; what is given is a source of its own."""
+        return self.fields[x] if x in self.fields else {x}
+
+    def average(self, a: Average) -> bool:
+        """May it differ from zero?"""
+        if isinstance(a.body, Response):
+            pushed = self.place(a.body.source)
+            return any(pushed in self.made(x) for x in self.moving(a.body.body))
+        own = self.moving(a.body)
+        return any((u, v) in self.pairs for u in self.made(own[0]) for v in self.made(own[-1]))
+
+    def holds(self, e: Expr) -> bool:
+        """May a product differ from zero?"""
+        if any(not self.average(a) for a in e.atoms(Average)):
+            return False
+        inner = {x for a in e.atoms(Average) for x in a.atoms(AppliedUndef)}
+        return all(self.place(a) in self.there for a in e.atoms(AppliedUndef) - inner if str(a.func) in self.names)
+
+    def kept(self, e: Expr) -> Expr:
+        """The products in ``e`` that may differ from zero."""
+        return Add(*[x for x in Add.make_args(sympify(e).expand()) if self.holds(x)])
+
+    def theory(self) -> Theory:
+        """Without what vanishes."""
+
+        def all_of(items: tuple[Equation, ...]) -> tuple[Equation, ...]:
+            return tuple(
+                replace(e, terms=tuple(y for x in e.terms if (y := self.term(x)) is not None))
+                for e in items
+                if self.place(e.symbol) in self.there
+            )
+
+        return replace(
+            self.whole,
+            sources=tuple(
+                replace(u, covariance=c) for u in self.whole.sources if (c := self.kept(u.covariance)) != 0
+            ),
+            equations=all_of(self.whole.equations),
+            order_parameters=tuple(q for q in self.whole.order_parameters if self.place(q.symbol) in self.there),
+            scalars=all_of(self.whole.scalars),
+        )
+
+    def term(self, x: Term) -> Term | None:
+        """A term with what is left of it."""
+        if x.field.has(Average):  # of a scalar: averages stand in one term
+            left = self.kept(x.field)
+            return None if left == 0 or not self.holds(x.coefficient * x.kernel) else replace(x, field=left)
+        return x if self.holds(x.coefficient * x.kernel * x.field) else None
+
+
+__all__ = ["StrengthSeries", "expand_strength"]
