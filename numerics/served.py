@@ -70,6 +70,7 @@ SERVED: dict[str, dict[str, tuple[object, ...]]] = {
     "dmft solve": {},
     "dmft simulate": {},
     "dmft verify": {},
+    "dmft expand": {},
 }
 """The values of keys that a command serves, where these are not all; other commands serve plain networks."""
 

@@ -353,7 +353,9 @@ class Expander(Expressions):
         given = body / (first * second)
         for k, m in ((n - k, k) for n in range(self.order + 1) for k in range(n + 1)):
             value = Average(given * at_order(first, k) * at_order(second, m))
-            yield replace(q, symbol=at_order(q.symbol, k, m), definition=q.definition.xreplace({average: value}))
+            yield replace(
+                q, symbol=at_order(q.symbol, k, m), definition=q.definition.xreplace({average: value})
+            )
 
     def answered(self, body: Expr, n: int) -> Expr:
         """The response of order n: that of the field's part to the source's part of order zero."""

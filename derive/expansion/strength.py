@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from sympy import Add, Dummy, Expr, Mul, S, Symbol, sympify
+from sympy import Add, Dummy, Expr, S, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
@@ -78,7 +78,10 @@ class StrengthSeries(TheorySeries):
         series = _Strength(self)
         _, found = series.laurent(series.scaled(e.rhs))
         gone = {
-            a: S.Zero for c in found for a in c.atoms(AppliedUndef) if series.own(a) and named(a.func) not in there
+            a: S.Zero
+            for c in found
+            for a in c.atoms(AppliedUndef)
+            if series.own(a) and named(a.func) not in there
         }
         return [c.xreplace(gone) for c in found[: self.order + 1]]
 
@@ -86,9 +89,8 @@ class StrengthSeries(TheorySeries):
 def expand_strength(theory: Theory, order: int) -> StrengthSeries:
     """A linear theory in powers of gamma0, up to ``order``: any network, data and rule, as a theory again.
 
-    Raises :class:`~derive.errors.NotApplicable` for a theory that is not linear, and for one in which 1/gamma0
-    does not cancel (the initial function of layers of finite width, unless it is subtracted); ValueError for a
-    negative order.
+    Raises :class:`~derive.errors.NotApplicable` for a theory that is not linear, and for one in which
+    1/gamma0 does not cancel (what layers of finite width are at the start); ValueError for a negative order.
 
     >>> from derive.program import mlp
     >>> from derive.theory import mean_field
@@ -103,7 +105,9 @@ def expand_strength(theory: Theory, order: int) -> StrengthSeries:
     for q in theory.order_parameters:
         poles[q.name] = max(poles.get(q.name, 0), -_power(q.definition))
     for e in theory.scalars:
-        poles[e.name] = max(poles.get(e.name, 0), *(-_power(x.expr) for x in e.terms if x.expr.has(Average)), 0)
+        poles[e.name] = max(
+            poles.get(e.name, 0), *(-_power(x.expr) for x in e.terms if x.expr.has(Average)), 0
+        )
     shifted = {k: p for k, p in poles.items() if p > 0}
 
     def put(e: Expr) -> Expr:
@@ -118,7 +122,8 @@ def expand_strength(theory: Theory, order: int) -> StrengthSeries:
         sources=tuple(replace(u, covariance=put(u.covariance)) for u in theory.sources),
         equations=tuple(map(equation, theory.equations)),
         order_parameters=tuple(
-            replace(q, definition=q.definition * gamma0 ** shifted.get(q.name, 0)) for q in theory.order_parameters
+            replace(q, definition=q.definition * gamma0 ** shifted.get(q.name, 0))
+            for q in theory.order_parameters
         ),
         scalars=tuple(map(equation, theory.scalars)),
         observables=(),
@@ -177,8 +182,8 @@ class _Strength(Expander):
         for pole in self.poles:
             if (left := there.kept(pole)) != 0:
                 raise NotApplicable(
-                    f"1/gamma0 stays in front of {left}: what networks of finite width are at the start does not "
-                    "vanish with gamma0; infinitely wide layers have a series"
+                    f"1/gamma0 stays in front of {left}: what networks of finite width are at the start "
+                    "does not vanish with gamma0; infinitely wide layers have a series"
                 )
         return there.theory()
 
@@ -245,7 +250,12 @@ class _Strength(Expander):
         if not isinstance(x, AppliedUndef) or not self.kind(x) or found is None:
             return found
         if self.there is not None:
-            gone = {a: S.Zero for c in found for a in c.atoms(AppliedUndef) if self.own(a) and place(a) not in self.there}
+            gone = {
+                a: S.Zero
+                for c in found
+                for a in c.atoms(AppliedUndef)
+                if self.own(a) and place(a) not in self.there
+            }
             found = [c.xreplace(gone) for c in found]
         last = self.known_to[str(x.func)]
         return [c if n <= last or c == 0 else UNKNOWN * Dummy() for n, c in enumerate(found)]
@@ -335,7 +345,7 @@ class Made:
 
     def made(self, x: Place) -> set[Place]:
         """The sources in something; what is given is a source of its own."""
-        return self.fields[x] if x in self.fields else {x}
+        return self.fields.get(x, {x})
 
     def average(self, a: Average) -> bool:
         """May it differ from zero?"""
@@ -350,7 +360,9 @@ class Made:
         if any(not self.average(a) for a in e.atoms(Average)):
             return False
         inner = {x for a in e.atoms(Average) for x in a.atoms(AppliedUndef)}
-        return all(self.place(a) in self.there for a in e.atoms(AppliedUndef) - inner if str(a.func) in self.names)
+        return all(
+            self.place(a) in self.there for a in e.atoms(AppliedUndef) - inner if str(a.func) in self.names
+        )
 
     def kept(self, e: Expr) -> Expr:
         """The products in ``e`` that may differ from zero."""
@@ -372,7 +384,9 @@ class Made:
                 replace(u, covariance=c) for u in self.whole.sources if (c := self.kept(u.covariance)) != 0
             ),
             equations=all_of(self.whole.equations),
-            order_parameters=tuple(q for q in self.whole.order_parameters if self.place(q.symbol) in self.there),
+            order_parameters=tuple(
+                q for q in self.whole.order_parameters if self.place(q.symbol) in self.there
+            ),
             scalars=all_of(self.whole.scalars),
         )
 

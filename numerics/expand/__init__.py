@@ -11,23 +11,23 @@ import xarray as xr
 from numpy.typing import NDArray
 from sympy import Expr, Integer
 
-import numerics.expand_nonlinear
-import numerics.expand_nonlinear.kinks
-from derive.expansion import LinearExpansion, expand_linear
-from derive.expansion.nonlinear import NonlinearExpansion
-from derive.expansion.nonlinear.kinks import KinkExpansion
-from derive.program import L, mlp
+import numerics.expand.nonlinear
+import numerics.expand.nonlinear.kinks
+from derive.errors import NotApplicable
+from derive.expansion import Expansion, LinearExpansion, expand_linear
+from derive.program import L, Program
 from derive.theory import mean_field
-from numerics.compile.words import memory_weight
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.expand.by_recursion import ByRecursion
-from numerics.expand.by_words import ByWords, feedback
+from numerics.expand.by_words import ByWords, feedback, memories
 from numerics.expand.evaluated import LOWEST, Method, with_values, without_values
+from numerics.expand.orders import strength, strength_series
 from numerics.expand.self_consistent import Problem, solved, with_truncation
-from numerics.expand.volterra import volterra
-from numerics.experiment import Experiment
+from numerics.expand.setting import Setting, parted
 from numerics.experiment.activation import is_linear, slope_jumps
-from numerics.experiment.theory import constants_of
+from numerics.experiment.experiment import Experiment
+from numerics.experiment.theory import program_of, theory_of
+from numerics.predictions import split
 from numerics.results import dataset
 from numerics.solve.grid import Grid
 from numerics.solve.settle import settle
@@ -46,6 +46,7 @@ class Orders(Protocol):
     """The coefficients on one time grid, whichever way they are computed."""
 
     errors: dict[int, Array]
+    outputs: dict[int, Array]
 
     def occurs(self, n: int) -> bool:
         """May anything at this order differ from zero?"""
@@ -53,56 +54,61 @@ class Orders(Protocol):
     def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp], into: Array) -> None:
         """Order n of a correlation at one layer and at output times, into (out, rows, out, cols)."""
 
-    def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp], grid: Grid | None) -> Array:
+    def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
         """Order n of a response, (out, out, P); for the flow as a density."""
 
     def tangent(self, n: int, out: NDArray[np.intp]) -> Array:
         """Order n of the tangent kernel at output times, (out, out, P, P)."""
 
 
-def series(experiment: Experiment, order: int) -> LinearExpansion | NonlinearExpansion | KinkExpansion:
-    """The expansion with layer and depth symbolic, in the experiment's own rule, loss and nonlinearity.
+def series(experiment: Experiment, order: int) -> Expansion:
+    """The expansion in the experiment's own rule, loss and nonlinearity; layer and depth may be symbols.
 
-    Beyond order 0 an activation with a kink has powers of ``|gamma0|``.  Raises
-    :class:`~numerics.errors.SpecError` for a negative order, and where there is no such series.
+    Of a linear network in words where its closure has them, else as a theory order by order.  Beyond order 0
+    an activation with a kink has powers of ``|gamma0|``.  Raises :class:`~numerics.errors.SpecError` for a
+    negative order, and where there is no such series.
     """
     _check(order)
     if order and slope_jumps(experiment.network.activation):
-        return numerics.expand_nonlinear.kinks.series(experiment, order)
+        return numerics.expand.nonlinear.kinks.series(experiment, order)
     if not is_linear(experiment.network.activation):
-        return numerics.expand_nonlinear.series(experiment, order)
-    return _expansion(experiment.training.rule, experiment.training.loss, order)
+        return numerics.expand.nonlinear.series(experiment, order)
+    if has_words(experiment):
+        return _expansion(program_of(experiment, L), order)
+    return strength(theory_of(experiment), order, experiment)
 
 
 @one_thread
 def expand(experiment: Experiment, order: int) -> xr.Dataset:
     """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
 
-    Raises :class:`~numerics.errors.SpecError` for a negative order, :class:`~numerics.errors.Diverged` for
-    a learning rate too large for the lazy network, :class:`~numerics.errors.NotConverged` when a flow does
-    not settle to ``solver.rtol``.  Nonlinear networks: see :mod:`numerics.expand_nonlinear`; kinks:
-    :mod:`numerics.expand_nonlinear.kinks`.
+    A linear network on fixed samples whose closure has a series of words is evaluated by these (momentum and
+    test points among them); any other by the theory of each order (:func:`.strength_series`).  Raises
+    :class:`~numerics.errors.SpecError` for a negative order and where the theory has no series,
+    :class:`~numerics.errors.Diverged` for a learning rate too large for the lazy network,
+    :class:`~numerics.errors.NotConverged` when a flow does not settle to ``solver.rtol``.  Nonlinear
+    networks: see :mod:`numerics.expand.nonlinear`; kinks: :mod:`numerics.expand.nonlinear.kinks`.
     """
     _check(order)
     if order and slope_jumps(experiment.network.activation):
-        return numerics.expand_nonlinear.kinks.expand_kinks(experiment, order)
+        return numerics.expand.nonlinear.kinks.expand_kinks(experiment, order)
     if not is_linear(experiment.network.activation):
-        return numerics.expand_nonlinear.expand_nonlinear(experiment, order)
+        return numerics.expand.nonlinear.expand_nonlinear(experiment, order)
+    if not has_words(experiment):
+        return strength_series(experiment, order)
     started = clock.perf_counter()
     notes: dict[str, Any] = {}
     if experiment.training.rule == "gd":
-        count = len(experiment.times)
-        found, values = _values(
-            _orders(experiment, order, None, count), order, experiment.depth, np.arange(count), None
-        )
+        setting = Setting(experiment)
+        found, values = _values(setting, _orders(setting, order), order)
     else:
 
         def attempt(grid: Grid) -> tuple[Array, Orders]:
-            found = _orders(experiment, order, grid.weights, len(grid.nodes))
+            found = _orders(Setting(experiment, grid), order)
             return np.stack([e[grid.outputs] for e in found.errors.values()]), found
 
         grid, evaluation, notes = settle(experiment.times, experiment.solver.rtol, attempt)
-        found, values = _values(evaluation, order, experiment.depth, grid.outputs, grid)
+        found, values = _values(Setting(experiment, grid), evaluation, order)
     orders = [n for n in found if n == 0 or any(np.any(v[found.index(n)]) for v in values.values())]
     kept = [found.index(n) for n in orders]
     return dataset(
@@ -130,40 +136,36 @@ def resum(experiment: Experiment, order: int, gamma0: float | None = None) -> xr
     _check_resummable(experiment, order)
     started = clock.perf_counter()
     strength = float(experiment.spec.network.gamma0) if gamma0 is None else gamma0
-    rule = "multistep" if experiment.training.rule == "flow" else experiment.training.rule
-    few = _expansion(rule, experiment.training.loss, 0)
-    known, gain = constants_of(experiment), float(feedback(few, 0).subs(L, experiment.depth))
+    few = _expansion(program_of(experiment, L, _solved_rule(experiment)), 0)
+    gain = float(feedback(few, 0).subs(L, experiment.depth))
     last = order // 2 * 2
 
-    def memories(grid: Grid | None, T: int) -> dict[str, Array]:
-        tables = {} if grid is None else {"w": grid.weights}
-        causal = [k for k in few.closure.kernels if k.causal and k.definition != 0]
-        return {k.name: memory_weight(k, "Delta", known, T, tables) for k in causal}
-
-    def attempt(grid: Grid | None, T: int) -> tuple[Array, Array]:
-        data = (memories(grid, T), experiment.kernel, experiment.targets, gain, strength, last)
-        return solved(Problem(few.closure, experiment.depth, known, *data))
+    def attempt(setting: Setting) -> tuple[Array, Array]:
+        data = (memories(setting, few.closure), setting.kernel, setting.targets, setting.rho)
+        return solved(Problem(few.closure, experiment.depth, setting.numbers, *data, gain, strength, last))
 
     notes: dict[str, Any] = {}
     if experiment.training.rule == "gd":
-        errors = attempt(None, len(experiment.times))
+        errors = attempt(Setting(experiment))
     else:
 
         def lazy(grid: Grid) -> tuple[Array, None]:
-            targets = np.broadcast_to(experiment.targets, (len(grid.nodes), len(experiment.targets)))
-            memory = next(iter(memories(grid, len(grid.nodes)).values()))
-            return volterra(memory, gain * experiment.kernel, targets, 0)[grid.outputs], None
+            setting = Setting(experiment, grid)
+            memory = next(iter(memories(setting, few.closure).values()))
+            return setting.answer(memory, gain * setting.kernel, setting.target(0), 0)[grid.outputs], None
 
         enough = len(settle(experiment.times, COARSE, lazy)[0].nodes)
 
         def on(grid: Grid) -> tuple[Array, tuple[Array, Array]]:
             if len(grid.nodes) < enough:
                 raise Diverged("the grid is too coarse for the lazy network")
-            found = attempt(grid, len(grid.nodes))
+            found = attempt(Setting(experiment, grid))
             return found[0][grid.outputs], (found[0][grid.outputs], found[1][grid.outputs])
 
         _, errors, notes = settle(experiment.times, experiment.solver.rtol, on)
-    values = with_truncation(errors)
+    values = with_truncation(
+        (errors[0][:, : len(experiment.targets)], errors[1][:, : len(experiment.targets)])
+    )
     coordinates = {"time": experiment.times, "sample": np.arange(len(experiment.targets))}
     attributes = {
         "spec": experiment.text,
@@ -212,40 +214,52 @@ def _check(order: int, lowest: int = 0) -> None:
 
 def _check_resummable(experiment: Experiment, order: int) -> None:
     _check(order, LOWEST)
-    if not is_linear(experiment.network.activation):
-        raise SpecError("--resum", "self-consistent", "is for linear networks", '"sum" or "pade"')
+    if not has_words(experiment):
+        problem = "is for linear networks whose closure has a series of words"
+        raise SpecError("--resum", "self-consistent", problem, '"sum" or "pade"')
+
+
+def has_words(experiment: Experiment) -> bool:
+    """Has the closure of the experiment's theory a series of words?"""
+    if experiment.spec.kind != "fixed" or not is_linear(experiment.network.activation):
+        return False
+    try:
+        _expansion(program_of(experiment, L, _solved_rule(experiment)), 0)
+    except NotApplicable:
+        return False
+    return True
+
+
+def _solved_rule(experiment: Experiment) -> str:
+    return "multistep" if experiment.training.rule == "flow" else experiment.training.rule
 
 
 @lru_cache(maxsize=16)
-def _expansion(rule: str, loss: str, order: int) -> LinearExpansion:
-    return expand_linear(mean_field(mlp(L, "linear", rule, loss)), order)
+def _expansion(program: Program, order: int) -> LinearExpansion:
+    return expand_linear(mean_field(program), order)
 
 
 @lru_cache(maxsize=16)
-def _gains(rule: str, loss: str, order: int) -> tuple[Expr, ...]:
-    expansion = _expansion(rule, loss, order)
+def _gains(program: Program, order: int) -> tuple[Expr, ...]:
+    expansion = _expansion(program, order)
     return tuple(feedback(expansion, n) if expansion.output[n] != 0 else Integer(0) for n in range(order + 1))
 
 
-def _orders(experiment: Experiment, order: int, weights: Array | None, T: int) -> Orders:
+def _orders(setting: Setting, order: int) -> Orders:
     """By words while they are few, else by the recursion that they solve."""
-    rule = "multistep" if experiment.training.rule == "flow" else experiment.training.rule
-    few = _expansion(rule, experiment.training.loss, min(order, BY_WORDS))
-    return (
-        ByWords(experiment, few, _gains(rule, experiment.training.loss, order), weights, T)
-        if order <= BY_WORDS
-        else ByRecursion(experiment, few, order, weights, T)
-    )
+    program = program_of(setting.experiment, L, _solved_rule(setting.experiment))
+    few = _expansion(program, min(order, BY_WORDS))
+    if order <= BY_WORDS:
+        return ByWords(setting, few, _gains(program, order))
+    return ByRecursion(setting, few, order)
 
 
-def _values(
-    e: Orders, order: int, depth: int, out: NDArray[np.intp], grid: Grid | None
-) -> tuple[list[int], dict[str, Array]]:
+def _values(setting: Setting, e: Orders, order: int) -> tuple[list[int], dict[str, Array]]:
     """The orders at which anything occurs, and every variable, with the order first."""
+    depth, out = setting.experiment.depth, setting.out
     orders, layers = [n for n in range(order + 1) if e.occurs(n)], range(1, depth + 1)
     T, P = len(out), e.errors[0].shape[1]
-    error = {n: e.errors[n][out] for n in range(order + 1)}
-    loss = [np.mean(sum(error[k] * error[n - k] for k in range(n + 1)), axis=1) for n in orders]
+    error, f = (np.stack([x[n][out] for n in range(order + 1)]) for x in (e.errors, e.outputs))
     Phi, G = np.empty((len(orders), depth, T, P, T, P)), np.empty((len(orders), depth, T, T))
     A, B = np.empty((2, len(orders), depth, T, T, P))
     tangent = np.empty((len(orders), T, T, P, P))
@@ -253,18 +267,15 @@ def _values(
         for j, k in enumerate(layers):
             e.layer("H", n, k, out, Phi[i, j])
             e.layer("G", n, k, out, G[i, j][:, None, :, None])
-            A[i, j] = e.responses("A", n, k, out, grid)
-            B[i, j] = e.responses("B", n, k, out, grid)
+            A[i, j] = e.responses("A", n, k, out)
+            B[i, j] = e.responses("B", n, k, out)
         tangent[i] = e.tangent(n, out)
-    return orders, {
-        "error": np.stack([error[n] for n in orders]),
-        "train_loss": np.stack(loss),
-        "Phi": Phi.transpose(0, 1, 2, 4, 3, 5),
-        "G": G,
-        "A": A,
-        "B": B,
-        "tangent_kernel": tangent,
+    kernels = {"Phi": Phi.transpose(0, 1, 2, 4, 3, 5), "G": G, "A": A, "B": B, "tangent_kernel": tangent}
+    losses = parted(setting.experiment, {"error": error}, f)
+    cut = [split(setting.experiment, {k: x[i] for k, x in kernels.items()}) for i in range(len(orders))]
+    return orders, {k: x[orders] for k, x in losses.items()} | {
+        k: np.stack([x[k] for x in cut]) for k in kernels
     }
 
 
-__all__ = ["evaluated_at", "expand", "feedback", "resum", "series"]
+__all__ = ["evaluated_at", "expand", "feedback", "has_words", "resum", "series", "strength_series"]

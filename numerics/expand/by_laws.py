@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from sympy import Expr, Mul
 
 from derive.calculus.symbols import ell, gamma0
-from numerics.compile.words import Dense, Separable, Value, remembered
 from numerics.errors import NotConverged
 from numerics.expand.by_recursion import Closed, Place
+from numerics.expand.operators import Dense, Separable, Value, remembered
+from numerics.expand.resummation import Values, resum
 from numerics.expand.streams import Algebra, Stream, add, times
-from numerics.resummation import Values, resum
 
 Array = NDArray[np.float64]
 

@@ -20,13 +20,11 @@ from derive.expansion import LinearExpansion
 from derive.expansion.words import layer_products, parts_of
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J, operator
-from numerics.compile.words import Dense, Separable, Value, convolved, memory_weight, product, remembered
-from numerics.expand.by_words import feedback
+from numerics.errors import Diverged
+from numerics.expand.by_words import feedback, memories
+from numerics.expand.operators import Dense, Separable, Value, convolved, product, remembered
+from numerics.expand.setting import Setting
 from numerics.expand.streams import Algebra, Stream, add
-from numerics.expand.volterra import volterra
-from numerics.experiment import Experiment
-from numerics.experiment.theory import constants_of
-from numerics.solve.grid import Grid
 
 Array = NDArray[np.float64]
 Place = tuple[str, int]
@@ -34,8 +32,9 @@ Place = tuple[str, int]
 
 DATA = operator("K_x")
 
-LEFT = 1e-9
-"""What may be left of the error's own equation, relative to the largest term in it."""
+LEFT, LOST = 1e-9, 1e-5
+"""What may be left of the error's own equation, relative to the largest term in it; and what rounding leaves
+at most, where kernels of a step that is too long have grown large."""
 
 
 class Closed:
@@ -163,29 +162,34 @@ class Closed:
 
     # -- the error -------------------------------------------------------------------------------------
 
-    def advance(self, target: Array, gain: float) -> None:
-        """One more order of everything; ``target`` is what the error starts from at this order.
+    def advance(self, setting: Setting, gain: float) -> Array:
+        """One more order of everything; f at this order is given back, (T, P).
 
-        ``Delta_n = target - f_n``, and f_n contains Delta_n as f_0 contains Delta_0, ``gain`` times the
-        memory of the input kernel: the average f is linear in the error at lowest order in gamma0.  What is
-        left of the equation is checked.  Raises :class:`~numerics.errors.Diverged`.
+        f_n contains Delta_n as f_0 contains Delta_0, ``gain`` times the memory of the input kernel: the
+        average f is linear in the error at lowest order in gamma0.  What is left of its equation is checked.
+        Raises :class:`~numerics.errors.Diverged`.
         """
         n = self.settled + 1
         for name in self.correlations:
             for site in self.inwards(name):
                 self.operator(name, site).at(n)  # needs no error of order n; remembering() refuses it
         self.errors[n] = np.zeros((self.T, self.P))
-        drive = target - self.output(n)
-        if np.any(drive):
-            w = next(iter(self.memory.values()))
-            self.errors[n] = volterra(w, gain * self.kernel, drive, n)
+        target, f = setting.target(n), self.output(n)
+        if np.any(target - f):
+            w, drive = next(iter(self.memory.values())), target - f
+            self.errors[n] = setting.answer(w, gain * self.kernel, drive, n)
             self.algebra.forget(n)
-            left = np.max(np.abs(target - self.output(n) - self.errors[n]))
-            if left > LEFT * max(np.max(np.abs(drive)), np.max(np.abs(self.errors[n]))):
+            f = self.output(n)
+            left = np.max(np.abs(setting.rho * (target - f) - self.errors[n]))
+            scale = max(float(np.max(np.abs(x))) for x in (drive, self.errors[n]))
+            if LEFT * scale < left <= LOST * scale:
+                raise Diverged(f"Delta at order {n} has lost its accuracy: {left / scale:.1e} is rounding")
+            if left > LEFT * scale:
                 raise NotApplicable(
                     f"the error's equation at order {n} is not that of order 0: {left:.1e} is left"
                 )
         self.settled = n
+        return f
 
     def outputs_at(self, error: Array, order: int) -> list[Array]:
         """f at orders 0 to ``order`` with ``error`` remembered in full, as if it did not depend on gamma0."""
@@ -265,19 +269,13 @@ class Densities(Closed):
 class ByRecursion:
     """The coefficients of an experiment up to ``order``; ``few`` is its expansion to the lowest orders."""
 
-    def __init__(
-        self, experiment: Experiment, few: LinearExpansion, order: int, weights: Array | None, T: int
-    ) -> None:
-        known = constants_of(experiment)
-        tables = {} if weights is None else {"w": weights}
-        causal = [k for k in few.closure.kernels if k.causal and k.definition != 0]
-        memory = {k.name: memory_weight(k, "Delta", known, T, tables) for k in causal}
-        self.closed = Closed(few.closure, experiment.depth, known, memory, experiment.kernel)
-        self.errors, self.P = self.closed.errors, len(experiment.targets)
+    def __init__(self, setting: Setting, few: LinearExpansion, order: int) -> None:
+        experiment = setting.experiment
+        memory = memories(setting, few.closure)
+        self.closed = Closed(few.closure, experiment.depth, setting.numbers, memory, setting.kernel)
+        self.errors, self.P, self.grid = self.closed.errors, len(setting.targets), setting.grid
         gain = self.closed.number(feedback(few, 0))
-        for n in range(order + 1):
-            start = experiment.targets if n == 0 else np.zeros(self.P)
-            self.closed.advance(np.broadcast_to(start, (T, self.P)), gain)
+        self.outputs = {n: self.closed.advance(setting, gain) for n in range(order + 1)}
         self.dense: Densities | None = None
 
     def occurs(self, n: int) -> bool:
@@ -292,11 +290,11 @@ class ByRecursion:
         value = self.closed.operator(name, layer).at(n)
         into[...] = 0.0 if value is None else value.at(out)
 
-    def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp], grid: Grid | None) -> Array:
+    def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
         """Order n of a response, (out, out, P); for the flow as a density."""
         source: Closed = self.closed
-        if grid is not None:
-            source = self.dense = self.dense or Densities(self.closed, grid.nodes)
+        if self.grid is not None:
+            source = self.dense = self.dense or Densities(self.closed, self.grid.nodes)
         value = source.operator(name, layer).at(n)
         if value is None:
             return np.zeros((len(out), len(out), self.P))

@@ -11,12 +11,11 @@ from sympy import Add, Expr, Function, Integer, Sum
 
 from derive.expansion import LinearExpansion, time_integrals
 from derive.expansion.words import Memory, has_error, letters, terms
+from derive.linear.closure import LinearClosure
 from derive.linear.operators import J
 from derive.program import L, ell, mu, t
-from numerics.compile.words import Dense, Separable, Words, combined, memory_weight
-from numerics.expand.volterra import volterra
-from numerics.experiment import Experiment
-from numerics.experiment.theory import constants_of
+from numerics.expand.operators import Dense, Separable, Words, combined, memory_weight
+from numerics.expand.setting import Setting
 from numerics.solve.grid import Grid
 
 Array = NDArray[np.float64]
@@ -54,26 +53,17 @@ class ByWords:
     """The errors at every order, and the words they make, on one time grid."""
 
     errors: dict[int, Array]
+    outputs: dict[int, Array]
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        expansion: LinearExpansion,
-        gains: tuple[Expr, ...],
-        weights: Array | None,
-        T: int,
-    ) -> None:
-        self.experiment, self.expansion, self.gains = experiment, expansion, gains
-        tables = {} if weights is None else {"w": weights}
+    def __init__(self, setting: Setting, expansion: LinearExpansion, gains: tuple[Expr, ...]) -> None:
+        self.setting, self.expansion, self.gains = setting, expansion, gains
         kernels = {k.name: k for k in expansion.closure.kernels if k.causal and k.definition != 0}
-        known = constants_of(experiment)
-        memory = {n: memory_weight(k, "Delta", known, T, tables) for n, k in kernels.items()}
-        self.words = Words(kernels, memory, {"K_x": experiment.kernel}, {})
-        self.shape = (T, len(experiment.targets))
+        self.words = Words(kernels, memories(setting, expansion.closure), {"K_x": setting.kernel}, {})
+        self.shape = (setting.times, len(setting.targets))
         self.densities: dict[Expr, Array] = {}
-        self.errors = self.words.errors
+        self.errors, self.outputs = self.words.errors, {}
         for n in range(expansion.order + 1):
-            self.errors[n] = self.error(n)
+            self.errors[n], self.outputs[n] = self.error(n)
 
     def occurs(self, n: int) -> bool:
         """May anything at this order differ from zero?"""
@@ -81,26 +71,26 @@ class ByWords:
 
     def number(self, c: Expr, layer: int = 0) -> float:
         """A coefficient at this depth and ``layer``."""
-        return _number(c, layer, self.experiment.depth)
+        return _number(c, layer, self.setting.experiment.depth)
 
     def terms(self, name: str, n: int) -> tuple[tuple[Expr, Expr], ...]:
         """Order n of an operator as (coefficient, word)."""
         return _terms(self.expansion.words[name][n])
 
-    def error(self, n: int) -> Array:
-        """``Delta_n = [y] - f_n``: f_n is linear in Delta_n (a Volterra equation), the rest is known."""
-        drive = np.zeros(self.shape)
-        if n == 0:
-            drive += self.experiment.targets
+    def error(self, n: int) -> tuple[Array, Array]:
+        """Delta_n and f_n, (T, P): f_n is linear in Delta_n (a Volterra equation), the rest is known."""
+        rest = np.zeros(self.shape)
         for c, w in _terms(self.expansion.output[n]):
             if not _has_error(w, n) and self.number(c) != 0:
                 value = self.words.value(w)
                 assert isinstance(value, Separable)
-                drive -= self.number(c) * value.diagonal()[:, :, 0]
+                rest += self.number(c) * value.diagonal()[:, :, 0]
+        drive = self.setting.target(n) - rest
         if not np.any(drive):
-            return drive
-        K = self.number(self.gains[n]) * self.experiment.kernel
-        return volterra(next(iter(self.words.memory.values())), K, drive, n)
+            return drive, rest
+        K, w = self.number(self.gains[n]) * self.setting.kernel, next(iter(self.words.memory.values()))
+        found = self.setting.answer(w, K, drive, n)
+        return found, rest + w @ found @ K
 
     def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp], into: Array) -> None:
         """Order n of a correlation at one layer and at output times, into (out, rows, out, cols)."""
@@ -120,18 +110,19 @@ class ByWords:
         """A slice where all times are wanted: no copies."""
         return slice(None) if len(out) == self.shape[0] else out
 
-    def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp], grid: Grid | None) -> Array:
+    def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
         """Order n of a response, (out, out, P); for the flow as a density."""
         total = np.zeros((len(out), len(out), self.shape[1]))
         for c, w in self.terms(name, n):
             if (number := self.number(c, layer)) != 0:
-                total += number * self.response(name, w, out, grid)
+                total += number * self.response(name, w, out)
         return total
 
-    def response(self, name: str, word: Expr, out: NDArray[np.intp], grid: Grid | None) -> Array:
+    def response(self, name: str, word: Expr, out: NDArray[np.intp]) -> Array:
         """A causal word, (out, out, P)."""
         value = self.words.value(word)
         assert isinstance(value, Dense)
+        grid = self.setting.grid
         block = value.block if grid is None else self.density(word, grid)
         if len(out) < self.shape[0]:
             block = block[out][:, :, out]
@@ -165,6 +156,12 @@ class ByWords:
         return total
 
 
+def memories(setting: Setting, closure: LinearClosure) -> dict[str, Array]:
+    """The weight with which each kernel remembers, (T, T), by its name."""
+    causal = [k for k in closure.kernels if k.causal and k.definition != 0]
+    return {k.name: memory_weight(k, "Delta", setting.numbers, setting.times, setting.tables) for k in causal}
+
+
 def feedback(expansion: LinearExpansion, n: int) -> Expr:
     """The number in front of ``sum_beta K_mu,beta v_beta(t)`` in f_n, v the integral of Delta_n.
 
@@ -187,4 +184,4 @@ def feedback(expansion: LinearExpansion, n: int) -> Expr:
     return total
 
 
-__all__ = ["ByWords", "feedback"]
+__all__ = ["ByWords", "feedback", "memories"]

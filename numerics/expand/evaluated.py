@@ -7,7 +7,7 @@ from enum import StrEnum
 import xarray as xr
 
 from numerics.errors import NotConverged
-from numerics.resummation import TRUNCATION, resummed
+from numerics.expand.resummation import TRUNCATION, resummed
 
 NAMES = ("train_loss", "error")
 RESUMMED = "_resummed"

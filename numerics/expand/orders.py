@@ -24,12 +24,14 @@ from derive.expansion.orders import TheorySeries, expand_sizes, expand_step_size
 from derive.expansion.strength import StrengthSeries, expand_strength
 from derive.program import P, eta
 from derive.program.networks.random_data import alpha, alpha_B, nu
+from derive.theory import Theory
 from numerics.compile.lower import lower
 from numerics.compile.table import Node, Request, Table
 from numerics.errors import SpecError
+from numerics.expand.setting import parted
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of, spectrum_of, structure, theory_at_depth
-from numerics.predictions import OUTPUT, split
+from numerics.predictions import OUTPUT
 from numerics.results import dataset
 from numerics.solve.end_weights import end_weights
 from numerics.solve.exact import RANDOM
@@ -151,19 +153,27 @@ def strength_series(experiment: Experiment, order: int) -> xr.Dataset:
     else:
         solved = run(len(experiment.times), {})
     values = _of_samples(solved, grid) if fixed else _random(solved, grid)
-    orders = [n for n in range(order + 1) if n == 0 or any(np.any(np.nan_to_num(x[n])) for x in values.values())]
-    return _labelled(solved, {k: x[orders] for k, x in values.items()}, experiment.times, notes, started, orders)
+    own = [x for k, x in values.items() if k != "tangent_kernel"]
+    orders = [n for n in range(order + 1) if n == 0 or any(np.any(np.nan_to_num(x[n])) for x in own)]
+    return _labelled(
+        solved, {k: x[orders] for k, x in values.items()}, experiment.times, notes, started, orders
+    )
+
+
+def strength(theory: Theory, order: int, experiment: Experiment) -> StrengthSeries:
+    """The series of a theory in gamma0.  Raises SpecError with the reason where there is none."""
+    try:
+        return expand_strength(theory, order)
+    except NotApplicable as reason:
+        problem = f"the theory has no series in it: {reason}"
+        raise SpecError("network.gamma0", experiment.network.gamma0, problem, "`dmft solve`") from None
 
 
 @lru_cache(maxsize=8)
 def _in_strength(text: str, depth: int, order: int) -> tuple[StrengthSeries, Table]:
     """The series of a structure, and its rows."""
     experiment = Experiment.without_arrays(tomllib.loads(text))
-    try:
-        found = expand_strength(theory_at_depth(experiment), order)
-    except NotApplicable as reason:
-        network = experiment.network
-        raise SpecError("network.gamma0", network.gamma0, f"the theory has no series in it: {reason}") from None
+    found = strength(theory_at_depth(experiment), order, experiment)
     table = lower(found.expanded)
     more: dict[Node, Request] = {}
     there = {row.field for row in table.fields}
@@ -180,13 +190,19 @@ def _in_strength(text: str, depth: int, order: int) -> tuple[StrengthSeries, Tab
                 source = pushed, layer + (name == "B")
                 if field in there and source in table.source_indices:
                     more[named(name, n), layer] = Request("response", field, source, S.One)
+    elif any(name.startswith("R_hr") for name, _ in table.tensors):
+        for n in range(order + 1):
+            if (named("h", n), depth) in there:
+                more[named("R_hr", n), depth] = Request(
+                    "response", (named("h", n), depth), ("r", depth), S.One
+                )
     return found, replace(table, tensors={**more, **table.tensors})
 
 
 def _of_samples(run: _Solved, grid: Grid | None) -> dict[str, Array]:
     """The contract's variables of fixed samples, orders first."""
     experiment, series = run.experiment, run.series
-    orders, layers = range(series.order + 1), range(1, experiment.depth + 1)
+    layers = range(1, experiment.depth + 1)
     assert isinstance(series, StrengthSeries)
     at = slice(None) if grid is None else grid.outputs
 
@@ -208,34 +224,18 @@ def _of_samples(run: _Solved, grid: Grid | None) -> dict[str, Array]:
         "G": np.stack([x.transpose(0, 1, 3, 2, 4) if many else x[:, :, 0, :, 0] for x in G.values()], axis=1),
     }
     if grid is None:
-        A, B = (np.stack([run.response(x, k) for k in layers], axis=1).transpose(0, 1, 2, 4, 3, 5) for x in "AB")
+        A, B = (
+            np.stack([run.response(x, k) for k in layers], axis=1).transpose(0, 1, 2, 4, 3, 5) for x in "AB"
+        )
         values |= {"A": A if many else A[..., 0], "B": B if many else B[:, :, :, :, 0]}
     if series.theory.observables:
         tensors = {("H", k): x for k, x in H.items()} | {("G", k): x for k, x in G.items()}
         values["tangent_kernel"] = _tangent(run, tensors, many)
-    found = [split(experiment, {k: x[n] for k, x in values.items()}) for n in orders]
-    stacked = {k: np.stack([x[k] for x in found]) for k in found[0]}
-    stacked["train_loss"] = _convolved(stacked["error"])
-    held = experiment.held_out
-    if held is not None:
-        stacked["test_f"] = f[:, :, held.training :]
-        if held.targets is not None:
-            stacked["test_error"] = -stacked["test_f"]
-            stacked["test_error"][0] += held.targets
-            stacked["test_loss"] = _convolved(stacked["test_error"])
-    return stacked
+    return parted(experiment, values, f)
 
 
 def _first(parts: tuple[tuple[Expr, tuple[int, ...]], ...]) -> list[tuple[int, ...]]:
     return [k for _, k in parts] or [(-1,)]
-
-
-def _convolved(error: Array) -> Array:
-    """The orders of the mean over samples of the square, summed over outputs."""
-    flat = error.reshape(*error.shape[:3], -1)
-    return np.stack(
-        [sum((flat[k] * flat[n - k]).sum(axis=2).mean(axis=1) for k in range(n + 1)) for n in range(len(flat))]
-    )
 
 
 def _tangent(run: _Solved, tensors: Mapping[Node, Array], many: bool) -> Array:
@@ -332,7 +332,9 @@ class _Solved:
         for parts in self.series.parts(name):
             known = [(c, (named(name, *k), layer)) for c, k in parts]
             arrays = [
-                float(c.subs(numbers)) * self.run.tensor(n) for c, n in known if n in self.run.plan.table.tensors
+                float(c.subs(numbers)) * self.run.tensor(n)
+                for c, n in known
+                if n in self.run.plan.table.tensors
             ]
             found.append(sum(arrays[1:], arrays[0]) if arrays else None)
         shape = next(x for x in found if x is not None)
@@ -354,7 +356,9 @@ class _Solved:
         if self.experiment.spec.kind == "fixed":
             first = self.run.scalars["Delta"]
             zero = np.zeros_like(first)
-            return np.stack([self.run.scalars.get(named("Delta", n), zero) for n in range(self.series.order + 1)])
+            return np.stack(
+                [self.run.scalars.get(named("Delta", n), zero) for n in range(self.series.order + 1)]
+            )
         value: Array = np.einsum("ntctc->nt", self.coefficients("C_v", None))
         return value
 
@@ -447,4 +451,12 @@ def _equal(a: Array) -> Array:
     return value.copy()  # of one output it is a view
 
 
-__all__ = ["SIZES", "partial_sum", "size_series", "step_size_series", "strength_series", "truncation_error"]
+__all__ = [
+    "SIZES",
+    "partial_sum",
+    "size_series",
+    "step_size_series",
+    "strength",
+    "strength_series",
+    "truncation_error",
+]

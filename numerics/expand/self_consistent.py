@@ -20,8 +20,8 @@ from derive.linear.closure import LinearClosure
 from numerics.errors import NotConverged
 from numerics.expand.by_laws import output_at
 from numerics.expand.by_recursion import Closed
-from numerics.expand.volterra import volterra
-from numerics.resummation import Values
+from numerics.expand.resummation import Values
+from numerics.expand.setting import volterra
 
 Array = NDArray[np.float64]
 
@@ -43,6 +43,7 @@ class Problem:
     memory: Mapping[str, Array]
     kernel: Array
     targets: Array
+    rho: Array
     gain: float
     gamma0: float
     order: int
@@ -58,7 +59,8 @@ class Problem:
         rest = beyond_lowest(closed, error, self.order, self.gamma0)
         w = next(iter(self.memory.values()))
         drive = self.targets - rest.value - (0.0 if pushed is None else pushed)
-        return volterra(w, self.gain * self.kernel, drive, self.order), rest.error
+        feedback = self.rho[:, None] * self.gain * self.kernel
+        return volterra(w, feedback, self.rho * drive, self.order), rest.error
 
     def settled(self, error: Array, tolerance: float, pushed: Array | None = None) -> tuple[Array, Array]:
         """Repeats steps until nothing changes; raises NotConverged if it does not end."""

@@ -15,7 +15,7 @@ from sympy import Add, Expr, Indexed, Mul, Pow
 from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.calculus.symbols import gamma0
-from numerics.compile.words import Dense, Separable, Value, product
+from numerics.expand.operators import Dense, Separable, Value, product
 
 Array = NDArray[np.float64]
 Multiply = Callable[[Value, Value], Value]

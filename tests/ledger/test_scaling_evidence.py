@@ -6,8 +6,8 @@ import pytest
 from derive.ledger.linear2025.claims.notation import C_g
 from derive.ledger.linear2025.claims.scaling import beta, chi
 from derive.program import gamma0, t
-from tests.ledger.test_linear2025_evidence import repaired
 from tests.ledger.evidence import scaling_exponents, scaling_networks
+from tests.ledger.test_linear2025_evidence import repaired
 
 
 def test_a_drift_that_halves_from_step_to_step_is_followed_to_its_end() -> None:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from numerics.compile.words import Dense, Separable, Value, memory_weight, remembered
 from numerics.errors import NotConverged
 from numerics.expand import _expansion
 from numerics.expand.by_laws import Laws, output_at, solved_for, with_kernels
 from numerics.expand.by_recursion import Closed
+from numerics.expand.operators import Dense, Separable, Value, memory_weight, remembered
 from numerics.experiment import Experiment
 from numerics.experiment.theory import constants_of
 from numerics.solve import solve

@@ -14,8 +14,8 @@ import numerics.expand
 from numerics.cli import run
 from numerics.errors import NotConverged, SpecError
 from numerics.expand import evaluated_at, expand, resum
+from numerics.expand.resummation import resummed
 from numerics.experiment import Experiment
-from numerics.resummation import resummed
 from numerics.solve import solve
 from numerics.verify.series import partial_sum
 from tests.numerics.test_expand import FLOW, GD, NAMES, agree, expected_names, experiment, exponents

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from numerics.errors import NotConverged
-from numerics.resummation import approximants, pade, partial_sums, resum, resummed
+from numerics.expand.resummation import approximants, pade, partial_sums, resum, resummed
 
 RNG = np.random.default_rng(0)
 

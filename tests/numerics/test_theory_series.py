@@ -11,9 +11,9 @@ import pytest
 import xarray as xr
 
 from numerics.errors import SpecError
+from numerics.expand.orders import SIZES, partial_sum, size_series, step_size_series, truncation_error
 from numerics.experiment import Experiment
 from numerics.solve import solve
-from numerics.theory_series import SIZES, partial_sum, size_series, step_size_series, truncation_error
 from tests.reference.isotropic_dense import isotropic_dense
 from tests.reference.isotropic_network import Network
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sympy import Function, Lambda, Rational, Symbol, asin, erf, lambdify, nsolve, pi, tanh
 
-import numerics.expand_nonlinear.evaluation as evaluation
+import numerics.expand.nonlinear.evaluation as evaluation
 from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.depth import p, q, x
 from derive.expansion.nonlinear.trees import Tensor
@@ -20,8 +20,8 @@ from derive.program import L, ell, mlp
 from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.expand import expand
-from numerics.expand_nonlinear.moments import Moments
-from numerics.expand_nonlinear.statics import Statics
+from numerics.expand.nonlinear.moments import Moments
+from numerics.expand.nonlinear.statics import Statics
 from numerics.experiment import Experiment
 
 KERNEL = [[1.0, 0.3], [0.3, 0.8]]

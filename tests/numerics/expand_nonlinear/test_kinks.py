@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sympy import Symbol
 
-import numerics.expand_nonlinear.kinks as kinks
+import numerics.expand.nonlinear.kinks as kinks
 from derive.expansion.nonlinear.kinks import dv, v
 from numerics.commands.common import summary
 from numerics.errors import Diverged, SpecError

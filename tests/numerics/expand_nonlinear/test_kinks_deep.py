@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import numerics.expand_nonlinear.kink_layers as kink_layers
+import numerics.expand.nonlinear.kink_layers as kink_layers
 from numerics.expand import expand
-from numerics.expand_nonlinear.kink_units import Units
+from numerics.expand.nonlinear.kink_units import Units
 from numerics.experiment import Experiment
 from numerics.verify.series_nonlinear import _runs
 from tests.numerics.expansion_nonlinear.networks import Problem
@@ -247,8 +247,8 @@ def test_with_more_samples_than_signs_are_counted_for() -> None:
     run = Experiment.from_dict(tables, kernel=kernel, targets=targets)
     exact = expand(run, 2)
     with pytest.MonkeyPatch.context() as m:
-        m.setattr("numerics.expand_nonlinear.kinks.EXACT", 2)
-        m.setattr("numerics.expand_nonlinear.kinks.REPLICAS", 4)
+        m.setattr("numerics.expand.nonlinear.kinks.EXACT", 2)
+        m.setattr("numerics.expand.nonlinear.kinks.REPLICAS", 4)
         rough = expand(run, 2)
     for name in ("G", "Phi", "train_loss"):
         order = 2 if name == "Phi" else 1

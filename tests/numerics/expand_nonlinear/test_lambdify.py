@@ -16,8 +16,8 @@ from derive.expansion.nonlinear import expand_kinks, expand_nonlinear
 from derive.expansion.nonlinear.trees import Tensor
 from derive.program import mlp
 from derive.theory import mean_field
-from numerics.expand_nonlinear import evaluation
-from numerics.expand_nonlinear.statics import Statics
+from numerics.expand.nonlinear import evaluation
+from numerics.expand.nonlinear.statics import Statics
 from numerics.experiment import Experiment
 
 KERNEL, TARGETS, STEPS, DEPTH, RATE = np.array([[1.0, 0.3], [0.3, 0.8]]) / 4, np.array([1.0, -0.6]), 3, 2, 0.3

@@ -11,9 +11,9 @@ import pytest
 import xarray as xr
 from sympy import Rational
 
-import numerics.expand_nonlinear.evaluation as evaluation
+import numerics.expand.nonlinear.evaluation as evaluation
 from derive.expansion.nonlinear import NonlinearExpansion
-from numerics.expand_nonlinear import expand_nonlinear, series
+from numerics.expand.nonlinear import expand_nonlinear, series
 from numerics.experiment import Experiment
 from numerics.solve.two_layer import solve_two_layer_experiment
 from numerics.verify.series_nonlinear import compared, differences, nonlinear_expansion_checks

@@ -12,8 +12,8 @@ from sympy import Symbol, lambdify
 from derive.expansion.nonlinear.depth import AtCriticality
 from derive.expansion.nonlinear.trees import Tensor
 from derive.program import L, ell
-from numerics.expand_nonlinear import expand_nonlinear, series
-from numerics.expand_nonlinear.statics import Statics
+from numerics.expand.nonlinear import expand_nonlinear, series
+from numerics.expand.nonlinear.statics import Statics
 from numerics.experiment import Experiment
 from numerics.verify.series_nonlinear import compared, differences
 

@@ -13,22 +13,24 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from sympy import Integer
 
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear.kinks import KinkExpansion
 from derive.expansion.nonlinear.kinks import expand_kinks as derived
-from derive.program import L, mlp
+from derive.program import L, Program
 from derive.theory import mean_field
 from numerics.averages.orthants import SIGNS
 from numerics.errors import SpecError
-from numerics.expand_nonlinear.evaluation import Evaluation
-from numerics.expand_nonlinear.forests import Index
-from numerics.expand_nonlinear.kink_layers import Directions, Layers
-from numerics.expand_nonlinear.moments import Moments, Points
-from numerics.expand_nonlinear.statics import Array, Statics
-from numerics.expand_nonlinear.two_times import TwoTimes
+from numerics.expand.nonlinear.evaluation import Evaluation
+from numerics.expand.nonlinear.forests import Index
+from numerics.expand.nonlinear.kink_layers import Directions, Layers
+from numerics.expand.nonlinear.moments import Moments, Points
+from numerics.expand.nonlinear.statics import Array, Statics
+from numerics.expand.nonlinear.two_times import TwoTimes
+from numerics.expand.setting import Setting
 from numerics.experiment import Experiment
-from numerics.experiment.activation import parse_activation
+from numerics.experiment.theory import program_of
 from numerics.results import STDERR, dataset
 from numerics.threads import one_thread
 
@@ -57,8 +59,15 @@ def series(experiment: Experiment, order: int = HIGHEST) -> KinkExpansion:
         accepted = f"0 to {HIGHEST}, or a smooth activation"
         raise SpecError("--order", order, "powers of |gamma0| are known for the lowest orders only", accepted)
     activation = experiment.network.activation
+    if experiment.spec.kind != "fixed":
+        problem = (
+            "nonlinear networks on random data have no expansion: their theory is not expanded in gamma0"
+        )
+        raise SpecError("data.kind", experiment.spec.kind, problem, '"fixed"')
     try:
-        return _derived(activation, experiment.training.rule, experiment.training.loss, experiment.depth > 1)
+        return _derived(
+            program_of(experiment, L if experiment.symbolic or experiment.depth > 1 else Integer(1))
+        )
     except NotApplicable as error:
         raise SpecError(
             "network.activation",
@@ -69,8 +78,8 @@ def series(experiment: Experiment, order: int = HIGHEST) -> KinkExpansion:
 
 
 @lru_cache(maxsize=16)
-def _derived(activation: str, rule: str, loss: str, deep: bool) -> KinkExpansion:
-    return derived(mean_field(mlp(L if deep else 1, parse_activation(activation), rule, loss)))
+def _derived(program: Program) -> KinkExpansion:
+    return derived(mean_field(program))
 
 
 @one_thread
@@ -98,9 +107,9 @@ def expand_kinks(experiment: Experiment, order: int) -> xr.Dataset:
         )
     started = clock.perf_counter()
     _check_apart(experiment)
-    many, deep = len(experiment.targets) > EXACT, experiment.depth > 1
-    T, seed = len(experiment.times), experiment.solver.seed
-    table, accuracy = np.tril(np.ones((T, T)), -1), min(1e-2 * experiment.solver.rtol, 1e-9)
+    setting = Setting(experiment)
+    many, deep = len(setting.targets) > EXACT, experiment.depth > 1
+    seed, accuracy = experiment.solver.seed, min(1e-2 * experiment.solver.rtol, 1e-9)
     count = 1 << max(2, int(np.ceil(np.log2((experiment.solver.samples or 4 * DIRECTIONS) / 4))))
     runs: list[dict[str, Array]] = []
     bulk: Statics | None = None
@@ -108,10 +117,10 @@ def expand_kinks(experiment: Experiment, order: int) -> xr.Dataset:
         if many or bulk is None:
             points = Points(POINTS, (seed, k)) if many else None
             unread = frozenset({"B0"})
-            bulk = Statics(expansion.bulk, experiment.depth, experiment.kernel, accuracy, unread, points)
+            bulk = Statics(expansion.bulk, experiment.depth, setting.kernel, accuracy, unread, points)
             averages: dict[int, Moments] = {}
-        found = AtKinks(experiment, bulk, table, expansion, Directions(count, (seed, k)), averages)
-        runs.append(found.values(np.arange(T), responses=False))
+        found = AtKinks(setting, bulk, expansion, Directions(count, (seed, k)), averages)
+        runs.append(found.values(setting.out, responses=False))
     values = {k: np.mean([run[k] for run in runs], axis=0) for k in runs[0]}
     notes: dict[str, Any] = {}
     if len(runs) > 1:
@@ -148,7 +157,7 @@ NAMES = {"error": "Delta", "train_loss": "loss", "tangent_kernel": "K"}
 
 
 def _check_apart(experiment: Experiment) -> None:
-    K = experiment.kernel
+    K = Setting(experiment).kernel
     size = np.sqrt(np.diag(K))
     if np.any(size == 0):
         raise SpecError("data", "a sample with K_x = 0", "stands at the kink from the start", "inputs not 0")
@@ -168,9 +177,8 @@ class AtKinks(Evaluation):
 
     def __init__(
         self,
-        experiment: Experiment,
+        setting: Setting,
         statics: Statics,
-        table: Array,
         series: KinkExpansion,
         directions: Directions,
         averages: dict[int, Moments],
@@ -178,17 +186,18 @@ class AtKinks(Evaluation):
         self.series, self.known = series, series.known
         self.directions, self.averages = directions, averages
         self.found: Layers | None = None
-        super().__init__(experiment, statics, table, HIGHEST)
+        super().__init__(setting, statics, HIGHEST)
 
-    def error(self, n: int) -> Array:
+    def error(self, n: int) -> tuple[Array, Array]:
         """``Delta_1`` answers what the units at the kink add to f."""
         if n == 0:
             return super().error(0)
         if n > self.known["Delta"]:
-            return np.full_like(self.errors[0], np.nan)
+            unknown = np.full_like(self.errors[0], np.nan)
+            return unknown, unknown
         times = TwoTimes(self.statics, self.series.laws, self.weight, self.errors, self.averages)
         self.found = Layers(self.series, times, self.directions)
-        return self.answer(-self.found.output, self.feedback(0), n)
+        return self.answered(self.found.output, self.feedback(0), n)
 
     def kernel(self, name: str, n: int, layer: int, out: Index) -> Array:
         """The bulk's and the layer's part; NaN for what is not known."""

@@ -44,7 +44,8 @@ class Points:
 class Moments:
     """``<prod_i prod_{a in pattern_i} phi^(a)(u_i)>`` for all samples i.
 
-    By quadrature, with errors within ``rtol``; with ``points`` those over more than two samples are sampled.
+    By quadrature, with errors within ``rtol``; with ``points`` those over more than two samples are sampled,
+    and those by quadrature are taken from others that are ``known`` of the same covariance.
     Raises :class:`~numerics.errors.SpecError` for averages that have no meaning, as of a jump times a point
     mass.
     """
@@ -56,6 +57,7 @@ class Moments:
         patterns: Iterable[Pattern],
         rtol: float,
         points: Array | None = None,
+        known: Moments | None = None,
     ) -> None:
         self.covariance = np.asarray(covariance, dtype=float)
         found = sorted({tuple(sorted(p)) for p in patterns})
@@ -69,6 +71,10 @@ class Moments:
         alive = [p for p in found if all(self.slopes[a] != 0 for orders in p for a in orders)]
         sampled = [p for p in alive if points is not None and len(p) > PAIRS]
         exact = [p for p in alive if p not in sampled]
+        if known is not None and np.array_equal(known.covariance, self.covariance):
+            self.arrays |= {p: known.arrays[p] for p in exact if p in known.arrays}
+            self.error = known.error
+            exact = [p for p in exact if p not in known.arrays]
         lists = [[Mul(*[self.slopes[a] for a in orders]) for orders in p] for p in exact]
         for p, value in zip(exact, tensors(lists, covariance, rtol), strict=True):
             self.arrays[p] = value.value

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear.trees import OUTPUT, PAIR, Piece, Tensor, samples_of
 from derive.program import L
-from numerics.expand_nonlinear.forests import contracted
-from numerics.expand_nonlinear.moments import Moments, Pattern, Points
+from numerics.expand.nonlinear.forests import contracted
+from numerics.expand.nonlinear.moments import Moments, Pattern, Points
 
 Array = NDArray[np.float64]
 
@@ -24,7 +24,10 @@ DATA = "K_x"
 
 
 class Statics:
-    """Tensors of a network of ``depth`` layers on data with this ``kernel``."""
+    """Tensors of a network of ``depth`` layers on data with this ``kernel``.
+
+    ``exact`` are averages of other replicas by layer, of which those that are not sampled are shared.
+    """
 
     def __init__(
         self,
@@ -34,7 +37,9 @@ class Statics:
         rtol: float,
         skipped: frozenset[str],
         points: Points | None = None,
+        exact: dict[int, Moments] | None = None,
     ) -> None:
+        self.exact = {} if exact is None else exact
         self.expansion, self.depth, self.kernel, self.rtol = expansion, depth, kernel, rtol
         self.skipped, self.points = skipped, points
         self.known: dict[tuple[Tensor, int], Array] = {}
@@ -103,8 +108,14 @@ class Statics:
             covariance = self.value(Tensor(site.u.name, 0, PAIR), layer + site.u.shift)
             points = None if self.points is None else self.points.of(covariance, layer)
             self.moments[layer] = Moments(
-                self.expansion.activation, covariance, self.patterns(layer), self.rtol, points
+                self.expansion.activation,
+                covariance,
+                self.patterns(layer),
+                self.rtol,
+                points,
+                self.exact.get(layer),
             )
+            self.exact.setdefault(layer, self.moments[layer])
         return self.moments[layer]
 
     def patterns(self, layer: int) -> set[Pattern]:

@@ -23,9 +23,9 @@ from derive.expansion.nonlinear.kinks import KinkExpansion
 from derive.expansion.nonlinear.trees import LOWEST
 from derive.program import s, t
 from numerics.averages.orthants import of_products, rows_of
-from numerics.expand_nonlinear.kink_units import Motion, Sources, follow
-from numerics.expand_nonlinear.statics import Array
-from numerics.expand_nonlinear.two_times import TwoTimes
+from numerics.expand.nonlinear.kink_units import Motion, Sources, follow
+from numerics.expand.nonlinear.statics import Array
+from numerics.expand.nonlinear.two_times import TwoTimes
 
 SMALL = 1e-12
 """Directions in which a source varies by less, relative to the largest variance, are left out."""

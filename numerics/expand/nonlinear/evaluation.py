@@ -9,23 +9,25 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from sympy import Integer, Symbol
-from sympy.core.function import AppliedUndef
 
+from derive.errors import NotApplicable
 from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.trees import OUTPUT, Tensor
-from derive.program import L, P, ell, eta, mlp, s, t
+from derive.program import L, Program, ell
 from derive.theory import mean_field
-from numerics.errors import Diverged, SpecError
-from numerics.expand_nonlinear.forests import Forests, Index
-from numerics.expand_nonlinear.moments import Points
-from numerics.expand_nonlinear.statics import Array, Statics
-from numerics.experiment import Experiment
-from numerics.experiment.activation import parse_activation, slope_jumps
+from numerics.errors import SpecError
+from numerics.expand.nonlinear.forests import Forests, Index
+from numerics.expand.nonlinear.moments import Moments, Points
+from numerics.expand.nonlinear.statics import Array, Statics
+from numerics.expand.operators import time_table
+from numerics.expand.setting import Setting, parted
+from numerics.experiment.activation import slope_jumps
+from numerics.experiment.experiment import Experiment
+from numerics.experiment.theory import program_of
 from numerics.results import STDERR, dataset
 from numerics.solve.grid import Grid
-from numerics.solve.march import RUNAWAY
+from numerics.solve.particles.accuracy import Spread
 from numerics.solve.settle import settle
 from numerics.threads import one_thread
 
@@ -42,21 +44,20 @@ REPLICAS = 8
 def series(experiment: Experiment, order: int) -> NonlinearExpansion:
     """The expansion with layer and depth symbolic, in the experiment's own rule, loss and phi.
 
-    Raises :class:`~numerics.errors.SpecError` for a negative order.
+    Raises :class:`~numerics.errors.SpecError` for a negative order, and where the theory has no such series.
     """
     _check(order)
     _check_kinks(experiment, order)
-    training = experiment.training
-    return _expansion(experiment.network.activation, training.rule, training.loss, order)
+    return _derived(experiment, experiment.training.rule, order)
 
 
 @one_thread
 def expand_nonlinear(experiment: Experiment, order: int) -> xr.Dataset:
     """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
 
-    Raises :class:`~numerics.errors.SpecError` for a negative order and for kinks beyond order 0,
-    :class:`~numerics.errors.Diverged` for a learning rate too large for the lazy network,
-    :class:`~numerics.errors.NotConverged` when a flow does not settle to ``solver.rtol``, or an
+    Raises :class:`~numerics.errors.SpecError` for a negative order, for kinks beyond order 0 and for networks
+    whose theory is not expanded, :class:`~numerics.errors.Diverged` for a learning rate too large for the
+    lazy network, :class:`~numerics.errors.NotConverged` when a flow does not settle to ``solver.rtol``, or an
     average does not converge.
 
     Averages are found by quadrature.  With more than six samples those over three or four different ones are
@@ -67,42 +68,39 @@ def expand_nonlinear(experiment: Experiment, order: int) -> xr.Dataset:
     _check(order)
     _check_kinks(experiment, order)
     started = clock.perf_counter()
-    training = experiment.training
-    flow = training.rule == "flow"
-    few = len(experiment.targets) <= QUADRATURE
+    flow = experiment.training.rule == "flow"
+    few = experiment.sample_count <= QUADRATURE
     sampled = order > 0 and not few
-    expansion = _expansion(experiment.network.activation, "multistep" if flow else "gd", training.loss, order)
+    expansion = _derived(experiment, "multistep" if flow else experiment.training.rule, order)
     responses = few and not flow and not slope_jumps(experiment.network.activation)
     # B of order 0 stands in the other laws beyond order 0
     skipped = frozenset() if responses else frozenset(f"B{n}" for n in range(min(order, 1), order + 1))
     accuracy = min(1e-2 * experiment.solver.rtol, 1e-9)
+    exact: dict[int, Moments] = {}
 
     def statics(points: Points | None) -> Statics:
-        return Statics(expansion, experiment.depth, experiment.kernel, accuracy, skipped, points)
+        data = Setting(experiment).kernel
+        return Statics(expansion, experiment.depth, data, accuracy, skipped, points, exact)
 
     solver = experiment.solver
     count = 1 << max(4, int(np.ceil(np.log2((solver.samples or SAMPLES) / (2 * REPLICAS)))))
     points: list[Points | None] = [None]
     if sampled:
         points = [Points(count, (solver.seed, k)) for k in range(REPLICAS)]
-    grid: Grid | None = None
+    setting = Setting(experiment)
     notes: dict[str, Any] = {}
-    runs = []
+    runs = Spread()
     for part in map(statics, points):
-        if not flow:
-            T = len(experiment.times)
-            found = Evaluation(experiment, part, np.tril(np.ones((T, T)), -1))
-        elif grid is None:
+        if flow and setting.grid is None:
             grid, found, notes = _settled(experiment, part)
+            setting = Setting(experiment, grid)
         else:
-            found = Evaluation(experiment, part, grid.weights)
-        out = np.arange(len(experiment.times)) if grid is None else grid.outputs
-        runs.append(found.values(out, responses))
+            found = Evaluation(setting, part)
+        runs.add(found.values(setting.out, responses))
         notes["average_error"] = max(m.error for m in part.moments.values())
-    values = {k: np.mean([run[k] for run in runs], axis=0) for k in runs[0]}
-    if len(runs) > 1:
-        spread = {k: np.std([run[k] for run in runs], axis=0, ddof=1) for k in runs[0]}
-        values |= {k + STDERR: v / np.sqrt(len(runs)) for k, v in spread.items()}
+    values = dict(runs.mean)
+    if runs.count > 1:
+        values |= {k + STDERR: v for k, v in runs.stderr().items()}
         notes |= {"samples": 2 * count * REPLICAS, "replicas": REPLICAS}
     orders = [
         n for n in range(order + 1) if n == 0 or any(np.any(np.nan_to_num(v[n])) for v in values.values())
@@ -124,7 +122,7 @@ def _settled(experiment: Experiment, statics: Statics) -> tuple[Grid, Evaluation
     """A time grid fine enough for every order of the error."""
 
     def attempt(grid: Grid) -> tuple[Array, Evaluation]:
-        found = Evaluation(experiment, statics, grid.weights)
+        found = Evaluation(Setting(experiment, grid), statics)
         return np.stack([e[grid.outputs] for e in found.errors.values()]), found
 
     return settle(experiment.times, experiment.solver.rtol, attempt)
@@ -146,44 +144,48 @@ def _check_kinks(experiment: Experiment, order: int) -> None:
         )
 
 
+def _derived(experiment: Experiment, rule: str, order: int) -> NonlinearExpansion:
+    """Of the experiment's program under a rule.  Raises SpecError with the reason where there is none."""
+    spec = experiment.spec
+    if spec.kind != "fixed":
+        problem = (
+            "nonlinear networks on random data have no expansion: their theory is not expanded in gamma0"
+        )
+        raise SpecError("data.kind", spec.kind, problem, '"fixed"')
+    try:
+        return _expansion(program_of(experiment, L, rule), order)
+    except NotApplicable as reason:
+        activation = spec.network.activation
+        problem = f"the theory of this network has no expansion in trees: {reason}"
+        accepted = '"linear", which has a series; `dmft solve` solves both'
+        raise SpecError("network.activation", activation, problem, accepted) from None
+
+
 @lru_cache(maxsize=16)
-def _expansion(activation: str, rule: str, loss: str, order: int) -> NonlinearExpansion:
-    return derived(mean_field(mlp(L, parse_activation(activation), rule, loss)), order)
+def _expansion(program: Program, order: int) -> NonlinearExpansion:
+    return derived(mean_field(program), order)
 
 
 class Evaluation:
     """Errors at every order and order parameters, on one time grid.
 
-    ``table`` is (T, T), strictly lower: ones for steps, the weights of the integrator for the flow.
     ``order`` is that of the statics' expansion, unless something else adds to it.
     """
 
-    def __init__(
-        self, experiment: Experiment, statics: Statics, table: Array, order: int | None = None
-    ) -> None:
-        self.experiment, self.statics, self.expansion = experiment, statics, statics.expansion
-        self.depth = experiment.depth
+    def __init__(self, setting: Setting, statics: Statics, order: int | None = None) -> None:
+        self.setting, self.statics, self.expansion = setting, statics, statics.expansion
+        self.depth = setting.experiment.depth
         self.order = self.expansion.order if order is None else order
-        self.weight = self.rate() * table
+        self.weight = time_table(self.expansion.site.weight, setting.numbers, setting.times, setting.tables)
         self.errors: dict[int, Array] = {}
+        self.outputs: dict[int, Array] = {}
         self.forests = Forests(self.weight, self.errors)
         for n in range(self.order + 1):
-            self.errors[n] = self.error(n)
+            self.errors[n], self.outputs[n] = self.error(n)
 
-    def rate(self) -> float:
-        """The number in front of the table in k(t, s)."""
-        weight = self.expansion.site.weight
-        known: dict[Symbol, Any] = {P: len(self.experiment.targets)}
-        if self.experiment.training.rule == "gd":
-            known[eta] = self.experiment.training.learning_rate
-        tables = {a for a in weight.atoms(AppliedUndef) if a.args == (t, s)}
-        return float(weight.xreplace(dict.fromkeys(tables, Integer(1))).subs(known))
-
-    def error(self, n: int) -> Array:
-        """``Delta_n = [y] - f_n``: f_n is linear in Delta_n (a Volterra equation), the rest is known."""
-        drive = np.zeros((len(self.weight), len(self.experiment.targets)))
-        if n == 0:
-            drive += self.experiment.targets
+    def error(self, n: int) -> tuple[Array, Array]:
+        """Delta_n and f_n: f_n is linear in Delta_n (a Volterra equation), the rest is known."""
+        rest = np.zeros((len(self.weight), len(self.setting.targets)))
         feedback: Array | None = None
         for forest in self.expansion.forests(OUTPUT, n):
             tensor = self.statics.value(Tensor(OUTPUT, n, forest), self.depth)
@@ -191,30 +193,26 @@ class Evaluation:
                 assert len(forest) == 2, "the error's own order stands alone"
                 feedback = tensor
             else:
-                drive -= self.forests.single(forest, tensor)
+                rest += self.forests.single(forest, tensor)
+        return self.answered(rest, feedback, n)
+
+    def answered(self, rest: Array, feedback: Array | None, n: int) -> tuple[Array, Array]:
+        """``Delta_n = target - rest - feedback int Delta_n`` and f_n.  Raises Diverged."""
+        drive = self.setting.target(n) - rest
         if not np.any(drive):
-            return drive
+            return drive, rest
         assert feedback is not None
-        return self.answer(drive, feedback, n)
+        found = self.setting.answer(self.weight, feedback, drive, n)
+        return found, rest + self.weight @ found @ feedback.T
 
     def feedback(self, n: int) -> Array:
         """What f_n has beside the integral of Delta_n: the tangent kernel at order 0."""
         forest = next(x for x in self.expansion.forests(OUTPUT, n) if any(node.error == n for node in x))
         return self.statics.value(Tensor(OUTPUT, n, forest), self.depth)
 
-    def answer(self, drive: Array, feedback: Array, n: int) -> Array:
-        """``Delta_n = drive - feedback int Delta_n``, time by time.  Raises Diverged."""
-        out = np.zeros_like(drive)
-        bound = RUNAWAY * max(float(np.max(np.abs(drive))), 1e-300)
-        for step in range(len(out)):
-            out[step] = drive[step] - feedback @ (self.weight[step, :step] @ out[:step])
-            if not np.all(np.abs(out[step]) < bound):
-                raise Diverged(f"Delta at order {n} diverged at step {step}")
-        return out
-
     def kernel(self, name: str, n: int, layer: int, out: Index) -> Array:
         """Order n of an order parameter at one layer and at output times, (out, P, out, P)."""
-        size = (len(out), len(self.experiment.targets))
+        size = (len(out), len(self.setting.targets))
         total = np.zeros((*size, *size))
         base = self.statics.bases.get((name, layer))
         if base is not None:
@@ -229,7 +227,7 @@ class Evaluation:
 
     def tangent(self, n: int, out: Index) -> Array:
         """Order n of the tangent kernel, read off its definition, (out, P, out, P)."""
-        size = (len(out), len(self.experiment.targets))
+        size = (len(out), len(self.setting.targets))
         total = np.zeros((*size, *size))
         for factors in products(self.expansion, self.depth):
             for k in range(n + 1):
@@ -247,9 +245,8 @@ class Evaluation:
     def values(self, out: Index, responses: bool = True) -> dict[str, Array]:
         """Every variable, with the order first."""
         orders, layers = range(self.order + 1), range(1, self.depth + 1)
-        error = np.stack([self.errors[n][out] for n in orders])
-        loss = [np.mean(sum(error[k] * error[n - k] for k in range(n + 1)), axis=1) for n in orders]
-        found = {"error": error, "train_loss": np.stack(loss)}
+        error, f = (np.stack([x[n][out] for n in orders]) for x in (self.errors, self.outputs))
+        found = {"error": error}
         for name in ("Phi", "G"):
             found[name] = np.stack([[self.kernel(name, n, k, out) for k in layers] for n in orders])
         for name in RESPONSES if responses else ():
@@ -265,7 +262,8 @@ class Evaluation:
             if name in found:
                 found[name] = found[name].transpose(0, 1, 2, 4, 3, 5)
         K = np.stack([self.tangent(n, out) for n in orders])
-        return found | {"tangent_kernel": K.transpose(0, 1, 3, 2, 4)}
+        found["tangent_kernel"] = K.transpose(0, 1, 3, 2, 4)
+        return parted(self.setting.experiment, found, f, nonlinear=True)
 
 
 def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, int]]]:

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Mul, Sum, Symbol
+from sympy import Expr, Mul, Sum, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
 
@@ -206,18 +206,35 @@ def convolved(a: Array, b: Array, nodes: Array) -> Array:
 def memory_weight(
     kernel: Kernel, error: str, known: Mapping[Symbol, float], T: int, tables: Mapping[str, Array]
 ) -> Array:
-    """The factor of a kernel's memory beyond error and correlation: (T, T), strictly lower triangular."""
+    """The factor of a kernel's memory beyond error and correlation: (T, T), strictly lower triangular.
+
+    What is a function of the times alone (momentum) is read at steps 0..T-1.
+    """
     part = next(
         x for x in _addends(kernel.definition) if any(str(a.func) == error for a in x.atoms(AppliedUndef))
     )
-    constant, table = 1.0, np.ones((T, T))
-    for x in _factors(part):
-        if isinstance(x, AppliedUndef):
-            if x.args == (t, s) and str(x.func) in tables:
-                table = table * tables[str(x.func)]
-        else:
-            constant *= float(x.subs(dict(known)))
-    return np.asarray(constant * np.tril(table, -1))
+    own = [
+        x
+        for x in _factors(part)
+        if not isinstance(x, AppliedUndef) or (x.args == (t, s) and str(x.func) in tables)
+    ]
+    return time_table(Mul(*own), known, T, tables)
+
+
+def time_table(weight: Expr, known: Mapping[Symbol, float], T: int, tables: Mapping[str, Array]) -> Array:
+    """A weight k(t, s) of past updates at steps 0..T-1, (T, T) strictly lower triangular.
+
+    Functions of t and s are looked up in ``tables``.
+
+    >>> time_table(2 * (t - s), {}, 2, {}).tolist()
+    [[0.0, 0.0], [2.0, 0.0]]
+    """
+    named = [a for a in weight.atoms(AppliedUndef) if a.args == (t, s)]
+    e = weight.xreplace({a: Symbol(str(a.func)) for a in named}).subs(dict(known))
+    value = lambdify((t, s, *[Symbol(str(a.func)) for a in named]), e, "numpy")
+    later, earlier = np.meshgrid(np.arange(T, dtype=float), np.arange(T, dtype=float), indexing="ij")
+    found = value(later, np.minimum(earlier, later), *[tables[str(a.func)] for a in named])
+    return np.asarray(np.tril(np.broadcast_to(found, (T, T)), -1))
 
 
 @lru_cache(maxsize=100_000)

@@ -8,9 +8,9 @@ import numpy as np
 
 from derive.expansion.nonlinear.kinks import Coefficients
 from derive.expansion.nonlinear.trees import COL, OPAQUE, ROW, Piece
-from numerics.expand_nonlinear.forests import contracted
-from numerics.expand_nonlinear.moments import Moments
-from numerics.expand_nonlinear.statics import Array, Statics
+from numerics.expand.nonlinear.forests import contracted
+from numerics.expand.nonlinear.moments import Moments
+from numerics.expand.nonlinear.statics import Array, Statics
 
 TIMES = 100
 """Axes that are times are numbered from here, in the order of the nodes; the others are samples."""
@@ -20,7 +20,7 @@ class TwoTimes:
     """Laws of one layer evaluated at each: numbers from ``statics``, functions of two times from ``moving``.
 
     ``moving[name, order, layer]`` is (T, P, T, P); what is not there is zero.  ``weight`` and ``errors`` are
-    those of :class:`~numerics.expand_nonlinear.evaluation.Evaluation`; ``moments`` are kept by layer.
+    those of :class:`~numerics.expand.nonlinear.evaluation.Evaluation`; ``moments`` are kept by layer.
     """
 
     def __init__(

@@ -18,8 +18,8 @@ from derive.calculus.symbols import alpha, mu
 from derive.expansion.nonlinear.kinks import Cases, Jump, KinkExpansion, kappa, x, xi
 from derive.expansion.nonlinear.trees import ROW
 from derive.program import s, t
-from numerics.expand_nonlinear.forests import NOW, PAST, Index, contracted
-from numerics.expand_nonlinear.statics import Array, Statics
+from numerics.expand.nonlinear.forests import NOW, PAST, Index, contracted
+from numerics.expand.nonlinear.statics import Array, Statics
 
 
 class Motion:
