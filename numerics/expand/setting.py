@@ -107,7 +107,7 @@ def volterra(w: Array, K: Array, drive: Array, n: int) -> Array:
 def parted(
     experiment: Experiment, values: Mapping[str, Array], f: Array, *, nonlinear: bool = False
 ) -> dict[str, Array]:
-    """The contract's variables from those of all samples, orders first, and ``f``, (orders, time, sample..)."""
+    """The contract's variables from those of all samples, orders first; ``f`` (orders, time, sample)."""
     cut = [
         split(experiment, {k: x[n] for k, x in values.items()}, nonlinear=nonlinear) for n in range(len(f))
     ]
