@@ -157,7 +157,7 @@ class _Strength(Expander):
         super().__init__(series.scaled, series.small, series.order + max([1, *self.shifted.values()]))
         self.known_to: dict[str, int] = dict.fromkeys(self.kinds, self.order)
         self.poles: list[Expr] = []
-        self.there: set[Place] | None = None
+        self.made: Made | None = None
 
     def own(self, a: AppliedUndef) -> bool:
         """Is it something of the theory, not of the data?"""
@@ -170,7 +170,7 @@ class _Strength(Expander):
     def expanded(self) -> Theory:
         """The theory of the orders that are known, without what vanishes."""
         found = super().expanded()
-        self.there = Made(found, frozenset(self.random)).there
+        self.made = Made(found, frozenset(self.random))
         while True:
             self.poles = []
             known = dict(self.known_to)
@@ -226,7 +226,7 @@ class _Strength(Expander):
 
     def note(self, name: str, n: int, parts: Iterable[Expr]) -> None:
         """An order that is made of what is not known is not known."""
-        if self.there is not None and any(y.has(UNKNOWN) for y in parts):
+        if self.made is not None and any(y.has(UNKNOWN) for y in parts):
             self.known_to[name] = min(self.known_to[name], n - 1)
             if self.known_to[name] < 0:
                 raise NotApplicable(f"{name} has no order that its equations give: it grows like 1/gamma0")
@@ -249,12 +249,13 @@ class _Strength(Expander):
         found = super().known(x)
         if not isinstance(x, AppliedUndef) or not self.kind(x) or found is None:
             return found
-        if self.there is not None:
+        made = self.made
+        if made is not None:
             gone = {
                 a: S.Zero
                 for c in found
                 for a in c.atoms(AppliedUndef)
-                if self.own(a) and place(a) not in self.there
+                if self.own(a) and made.place(a) not in made.there
             }
             found = [c.xreplace(gone) for c in found]
         last = self.known_to[str(x.func)]

@@ -26,7 +26,7 @@ from numerics.expand.self_consistent import Problem, solved, with_truncation
 from numerics.expand.setting import Setting, parted
 from numerics.experiment.activation import is_linear, slope_jumps
 from numerics.experiment.experiment import Experiment
-from numerics.experiment.theory import program_of, theory_of
+from numerics.experiment.theory import integrated, program_of, theory_of
 from numerics.predictions import split
 from numerics.results import dataset
 from numerics.solve.grid import Grid
@@ -136,7 +136,7 @@ def resum(experiment: Experiment, order: int, gamma0: float | None = None) -> xr
     _check_resummable(experiment, order)
     started = clock.perf_counter()
     strength = float(experiment.spec.network.gamma0) if gamma0 is None else gamma0
-    few = _expansion(program_of(experiment, L, _solved_rule(experiment)), 0)
+    few = _expansion(integrated(program_of(experiment, L)), 0)
     gain = float(feedback(few, 0).subs(L, experiment.depth))
     last = order // 2 * 2
 
@@ -224,14 +224,10 @@ def has_words(experiment: Experiment) -> bool:
     if experiment.spec.kind != "fixed" or not is_linear(experiment.network.activation):
         return False
     try:
-        _expansion(program_of(experiment, L, _solved_rule(experiment)), 0)
+        _expansion(integrated(program_of(experiment, L)), 0)
     except NotApplicable:
         return False
     return True
-
-
-def _solved_rule(experiment: Experiment) -> str:
-    return "multistep" if experiment.training.rule == "flow" else experiment.training.rule
 
 
 @lru_cache(maxsize=16)
@@ -247,7 +243,7 @@ def _gains(program: Program, order: int) -> tuple[Expr, ...]:
 
 def _orders(setting: Setting, order: int) -> Orders:
     """By words while they are few, else by the recursion that they solve."""
-    program = program_of(setting.experiment, L, _solved_rule(setting.experiment))
+    program = integrated(program_of(setting.experiment, L))
     few = _expansion(program, min(order, BY_WORDS))
     if order <= BY_WORDS:
         return ByWords(setting, few, _gains(program, order))

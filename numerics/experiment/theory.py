@@ -183,12 +183,8 @@ def path_integral_of(experiment: Experiment) -> Theory:
     return replace(theory, reduction="layers of any width") if _wide(spec) else theory
 
 
-def program_of(
-    experiment: Experiment, depth: Integer | Symbol | None = None, rule: str | None = None
-) -> Program:
+def program_of(experiment: Experiment, depth: Integer | Symbol | None = None) -> Program:
     """The program that the experiment trains, with as many layers as it has or at another ``depth``.
-
-    ``rule`` is another rule than the experiment's, such as ``multistep``: a flow as an integrator has it.
 
     Numbers of the file are symbols in it (eta, gamma0, lambda, beta, ...), lists are functions of the layer
     (sigma(ell), a(ell), nu(ell)); only what is left out, or zero, or one, is not there.
@@ -199,7 +195,7 @@ def program_of(
     >>> program.name, program.rule.rate, program.rule.decay
     ('deep linear network with biases', eta/P, eta*lambda)
     """
-    return _built(experiment, rule or experiment.training.rule, depth)
+    return _built(experiment, experiment.training.rule, depth)
 
 
 def _built(experiment: Experiment, rule: str, depth: Integer | Symbol | None = None) -> Program:

@@ -20,7 +20,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of, structure
 from numerics.experiment.theory import program_of
 from numerics.results import load as load_result
-from numerics.served import is_plain, require_served
+from numerics.served import is_plain
 from numerics.simulate import simulate
 
 STEPS = {"learning_rate": 0.1, "steps": 2}
@@ -168,8 +168,6 @@ def test_structures_know_whether_there_are_test_points(folder: Path) -> None:
 
 def test_what_does_not_serve_them_says_so(folder: Path) -> None:
     more = load(folder, INPUTS | {"test_inputs": "xt.npy"}, training=STEPS)
-    with pytest.raises(SpecError, match=r'data.test_inputs = "xt.npy": is not served by `dmft expand`'):
-        require_served(more, "dmft expand")
     with pytest.raises(SpecError, match="simulate_steps"):
         simulate(more, width=8, seeds=2)
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.schema import SECTIONS, Spec, parse
-from numerics.experiment.theory import constants_of
 from numerics.served import require_numbers, require_served
 
 Tables = dict[str, dict[str, Any]]
@@ -185,41 +184,6 @@ def test_keys_that_do_not_go_together_are_named_with_what_would_do(
     assert caught.value.value == tables[section].get(name)
     assert accepted in caught.value.accepted
     assert str(caught.value).startswith(f"{key} = ")
-
-
-UNSERVED: list[tuple[str, dict[str, Any], str, str]] = [
-    ("fixed", {"network.bias": True}, "network.bias", "false"),
-    ("fixed", {"network.outputs": 2}, "network.outputs", "1"),
-    ("fixed", {"network.branch": 0.6}, "network.branch", "leaving it out"),
-    ("fixed", {"network.init_variance": 2.0}, "network.init_variance", "1.0"),
-    ("fixed", {"network.init_variance": [1.0, 2.0, 1.0, 1.0]}, "network.init_variance", "1.0"),
-    ("fixed", {"network.relative_widths": [1.0, 0.5, 1.0]}, "network.relative_widths", "leaving it out"),
-    ("fixed", {"training.center": True}, "training.center", "false"),
-    ("fixed", {"training.weight_decay": 0.1}, "training.weight_decay", "0.0"),
-    ("fixed", {"training.momentum": 0.9}, "training.momentum", "0.0"),
-    ("fixed", {"training.temperature": 1.0}, "training.temperature", "0.0"),
-    ("full", {}, "data.kind", '"fixed"'),
-    ("population", {"network.width_ratio": None}, "data.kind", '"fixed"'),
-    ("online", {}, "data.kind", '"fixed"'),
-    ("power", {}, "data.kind", '"fixed"'),
-]
-
-
-@pytest.mark.parametrize(("base", "changes", "key", "accepted"), UNSERVED)
-def test_what_only_derive_serves_is_refused_by_the_commands_that_compute(
-    base: str, changes: dict[str, Any], key: str, accepted: str
-) -> None:
-    experiment = Experiment.from_dict(changed(base, changes))
-    with pytest.raises(SpecError) as caught:
-        require_served(experiment, "dmft expand")
-    section, _, name = key.partition(".")
-    assert caught.value.key == key
-    assert caught.value.value == changed(base, changes)[section][name]
-    assert accepted in caught.value.accepted
-    assert str(caught.value).startswith(f"{key} = ")
-    assert "is not served by `dmft expand` yet" in str(caught.value)
-    with pytest.raises(SpecError):
-        constants_of(experiment)
 
 
 def test_what_is_spelt_out_but_plain_is_served() -> None:

@@ -24,7 +24,7 @@ from numerics.expand.operators import time_table
 from numerics.expand.setting import Setting, parted
 from numerics.experiment.activation import slope_jumps
 from numerics.experiment.experiment import Experiment
-from numerics.experiment.theory import program_of
+from numerics.experiment.theory import integrated, program_of
 from numerics.results import STDERR, dataset
 from numerics.solve.grid import Grid
 from numerics.solve.particles.accuracy import Spread
@@ -48,7 +48,7 @@ def series(experiment: Experiment, order: int) -> NonlinearExpansion:
     """
     _check(order)
     _check_kinks(experiment, order)
-    return _derived(experiment, experiment.training.rule, order)
+    return _derived(experiment, order, as_it_is=True)
 
 
 @one_thread
@@ -71,7 +71,7 @@ def expand_nonlinear(experiment: Experiment, order: int) -> xr.Dataset:
     flow = experiment.training.rule == "flow"
     few = experiment.sample_count <= QUADRATURE
     sampled = order > 0 and not few
-    expansion = _derived(experiment, "multistep" if flow else experiment.training.rule, order)
+    expansion = _derived(experiment, order)
     responses = few and not flow and not slope_jumps(experiment.network.activation)
     # B of order 0 stands in the other laws beyond order 0
     skipped = frozenset() if responses else frozenset(f"B{n}" for n in range(min(order, 1), order + 1))
@@ -144,8 +144,8 @@ def _check_kinks(experiment: Experiment, order: int) -> None:
         )
 
 
-def _derived(experiment: Experiment, rule: str, order: int) -> NonlinearExpansion:
-    """Of the experiment's program under a rule.  Raises SpecError with the reason where there is none."""
+def _derived(experiment: Experiment, order: int, *, as_it_is: bool = False) -> NonlinearExpansion:
+    """Of the experiment's program, as an integrator trains it unless ``as_it_is``.  Raises SpecError with the reason where there is none."""
     spec = experiment.spec
     if spec.kind != "fixed":
         problem = (
@@ -153,7 +153,8 @@ def _derived(experiment: Experiment, rule: str, order: int) -> NonlinearExpansio
         )
         raise SpecError("data.kind", spec.kind, problem, '"fixed"')
     try:
-        return _expansion(program_of(experiment, L, rule), order)
+        program = program_of(experiment, L)
+        return _expansion(program if as_it_is else integrated(program), order)
     except NotApplicable as reason:
         activation = spec.network.activation
         problem = f"the theory of this network has no expansion in trees: {reason}"

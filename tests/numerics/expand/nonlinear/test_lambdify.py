@@ -18,6 +18,7 @@ from derive.program import mlp
 from derive.theory import mean_field
 from numerics.expand.nonlinear import evaluation
 from numerics.expand.nonlinear.statics import Statics
+from numerics.expand.setting import Setting
 from numerics.experiment import Experiment
 
 KERNEL, TARGETS, STEPS, DEPTH, RATE = np.array([[1.0, 0.3], [0.3, 0.8]]) / 4, np.array([1.0, -0.6]), 3, 2, 0.3
@@ -36,8 +37,7 @@ class Numbers:
         run = Experiment.from_dict(tables, kernel=KERNEL.tolist(), targets=TARGETS.tolist())
         self.series = evaluation.series(run, order)
         statics = Statics(self.series, DEPTH, KERNEL, 1e-12, frozenset())
-        steps = np.tril(np.ones((STEPS + 1, STEPS + 1)), -1)
-        self.found = evaluation.Evaluation(run, statics, steps)
+        self.found = evaluation.Evaluation(Setting(run), statics)
         self.kernel = cache(lambda name, n, layer: self.found.kernel(name, n, layer, TIMES))
         self.functions = dict(self._functions())
 

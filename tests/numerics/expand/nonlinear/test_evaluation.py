@@ -16,13 +16,14 @@ import numerics.expand.nonlinear.evaluation as evaluation
 from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.depth import p, q, x
 from derive.expansion.nonlinear.trees import Tensor
-from derive.program import L, ell, mlp
+from derive.program import L, Program, ell, mlp
 from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.expand import expand
 from numerics.expand.nonlinear.moments import Moments
 from numerics.expand.nonlinear.statics import Statics
 from numerics.experiment import Experiment
+from numerics.experiment.theory import program_of
 
 KERNEL = [[1.0, 0.3], [0.3, 0.8]]
 TARGETS = [1.0, -0.6]
@@ -41,8 +42,9 @@ def experiment(depth: int, activation: str = "tanh", **training: Any) -> Experim
 def as_if(monkeypatch: pytest.MonkeyPatch, **site: Any) -> Iterator[None]:
     """The derived expansion of a symbolic phi with another one in its place."""
 
-    def changed(activation: str, rule: str, loss: str, order: int) -> Any:
-        found = derived(mean_field(mlp(L, Function("phi"), rule, loss)), order)
+    def changed(program: Program, order: int) -> Any:
+        plain = mlp(L, Function("phi")).with_rule(program.rule)
+        found = derived(mean_field(plain), order)
         return replace(found, site=replace(found.site, **site))
 
     with monkeypatch.context() as m:
@@ -93,7 +95,7 @@ def test_planted_errors_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of a covariance's correction, as (P.25) prints it, or no D at all."""
     run = experiment(2)
     right = evaluation.expand_nonlinear(run, 2).sel(order=2)
-    expansion = evaluation._expansion("tanh", "gd", "sum", 2)
+    expansion = evaluation._expansion(program_of(run, L), 2)
 
     def spoiled(*_: Any) -> Any:
         laws = dict(expansion.laws)
