@@ -57,7 +57,7 @@ class StrengthSeries(TheorySeries):
         >>> from derive.theory import mean_field
         >>> lazy = expand_strength(mean_field(mlp(1, bias=True)), 2)
         >>> [lazy.parts(x)[2] for x in ("H", "f", "Delta")]
-        [(((1, (2, 0)), (1, (1, 1)), (1, (0, 2)))), ((1, (3,)),), ((1, (2,)),)]
+        [((1, (2, 0)), (1, (1, 1)), (1, (0, 2))), ((1, (3,)),), ((1, (2,)),)]
         """
         shift, there = dict(self.poles).get(name, 0), self._there
         pairs = any(q.name == name and q.kind == "correlation" for q in self.theory.order_parameters)
@@ -70,7 +70,8 @@ class StrengthSeries(TheorySeries):
     @cached_property
     def _there(self) -> frozenset[str]:
         x = self.expanded
-        return frozenset(i.name for i in (*x.order_parameters, *x.equations, *x.scalars))
+        items: tuple[Any, ...] = (*x.order_parameters, *x.equations, *x.scalars)
+        return frozenset(str(i.name) for i in items)
 
     def observable(self, e: Equation) -> Coefficients:
         """The orders of an observable in terms of the parts, up to the order."""
@@ -300,7 +301,12 @@ class Made:
 
     def __init__(self, theory: Theory, random: frozenset[str]) -> None:
         self.whole, self.random = theory, random
-        items = (*theory.sources, *theory.equations, *theory.scalars, *theory.order_parameters)
+        items: tuple[Any, ...] = (
+            *theory.sources,
+            *theory.equations,
+            *theory.scalars,
+            *theory.order_parameters,
+        )
         self.families = any(r.index == ell for x in items for r in x.ranges)
         self.fields: dict[Place, set[Place]] = {self.place(e.symbol): set() for e in theory.equations}
         self.names = {*random, *(e.name for e in theory.scalars), *(q.name for q in theory.order_parameters)}

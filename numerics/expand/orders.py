@@ -142,7 +142,8 @@ def strength_series(experiment: Experiment, order: int) -> xr.Dataset:
     def run(steps: int, tables: Mapping[str, Array]) -> _Solved:
         return _march(experiment, found, table, steps, tables)
 
-    grid, notes = None, {}
+    grid: Grid | None = None
+    notes: dict[str, Any] = {}
     if experiment.training.rule == "flow":
 
         def attempt(grid: Grid) -> tuple[Array, _Solved]:
@@ -229,7 +230,9 @@ def _of_samples(run: _Solved, grid: Grid | None) -> dict[str, Array]:
         )
         values |= {"A": A if many else A[..., 0], "B": B if many else B[:, :, :, :, 0]}
     if series.theory.observables:
-        tensors = {("H", k): x for k, x in H.items()} | {("G", k): x for k, x in G.items()}
+        tensors: dict[Node, Array] = {}
+        for k in layers:
+            tensors["H", k], tensors["G", k] = H[k], G[k]
         values["tangent_kernel"] = _tangent(run, tensors, many)
     return parted(experiment, values, f)
 

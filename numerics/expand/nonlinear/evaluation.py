@@ -145,7 +145,10 @@ def _check_kinks(experiment: Experiment, order: int) -> None:
 
 
 def _derived(experiment: Experiment, order: int, *, as_it_is: bool = False) -> NonlinearExpansion:
-    """Of the experiment's program, as an integrator trains it unless ``as_it_is``.  Raises SpecError with the reason where there is none."""
+    """Of the experiment's program, as an integrator trains it unless ``as_it_is``.
+
+    Raises SpecError with the reason where there is none.
+    """
     spec = experiment.spec
     if spec.kind != "fixed":
         problem = (
