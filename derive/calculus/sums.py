@@ -9,7 +9,7 @@ Two expressions that differ only in such things have one :func:`normal_form`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import count, permutations, product
 from typing import Any
 
@@ -99,6 +99,16 @@ def put(e: Expr, values: Mapping[Any, Expr]) -> Expr:
         return e.xreplace(dict(values))
     met = {*values}.union(*[x.free_symbols for x in values], *[x.free_symbols for x in values.values()])
     return all_apart(e, met).xreplace(dict(values))
+
+
+def rewritten(e: Expr, names: Container[str], change: Callable[[Any], Expr]) -> Expr:
+    """``e`` with ``change`` of every function of these names in its place, inside out.
+
+    >>> from sympy import Function
+    >>> rewritten(Function("h")(s) ** 2, ["h"], lambda x: 2 * x)
+    4*h(s)**2
+    """
+    return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in names, change)
 
 
 def binding(pattern: Expr, atom: Expr) -> Binding:
@@ -465,6 +475,7 @@ __all__ = [
     "pinned",
     "placed",
     "put",
+    "rewritten",
     "settled",
     "times",
     "unused",

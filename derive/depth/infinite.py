@@ -16,7 +16,7 @@ from sympy import Add, Derivative, DiracDelta, Eq, Expr, Function, Heaviside, In
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.sums import addends, factors, settled, without_empty
+from derive.calculus.sums import addends, factors, rewritten, settled, without_empty
 from derive.calculus.symbols import L, ell, s, t
 from derive.depth.balance import power
 from derive.depth.layers import (
@@ -357,7 +357,7 @@ class _Limit(_Rows):
                 return Function(f"{x.func}_{x.args[0]}")(*x.args[1:])
             return x * L**-S.Half
 
-        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.singles, put)
+        return rewritten(e, self.singles, put)
 
 
 def _after(direction: int) -> Expr:

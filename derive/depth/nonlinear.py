@@ -18,7 +18,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, chain_rule
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.sums import addends, drawn_out, opened, settled
+from derive.calculus.sums import addends, drawn_out, opened, rewritten, settled
 from derive.calculus.symbols import ell, s, t
 from derive.depth.layers import neighbour
 from derive.errors import NotApplicable
@@ -162,9 +162,7 @@ class _Effective:
                 return self.leading(self.b.rhs.xreplace({t: y.args[-1]}))
             return names[y.func](*y.args)
 
-        return body.replace(
-            lambda y: isinstance(y, AppliedUndef) and y.func in {*names, self.b.lhs.func}, put
-        )
+        return rewritten(body, {*map(str, names), self.b.name}, put)
 
     def slope(self, body: Expr, by: AppliedUndef) -> Expr:
         """The derivative of an expression at leading order by u or e at time t."""
@@ -274,10 +272,11 @@ class _Effective:
         """Averages over the layer's own fields, such as ``<b(t) b(s)>``, at leading order."""
         inner = {self.h.name, self.b.name}
         found = {q.name: q for q in self.whole.correlations() if inner & _names(q.definition)}
-        return body.replace(
-            lambda y: isinstance(y, AppliedUndef) and str(y.func) in found,
-            lambda y: self.leading(found[str(y.func)].definition).xreplace({ell: y.args[0]}),
-        )
+
+        def value(y: AppliedUndef) -> Expr:
+            return self.leading(found[str(y.func)].definition).xreplace({ell: y.args[0]})
+
+        return rewritten(body, found, value)
 
 
 def _names(body: Expr) -> set[str]:

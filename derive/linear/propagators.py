@@ -24,7 +24,7 @@ from sympy import DiracDelta, Eq, Expr, Function, Integral, KroneckerDelta, Mul,
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response, delta
-from derive.calculus.sums import all_apart, binding, is_at, without_empty
+from derive.calculus.sums import all_apart, binding, is_at, rewritten, without_empty
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
@@ -140,10 +140,7 @@ def _without_trivial(found: CrossLayer) -> CrossLayer:
             return found
 
         def put(e: Expr, values: dict[str, Expr] = values) -> Expr:
-            e = e.replace(
-                lambda x: isinstance(x, AppliedUndef) and str(x.func) in values, lambda x: values[str(x.func)]
-            )
-            return without_empty(e)
+            return without_empty(rewritten(e, values, lambda x: values[str(x.func)]))
 
         kept = tuple(e for e in found.responses if str(e.lhs.func) not in values)
         found = replace(found, responses=kept).map(put)
@@ -263,10 +260,8 @@ class _CrossLayer:
         ]
         for x in r.actions:
             if self.joined(x.name, p.name):
-                moved = all_apart(x.expr, p.symbol.free_symbols).replace(
-                    lambda y, x=x: isinstance(y, AppliedUndef) and y.func == x.field.func,
-                    lambda y: self.named(y, p.symbol),
-                )
+                moved = all_apart(x.expr, p.symbol.free_symbols)
+                moved = rewritten(moved, [x.name], lambda y: self.named(y, p.symbol))
                 terms.append(x.term.put(self.begun(moved)))
         layers = () if p.layers is None else (IndexRange(k, p.layers.lower, p.layers.upper),)
         ranges = (*r.equation.ranges, *layers, *p.ranges)
@@ -550,7 +545,7 @@ def _substituted(e: Expr, lhs: AppliedUndef, rhs: Expr) -> Expr:
     def put(x: AppliedUndef) -> Expr:
         return _at_start(rhs.xreplace(dict(zip(lhs.args, x.args, strict=True))))
 
-    return e.replace(lambda x: isinstance(x, AppliedUndef) and x.func == lhs.func, put)
+    return rewritten(e, [str(lhs.func)], put)
 
 
 def _at_start(e: Expr) -> Expr:

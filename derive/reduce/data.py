@@ -11,7 +11,7 @@ from sympy import Add, Eq, Expr, Integer, Integral, KroneckerDelta, Mul, S, Sum,
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import is_at, over, pinned, times
+from derive.calculus.sums import is_at, over, pinned, rewritten, times
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import linear_form
@@ -47,15 +47,13 @@ def absorb_factors(theory: Theory, *sources: str) -> Theory:
 
 def _absorbed(theory: Theory, name: str, factor: Expr) -> Theory:
     pushed = [_pushed(theory, q, name, factor) for q in theory.order_parameters]
-    scales = {q.symbol.func: x for q, (_, x) in zip(theory.order_parameters, pushed, strict=True) if x != 1}
+    scales = {q.name: x for q, (_, x) in zip(theory.order_parameters, pushed, strict=True) if x != 1}
 
     def rescaled(e: Expr) -> Expr:
-        return e.replace(
-            lambda x: isinstance(x, AppliedUndef) and x.func in scales, lambda x: scales[x.func] * x
-        )
+        return rewritten(e, scales, lambda x: scales[str(x.func)] * x)
 
     def bare(e: Expr) -> Expr:
-        return e.replace(lambda x: _called(x, name), lambda x: x / factor)
+        return rewritten(e, [name], lambda x: x / factor)
 
     def own(u: Source) -> Expr:
         return Mul(*[factor for x in (u.symbol, u.partner) if _called(x, name)])
@@ -336,7 +334,7 @@ class _Modes:
         entering = {a.func for e in here for a in e.rhs.atoms(AppliedUndef)}
         self.own |= {str(u.symbol.func) for u in theory.sources if u.symbol.func in entering}
         averaged = (q for q in theory.order_parameters if self.lives(q.definition))
-        self.sums = {q.symbol.func for q in averaged}
+        self.sums = {q.name for q in averaged}
 
     def lives(self, e: Expr) -> bool:
         return any(str(a.func) in self.own for a in e.atoms(AppliedUndef))
@@ -360,17 +358,12 @@ class _Modes:
 
     def summed(self, e: Expr) -> Expr:
         """Averages over modes are sums over their number."""
-        return self.indexed(
-            sympify(e).replace(
-                lambda x: isinstance(x, AppliedUndef) and x.func in self.sums, lambda x: x / self.number
-            )
-        )
+        return self.indexed(rewritten(sympify(e), self.sums, lambda x: x / self.number))
 
     def indexed(self, e: Expr) -> Expr:
         """Fields and sources of the modes with the unit as first index."""
-        return e.replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.own and x.args[:1] != (self.unit,),
-            lambda x: x.func(self.unit, *x.args),
+        return rewritten(
+            e, self.own, lambda x: x if x.args[:1] == (self.unit,) else x.func(self.unit, *x.args)
         )
 
     def ranges(self, x: AppliedUndef, ranges: tuple[IndexRange, ...]) -> tuple[IndexRange, ...]:
@@ -391,7 +384,7 @@ class _Modes:
         return Equation(self.indexed(e.lhs), terms, self.ranges(e.lhs, e.ranges))
 
     def order_parameter(self, q: OrderParameter) -> OrderParameter:
-        if q.symbol.func not in self.sums:
+        if q.name not in self.sums:
             return q
         average = next(iter(q.definition.atoms(Average)))
         body = Average(self.indexed(average.body))

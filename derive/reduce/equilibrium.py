@@ -19,6 +19,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.functional import functional_derivative
+from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, P, alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 from derive.linear.operators import Unit
@@ -330,9 +331,7 @@ def _symmetric(e: Expr) -> Expr:
         site, a, b = x.args
         return x.func(site, b, a) if b == mu else x
 
-    return tidy_sums(
-        e.replace(lambda x: isinstance(x, AppliedUndef) and x.func in (Phi, Phihat), turned).expand()
-    )
+    return tidy_sums(rewritten(e, ("Phi", "Phihat"), turned).expand())
 
 
 __all__ = ["Equilibrium", "equilibrium"]

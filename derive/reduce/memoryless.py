@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Pow, S, powsimp, simplify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import bound, drawn_out, over
+from derive.calculus.sums import bound, drawn_out, over, rewritten
 from derive.calculus.symbols import IndexRange, s, t
 from derive.errors import NotApplicable
 from derive.program.training import TrainingRule, entry_covariance
@@ -86,7 +86,10 @@ def markov(theory: Theory) -> Markov:
             name = f"past_{e.name}{n + 1 if len(sums) > 1 else ''}"
             named.append(Function(name)(*e.lhs.args))
             states.append(State(named[-1], x.total, x.motion(named[-1]), e.ranges))
-        terms = [x.rewrite(lambda y: _started(y, scales)) for x in kept]
+        terms = [
+            x.rewrite(lambda y: rewritten(y, scales, lambda u: scales[str(u.func)] * _at(u, S.Zero)))
+            for x in kept
+        ]
         if named:
             terms.append(Term.local(Add(*named), "memory", rule="sums over the past, as states"))
         fields.append(Equation(e.lhs, tuple(terms), e.ranges))
@@ -246,14 +249,6 @@ def _drawn(theory: Theory) -> tuple[tuple[Source, ...], dict[str, Expr]]:
         ends = _at(u.symbol, S.Zero), _at(u.partner, S.Zero)
         found.append(Source(*ends, first, u.ranges, u.matrix))
     return tuple(found), scales
-
-
-def _started(e: Expr, scales: dict[str, Expr]) -> Expr:
-    """Sources at time t by those at the start."""
-    return e.replace(
-        lambda x: isinstance(x, AppliedUndef) and str(x.func) in scales,
-        lambda x: scales[str(x.func)] * _at(x, S.Zero),
-    )
 
 
 def _at(e: Expr, now: Expr) -> Expr:

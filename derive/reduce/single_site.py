@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.functional import functional_derivative
-from derive.calculus.sums import all_apart, binding, defined, drawn_out, over, placed
+from derive.calculus.sums import all_apart, binding, defined, drawn_out, over, placed, rewritten
 from derive.calculus.symbols import P, t
 from derive.errors import NotApplicable
 from derive.linear.projection import tidy_sums
@@ -78,10 +78,7 @@ class SingleSite:
     def unfolded(self, body: Expr) -> Expr:
         """``body`` in terms of the independent fields."""
         flows = {str(x.field.func): x.field for x in self.flows}
-        body = body.replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func) in flows,
-            lambda x: _fewer(x, flows[str(x.func)]),
-        )
+        body = rewritten(body, flows, lambda x: _fewer(x, flows[str(x.func)]))
         return defined(body, self.definitions.items())
 
     # -- the density -----------------------------------------------------------------------------------------
@@ -163,10 +160,10 @@ def single_site(theory: Theory) -> SingleSite:
     idle = {str(x.field.func): _idle(x) for x in whole.flows}
 
     def pruned(e: Expr) -> Expr:
-        return e.replace(
-            lambda x: isinstance(x, AppliedUndef) and bool(idle.get(str(x.func))),
-            lambda x: x.func(*[y for k, y in enumerate(x.args) if k not in idle[str(x.func)]]),
-        )
+        def fewer(x: AppliedUndef) -> AppliedUndef:
+            return x.func(*[y for k, y in enumerate(x.args) if k not in idle[str(x.func)]])
+
+        return rewritten(e, idle, fewer)
 
     flows = tuple(
         replace(

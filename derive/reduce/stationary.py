@@ -34,7 +34,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.sums import defined
+from derive.calculus.sums import defined, rewritten
 from derive.calculus.symbols import gamma0, s, t
 from derive.errors import NotApplicable
 from derive.program.training import accumulate, entry_covariance
@@ -300,10 +300,8 @@ class _Stationary:
         """
         (response,) = q.definition.atoms(Response)
         names = {field: Function(source) for source, field in self.of_source.items()}
-        body = defined(response.body, self.definitions).replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func) in names,
-            lambda x: names[str(x.func)](*x.args),
-        )
+        body = defined(response.body, self.definitions)
+        body = rewritten(body, names, lambda x: names[str(x.func)](*x.args))
         sources = tuple(self.of_source)
         left = Response(body, response.source).doit(sources=sources, fields=sources, discrete=False)
         if left == 0:
@@ -347,10 +345,12 @@ class TwoSources:
         """An expression of ``theory`` in terms of the responses of the theory with one source."""
         past, names = self.kept.xreplace({t: s}), {q.name for q in self.theory.responses()}
         whole = {n: (past, n) for n in names} | {_eps(n): (self.noise, n) for n in names if _eps(n) in names}
-        return e.replace(
-            lambda x: isinstance(x, AppliedUndef) and str(x.func) in whole,
-            lambda x: whole[str(x.func)][0] * Function(whole[str(x.func)][1])(*x.args),
-        )
+
+        def one(x: AppliedUndef) -> Expr:
+            factor, name = whole[str(x.func)]
+            return factor * Function(name)(*x.args)
+
+        return rewritten(e, whole, one)
 
 
 def two_sources(theory: Theory) -> TwoSources:

@@ -44,7 +44,7 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import factors, over, pinned, put
+from derive.calculus.sums import factors, over, pinned, put, rewritten
 from derive.calculus.symbols import P, alpha, ell, gamma0, mu, s, t
 from derive.errors import NotApplicable
 from derive.program.networks.options import has_sample_weights
@@ -113,7 +113,7 @@ class _Whitened:
                 *[a for i, a in enumerate(x.args) if i not in self.places[name]]
             )
 
-        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.places, put)
+        return rewritten(e, self.places, put)
 
     def shaped(self, e: Expr) -> Expr:
         """Deterministic functions of samples in their form; the inputs and the targets as given."""
@@ -128,7 +128,7 @@ class _Whitened:
             return spread([x.args[i] for i in self.places[name]], along, Function(f"{name}_0")(*along.args))
 
         known = {*self.places} - self.random | {"K_x", "y"}
-        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in known, put)
+        return rewritten(e, known, put)
 
     def contracted(self, e: Expr, directions: Mapping[Symbol, Callable[[Expr], Expr]]) -> Expr:
         """Contract free indices with directions; ``sum_mu n_mu h_mu`` is called ``h_y``, ``h_m`` for the
