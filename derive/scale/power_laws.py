@@ -3,7 +3,7 @@
 Eigenvalues are ``k^-capacity``, targets ``w_star(k)^2 lamda(k) = k^(-capacity source - 1)``; the depth, the
 source and the capacity may be numbers or symbols.  Each law is read from what was derived of a theory:
 :func:`~derive.scale.modes.lazy_modes`, :func:`~derive.scale.modes.leading_order`,
-:func:`~derive.scale.rank_one.rank_one`, :func:`~derive.scale.bottlenecks.batch_noise`,
+:func:`~derive.scale.rich.rank_one`, :func:`~derive.scale.bottlenecks.batch_noise`,
 :func:`~derive.scale.bottlenecks.width_noise`, :func:`~derive.scale.bottlenecks.fixed_data`.
 """
 
@@ -33,8 +33,7 @@ from derive.scale.modes import (
     time,
 )
 from derive.scale.modes import capacity as capacity_
-from derive.scale.rank_one import RankOne
-from derive.scale.rich import rich_scaling
+from derive.scale.rich import RankOne, rich_scaling
 from derive.show.latex import latex
 
 _MORE = Symbol("p", positive=True)

@@ -1,8 +1,10 @@
-"""Power laws of the rich regime, with their constants, first corrections, and when they hold.
+"""The rich regime of structured data: kernels of rank one in time, and the power laws that follow from them.
 
-The closed equations of :mod:`derive.scale.rank_one` on power-law data.  Two things are assumed, and stand in
-the conditions of every law: kernels are of rank one in time, at leading order; and the size of g in the first
-layer is a power of the clock, ``c_g(1) = B X^q``, where X is the integral of the kernel.
+In the rich regime training has made every matrix of weights grow along one direction between its two layers.
+So kernels are ``C_h(ell,t,s) = c_h(ell,t) c_h(ell,s)`` and ``C_g(ell,t,s) = c_g(ell,t) c_g(ell,s)``: the
+equations close, every depth at once (:func:`rank_one`).  Two things are assumed, and stand in the conditions
+of every law: this, at leading order; and, on power-law data, that the size of g in the first layer is a power
+of the clock, ``c_g(1) = B X^q``, where X is the integral of the kernel.
 
 All else is derived.  The equation of a mode is solved as a memory, so that every mode runs through one
 profile ``F_q`` of ``x = lamda X``; sums over modes are powers of X by Mellin's transform, those of F_q and of
@@ -15,11 +17,13 @@ time, at the input end by counting.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from sympy import (
     Add,
+    Derivative,
     Dummy,
     Eq,
     Expr,
@@ -29,6 +33,7 @@ from sympy import (
     S,
     Sum,
     Symbol,
+    dsolve,
     exp,
     expand,
     expand_power_base,
@@ -39,6 +44,7 @@ from sympy import (
     hyper,
     hypersimp,
     integrate,
+    log,
     oo,
     powdenest,
     powsimp,
@@ -46,24 +52,278 @@ from sympy import (
     solve,
     sympify,
 )
+from sympy import Product as Repeated
 
-from derive.calculus.symbols import L, ell, exact, gamma0, s
-from derive.calculus.symbols import t as moment
+from derive.calculus.symbols import L, ell, exact, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import k
 from derive.scale.mellin import Powers, euler, mode_sum_of, unit
-from derive.scale.modes import EASY, HARD, beta, given, kind_of, lamda, numbers, on_power_law, w_star
+from derive.scale.modes import EASY, HARD, beta, given, kind_of, lamda, numbers, on_power_law, w_star, wide
 from derive.scale.modes import capacity as capacity_
-from derive.scale.modes import time as t
-from derive.scale.rank_one import RankOne, c_g, first, kappa, now, phi, put, sigma, then
+from derive.scale.modes import time as late
 from derive.show.latex import aligned_latex
+from derive.theory import Equation, Term, Theory
 
+c_h, c_g, phi = (Function(x, nonnegative=True) for x in ("c_h", "c_g", "phi"))
+"""Sizes of h and g in each layer, and what a mode has learnt over ``c_g(1)``."""
+sigma = Function("sigma", positive=True)
+"""The large singular value of a matrix of weights, over the root of the width."""
+kappa = Symbol("kappa", real=True)
+"""What the conserved difference of two squared singular values is; of order one."""
+now, then, first = (Symbol(x, positive=True) for x in ("sigma", "sigma_s", "sigma_0"))
+"""The singular value at the time of an equation, at that of a memory, and at the start."""
 x, u = Symbol("x", positive=True), Symbol("u", positive=True)
 """An eigenvalue times the clock, and an earlier clock over the present one."""
 X = Symbol("X", positive=True)
 """The clock, in ``c_g(1) = B X^q``."""
 I_F, I_v = Symbol("I_F", positive=True), Symbol("I_v", positive=True)
 """Moments of the share learnt of a mode, squared, and of the share left, squared."""
+SIZES: Mapping[str, Callable[..., Expr]] = {"h": c_h, "g": c_g}
+SHAPES: Mapping[str, Callable[..., Expr]] = {f"C_{name}": size for name, size in SIZES.items()}
+
+
+@dataclass(frozen=True)
+class RankOne:
+    """The rich regime of a structured theory, before any power law.
+
+    ``ansatz`` are the kernels of rank one; ``layers`` the sizes of neighbouring layers, ``growth`` the
+    singular value between them as a memory, ``rates`` how fast the squares of the singular values move, from
+    the last matrix (``sigma(L)``) by any inner one to the first; all equal, which is ``balance``.  ``learnt``
+    is the error of a mode, ``modes`` the equation of what it has learnt, ``norm`` the singular value that all
+    matrices have, with ``kappa`` for its start, ``kernel`` the kernel ``C_g(1,t,t)``.  ``dropped`` are the
+    terms that were left out, with the equation that they stand in.
+
+    ``modes``, ``learnt`` and ``norm`` are closed.  Depth is in the power of ``sigma`` alone.
+    """
+
+    theory: Theory
+    ansatz: tuple[Eq, ...]
+    layers: tuple[Eq, ...]
+    growth: Eq
+    rates: tuple[Eq, ...]
+    balance: Eq
+    learnt: Eq
+    modes: Eq
+    norm: Eq
+    kernel: Eq
+    dropped: tuple[tuple[Equation, Term], ...]
+
+    @property
+    def mode(self) -> Expr:
+        """The index of the modes."""
+        return self.modes.lhs.expr.args[0]
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex([self.modes, self.learnt, self.norm, self.kernel])
+
+    def conditions(self) -> tuple[str, ...]:
+        """What is assumed of the kernels, in words."""
+        return (
+            "ansatz: kernels are of rank one in time, "
+            + ", ".join(f"{x.lhs} = {x.rhs}" for x in self.ansatz)
+            + "; what this leaves out is counted by derive.scale.rich.dropped",
+        )
+
+    def singular(self, size: Expr) -> Expr:
+        """The singular value by the size ``c_g(1)``, whose square is the kernel."""
+        big = Dummy("sigma", positive=True)
+        kernel = self.kernel.rhs.subs(sigma(t), big)
+        height = simplify(big * kernel.diff(big) / kernel) / 2
+        if simplify(kernel - big ** (2 * height)) != 0:
+            raise NotApplicable(f"the kernel {self.kernel.rhs} is no power of the singular value")
+        return size ** (1 / height)
+
+    @cached_property
+    def memory(self) -> Integral:
+        """``phi`` of a mode as a memory by the clock, ``dX = C_g(1,t,t) dt``, with ``c_g(1) = c(X)``.
+
+        ``dphi/dX = source - rate phi`` is solved by variation of constants, which is checked by putting the
+        solution in.  Raises :class:`NotApplicable` for an equation of another form.
+
+        >>> from derive.program.networks import structured
+        >>> from derive.theory import mean_field
+        >>> print(rank_one(mean_field(structured(data="population", rule="flow"))).memory)
+        Integral(lamda(k)*w_star(k)*exp(-(X - Y)*lamda(k))/c(Y), (Y, 0, X))
+        """
+        Y, size, own = (Symbol(n, positive=True) for n in ("Y", "c", "phi"))
+        at = {sigma(t): self.singular(size), phi(self.mode, t): own}
+        speed = simplify((self.modes.rhs / self.kernel.rhs).subs(at)).expand()
+        rate, c = -speed.coeff(own), Function("c")
+        source = (speed + rate * own).subs(size, c(Y))
+        solved = Integral(source * exp(-rate * (X - Y)), (Y, 0, X))
+        rest = solved.diff(X) - source.subs(Y, X) + rate * solved
+        if rate.has(own, size) or simplify(rest.expand().doit(integrals=False)) != 0:
+            raise NotApplicable(f"a mode is not learnt linearly, at a rate of its own: {speed}")
+        return solved
+
+    def inner_response(self) -> Expr:
+        """A response of an inner layer over the memory kernel beside it, at times with sigma and sigma_s.
+
+        Both fields of the layer are followed after a push of one of them, in the kept terms alone:
+        ``h(ell) = c_h(ell-1,t) int c_h(ell-1) g``, ``g(ell) = c_g(ell+1,t) int c_g(ell+1) h``, times gamma0.
+        In ``x = log sigma`` the integrals y, z obey ``y' = r z``, ``z' = r' y``, with ``y = 1, z = 0`` at the
+        push.  Raises :class:`NotApplicable` where r and r' depend on time.
+        """
+        up, down = _memory(self.theory, "h", ell + 1)[0].subs(ell, ell - 1), _memory(self.theory, "g", ell)[0]
+        below, above = c_h(ell - 1, t), c_g(ell + 1, t)
+        gains = simplify(up / (below * c_h(ell - 1, s))), simplify(down / (above * c_g(ell + 1, s)))
+        speed = self.rates[1].rhs / (2 * sigma(ell, t) ** 2)  # d log sigma / dt
+        neighbours = {c_h(ell, t): sigma(ell, t) * below, c_g(ell, t): sigma(ell, t) * above}
+        rates = [simplify(x * below * above / speed.xreplace(neighbours)) for x in gains]
+        if any(r.has(t) for r in rates):
+            raise NotApplicable(f"the answers of a layer are not autonomous in log sigma: {rates}")
+        z, y = Symbol("z", nonnegative=True), Function("y")
+        motion = Eq(y(z).diff(z, 2), rates[0] * rates[1] * y(z))
+        grown = dsolve(motion, y(z), ics={y(0): 1, y(z).diff(z).subs(z, 0): 0}).rhs
+        return expand(simplify(grown.subs(z, log(now / then))) / (now * then))
+
+
+def put(e: Expr) -> Expr:
+    """An expression with kernels and fields of rank one."""
+
+    for name, size in SIZES.items():
+        e = e.replace(Function(name), size)
+    for name, size in SHAPES.items():
+        e = e.replace(Function(name), lambda layer, one, two, size=size: size(layer, one) * size(layer, two))
+    return e
+
+
+def _memory(theory: Theory, name: str, site: Expr | None = None) -> tuple[Expr, Expr]:
+    """The kernel of an equation's one memory, ansatz put in, and the field that it acts on."""
+    terms = [x for x in theory.equation(name, site).terms if x.kind == "memory"]
+    if len(terms) != 1 or terms[0].over:
+        raise NotApplicable(f"the equation of {name} has not one memory: {[x.expr for x in terms]}")
+    return put(terms[0].coefficient * terms[0].kernel), put(terms[0].field)
+
+
+def rank_one(theory: Theory) -> RankOne:
+    """The ansatz of rank one put into the theory of flow on the population's loss, with structured data.
+
+    Raises :class:`NotApplicable` if the memory terms are not a product of functions of ``t`` and ``s``, or if
+    the singular values do not grow alike.
+
+    >>> from derive.program.networks import structured
+    >>> from derive.theory import mean_field
+    >>> found = rank_one(mean_field(structured(data="population", rule="flow")))
+    >>> print(found.modes.rhs)
+    (-phi(k, t)*sigma(t)**L + w_star(k))*lamda(k)*sigma(t)**L
+    >>> print(found.norm.lhs, "=", found.norm.rhs)
+    sigma(t)**2 = gamma0**2*Sum(phi(k, t)**2, (k, 1, M)) + kappa
+    >>> print(found.inner_response())
+    1/(2*sigma_s**2) + 1/(2*sigma**2)
+    """
+    return _RankOne(wide(theory)).found()
+
+
+class _RankOne:
+    def __init__(self, theory: Theory) -> None:
+        self.theory = theory
+        (over,) = theory.equation("h0").ranges
+        self.index, self.limits = over.index, over.limits
+        self.h0 = theory.equation("h0")
+
+    def memory(self, name: str, site: Expr | None, factor: Expr) -> Expr:
+        """What is remembered at s: the summand of a memory term, without the factor at t before it."""
+        kernel, field = _memory(self.theory, name, site)
+        inside = kernel * field / factor
+        if inside.has(t):
+            raise NotApplicable(
+                f"{kernel * field} is not {factor} times a memory: the ansatz does not split it"
+            )
+        return inside
+
+    def found(self) -> RankOne:
+        upward = self.memory("h", ell + 1, c_h(ell, t))
+        downward = self.memory("g", ell, c_g(ell + 1, t))
+        if upward != downward:
+            raise NotApplicable(f"forwards a matrix grows by {upward}, backwards by {downward}")
+        top = self.memory("g", L, S.One)
+        moved, learnt = self.modes()
+        bottom = self.bottom()
+        layers = {
+            c_h(ell + 1, t): sigma(ell, t) * c_h(ell, t),
+            c_g(ell, t): sigma(ell, t) * c_g(ell + 1, t),
+            c_g(L, t): sigma(L, t),
+            c_h(1, t): bottom,
+        }
+        rates = self.rates(upward, top, moved, bottom)
+        # all singular values are alike, and c_g goes from layer to layer by one of them
+        common = {c_g(1, t): Repeated(sigma(t), (ell, 1, L)).doit()}
+        squares = gamma0**2 * Sum(phi(self.index, t) ** 2, self.limits)
+        places = (("h", ell + 1), ("g", ell), ("g", L), ("xi",), ("h0",), ("h", 1))
+        equations = [self.theory.equation(*x) for x in places]
+        kernels = [Function(n)(ell, t, s) for n in SHAPES]
+        modes = moved.xreplace({learnt.lhs: learnt.rhs}).xreplace(common)
+        kernel = Function("C_g")(1, t, t)
+
+        def said(lhs: Expr, rhs: Expr) -> Eq:
+            return Eq(lhs, rhs, evaluate=False)
+
+        return RankOne(
+            theory=self.theory,
+            ansatz=tuple(said(y, put(y)) for y in kernels),
+            layers=tuple(said(*y) for y in layers.items()),
+            growth=said(sigma(ell, t), Integral(upward, (s, 0, t))),
+            rates=rates,
+            balance=said(sigma(ell, t) ** 2, sigma(t) ** 2),
+            learnt=said(learnt.lhs, learnt.rhs.xreplace(common)),
+            modes=said(Derivative(phi(self.index, t), t), modes),
+            norm=said(sigma(t) ** 2, squares + kappa),
+            kernel=said(kernel, put(kernel).xreplace(common)),
+            dropped=tuple((e, y) for e in equations for y in e.terms if y.kind in ("source", "response")),
+        )
+
+    def modes(self) -> tuple[Expr, Eq]:
+        """``phi' = ...``, and the error in terms of phi.
+
+        ``xi``, what has been learnt, is ``c_g(1, t)`` times a memory, which is called phi.
+        """
+        moved = self.memory("xi", None, c_g(1, t)).xreplace({s: t}).xreplace({self.h0.lhs: self.h0.rhs})
+        error, xi = self.theory.equation("v"), self.theory.equation("xi").lhs
+        value = error.rhs.xreplace({xi.xreplace({t: S.Zero}): S.Zero})
+        return moved, Eq(error.lhs, value.xreplace({xi: c_g(1, t) * phi(self.index, t)}), evaluate=False)
+
+    def bottom(self) -> Expr:
+        """``c_h(1, t)``: the sum over modes of an error times what has been learnt."""
+        kernel = self.theory.order_parameter("C_h0")
+        now_, early = (self.h0.lhs.xreplace({t: y}) for y in (t, s))
+        if kernel.definition.function.args[0] != now_ * early:  # the fields of modes do not fluctuate
+            raise NotApplicable(f"C_h0 = {kernel.definition} is not a sum over modes of h0(t) h0(s)")
+        summand, field = _memory(self.theory, "h", 1)
+        inside = summand.xreplace({kernel.symbol: now_ * early}) * field
+        outside = inside / self.memory("xi", None, c_g(1, t))
+        if outside.has(s):
+            raise NotApplicable(f"{outside}: what the first layer remembers is not what a mode has learnt")
+        outside = outside.xreplace({self.h0.lhs: self.h0.rhs})
+        return gamma0 * Sum(outside / gamma0 * phi(self.index, t), self.limits)
+
+    def rates(self, inner: Expr, top: Expr, moved: Expr, bottom: Expr) -> tuple[Eq, ...]:
+        """Rates of squares of singular values: the last matrix, inner ones, what the first has learnt.
+
+        Each is ``2 gamma0 c_h(ell) c_g(ell)``, which neighbouring layers have in common.
+        """
+        last = 2 * sigma(L, t) * top.xreplace({s: t})
+        within = 2 * sigma(ell, t) * inner.xreplace({s: t})
+        flow = 2 * gamma0 * c_h(ell, t) * c_g(ell, t)
+        above = {c_h(ell + 1, t): sigma(ell, t) * c_h(ell, t), c_g(ell + 1, t): c_g(ell, t) / sigma(ell, t)}
+        total = bottom.as_independent(Sum)
+        at_bottom = flow.xreplace({ell: S.One}).subs(c_h(1, t), total[0] * total[1].function)
+        ends = (
+            last.xreplace({sigma(L, t): c_g(L, t)}) - flow.xreplace({ell: L}),
+            within.subs(above) - flow,
+            flow.xreplace({ell: ell + 1}).subs(above) - flow,
+            powsimp(2 * gamma0**2 * phi(self.index, t) * moved - at_bottom),  # mode by mode
+        )
+        if any(simplify(x) != 0 for x in ends):
+            raise NotApplicable(f"the singular values do not grow alike: differences {ends}")
+        squares = {
+            L: sigma(L, t) ** 2,
+            ell: sigma(ell, t) ** 2,
+            S.One: gamma0**2 * Sum(phi(self.index, t) ** 2, self.limits),
+        }
+        return tuple(
+            Eq(Derivative(y, t), flow.xreplace({ell: at}), evaluate=False) for at, y in squares.items()
+        )
 
 
 # -- how a mode is learnt ----------------------------------------------------------------------------------
@@ -187,33 +447,37 @@ class RichScaling:
     conditions: tuple[str, ...]
 
     def _repr_latex_(self) -> str:
-        loss = Eq(Function("loss")(t), self.formula, evaluate=False)
+        loss = Eq(Function("loss")(late), self.formula, evaluate=False)
         return aligned_latex([loss, Eq(Function("F")(x), self.profile, evaluate=False), *self.moments])
+
+    def _valued(self, e: Expr) -> Expr:
+        """With the moments in closed form."""
+        return e.xreplace(dict(self.values))
 
     @property
     def constant(self) -> Expr:
         """What stands in front of ``t^-exponent``, moments in closed form."""
-        return self.named.xreplace(dict(self.values))
+        return self._valued(self.named)
 
     @property
     def loss(self) -> Expr:
         """The leading term."""
-        return self.constant * t**-self.exponent
+        return self.constant * late**-self.exponent
 
     @property
     def formula(self) -> Expr:
         """The same with the names of the moments."""
-        return self.named * t**-self.exponent
+        return self.named * late**-self.exponent
 
     @property
     def kernel(self) -> Expr:
         """``C_g(1,t,t)``, with its constant."""
-        return self.named_kernel.xreplace(dict(self.values))
+        return self._valued(self.named_kernel)
 
     @property
     def clock(self) -> Expr:
         """The integral of the kernel, with its constant."""
-        return self.named_clock.xreplace(dict(self.values))
+        return self._valued(self.named_clock)
 
     @property
     def slowness(self) -> Expr:
@@ -225,7 +489,7 @@ class RichScaling:
         """The time at which the large singular values are one, and the random start is forgotten."""
         if self.growth == 0:
             raise NotApplicable("easy tasks: the kernel stops growing, at a number that gamma0 decides")
-        return tidied((self.named_kernel / t**self.growth) ** (-1 / self.growth)).xreplace(dict(self.values))
+        return self._valued(tidied((self.named_kernel / late**self.growth) ** (-1 / self.growth)))
 
     def corrected(self, *, start: Any = None) -> Expr:
         """The loss with its first corrections; ``start`` is the value of kappa, without which they are left
@@ -238,22 +502,23 @@ class RichScaling:
         return self.exponent - Add(*[c.power * c.size for c in self._kept(start)])
 
     def _kept(self, start: Any) -> list[Correction]:
-        kept = [c for c in self.corrections if c.known or (start is not None and c.size.has(kappa))]
-        put = {} if start is None else {kappa: exact("start", start)}
-        return [Correction(c.name, c.size.subs(put), c.power, c.known) for c in kept]
+        if start is None:
+            return [c for c in self.corrections if c.known]
+        at = {kappa: exact("start", start)}
+        return [replace(c, size=c.size.subs(at)) for c in self.corrections if c.known or c.size.has(kappa)]
 
     def crossover(self, before: Expr) -> Expr:
         """The time at which the power meets another one, ``before = c t^-e``, such as the lazy loss.
 
         Raises :class:`NotApplicable` if ``before`` is no power of t or the two have the same power.
         """
-        power = simplify(-t * before.diff(t) / before)
-        front = powsimp(before * t**power)
-        if power.has(t) or front.has(t):
-            raise NotApplicable(f"{before} is no power of {t}")
+        power = simplify(-late * before.diff(late) / before)
+        front = powsimp(before * late**power)
+        if power.has(late) or front.has(late):
+            raise NotApplicable(f"{before} is no power of {late}")
         if simplify(power - self.exponent) == 0:
-            raise NotApplicable(f"both losses fall as {t}^-({power}): they do not cross")
-        return tidied((self.named / front) ** (1 / (self.exponent - power))).xreplace(dict(self.values))
+            raise NotApplicable(f"both losses fall as {late}^-({power}): they do not cross")
+        return self._valued(tidied((self.named / front) ** (1 / (self.exponent - power))))
 
 
 def rich_scaling(
@@ -271,7 +536,7 @@ def rich_scaling(
     :class:`NotApplicable` for a source of 1, where there are logarithms.
 
     >>> from derive.program.networks import structured
-    >>> from derive.scale.rank_one import rank_one
+    >>> from derive.scale.rich import rank_one
     >>> from derive.theory import mean_field
     >>> reduced = rank_one(mean_field(structured(data="population", rule="flow")))
     >>> law = rich_scaling(reduced)
@@ -309,39 +574,34 @@ class _Rich:
     def __init__(self, reduced: RankOne, depth: Expr, source: Expr, capacity: Expr, task: str) -> None:
         self.reduced, self.task = reduced, task
         self.depth, self.source, self.capacity = depth, source, capacity
-        put = {beta: source, capacity_: capacity}
-        weighed = on_power_law(w_star(k) ** 2 * lamda(k)).subs(put)
-        self.weighed, self.plain = (
-            -simplify(k * e.diff(k) / e) for e in (weighed, weighed * k**capacity)
-        )  # powers of 1/k in the squares of targets, with and without the eigenvalue
-
-    def squares(self, learnt: Any, left: Any) -> tuple[Powers, Powers]:
-        """``sum (w F)^2``, which tends to all there is, and ``sum lamda (w (1 - F))^2``."""
-        return (
-            mode_sum_of(learnt, [(S.Zero, S.One)], self.plain, self.capacity, X),
-            mode_sum_of(left, [], self.weighed, self.capacity, X),
-        )
 
     def found(self) -> RichScaling:
         c, n, reduced = Dummy("c", positive=True), self.depth, self.reduced
         (total,) = reduced.norm.rhs.atoms(Sum)
-        if total.function != phi(reduced.mode, moment) ** 2:
+        if total.function != phi(reduced.mode, t) ** 2:
             raise NotApplicable(f"{total} is not the squared norm of what modes have learnt")
         front, start = reduced.norm.rhs.coeff(total), reduced.norm.rhs.subs(total, 0)
         # sigma^2 = front sum (w F/c)^2, both sides times c^2
-        both = reduced.norm.lhs.subs(sigma(moment), reduced.singular(c)).subs(L, n) * c**2
-        rise = simplify(c * both.diff(c) / both)
-        sums, left = self.squares(lambda at: I_F, lambda at: I_v)
+        both = reduced.norm.lhs.subs(sigma(t), reduced.singular(c)).subs(L, n) * c**2
+        rise = _power(both, c)
+        # the squares of targets, with and without the eigenvalue: powers of 1/k
+        weighed = on_power_law(w_star(k) ** 2 * lamda(k)).subs({beta: self.source, capacity_: self.capacity})
+        with_, without = -_power(weighed, k), -_power(weighed * k**self.capacity, k)
+        # sum (w F)^2, which tends to all there is, and sum lamda (w (1 - F))^2
+        sums = mode_sum_of(lambda at: I_F, [(S.Zero, S.One)], without, self.capacity, X)
+        left = mode_sum_of(lambda at: I_v, [], with_, self.capacity, X)
         learnt = sums.sorted(given(self.task))
         top, loss = learnt.terms[0], left.terms[0]
         q = simplify(top.power / rise).factor()  # c^rise = front sum (w F)^2
         size = (front * top.coefficient) ** simplify(1 / rise)
-        named_clock = self.clock(q, size)
-        own = simplify((self.plain - 1) / self.capacity)
+        p = Dummy("p", positive=True)  # 1 - 2 q: the kernel grows slower than its clock; t = int dX/c^2
+        (clock,) = solve(integrate(X ** (p - 1), (X, 0, X)) - size**2 * late, X)
+        named_clock = tidied(clock.subs(p, 1 - 2 * q))
+        own = simplify((without - 1) / self.capacity)
         values = {I_F: product_transform(q, q, own), I_v: missing(q, q, -loss.power)}
         if simplify(memory(reduced, q).function - x * u**-q * exp(-x * (1 - u))) != 0:
             raise NotApplicable(f"a mode remembers {memory(reduced, q)}")
-        speed = _power(named_clock, t)
+        speed = _power(named_clock, late)
         F = Function("F")(x)
         moments = tuple(
             Eq(name, Integral(x ** (power - 1) * what**2, (x, 0, oo)), evaluate=False)
@@ -355,7 +615,7 @@ class _Rich:
             capacity=self.capacity,
             growth=simplify(2 * q * speed).factor(),
             exponent=simplify(-loss.power * speed).factor(),
-            named=tidied(loss.coefficient * (named_clock / t**speed) ** loss.power),
+            named=tidied(loss.coefficient * (named_clock / late**speed) ** loss.power),
             named_kernel=tidied(size**2 * named_clock ** (2 * q)),
             named_clock=named_clock,
             profile=profile(q),
@@ -367,13 +627,6 @@ class _Rich:
             conditions=self.conditions(),
         )
 
-    @staticmethod
-    def clock(q: Expr, size: Expr) -> Expr:
-        """The clock at time t: ``t = int dX/c^2``."""
-        left = Dummy("p", positive=True)  # 1 - 2 q, which is positive: the kernel grows slower than its clock
-        (found,) = solve(integrate(X ** (left - 1), (X, 0, X)) - size**2 * t, X)
-        return tidied(found.subs(left, 1 - 2 * q))
-
     def corrections(
         self, q: Expr, rise: Expr, size: Expr, clock: Expr, learnt: Powers, start: Expr
     ) -> tuple[Correction, ...]:
@@ -384,11 +637,9 @@ class _Rich:
         top, next_ = learnt.terms
         own = "the modes are no continuum" if self.task == HARD else "modes are still to be learnt"
         beside, share = simplify(top.power - next_.power), next_.coefficient / top.coefficient
-        gap, given_ = simplify((rise - 2) * q), start / size ** simplify(rise - 2)
-        return (
-            self.correction(own, beside, share, True, q, rise, clock, top.power),
-            self.correction("the start of training", gap, given_, False, q, rise, clock, top.power),
-        )
+        gap, begun = simplify((rise - 2) * q), start / size ** simplify(rise - 2)
+        parts = ((own, beside, share, True), ("the start of training", gap, begun, False))
+        return tuple(self.correction(*part, q, rise, clock, top.power) for part in parts)
 
     def correction(
         self, name: str, d: Expr, share: Expr, known: bool, q: Expr, rise: Expr, clock: Expr, power: Expr
@@ -429,7 +680,7 @@ class _Rich:
 
     def conditions(self) -> tuple[str, ...]:
         power = (
-            f"ansatz: {c_g(1, moment)} = B*X**q, where X is the integral of {self.reduced.kernel.lhs}",
+            f"ansatz: {c_g(1, t)} = B*X**q, where X is the integral of {self.reduced.kernel.lhs}",
             "ansatz: that the flow ends in this regime is not derived, and at the input end what is left out "
             "is counted, not solved",
         )
@@ -489,7 +740,7 @@ def dropped(found: RichScaling) -> tuple[Dropped, ...]:
     makes terms small.
 
     >>> from derive.program.networks import structured
-    >>> from derive.scale.rank_one import rank_one
+    >>> from derive.scale.rich import rank_one
     >>> from derive.theory import mean_field
     >>> reduced = rank_one(mean_field(structured(data="population", rule="flow")))
     >>> law = rich_scaling(reduced, 2, "1/2")
@@ -500,35 +751,26 @@ def dropped(found: RichScaling) -> tuple[Dropped, ...]:
         raise NotApplicable("easy tasks: the kernel stops growing, so that no term gets smaller with time")
     one, rows = found.reduced, list[Dropped]()
     kernel, clock = (
-        t ** _power(e, t) * gamma0 ** _power(e, gamma0) for e in (found.named_kernel, found.named_clock)
+        late ** _power(e, late) * gamma0 ** _power(e, gamma0) for e in (found.named_kernel, found.named_clock)
     )
     big, top = kernel ** (1 / (2 * found.depth)), kernel ** (S.One / 2)  # sigma and c_g(1), without constants
-    put_in = {beta: found.source, capacity_: found.capacity}
-    squared = on_power_law(w_star(k) ** 2 * lamda(k)).subs(put_in) * k**-found.capacity
+    at = {beta: found.source, capacity_: found.capacity}
+    squared = on_power_law(w_star(k) ** 2 * lamda(k)).subs(at) * k**-found.capacity
     summed = mode_sum_of(lambda _: S.One, [], -_power(squared, k), found.capacity, X).terms[0]
     squares = clock**summed.power  # C_h0 at times of one order: a sum over modes of (lamda v)^2
-    bottom = big**2 / (gamma0 * t * top)  # c_h(1): gamma0 c_h(1) c_g(1) is the rate of sigma^2
-    again = squares * (gamma0 * t * top / big) ** 2  # an answer of an answer, by C_h0 and C_g(2)
-    if any(_power(again, y) != 0 for y in (t, gamma0)):
+    bottom = big**2 / (gamma0 * late * top)  # c_h(1): gamma0 c_h(1) c_g(1) is the rate of sigma^2
+    again = squares * (gamma0 * late * top / big) ** 2  # an answer of an answer, by C_h0 and C_g(2)
+    if any(_power(again, y) != 0 for y in (late, gamma0)):
         raise NotApplicable("answers of the first layer change by powers when they are iterated")
 
     def row(term: Expr, field: Expr, size: Expr, share: Expr | None = None, start: Expr = 1 / now) -> None:
         """A term of a size in powers of t and gamma0; where it is only counted, a power of sigma's."""
-        powers, of_sigma = ([_power(y, z) for z in (t, gamma0)] for y in (size, big))
+        powers, of_sigma = ([_power(y, z) for z in (late, gamma0)] for y in (size, big))
         n = simplify(powers[0] / of_sigma[0])
         if simplify(powers[1] - n * of_sigma[1]) != 0:
             raise NotApplicable(f"{size} is not a power of the singular value")
-        rows.append(
-            Dropped(
-                term,
-                field,
-                now**n if share is None else share,
-                start,
-                powers[0],
-                powers[1],
-                share is not None,
-            )
-        )
+        beside = now**n if share is None else share
+        rows.append(Dropped(term, field, beside, start, powers[0], powers[1], share is not None))
 
     relations = {y.lhs: y.rhs for y in one.layers}
     answer = one.inner_response()
@@ -536,7 +778,7 @@ def dropped(found: RichScaling) -> tuple[Dropped, ...]:
         own = next((u for u in one.theory.sources if u.symbol == x.field), None)
         if own is not None and not own.covariance.has(Function("C_h0")):
             # the variance of a source over the square of its field
-            deviation = put(own.covariance.subs(s, moment))
+            deviation = put(own.covariance.subs(s, t))
             share = simplify(deviation / put(e.lhs).xreplace(relations) ** 2)
             share = share.replace(sigma, lambda *_: now)
             row(x.expr, e.lhs, big ** _power(share, now), share)
@@ -556,6 +798,3 @@ def dropped(found: RichScaling) -> tuple[Dropped, ...]:
 def _power(e: Expr, y: Symbol) -> Expr:
     """The power of y in a product of powers."""
     return simplify(y * e.diff(y) / e)
-
-
-__all__ = ["Correction", "Dropped", "RichScaling", "dropped", "memory", "profile", "rich_scaling"]

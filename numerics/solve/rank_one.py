@@ -1,6 +1,6 @@
 """The reduced theory of the rich regime (kernels of rank one in time), as ordinary differential equations.
 
-The right-hand side is compiled from :func:`derive.scale.rank_one.rank_one`.  A mode that has been learnt
+The right-hand side is compiled from :func:`derive.scale.rich.rank_one`.  A mode that has been learnt
 is fast, so that the solver is an implicit one.
 """
 
@@ -17,7 +17,7 @@ from sympy import Function, Sum, Symbol, lambdify, sqrt
 
 from derive.calculus.symbols import L, gamma0, t
 from derive.program.networks import structured
-from derive.scale.rank_one import kappa, phi, rank_one, sigma
+from derive.scale.rich import kappa, phi, rank_one, sigma
 from derive.theory import mean_field
 from numerics.errors import NotConverged
 from numerics.experiment.numbers import Spectrum

@@ -86,7 +86,7 @@ def _law(regime: str, *at: Any) -> PowerLaw:
     """The law of a regime, from the theories that it is derived of, at a depth, source and capacity."""
     from derive.program.networks import mlp, structured
     from derive.scale import bottlenecks, modes, power_laws
-    from derive.scale.rank_one import rank_one
+    from derive.scale.rich import rank_one
     from derive.theory import mean_field
 
     if regime == "batch":

@@ -26,15 +26,18 @@ from derive.ledger import find
 from derive.reduce.closed_forms import conserved
 from derive.scale.modes import beta, capacity
 from derive.scale.modes import time as late
-from derive.scale.rank_one import kappa, phi, rank_one, sigma
 from derive.scale.rich import (
     RichScaling,
     dropped,
+    kappa,
     memory,
     missing,
+    phi,
     product_transform,
     profile,
+    rank_one,
     rich_scaling,
+    sigma,
     transform,
     x,
 )

@@ -18,8 +18,7 @@ from derive.calculus.symbols import L, gamma0
 from derive.program.networks import structured
 from derive.scale.modes import beta, capacity, lazy_modes
 from derive.scale.modes import time as t
-from derive.scale.rank_one import RankOne, kappa, rank_one
-from derive.scale.rich import RichScaling, rich_scaling
+from derive.scale.rich import RankOne, RichScaling, kappa, rank_one, rich_scaling
 from derive.theory import Theory, mean_field
 from numerics.experiment import Experiment
 from numerics.solve import solve

@@ -19,8 +19,7 @@ from derive.ledger import find
 from derive.ledger.linear2025.claims.scaling import beta as BETA
 from derive.ledger.linear2025.claims.scaling import chi as CHI
 from derive.program.networks import structured
-from derive.scale.rank_one import rank_one
-from derive.scale.rich import missing, rich_scaling
+from derive.scale.rich import missing, rank_one, rich_scaling
 from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import power_law

@@ -7,8 +7,7 @@ from xarray import Dataset
 
 from derive.calculus.symbols import gamma0
 from derive.scale.modes import time as t
-from derive.scale.rank_one import kappa
-from derive.scale.rich import rich_scaling
+from derive.scale.rich import kappa, rich_scaling
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import power_law
 from numerics.solve import solve
