@@ -12,7 +12,7 @@ its transform at small z (final value theorem), where the limit is taken to exis
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from sympy import (
@@ -252,15 +252,10 @@ def width_noise(theory: Theory, samples: Theory, modes: LazyModes) -> WidthNoise
         for x, y, early in ((own, drive, 1), (drive, own, 0))
     )
     # so far for rates k^-capacity and times t kernel
-    terms = tuple(
-        Power(
-            factor_terms(strength * p.coefficient * modes.kernel ** simplify(p.power + power - 2)),
-            p.power.expand(),
-        )
-        for p in found.terms
-    )
-    variance = Powers(time, terms, found.error.expand())
-    return WidthNoise(modes.loss(), Powers(time, terms, variance.error, Ne(beta, variance.turns(beta))))
+    fronts = [strength * p.coefficient * modes.kernel ** simplify(p.power + power - 2) for p in found.terms]
+    terms = [Power(factor_terms(c), p.power.expand()) for c, p in zip(fronts, found.terms, strict=True)]
+    variance = Powers(time, tuple(terms), found.error.expand())
+    return WidthNoise(modes.loss(), replace(variance, conditions=Ne(beta, variance.turns(beta))))
 
 
 def width_order(task: str) -> dict[Symbol, Expr]:
@@ -306,23 +301,20 @@ class FixedData:
     # -- power-law data --------------------------------------------------------------------------------------
 
     @cached_property
-    def _scale(self) -> tuple[Power, Expr]:
-        """The cut-off at late times as a power of P, and the power of P of the next term beside it."""
-        top, next_ = _sum_over_modes(self.freedom, cut).terms
-        scale = Power(gammasimp(top.coefficient) ** (1 / top.power), -1 / top.power)
-        return scale, simplify((top.power - next_.power) * scale.power)
+    def _free(self) -> tuple[Power, ...]:
+        """The sum of :attr:`freedom` over the modes."""
+        return _sum_over_modes(self.freedom, cut).terms
 
     @property
     def scale(self) -> Power:
         """The cut-off at late times for infinitely many modes, in P, to leading order; capacities above 1."""
-        return self._scale[0]
+        top = self._free[0]
+        return Power(gammasimp(top.coefficient) ** (1 / top.power), -1 / top.power)
 
     @cached_property
     def amplified(self) -> Expr:
         """``1/(1 - gain)`` at late times."""
-        spent, whole = (
-            _sum_over_modes(x.subs(cut_, cut), cut).terms[0] for x in (P * self.gain, self.freedom)
-        )
+        spent, whole = _sum_over_modes((P * self.gain).subs(cut_, cut), cut).terms[0], self._free[0]
         if simplify(spent.power - whole.power) != 0:
             raise NotApplicable(f"the gain has the power {spent.power} of its inverse, not {whole.power}")
         return factor(1 / (1 - simplify(gammasimp(spent.coefficient / whole.coefficient))))
@@ -330,8 +322,8 @@ class FixedData:
     @cached_property
     def floor(self) -> Powers:
         """The final loss without label noise: what is not seen of the target, and what seen modes miss."""
-        found = _sum_over_modes(self.signal.subs(cut_, cut), cut)
-        (scale, next_), front = self._scale, self.amplified
+        found, scale, front = _sum_over_modes(self.signal.subs(cut_, cut), cut), self.scale, self.amplified
+        top, next_ = self._free
         terms = tuple(
             Power(
                 powdenest(front * p.coefficient * scale.coefficient**-p.power, force=True),
@@ -339,7 +331,8 @@ class FixedData:
             )
             for p in found.terms
         )
-        return Powers(P, terms, Max(*[p.power for p in terms]) + next_, found.conditions)
+        beside = simplify((top.power - next_.power) * scale.power)
+        return Powers(P, terms, Max(*[p.power for p in terms]) + beside, found.conditions)
 
     @cached_property
     def label_floor(self) -> Expr:
@@ -355,9 +348,8 @@ class FixedData:
         """
         here = on_power_law(simplify(self.signal / (cut * cut_)).subs({cut: 0, cut_: 0}))
         here = powsimp(powdenest(_eigenvalues(here), force=True))
-        power = simplify(k * here.diff(k) / here)
-        pushes = simplify(here / k**power) * zeta(-power)
-        return self._order_one(cut * cut_, pushes)
+        pushes = Power.of(here, k)
+        return self._order_one(cut * cut_, pushes.coefficient * zeta(-pushes.power))
 
     @cached_property
     def label_fit(self) -> Power:
@@ -385,13 +377,9 @@ def _sum_over_modes(summand: Expr, unit: Expr) -> Powers:
     weight, rest = on_power_law(summand).as_independent(lamda(k), *unit.free_symbols, as_Add=False)
     own = next(iter(unit.free_symbols & {cut, _t}))
     rest = simplify(rest.subs(own, solve(unit - 1 / x, own)[0]).subs(lamda(k), y / x))
-    power = simplify(x * rest.diff(x) / rest)
-    F = simplify(rest * x**-power)
-    a = -simplify(k * weight.diff(k) / weight)
-    front = simplify(weight * k**a)
-    if power.has(x, y) or F.has(x) or a.has(k) or front.has(k):
-        raise NotApplicable(f"{summand} is no function of {lamda(k)}/({unit})")
-    return mode_sum(F, y, a, capacity, x, terms=1).scaled(front, power)
+    F, of = Power.of(rest, x), Power.of(weight, k)
+    found = mode_sum(F.coefficient, y, -of.power, capacity, x, terms=1)
+    return found.scaled(of.coefficient, F.power)
 
 
 def fixed_data(theory: Theory) -> FixedData:
@@ -466,6 +454,3 @@ def _answer(theory: Theory, into: str, R: Symbol) -> Expr:
     if any(not a.is_commutative for a in out.free_symbols) or out.has(t, s):
         raise NotApplicable(f"{word} has kernels without a transform")
     return out
-
-
-__all__ = ["BatchNoise", "FixedData", "WidthNoise", "batch_noise", "fixed_data", "width_noise"]

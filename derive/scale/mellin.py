@@ -67,6 +67,20 @@ class Power:
     power: Expr
     logs: int = 0
 
+    @classmethod
+    def of(cls, e: Expr, x: Expr) -> Power:
+        """A product of powers, as one of x.  Raises :class:`NotApplicable` for anything else.
+
+        >>> from sympy.abc import a, x
+        >>> Power.of(2 * x**a / x, x)
+        Power(coefficient=2, power=a - 1, logs=0)
+        """
+        power = simplify(x * e.diff(x) / e)
+        front = simplify(e * x**-power)
+        if power.has(x) or front.has(x):
+            raise NotApplicable(f"{e} is no power of {x}")
+        return cls(front, power)
+
     def at(self, x: Expr) -> Expr:
         """The term as an expression in x."""
         return self.coefficient * x**self.power * log(x) ** self.logs
@@ -76,11 +90,7 @@ class Power:
         return Power(sympify(self.coefficient).subs(values), sympify(self.power).subs(values), self.logs)
 
     def meets(self, other: Power) -> Expr:
-        """The x at which it is as large as another power.
-
-        >>> print(Power(S(8), S(-2)).meets(Power(S(2), S(-1))))
-        4
-        """
+        """The x at which it is as large as another power."""
         return (other.coefficient / self.coefficient) ** (1 / simplify(self.power - other.power))
 
 
@@ -108,15 +118,14 @@ class Powers:
         return S.Zero if self.error == -oo else O(self.variable**self.error, (self.variable, oo))
 
     def _repr_latex_(self) -> str:
-        left = [] if self.bound == 0 else [self.bound]
-        return "$" + " + ".join(latex(x) for x in [*(p.at(self.variable) for p in self.terms), *left]) + "$"
+        parts = [*(p.at(self.variable) for p in self.terms), self.bound]
+        return "$" + " + ".join(latex(x) for x in parts if x != 0) + "$"
 
     def subs(self, values: Mapping[Any, Any]) -> Powers:
         """With values put in; terms whose coefficient vanishes are gone."""
         values = {k: sympify(v, strict=True) for k, v in values.items()}
-        terms = [p for p in (x.subs(values) for x in self.terms) if p.coefficient != 0]
-        error = sympify(self.error).subs(values)
-        return Powers(self.variable, tuple(terms), error, self.conditions.subs(values))
+        terms = tuple(p for p in (x.subs(values) for x in self.terms) if p.coefficient != 0)
+        return Powers(self.variable, terms, sympify(self.error).subs(values), self.conditions.subs(values))
 
     def scaled(self, factor: Any, power: Any = 0) -> Powers:
         """Times ``factor * variable^power``."""
@@ -140,35 +149,17 @@ class Powers:
         return replace(self, terms=tuple(out))
 
     def turns(self, symbol: Symbol) -> Expr:
-        """The value of a symbol at which the first two powers are one, and the larger becomes the smaller.
-
-        >>> from sympy.abc import b, x
-        >>> print(Powers(x, (Power(S(1), 1 - 2 * b), Power(S(1), -b))).turns(b))
-        1
-        """
+        """The value of a symbol at which the first two powers are one, and the larger becomes the smaller."""
         (value,) = solve(self.terms[0].power - self.terms[1].power, symbol)
         return value
 
     def local_slope(self) -> Expr:
-        """``d log / d log variable`` of the terms kept: the leading power and how it is approached.
-
-        >>> from sympy.abc import x
-        >>> found = Powers(x, (Power(S(1), S(-1)), Power(S(2), S(-2))))
-        >>> print(simplify(found.local_slope()))
-        (-x - 4)/(x + 2)
-        """
+        """``d log / d log variable`` of the terms kept: the leading power and how it is approached."""
         return self.variable * self.expr.diff(self.variable) / self.expr
 
 
 def total(parts: Iterable[Powers]) -> Powers:
-    """The sum of functions of one variable; powers that are below what one of them leaves out are gone.
-
-    >>> from sympy.abc import x
-    >>> one, three = Power(S(1), S(-1)), Power(S(1), S(-3))
-    >>> found = total([Powers(x, (one, three)), Powers(x, (one, one), S(-2))])
-    >>> print(found.expr, found.error)
-    3/x -2
-    """
+    """The sum of functions of one variable; powers that are below what one of them leaves out are gone."""
     parts = list(parts)
     error = Max(*[x.error for x in parts])
     kept: dict[tuple[Expr, int], Expr] = {}
@@ -216,14 +207,13 @@ def mode_sum_of(
     The poles are those of zeta, at ``(a - 1)/b``, and of the transform, one for each power of the tail.
     """
     own = simplify((a - 1) / b)
-    tails: dict[Expr, Expr] = {}
-    for power, c in tail:
-        tails[power] = tails.get(power, S.Zero) + c
+    tails = _gathered(tail)
     conditions: list[Boolean] = []
     out: list[Power] = []
     meets = next((m for m in tails if simplify(m + own) == 0), None)
     if meets is None:
-        out.append(Power(_tidied(transform(own)) / b, -own))
+        value = transform(own)
+        out.append(Power((powsimp(gammasimp(value)) if value.is_Add else value) / b, -own))
     for power, c in tails.items():
         if power == meets:
             z = Dummy("z")
@@ -311,19 +301,10 @@ def euler(q: Expr, r: Expr, less: Any) -> Expr:
 
 
 def unit(q: Expr, r: Expr) -> Expr:
-    """``int_0^1 x^q (1 - x)^r dx``, its finite part at both ends.
-
-    >>> print(unit(S(1), S(2)))
-    1/12
-    """
+    """``int_0^1 x^q (1 - x)^r dx``, its finite part at both ends."""
     if q == 0 or r == 0:
         return 1 / (q + r + 1)
     return gamma(q + 1) * gamma(r + 1) / gamma(q + r + 2)
-
-
-def _tidied(e: Expr) -> Expr:
-    """Common powers and gamma functions out of a sum of them."""
-    return powsimp(gammasimp(e)) if e.is_Add else e
 
 
 def _value(transform: Expr, z: Symbol, at: Expr) -> Expr:
@@ -360,11 +341,9 @@ class _Part:
 
     def start(self) -> list[tuple[Expr, Expr]]:
         """Powers at small y, with coefficients."""
-        if self.q == 0:
-            return [(self.m, self.c)]
-        if self.p is None:
-            return [(self.m + n, self.c * (-self.q) ** n / factorial(n)) for n in range(FEW)]
-        return [(self.m + n, self.c * binomial(-self.p, n) * self.q**n) for n in range(FEW)]
+        p = self.p
+        of = [(-1) ** n / factorial(n) if p is None else binomial(-p, n) for n in range(FEW)]
+        return [(self.m + n, self.c * x * self.q**n) for n, x in enumerate(of if self.q != 0 else of[:1])]
 
 
 def _parts(F: Expr, y: Symbol) -> list[_Part]:
@@ -394,11 +373,17 @@ def _part(term: Expr, y: Symbol) -> _Part:
     return _Part(c, m, q, p)
 
 
+def _gathered(terms: Iterable[tuple[Expr, Expr]]) -> dict[Expr, Expr]:
+    """The coefficient of every power."""
+    found: dict[Expr, Expr] = {}
+    for power, c in terms:
+        found[power] = found.get(power, S.Zero) + c
+    return found
+
+
 def _rise(parts: list[_Part]) -> Expr:
     """The first power of F at small y."""
-    found: dict[Expr, Expr] = {}
-    for power, c in (x for p in parts for x in p.start()):
-        found[power] = found.get(power, S.Zero) + c
+    found = _gathered(x for p in parts for x in p.start())
     alive = [m for m, c in found.items() if simplify(c) != 0]
     low = [m for m in alive if all((n - m).is_nonnegative for n in alive)]
     if len(low) != 1:
@@ -407,8 +392,5 @@ def _rise(parts: list[_Part]) -> Expr:
 
 
 def _above(p: Power, q: Power, given: Mapping[Any, Any]) -> bool:
-    gap = simplify((sympify(p.power) - sympify(q.power)).subs(given))
+    gap = simplify((p.power - q.power).subs(given))
     return bool(gap.is_positive) or (gap == 0 and p.logs > q.logs)
-
-
-__all__ = ["Power", "Powers", "convolution", "euler", "mode_sum", "mode_sum_of", "moment", "total", "unit"]

@@ -12,7 +12,8 @@ sum is one of products of sums over one mode, joined by an integral over an earl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sympy import (
@@ -36,7 +37,6 @@ from sympy import (
     factor_terms,
     log,
     oo,
-    rsolve,
     series,
     simplify,
 )
@@ -199,20 +199,14 @@ def lazy_modes(theory: Theory) -> LazyModes:
     theory = wide(theory)
     responses, kernel = kernel_of_modes(theory)
     v = Function("v")(k, t)
-    slope = -K * factor_of(linear_form(theory).row("h0"), "v")
-    start = at_start(theory)
-    if theory.program.rule.discrete:
-        error = start * (1 + slope) ** t
-        left = error.subs(t, t + 1) / error - 1 - slope
-    else:
-        error = start * exp(slope * t)
-        left = error.diff(t) / error - slope
-    if simplify(left) != 0:
-        raise NotApplicable(f"v is no power of an exponential with the rate {slope}")
+    slope = -K * factor_of(linear_form(theory).row("h0"), "v")  # of v' = slope v, or of its step
+    if slope.has(t):
+        raise NotApplicable(f"modes are learnt at a rate that changes in time: {slope}")
+    grown = (1 + slope) ** t if theory.program.rule.discrete else exp(slope * t)
+    error = at_start(theory) * grown
     (average,) = theory.order_parameter("C_v").definition.atoms(Average)
-    return LazyModes(
-        theory, responses, kernel, error, average.args[0].xreplace({v: error, v.subs(t, s): error})
-    )
+    summand = average.args[0].xreplace({v: error, v.subs(t, s): error})
+    return LazyModes(theory, responses, kernel, error, summand)
 
 
 def wide(theory: Theory) -> Theory:
@@ -239,9 +233,7 @@ def kernel_of_modes(theory: Theory) -> tuple[Expr, Expr]:
     (end,) = kernels_on(form.row("g", L), "h")
     if above not in bodies or simplify(_at_zero(end / gamma0, covariance) - increment) != 0:
         raise NotApplicable("the responses of the last layer do not begin the recursion of the others")
-    n, c = Symbol("n", integer=True), Function("c")
-    count = rsolve(c(n) - c(n - 1) - 1, c(n), {c(0): 0})
-    responses = factor(count.subs(n, L - ell + 1) * increment)
+    responses = factor(Sum(increment, (Dummy("m"), ell, L)).doit())
     first = {Function("R_gu")(1, t, s): gamma0 * responses.subs(ell, 1)}
     met = [_at_zero(x.xreplace(first), covariance) for x in kernels_on(form.row("xi"), "h0")]
     return responses, factor(Add(*met))
@@ -282,13 +274,11 @@ def late(summand: Expr, terms: int = 3) -> Powers:
     """
     y, small = Dummy("y", positive=True), Dummy("epsilon", positive=True)
     weight, rest = on_power_law(summand).as_independent(lamda(k), t, as_Add=False)
-    rest = rest.subs(lamda(k), y * small).subs(t, 1 / small)
-    orders = _orders(rest, small, y, terms)
-    a = -simplify(k * weight.diff(k) / weight)
-    front = simplify(weight * k**a)
-    if a.has(k) or front.has(k):
-        raise NotApplicable(f"{weight} is no power of {k}")
-    found = [mode_sum(F, y, a, capacity, time).scaled(front, -n) for n, F in orders if F != 0]
+    orders = _orders(rest.subs(lamda(k), y * small).subs(t, 1 / small), small, y, terms)
+    of = Power.of(weight, k)
+    found = [
+        mode_sum(F, y, -of.power, capacity, time).scaled(of.coefficient, -n) for n, F in orders if F != 0
+    ]
     out, conditions = tuple(p for x in found for p in x.terms), found[0].conditions
     if len(orders) == 1:
         return Powers(time, out, -oo, conditions)
@@ -462,16 +452,15 @@ def leading_order(theory: Theory, samples: Theory) -> LeadingOrder:
     modes, force = lazy_modes(theory), pair_force(samples)
     if simplify(force.kernel - modes.kernel) != 0:
         raise NotApplicable(f"the lazy kernels differ: {force.kernel} of samples, {modes.kernel} of modes")
-    groups: dict[tuple[Expr, Expr], Expr] = {}
+    groups: dict[tuple[Expr, Expr], Expr] = defaultdict(lambda: S.Zero)
     for x in Add.make_args(force.shape):
         driving, own = x.as_independent(rate, as_Add=False)
-        key = powers_of(own, rate)
-        groups[key] = groups.get(key, S.Zero) + driving
+        groups[powers_of(own, rate)] += driving
     found = total(_driven(x, m, p, force.kernel) for (m, p), x in groups.items())
     terms = tuple(Power(factor_terms(-2 * force.strength * x.coefficient), x.power) for x in found.terms)
     correction = Powers(time, terms, found.error)
-    meet = Ne(beta, correction.turns(beta))
-    return LeadingOrder(modes, force, modes.loss(), Powers(time, terms, found.error, meet))
+    correction = replace(correction, conditions=Ne(beta, correction.turns(beta)))
+    return LeadingOrder(modes, force, modes.loss(), correction)
 
 
 def _driven(driving: Expr, m: Expr, p: Expr, kernel: Expr) -> Powers:
@@ -507,6 +496,3 @@ def powers_of(e: Expr, x: Symbol) -> tuple[Expr, Expr]:
         elif base == x:
             m += power
     return m, p
-
-
-__all__ = ["LazyModes", "LeadingOrder", "PairForce", "capacity", "lazy_modes", "leading_order", "pair_force"]
