@@ -16,7 +16,7 @@ from sympy import Expr, sympify
 from derive.program import L, gamma0
 from derive.program.networks.random_data import nu
 from derive.scale.largest_rate import LargestRate, largest_rate
-from derive.scale.lazy_kernel import lazy_kernel
+from derive.scale.lazy import lazy_kernel
 from derive.theory import Theory
 from numerics.errors import SpecError
 from numerics.experiment import Experiment

@@ -14,6 +14,7 @@ is proved for every depth, and hold the solution against the equations of both e
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -48,11 +49,12 @@ from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.recurrences import Z_L, Polynomials, Recurrences, Z, q
+from derive.calculus.sums import Binding, match
 from derive.calculus.symbols import L, ell, eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
 from derive.show.latex import aligned_latex
-from derive.theory import Theory
+from derive.theory import OrderParameter, Theory
 from derive.theory.families import families
 
 Form = dict[AppliedUndef, Any]
@@ -81,14 +83,15 @@ class Unrolled:
         joined = families(theory)
         self.theory = theory
         self.rows = linear_form(theory, [*_ends(theory.equations), *joined.equations]).rows
-        self.sources = [*_ends(theory.sources), *joined.sources]
         self.parameters = [*_ends(theory.order_parameters), *theory.order_parameters]
+        self.sources = [*_ends(theory.sources), *joined.sources]
         self.base = {(b.name, b.lhs.args[0]): b for b in joined.base_cases}
         self.fields = {r.name for r in self.rows}
         self.source_names = {str(x.func) for u in self.sources for x in (u.symbol, u.partner)}
-        self.layered = {q.name for q in theory.order_parameters if _is_family(q)}
+        self.layered = {q.name for q in self.parameters if _is_family(q)}
         self.names = {q.name for q in self.parameters}
         self.forms: dict[AppliedUndef, Form] = {}
+        self.values: dict[AppliedUndef, Any] = {}
 
     def number(self, e: Expr) -> Any:
         """An expression of symbols and order parameters, as a coefficient."""
@@ -114,11 +117,10 @@ class Unrolled:
     def row(self, field: AppliedUndef) -> Row:
         """The equation of a field at its layer."""
         row: Row
-        row, place = self.find(self.rows, lambda r: r.lhs, field)
+        row, known = self.find(((r.lhs, r) for r in self.rows), field)
         if row.given != 0:
             raise NotApplicable(f"{row.given} in the equation of {row.lhs} is not linear in the fields")
-        if not place:
-            return row
+        place = {x: v for x, v in known.items() if x != t}
         acts = [tuple(x.map(lambda e: e.xreplace(place)) for x in y) for y in (row.sources, row.actions)]
         return replace(row, sources=acts[0], actions=acts[1])
 
@@ -147,7 +149,7 @@ class Unrolled:
         base = self.base.get((str(a.func), a.args[0]))
         if base is not None:
             return self.settled(base.rhs.xreplace(dict(zip(base.lhs.args[1:], a.args[1:], strict=True))))
-        parameter, _ = self.find(self.parameters, lambda x: x.symbol, a)
+        parameter, _ = self.parameter(a)
         one, two = a.args[-2:]
         if parameter.kind == "response":
             late = two >= one if parameter.causal == "strict" else two > one
@@ -158,14 +160,19 @@ class Unrolled:
 
     def value(self, a: AppliedUndef) -> Any:
         """An order parameter at integer times, in those of the sources' covariances and of the equations."""
-        parameter, place = self.find(self.parameters, lambda x: x.symbol, a)
-        definition = parameter.definition.xreplace(place)
-        definition = definition.xreplace(dict(zip((t, s), a.args[-2:], strict=True)))
-        averages = definition.atoms(Average)
-        if len(averages) != 1:
-            raise NotApplicable(f"{parameter.name} is a sum over units that differ, which is not served here")
-        average = averages.pop()
-        return self.trimmed(self.number((definition / average).expand()) * self.averaged(average.args[0]))
+        a = self.standard(a)
+        if not isinstance(a, AppliedUndef):
+            return self.number(a)
+        if a not in self.values:
+            parameter, place = self.parameter(a)
+            definition = parameter.definition.xreplace(place)
+            averages = definition.atoms(Average)
+            if len(averages) != 1:
+                raise NotApplicable(f"{a} is a sum over units that differ, which is not served here")
+            (average,) = averages
+            front = self.number((definition / average).expand())
+            self.values[a] = self.trimmed(front * self.averaged(average.args[0]))
+        return self.values[a]
 
     def averaged(self, body: Expr) -> Any:
         """``<d field / d source>`` or ``<field field>`` at integer times."""
@@ -192,17 +199,20 @@ class Unrolled:
         """``<x y>`` of two sources at integer times."""
         for u in self.sources:
             for first, second in ((u.symbol, u.partner), (u.partner, u.symbol)):
-                place = _place(first, x)
-                if place is not None and _place(second, y) == place:
-                    times = {first.args[-1]: x.args[-1], second.args[-1]: y.args[-1]}
-                    return self.number(self.settled(sympify(u.covariance).xreplace(place).xreplace(times)))
+                place = match(first, x, ())
+                if place is not None and (place := match(second, y, (), place)) is not None:
+                    return self.number(self.settled(sympify(u.covariance).xreplace(place)))
         return self.zero
 
-    def find(self, items: Iterable[Any], head: Any, a: AppliedUndef) -> tuple[Any, dict[Expr, Expr]]:
-        """The item whose head is ``a``, ends before families, and what its ``ell`` is there."""
-        for item in items:
-            place = _place(head(item), a)
-            if place is not None:
+    def parameter(self, a: AppliedUndef) -> tuple[OrderParameter, Binding]:
+        """The order parameter of which ``a`` is a value, and its layer and times."""
+        return self.find(((q.symbol, q) for q in self.parameters), a)
+
+    @staticmethod
+    def find(items: Iterable[tuple[Expr, Any]], a: AppliedUndef) -> tuple[Any, Binding]:
+        """The item whose head is ``a``, ends before families, and what its layer and its times are there."""
+        for head, item in items:
+            if (place := match(head, a, ())) is not None:
                 return item, place
         raise NotApplicable(f"the theory has nothing for {a}")
 
@@ -212,19 +222,6 @@ def add_to(form: Form, other: Form, front: Any = None) -> None:
     for x, c in other.items():
         c = c if front is None else front * c
         form[x] = form[x] + c if x in form else c
-
-
-def _place(head: Expr, a: AppliedUndef) -> dict[Expr, Expr] | None:
-    """What ``ell`` must be for ``head`` to be ``a``, times aside; None if it is not."""
-    if not isinstance(head, AppliedUndef) or head.func != a.func or len(head.args) != len(a.args):
-        return None
-    times = sum(x in (t, s) for x in head.args)
-    ours, theirs = head.args[: len(head.args) - times], a.args[: len(head.args) - times]
-    if not ours:
-        return {}
-    if ours[0].has(ell):
-        return {ell: theirs[0] - (ours[0] - ell)}
-    return {} if ours == theirs else None
 
 
 def _is_family(item: Any) -> bool:
@@ -271,7 +268,6 @@ class ExactSteps(Unrolled):
             raise NotApplicable(f"{root} is not rational: put in a number or a square (theory.map)")
         self.field = self.ring(sorted(found - {t, s, ell}, key=str))
         self.zero, self.one = self.field.zero, self.field.one
-        self.values: dict[AppliedUndef, Any] = {}
         self.covariances: dict[tuple[AppliedUndef, AppliedUndef], Any] = {}
 
     def fixed(self, theory: Theory) -> Theory:
@@ -324,17 +320,7 @@ class ExactSteps(Unrolled):
         """One element over another."""
         return x / y
 
-    def value(self, a: AppliedUndef) -> Any:
-        """An order parameter at integer times."""
-        a = self.standard(a)
-        if not isinstance(a, AppliedUndef):
-            return self.number(a)
-        if a not in self.values:
-            self.values[a] = super().value(a)
-        return self.values[a]
-
     def covariance(self, x: AppliedUndef, y: AppliedUndef) -> Any:
-        """``<x y>`` of two sources at integer times."""
         if (x, y) not in self.covariances:
             found = super().covariance(x, y)
             if str(x.func) in self.scaled:
@@ -395,7 +381,7 @@ def few_steps(
 # -- from layer to layer ------------------------------------------------------------------------------------
 
 
-class Layers:
+class Layers(ABC):
     """Families of order parameters of a theory of depth L at integer times, as functions of the layer.
 
     Families that rest on each other satisfy ``y(ell) = M y(ell + k) + f(ell)`` with k = 1 or -1, and have a
@@ -404,24 +390,25 @@ class Layers:
     """
 
     def __init__(self, theory: Theory) -> None:
-        if _residual(theory):
+        program = theory.program
+        if L in program.depth.free_symbols and any(f.layered and f.population.shared for f in program.fields):
             raise NotApplicable(
                 "all layers of a residual network are the same units: give its depth as a number"
             )
         self.read = Unrolled(theory)
         self.families: dict[Key, Any] = {}
 
+    @abstractmethod
     def put(self, e: Expr) -> Any:
         """An expression of symbols and order parameters as an element, a function of the layer ``ell``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def at(self, value: Any, layer: Expr) -> Any:
         """An element with another layer in place of ``ell``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def recurrence(self, M: list[list[Any]], f: list[Any], k: int, start: list[Any]) -> list[Any]:
         """The y with ``y(ell) = M y(ell + k) + f(ell)`` that are ``start`` at L (k = 1) or at 1 (k = -1)."""
-        raise NotImplementedError
 
     def vanishes(self, value: Any) -> bool:
         """Is an element zero?"""
@@ -501,12 +488,6 @@ def _groups(edges: Mapping[Key, Iterable[Key]]) -> list[list[Key]]:
     """Families that rest on each other, those that others rest on first."""
     pairs = [(a, b) for a, needs in edges.items() for b in needs if b in edges]
     return [sorted(c, key=str) for c in strongly_connected_components((list(edges), pairs))]
-
-
-def _residual(theory: Theory) -> bool:
-    """Are the layers, of which there are L, the same units?"""
-    program = theory.program
-    return L in program.depth.free_symbols and any(f.layered and f.population.shared for f in program.fields)
 
 
 class EveryDepth(ExactSteps):

@@ -8,7 +8,7 @@ is a number.  The definitions and updates of the program become equations betwee
 minimum, its sharpness and the rate that it bears are read.
 
 Lazy: the kernel does not move, and the law of its eigenvalues follows from the responses
-(:mod:`derive.scale.lazy_kernel`); its first two moments are those of the first step.
+(:mod:`derive.scale.lazy`); its first two moments are those of the first step.
 """
 
 from __future__ import annotations

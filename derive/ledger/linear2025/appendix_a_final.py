@@ -148,7 +148,7 @@ ENTRIES: tuple[Entry, ...] = (
             r"approach constant optimal learning rate as they approach linear models}"
         ),
         claim=scaling.f70_text,
-        derived="derive.scale.lazy_kernel",
+        derived="derive.scale.lazy",
         verdict="agrees",
         why=(
             "The largest rate of a lazy network is 2 over the largest eigenvalue of its kernel, whose law at "

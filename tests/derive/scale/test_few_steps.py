@@ -13,8 +13,9 @@ from derive.errors import NotApplicable
 from derive.program import L, eta, gamma0, isotropic, structured
 from derive.program.networks.random_data import alpha_B, nu, sigma
 from derive.scale import LazySteps, MemoryFree, few_steps, first_step, lazy_steps, memory_free
-from derive.scale.early import CORRELATION, KERNEL, MEMORY, NOISE, TERMS, limit_at_zero
+from derive.scale.early import CORRELATION, KERNEL, MEMORY, NOISE, TERMS
 from derive.scale.first_steps import ExactSteps
+from derive.scale.lazy import limit_at_zero
 from derive.theory import Theory, mean_field
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of, theory_at_depth

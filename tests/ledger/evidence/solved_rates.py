@@ -15,7 +15,7 @@ from derive.ledger import find
 from derive.program import isotropic
 from derive.program.networks.random_data import nu as NU
 from derive.scale.largest_rate import LargestRate, largest_rate
-from derive.scale.lazy_kernel import LazyKernel, lazy_kernel
+from derive.scale.lazy import LazyKernel, lazy_kernel
 from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.sweep import largest_rate as measured_rate

@@ -1,0 +1,622 @@
+"""Lazy training: the law of the tangent kernel's eigenvalues, which stand still, and the loss that follows.
+
+From the responses, on the population's loss, for layers of any width (:func:`lazy_kernel`).  As gamma0 -> 0
+correlation functions stay as they start and responses depend on the time between only.  Then every kernel is
+a function of one operator, the sum over all earlier steps, and the equations of the responses become
+algebraic.  With y the learning rate times that operator, the answer of the error to the target is
+
+    H(y) = <1/(1 + k y)>,
+
+an average over the eigenvalues k of the tangent kernel, as ``v = w_star - k y v`` for each of them.
+
+From the first steps, with fresh batches as well (:func:`lazy_steps`, linear2025 appendix D.2).  A centred
+network learns with ``v(t + 1) = v(t) - eta K h0(t)``, where ``h0 = v + noise`` and the noise's variance is a
+function q of ``C_v``.  An eigenvalue k of K leaves ``x = (1 - eta k)^2`` of its share of the loss in a step:
+
+    C_v(t) = <x^t> + sum_{s < t} eta^2 <k^2 x^(t - 1 - s)> q(C_v(s)).
+
+Moments of the spectrum are read off the derived theory, q off its equation of h0.  That K stands still is
+assumed; that the theory then gives the sum above is checked, step by step, when moments are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import mpmath
+from sympy import (
+    Add,
+    Dummy,
+    Eq,
+    Expr,
+    Float,
+    Function,
+    Integer,
+    Matrix,
+    Mul,
+    Poly,
+    Rational,
+    S,
+    Symbol,
+    binomial,
+    cancel,
+    discriminant,
+    factor,
+    factor_list,
+    fraction,
+    lambdify,
+    limit,
+    oo,
+    solve,
+    sqrt,
+    sympify,
+    together,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average
+from derive.calculus.series import solved_series
+from derive.calculus.symbols import eta, gamma0, s, t
+from derive.errors import NotApplicable
+from derive.linear.form import Action, linear_form
+from derive.program.networks.random_data import nu
+from derive.program.program import gaussian, used_once
+from derive.program.training import TrainedVector
+from derive.scale.first_steps import EveryDepth, ExactSteps
+from derive.show.latex import aligned_latex
+from derive.theory import OrderParameter, Theory
+
+MOST = 400
+"""Steps along which the answer is followed to the end of the law."""
+y, H, k = Symbol("y"), Symbol("H"), Symbol("k", positive=True)
+"""The rate times the sum over earlier steps; the answer of the error to the target; an eigenvalue."""
+SIZE = Dummy("c", positive=True)
+"""``C_v`` as the argument of the noise."""
+left = (1 - eta * k) ** 2
+"""What a step leaves of an eigenvalue's share of the loss."""
+
+
+def _crossing(below: Callable[[Any], bool], high: Any, digits: int) -> Any:
+    """The largest number up to ``high`` to that many digits, from 0 on, at which ``below`` holds."""
+    low = high * 0
+    for _ in range(int(3.33 * digits)):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) else (low, middle)
+    return low
+
+
+# -- from the responses --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LazyKernel:
+    """The law of the eigenvalues k of the tangent kernel of a lazy network of ``depth`` hidden layers.
+
+    ``equations`` give each response, over gamma0 or times it, by the others, in the units of the rate; that
+    of the symbol ``H`` is ``H(y) = <1/(1 + k y)>``, with ``H(0) = 1``.
+    """
+
+    theory: Theory
+    depth: int
+    equations: Mapping[Symbol, Expr]
+
+    def conditions(self) -> tuple[str, ...]:
+        """What the law rests on, in words, and of each whether it is derived or assumed."""
+        return (
+            "assumed: as gamma0 -> 0 correlation functions stay as they start",
+            "assumed: responses depend on the time between only, and have the size of their unit",
+            "derived: the equations of the responses in this limit, and all that follows from them",
+        )
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex(Eq(x, e, evaluate=False) for x, e in self.equations.items())
+
+    def moments(self, n: int, values: Mapping[Symbol, Any] | None = None) -> tuple[Expr, ...]:
+        """``<k^0>..<k^n>``, from the power series of H.
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program import isotropic
+        >>> lazy_kernel(mean_field(isotropic(data="population", center=True)), 2).moments(2)
+        (1, 3, 9 + 5/nu)
+        """
+        series = solved_series(self.at(values or {}).equations, y, n)[H]
+        return tuple(((-1) ** i * c).expand() for i, c in enumerate(series))
+
+    def growth(self, steps: int, values: Mapping[Symbol, Any] | None = None) -> Expr:
+        """The loss after a number of steps over that before, ``<(1 - eta k)^(2 steps)>``."""
+        of = self.moments(2 * steps, values)
+        return Add(*[binomial(2 * steps, i) * (-eta) ** i * m for i, m in enumerate(of)])
+
+    def rate(self, steps: int, values: Mapping[Symbol, Any]) -> float:
+        """The largest rate at which the loss is never above its start within a number of steps.
+
+        The 2n-th root of ``<(1 - eta k)^(2n)>`` grows with n, so the last step decides.  As the number of
+        steps grows the rate falls to 2 over :meth:`edge`.  ``values`` are the numbers of all other symbols.
+        """
+        _, first, second = self.moments(2, values)
+        with mpmath.workdps(30 + 2 * steps):
+            growth = lambdify(eta, self.growth(steps, values), "mpmath")
+            # one step is back at its start at twice the ratio of the moments, more are beyond
+            high = mpmath.mpf(2) * float(first / second) * (1 + mpmath.mpf(10) ** -12)
+            return float(_crossing(lambda rate: growth(rate) < 1, high, 16))
+
+    def at(self, values: Mapping[Symbol, Any]) -> LazyKernel:
+        """The same for numbers."""
+        exact = {x: Rational(str(v)) for x, v in values.items()}
+        return replace(self, equations={x: e.xreplace(exact) for x, e in self.equations.items()})
+
+    @cached_property
+    def chain(self) -> tuple[tuple[tuple[Symbol, Expr], ...], Expr]:
+        """Every response in H, y and those before it, and an expression that vanishes at H(y)."""
+        rows = [fraction(cancel(e - x))[0] for x, e in self.equations.items()]
+        todo, found = set(self.equations) - {H}, []
+        while todo:
+            unknown = [(e, x) for e in rows for x in todo if e.free_symbols & todo == {x}]
+            plain = next(((e, x) for e, x in unknown if Poly(e, x).degree() == 1), None)
+            if plain is None:
+                raise NotApplicable("the responses do not follow from one another, layer by layer")
+            found.append((plain[1], solve(*plain)[0]))
+            todo.discard(plain[1])
+            rows.remove(plain[0])
+        (last,) = rows
+        return tuple(found), last
+
+    @cached_property
+    def polynomial(self) -> Expr:
+        """A polynomial in H and y that vanishes at H(y); its degree in H doubles with each layer.
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program import isotropic
+        >>> lazy_kernel(mean_field(isotropic(1, data="population", center=True))).polynomial
+        H**2*y**2 + H**2*y + H*nu + H*y*(2*nu - 1) - nu
+        """
+        found, e = self.chain
+        for x, value in reversed(found):
+            e = fraction(cancel(e.xreplace({x: value})))[0]
+        parts = [f for f, _ in factor_list(e, H, y)[1] if f.has(H) and f.subs({H: 1, y: 0}).expand() == 0]
+        if len(parts) != 1:
+            raise NotApplicable("the law of the kernel is not determined by its start")
+        return parts[0]
+
+    @cached_property
+    def edge_polynomial(self) -> Expr:
+        """A polynomial in k that vanishes at the ends of the law: there H has a square root."""
+        top = fraction(together(discriminant(self.polynomial, H).subs(y, -1 / k)))[0]
+        return Mul(*[f for f, _ in factor_list(top, k)[1] if f.has(k) and f != k])
+
+    def edge(self, values: Mapping[Symbol, Any]) -> float:
+        """The largest eigenvalue for given numbers of all other symbols; 2 over it is the largest rate.
+
+        From y = 0 downwards H grows from 1 on, up to the end of the law at ``y = -1/k``, where y as a
+        function of H turns.
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program import isotropic
+        >>> from derive.program.networks.random_data import nu
+        >>> kernel = lazy_kernel(mean_field(isotropic(data="population", center=True)), 1)
+        >>> round(kernel.edge({nu: 4}), 12)  # 1 + (1 + 1/sqrt(nu))^2
+        3.25
+
+        Raises :class:`NotApplicable` where it cannot be followed (many layers much narrower than the input).
+        """
+        found, last = self.at(values).chain
+        names, values_of = [H, y], []
+        for x, value in found:
+            values_of.append(lambdify(names, value, "mpmath"))
+            names.append(x)
+        end = lambdify(names, last, "mpmath")
+
+        def gap(h: Any, z: Any) -> Any:
+            numbers = [h, z]
+            for value in values_of:
+                numbers.append(value(*numbers))
+            return end(*numbers)
+
+        try:
+            return float(-1 / _turning(gap, float(self.depth + 1)))
+        except ZeroDivisionError:
+            raise NotApplicable("the law of the kernel cannot be followed to its end: too narrow") from None
+
+
+def lazy_kernel(theory: Theory, depth: int | None = None) -> LazyKernel:
+    """The law of the tangent kernel of a linear theory in exact steps on the loss of the population.
+
+    ``depth`` is needed if that of the theory is a symbol.  Raises :class:`NotApplicable` for a flow, for
+    random samples, and where a response is not of the size that the limit needs.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import isotropic
+    >>> kernel = lazy_kernel(mean_field(isotropic(data="population", center=True)), 1)
+    >>> kernel.equations[H]
+    1/(_R_gu(1, t, s) + y + 1)
+    """
+    own = theory.program.depth
+    layers = int(own) if own.is_Integer else depth
+    if layers is None or depth not in (None, layers):
+        raise NotApplicable(
+            f"depth = {depth}: must be a number of hidden layers, that of the theory if it has one"
+        )
+    if not theory.program.rule.discrete:
+        raise NotApplicable("a flow has no learning rate: give the rule as exact steps")
+    return LazyKernel(theory, layers, _Responses(theory.at_depth(layers)).equations())
+
+
+class _Responses:
+    """The responses of a theory at gamma0 -> 0, as numbers that belong to one value of y."""
+
+    def __init__(self, theory: Theory) -> None:
+        used_once(theory.program, "the kernel's first steps")
+        self.theory = theory
+        self.names = {q.name for q in theory.order_parameters}
+        pairs = [gaussian(m).sources for m in theory.program.matrices]
+        self.power = {up: 1 for up, _ in pairs} | {down: -1 for _, down in pairs}
+        trained = {w.name: w for w in theory.program.trained()}
+        if any(gaussian(m).name not in trained for m in theory.program.matrices):
+            raise NotApplicable("the data are random: give the loss of the population")
+        readouts = [w for w in trained.values() if isinstance(w, TrainedVector)]
+        if len(readouts) != 1 or any(w.update.over for w in trained.values()):
+            raise NotApplicable("a network of several outputs has a kernel for each pair of them")
+        self.unit = readouts[0].update.coefficient
+        self.form = linear_form(theory)
+        self.unknown: dict[AppliedUndef, tuple[Symbol, Expr]] = {}
+
+    def equations(self) -> dict[Symbol, Expr]:
+        """Each response by the others, in the limit."""
+        rows = {H: self.answer(*self.error())}
+        for q in self.theory.responses():
+            x, unit = self.response(q.symbol)
+            (average,) = q.definition.atoms(Average)
+            push = average.args[0]
+            rows[x] = q.definition / average * self.answer(push.body, push.source) / unit
+        return {
+            x: limit_at_zero(e, "a response grows faster than its unit as gamma0 -> 0")
+            for x, e in rows.items()
+        }
+
+    def error(self) -> tuple[AppliedUndef, AppliedUndef]:
+        """The field that the target enters, and the target."""
+        weights = {w.name for w in self.theory.program.trained()}
+        for e in self.theory.equations:
+            for x in e.terms:
+                if x.kind == "source" and x.matrix not in weights:
+                    return e.lhs, x.field
+        raise NotApplicable("there is no target")
+
+    def response(self, a: AppliedUndef) -> tuple[Symbol, Expr]:
+        """What stands for a response, and its unit: the strength of feature learning, or its inverse.
+
+        Backward fields move with forward ones by what was learnt; forward fields move with backward ones by
+        the error, that is by the function, which has the inverse of that strength in it.
+        """
+        q = self.named(self.theory.responses(), a)
+        if q.symbol not in self.unknown:
+            (average,) = q.definition.atoms(Average)
+            unit = self.unit ** self.power[average.args[0].source.func.__name__]
+            self.unknown[q.symbol] = Dummy(str(q.symbol)), unit
+        return self.unknown[q.symbol]
+
+    def answer(self, field: AppliedUndef, source: AppliedUndef) -> Expr:
+        """How a field answers a push of a source of its unit: a linear system for all fields of the unit."""
+        rows = [r for r in self.form.rows if self.together(r.field, field)]
+        letters = {r.field.func: Dummy(r.name) for r in rows}
+        system = []
+        for r in rows:
+            pushed = [x for x in r.sources if x.name == str(source.func)]
+            value = Add(*[x.weight for x in pushed if x.field.args[:-1] == source.args[:-1]])
+            for x in r.actions:
+                if x.field.func in letters and x.field.args[-1] != 0:
+                    value += self.kernel(x) * letters[x.field.func]
+            system.append(letters[r.field.func] - value)
+        found = solve(system, list(letters.values()), dict=True)
+        return found[0][letters[field.func]]
+
+    @staticmethod
+    def named(those: tuple[OrderParameter, ...], a: AppliedUndef) -> OrderParameter:
+        """The order parameter of which ``a`` is a value."""
+        return next(q for q in those if q.symbol.func == a.func and q.symbol.args[:-2] == a.args[:-2])
+
+    def together(self, one: AppliedUndef, other: AppliedUndef) -> bool:
+        """Are these fields of the same unit?"""
+        ours, theirs = (self.theory.program.field_of(str(x.func)) for x in (one, other))
+        if ours is None or theirs is None or ours.population != theirs.population:
+            return False
+        return bool(one.args[:-1] == other.args[:-1])
+
+    def kernel(self, x: Action) -> Expr:
+        """What is in front of a field, as a number that belongs to y."""
+        if not x.reach:
+            return x.weight
+        order = [a for a in x.weight.atoms(AppliedUndef) if str(a.func) in self.names]
+        if len(order) == 1 and any(q.name == str(order[0].func) for q in self.theory.responses()):
+            name, unit = self.response(order[0])
+            return x.weight.xreplace({order[0]: name * unit})
+        if x.reach != "strict" or len(order) > 1:
+            raise NotApplicable(f"{x.expr} has no kernel of plain descent")
+        return x.weight.xreplace({a: self.start(a) for a in order}) / eta * y
+
+    def start(self, a: AppliedUndef) -> Expr:
+        """A correlation function as gamma0 -> 0: what the sources of its field have."""
+        q = self.named(self.theory.correlations(), a)
+        (average,) = q.definition.atoms(Average)
+        field = next(iter(average.args[0].atoms(AppliedUndef))).xreplace({s: t})
+        drawn = [x.field for r in self.form.rows if r.lhs == field for x in r.sources if x.weight == 1]
+        for u in self.theory.sources:
+            if u.symbol in drawn:
+                return sympify(u.covariance).replace(
+                    lambda b: isinstance(b, AppliedUndef) and str(b.func) in self.names, self.start
+                )
+        return Dummy("c", positive=True)  # moved by other responses; finite, which is all that matters
+
+
+def _turning(gap: Callable[[Any, Any], Any], start: float) -> Any:
+    """The value of y at which y(H), from y(1) = 0 on with ``gap(H, y(H)) = 0``, stops falling."""
+    with mpmath.workdps(30):
+
+        def along(h: Any, z: Any) -> Any:
+            for _ in range(50):
+                move = gap(h, z) / mpmath.diff(lambda x: gap(h, x), z)
+                z -= move
+                if abs(move) < mpmath.mpf(10) ** -20 * abs(z):
+                    return z
+            raise NotApplicable("the step along the law of the kernel is too long")
+
+        def slope(h: Any, z: Any) -> Any:
+            return -mpmath.diff(lambda x: gap(x, z), h) / mpmath.diff(lambda x: gap(h, x), z)
+
+        h, z, step = mpmath.mpf(1), mpmath.mpf(0), mpmath.mpf("0.02")
+        for _ in range(MOST):
+            try:
+                move = step * (slope(h, z) if z else -1 / mpmath.mpf(start))
+                following = along(h + step, z + move)
+                turned = slope(h + step, following) >= 0
+                if abs(following - z - move) > abs(move):
+                    raise NotApplicable("another root")
+            except (NotApplicable, ZeroDivisionError):
+                step /= 4
+                continue
+            if turned:
+                break
+            h, z = h + step, following
+            step *= mpmath.mpf("1.05")
+        else:
+            raise NotApplicable("the law of the kernel cannot be followed to its end")
+        return along(h + _crossing(lambda more: slope(h + more, along(h + more, z)) < 0, step, 12), z)
+
+
+# -- from the first steps ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LazySteps:
+    """The spectrum of the lazy kernel by its moments ``<k>, <k^2>, ...``, and the noise of ``h0`` given C_v.
+
+    Without noise ``C_v(t) = <x^t>``, the moments of a positive variable: ``C_v(t + 1)/C_v(t)`` never falls
+    (Cauchy-Schwarz).  A loss that rises in one step then rises ever after, there is no recovery.
+    """
+
+    theory: Theory
+    moments: tuple[Expr, ...]
+    noise: Callable[[Expr], Expr]
+
+    def conditions(self) -> tuple[str, ...]:
+        """What the moments rest on, in words, and of each whether it is derived or assumed."""
+        known = len(self.moments)
+        return (
+            f"derived: moments 1 to {known}, from {known // 2} steps of the theory as gamma0 -> 0",
+            "derived: these steps are those of a kernel that stands still; assumed: so are all later ones",
+            "assumed: gamma0 -> 0 before the number of steps grows, so that no catapult moves the kernel",
+        )
+
+    def _repr_latex_(self) -> str:
+        return aligned_latex(Eq(Average(k**n), m, evaluate=False) for n, m in enumerate(self.moments, 1))
+
+    def average(self, e: Expr) -> Expr:
+        """Of a polynomial in ``k``, over the spectrum.
+
+        Raises :class:`NotApplicable` beyond the known moments.
+        """
+        total = S.Zero
+        for (power,), c in Poly(e, k).terms():
+            if power > len(self.moments):
+                raise NotApplicable(f"needs moment {power} of the kernel; {len(self.moments)} are known")
+            total += c * (self.moments[power - 1] if power else S.One)
+        return total
+
+    def loss(self, steps: int) -> Expr:
+        """``C_v`` after that many steps; needs twice as many moments."""
+        found: list[Expr] = []
+        for n in range(steps + 1):
+            kicks = [self.average(k**2 * left ** (n - 1 - m)) * self.noise(found[m]) for m in range(n)]
+            found.append((self.average(left**n) + eta**2 * Add(*kicks)).expand())
+        return found[steps]
+
+    @cached_property
+    def spread(self) -> Expr:
+        """``<k^2> - <k>^2``; where it is zero the memory-free recursion is exact at every step."""
+        return factor(self.moments[1] - self.moments[0] ** 2)
+
+    @cached_property
+    def slope(self) -> Expr:
+        """How the noise of an input grows with the loss, ``dq/dC_v``."""
+        return factor(self.noise(SIZE).diff(SIZE))
+
+    @cached_property
+    def first_rise(self) -> Expr:
+        """The rate above which the first step raises the loss; label noise left out."""
+        growth = self.average(left) + eta**2 * self.moments[1] * self.slope - 1
+        return factor(solve(cancel(growth / eta), eta)[0])
+
+    @cached_property
+    def settles(self) -> Expr:
+        r"""A function of k: the loss settles where its average is below 1, and ``eta k < 2`` everywhere.
+
+        It is ``q' sum_t eta^2 k^2 x^t``: a kick to the loss comes back this many times in all.  With positive
+        terms the sum for ``C_v`` settles if and only if this is below 1 (the renewal theorem).
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program import isotropic
+        >>> lazy_steps(mean_field(isotropic(1, data="online", center=True))).settles
+        -eta*k/(alpha_B*(eta*k - 2))
+        """
+        return factor(self.slope * eta**2 * k**2 / (1 - left))
+
+    @cached_property
+    def ceiling(self) -> Expr:
+        """A rate above which the loss never settles, at no spread of the spectrum; None of it without noise.
+
+        :attr:`settles` is convex in k, so that its average is at least its value at ``<k>``, which is 1 here.
+        Where nothing is noisy the loss settles if no eigenvalue is above ``2/eta``, and ``<k>`` is not
+        above the largest.
+        """
+        if self.slope == 0:
+            return 2 / self.moments[0]
+        return factor(solve(self.settles.subs(k, self.moments[0]) - 1, eta)[0])
+
+    @cached_property
+    def widest(self) -> Expr:
+        """The largest rate that settles over the one that first raises the loss, in the limit of much noise.
+
+        Both rates are then small, and :attr:`settles` is linear in ``eta k``.
+        """
+        return factor(self.moments[1] / self.moments[0] ** 2)
+
+    def spectrum(self, nodes: int | None = None, digits: int = 20) -> list[tuple[Float, Float]]:
+        """Eigenvalues and weights that have the known moments: Gauss's rule for the spectrum.
+
+        There are half as many as moments, or fewer: ``nodes``.  Raises :class:`NotApplicable` for moments
+        that are no numbers, or of a spectrum of fewer points.
+
+        >>> from sympy import Rational
+        >>> three = LazySteps(None, tuple(Rational(1 + 3**n, 2) for n in range(1, 5)), lambda c: c * 0)
+        >>> [(round(float(k), 6), round(float(w), 6)) for k, w in three.spectrum()]
+        [(1.0, 0.5), (3.0, 0.5)]
+        """
+        count = len(self.moments) // 2 if nodes is None else nodes
+        if any(not x.is_number for x in self.moments):
+            raise NotApplicable("the spectrum of a kernel with symbols: give numbers for all of them")
+        if not 1 <= count <= len(self.moments) // 2:
+            raise NotApplicable(f"{count} nodes need {2 * count} moments; {len(self.moments)} are known")
+        more = digits + 10 * count
+        m = [x if x.is_Rational else Rational(str(x.evalf(more))) for x in (S.One, *self.moments)]
+        # the polynomial of this degree that is orthogonal to all below it vanishes at the nodes
+        found = Matrix(count, count + 1, lambda i, j: m[i + j]).nullspace()
+        if len(found) != 1:
+            raise NotApplicable(f"the spectrum has fewer than {count} points: ask for fewer")
+        points = Poly(list(reversed(found[0])), k).nroots(n=more, maxsteps=200)
+        weights = [self.average(Mul(*[(k - z) / (x - z) for z in points if z != x])) for x in points]
+        return [(Float(x, digits), Float(w, digits)) for x, w in zip(points, weights, strict=True)]
+
+    def largest_rate(self, nodes: int | None = None) -> Float:
+        """The largest rate at which the lazy loss settles, from above; all symbols but the rate are numbers.
+
+        With the eigenvalues of :meth:`spectrum` in place of the spectrum.  Every even derivative of
+        :attr:`settles` in k is positive, so that Gauss's rule gives too small an average, and its largest
+        eigenvalue is below the edge: more nodes, smaller rates.  One node gives :attr:`ceiling`.
+
+        >>> from derive.theory import mean_field
+        >>> from derive.program import isotropic
+        >>> from derive.program.networks.random_data import alpha_B
+        >>> from sympy import Rational
+        >>> numbers = {alpha_B: Rational(1, 4), nu: Rational(1, 2)}
+        >>> theory = mean_field(isotropic(1, data="online", center=True)).map(lambda e: e.xreplace(numbers))
+        >>> found = lazy_steps(theory, 3)
+        >>> [round(float(found.largest_rate(n)), 4) for n in (1, 2, 3)], found.first_rise
+        ([0.2, 0.1761, 0.1754], 2/15)
+        """
+        spectrum = self.spectrum(nodes)
+        highest = 2 / max(v for v, _ in spectrum)
+        if self.slope == 0:
+            return highest
+        total = lambdify(eta, Add(*[w * self.settles.subs(k, v) for v, w in spectrum]), "mpmath")
+        return Float(_crossing(lambda rate: total(rate) < 1, highest, 15))
+
+    def wide(self, steps: Expr) -> Expr:
+        """``C_v`` after any number of steps, a symbol or a number, of infinitely wide layers.
+
+        Their spectrum is a point, and so every step is a first step.  Raises :class:`NotApplicable` where the
+        widths are no single symbol that can go to infinity.
+        """
+        top = limit(self.spread, nu, oo)
+        if top != 0:
+            raise NotApplicable(f"the spread of the kernel tends to {top} with nu: there is no wide limit")
+        mean = self.moments[0]
+        F = left.subs(k, mean) + eta**2 * mean**2 * self.slope
+        drive = eta**2 * mean**2 * self.noise(S.Zero)
+        return F**steps + drive * (F**steps - 1) / (F - 1) if drive != 0 else F**steps
+
+    def bound(self, steps: int) -> Expr:
+        r"""How far the memory-free recursion is from ``C_v`` after that many steps, at most.
+
+        With ``F`` the factor of the recursion, and ``V = <x^2> - <x>^2``, what a step drops is
+
+            d_t = cov(x, x^t) + eta^2 q' sum_{s < t} cov(x, k^2 x^(t - 1 - s)) C_v(s).
+
+        For ``eta k <= 2``, which is a condition on the spectrum, ``x <= 1``.  Then the first covariance is
+        between 0 and ``t V`` (``x^t`` has slopes up to t), the others are at most ``sqrt(V <k^4>)`` in size
+        (Cauchy-Schwarz), and ``C_v(s) <= (1 + eta^2 <k^2> q')^s``.  After T steps the errors add up
+        to ``sum_t F^(T - 1 - t) d_t``.  Without noise they are positive: the recursion is a lower bound at
+        every step.  Label noise is left out.  Needs four moments.
+        """
+        V = self.average(left**2) - self.average(left) ** 2
+        beyond = eta**2 * self.moments[1] * self.slope
+        F = self.average(left) + beyond
+        total = S.Zero
+        for n in range(1, steps):
+            dropped = n * V
+            if self.slope != 0:
+                past = Add(*[(1 + beyond) ** m for m in range(n)])
+                dropped += eta**2 * self.slope * sqrt(V * self.moments[3]) * past
+            total += F ** (steps - 1 - n) * dropped
+        return total
+
+
+def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
+    """The lazy limit of a centred linear theory on fresh isotropic data, from its first steps.
+
+    ``steps`` gives twice as many moments.  For the depth L the moment of order n is a polynomial of degree
+    ``2 n - 1`` in L.  Raises :class:`NotApplicable` if the theory's own steps are not those of a kernel that
+    stands still: not centred, batches that come again, rules with memory.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import isotropic
+    >>> found = lazy_steps(mean_field(isotropic(data="online", center=True)), 1)
+    >>> print(found.moments[0], "|", found.spread, "|", found.ceiling)
+    L + 1 | L*(L + 1)*(2*L + 1)/(6*nu) | 2*alpha_B/((L + 1)*(alpha_B + 1))
+    >>> print(found.widest)
+    (2*L**2 + 6*L*nu + L + 6*nu)/(6*nu*(L + 1))
+    """
+    names = {e.name for e in theory.equations}
+    if not {"v", "h0", "xi"} <= names or len(theory.order_parameter("C_v").symbol.args) != 2:
+        raise NotApplicable("the lazy steps are those of a centred network of one output on isotropic data")
+    number = theory.program.depth.is_Integer
+
+    def exact(order: tuple[Symbol, int], **scaled: Symbol) -> ExactSteps:
+        return (ExactSteps if number else EveryDepth)(theory, scaled=scaled, order=order)
+
+    first = exact((eta, 0), w_star=SIZE)
+    start = cancel(first.expr(first.value(Function("C_h0")(S.Zero, S.Zero))) - SIZE)
+
+    found = LazySteps(theory, (), lambda size: start.subs(SIZE, size))
+    read = exact((gamma0, 2) if number else (eta, 2 * steps))
+    for n in range(1, steps + 1):
+        value = limit_at_zero(read.expr(read.value(Function("C_v")(Integer(n), Integer(n)))))
+        unknown = (Dummy("m"), Dummy("m"))
+        expected = Poly(replace(found, moments=(*found.moments, *unknown)).loss(n) - value, eta)
+        solved = solve([expected.nth(2 * n - 1), expected.nth(2 * n)], unknown, dict=True)
+        if not solved or any(cancel(c.subs(solved[0])) != 0 for c in expected.all_coeffs()):
+            raise NotApplicable(f"step {n} of the lazy theory is not that of a kernel that stands still")
+        found = replace(found, moments=(*found.moments, *[factor(solved[0][x]) for x in unknown]))
+    return found
+
+
+def limit_at_zero(
+    value: Expr, infinite: str = "the lazy limit is infinite: of networks that are not centred"
+) -> Expr:
+    """The limit of a rational function at ``gamma0 = 0``, which must be finite."""
+    top, bottom = fraction(cancel(value))
+    if bottom.subs(gamma0, 0).expand() == 0:
+        raise NotApplicable(infinite)
+    return (top / bottom).subs(gamma0, 0)
