@@ -1,9 +1,8 @@
 """Limits of derived theories: early time, power laws, largest rates, parametrisations."""
 
-from derive.scale.balance import Balance, dominant_balance
 from derive.scale.early import MemoryFree, memory_free
 from derive.scale.first_steps import FewSteps, FirstStep, few_steps, first_step, smallest_rate
-from derive.scale.largest_rate import Aligned, LargestRate, aligned, largest_rate
+from derive.scale.largest_rate import Aligned, Balance, LargestRate, aligned, dominant_balance, largest_rate
 from derive.scale.lazy import LazyKernel, LazySteps, lazy_kernel, lazy_steps
 from derive.scale.power_counting import count_powers
 from derive.scale.width import WidthClass, parametrized, width_class, width_constraints

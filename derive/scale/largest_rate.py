@@ -1,11 +1,14 @@
 """The largest learning rate that a deep linear network bears, rich and lazy (linear2025 appendix B, eq. 70).
 
-Rich: the power comes from the dominant balance of the theory, the number in front from the end of training,
-where aligned weights of rank one have the sharpness that every other minimum has at least.  If every weight
-is one number times the outer product of two directions that neighbours share, it stays so under the
-program's updates, at any width: a matrix of rank one that acts on its own direction, with updates along it,
-is a number.  The definitions and updates of the program become equations between numbers, from which the
-minimum, its sharpness and the rate that it bears are read.
+Rich: the power comes from dominant balance.  For gamma0 -> oo the random start of the weights is small beside
+what they have learnt, which the derived equations say term by term: what a weight's updates gave (memory)
+balances the field, and what its start gave (sources, responses) must come out smaller.  The balance is one
+linear system for the powers of gamma0, with the layer and the depth as symbols; the learning rate is one of
+its unknowns.  The number in front comes from the end of training, where aligned weights of rank one have the
+sharpness that every other minimum has at least.  If every weight is one number times the outer product of two
+directions that neighbours share, it stays so under the program's updates, at any width: a matrix of rank one
+that acts on its own direction, with updates along it, is a number.  The definitions and updates of the
+program become equations between numbers, from which the minimum, its sharpness and its rate are read.
 
 Lazy: the kernel does not move, and the law of its eigenvalues follows from the responses
 (:mod:`derive.scale.lazy`); its first two moments are those of the first step.
@@ -13,16 +16,19 @@ Lazy: the kernel does not move, and the law of its eigenvalues follows from the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 from sympy import (
+    Add,
     Eq,
     Expr,
     Function,
     Integer,
     Mul,
     Poly,
+    Pow,
     S,
     Sum,
     Symbol,
@@ -30,28 +36,33 @@ from sympy import (
     exp,
     expand_log,
     factor,
+    fraction,
     limit,
     log,
     oo,
     powdenest,
     powsimp,
+    sign,
     simplify,
     solve,
     sqrt,
+    together,
 )
 from sympy import Product as Repeated
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import ell, eta, t
+from derive.calculus.averages import Average, Response
+from derive.calculus.sums import match
+from derive.calculus.symbols import L, ell, eta, gamma0, t
 from derive.errors import NotApplicable
+from derive.linear.form import linear_form
 from derive.program.networks.random_data import nu
 from derive.program.program import Program, gaussian, parameter, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import Product
-from derive.scale.balance import dominant_balance
 from derive.scale.first_steps import first_step
 from derive.show.latex import aligned_latex
-from derive.theory import Theory, mean_field
+from derive.theory import Equation, OrderParameter, Term, Theory, mean_field
 
 REGIMES = ("rich", "lazy")
 
@@ -117,15 +128,12 @@ def largest_rate(source: Theory | Program, regime: str = "rich") -> LargestRate:
     rate, neglected = rich if regime == "rich" else lazy
     wide = simplify(limit(lazy[0], nu, oo))
     leading = rich[0] if regime == "rich" else wide
-    power = _power(leading, nu)
-    return LargestRate(
-        regime=regime,
-        rate=rate,
-        exponent=power,
-        prefactor=_plain(leading / nu**power),
-        neglected=neglected,
-        crossover=_meeting(rich[0], wide),
-    )
+    power, apart = _power(leading, nu), _power(rich[0] / wide, nu)
+    crossover = None
+    if apart != 0:
+        (at,) = solve(expand_log(log(rich[0] / wide), force=True), log(nu))
+        crossover = _plain(exp(at))
+    return LargestRate(regime, rate, power, _plain(leading / nu**power), neglected, crossover)
 
 
 def _rich(theory: Theory) -> tuple[Expr, Expr]:
@@ -155,15 +163,6 @@ def _plain(e: Expr) -> Expr:
 def _power(e: Expr, x: Symbol) -> Expr:
     """The power of ``x`` in a product of powers."""
     return simplify(expand_log(log(e), force=True).diff(x) * x)
-
-
-def _meeting(one: Expr, other: Expr) -> Expr | None:
-    """The width at which two products of powers are equal."""
-    power = _power(one / other, nu)
-    if power == 0:
-        return None
-    (at,) = solve(expand_log(log(one / other), force=True), log(nu))
-    return _plain(exp(at))
 
 
 # -- aligned weights ----------------------------------------------------------------------------------------
@@ -259,7 +258,9 @@ class _Aligned:
         pushes[readout.name] = self.push(readout), self.known[g(depth)] * h(depth)
         per = learnt * error / unit
         strengths = {name: self.same(self.put(a, error) / b / per) for name, (a, b) in pushes.items()}
-        output = self.balanced(output, strengths)
+        for name, strength in strengths.items():
+            output = output.replace(Function(f"s_{name}"), lambda *_, k=strength: sqrt(k * size))
+        output = Mul(*[x.doit() for x in Mul.make_args(output)])
         inner = [Sum(S.One, layers.limits).doit() for _, layers in families]
         count = sum(inner, Integer(len(singles) + 1))
         factor = simplify(output / size ** (count / 2))
@@ -267,8 +268,6 @@ class _Aligned:
             raise NotApplicable(f"what a balanced network has learnt is {output}, no power of the weights")
         end = _plain(factor ** (-2 / count))
         return Aligned(self.program, strengths, output, end, _plain(count / end))
-
-    # -- the program between numbers -----------------------------------------------------------------------
 
     def amplitude(self, a: Expr) -> Expr:
         """The amplitude of a field along its direction."""
@@ -320,11 +319,218 @@ class _Aligned:
             raise NotApplicable(f"weights do not learn in step: {e}; give layers of one width in a chain")
         return e
 
-    def balanced(self, output: Expr, strengths: Mapping[str, Expr]) -> Expr:
-        for name, strength in strengths.items():
-            output = output.replace(Function(f"s_{name}"), lambda *_, k=strength: sqrt(k * size))
-        return Mul(*[x.doit() for x in Mul.make_args(output)])
-
 
 def _value(name: str, *place: Expr) -> Expr:
     return Function(f"s_{name}")(*(place or (S.Zero,)))
+
+
+# -- dominant balance ----------------------------------------------------------------------------------------
+
+i, j = Symbol("i", nonnegative=True), Symbol("j", nonnegative=True)
+"""How far a layer is from the first one, and from the last."""
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How the parts of a linear theory grow with gamma0 (and go with other parameters).
+
+    ``rate`` is the learning rate at which training takes a number of steps that does not grow, up to a
+    number, and ``sizes`` are those of the fields, each a product of powers.  ``dropped`` holds the terms that
+    the random start gives, with their size beside the field in whose equation they stand, where that is
+    largest over the layers; ``neglected`` is the largest of these.
+    """
+
+    theory: Theory
+    rate: Expr
+    sizes: Mapping[Expr, Expr]
+    dropped: Mapping[Expr, Expr]
+    neglected: Expr
+
+    def conditions(self) -> tuple[str, ...]:
+        """What the balance rests on, in words, and of each whether it is derived or assumed."""
+        return (
+            "assumed: as gamma0 -> oo, what updates gave to a weight balances the field in every equation",
+            "assumed: powers of gamma0 are affine in the layer, unless the depth is a number",
+            "derived: these powers; that what the random start gives is smaller, term by term",
+        )
+
+    def _repr_latex_(self) -> str:
+        sizes = ((eta, self.rate), *self.sizes.items())
+        return aligned_latex((Eq(x, e, evaluate=False) for x, e in sizes), self.theory)
+
+
+def dominant_balance(theory: Theory) -> Balance:
+    """The balance of a linear theory in exact steps as gamma0 -> oo; its depth is ``L`` or a number.
+
+    Raises :class:`NotApplicable` where the powers are not affine in the layer, where more than one balance
+    is possible, and where the random start is not smaller than what is learnt.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import isotropic
+    >>> found = dominant_balance(mean_field(isotropic(data="population", center=True)))
+    >>> print(found.rate, found.neglected)
+    gamma0**(-2*L/(L + 1)) gamma0**(-1/(L + 1))
+    """
+    if not theory.program.rule.discrete:
+        raise NotApplicable("a flow has no learning rate: give the rule as exact steps")
+    return _Balance(theory).found()
+
+
+class _Balance:
+    def __init__(self, theory: Theory) -> None:
+        depth = theory.program.depth
+        self.fixed = bool(depth.is_Integer)
+        self.theory = theory.at_depth(int(depth)) if self.fixed else theory
+        self.form = linear_form(self.theory)
+        self.trained = {w.name for w in theory.program.trained()}
+        self.unknown: dict[Expr, Symbol] = {}
+        self.solved: dict[Symbol, Expr] = {}
+        self.rate = self.named(eta)
+
+    def found(self) -> Balance:
+        equations = self.theory.equations
+        rows = [row for e in equations for row in self.rows(e)]
+        unknown = list(self.unknown.values())
+        solutions = solve(rows, unknown, dict=True)
+        if len(solutions) != 1 or set(solutions[0]) != set(unknown):
+            raise NotApplicable("updates do not balance in one way, with powers that are affine in the layer")
+        self.solved = solutions[0]
+        left = {x.expr: self.largest(x, e) for e in equations for x in e.terms if x not in self.kept(e)}
+        return Balance(
+            theory=self.theory,
+            rate=_monomial(self.value(self.rate)),
+            sizes={e.lhs: _monomial(self.value(self.size(e.lhs))) for e in equations},
+            dropped={x: _monomial(e) for x, e in left.items()},
+            neglected=_monomial(_greatest(left.values())),
+        )
+
+    def rows(self, e: Equation) -> Iterator[Expr]:
+        """What must vanish for the kept terms to be as large as the field."""
+        for x in self.kept(e):
+            for part in Add.make_args(x.coefficient * x.kernel * x.field):
+                gap = (self.size(part) - self.size(e.lhs)).expand()
+                yield from Poly(gap, ell).coeffs() if gap.has(ell) else [gap]
+
+    def kept(self, e: Equation) -> tuple[Term, ...]:
+        """Updates and what nobody trains, the target; all terms of a definition, which has no updates."""
+        if not any(x.kind == "memory" for x in e.terms):
+            return e.terms
+        return tuple(x for x in e.terms if x.kind == "memory" or x.matrix not in self.trained)
+
+    def value(self, e: Expr) -> Expr:
+        return e.xreplace(self.solved).expand()
+
+    # -- sizes -------------------------------------------------------------------------------------------
+
+    def named(self, key: Expr) -> Symbol:
+        return self.unknown.setdefault(key, Symbol(f"_{len(self.unknown)}"))
+
+    def size(self, e: Expr) -> Expr:
+        """The logarithm of the size of a product, in those of parameters and of unknowns."""
+        if e.is_Number:
+            return S.Zero
+        if isinstance(e, Mul):
+            return Add(*[self.size(x) for x in e.args])
+        if isinstance(e, Pow):
+            return e.exp * self.size(e.base)
+        if e == eta:
+            return self.rate
+        if isinstance(e, Symbol):
+            return log(e)
+        if isinstance(e, AppliedUndef):
+            return self.of_name(e)
+        raise NotApplicable(f"{e} is no product of fields, order parameters and numbers")
+
+    def of_name(self, a: AppliedUndef) -> Expr:
+        name = str(a.func)
+        field = self.theory.program.field_of(name)
+        if field is not None:
+            if not field.layered:
+                return self.named(a.func())
+            if a.args[0].is_Integer and self.fixed:
+                return self.named(a.func(a.args[0]))
+            return self.named(a.func(S.Zero)) + self.named(a.func(S.One)) * a.args[0]
+        for u in self.theory.sources:
+            for symbol in (u.symbol, u.partner):
+                if (place := _layer(symbol, a)) is not None:
+                    return self.size(u.covariance.xreplace(place)) / 2
+        for q in self.theory.order_parameters:
+            if (place := _layer(q.symbol, a)) is not None:
+                return self.average(q, place)
+        raise NotApplicable(f"the theory has nothing for {a}")
+
+    def average(self, q: OrderParameter, place: Mapping[Expr, Expr]) -> Expr:
+        (average,) = q.definition.atoms(Average)
+        rest, body = q.definition / average, average.args[0].xreplace(place)
+        if isinstance(body, Response):
+            return self.size(rest) + self.pushed(body.body, body.source, ())
+        return self.size(rest) + self.size(body)
+
+    def pushed(self, field: AppliedUndef, source: AppliedUndef, met: tuple[Expr, ...]) -> Expr:
+        """How a field moves with a source of its unit: along its own updates, to which all else is small."""
+        found = ((r, place) for r in self.form.rows if (place := _layer(r.lhs, field)) is not None)
+        row, place = next(found, (None, {}))
+        if row is None:
+            raise NotApplicable(f"the theory has no equation of {field}")
+        own, ways = self.theory.program.field_of(str(field.func)), []
+        for x in row.sources:
+            u = x.field.xreplace(place)
+            if u.func == source.func and u.args[:-1] == source.args[:-1]:
+                ways.append(self.size(x.weight.xreplace(place)))
+        for x in row.actions:
+            a = x.field.xreplace(place)
+            theirs = self.theory.program.field_of(str(a.func))
+            units = own is not None and theirs is not None and own.population == theirs.population
+            if x.term.kind == "response" or a.func in (field.func, *met):
+                continue
+            if units and a.args[:-1] == field.args[:-1]:
+                try:
+                    further = self.pushed(a, source, (*met, field.func))
+                except _Nowhere:
+                    continue
+                ways.append(self.size(x.weight.xreplace(place)) + further)
+        if not ways:
+            raise _Nowhere(f"{field} does not move with {source}")
+        return ways[0] if len({self.value(x) for x in ways}) == 1 else _greatest(map(self.value, ways))
+
+    def largest(self, x: Term, e: Equation) -> Expr:
+        """The logarithm of a term over its field, at the layer where it is largest."""
+        gap = self.value(self.size(x.coefficient * x.kernel * x.field) - self.size(e.lhs))
+        layers = [r for r in e.ranges if r.index == ell]
+        at = [gap.xreplace({ell: end}).expand() for r in layers for end in (r.lower, r.upper)] or [gap]
+        worst = _greatest(at)
+        if _sign(worst.coeff(log(gamma0))) != -1:
+            raise NotApplicable(f"{x.expr} is no smaller than {e.lhs} as gamma0 -> oo")
+        return worst
+
+
+class _Nowhere(NotApplicable):
+    """A field that does not depend on the source asked for."""
+
+
+def _layer(head: Expr, a: AppliedUndef) -> dict[Expr, Expr] | None:
+    """What ``ell`` must be for ``head`` to be ``a``, times aside; None if it is not."""
+    found = match(head, a, ())
+    return None if found is None else {x: v for x, v in found.items() if x == ell}
+
+
+def _monomial(e: Expr) -> Expr:
+    """The product of powers whose logarithm is ``e``."""
+    logs = sorted(e.atoms(log), key=str)
+    return Mul(*[x.args[0] ** together(e.coeff(x)).factor() for x in logs])
+
+
+def _greatest(logarithms: Iterable[Expr]) -> Expr:
+    """The greatest as gamma0 -> oo; other parameters decide between equals."""
+    return reduce(lambda best, x: x if _sign((x - best).coeff(log(gamma0))) == 1 else best, logarithms)
+
+
+def _sign(e: Expr) -> int:
+    """The sign of a rational function of the depth and the layer, at any; NotApplicable if it has none."""
+    product = 1
+    for x in fraction(together(e.xreplace({L: 1 + i + j, ell: 1 + i}))):
+        signs = {int(sign(c)) for c in Poly(x, i, j).coeffs()}
+        if len(signs) > 1:
+            raise NotApplicable(f"{e} changes its sign with the depth")
+        product *= signs.pop()
+    return product
