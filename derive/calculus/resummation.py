@@ -30,8 +30,7 @@ class Radius:
     """The singularity nearest to 0: its distance in ``variable``, and how far estimates of that differ.
 
     ``distance`` and ``angle`` place it in the plane of ``z = variable**step`` (angle 0: on the positive axis,
-    pi: on the negative one; a pair has the angles +- ``angle``).  ``method`` is the one that was taken;
-    ``estimates`` are those of all methods, as (distance in z, change from the order before).
+    pi: on the negative one; a pair has the angles +- ``angle``).  ``method`` is the one that was taken.
     """
 
     value: mpmath.mpf
@@ -39,7 +38,6 @@ class Radius:
     distance: mpmath.mpf
     angle: mpmath.mpf
     method: str
-    estimates: dict[str, tuple[mpmath.mpf, mpmath.mpf]]
 
 
 def radius(series: PowerSeries, digits: int = 40) -> Radius:
@@ -76,8 +74,7 @@ def radius(series: PowerSeries, digits: int = 40) -> Radius:
         distance, change, angle = found[name]
         change = change + apart
         value = distance ** (mpmath.mpf(1) / series.step)
-        estimates = {name: (d, c) for name, (d, c, _) in found.items()}
-        return Radius(value, value * change / distance / series.step, distance, angle, name, estimates)
+        return Radius(value, value * change / distance / series.step, distance, angle, name)
 
 
 Point: TypeAlias = "mpmath.mpc | None"

@@ -21,7 +21,7 @@ from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
 from derive.linear.operators import J, Kernel, coefficient, matrix, operator, operator_latex, size, solve_for
-from derive.theory import OrderParameter, Source, Theory
+from derive.theory import Equation, OrderParameter, Source, Theory
 from derive.theory.families import families
 from derive.theory.names import primed
 
@@ -130,16 +130,8 @@ class LinearClosure:
 
     def __str__(self) -> str:
         entries = [Eq(k.entry, k.definition, evaluate=False) for k in self.kernels]
-        groups = (
-            self.equations,
-            self.fields,
-            entries,
-            self.covariances,
-            self.responses,
-            self.base,
-            self.outputs,
-        )
-        return "\n".join(f"{e.lhs} = {e.rhs}" for group in groups for e in group)
+        found = (*self.covariances, *self.responses, *self.base, *self.outputs)
+        return "\n".join(f"{e.lhs} = {e.rhs}" for e in (*self.equations, *self.fields, *entries, *found))
 
 
 def _named(equations: tuple[Eq, ...], name: str) -> Expr:
@@ -175,7 +167,7 @@ class _Closure:
         self.names = {e.name for e in theory.equations}
         joined = families(theory)
         self.sources = joined.sources
-        self.rows = [r.at_ell() for r in linear_form(theory, joined.equations).rows]
+        self.rows = linear_form(theory, map(_at_ell, joined.equations)).rows
         self.gains = {id(r): self.kernels_of(r) for r in self.rows}
         self.index = {r.name: r.indices for r in self.rows}
         self.matrices = {q.name: q for q in theory.order_parameters}
@@ -189,11 +181,9 @@ class _Closure:
         for x in row.actions:
             if x.reach not in ("strict", "flow"):
                 raise NotApplicable(f"{x.expr} must be a memory of strictly earlier times")
-            found[x.name] = found.get(x.name, S.Zero) + self.entry(x)
+            entry = Action(x.term.times(1 / self.scale)).entry
+            found[x.name] = found.get(x.name, S.Zero) + entry
         return found
-
-    def entry(self, x: Action) -> Expr:
-        return Action(x.term.times(1 / self.scale)).entry
 
     # -- putting the layers together ------------------------------------------------
 
@@ -265,16 +255,11 @@ class _Block:
 
     def __init__(self, closure: _Closure, site: Expr, rows: list[Row]) -> None:
         self.c, self.site, self.rows = closure, site, rows
-        self.system = {
-            operator(r.name, site): Add(
-                operator(str(r.source.func), site),
-                *[
-                    closure.scale * operator(self.label(r.name, x), site) * operator(x, site)
-                    for x in closure.gains[id(r)]
-                ],
-            )
-            for r in rows
-        }
+        self.system: dict[Expr, Expr] = {}
+        for r in rows:
+            pairs = [(operator(self.label(r.name, x), site), operator(x, site)) for x in closure.gains[id(r)]]
+            past = [closure.scale * kernel * field for kernel, field in pairs]
+            self.system[operator(r.name, site)] = Add(operator(str(r.source.func), site), *past)
         self.solution = {x: solve_for(self.system, x) for x in self.system}
         self.sources = {operator(str(r.source.func), site): r.source for r in rows}
         self.extra: dict[Expr, Kernel] = {}
@@ -379,6 +364,13 @@ class _Block:
 
 def _eq(lhs: Expr, rhs: Expr) -> Eq:
     return Eq(lhs, rhs, evaluate=False)
+
+
+def _at_ell(e: Equation) -> Equation:
+    """A family written for the layer ``ell``: an equation of ``h(ell + 1)`` moved."""
+    shift = e.symbol.args[0] - ell if any(r.index == ell for r in e.ranges) else S.Zero
+    ranges = (IndexRange(ell, r.lower + shift, r.upper + shift) if r.index == ell else r for r in e.ranges)
+    return replace(e.subs(ell, ell - shift), ranges=tuple(ranges)) if shift != 0 else e
 
 
 def _site(row: Row) -> Expr:

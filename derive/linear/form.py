@@ -128,28 +128,6 @@ class Row:
         """The sample-like indices."""
         return tuple(r for r in self.equation.ranges if r.index != ell)
 
-    def at_ell(self) -> Row:
-        """A family written for the layer ``ell`` (an equation of ``h(ell + 1)`` moved); else itself."""
-        layers = self.layers
-        shift = self.field.args[0] - ell if layers is not None else S.Zero
-        if layers is None or shift == 0:
-            return self
-
-        def move(e: Expr) -> Expr:
-            return sympify(e).xreplace({ell: ell - shift})
-
-        ranges = tuple(
-            IndexRange(ell, r.lower + shift, r.upper + shift) if r is layers else r
-            for r in self.equation.ranges
-        )
-        moved = Equation(move(self.lhs), tuple(x.map(move) for x in self.equation.terms), ranges)
-        return Row(
-            moved,
-            tuple(x.map(move) for x in self.sources),
-            tuple(x.map(move) for x in self.actions),
-            move(self.given),
-        )
-
 
 @dataclass(frozen=True)
 class LinearForm:

@@ -42,21 +42,9 @@ from derive.errors import NotApplicable
 
 @dataclass(frozen=True)
 class Separable:
-    """``dx/dt = rate``, ``x = start`` at time 0.
+    """``dx/dt = rate``: ``elapsed`` is the time to reach x, and ``solution`` is x at time t."""
 
-    ``w`` is the rationalising variable, ``substitution`` x in terms of it and ``inverse`` it in terms of x;
-    ``integrand`` is ``dt/dw`` and ``poles`` are its two poles; ``elapsed`` is the time to reach x, and
-    ``solution`` is x at time t.
-    """
-
-    x: Symbol
     rate: Expr
-    start: Expr
-    w: Symbol
-    substitution: Expr
-    inverse: Expr
-    integrand: Expr
-    poles: tuple[Expr, Expr]
     elapsed: Expr
     solution: Expr
 
@@ -106,7 +94,7 @@ def separable(rate: Expr, x: Symbol, start: Expr, time: Symbol) -> Separable:
     shifted = (T + reduced(begin)) / (1 + T * reduced(begin))  # tanh(a + atanh b)
     arrived = middle + half * shifted
     solution = _hyperbolic(_over_roots(at.subs(w, arrived)), E, 2 * time / weight)
-    return Separable(x, rate, start, w, at, inverse, integrand, (below, above), elapsed, solution)
+    return Separable(rate, elapsed, solution)
 
 
 def _radical(rate: Expr, x: Symbol) -> Expr:

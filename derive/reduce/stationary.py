@@ -341,17 +341,6 @@ class TwoSources:
     kept: Expr
     noise: Expr
 
-    def merged(self, e: Expr) -> Expr:
-        """An expression of ``theory`` in terms of the responses of the theory with one source."""
-        past, names = self.kept.xreplace({t: s}), {q.name for q in self.theory.responses()}
-        whole = {n: (past, n) for n in names} | {_eps(n): (self.noise, n) for n in names if _eps(n) in names}
-
-        def one(x: AppliedUndef) -> Expr:
-            factor, name = whole[str(x.func)]
-            return factor * Function(name)(*x.args)
-
-        return rewritten(e, whole, one)
-
 
 def two_sources(theory: Theory) -> TwoSources:
     """Write a theory whose weights decay or diffuse with separate sources for start and noise.
