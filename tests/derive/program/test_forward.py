@@ -42,17 +42,20 @@ from derive.program import (
     t,
 )
 from derive.scale import count_powers, parametrized
+from derive.theory import mean_field
 from derive.theory.routes import check_routes
 from numerics.simulate.programs import simulate_program
+from numerics.solve.direct import evaluate
 from numerics.verify.theories import compare_with_networks
 
 N, D, SAMPLES, ETA, GAMMA, STEPS = 4, 3, 2, 0.2, 1.3, 2
-C = 3
+C, KEYS = 3, 2 * N
 
 layer, pixels = Population("layer"), Population("input", given=True)
 interior = IndexRange(ell, S.One, L - 1)
 x, h, q = GivenVector("x", pixels, "K_x"), Field("h", layer, layered=True), Field("q", layer, layered=True)
 f, y, k, c = Function("f"), Function("y"), Symbol("k", integer=True), Symbol("c", integer=True, positive=True)
+kappa = Symbol("kappa", positive=True)  # keys over N
 W0 = GaussianMatrix("W0", layer.at(1), pixels)
 W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), index=interior)
 w = GaussianVector("w", layer.at(L))
@@ -178,12 +181,48 @@ def attention() -> Program:
     return net.train(square, rule)
 
 
+def heads(learned: bool = True, watched: bool = False) -> Program:
+    """Heads as a population, logits ``k.q/sqrt(n)`` with n keys: random numbers of each head.
+
+    A head adds up its products ``k_n q_n`` with signs of its own, ``Z``.  To turn the signs of keys turns
+    nothing else, so with many more keys than heads these are heads with keys of their own.
+    """
+    p, r, j = (Symbol(n, integer=True, positive=True) for n in ("p", "r", "j"))
+    units, keys, each = Population("units"), Population("keys", kappa), Population("heads")
+    e, key, query, pair = Field("e", units), *(Field(n, keys) for n in ("key", "query", "pair"))
+    score, value, mixed = (Field(n, each) for n in ("score", "value", "mixed"))
+    E, v = GaussianMatrix("E", units, pixels), GaussianVector("w", each)
+    K, Q, V = (GaussianMatrix(n, rows, units) for n, rows in zip("KQV", (keys, keys, each), strict=True))
+    Z = GaussianMatrix("Z", each, keys, variance=1 / kappa)
+    total = Sum(exp(score(mu, p, j, t)), (j, 1, 2))
+    forward = {
+        e(mu, p, t): E @ x(mu, p),
+        key(mu, p, t): K @ e(mu, p, t),
+        query(mu, p, t): Q @ e(mu, p, t),
+        value(mu, p, t): V @ e(mu, p, t),
+        pair(mu, p, r, t): query(mu, p, t) * key(mu, r, t),
+        score(mu, p, r, t): Z @ pair(mu, p, r, t),
+        mixed(mu, p, t): Sum(exp(score(mu, p, r, t)) / total * value(mu, r, t), (r, 1, 2)),
+        out: Sum(Mean(v.symbol * tanh(mixed(mu, p, t))), (p, 1, 2)) / gamma0,
+    }
+    if watched:  # do heads attend to what they are useful for?
+        forward[Function("sense")(mu, p, r, t)] = Mean(v.symbol * score(mu, p, r, t) * value(mu, r, t))
+    places, fields = (IndexRange(p, 1, 2), IndexRange(r, 1, 2)), (e, key, query, pair, score, value, mixed)
+    asking = (K, Q)
+    trained = (E, V, v, *(asking if learned else ()))
+    frozen = (Z, *(() if learned else asking))
+    net = Network("heads", fields, forward, trained, frozen, (x,), ranges=places)
+    return net.train(square, rule)
+
+
 # -- the judges ----------------------------------------------------------------------------------------------
 
 Weights = dict[str, Any]
 RNG = np.random.default_rng(3)
 INPUTS = RNG.standard_normal((SAMPLES, D))
 SERIES = RNG.standard_normal((SAMPLES, 2, D))
+VALUES = {"eta": ETA, "gamma0": GAMMA, "P": SAMPLES, "kappa": KEYS / N}
+SEQUENCES = ("recurrent", "attention", "heads")
 LABELS = np.array([1.0, -1.0])
 HOT = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
 
@@ -238,6 +277,15 @@ def forward_attention(w: Weights) -> Any:
     return read(w, np.tanh(mixed).sum(axis=1))
 
 
+def forward_heads(w: Weights) -> Any:
+    embedded = SERIES @ w["E"].T / np.sqrt(D)
+    key, query, value = (embedded @ w[n].T / np.sqrt(N) for n in "KQV")
+    pairs = query[:, :, None] * key[:, None]
+    share = np.exp(pairs @ w["Z"].T / np.sqrt(len(w["K"])))
+    mixed = (share / share.sum(axis=2, keepdims=True) * value[:, None]).sum(axis=2)
+    return read(w, np.tanh(mixed).sum(axis=1))
+
+
 def squared(f: Any) -> Any:
     return ((LABELS - f) ** 2).sum() / 2
 
@@ -268,6 +316,12 @@ NETWORKS: dict[str, Case] = {
         forward_attention,
         squared,
         {"E": (N, D), "K": (N, N), "Q": (N, N), "V": (N, N), "w": (N,)},
+    ),
+    "heads": (
+        heads,
+        forward_heads,
+        squared,
+        {"E": (N, D), "K": (KEYS, N), "Q": (KEYS, N), "V": (N, N), "Z": (N, KEYS), "w": (N,)},
     ),
     "softmax": (softmax, forward_softmax, entropy, {**SHAPES, "w": (C, N)}),
 }
@@ -309,7 +363,7 @@ def simulated(name: str, program: Program) -> tuple[Any, Any]:
     _, outputs, loss, shapes = NETWORKS[name]
     weights = {key: RNG.standard_normal(shape) for key, shape in shapes.items()}
     data = {
-        "x": SERIES if name in ("recurrent", "attention") else INPUTS,
+        "x": SERIES if name in SEQUENCES else INPUTS,
         "y": HOT if name == "softmax" else LABELS,
     }
     run = simulate_program(
@@ -317,11 +371,11 @@ def simulated(name: str, program: Program) -> tuple[Any, Any]:
         width=N,
         steps=STEPS,
         seeds=1,
-        values={"eta": ETA, "gamma0": GAMMA, "P": SAMPLES},
+        values=VALUES,
         data=data,
         initial=applied(weights),
     )
-    frozen = ("V",) if name == "gated" else ()
+    frozen = {"gated": ("V",), "heads": ("Z",)}.get(name, ())
     return run["f"].mean, trained(outputs, loss, weights, frozen)
 
 
@@ -345,11 +399,11 @@ def test_wide_networks_follow_the_theory(name: str) -> None:
     data: dict[str, Any] = dict(KERNEL)
     if name == "softmax":
         data["y"] = HOT
-    if name in ("recurrent", "attention"):
+    if name in SEQUENCES:
         data["K_x"] = np.einsum("akd,bld->akbl", SERIES, SERIES) / D
     found = compare_with_networks(
         NETWORKS[name][0]().at_depth(2),
-        {"eta": ETA, "gamma0": GAMMA, "P": SAMPLES},
+        VALUES,
         data,
         steps=2,
         widths=(160, 320) if name == "attention" else (60, 120),  # its logits are means of products
@@ -357,6 +411,75 @@ def test_wide_networks_follow_the_theory(name: str) -> None:
         samples=2**12,
     )
     assert found.agrees, found
+
+
+def multi_head(seed: int, width: int, size: int, rate: float, learned: bool) -> tuple[Any, Any]:
+    """Outputs after one step, and the means of readout times logit times value, of ``width`` heads.
+
+    Each head has ``size`` keys and queries of its own, trained if ``learned``, logits ``k.q/sqrt(size)``, and
+    one value; the gradient is written by hand for this network alone.
+    """
+    rng = np.random.default_rng(seed)
+    root, far = np.sqrt(width), rate * GAMMA**2 * width
+    E, V, w = rng.standard_normal((width, D)), rng.standard_normal((width, width)), rng.standard_normal(width)
+    K, Q = (rng.standard_normal((width * size, width)) for _ in range(2))
+
+    def forward() -> tuple[Any, ...]:
+        e = SERIES @ E.T / np.sqrt(D)
+        k, q = ((e @ m.T / root).reshape(*e.shape, size) for m in (K, Q))
+        logits = np.einsum("mphn,mrhn->mprh", q, k, optimize=True) / np.sqrt(size)
+        share = np.exp(logits - logits.max(axis=2, keepdims=True))
+        share /= share.sum(axis=2, keepdims=True)
+        v = e @ V.T / root
+        top = np.tanh((share * v[:, None]).sum(axis=2))
+        return e, k, q, logits, share, v, top, (top @ w).sum(axis=1) / (GAMMA * width)
+
+    e, k, q, _, share, v, top, f = forward()
+    miss = (f - LABELS)[:, None, None] / (GAMMA * width)
+    of_mixed = miss * w * (1 - top**2)
+    of_share = of_mixed[:, :, None] * v[:, None]
+    of_logits = share * (of_share - (share * of_share).sum(axis=2, keepdims=True)) / np.sqrt(size)
+    of_v = (share * of_mixed[:, :, None]).sum(axis=1)
+    of_q = np.einsum("mprh,mrhn->mphn", of_logits, k, optimize=True).reshape(*e.shape[:2], -1)
+    of_k = np.einsum("mprh,mphn->mrhn", of_logits, q, optimize=True).reshape(*e.shape[:2], -1)
+    of_e = (of_v @ V + of_k @ K + of_q @ Q) / root
+    w = w - far * (miss * top).sum(axis=(0, 1))
+    E, V, K, Q = (
+        m - far * np.einsum("mpi,mpj->ij", slope, under, optimize=True) / scale
+        for m, slope, under, scale in (
+            (E, of_e, SERIES, np.sqrt(D)),
+            (V, of_v, e, root),
+            (K, learned * of_k, e, root),
+            (Q, learned * of_q, e, root),
+        )
+    )
+    _, _, _, logits, _, v, _, f = forward()
+    return f, (w * logits * v[:, None]).mean(axis=3)
+
+
+@pytest.mark.slow
+def test_heads_with_keys_of_their_own_follow_the_theory_of_many_keys() -> None:
+    """Logits ``k.q/sqrt(n)``, a = 1/2, of attention whose heads, and keys of each head, are many."""
+    runs, rate, data = [], 0.5, {"K_x": np.einsum("akd,bld->akbl", SERIES, SERIES) / D, "y": LABELS}
+    for width, size, seeds in ((32, 16, 3000), (64, 32, 1500)):
+        rows = []
+        for seed in range(seeds):
+            (f, sense), (_, other) = (multi_head(seed, width, size, rate, x) for x in (True, False))
+            rows.append(np.concatenate([f, sense.ravel(), (sense - other).ravel()]))
+        runs.append((np.mean(rows, axis=0), np.std(rows, axis=0) / np.sqrt(seeds)))
+    (one, e1), (two, e2) = runs
+    found, spread = 2 * two - one, np.hypot(2 * e2, e1)  # in the limit of many heads and keys
+
+    def solved(learned: bool) -> tuple[Any, ...]:
+        numbers = {**VALUES, "eta": rate, "kappa": 1000}
+        run = evaluate(mean_field(heads(learned, True)), steps=2, values=numbers, data=data, samples=2**14)
+        return tuple(y("f" if i else "sense")[1].ravel() for y in (run.value, run.stderr) for i in (1, 0))
+
+    (f, sense, f_error, sense_error), (_, other, _, other_error) = solved(True), solved(False)
+    theirs = np.concatenate([f, sense, sense - other])
+    errors = np.concatenate([f_error, sense_error, np.hypot(sense_error, other_error)])
+    assert (np.abs(found - theirs) / np.hypot(spread, errors)).max() < 3.7
+    assert (np.abs(found) / spread)[-8:].max() > 6  # which with keys that do not learn would be zero
 
 
 # -- mutations: a change of the forward pass changes all that follows from it --------------------------------

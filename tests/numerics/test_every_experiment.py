@@ -1,0 +1,181 @@
+"""Random experiments over all keys of the file through every command: an answer, or a refusal that helps.
+
+A command ends with finite numbers, or refuses with key, value and what would do, or says that the dynamics
+diverged or that it did not converge.  It never ends in a traceback and never hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from numerics.cli import run
+
+LONGEST = 120
+"""Seconds after which a command on an experiment of this size counts as hanging."""
+
+COMMANDS = {
+    "derive": ["derive", "FILE"],
+    "solve": ["solve", "FILE", "--json"],
+    "simulate": ["simulate", "FILE", "--width", "6", "--seeds", "2", "--json"],
+    "expand": ["expand", "FILE", "--order", "2", "--json"],
+    "early-time": ["limits", "early-time", "FILE", "--json"],
+    "largest-rate": ["limits", "largest-rate", "FILE", "--json"],
+    "depth": ["limits", "depth", "FILE", "--json"],
+}
+
+
+def some(draw: st.DrawFn, table: dict[str, Any], key: str, values: list[Any], share: float = 0.3) -> None:
+    """Puts a key into the table, now and then."""
+    if draw(st.floats(0, 1)) < share:
+        table[key] = draw(st.sampled_from(values))
+
+
+@st.composite
+def experiments(draw: st.DrawFn) -> dict[str, Any]:
+    """Tables of a file, of few samples, layers and steps; ``rows`` says how large its arrays are."""
+    kind = draw(st.sampled_from(["fixed", "fixed", "fixed", "isotropic", "power-law"]))
+    depth = draw(st.sampled_from([1, 2, 3, "L"]))
+    network: dict[str, Any] = {"depth": depth}
+    data: dict[str, Any] = {} if kind == "fixed" else {"kind": kind}
+    layers = depth if isinstance(depth, int) else 2
+    some(draw, network, "gamma0", [1e-3, 0.5, 2.0], 0.6)
+    some(draw, network, "branch", [0.5], 0.2)
+    some(draw, network, "outputs", [2], 0.2)
+    some(draw, network, "parametrization", ["ntk"], 0.1)
+    if kind == "fixed" or draw(st.integers(0, 9)) == 0:
+        some(draw, network, "activation", ["tanh", "relu", "h", "tanh(0.8*h)/0.8"], 0.5)
+        some(draw, network, "bias", [True], 0.2)
+        some(draw, network, "init_variance", [0.5, [1.5] * (layers + 1)], 0.2)
+        some(draw, network, "relative_widths", [[1.5] * layers], 0.2)
+    rule = draw(st.sampled_from(["gd", "gd", "flow", "sgd"]))
+    training: dict[str, Any] = {"rule": rule}
+    if kind == "isotropic":
+        some(draw, network, "width_ratio", [2.0, [0.5] * layers], 0.5)
+        some(draw, data, "batch_ratio" if rule == "sgd" else "sample_ratio", [0.5, 2.0], 0.7)
+    if kind == "power-law":
+        data |= {"capacity": 2.0, "source": 0.5, "modes": 6}
+        some(draw, network, "width", [8], 0.7)
+        some(draw, data, "batch", [4], 0.9 if rule == "sgd" else 0.1)
+    if kind != "fixed":
+        some(draw, data, "noise", [0.3], 0.3)
+    if rule == "flow":
+        training |= {"time": draw(st.sampled_from([0.5, 2.0])), "points": 3}
+        some(draw, training, "grid", ["log"])
+    else:
+        training |= {"learning_rate": draw(st.sampled_from([0.05, 0.2])), "steps": 2}
+    some(draw, training, "loss", ["sum"], 0.2)
+    some(draw, training, "center", [True, False], 0.2)
+    some(draw, training, "weight_decay", [1e-9, 0.3], 0.3)
+    some(draw, training, "momentum", [0.5], 0.2)
+    some(draw, training, "temperature", [0.2], 0.2)
+    solver = {"samples": 16, "rtol": 1e-3, "seed": draw(st.integers(0, 3))}
+    rows = draw(st.integers(1, 3))
+    if kind == "fixed":
+        data[draw(st.sampled_from(["inputs", "kernel"]))] = "a.npy"
+        data["targets"] = "y.npy"
+        some(draw, data, "test_inputs" if "inputs" in data else "test_kernel", ["t.npy"], 0.2)
+    return {"network": network, "data": data, "training": training, "solver": solver, "rows": rows}
+
+
+def written(tables: dict[str, Any], folder: Path) -> Path:
+    """The file of an experiment, with its arrays beside it."""
+    tables = dict(tables)
+    rng, P = np.random.default_rng(0), tables.pop("rows")
+    x, other = rng.standard_normal((P, 4)), rng.standard_normal((2, 4))
+    gram = tables["data"].get("kernel") is not None
+    np.save(folder / "a.npy", x @ x.T / 4 if gram else x)
+    np.save(folder / "t.npy", np.hstack([other @ x.T, other @ other.T]) / 4 if gram else other)
+    C = tables["network"].get("outputs", 1)
+    np.save(folder / "y.npy", rng.standard_normal((P, C) if C > 1 else P))
+    file = folder / "e.toml"
+    file.write_text(tomli_w.dumps(tables))
+    return file
+
+
+@contextlib.contextmanager
+def in_time(seconds: int) -> Iterator[None]:
+    """Raises TimeoutError where the body takes longer."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"no end after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def outcome(command: str, tables: dict[str, Any]) -> tuple[int, str, str]:
+    """Exit status, output and messages of one command."""
+    out, err = io.StringIO(), io.StringIO()
+    with tempfile.TemporaryDirectory() as place:
+        file = written(tables, Path(place))
+        words = [str(file) if w == "FILE" else w for w in COMMANDS[command]]
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), in_time(LONGEST):
+            status = run(words)
+    return status, out.getvalue(), err.getvalue()
+
+
+def judged(command: str, tables: dict[str, Any]) -> None:
+    """An answer with finite numbers, or a message of which a user can make something."""
+    status, out, err = outcome(command, tables)
+    if status == 0:
+        if "--json" in COMMANDS[command]:
+            assert_finite(json.loads(out), command)
+        else:
+            assert out.strip()
+        return
+    assert status in (2, 3), (status, err)
+    assert err.startswith("dmft: "), err
+    assert "Traceback" not in err
+    assert "yet" not in err, err
+    if status == 2:
+        assert "." in err.split(":")[1] or err.split(":")[1].strip() in ("data", "network", "training"), err
+
+
+def assert_finite(found: Any, where: str) -> None:
+    if isinstance(found, dict):
+        for key, value in found.items():
+            assert_finite(value, f"{where}.{key}")
+    elif isinstance(found, list):
+        for value in found:
+            assert_finite(value, where)
+    elif isinstance(found, float):
+        assert math.isfinite(found), where
+    elif where.rsplit(".", 1)[-1] in ("train_loss", "test_loss"):
+        assert found is not None, where
+
+
+FEW = settings(max_examples=5, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=300, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@FEW
+@given(experiments())
+def test_some_experiments_derive(tables: dict[str, Any]) -> None:
+    judged("derive", tables)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+@MANY
+@given(tables=experiments())
+def test_every_experiment_is_served_or_refused(command: str, tables: dict[str, Any]) -> None:
+    judged(command, tables)
