@@ -1,7 +1,6 @@
 """Averages over correlated Gaussian numbers, with errors."""
 
-from numerics.averages.single import average
-from numerics.averages.tensors import tensor, tensors
-from numerics.averages.value import Tensor, Value
+from numerics.averages.lattice import Tensor, Value
+from numerics.averages.tensors import average, tensor, tensors
 
 __all__ = ["Tensor", "Value", "average", "tensor", "tensors"]

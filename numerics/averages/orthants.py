@@ -22,8 +22,7 @@ import numpy as np
 from sympy import S
 
 from derive.calculus.jumps import Ambiguous, Jumps, Monomial, lowest, slope
-from numerics.averages.lattice import cholesky
-from numerics.averages.value import Array
+from numerics.averages.lattice import Array, cholesky
 from numerics.errors import Unserved
 
 GONE = 1e-11

@@ -18,13 +18,14 @@ from derive.reduce.stationary import static
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, mean_square, split
 from numerics.results import VARIABLES
-from numerics.solve import linear, nonlinear, ridge
+from numerics.solve import linear, ridge
 from numerics.solve.depth import LAYERS, require_limit, solve_depth_limit
 from numerics.solve.direct.evaluate import Place, evaluate
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.lazy import solve_lazy
 from numerics.solve.method import Kernels, No, Progress, Solved, Yes
-from numerics.solve.two_layer import solve_two_layer
+from numerics.solve.nodes import solve_nodes
+from numerics.solve.paths import problem as paths
 
 Array = NDArray[np.float64]
 
@@ -142,18 +143,9 @@ class Nodes:
         return Yes(cost, 16 * nodes * times * problem.sample_count, error)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
-        clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
         accuracy = problem.solver.accuracy or QUADRATURE
-        keep = nonlinear.fitting(problem) if keep == "auto" else keep
-        found = solve_two_layer(
-            problem.theory,
-            values=problem.values,
-            data=problem.arrays,
-            accuracy=accuracy,
-            seed=problem.solver.seed,
-            kernels=keep != "none",
-            **clock,
-        )
+        keep = paths.fitting(problem) if keep == "auto" else keep
+        found = solve_nodes(problem, accuracy=accuracy, seed=problem.solver.seed, kernels=keep != "none")
         notes = {
             "nonlinear": not _is_linear(problem),
             "kernels": keep,
@@ -190,7 +182,7 @@ class Lazy:
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
-        keep = nonlinear.fitting(problem) if keep == "auto" else keep
+        keep = paths.fitting(problem) if keep == "auto" else keep
         found = solve_lazy(problem.theory, values=problem.values, data=problem.arrays, **clock)
         count = len(problem.times)
         values: dict[Place, Array] = {(name, ()): x for name, x in found.scalars.items()}
@@ -225,13 +217,13 @@ class Paths:
         have = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
         if memory > have:
             note = f"about {memory / 2**30:.0f} GiB with {samples} paths; there are {have / 2**30:.0f}"
-            return Yes(cost, memory, problem.solver.accuracy or nonlinear.ACCURACY, note)
-        return Yes(cost, memory, problem.solver.accuracy or nonlinear.ACCURACY)
+            return Yes(cost, memory, problem.solver.accuracy or paths.ACCURACY, note)
+        return Yes(cost, memory, problem.solver.accuracy or paths.ACCURACY)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         assert problem.experiment is not None
-        keep = nonlinear.fitting(problem) if keep == "auto" else keep
-        values, notes = nonlinear.solve_nonlinear(problem.experiment, keep, progress, theory=problem.discrete)
+        keep = paths.fitting(problem) if keep == "auto" else keep
+        values, notes = paths.solve_nonlinear(problem.experiment, keep, progress, theory=problem.discrete)
         return Solved(values, {"method": "particles", "nonlinear": True, "kernels": keep, **notes})
 
 
@@ -261,7 +253,7 @@ class Rest:
             seed=problem.solver.seed,
             samples=problem.solver.samples or 512,
         )
-        keep = nonlinear.fitting(problem) if keep == "auto" else keep
+        keep = paths.fitting(problem) if keep == "auto" else keep
         notes = {
             "nonlinear": not _is_linear(problem),
             "kernels": keep,
@@ -289,7 +281,7 @@ class Direct:
         return Yes(8 * cost, 8.0 * 2**14 * entries**2, 1e-2)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
-        keep = nonlinear.fitting(problem) if keep == "auto" else keep
+        keep = paths.fitting(problem) if keep == "auto" else keep
         found = evaluate(
             problem.discrete,
             steps=len(problem.times),

@@ -26,7 +26,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.theory import program_of
 from numerics.solve.direct.layout import Number
-from numerics.solve.particles import Solved, solve_particles
+from numerics.solve.paths import Solved, solve_particles
 
 Array = NDArray[np.float64]
 

@@ -24,7 +24,7 @@ from numerics.experiment.activation import slope_jumps
 from numerics.experiment.numbers import numbers_of, theory_at_depth
 from numerics.results import STDERR
 from numerics.served import require_served
-from numerics.solve.particles import solve_particles
+from numerics.solve.paths import solve_particles
 from numerics.verify.networks import LEVEL
 from numerics.verify.report import Check
 from numerics.verify.steps.flows import descent

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from numerics.solve.particles import Solved
-from numerics.solve.particles.prepared import FEW
+from numerics.solve.paths import Solved
+from numerics.solve.paths.solve import FEW
 from tests.benchmarks.nonlinear import (
     NAMES,
     Get,

@@ -13,7 +13,7 @@ from derive.theory import mean_field
 from numerics.alignment import alignment, change, cosine, each
 from numerics.powers import fitted_power
 from numerics.simulate.programs import simulate_program
-from numerics.solve.particles import solve_particles
+from numerics.solve.paths import solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 
 

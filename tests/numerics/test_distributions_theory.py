@@ -15,7 +15,7 @@ from derive.theory import mean_field
 from numerics.distributions import deviations, histogram, kernel_density, moments, non_gaussianity
 from numerics.paths import Paths
 from numerics.simulate.programs import Networks, simulate_program
-from numerics.solve.particles import solve_particles
+from numerics.solve.paths import solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}

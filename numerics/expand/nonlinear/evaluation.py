@@ -27,7 +27,7 @@ from numerics.experiment.experiment import Experiment
 from numerics.experiment.theory import integrated, program_of
 from numerics.results import STDERR, dataset
 from numerics.solve.grid import Grid
-from numerics.solve.particles.accuracy import Spread
+from numerics.solve.paths.accuracy import Spread
 from numerics.solve.settle import settle
 from numerics.threads import one_thread
 

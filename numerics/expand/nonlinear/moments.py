@@ -12,7 +12,7 @@ from scipy.stats import qmc
 from sympy import Lambda, Mul
 
 from numerics.averages import tensors
-from numerics.averages.functions import compiled, expression
+from numerics.averages.panels import compiled, expression
 
 Array = NDArray[np.float64]
 Pattern = tuple[tuple[int, ...], ...]

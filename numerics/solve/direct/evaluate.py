@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from sympy import Symbol
 
 from derive.theory import Equation, OrderParameter, Theory
-from numerics.solve.direct.constants import Constants, Datum
 from numerics.solve.direct.interpret import Interpreter
-from numerics.solve.direct.layout import TIMES, Family, Layout, Member, Number
+from numerics.solve.direct.layout import TIMES, Constants, Datum, Family, Layout, Member, Number
 from numerics.solve.direct.linear import Linear
 from numerics.solve.direct.particles import Particles
 
@@ -77,7 +76,7 @@ def evaluate(
     The theory must be in discrete time and at integer depth.  ``values`` gives symbols numbers (``{eta: 0.1,
     P: 3}``); ``data`` gives what no equation determines: targets, kernels of the data, attributes (one number
     for each unit), memory weights, as arrays, mappings or functions of the indices
-    (:class:`~numerics.solve.direct.constants.Constants`).
+    (:class:`~numerics.solve.direct.layout.Constants`).
 
     ``linear`` is exact and takes theories whose equations are linear in the fields; ``particles`` takes any,
     with ``samples`` paths in each of ``replicas`` independent solutions, whose spread gives the standard

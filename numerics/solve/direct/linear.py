@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from numerics.solve.direct.functions import Compiled
-from numerics.solve.direct.interpret import Interpreter, Value
+from numerics.solve.direct.interpret import Compiled, Interpreter, Value
 from numerics.solve.direct.layout import Entry, Unserved
 
 Array = NDArray[np.float64]

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from numerics.solve.direct.functions import Compiled, Jump
-from numerics.solve.direct.interpret import ALL, Interpreter, Value
+from numerics.solve.direct.interpret import ALL, Compiled, Interpreter, Jump, Value
 from numerics.solve.direct.layout import Entry, Key, Layout, Unserved
 
 Array = NDArray[np.float64]

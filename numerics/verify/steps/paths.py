@@ -26,7 +26,7 @@ from numerics.solve import solve
 from numerics.solve.direct import Evaluated, evaluate
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.lazy import solve_lazy
-from numerics.solve.particles import Solved, solve_particles
+from numerics.solve.paths import Solved, solve_particles
 from numerics.verify.identities import covariance
 from numerics.verify.networks import LEVEL
 from numerics.verify.report import Check

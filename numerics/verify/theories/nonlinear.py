@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from derive.program import mlp
 from derive.theory import Theory, mean_field
 from numerics.simulate.programs import Trainer
-from numerics.solve.particles import solve_particles
+from numerics.solve.paths import solve_particles
 from numerics.verify.theories import distributions
 from numerics.verify.theories.judged import Place, Verdict, judged
 from numerics.verify.theories.probes import KINKED, SMOOTH, probed

@@ -14,7 +14,7 @@ from derive.reduce.equilibrium import equilibrium
 from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.solve.exact import solve_steps
-from numerics.solve.particles import solve_particles
+from numerics.solve.paths import solve_particles
 from numerics.solve.ridge import AtRest, at_rest, compare, regression
 from numerics.solve.stationary import stationary_kernels
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts

@@ -16,7 +16,7 @@ from sympy import erf as erf_
 from sympy import pi as pi_
 
 from derive.calculus.gaussian import GaussianAverage
-from numerics.averages import lattice, spacing, tensor, tensors
+from numerics.averages import lattice, tensor, tensors
 from numerics.averages.lattice import averages, cholesky
 from numerics.errors import NotConverged, SpecError
 
@@ -214,8 +214,10 @@ def test_a_coarse_first_guess_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     K = covariance(3, 11, 2.0)
     exact = tensor(FOUR, K).value
 
+    ruler = lattice.ruler
+
     def wide(*args: object) -> tuple[float, float]:
-        h, reach = spacing.ruler(*args)  # type: ignore[arg-type]
+        h, reach = ruler(*args)  # type: ignore[arg-type]
         return 3 * h, reach
 
     monkeypatch.setattr(lattice, "ruler", wide)

@@ -11,8 +11,8 @@ import pytest
 from derive.program import P, eta, gamma0, mlp
 from derive.theory import mean_field
 from numerics.errors import NotConverged
-from numerics.solve.particles import solve_to_accuracy
-from numerics.solve.particles.accuracy import REPLICAS, Spread, apart, as_given, reach
+from numerics.solve.paths import solve_to_accuracy
+from numerics.solve.paths.accuracy import REPLICAS, Spread, apart, as_given, reach
 from tests.numerics.solve.helpers import TARGETS, kernel
 
 TIMES = 40

@@ -11,7 +11,7 @@ from derive.theory import mean_field
 from numerics.solve.direct import evaluate
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.direct.series import Power, evaluate_series
-from numerics.solve.two_layer.solve import solve_two_layer
+from numerics.solve.nodes import solve_two_layer
 
 x = symbols("x")
 HALF = Fraction(1, 2)

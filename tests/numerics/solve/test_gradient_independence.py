@@ -13,7 +13,7 @@ from derive.reduce.independence import independent_backward
 from derive.theory import Theory, mean_field
 from numerics.powers import fitted_power
 from numerics.simulate.programs import simulate_program
-from numerics.solve.particles import Solved, solve_particles
+from numerics.solve.paths import Solved, solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(3), "y": TARGETS[:3]}

@@ -13,7 +13,7 @@ from derive.errors import NotApplicable
 from derive.program import P, Program, eta, gamma0, mlp
 from derive.theory import Theory, mean_field
 from numerics.simulate.programs import simulate_program
-from numerics.solve.particles import Solved, solve_particles
+from numerics.solve.paths import Solved, solve_particles
 from numerics.solve.stationary import stationary_kernels
 
 Array = NDArray[np.float64]

@@ -20,7 +20,7 @@ from derive.theory import mean_field
 from numerics.averages.panels import Moment
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.lazy import LazySolved, solve_lazy
-from numerics.solve.particles import solve_particles
+from numerics.solve.paths import solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 from tests.numerics.solve.lazy_kernels import Moments, erf_moments, recursion, relu_moments
 

@@ -10,7 +10,7 @@ from sympy import Rational, Symbol
 from derive.program import P, eta, gamma0, mlp
 from derive.theory import mean_field
 from numerics.simulate.programs import simulate_program
-from numerics.solve.particles import Solved, solve_particles
+from numerics.solve.paths import Solved, solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}

@@ -19,8 +19,8 @@ from numerics.solve import solve
 from numerics.solve.direct import evaluate
 from numerics.solve.grid import flow_grid
 from numerics.solve.memory import memory_tables
-from numerics.solve.particles.prepared import Prepared
-from numerics.solve.paths_grid import ROUGH, SMOOTH
+from numerics.solve.paths.accuracy import ROUGH, SMOOTH
+from numerics.solve.paths.solve import Prepared
 from tests.numerics.solve.helpers import TARGETS, kernel
 
 K = kernel(2)
@@ -270,6 +270,6 @@ def test_refusals() -> None:
 
 def test_what_no_memory_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"SC_PAGE_SIZE": 1024, "SC_PHYS_PAGES": 1024}
-    monkeypatch.setattr("numerics.solve.nonlinear.os.sysconf", sizes.__getitem__)
+    monkeypatch.setattr("numerics.solve.paths.problem.os.sysconf", sizes.__getitem__)
     with pytest.raises(SpecError, match=r"training.steps = 60: needs .* GiB with 65536 paths"):
         solve(experiment({}, {"learning_rate": 0.1, "steps": 60}, samples=2**16))

@@ -13,7 +13,7 @@ from sympy import Symbol
 from derive.program import P, Program, ell, eta, gamma0, mlp, mu, t
 from derive.theory import mean_field
 from numerics.paths import Paths
-from numerics.solve.particles import Solved, solve_particles
+from numerics.solve.paths import Solved, solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(3), "y": TARGETS[:3]}

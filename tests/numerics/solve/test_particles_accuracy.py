@@ -9,13 +9,13 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-import numerics.solve.particles.prepared as module
+import numerics.solve.paths.solve as module
 from derive.program import P, eta, gamma0, mlp
 from derive.theory import mean_field
 from numerics.solve import solve as solve_linear
-from numerics.solve.particles import Solved, solve_particles
-from numerics.solve.particles.gaussian import scrambled_normals
-from numerics.solve.particles.march import March
+from numerics.solve.paths import Solved, solve_particles
+from numerics.solve.paths.gaussian import scrambled_normals
+from numerics.solve.paths.march import March
 from tests.numerics.solve.helpers import TARGETS, gd, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}

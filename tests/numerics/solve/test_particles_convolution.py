@@ -11,7 +11,7 @@ from derive.program import P, convolution, eta, gamma0
 from derive.theory import mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import evaluate
-from numerics.solve.particles import solve_particles
+from numerics.solve.paths import solve_particles
 from tests.numerics.solve.helpers import TARGETS
 from tests.numerics.solve.test_particles_networks import distances
 from tests.numerics.solve.test_two_layer import within

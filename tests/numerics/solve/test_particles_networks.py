@@ -12,7 +12,7 @@ from derive.program import P, Program, eta, gamma0, mlp
 from derive.theory import mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import Evaluated, evaluate
-from numerics.solve.particles import solve_particles
+from numerics.solve.paths import solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}

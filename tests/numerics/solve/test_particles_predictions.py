@@ -12,8 +12,8 @@ from derive.program import P, P_train, Program, eta, gamma0, mlp
 from derive.theory import mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import Evaluated
-from numerics.solve.particles import solve_particles
-from numerics.solve.two_layer import solve_two_layer
+from numerics.solve.nodes import solve_two_layer
+from numerics.solve.paths import solve_particles
 
 Array = NDArray[np.float64]
 

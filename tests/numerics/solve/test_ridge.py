@@ -18,7 +18,7 @@ from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.simulate.programs import simulate_program
 from numerics.solve.exact import solve_steps
-from numerics.solve.particles import solve_particles
+from numerics.solve.paths import solve_particles
 from numerics.solve.ridge import AtRest, at_rest, compare, regression
 
 Array = NDArray[np.float64]

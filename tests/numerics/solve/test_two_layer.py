@@ -17,9 +17,8 @@ from numerics.experiment import Experiment
 from numerics.simulate.programs import simulate_program
 from numerics.solve import solve
 from numerics.solve.direct import evaluate
-from numerics.solve.particles import solve_particles
-from numerics.solve.two_layer import TwoLayerSolved, solve_two_layer, solve_two_layer_experiment
-from numerics.solve.two_layer.nodes import tensor
+from numerics.solve.nodes import TwoLayerSolved, solve_nodes, solve_two_layer, tensor
+from numerics.solve.paths import solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 from tests.numerics.solve.test_particles_networks import distances
 
@@ -68,7 +67,7 @@ def test_linear_flows(network: dict[str, Any], training: dict[str, float]) -> No
         spec | {"solver": {"rtol": 1e-7}}, kernel=kernel(2), targets=TARGETS[:2]
     )
     exact = solve(experiment)
-    ours = solve_two_layer_experiment(experiment, accuracy=1e-8)
+    ours = solve_nodes(experiment, accuracy=1e-8)
     assert ours.converged
     np.testing.assert_allclose(ours.value("Delta"), exact["error"].values, rtol=0, atol=1e-6)
     if not network:
@@ -242,9 +241,9 @@ def test_predictions() -> None:
     training = {"learning_rate": 0.3, "steps": 4, "loss": "mean"}
     spec = {"network": {"depth": 1, "activation": "tanh"}, "training": training}
     given: dict[str, Any] = {"inputs": inputs[:2], "targets": TARGETS[:2]}
-    alone = solve_two_layer_experiment(Experiment.from_dict(spec, **given), accuracy=1e-4)
+    alone = solve_nodes(Experiment.from_dict(spec, **given), accuracy=1e-4)
     asked = Experiment.from_dict(spec, **given, test_inputs=inputs[[1, 2]], test_targets=np.array([0.0, 1.0]))
-    both = solve_two_layer_experiment(asked, accuracy=1e-4, kernels=False, most=2**16)
+    both = solve_nodes(asked, accuracy=1e-4, kernels=False, most=2**16)
     f = both.value("f")
     np.testing.assert_allclose(f[:, 2], f[:, 1], rtol=0, atol=1e-12)
     bound = 5 * (both.reached + alone.reached) * np.abs(f).max()
@@ -275,7 +274,7 @@ def test_refusals() -> None:
 
 
 def test_a_flow_that_cannot_be_followed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("numerics.solve.two_layer.solve.RATES", 300)
+    monkeypatch.setattr("numerics.solve.nodes.RATES", 300)
     with pytest.raises(NotConverged, match="after 300 evaluations"):
         solve_two_layer(mean_field(mlp(1, "cubic", "flow")), times=[50.0], values=VALUES, data=DATA)
 

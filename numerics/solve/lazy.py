@@ -21,8 +21,8 @@ from derive.theory import OrderParameter, Theory
 from numerics.averages.panels import Moment
 from numerics.solve.direct.evaluate import Place
 from numerics.solve.direct.layout import Number, Unserved
-from numerics.solve.particles.formulas import Node, node_of
-from numerics.solve.two_layer.system import Present, System, axes_of, layers_written_out
+from numerics.tensors.leaves import Node, node_of
+from numerics.tensors.present import Present, System, axes_of, layers_written_out
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]

@@ -20,7 +20,7 @@ from derive.calculus.symbols import ell, t
 from derive.reduce.memoryless import Markov, State
 from derive.theory import Equation
 from numerics.solve.direct.layout import TIMES, Unserved
-from numerics.solve.particles.formulas import Function, Node, node_of
+from numerics.tensors.leaves import Function, Node, node_of
 
 Array = NDArray[np.float64]
 Axes = tuple[Symbol, ...]

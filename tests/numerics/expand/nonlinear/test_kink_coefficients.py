@@ -13,7 +13,7 @@ import pytest
 
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import theory_at_depth
-from numerics.solve.particles import solve_particles
+from numerics.solve.paths import solve_particles
 from numerics.verify.series_nonlinear import nonlinear_expansion_checks
 from tests.numerics.expansion_nonlinear.kinks import Problem
 

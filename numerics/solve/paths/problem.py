@@ -24,11 +24,18 @@ from numerics.results import STDERR
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.grid import Grid
 from numerics.solve.memory import memory_tables
-from numerics.solve.particles.accuracy import MOST_SAMPLES, REPLICAS, Spread, as_given, reach
-from numerics.solve.particles.formulas import Node
-from numerics.solve.particles.prepared import Prepared
-from numerics.solve.particles.solve import LEAST
-from numerics.solve.paths_grid import Settled, grids, settle_paths
+from numerics.solve.paths.accuracy import (
+    MOST_SAMPLES,
+    REPLICAS,
+    Settled,
+    Spread,
+    as_given,
+    grids,
+    reach,
+    settle_paths,
+)
+from numerics.solve.paths.solve import LEAST, Prepared
+from numerics.tensors.leaves import Node
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]

@@ -18,11 +18,10 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
 from numerics.errors import Diverged
-from numerics.solve.particles.formulas import Known, Node, indices_of, node_of
-from numerics.solve.particles.gaussian import Growing, Latents
-from numerics.solve.particles.order import Op
-from numerics.solve.particles.reading import Correlation, Entry, Memory, Model, Quantity, Responding
-from numerics.solve.particles.tangents import Tangents, group_of, size_of
+from numerics.solve.paths.gaussian import Growing, Latents
+from numerics.solve.paths.reading import Correlation, Entry, Memory, Model, Op, Quantity, Responding
+from numerics.solve.paths.tangents import Tangents, group_of, size_of
+from numerics.tensors.leaves import Known, Node, indices_of, node_of
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int_]

@@ -15,7 +15,7 @@ import numerics.expand.nonlinear.evaluation as evaluation
 from derive.expansion.nonlinear import NonlinearExpansion
 from numerics.expand.nonlinear import expand_nonlinear, series
 from numerics.experiment import Experiment
-from numerics.solve.two_layer import solve_two_layer_experiment
+from numerics.solve.nodes import solve_nodes
 from numerics.verify.series_nonlinear import compared, differences, nonlinear_expansion_checks
 from tests.numerics.expansion_nonlinear.networks import Problem
 
@@ -64,7 +64,7 @@ def test_one_hidden_layer_to_eight_digits(activation: str) -> None:
 
     def solution(gamma0: float) -> dict[str, np.ndarray]:
         here = experiment(activation, 1).replace({"network.gamma0": float(gamma0)})
-        found = solve_two_layer_experiment(here, start=60)
+        found = solve_nodes(here, start=60)
         error = found.value("Delta")
         pairs = {n: found.value(n, 1).transpose(2, 3, 0, 1)[None] for n in ("Phi", "G")}
         return pairs | {"error": error, "train_loss": (error**2).mean(axis=1)}
@@ -94,7 +94,7 @@ def test_one_hidden_layer_along_the_flow() -> None:
     solutions = []
     for gamma0 in strengths:
         here = one.replace({"network.gamma0": float(gamma0)})
-        found = solve_two_layer_experiment(here, accuracy=1e-9, start=40)
+        found = solve_nodes(here, accuracy=1e-9, start=40)
         pairs = {n: found.value(n, 1).transpose(2, 3, 0, 1)[None] for n in ("Phi", "G")}
         solutions.append(pairs | {"error": found.value("Delta")})
     coefficients = expand_nonlinear(one, 2)

@@ -1,7 +1,14 @@
-"""Solve a theory without memory: nodes move by the derived equations, and the number of nodes is raised."""
+"""Solve a theory without memory: nodes of a quadrature move by the derived equations, and grow in number.
+
+Nodes are points and weights for averages over a few independent standard normal numbers.  For analytic
+functions the trapezoidal rule, cut off where the Gaussian is below rounding, converges exponentially in the
+number of points, Gauss-Hermite only in its square root; polynomials are exact by Gauss-Hermite.  Neither
+helps across a kink or in many dimensions: there scrambled Sobol points do.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -10,6 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
+from scipy.special import ndtri, roots_hermitenorm
+from scipy.stats import qmc
 from sympy import Abs, Expr, Heaviside, Max, Min, Mul, Piecewise, Symbol, sign
 
 from derive.calculus.averages import Average
@@ -17,11 +26,12 @@ from derive.calculus.symbols import ell, s, t
 from derive.reduce.memoryless import markov
 from derive.theory import Theory
 from numerics.errors import Diverged, NotConverged
+from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.solve.direct.evaluate import Evaluated, Place
 from numerics.solve.direct.layout import Number, Unserved
-from numerics.solve.particles.formulas import Node, node_of
-from numerics.solve.two_layer.nodes import Nodes, Rule, scattered, tensor
-from numerics.solve.two_layer.system import Axes, Present, System, axes_of, layers_written_out
+from numerics.tensors.leaves import Node, node_of
+from numerics.tensors.present import Axes, Present, System, axes_of, layers_written_out
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -142,6 +152,24 @@ def solve_two_layer(
         weights=solver.weights,
         paths=solver.paths(),
     )
+
+
+def solve_nodes(source: Problem | Experiment, **options: Any) -> TwoLayerSolved:
+    """:func:`solve_two_layer` of a problem or an experiment on given samples, at its output times.
+
+    ``options`` are those of :func:`solve_two_layer`.  Raises as it does, and
+    :class:`~derive.errors.NotApplicable` at any other depth than one.
+
+    >>> training = {"rule": "flow", "time": 1.0, "points": 3}
+    >>> spec = {"network": {"depth": 1, "activation": "tanh"}, "training": training}
+    >>> experiment = Experiment.from_dict(spec, kernel=np.eye(2), targets=np.array([1.0, -1.0]))
+    >>> solve_nodes(experiment).value("Delta").shape
+    (3, 2)
+    """
+    problem = Problem.of(source)
+    clock = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
+    given: dict[str, Any] = {"values": problem.values, "data": problem.arrays, **clock} | options
+    return solve_two_layer(problem.theory, **given)
 
 
 def _has_layers(theory: Theory) -> bool:
@@ -342,3 +370,49 @@ class _Solver:
                 full = np.broadcast_to(value, (*value.shape[:-1], len(self.weights)))
                 found.setdefault(n, []).append(full)
         return {n: np.stack(v) for n, v in found.items()}
+
+
+Rule = Literal["trapezoid", "hermite", "sobol"]
+
+REACH = 8.3
+"""Where the trapezoidal rule ends: the Gaussian is 1e-15 of its height there."""
+NEGLIGIBLE = 1e-16
+"""Nodes whose share of the largest weight is smaller are left out."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """``points`` of shape ``(dimensions, count)`` and their ``weights``, which add up to one."""
+
+    points: Array
+    weights: Array
+
+
+def tensor(rule: Rule, count: int, dimensions: int) -> Nodes:
+    """The product of ``dimensions`` one-dimensional rules of ``count`` points each.
+
+    >>> nodes = tensor("trapezoid", 24, 2)
+    >>> print(f"{nodes.weights @ (nodes.points[0]**2 * nodes.points[1]**4):.10f}")
+    3.0000000000
+    """
+    if rule == "hermite":
+        x, w = roots_hermitenorm(count)
+    else:
+        x = np.linspace(-REACH, REACH, count)
+        w = np.exp(-(x**2) / 2)
+    points, weights = np.zeros((0, 1)), np.ones(1)
+    for _ in range(dimensions):
+        weights = (weights[:, None] * (w / w.max())).ravel()
+        points = np.concatenate([np.repeat(points, count, axis=1), np.tile(x, points.shape[1])[None]])
+        kept = weights > NEGLIGIBLE
+        points, weights = points[:, kept], weights[kept]
+    return Nodes(points, weights / weights.sum())
+
+
+def scattered(count: int, dimensions: int, seed: np.random.SeedSequence) -> Nodes:
+    """``count`` points of a scrambled Sobol sequence, all of the same weight."""
+    with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
+        warnings.simplefilter("ignore", UserWarning)
+        uniform = qmc.Sobol(max(dimensions, 1), seed=np.random.default_rng(seed)).random(count)
+    points = ndtri(uniform.T.clip(1e-15, 1 - 1e-15))[:dimensions]
+    return Nodes(points, np.full(count, 1 / count))

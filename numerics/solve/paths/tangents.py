@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from sympy import Expr
 from sympy.core.function import AppliedUndef
 
-from numerics.solve.particles.formulas import Jump, Node, indices_of, node_of
-from numerics.solve.particles.reading import Model, Quantity, Responding
+from numerics.solve.paths.reading import Model, Quantity, Responding
+from numerics.tensors.leaves import Jump, Node, indices_of, node_of
 
 if TYPE_CHECKING:
-    from numerics.solve.particles.march import March
+    from numerics.solve.paths.march import March
 
 Array = NDArray[np.float64]
 
