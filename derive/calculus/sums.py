@@ -9,7 +9,7 @@ Two expressions that differ only in such things have one :func:`normal_form`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from itertools import count, permutations, product
 from typing import Any
 
@@ -356,13 +356,11 @@ def within(value: Expr, lower: Expr, upper: Expr, v: Symbol) -> Expr | None:
     return 1 - KroneckerDelta(upper + 1, value) if (upper + 1).is_Symbol else None
 
 
-def settled(
-    e: Expr, inside: Callable[[Expr, Expr, Expr, Symbol], Expr | None] = within, where: Sequence[Symbol] = ()
-) -> Expr:
+def settled(e: Expr, inside: Callable[[Expr, Expr, Expr, Symbol], Expr | None] = within) -> Expr:
     """``e`` with every sum (or integral) done that a delta fixes; addends of such sums come apart.
 
     ``inside(value, lower, upper, variable)`` is what the value's being in range counts: 1, 0, an expression,
-    or None to leave the sum as it is.  With ``where`` only sums over these variables are done.
+    or None to leave the sum as it is.
 
     >>> from sympy import Function
     >>> from derive import P
@@ -373,14 +371,14 @@ def settled(
     """
     if not e.has(KroneckerDelta, DiracDelta) or not e.has(Sum, Integral):
         return e
-    args = [settled(x, inside, where) if isinstance(x, Expr) else x for x in e.args]
+    args = [settled(x, inside) if isinstance(x, Expr) else x for x in e.args]
     e = e if list(e.args) == args else e.func(*args)
     if not isinstance(e, Sum | Integral) or not e.function.has(KroneckerDelta, DiracDelta):
         return e
     total = []
     for term in Add.make_args(e.function.expand()):
         factor, limits = S.One, [tuple(lim) for lim in e.limits]
-        for v in [lim[0] for lim in limits if not where or lim[0] in where]:
+        for v in [lim[0] for lim in limits]:
             place = [lim[0] for lim in limits].index(v)
             found = pinned(term, v)
             _, lower, upper = limits[place]

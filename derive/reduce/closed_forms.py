@@ -7,7 +7,7 @@ hyperbolic tangent, which can be inverted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
@@ -150,7 +150,7 @@ def _lowered(e: Expr, letter: Symbol, square: Expr) -> Expr:
     return Poly(e, letter).rem(Poly(letter**2 - square, letter)).as_expr()
 
 
-def conserved(odes: Sequence[Eq] | Mapping[Expr, Expr], degree: int = 2) -> tuple[Expr, ...]:
+def conserved(odes: Sequence[Eq], degree: int = 2) -> tuple[Expr, ...]:
     """Polynomials in the unknowns, of at most ``degree``, that do not change along solutions.
 
     Invariants that are polynomials of ones found at lower degree are left out.  The equations must be
@@ -163,12 +163,10 @@ def conserved(odes: Sequence[Eq] | Mapping[Expr, Expr], degree: int = 2) -> tupl
     >>> conserved([Eq(q.diff(t), p), Eq(p.diff(t), -q)])
     (p(t)**2 + q(t)**2,)
     """
-    if not isinstance(odes, Mapping):
-        for e in odes:
-            if not isinstance(e.lhs, Derivative):
-                raise ValueError(f"{e.lhs} = {e.rhs}: the left-hand side must be a time derivative")
-        odes = {e.lhs.expr: e.rhs for e in odes}
-    rates = dict(odes)
+    for e in odes:
+        if not isinstance(e.lhs, Derivative):
+            raise ValueError(f"{e.lhs} = {e.rhs}: the left-hand side must be a time derivative")
+    rates = {e.lhs.expr: e.rhs for e in odes}
     slots = {x: Symbol(f"_{k}") for k, x in enumerate(rates)}
     names = list(slots.values())
     flow = {slots[x]: rate.xreplace(slots) for x, rate in rates.items()}
@@ -181,7 +179,7 @@ def conserved(odes: Sequence[Eq] | Mapping[Expr, Expr], degree: int = 2) -> tupl
         for candidate in _invariants(flow, names, d):
             if _independent(candidate, _products(found, names, d), names):
                 found.append(candidate)
-    back = {v: k for k, v in slots.items()}
+    back = dict(zip(names, rates, strict=True))
     return tuple((x / Poly(x, *names).LC()).expand().xreplace(back) for x in found)
 
 

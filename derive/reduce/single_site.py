@@ -101,11 +101,12 @@ class SingleSite:
             point, other = _coordinate(x.field), _coordinate(x.partner)
             total -= over(self.in_coordinates(x.velocity) * slope(point), x.ranges)
             both = (*x.ranges, *[r.renamed(primed(r.index)) for r in x.ranges])
-            total += over(x.diffusion / 2 * slope(point, other), both)
+            total += over(x.diffusion / 2 * slope(point, other), both) if x.diffusion != 0 else S.Zero
         points = [_coordinate(x.field) for x in self.flows]
         if samples is not None:
             members = self.members(samples)
-            points, total = [*members.values()], total.subs(P, samples).doit().xreplace(members).expand()
+            points, total = [*members.values()], total.subs(P, samples).doit().xreplace(members)
+            total = total.replace(slope, lambda *v: slope(*sorted(v, key=str))).expand()
         p = Function("p")(*points, t)
         written = total.replace(slope, lambda *v: Derivative(p, *v)).xreplace({density: p})
         return Eq(Derivative(p, t), written, evaluate=False)
