@@ -296,10 +296,9 @@ class PowerSeries:
         """A function of the variable's symbol and ``symbols``, for numbers and for arrays.
 
         Without ``symbols`` these are the free symbols of the coefficients in alphabetical order.  The result
-        has the common shape of the arguments, also where the expression does not depend on one of them.
-        ``modules`` is that of ``sympy.lambdify`` (``"mpmath"`` for high precision), ``[{"v": v}, "numpy"]``
-        defines functions too.  Raises ValueError for a free symbol that is not an argument and for functions
-        without a definition.
+        has the common shape of the arguments.  ``modules`` is that of ``sympy.lambdify``; ``[{"v": v},
+        "numpy"]`` defines functions too.  Raises ValueError for a free symbol that is not an argument and for
+        functions without a definition.
 
         >>> from sympy import exp
         >>> t = Symbol("t")

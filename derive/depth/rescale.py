@@ -14,6 +14,7 @@ from dataclasses import replace
 from sympy import Add, Eq, Expr, Function, KroneckerDelta, Mul, S, Sum, sqrt, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, L, ell
 from derive.errors import NotApplicable
 from derive.linear.propagators import CrossLayer, cross_layer, k
@@ -43,22 +44,22 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
     for e in cross.responses:
         name = str(e.lhs.func)
         if name not in of:
-            responses.append(_mapped(e, lambda x: _changed(x, of, single)))
+            responses.append(_mapped(e, lambda x: rewritten(x, of, single)))
             continue
         sites, inner = families[of[name]]
         rest = tuple(r for r in e.ranges if r.index != k)
         for site in sites:
 
             def here(x: Expr, e: Equation = e, site: Expr = site) -> Expr:
-                return _changed(_decided(x.xreplace({k: site}), e.ranges), of, single)
+                return rewritten(_decided(x.xreplace({k: site}), e.ranges), of, single)
 
             responses.append(_mapped(replace(e, ranges=rest), here, lhs=e.lhs.xreplace({k: site})))
 
         def inside(x: Expr, r: tuple[IndexRange, ...] = (*rest, inner)) -> Expr:
-            return _changed(_decided(x, r), of, single)
+            return rewritten(_decided(x, r), of, single)
 
         responses.append(_mapped(replace(e, ranges=(*rest, inner)), inside))
-    return replace(cross.map(lambda x: _changed(x, of, single)), responses=tuple(responses))
+    return replace(cross.map(lambda x: rewritten(x, of, single)), responses=tuple(responses))
 
 
 def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
@@ -83,7 +84,7 @@ def in_units(cross: CrossLayer, units: Mapping[str, Expr]) -> CrossLayer:
     """``X = unit X`` for the functions in ``units``, divided out on the left; those of unit 0 are gone."""
 
     def put(e: Expr) -> Expr:
-        return _changed(e, units, lambda x: units[str(x.func)] * x)
+        return rewritten(e, units, lambda x: units[str(x.func)] * x)
 
     rows = []
     for e in cross.responses:
@@ -112,7 +113,7 @@ def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
         return x.func(x.args[0], x.args[1] + of[str(x.func)], *x.args[2:]) if len(x.args) >= 4 else x
 
     def moved(e: Expr) -> Expr:
-        return _changed(e, of, label)
+        return rewritten(e, of, label)
 
     responses = []
     for e in cross.responses:
@@ -138,12 +139,6 @@ def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
 
     summed = cross.map(lambda e: moved(e.replace(lambda x: isinstance(x, Sum), put)))
     return replace(summed, responses=tuple(responses))
-
-
-def _changed(e: Expr, names: Mapping[str, object], fun: Change) -> Expr:
-    """Every function of these names changed, once."""
-    own = {x: fun(x) for x in e.atoms(AppliedUndef) if str(x.func) in names}
-    return e.xreplace(own)
 
 
 def _mapped(e: Equation, fun: Callable[[Expr], Expr], lhs: Expr | None = None) -> Equation:
@@ -217,7 +212,7 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
     cross = relabelled(cross, shifts)
 
     def put(e: Expr) -> Expr:
-        e = _changed(e, answers, lambda x: Function(answers[str(x.func)])(*x.args))
+        e = rewritten(e, answers, lambda x: Function(answers[str(x.func)])(*x.args))
         covariances = {x: named[str(x.func)] for x in e.atoms(AppliedUndef) if str(x.func) in named}
         return e.xreplace({x: Function(n)(x.args[0] + d, *x.args[1:]) for x, (n, d) in covariances.items()})
 

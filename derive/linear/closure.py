@@ -31,17 +31,14 @@ NAMES = {"h": "C", "h_y": "C", "p": "C_p", "g": "D"}
 
 @dataclass(frozen=True)
 class LinearClosure:
-    """A linear theory as equations between operators.
+    """A linear theory as equations between operators: words, which :mod:`derive.expansion` multiplies.
 
     ``equations`` are the single-site equations, ``fields`` the same solved for the sources, ``kernels`` the
     entries of the operators in them, ``covariances`` and ``responses`` the correlation and response
     functions in closed form, ``base`` their values beyond the ends of the network, ``outputs`` the averages
-    that the scalars are made of. ``layers`` is the range over which the layer index runs; None when the
-    layers are written out one by one.
-
-    These are words, noncommutative products of letters, which :mod:`derive.expansion` multiplies; they have
-    no ``lambdify``.  :meth:`covariance`, :meth:`response` and :meth:`field` give matrix expressions, in
-    which SymPy's own printers multiply matrices.
+    that the scalars are made of. ``layers`` is the range of the layer index; None when the layers are written
+    out.  :meth:`covariance`, :meth:`response` and :meth:`field` give matrix expressions, which ``lambdify``
+    takes.
     """
 
     theory: Theory

@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sympy import Add, Derivative, Eq, Expr, Indexed, Mul, Pow, S, Symbol, factor, transpose
+from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.recurrences import Polynomials
-from derive.calculus.sums import over, put
+from derive.calculus.sums import over, put, rewritten
 from derive.calculus.symbols import ell, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.closure import LinearClosure, linear_closure
@@ -118,15 +119,13 @@ class _Lazy:
 
     def started(self, e: Expr) -> Expr:
         """Correlation functions keep their value at the end of the network, at every layer."""
-        for name, end in self.correlations.items():
-            given = end.entry.args[1:] if end.name == name else end.entry.args
-            e = e.replace(
-                lambda x, name=name: bool(x.is_Function) and str(x.func) == name,
-                lambda x, end=end, given=given: put(
-                    end.definition, dict(zip(given, x.args[1:], strict=False))
-                ),
-            )
-        return e
+
+        def end(x: AppliedUndef) -> Expr:
+            found = self.correlations[str(x.func)]
+            given = found.entry.args[1:] if found.name == str(x.func) else found.entry.args
+            return put(found.definition, dict(zip(given, x.args[1:], strict=False)))
+
+        return rewritten(e, self.correlations, end)
 
     def count(self, step: Expr) -> Expr:
         """The solution of ``c(ell) = c(ell + step) + 1`` that vanishes beyond the end."""

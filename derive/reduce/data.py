@@ -27,10 +27,9 @@ from derive.theory import Equation, OrderParameter, Source, Term, Theory
 def absorb_factors(theory: Theory, *sources: str) -> Theory:
     """The same theory with each of the named sources scaled so that it enters with factor 1 or -1.
 
-    The engine's sources have the covariances that their matrices give them; papers often scale them, so that
-    ``v = w - r0/(nu gamma0)`` with ``<r0 r0> = nu C_g`` reads ``v = w - r0`` with ``<r0 r0> = C_g/(nu
-    gamma0^2)``.  Responses to the source change by the same factor.  What depends on time (the memory of a
-    rule with decay) stays outside.  An attribute of the unit goes along into the source's covariance.  Raises
+    As papers do it: ``v = w - r0/(nu gamma0)`` with ``<r0 r0> = nu C_g`` reads ``v = w - r0`` with ``<r0 r0> =
+    C_g/(nu gamma0^2)``.  Responses change by the same factor, what depends on time (the memory of a rule with
+    decay) stays outside, and an attribute of the unit goes into the covariance.  Raises
     :class:`NotApplicable` for a source that does not occur, or enters two equations with different factors.
 
     >>> from derive import isotropic, mean_field
@@ -198,11 +197,10 @@ def _at_once(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
 def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
     """The theory as each parameter in ``values`` goes to the given value (very many samples, wide layers).
 
-    Every term, covariance and definition is followed, with order parameters held fixed.  Terms that vanish
-    go, sources whose covariance vanishes go with them, and so do responses that nothing asks for any more.
-    Sources whose factors contain such a parameter are scaled first (:func:`.absorb_factors`), and responses
-    that have become instantaneous are written out (:func:`.instant_responses`).  Raises
-    :class:`NotApplicable` when a term has no finite limit.
+    Order parameters are held fixed.  Terms that vanish go, and with them sources whose covariance vanishes and
+    responses that nothing asks for.  Sources whose factors contain such a parameter are scaled first
+    (:func:`.absorb_factors`), and responses that have become instantaneous are written out
+    (:func:`.instant_responses`).  Raises :class:`NotApplicable` when a term has no finite limit.
 
     >>> from sympy import oo
     >>> from derive import isotropic, mean_field
@@ -303,11 +301,10 @@ def _needed(theory: Theory) -> Theory:
 def mode_sums(theory: Theory, size: Symbol | None = None) -> Theory:
     """The theory with averages over the population that carries attributes written as sums over its units.
 
-    A program on modes counts their number M as the reference size.  Each average over the modes is one over M
-    times a sum, so order parameters that average over them are replaced by sums, with the unit's index
-    written out, and M drops out of the equations: their dimension-free form (linear2025 107-109).  ``size``
-    is the reference size as it stands in the program, by default the symbol M.  Raises
-    :class:`NotApplicable` if the program has no attributes, or if the size does not drop out.
+    A program on modes counts their number M as the reference size: with sums, the unit's index written out, M
+    drops out of the equations, their dimension-free form (linear2025 107-109).  ``size`` is the reference
+    size as it stands in the program, by default the symbol M.  Raises :class:`NotApplicable` if the program
+    has no attributes, or if the size does not drop out.
 
     >>> from derive import mean_field, structured
     >>> theory = mode_sums(absorb_factors(mean_field(structured()), "r0", "u0"))
@@ -433,14 +430,11 @@ class LossDecomposition:
 def loss_decomposition(theory: Theory, name: str = "C_v") -> LossDecomposition:
     """Take a correlation function of a linear theory apart by the sources that it comes from (eq. 13).
 
-    The error vector is linear in the sources of its population.  Each source enters one equation, from which
-    transfer functions carry it to the error, so the correlation function of the error is a sum of one
-    quadratic form for each source.  What a source stands for is told by what it came from: the target is a
-    vector that nobody trains, width is the randomness of a trained matrix, data that of one nobody trains.
-    Label noise is the part of the samples' own errors that comes from a vector.
-
-    ``H_v_x(t, s)`` is the answer of v to a push of x (see :func:`.transfer`).  Raises :class:`NotApplicable`
-    when the correlation is not of one field of one place.
+    The error vector is linear in the sources of its population: its correlation function is a sum of one
+    quadratic form for each source, with ``H_v_x(t, s)`` the answer of v to a push of x (:func:`.transfer`).
+    The target is a vector that nobody trains, width the randomness of a trained matrix, data that of one
+    nobody trains; label noise is the part of the samples' own errors that comes from a vector.  Raises
+    :class:`NotApplicable` when the correlation is not of one field of one place.
 
     >>> from derive import isotropic, mean_field
     >>> parts = loss_decomposition(absorb_factors(mean_field(isotropic(noise=True)), "r0", "u0"))

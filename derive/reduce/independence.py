@@ -73,7 +73,7 @@ def _name(x: Product) -> str:
 
 @dataclass(frozen=True)
 class Independence:
-    """Two theories of the same fields: of a program, and of the one with an independent backward pass.
+    """The theory of a program beside that of the one with an independent backward pass.
 
     ``lost`` are the terms, by left-hand side, that only the first has, ``gained`` those that only the
     second has; ``vanished`` the order parameters that are no longer there.  ``gaussian`` says whether every
@@ -81,8 +81,6 @@ class Independence:
     covariances are the same functions of the kernels in both.
     """
 
-    tied: Theory
-    untied: Theory
     lost: tuple[tuple[Expr, Term], ...]
     gained: tuple[tuple[Expr, Term], ...]
     vanished: tuple[OrderParameter, ...]
@@ -111,8 +109,6 @@ def gradient_independence(theory: Theory) -> Independence:
     names = {q.name for q in untied.order_parameters}
     covariances = [{(u.symbol, u.partner, u.covariance) for u in y.sources} for y in both]
     return Independence(
-        tied=tied,
-        untied=untied,
         lost=lost,
         gained=gained,
         vanished=tuple(q for q in tied.order_parameters if q.name not in names),

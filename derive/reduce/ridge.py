@@ -286,12 +286,11 @@ def _geometric(value: Expr, index: Expr, lower: Expr, upper: Expr) -> Expr:
 class Representer:
     """The output at rest of a homogeneous network with weight decay.
 
-    ``kappa`` is the degree of the network, and a weight at rest is ``held`` times its own update;
-    ``balance`` is what follows for the outputs on the samples, and ``rate`` (of a flow, else None) how they
-    come there.  ``trained`` is the output on the samples and ``anywhere`` that at another input, whose
-    tangent kernel with the samples is the column ``k``, as matrix expressions in the final tangent kernel
-    ``K`` and the targets ``y``, of which samples and channels number the rows together; ``ridge`` is what is
-    added to K.  Weights of samples are a diagonal matrix.
+    ``kappa`` is the degree of the network, a weight at rest is ``held`` times its own update; ``balance``
+    follows for the outputs on the samples, and ``rate`` (of a flow, else None) is how they come there.
+    ``trained`` is the output on the samples and ``anywhere`` that at an input with the tangent kernel ``k``
+    (a column), as matrix expressions in the final tangent kernel ``K``, to which ``ridge`` is added, and the
+    targets ``y``; rows are samples and channels together, weights of samples a diagonal matrix.
     """
 
     kappa: Expr
@@ -330,10 +329,9 @@ def _symbols(x: MatrixSymbol) -> Matrix:
 def representer(theory: Theory) -> Representer:
     """Kernel ridge regression as the rest point of the output of a homogeneous network.
 
-    Weights at rest are ``held`` times their updates, which are errors times gradients of the outputs.  So
-    ``theta . grad f`` is ``held`` times the tangent kernel times the errors; by Euler it is ``kappa f``.
-    This holds for steps and for flows, with momentum, for either loss, any number of outputs and unequal
-    widths.  That the weights do come to rest is not shown here.
+    Weights at rest are ``held`` times their updates, so ``theta . grad f`` is ``held`` times the tangent kernel
+    times the errors; by Euler it is ``kappa f``.  This holds for steps and flows, with momentum, for either
+    loss, any number of outputs and unequal widths.  That the weights do come to rest is not shown here.
 
     Raises NotHomogeneous for a network that is not homogeneous, :class:`NotApplicable` for a rule without
     decay or with noise, for updates that are no gradients, and for errors that are not linear in the output.

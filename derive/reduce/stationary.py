@@ -69,11 +69,10 @@ class Static:
 def static(theory: Theory) -> Static:
     """The limit ``gamma0 -> 0`` of a theory, of one layer or of a family of layers.
 
-    Without feature learning nothing moves a field.  The output alone moves, along its tangent kernel, by
-    every update that the rule remembers.  The kernels are also those of the network at time 0 for any gamma0;
-    of linear networks :mod:`derive.linear.lazy` gives all of it in closed form.  Raises
-    :class:`NotApplicable` where fields move at ``gamma0 = 0``: weight decay, noise, theories whose updates
-    gamma0 does not multiply.
+    The output alone moves, along its tangent kernel, by every update that the rule remembers.  The kernels are
+    those of the network at time 0 for any gamma0; of linear networks :mod:`derive.linear.lazy` gives all in
+    closed form.  Raises :class:`NotApplicable` where fields move at ``gamma0 = 0``: weight decay, noise,
+    theories whose updates gamma0 does not multiply.
 
     >>> from derive import mean_field, mlp
     >>> end = static(mean_field(mlp(activation="erf")))
@@ -87,19 +86,13 @@ def static(theory: Theory) -> Static:
             raise NotApplicable(
                 f"the source {u.symbol} moves at gamma0 = 0: its covariance is {u.covariance}"
             )
-    sources = tuple(
-        replace(u, symbol=timeless(u.symbol), partner=timeless(u.partner), covariance=timeless(u.covariance))
-        for u in theory.sources
-    )
-    kernels = tuple(
-        OrderParameter(timeless(q.symbol), timeless(q.definition), q.kind, q.ranges)
-        for q in theory.correlations()
-    )
+    sources = tuple(u.map(timeless) for u in theory.sources)
+    kernels = tuple(q.map(timeless) for q in theory.correlations())
     tangent = None
     if theory.observables:
         e = theory.observables[0]
         tangent = Equation(timeless(e.lhs), (Term.local(timeless(e.rhs), "definition"),), e.ranges)
-    fields = tuple(_left(e) for e in theory.equations)
+    fields = tuple(map(_left, theory.equations))
     return Static(theory, sources, fields, kernels, tangent, _output(theory, tangent))
 
 
@@ -184,10 +177,9 @@ def stationary(theory: Theory) -> Stationary:
     """The stationary kernels of Langevin dynamics at weak feature learning, at any depth.
 
     As gamma0 goes to zero the fields are their Gaussian sources: memory carries a factor gamma0, and the
-    responses vanish on the sources.  The random part of a weight forgets its start.  Flows, or steps with
-    their own law: a step of length eta leaves weights of the variance of the flow over 1 - eta decay/2.
-    Raises :class:`NotApplicable` when weights do not reach a stationary state (no decay), for biases, and
-    when a response survives at gamma0 = 0.
+    responses vanish on the sources.  Steps have their own law: one of length eta leaves weights of the
+    variance of the flow over 1 - eta decay/2.  Raises :class:`NotApplicable` when weights do not reach a
+    stationary state (no decay), for biases, and when a response survives at gamma0 = 0.
 
     >>> from derive import mean_field, mlp
     >>> lam, beta = Symbol("lam", positive=True), Symbol("beta", positive=True)

@@ -1,10 +1,9 @@
 """Whitened data: P samples become one (eq. F.8-F.16).
 
-With the identity as input kernel the equations keep error and kernel in the span of the target direction n
-and the identity; that span is found, not assumed.  With one hidden layer conserved quantities then leave one
-separable equation, whose limits in gamma0 are taken.  At any depth everything that feeds back lies along n:
-projecting on n gives a theory without samples, and projecting on any direction m orthogonal to n must, and
-is checked to, give nothing that moves.
+With the identity as input kernel everything that feeds back lies along the target direction n, at any depth:
+projecting on n gives a theory without samples, and projecting on any direction m orthogonal to n must, and is
+checked to, give nothing that moves.  With one hidden layer conserved quantities then leave one separable
+equation, whose limits in gamma0 are taken.
 """
 
 from __future__ import annotations
@@ -307,8 +306,8 @@ def error_equation(theory: Theory) -> tuple[Eq, Eq]:
 class Whitened:
     """Two-layer theory for ``K_x = 1``.
 
-    ``tensors`` say how the functions of samples look, ``scalar`` are the equations of their coefficients
-    (F.8) and ``initial`` their values at 0; ``invariants`` are conserved (F.10), ``eliminated`` gives the
+    ``tensors`` are the functions of samples by their projections on the targets, ``scalar`` the equations of
+    these (F.8) and ``initial`` their values at 0; ``invariants`` are conserved (F.10), ``eliminated`` gives the
     other unknowns by the error, ``error`` and ``output`` are the remaining equation in Delta and in f
     (F.11), ``motion`` its solution.
     """
