@@ -92,7 +92,7 @@ class Recovery:
 
 
 def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
-    """``steps`` steps of ``experiment``, which `dmft limits early-time` must serve.
+    """``steps`` steps of ``experiment``, on isotropic data.
 
     Raises :class:`~numerics.errors.SpecError` for a depth that is a symbol and for no steps at all, and what
     the solver raises.

@@ -5,7 +5,6 @@ The closed form is derived; numbers are put in exactly, so rounding comes last.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,12 +13,17 @@ from sympy import Expr, Rational, nsimplify, sympify
 
 from derive.calculus.recurrences import q
 from derive.errors import NotApplicable
-from derive.program import eta
+from derive.program import Program, eta
 from derive.scale import FirstStep, first_step, smallest_rate
+from derive.theory import Theory
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import numbers_of, structure, theory_at_depth
-from numerics.experiment.theory import theory_of
+from numerics.experiment.numbers import layered_numbers, numbers_of
+from numerics.experiment.refusals import served
+from numerics.experiment.theory import Layered, Reduction, derived, program_of, reductions_of
+
+WANTS = {"data.kind": "isotropic", "training.rule": "gd", "network.outputs": 1, "network.branch": None}
+"""What has a first step in closed form, as far as keys go."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +52,11 @@ class EarlyTime:
 
 
 def early_time(experiment: Experiment) -> EarlyTime:
-    """The first step of ``experiment``, which `dmft limits early-time` must serve.
+    """The first step of ``experiment``, on isotropic data.
 
     The formula is one for every depth ``L`` where the layers are alike: one width, no branch, plain descent;
-    otherwise it is that of the file's depth.
+    otherwise it is that of the file's depth.  Raises :class:`~numerics.errors.SpecError` naming the key where
+    the first step has no closed form.
 
     >>> from numerics.experiment import Experiment
     >>> found = early_time(Experiment.from_dict({
@@ -60,8 +65,9 @@ def early_time(experiment: Experiment) -> EarlyTime:
     >>> print(found.growth_factor, found.critical_learning_rate, found.critical_formula)
     0.63 0.2608695652173913 12*alpha_B*nu/((alpha_B + 1)*(2*L**2 + 6*L*nu + L + 6*nu))
     """
-    theory = None if experiment.symbolic else theory_at_depth(experiment)
-    step = _every_depth(experiment) if theory is None or _alike(experiment) else first_step(theory)
+    one = served(experiment, _first_step, "the first step in closed form", WANTS)
+    theory = None if experiment.symbolic else _theory(experiment)
+    step = one if theory is None or not _alike(experiment) else _every_depth(experiment)
     formula = step.growth_factor if step.root is None else step.growth_factor.xreplace({q: step.root})
     critical = _critical(step)
     if theory is None:
@@ -87,14 +93,28 @@ def _alike(experiment: Experiment) -> bool:
 
 def _every_depth(experiment: Experiment) -> FirstStep:
     try:
-        return _of_structure(structure(experiment.replace({"network.depth": "L"})).text)
+        return _first_step(experiment.replace({"network.depth": "L"}))
     except NotApplicable as reason:
         raise SpecError("network.depth", "L", f"has no closed form: {reason}", "a number") from None
 
 
+def _theory(experiment: Experiment) -> Theory:
+    return derived(*_parts(experiment))
+
+
+def _parts(experiment: Experiment) -> tuple[Program, tuple[Reduction, ...], Layered]:
+    return program_of(experiment), reductions_of(experiment.spec), layered_numbers(experiment.spec)
+
+
+def _first_step(experiment: Experiment) -> FirstStep:
+    if experiment.spec.kind != "isotropic":
+        raise NotApplicable("the first step is that of isotropic data")
+    return _of_program(*_parts(experiment))
+
+
 @lru_cache(maxsize=16)
-def _of_structure(text: str) -> FirstStep:
-    return first_step(theory_of(Experiment.without_arrays(tomllib.loads(text))))
+def _of_program(program: Program, reductions: tuple[Reduction, ...], layered: Layered) -> FirstStep:
+    return first_step(derived(program, reductions, layered))
 
 
 def _critical(step: FirstStep) -> Expr | None:

@@ -6,22 +6,36 @@ The regime is that of the file: training is rich where the rich rate is the smal
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from sympy import Expr, sympify
 
-from derive.program import L, gamma0
+from derive.errors import NotApplicable
+from derive.program import L, Program, gamma0
 from derive.program.networks.random_data import nu
 from derive.scale.largest_rate import LargestRate, largest_rate
 from derive.scale.lazy import lazy_kernel
-from derive.theory import Theory
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import structure
-from numerics.experiment.theory import theory_of
+from numerics.experiment.refusals import served
+from numerics.experiment.theory import Reduction, derived, program_of, reductions_of
+
+WANTS = {
+    "data.kind": "isotropic",
+    "data.sample_ratio": None,
+    "data.batch_ratio": None,
+    "data.noise": 0.0,
+    "network.outputs": 1,
+    "network.branch": None,
+    "training.rule": "gd",
+    "training.center": True,
+    "training.weight_decay": 0.0,
+    "training.momentum": 0.0,
+    "training.temperature": 0.0,
+}
+"""What has a largest rate in closed form, as far as keys go."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +69,11 @@ class RateLimit:
 
 
 def rate_limit(experiment: Experiment, regime: str | None = None) -> RateLimit:
-    """The largest rate of ``experiment``, which `dmft limits largest-rate` must serve.
+    """The largest rate of ``experiment``, on the population of isotropic data.
 
     ``regime`` is "rich" or "lazy"; that of the file if it is not given, which needs a depth that is a number.
-    Raises :class:`~numerics.errors.SpecError` for another, and for a network without one finite width.
+    Raises :class:`~numerics.errors.SpecError` for another, for a network without one finite width, and naming
+    the key where there is no closed form.
 
     >>> from numerics.experiment import Experiment
     >>> network = {"depth": 2, "gamma0": 300.0, "width_ratio": 4.0, "parametrization": "ntk"}
@@ -72,36 +87,39 @@ def rate_limit(experiment: Experiment, regime: str | None = None) -> RateLimit:
         raise SpecError("network.width_ratio", width, "is not one width over features", "a positive number")
     if regime not in (None, "rich", "lazy"):
         raise SpecError("--regime", regime, "is no regime", '"rich" or "lazy"')
+    every = served(experiment, _deep_forms, "the largest rate in closed form", WANTS)
     if experiment.symbolic:
         if regime is None:
             raise SpecError("network.depth", "L", "leaves the regime open", "a number, or --regime rich|lazy")
-        return RateLimit(_forms(_text(experiment))[regime], None, None, None, None)
+        return RateLimit(every[regime], None, None, None, None)
     numbers = {L: experiment.depth, gamma0: sympify(experiment.network.gamma0), nu: sympify(width)}
 
     def number(e: Expr | None) -> float | None:
         return None if e is None else float(sympify(e).subs(numbers))
 
-    forms = _forms(_text(experiment))
-    leading = {k: number(x.prefactor * nu**x.exponent) for k, x in forms.items()}
+    leading = {k: number(x.prefactor * nu**x.exponent) for k, x in every.items()}
     own = regime or min(leading, key=lambda k: leading[k] or 0.0)
-    form, rate = forms[own], leading[own]
+    form, rate = every[own], leading[own]
     if own == "lazy":
-        rate = 2 / lazy_kernel(_theory(_text(experiment)), experiment.depth).edge({nu: width})
+        rate = 2 / lazy_kernel(derived(*_deep(experiment)), experiment.depth).edge({nu: width})
     return RateLimit(form, number(form.exponent), rate, number(form.crossover), number(form.neglected))
 
 
-def _text(experiment: Experiment) -> str:
-    return structure(experiment.replace({"network.depth": "L"})).text
+def _deep(experiment: Experiment) -> tuple[Program, tuple[Reduction, ...]]:
+    """The program with the depth as a symbol, and what is done to its theory."""
+    return program_of(experiment, L), reductions_of(experiment.spec)
+
+
+def _deep_forms(experiment: Experiment) -> dict[str, LargestRate]:
+    if experiment.spec.kind != "isotropic":
+        raise NotApplicable("the closed form is that of isotropic data")
+    return _forms(*_deep(experiment))
 
 
 @lru_cache(maxsize=8)
-def _theory(text: str) -> Theory:
-    return theory_of(Experiment.without_arrays(tomllib.loads(text)))
-
-
-@lru_cache(maxsize=8)
-def _forms(text: str) -> dict[str, LargestRate]:
-    return {regime: largest_rate(_theory(text), regime) for regime in ("rich", "lazy")}
+def _forms(program: Program, reductions: tuple[Reduction, ...]) -> dict[str, LargestRate]:
+    theory = derived(program, reductions)
+    return {regime: largest_rate(theory, regime) for regime in ("rich", "lazy")}
 
 
 __all__ = ["RateLimit", "rate_limit"]

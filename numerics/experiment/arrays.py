@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +40,7 @@ def read_samples(data: Data, folder: Path, outputs: int = 1) -> Samples:
         given = "neither is given" if data.inputs is None else f'data.kernel = "{data.kernel}" is given too'
         raise SpecError("data.inputs", data.inputs, given, "one of data.inputs and data.kernel")
     if data.targets is None:
-        raise SpecError(
-            "data.targets", None, "is missing", f"the name of a .npy file of {_shape('P', outputs)}"
-        )
+        raise SpecError("data.targets", None, "is missing", f"the name of a file of {_shape('P', outputs)}")
     return make_samples(
         inputs=None if data.inputs is None else read_array("data.inputs", data.inputs, folder),
         kernel=None if data.kernel is None else read_array("data.kernel", data.kernel, folder),
@@ -119,17 +118,58 @@ def _shape(count: int | str, outputs: int) -> str:
 
 
 def read_array(key: str, name: str, folder: Path) -> NDArray[Any]:
-    """The array in the .npy file `name`; pickled objects are never loaded."""
-    path = folder / name
-    accepted = "a .npy file of numbers, its path relative to the experiment file"
+    """The array in a file: ``x.npy``, ``all.npz:x`` (one of several) or ``x.csv`` (rows of numbers, which may
+    begin with one line of names); pickled objects are never loaded.
+
+    Raises SpecError for a file that is not there or is none of these.
+    """
+    accepted = "a .npy, .npz (file.npz:name) or .csv file of numbers, relative to the experiment file"
+    file, _, member = name.rpartition(".npz:")
+    path = folder / (f"{file}.npz" if file else name)
     try:
-        with path.open("rb") as file:
-            array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        if file or path.suffix == ".npz":
+            return _member(key, name, path, member if file else "")
+        if path.suffix == ".csv":
+            return _table(path)
+        with path.open("rb") as opened:
+            array: NDArray[Any] = np.lib.format.read_array(opened, allow_pickle=False)
     except FileNotFoundError:
         raise SpecError(key, name, f"no such file: {path}", accepted) from None
-    except (OSError, ValueError, EOFError) as error:
+    except SpecError:
+        raise
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise SpecError(key, name, f"cannot be read as an array: {error}", accepted) from None
     return array
+
+
+def _member(key: str, name: str, path: Path, member: str) -> NDArray[Any]:
+    """One array of an .npz file."""
+    with np.load(path, allow_pickle=False) as arrays:
+        if member not in arrays.files:
+            problem = f"has no array {member}" if member else "does not say which array"
+            accepted = ", ".join(f"{path.name}:{x}" for x in arrays.files)
+            raise SpecError(key, name, problem, accepted or "an .npz file with arrays")
+        array: NDArray[Any] = arrays[member]
+    return array
+
+
+def _table(path: Path) -> NDArray[Any]:
+    """Numbers of a .csv file; a first line that holds a word is one of names, one column is a vector."""
+    rows = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if rows and any(_is_word(x) for x in rows[0].split(",")):
+        rows = rows[1:]
+    if not rows:
+        raise ValueError("no numbers are in it")
+    array: NDArray[Any] = np.loadtxt(rows, delimiter=",", ndmin=2)
+    return array[:, 0] if array.shape[1] == 1 else array
+
+
+def _is_word(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return bool(text.strip())
+    return False
 
 
 def as_numbers(key: str, name: str | None, array: NDArray[Any]) -> Array:

@@ -4,7 +4,7 @@
     experiment.kernel, experiment.targets, experiment.network.gamma0, experiment.times
 
 Everything that can be wrong with it is refused here, as a `SpecError`, before anything runs.  What is merely
-left out is not wrong: the equations can be derived without arrays, rates and times (`numerics.served` says
+left out is not wrong: the equations can be derived without arrays, rates and times (`require_numbers` says
 what computing needs).
 """
 
@@ -59,10 +59,16 @@ class Experiment:
     def load(cls, path: str | Path) -> Self:
         """Reads and checks an experiment file; raises SpecError."""
         path = Path(path)
+        spec = parse(cls.tables_of(path))
+        samples, held_out = _samples_of(spec, path.parent)
+        return cls(spec, samples, path, path.read_text(encoding="utf-8"), held_out)
+
+    @staticmethod
+    def tables_of(path: str | Path) -> dict[str, Any]:
+        """What a file says, as tables; raises SpecError for one that is not there or is no TOML."""
         accepted = "an experiment file in TOML"
         try:
-            text = path.read_text(encoding="utf-8")
-            tables = tomllib.loads(text)
+            return tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise SpecError("file", str(path), "no such file", accepted) from None
         except OSError as error:
@@ -71,9 +77,6 @@ class Experiment:
             raise SpecError("file", str(path), f"is not UTF-8 text: {error.reason}", accepted) from None
         except (ValueError, RecursionError) as error:  # of tomllib, and of numbers or nesting without end
             raise SpecError("file", str(path), f"is not valid TOML: {error}", accepted) from None
-        spec = parse(tables)
-        samples, held_out = _samples_of(spec, path.parent)
-        return cls(spec, samples, path, text, held_out)
 
     @classmethod
     def from_dict(

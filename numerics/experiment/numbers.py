@@ -247,8 +247,10 @@ NEEDED = {
 """The numbers without which a rule or a kind of data cannot be computed."""
 
 
-def require_numbers(experiment: Experiment) -> None:
+def require_numbers(experiment: Experiment, *, depth: bool = True) -> None:
     """Raises SpecError naming the first number or array that computing needs and deriving does not.
+
+    Without ``depth`` the number of layers may be a symbol.
 
     >>> from numerics.experiment.experiment import Experiment
     >>> require_numbers(Experiment.from_dict({"network": {"depth": 2}}))
@@ -256,6 +258,8 @@ def require_numbers(experiment: Experiment) -> None:
     numerics.errors.SpecError: training.learning_rate: is missing; rule "gd" needs it (accepted: ...
     """
     spec = experiment.spec
+    if depth:
+        _ = experiment.depth
     for key in NEEDED[spec.training.rule]:
         _require(spec.training, "training", key, f'rule "{spec.training.rule}"')
     if spec.kind == "fixed":

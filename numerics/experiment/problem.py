@@ -115,7 +115,7 @@ class Problem:
 
     @classmethod
     def _of_experiment(cls, experiment: Experiment) -> Problem:
-        require_numbers(experiment)
+        require_numbers(experiment, depth=False)
         spec = experiment.spec
         return cls(
             program=program_of(experiment),

@@ -73,15 +73,24 @@ class Data(Section):
     """
 
     kind: Kind = Field(default="fixed", description='"fixed", "isotropic" or "power-law"')
-    inputs: str | None = Field(default=None, description="the name of a .npy file of shape (P, D)")
-    kernel: str | None = Field(default=None, description="the name of a .npy file of shape (P, P)")
-    targets: str | None = Field(default=None, description="the name of a .npy file of shape (P,) or (P, C)")
-    test_inputs: str | None = Field(default=None, description="the name of a .npy file of shape (P*, D)")
+    inputs: str | None = Field(
+        default=None, description="the name of a .npy (.npz, .csv) file of shape (P, D)"
+    )
+    kernel: str | None = Field(
+        default=None, description="the name of a .npy (.npz, .csv) file of shape (P, P)"
+    )
+    targets: str | None = Field(
+        default=None, description="the name of a .npy (.npz, .csv) file of shape (P,) or (P, C)"
+    )
+    test_inputs: str | None = Field(
+        default=None, description="the name of a .npy (.npz, .csv) file of shape (P*, D)"
+    )
     test_kernel: str | None = Field(
-        default=None, description="the name of a .npy file of shape (P*, P + P*), training samples first"
+        default=None,
+        description="the name of a .npy (.npz, .csv) file of shape (P*, P + P*), training samples first",
     )
     test_targets: str | None = Field(
-        default=None, description="the name of a .npy file of shape (P*,) or (P*, C)"
+        default=None, description="the name of a .npy (.npz, .csv) file of shape (P*,) or (P*, C)"
     )
     sample_ratio: Positive | None = Field(default=None, description="P/D, a positive number")
     batch_ratio: Positive | None = Field(default=None, description="B/D, a positive number")

@@ -17,11 +17,8 @@ from derive.program import (
     L,
     MomentumFlow,
     Multistep,
-    P,
     Program,
     TrainingRule,
-    eta,
-    gamma0,
     isotropic,
     mlp,
     s,
@@ -35,7 +32,6 @@ from derive.theory import Term, Theory, mean_field
 from numerics.experiment.activation import parse_activation
 from numerics.experiment.experiment import Experiment
 from numerics.experiment.schema import Spec
-from numerics.served import require_served
 
 sigma = Symbol("sigma", positive=True)
 """Standard deviation of the initial weights; a list of variances is ``sigma(ell)**2``."""
@@ -298,13 +294,3 @@ def solvable(
     integrated = "multistep" if rule == "flow" else rule
     theory = mean_field(mlp(L, "linear", integrated, loss, sample_weights=sample_weights))
     return (error_projected(theory) if projected else theory).at_depth(depth)
-
-
-def constants_of(experiment: Experiment) -> dict[Symbol, float]:
-    """Numbers for the symbols of `solvable`; raises SpecError for an experiment with another theory."""
-    require_served(experiment, "dmft expand")
-    rate = experiment.training.learning_rate if experiment.training.rule == "gd" else None
-    known: dict[Symbol, float] = {gamma0: float(experiment.network.gamma0), P: float(len(experiment.targets))}
-    if rate is not None:
-        known[eta] = float(rate)
-    return known

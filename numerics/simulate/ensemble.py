@@ -13,7 +13,9 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from numerics.errors import SpecError
-from numerics.served import is_plain
+from numerics.experiment import Experiment
+from numerics.experiment.activation import is_linear
+from numerics.experiment.refusals import is_plain
 from numerics.threads import one_thread
 
 from .moments import Moments
@@ -172,10 +174,11 @@ def simulate(
 
 def _refuse_what_is_not_plain(experiment: Any) -> None:
     """Nothing of an experiment is left out silently."""
-    spec = getattr(experiment, "spec", None)
-    if spec is not None and not is_plain(spec):
+    if not isinstance(experiment, Experiment):
+        return
+    if not (is_linear(experiment.network.activation) and is_plain(experiment)):
         raise SpecError(
-            "experiment", spec.kind, "is no plain network on fixed data", "simulate_steps instead"
+            "experiment", experiment.spec.kind, "is no plain network on fixed data", "simulate_steps instead"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.program import Program
+from derive.program import Program, mlp
 from derive.theory import Theory
 from numerics.compile.lower import lower
 from numerics.compile.table import Node
@@ -20,7 +20,6 @@ from numerics.experiment.numbers import arrays_of, numbers_of, spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, program_of, solvable
 from numerics.predictions import OUTPUT, mean_square, size_of, split, watched
-from numerics.served import is_plain_network
 from numerics.solve.afterwards import Afterwards
 from numerics.solve.densities import densities
 from numerics.solve.exact import solve_flow, solve_steps
@@ -58,7 +57,7 @@ def solved(
         _refuse_too_large(experiment, kernels)
     own = problem.program == program_of(experiment)
     variant = None if own else _same(problem.program)
-    plain = is_plain_network(experiment.spec) and own
+    plain = bool(problem.seen) and problem.program == _plain(experiment)
     if problem.spectrum is not None and problem.flow:
         values, notes = solve_graded(experiment, progress, variant)
     elif not plain and problem.flow:
@@ -70,6 +69,11 @@ def solved(
     else:
         values = _steps(experiment, kernels, progress)
     return values, {"method": "linear causal march", "kernels": kernels if problem.seen else None, **notes}
+
+
+def _plain(experiment: Experiment) -> Program:
+    training, weighted = experiment.training, experiment.spec.asks_elsewhere
+    return mlp(experiment.depth, "linear", training.rule, training.loss, sample_weights=weighted)
 
 
 @lru_cache(maxsize=16)

@@ -7,12 +7,16 @@ print(explain("digits.toml"))            # what each method says; nothing is run
 from __future__ import annotations
 
 import time as clock
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import xarray as xr
 
-from numerics.errors import SpecError
+from derive.program import Program
+from derive.theory import Theory
+from numerics.errors import SpecError, value_to_toml
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import dataset
@@ -22,6 +26,9 @@ from numerics.threads import one_thread
 
 METHODS: tuple[Method, ...] = (March(), Layers(), Nodes(), Lazy(), Paths(), Rest(), Direct())
 """Every method, the most special ones first among equals."""
+
+LONG = 10.0
+"""Seconds from which a run says beforehand how long it takes."""
 
 BY_NAME = ("rest", "direct")
 """Methods that are taken only where ``solver.method`` asks for them."""
@@ -80,28 +87,36 @@ def explain(source: Problem | Experiment | str | Path, *, kernels: Kernels = "au
 
 @one_thread
 def solve(
-    source: Problem | Experiment | str | Path,
+    source: Problem | Experiment | Program | Theory | str | Path,
     *,
     kernels: Kernels = "auto",
     progress: Progress | None = None,
+    say: Callable[[str], object] | None = None,
+    **given: Any,
 ) -> xr.Dataset:
-    """The nonperturbative mean-field solution of an experiment, its file, or any problem.
+    """The nonperturbative mean-field solution of an experiment, its file, any problem, or a program (or its
+    theory) with ``numbers``, ``arrays``, ``times`` and ``solver`` as :meth:`.Problem.of` takes them.
 
     The method is the best that fits (:func:`choose`), or ``solver.method``; the attribute ``method`` says
     which it was.  Steps of linear networks are exact; a flow takes ever shorter steps until it has settled to
     ``solver.rtol``; what is sampled has its standard error beside it (``*_stderr``) and meets
     ``solver.accuracy``.  ``kernels``, of fixed samples: ``full`` keeps Phi, G, A, B and the tangent kernel
     for all pairs of samples, ``trace`` the sample traces, ``none`` neither; ``auto`` is the most of these
-    that is small, and the attribute ``kernels`` says which.
+    that is small, and the attribute ``kernels`` says which.  ``say`` is told before a run that takes longer
+    than LONG seconds how long it takes.
 
     Raises :class:`~numerics.errors.SpecError` where no method fits, with what each of them says,
     :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged`.
     """
-    problem = Problem.of(source)
+    problem = Problem.of(source, **given)
     started = clock.perf_counter()
     choice = choose(problem, kernels)
     if choice.method is None:
         raise _refused(problem, choice)
+    expected = next(x for m, x in choice.answers if m is choice.method)
+    if say is not None and isinstance(expected, Yes) and expected.cost > LONG:
+        size = f"{expected.memory / 2**30:.2g} GiB"
+        say(f"{choice.method.name}: about {expected.cost:.0f} s and {size} (dmft solve --explain says more)")
     found = choice.method.run(problem, kernels, progress)
     notes = {"method": choice.method.name, "seed": problem.solver.seed, **found.notes}
     labels = notes.pop("layers_at", None)
@@ -125,14 +140,12 @@ def _refused(problem: Problem, choice: Choice) -> SpecError:
     if asked in noes:
         said = noes[asked]
         return SpecError("solver.method", asked, _told(said), '"auto", or another method')
-    said = noes.get("paths") or next(iter(noes.values()))
+    said = next(x for x in (noes.get("paths"), *noes.values()) if x is not None)
     others = "; ".join(f"{name}: {_told(x)}" for name, x in noes.items() if x is not said)
     return SpecError(said.key, said.value, f"{said.reason} ({others})", said.accepted or "another value")
 
 
 def _told(said: No) -> str:
-    from numerics.errors import value_to_toml
-
     given = "" if said.value is None else f" = {value_to_toml(said.value)}"
     accepted = f" (accepted: {said.accepted})" if said.accepted else ""
     return f"{said.key}{given}: {said.reason}{accepted}"

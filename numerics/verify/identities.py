@@ -14,7 +14,8 @@ from derive.theory.compare import compare
 from derive.theory.path_integral import path_integral
 from numerics.compile.table import Node
 from numerics.experiment import Experiment
-from numerics.experiment.theory import constants_of, program_of
+from numerics.experiment.numbers import numbers_of
+from numerics.experiment.theory import program_of
 from numerics.solve.march import March
 from numerics.solve.observables import evaluate
 from numerics.verify.report import Check
@@ -99,7 +100,7 @@ def _chain_rule(solution: March, opening: Opening) -> float:
     tensors: dict[Node, Array] = {("G", k): solution.tensor(("G", k))[1:, 0, :, 0] for k in layers}
     tensors |= {("H", k): solution.tensor(("H", k))[:-1].transpose(1, 3, 0, 2) for k in layers}
     equation = opening.theory().observables[0]
-    kernel = evaluate(equation, tensors, {"K_x": opening.kernel}, constants_of(opening.experiment))
+    kernel = evaluate(equation, tensors, {"K_x": opening.kernel}, numbers_of(opening.experiment))
     error, f = solution.scalars["Delta"], solution.scalars["f"]
     predicted = np.einsum("nm,nmij,mj->ni", opening.increments, kernel, error)
     return relative(np.diff(f, axis=0) - predicted, f)

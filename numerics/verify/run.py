@@ -11,7 +11,8 @@ import numpy as np
 import xarray as xr
 
 from numerics.experiment import Experiment
-from numerics.served import is_plain
+from numerics.experiment.activation import is_linear
+from numerics.experiment.refusals import is_plain
 from numerics.threads import one_thread
 from numerics.verify.report import Report
 
@@ -41,7 +42,7 @@ def verify(
     Raises `SpecError` for a symbolic depth, `Diverged` and `NotConverged` as `solve` and `simulate` do. That
     a check failed is no exception: see `Report.passed`.
     """
-    if not is_plain(experiment.spec):
+    if not (is_linear(experiment.network.activation) and is_plain(experiment)):
         from numerics.verify.steps import verify_steps
 
         return verify_steps(experiment, out_dir, progress)

@@ -23,7 +23,6 @@ from numerics.experiment import Experiment
 from numerics.experiment.activation import slope_jumps
 from numerics.experiment.numbers import numbers_of, theory_at_depth
 from numerics.results import STDERR
-from numerics.served import require_served
 from numerics.solve.paths import solve_particles
 from numerics.verify.networks import LEVEL
 from numerics.verify.report import Check
@@ -151,7 +150,6 @@ def nonlinear_expansion_checks(experiment: Experiment) -> tuple[list[Check], str
     if slope_jumps(experiment.network.activation):
         return [], f"expansion: not checked; {KINKS}"
     try:
-        require_served(experiment, "dmft expand")
         series = expand(small, ORDER)
     except (SpecError, NotConverged, NotApplicable, Ambiguous) as reason:
         return [], f"expansion: not checked; {reason}"

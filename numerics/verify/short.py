@@ -18,6 +18,7 @@ from numerics.compile import lower
 from numerics.compile.table import Node, Request
 from numerics.experiment import Experiment
 from numerics.experiment import theory as theories
+from numerics.experiment.numbers import numbers_of
 from numerics.solve.grid import flow_grid
 from numerics.solve.march import March, march
 
@@ -92,7 +93,7 @@ class Opening:
             table = replace(table, tensors={**table.tensors, **pairs})
             wanted += list(pairs)
         share = self.share
-        constants = theories.constants_of(self.experiment) | {P: float(len(self.targets))}
+        constants = numbers_of(self.experiment) | {P: float(len(self.targets))}
         if eta in constants:
             constants[eta] *= share
         data = {"K_x": self.kernel, "y": self.targets}

@@ -11,7 +11,7 @@ from numerics.compile import lower
 from numerics.compile.table import Kernel
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
-from numerics.experiment.theory import constants_of, solvable
+from numerics.experiment.theory import solvable
 from numerics.solve.march import March, march
 from numerics.solve.plan import Plan
 
@@ -35,7 +35,7 @@ def run(e: Experiment) -> March:
     return march(
         lower(solvable(e.depth, "gd", e.training.loss)),
         steps=len(e.times),
-        constants=constants_of(e),
+        constants=numbers_of(e),
         data={"K_x": e.kernel, "y": e.targets},
         wanted=tuple(("G", k) for k in range(1, e.depth + 1)),
     )

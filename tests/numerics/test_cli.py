@@ -21,7 +21,7 @@ import pytest
 import xarray as xr
 
 from numerics.cli import run
-from numerics.commands.common import progress
+from numerics.cli.common import progress, say
 from numerics.errors import Diverged, NotConverged
 from numerics.experiment import Experiment
 from numerics.results import dataset, load
@@ -107,7 +107,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         parent, _, child = name.rpartition(".")
         monkeypatch.setattr(importlib.import_module(parent), child, module, raising=False)
 
-    install("numerics.solve", solve=computing("solve"))
+    install("numerics.solve.registry", solve=computing("solve"))
     install("numerics.simulate", simulate=computing("simulate"), simulate_steps=computing("simulate"))
     install("numerics.expand", evaluated_at=computing("expand"), series=rendering("series"))
     install(
@@ -218,23 +218,13 @@ def test_every_command_takes_any_activation(
     assert [name for name, _ in fakes.calls] == [words[0]]
 
 
-@pytest.mark.parametrize("words", [x for x in COMPUTING if x[0] != "expand"])
+@pytest.mark.parametrize("words", COMPUTING)
 def test_every_linear_network_is_solved_trained_and_verified_in_exact_steps(
     spec: Path, fakes: Fakes, words: list[str]
 ) -> None:
     spec.write_text(GOOD.replace("depth = 2", "depth = 2\nbias = true"))
     assert run(command(words, spec)) == 0
     assert [name for name, _ in fakes.calls] == [words[0]]
-
-
-@pytest.mark.parametrize("words", [x for x in COMPUTING if x[0] == "expand"])
-def test_not_yet_by_the_other_commands(
-    spec: Path, fakes: Fakes, capsys: pytest.CaptureFixture[str], words: list[str]
-) -> None:
-    spec.write_text(GOOD.replace("depth = 2", "depth = 2\nbias = true"))
-    assert run(command(words, spec)) == 2
-    assert f"network.bias = true: is not served by `dmft {words[0]}` yet" in capsys.readouterr().err
-    assert fakes.calls == []
 
 
 @pytest.mark.parametrize("words", COMPUTING)
@@ -305,8 +295,8 @@ def test_the_options_reach_the_computation(spec: Path, fakes: Fakes) -> None:
     assert run(["simulate", "spec.toml", "--width", "8", "--seeds", "2"]) == 0
     assert run(["expand", "spec.toml", "--order", "4"]) == 0
     assert fakes.calls == [
-        ("solve", {"kernels": "none", "progress": None}),
-        ("simulate", {"width": 8, "seeds": 2, "rng": 0}),
+        ("solve", {"kernels": "none", "progress": None, "say": say}),
+        ("simulate", {"width": 8, "seeds": 2, "rng": 0, "progress": None}),
         ("expand", {"order": 4}),
     ]
 
@@ -431,7 +421,7 @@ def test_one_equation_of_the_ledger_with_its_numbers(capfd: pytest.CaptureFixtur
 def test_the_evidence_is_looked_for_where_it_can_be(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("numerics.commands.ledger.EVIDENCE", "tests/ledger/nowhere")
+    monkeypatch.setattr("numerics.cli.ledger.EVIDENCE", "tests/ledger/nowhere")
     assert run(["ledger", "linear2025", "104", "--check"]) == 2
     assert "a checkout" in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ from sympy import Rational, sympify
 
 from numerics.cli import run
 
-COMMAND = import_module("numerics.commands.limits.parametrization")
+COMMAND = import_module("numerics.cli.limits")
 
 
 def test_width_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from numerics.expand.by_laws import Laws, output_at, solved_for, with_kernels
 from numerics.expand.by_recursion import Closed
 from numerics.expand.operators import Dense, Separable, Value, memory_weight, remembered
 from numerics.experiment import Experiment
-from numerics.experiment.theory import constants_of
+from numerics.experiment.numbers import numbers_of
 from numerics.solve import solve
 
 STRENGTH = 1.5
@@ -30,7 +30,7 @@ def experiment(depth: int) -> Experiment:
 
 
 def closed(e: Experiment) -> Closed:
-    closure, known = _expansion("gd", "sum", 0).closure, constants_of(e)
+    closure, known = _expansion("gd", "sum", 0).closure, numbers_of(e)
     causal = [k for k in closure.kernels if k.causal and k.definition != 0]
     memory = {k.name: memory_weight(k, "Delta", known, len(e.times), {}) for k in causal}
     return Closed(closure, e.depth, known, memory, e.kernel)

@@ -9,7 +9,8 @@ import numpy as np
 from derive.theory import Theory
 from numerics.compile import lower
 from numerics.experiment import Experiment
-from numerics.experiment.theory import constants_of, solvable
+from numerics.experiment.numbers import numbers_of
+from numerics.experiment.theory import solvable
 from numerics.solve.march import March, march
 from numerics.solve.observables import evaluate
 from tests.reference.solution import Solution
@@ -63,7 +64,7 @@ def marched(experiment: Experiment, weights: np.ndarray | None = None, *, projec
     return march(
         lower(solvable(depth, rule, experiment.training.loss, projected)),
         steps=len(experiment.times) if weights is None else len(weights),
-        constants=constants_of(experiment),
+        constants=numbers_of(experiment),
         data=data,
         wanted=tuple((n, k) for n in names for k in range(1, depth + 1)),
     )
@@ -93,7 +94,7 @@ def solution_of(m: March, theory: Theory, experiment: Experiment) -> Solution:
         B=np.stack([*B, np.zeros_like(A[0])]),
         f=m.scalars["f"],
         error=error,
-        tangent_kernel=evaluate(theory.observables[0], H | G, data, constants_of(experiment)),
+        tangent_kernel=evaluate(theory.observables[0], H | G, data, numbers_of(experiment)),
     )
 
 

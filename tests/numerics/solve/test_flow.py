@@ -7,7 +7,7 @@ import pytest
 
 from derive.program import eta
 from numerics.errors import NotConverged
-from numerics.experiment.theory import constants_of
+from numerics.experiment.numbers import numbers_of
 from numerics.solve import settle, solve
 from numerics.solve.densities import densities
 from numerics.solve.grid import flow_grid
@@ -21,7 +21,7 @@ def on_grid(experiment, pieces, order=4):
     plain = unprojected(e, grid.weights)
     fast = marched(e, grid.weights)
     data = {"K_x": e.kernel, "y": e.targets, "w": grid.weights}
-    smooth = densities(fast, grid.nodes, data, constants_of(e))
+    smooth = densities(fast, grid.nodes, data, numbers_of(e))
     at = grid.outputs
     pick = np.ix_(at, at)
     layers = range(1, e.depth + 1)
@@ -57,7 +57,7 @@ def test_a_density_times_the_weight_is_the_discrete_response_where_steps_are_eve
     grid = flow_grid(e.times, step=0.02)
     m = marched(e, grid.weights)
     data = {"K_x": e.kernel, "y": e.targets, "w": grid.weights}
-    smooth = densities(m, grid.nodes, data, constants_of(e))
+    smooth = densities(m, grid.nodes, data, numbers_of(e))
     n, past = len(grid.nodes) - 1, slice(-30, -10)
     for pair in ((("h", 2), ("r", 2)), (("g", 1), ("u_p", 1))):
         discrete = m.response(*pair)[n, 0, past, 0] / grid.weights[n, past]
@@ -113,7 +113,7 @@ def test_small_steps_of_descent_are_the_flow_at_first_order(loss):
         below = np.tri(3, k=-1)[None, :, :, None]
         gap = {n: np.abs(found[n].values - limit[n].values).max() for n in ("train_loss", "Phi", "G")}
         for n in ("A", "B"):
-            gap[n] = np.abs(found[n].values / float(constants_of(e)[eta]) - below * limit[n].values).max()
+            gap[n] = np.abs(found[n].values / float(numbers_of(e)[eta]) - below * limit[n].values).max()
         gaps.append(list(gap.values()))
     assert np.log2(np.array(gaps[:-1]) / gaps[1:]) == pytest.approx(1.0, abs=0.2)
 
@@ -130,4 +130,4 @@ def test_a_grid_on_which_responses_do_not_settle_is_refused():
     m = marched(e, grid.weights)
     data = {"K_x": e.kernel, "y": e.targets, "w": grid.weights}
     with pytest.raises(NotConverged, match="did not settle"), np.errstate(all="ignore"):
-        densities(m, 1e3 * grid.nodes, data, constants_of(e))  # as if each step were a thousand times longer
+        densities(m, 1e3 * grid.nodes, data, numbers_of(e))  # as if each step were a thousand times longer

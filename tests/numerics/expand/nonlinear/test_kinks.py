@@ -12,7 +12,7 @@ from sympy import Symbol
 
 import numerics.expand.nonlinear.kinks as kinks
 from derive.expansion.nonlinear.kinks import dv, v
-from numerics.commands.common import summary
+from numerics.cli.common import summary
 from numerics.errors import Diverged, SpecError
 from numerics.expand import evaluated_at, expand, series
 from numerics.experiment import Experiment

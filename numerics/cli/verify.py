@@ -7,8 +7,16 @@ from typing import Annotated
 
 import typer
 
-from numerics.commands.common import SpecFile, check_folder, load_numeric, naming_the_key, progress
-from numerics.served import is_plain
+from numerics.cli.common import (
+    DataIn,
+    Settings,
+    SpecFile,
+    check_folder,
+    load_problem,
+    naming_the_key,
+    progress,
+    refuse_program,
+)
 
 SHOWN_ORDER = 2
 
@@ -18,16 +26,21 @@ def verify(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write results and figure here.")
     ] = None,
+    data: DataIn = None,
+    settings: Settings = None,
 ) -> None:
     """Print the equations and a table of checks with error bars; exit 1 if a check fails."""
-    experiment = load_numeric(file, "dmft verify")
+    problem = load_problem(file, data, settings)
+    experiment = refuse_program(problem, "dmft verify", "dmft solve and dmft simulate, which take programs")
     check_folder(output)
     import numerics.expand
     import numerics.verify
+    from numerics.experiment.activation import is_linear
+    from numerics.experiment.refusals import is_plain
     from numerics.experiment.theory import theory_of
 
     typer.echo(theory_of(experiment).render("all", "text"))
-    if is_plain(experiment.spec):
+    if is_linear(experiment.network.activation) and is_plain(experiment):
         typer.echo(numerics.expand.series(experiment, SHOWN_ORDER).render("text"))
     with naming_the_key(experiment), progress("verify") as meter:
         report = numerics.verify.verify(experiment, out_dir=output, progress=meter)

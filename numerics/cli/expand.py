@@ -7,17 +7,22 @@ from typing import Annotated
 
 import typer
 
-from numerics.commands.common import (
+from numerics.cli.common import (
     AsJson,
+    DataIn,
     NetcdfOut,
+    Settings,
     SpecFile,
     check_netcdf,
-    load_numeric,
-    load_served,
+    load,
+    load_problem,
+    load_program,
     naming_the_key,
     print_json,
+    refuse_program,
     report,
 )
+from numerics.errors import SpecError
 
 
 class Method(StrEnum):
@@ -45,27 +50,46 @@ def expand(
         typer.Option(help="How the series is evaluated at network.gamma0.", show_default="pade"),
     ] = None,
     as_json: AsJson = False,
+    data: DataIn = None,
+    settings: Settings = None,
 ) -> None:
     """Expand in gamma0. With --show, print the series, and compute nothing unless -o asks for numbers.
 
     To print the series network.depth may be "L". Loss and error at network.gamma0 come with an estimate of
     what the truncation misses: partial sums, Padé approximants, or words with the error in full.
     """
-    symbols_only = show is not None and output is None
-    load = load_served if symbols_only else load_numeric
-    experiment = load(file, "dmft expand")
     check_netcdf(output)
-    import numerics.expand
-
     extra = {}
     if show is not None:
-        extra = {"series": numerics.expand.series(experiment, order).render(show.value)}
+        extra = {"series": _series(file, order, show, settings)}
         if not as_json:
             typer.echo(extra["series"])
-    if symbols_only:
+    if show is not None and output is None:
         if as_json:
             print_json(extra)
         return
+    problem = load_problem(file, data, settings)
+    experiment = refuse_program(problem, "dmft expand", "--show, which prints its series")
+    import numerics.expand
+
     with naming_the_key(experiment):
         result = numerics.expand.evaluated_at(experiment, order, resum)
     report(result, output, as_json, extra)
+
+
+def _series(file: str, order: int, show: Form, settings: list[str] | None) -> str:
+    """The series itself, of an experiment or of a program."""
+    program = load_program(file)
+    if program is None:
+        import numerics.expand
+
+        return numerics.expand.series(load(file, None, settings), order).render(show.value)
+    from derive.errors import NotApplicable
+    from derive.expansion import expand
+    from derive.program import gamma0
+    from derive.theory import mean_field
+
+    try:
+        return expand(mean_field(program), gamma0, order).render(show.value)
+    except NotApplicable as reason:
+        raise SpecError("file", file, str(reason), "another program") from reason

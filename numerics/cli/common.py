@@ -9,20 +9,37 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from numerics.errors import Diverged, NumericsError, SpecError
 from numerics.experiment import Experiment
-from numerics.served import require_numbers, require_served
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from derive.program import Program
+    from numerics.experiment.problem import Problem
+
 Progress = Callable[[int, int], None]
 
-SpecFile = Annotated[Path, typer.Argument(metavar="FILE", help="The experiment file (TOML).")]
+SpecFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE",
+        help="The experiment file (TOML), or FILE.py:NAME, a program of one's own: naming a Python file "
+        "runs it.",
+    ),
+]
+DataIn = Annotated[
+    list[str] | None,
+    typer.Option("-D", "--data", metavar="NAME=FILE", help="An array, such as kernel=k.npy."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A key of the file, such as training.steps=50."),
+]
 NetcdfOut = Annotated[
     Path | None, typer.Option("-o", "--output", metavar="OUT.nc", help="Write the result as NetCDF.")
 ]
@@ -30,18 +47,48 @@ PlotOut = Annotated[Path | None, typer.Option("--plot", metavar="OUT.png", help=
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-def load_numeric(path: Path, command: str) -> Experiment:
-    """The experiment, refused if ``command`` does not serve it yet or a number that it needs is left out."""
-    experiment = load_served(path, command)
-    require_numbers(experiment, command)
+def load(file: str, data: list[str] | None = None, settings: list[str] | None = None) -> Experiment:
+    """The experiment of a file, with other arrays and keys where the command line names them.
+
+    Raises SpecError for a program where an experiment file is asked for.
+    """
+    from numerics.experiment.source import experiment_in, is_program, pairs
+
+    if is_program(file):
+        raise SpecError("file", file, "is a program, but this needs the keys of an experiment", "a TOML file")
+    return experiment_in(file, pairs("-D", data or ()), pairs("--set", settings or ()))
+
+
+def load_problem(
+    file: str, data: list[str] | None, settings: list[str] | None, *, depth: bool = True
+) -> Experiment | Problem:
+    """What is computed: an experiment that lacks no number, or the problem of a program.
+
+    Without ``depth`` the number of layers of a residual network may be a symbol.
+    """
+    from numerics.experiment.source import is_program, pairs, problem_in
+
+    if is_program(file):
+        return problem_in(file, pairs("-D", data or ()), pairs("--set", settings or ()))
+    experiment = load(file, data, settings)
+    from numerics.experiment.numbers import require_numbers
+
+    require_numbers(experiment, depth=depth or experiment.network.branch is None)
     return experiment
 
 
-def load_served(path: Path, command: str) -> Experiment:
-    """The experiment, refused if ``command`` (such as "dmft solve") does not serve it yet."""
-    experiment = Experiment.load(path)
-    require_served(experiment, command)
-    return experiment
+def load_program(file: str) -> Program | None:
+    """The program that the argument names, if it names one; this runs its file."""
+    from numerics.experiment.source import is_program, program_in
+
+    return program_in(file) if is_program(file) else None
+
+
+def refuse_program(problem: Experiment | Problem, command: str, instead: str) -> Experiment:
+    """The experiment behind a problem; raises SpecError for a program of one's own."""
+    if isinstance(problem, Experiment):
+        return problem
+    raise SpecError("file", problem.program.name, f"is a program; `{command}` takes experiments", instead)
 
 
 def check_netcdf(path: Path | None) -> None:
@@ -86,36 +133,69 @@ def _check_parent(key: str, path: Path) -> None:
 
 
 @contextmanager
-def naming_the_key(experiment: Experiment) -> Iterator[None]:
+def naming_the_key(source: Experiment | Problem) -> Iterator[None]:
     """Adds to a failed computation the key that would mend it, and its value."""
     try:
         yield
     except NumericsError as error:
-        key, value = "solver.rtol", experiment.solver.rtol
-        if isinstance(error, Diverged):
-            flow = experiment.training.rule == "flow"
-            key = "training.time" if flow else "training.learning_rate"
-            value = (experiment.training.time if flow else experiment.training.learning_rate) or 0.0
-        if re.search(r"\b(solver|training)\.\w+ = ", str(error)):
-            raise
-        raise type(error)(f"{key} = {value}: {error}") from error
+        if isinstance(source, Experiment):
+            _name_key(source, error)
+        raise
+
+
+def _name_key(experiment: Experiment, error: NumericsError) -> NoReturn:
+    if re.search(r"\b(solver|training)\.\w+ = ", str(error)):
+        raise error
+    key, value = "solver.rtol", experiment.solver.rtol
+    if isinstance(error, Diverged):
+        flow = experiment.training.rule == "flow"
+        key = "training.time" if flow else "training.learning_rate"
+        value = (experiment.training.time if flow else experiment.training.learning_rate) or 0.0
+    raise type(error)(f"{key} = {value}: {error}") from error
 
 
 @contextmanager
 def progress(label: str) -> Iterator[Progress | None]:
-    """A meter on stderr, as a function of (step, total); None where stderr is no terminal."""
+    """A meter on stderr, as a function of (step, total), that goes once from 0 to its end; None where stderr
+    is no terminal.
+    """
     if not sys.stderr.isatty():
         yield None
         return
     from tqdm import tqdm
 
-    with tqdm(desc=label, file=sys.stderr, leave=False) as bar:
+    with tqdm(desc=label, file=sys.stderr, leave=False, total=1.0, bar_format=BAR) as bar:
+        yield Meter(lambda share: bar.update(share - bar.n))
+        bar.update(1.0 - bar.n)
 
-        def show(step: int, total: int) -> None:
-            bar.total = total
-            bar.update(step - bar.n)
 
-        yield show
+BAR = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}"
+
+
+class Meter:
+    """The share that is done, of passes of which nobody knows how many follow: each takes half of the rest.
+
+    >>> seen = []
+    >>> meter = Meter(seen.append)
+    >>> for step, total in [(1, 2), (2, 2), (1, 4), (4, 4)]: meter(step, total)
+    >>> seen
+    [0.25, 0.5, 0.5625, 0.75]
+    """
+
+    def __init__(self, show: Callable[[float], object]) -> None:
+        self.show, self.passes, self.last = show, 0, 0.0
+
+    def __call__(self, step: int, total: int) -> None:
+        share = step / max(total, 1)
+        if share < self.last:
+            self.passes += 1
+        self.last = share
+        self.show(1 - 2.0**-self.passes * (1 - share / 2))
+
+
+def say(text: str) -> None:
+    """A line on stderr."""
+    typer.echo(text, err=True)
 
 
 def print_json(value: Any) -> None:
@@ -155,9 +235,9 @@ def summary(result: xr.Dataset, rows: int = 9) -> str:
         columns["truncation"] = result.train_loss_truncation.values
     if "train_loss_stderr" in result and "order" not in loss.dims:
         columns["stderr"] = result.train_loss_stderr.values
-    if "test_loss" in result:
+    if "test_loss" in result and "order" not in result.test_loss.dims:
         columns["test_loss"] = result.test_loss.values
-    if "test_loss_stderr" in result:
+    if "test_loss_stderr" in result and "order" not in result.test_loss_stderr.dims:
         columns["stderr "] = result.test_loss_stderr.values
     count = result.sizes["time"]
     chosen = sorted({round(i * (count - 1) / max(rows - 1, 1)) for i in range(rows)})

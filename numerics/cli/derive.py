@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from numerics.commands.common import SpecFile
-from numerics.experiment import Experiment
+from numerics.cli.common import SpecFile, load, load_program
 
 
 class Show(StrEnum):
@@ -36,12 +35,18 @@ def derive(
     show: Annotated[Show, typer.Option(help="The part of the theory to print.")] = Show.ALL,
     form: Annotated[Format, typer.Option("--format", help="The form to print it in.")] = Format.TEXT,
 ) -> None:
-    """Print the derived mean-field equations of any experiment file; network.depth may be "L".
+    """Print the derived mean-field equations of any experiment file or program; network.depth may be "L".
 
     Neither arrays nor rates and times are needed: the numbers of the file are symbols here. After a limit
     (wide layers) or a rewriting (sums over modes), "all" leaves out the action; ask for it by name.
     """
-    experiment = Experiment.load(file)
+    program = load_program(file)
+    if program is not None:
+        from derive.theory import mean_field
+
+        typer.echo(mean_field(program).render(show.value, form.value))
+        return
+    experiment = load(file)
     from numerics.experiment.theory import path_integral_of, theory_of
 
     exact = show in (Show.ACTION, Show.SADDLE_POINT)

@@ -7,17 +7,20 @@ from typing import Annotated
 
 import typer
 
-from numerics.commands.common import (
+from numerics.cli.common import (
     AsJson,
+    DataIn,
     NetcdfOut,
     PlotOut,
+    Settings,
     SpecFile,
     check_netcdf,
     check_plot,
-    load_numeric,
+    load_problem,
     naming_the_key,
     progress,
     report,
+    say,
 )
 
 
@@ -35,19 +38,27 @@ def solve(
     output: NetcdfOut = None,
     plot: PlotOut = None,
     as_json: AsJson = False,
+    data: DataIn = None,
+    settings: Settings = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say which method would run, its cost and error; run nothing.")
+    ] = False,
     kernels: Annotated[
         Kernels,
         typer.Option(help="Two-time kernels to keep: of all sample pairs, their trace, none, or what fits."),
     ] = Kernels.AUTO,
 ) -> None:
-    """Solve the mean-field theory."""
-    experiment = load_numeric(file, "dmft solve")
+    """Solve the mean-field theory, by the best method that fits (or solver.method)."""
+    problem = load_problem(file, data, settings, depth=False)
     check_netcdf(output)
     check_plot(plot)
-    import numerics.solve
+    from numerics.solve import registry
 
-    with naming_the_key(experiment), progress("solve") as meter:
-        result = numerics.solve.solve(experiment, kernels=kernels.value, progress=meter)
+    if explain:
+        typer.echo(str(registry.explain(problem, kernels=kernels.value)))
+        return
+    with naming_the_key(problem), progress("solve") as meter:
+        result = registry.solve(problem, kernels=kernels.value, progress=meter, say=say)
     if plot is not None:
         from matplotlib.figure import Figure
 

@@ -1,26 +1,31 @@
 """The command `dmft`: registers the commands and turns errors into exit statuses.
 
-0 done; 1 a check failed; 2 bad input; 3 the dynamics diverged or a solver did not converge; 130 interrupted.
+0 done; 1 a check failed; 2 bad input; 3 the dynamics diverged or a solver did not converge; 4 a defect in
+dmft; 130 interrupted.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 
-from numerics.commands.derive import derive
-from numerics.commands.expand import expand
-from numerics.commands.ledger import ledger
-from numerics.commands.limits import limits
-from numerics.commands.simulate import simulate
-from numerics.commands.solve import solve
-from numerics.commands.verify import verify
+from numerics.cli.derive import derive
+from numerics.cli.expand import expand
+from numerics.cli.ledger import ledger
+from numerics.cli.limits import limits
+from numerics.cli.simulate import simulate
+from numerics.cli.solve import solve
+from numerics.cli.verify import verify
 from numerics.errors import NumericsError, SpecError
 
 BAD_INPUT = 2
 NO_RESULT = 3
+DEFECT = 4
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -50,6 +55,15 @@ def run(arguments: Sequence[str]) -> int:
         return _fail(f"{error.filename or 'file'}: {error.strerror or error}", BAD_INPUT)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
+    except Exception as error:  # a defect: one line, and where to find it
+        if os.environ.get("DMFT_TRACEBACK"):
+            raise
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        said = " ".join(f"{error}".split())[:300]
+        place = f"{Path(last.filename).name}:{last.lineno}"
+        return _fail(
+            f"a defect: {type(error).__name__} at {place}: {said} (DMFT_TRACEBACK=1 shows more)", DEFECT
+        )
     return 0
 
 
@@ -61,7 +75,3 @@ def _fail(message: str, status: int) -> int:
 def main() -> None:
     """The console script."""
     sys.exit(run(sys.argv[1:]))
-
-
-if __name__ == "__main__":
-    main()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from numerics.commands.common import AsJson, print_json
+from numerics.cli.common import AsJson, print_json
 from numerics.errors import SpecError
 
 if TYPE_CHECKING:

@@ -1,0 +1,5 @@
+"""`python -m numerics.cli` is `dmft`."""
+
+from numerics.cli.app import main
+
+main()

@@ -1,0 +1,391 @@
+"""`dmft limits`: what derived theories say in closed form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from numerics.cli.common import AsJson, Settings, SpecFile, load, naming_the_key, print_json, progress
+from numerics.errors import SpecError
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
+    from derive.scale.power_laws import PowerLaw
+    from numerics.early_steps import EarlySteps, Recovery
+
+Steps = Annotated[
+    int, typer.Option("--steps", help="Also the loss after 1, 2, ... steps, and the memory-free recursion.")
+]
+Recovers = Annotated[
+    bool,
+    typer.Option(
+        "--recovery", help="Also the largest rate at which training.steps steps succeed, and its lazy limit."
+    ),
+]
+
+
+def early_time(
+    file: SpecFile,
+    steps: Steps = 0,
+    recovery: Recovers = False,
+    as_json: AsJson = False,
+    settings: Settings = None,
+) -> None:
+    """The first step on isotropic data: by which factor the test loss changes, and at which rate it rises.
+
+    network.depth may be "L": then there are formulas and no numbers.
+    """
+    experiment = load(file, None, settings)
+    from numerics.early_steps import early_steps
+    from numerics.early_steps import recovery as recovered
+    from numerics.early_time import early_time
+
+    found = early_time(experiment)
+    more: EarlySteps | None = early_steps(experiment, steps) if steps else None
+    rates: Recovery | None = recovered(experiment) if recovery else None
+    if as_json:
+        print_json({k: v for x in (found, more, rates) if x is not None for k, v in x.to_json().items()})
+        return
+    typer.echo(f"C_v(1)/C_v(0) = {found.formula}")
+    if found.growth_factor is not None:
+        typer.echo(f"              = {found.growth_factor:.10g}")
+    typer.echo(f"critical learning rate: {_words(found.critical_learning_rate, found.critical_formula)}")
+    for line in (*_steps(more), *_rates(rates)):
+        typer.echo(line)
+
+
+def _words(number: float | None, formula: object) -> str:
+    parts = [str(formula)] if formula is not None else []
+    parts += [f"{number:.10g}"] if number is not None else []
+    return " = ".join(parts) or "none in closed form"
+
+
+def _steps(found: EarlySteps | None) -> list[str]:
+    if found is None:
+        return []
+    lines = [f"test loss with label noise, first step: times {found.test_growth_factor:.10g}"]
+    if found.train_growth_factor is not None:
+        lines.append(f"training loss, first step: times {found.train_growth_factor:.10g}")
+    recursion = found.memory_free
+    lines.append("step  C_v" + (" " * 13 + "memory-free" if recursion else ""))
+    for t, value in enumerate(found.C_v):
+        lines.append(f"{t:4}  {value:<14.8g}" + (f"  {recursion[t]:.8g}" if recursion else ""))
+    if found.dropped is None:
+        return [*lines, f"no memory-free recursion: {found.refused}"]
+    return [
+        *lines,
+        "dropped in the second step:",
+        *[f"  {name}: {value:.6g}" for name, value in found.dropped.items()],
+    ]
+
+
+def _rates(found: Recovery | None) -> list[str]:
+    if found is None:
+        return []
+    largest = found.largest
+    lines = [f"largest learning rate over {largest.steps} steps: {largest.value:.4g}"]
+    lines.append(f"a loss that rises first {'can' if found.recovers else 'does not'} recover")
+    if found.lazy is None:
+        return [*lines, f"no lazy limit: {found.refused}"]
+    return [*lines, f"in the lazy limit: {found.lazy:.4g}, at most {found.ceiling:.4g}"]
+
+
+Regime = Annotated[
+    str | None, typer.Option("--regime", help="rich or lazy; where it is not given, that of the file.")
+]
+
+
+def largest_rate(
+    file: SpecFile, regime: Regime = None, as_json: AsJson = False, settings: Settings = None
+) -> None:
+    """The largest learning rate on the population of isotropic data, and its power of nu.
+
+    network.depth may be "L": then there are formulas and no numbers, and --regime is needed.
+    """
+    experiment = load(file, None, settings)
+    from numerics.largest_rate import rate_limit
+
+    found = rate_limit(experiment, regime)
+    if as_json:
+        print_json(found.to_json())
+        return
+    form = found.form
+    typer.echo(f"regime: {form.regime}")
+    typer.echo(f"largest rate: {form.rate}")
+    if found.rate is not None:
+        typer.echo(f"            = {found.rate:.6g}")
+    typer.echo(f"power of nu: {form.exponent}{_number(found.exponent)}")
+    where = "none" if form.crossover is None else f"nu = {form.crossover}{_number(found.crossover)}"
+    typer.echo(f"crossover between rich and lazy: {where}")
+    typer.echo(f"neglected, beside one: {form.neglected}{_number(found.neglected)}")
+    for line in form.conditions():
+        typer.echo(f"  {line}")
+
+
+def _number(x: float | None) -> str:
+    return "" if x is None else f" = {x:.4g}"
+
+
+def depth(file: SpecFile, as_json: AsJson = False, settings: Settings = None) -> None:
+    """A residual linear network and its limit of infinite depth: loss, first correction, feature diversity.
+
+    The depth may be a number, or "L": then network.branch is the branch times the square root of the depth,
+    and only the limit is there.
+    """
+    experiment = load(file, None, settings)
+    from numerics.depth_limits import depth_limits
+
+    with naming_the_key(experiment), progress("limits depth") as meter:
+        found = depth_limits(experiment, progress=meter)
+    if as_json:
+        print_json(found.to_json())
+        return
+    power = "1/L" if found.order == -1 else f"L^({found.order:g})"
+    typer.echo(f"limit: branch = {found.beta0:.10g}/sqrt(L), L -> infinity")
+    named = "" if found.depth is None else f"{f'L = {found.depth}':>16}{'to first order':>16}"
+    typer.echo(f"{'time':>8}{'limit':>16}{'coefficient':>16}{named}")
+    rough = found.to_first_order
+    for i, time in enumerate(found.time):
+        line = f"{time:8g}{found.limit[i]:16.8g}{found.first[i]:16.8g}"
+        if found.finite is not None and rough is not None:
+            line += f"{found.finite[i]:16.8g}{rough[i]:16.8g}"
+        typer.echo(line)
+    typer.echo(
+        f"{found.name} = limit + coefficient * {power}; errors of the layer grid: {found.limit_error:.1g}, "
+        f"{found.first_error:.1g}"
+    )
+    typer.echo(
+        f"feature-diversity exponent kappa = {found.diversity.exponent}: <(x(tau) - x(tau_2))**2> / "
+        f"|tau - tau_2| -> {found.diversity.roughness}"
+    )
+
+
+def scaling(
+    depth: Annotated[int, typer.Option(help="Hidden layers L.")],
+    source: Annotated[str, typer.Option(help="beta: (w*_k)^2 lambda_k = k^(-a beta - 1), a the capacity.")],
+    capacity: Annotated[str | None, typer.Option(help="a: lambda_k = k^-a. A symbol if left out.")] = None,
+    regime: Annotated[
+        str,
+        typer.Option(help="lazy, leading (order gamma0^2), rich; batch, width or data: what finite ones do."),
+    ] = "lazy",
+    gamma0: Annotated[
+        str | None, typer.Option(help="A number for gamma0 in crossover times. A symbol if left out.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """By which power of time the loss of gradient flow falls on power-law data, and when.
+
+    Numbers may be fractions, such as 2/3.
+    """
+    found = _found(depth, source, capacity, regime)
+    if not found.exponent.is_number:
+        raise SpecError("--capacity", None, f"is missing; the exponent is {found.exponent}", "a number")
+    shown = _numbers(found, gamma0)
+    if as_json:
+        print_json(
+            {
+                "exponent": float(found.exponent),
+                "formula": str(found.formula),
+                "regime": found.regime,
+                "conditions": list(found.conditions),
+                "crossover": shown,
+            }
+        )
+        return
+    what = {"leading": "order gamma0^2 of the loss", "width": "order 1/N of the loss"}.get(regime, "loss")
+    of = "t"
+    if regime == "data":
+        what, of = "loss in the end", "P"
+    typer.echo(f"{what} ~ {of}^-({found.exponent}) = {of}^{-float(found.exponent):.6g}")
+    typer.echo(f"loss = {found.formula}")
+    typer.echo("holds where")
+    for line in found.conditions:
+        typer.echo(f"  {line}")
+    for why, when in shown.items():
+        typer.echo(f"meets {why} at t = {when}")
+
+
+REGIMES = ("lazy", "leading", "rich", "batch", "width", "data")
+
+
+def _found(depth: int, source: str, capacity: str | None, regime: str) -> PowerLaw:
+    from derive.errors import NotApplicable
+    from derive.scale.modes import capacity as symbol
+
+    if regime not in REGIMES:
+        raise SpecError("--regime", regime, "is no regime", ", ".join(REGIMES))
+    try:
+        return _law(regime, depth, source, symbol if capacity is None else capacity)
+    except (ValueError, NotApplicable) as error:
+        name, _, said = str(error).partition(" = ")
+        value, _, problem = said.partition(": ")
+        if name not in ("depth", "source", "capacity"):
+            raise
+        accepted = "1, 2, 3, ..." if name == "depth" else "a positive number"
+        if isinstance(error, NotApplicable):
+            accepted += " other than this"
+        raise SpecError(f"--{name}", value.strip("'"), problem, accepted) from error
+
+
+def _law(regime: str, *at: Any) -> PowerLaw:
+    """The law of a regime, from the theories that it is derived of, at a depth, source and capacity."""
+    from derive.program.networks import mlp, structured
+    from derive.scale import bottlenecks, modes, power_laws
+    from derive.scale.rich import rank_one
+    from derive.theory import mean_field
+
+    if regime == "batch":
+        return power_laws.batch_law(bottlenecks.batch_noise(mean_field(structured(noise=True))), *at)
+    flow = mean_field(structured(data="population", rule="flow"))
+    if regime == "rich":
+        return power_laws.rich_law(rank_one(flow), modes.lazy_modes(flow), *at)
+    if regime == "data":
+        fixed = mean_field(structured(data="full-batch", noise=True, rule="flow"))
+        return power_laws.data_law(bottlenecks.fixed_data(fixed), modes.lazy_modes(flow), *at)
+    samples = mean_field(mlp(rule="flow", loss="sum"))
+    if regime == "width":
+        return power_laws.width_law(bottlenecks.width_noise(flow, samples, modes.lazy_modes(flow)), *at)
+    order = modes.leading_order(flow, samples)
+    if regime == "leading":
+        return power_laws.leading_law(order, *at)
+    return power_laws.lazy_law(order.modes, *at, order=order)
+
+
+def _numbers(found: PowerLaw, given: str | None) -> dict[str, Any]:
+    """Crossover times: numbers where nothing is open."""
+    from derive.calculus.symbols import exact, gamma0
+
+    values: dict[Any, Expr] = {}
+    if given is not None:
+        try:
+            values = {gamma0: exact("gamma0", given)}
+        except ValueError as error:
+            raise SpecError("--gamma0", given, "is no number", "a positive number") from error
+        if not values[gamma0] > 0:
+            raise SpecError("--gamma0", given, "must be positive", "a positive number")
+    out: dict[str, Any] = {}
+    for why, when in found.crossover.items():
+        e = when.subs(values)
+        out[why] = float(e) if e.is_number else str(e)
+    return out
+
+
+Power = Annotated[str | None, typer.Option(metavar="NUMBER", help="A number or a fraction such as 1/2.")]
+HIDDEN = 2
+
+
+def parametrization(alpha: Power = None, gamma: Power = None, as_json: AsJson = False) -> None:
+    """Which powers of the width (without options) or of the depth (with both) train well.
+
+    Width: weights N^-a W with variances N^-b, rate eta gamma^2 N^-c, gamma = gamma0 N^d.  Depth: branches
+    times L^-alpha, updates of size L^-gamma.
+    """
+    if (alpha is None) != (gamma is None):
+        key, value = ("--alpha", alpha) if gamma is None else ("--gamma", gamma)
+        raise SpecError(
+            key, value, "stands alone", "--alpha and --gamma for the depth, neither for the width"
+        )
+    if alpha is not None and gamma is not None:
+        _depth(alpha, gamma, as_json)
+        return
+    found = width()
+    if as_json:
+        print_json(found)
+        return
+    typer.echo("weights N^-a W, variances N^-b, rate eta gamma^2 N^-c, gamma = gamma0 N^d")
+    for requirement, equations in found["requirements"].items():
+        typer.echo(f"\n{requirement}:")
+        for equation in equations:
+            typer.echo(f"  {equation}")
+    typer.echo("\nfamily:         " + _listed(found["family"]))
+    typer.echo("muP:            " + _listed(found["maximal_update"]))
+    for shift in found["symmetries"]:
+        typer.echo("same network:   " + _listed(shift))
+    typer.echo("")
+    for name, row in found["named"].items():
+        broken = f": {'; '.join(row['broken'])}" if row["broken"] else ""
+        typer.echo(f"{name:20}{row['regime']}{broken}")
+
+
+def width() -> dict[str, Any]:
+    """What `--json` prints: conditions, their solution, and what common parametrisations do."""
+    from sympy import Function
+
+    from derive.program import mlp
+    from derive.scale.width import REQUIREMENTS, named, width_class, width_constraints
+
+    program = mlp(HIDDEN, Function("phi"))
+    constraints = width_constraints(program)
+    rows = {}
+    for name, exponents in named(program).items():
+        found = width_class(program, exponents)
+        powers = {"start": found.start, "rates": found.rates, "changes": found.changes}
+        rows[name] = {
+            "exponents": _text(exponents),
+            "regime": found.regime,
+            "broken": list(found.broken),
+            **{k: {_called(x): _power(v) for x, v in table.items()} for k, table in powers.items()},
+        }
+    return {
+        "requirements": {
+            r: list(dict.fromkeys(f"{x.power} = 0" for x in constraints.of(r))) for r in REQUIREMENTS
+        },
+        "family": _text(constraints.family()),
+        "maximal_update": _text(constraints.maximal_update()),
+        "symmetries": [_text(x) for x in constraints.symmetries],
+        "named": rows,
+    }
+
+
+def _depth(alpha: str, gamma: str, as_json: bool) -> None:
+    from derive.depth import balance
+    from derive.errors import NotApplicable
+    from derive.program import depth_program
+    from derive.scale.depth import DepthParametrization
+    from derive.theory import mean_field
+
+    program = depth_program(alpha=balance.alpha, gamma=balance.gamma)
+    try:
+        found = DepthParametrization(mean_field(program)).classify(alpha, gamma).as_json()
+    except NotApplicable as reason:
+        raise SpecError("--alpha, --gamma", f"{alpha}, {gamma}", str(reason), "numbers") from None
+    if as_json:
+        print_json(found)
+        return
+    statements, conditions = found.pop("statements"), found.pop("conditions")
+    exponents = found.pop("exponents")
+    for key, value in found.items():
+        typer.echo(f"{key.replace('_', ' '):24}{value}")
+    typer.echo("powers of L:            " + _listed(exponents))  # type: ignore[arg-type]
+    for x in statements:  # type: ignore[attr-defined]
+        leading = f"; first step {x['leading']}" if x["leading"] else ""
+        typer.echo(f"  {x['name']}: L^({x['exponent']}){leading} [{x['how']}]")
+    for x in conditions:  # type: ignore[attr-defined]
+        typer.echo(f"assumed: {x}")
+
+
+def _called(node: tuple[str, Any]) -> str:
+    name, site = node
+    return name if site is None else f"{name}({site})"
+
+
+def _power(x: Any) -> str | None:
+    return None if x is None else str(x)
+
+
+def _text(table: Any) -> dict[str, str]:
+    return {str(k): str(v) for k, v in table.items()}
+
+
+def _listed(table: dict[str, Any]) -> str:
+    return ", ".join(f"{k} = {v}" for k, v in table.items())
+
+
+limits = typer.Typer(help="Limits of the derived theory in closed form.", no_args_is_help=True)
+limits.command("early-time")(early_time)
+limits.command("largest-rate")(largest_rate)
+limits.command("scaling")(scaling)
+limits.command("parametrization")(parametrization)
+limits.command("depth")(depth)

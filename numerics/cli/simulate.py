@@ -1,0 +1,45 @@
+"""`dmft simulate`: finite networks trained by brute force."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from numerics.cli.common import (
+    AsJson,
+    DataIn,
+    NetcdfOut,
+    Settings,
+    SpecFile,
+    check_netcdf,
+    load_problem,
+    naming_the_key,
+    progress,
+    refuse_program,
+    report,
+)
+
+
+def simulate(
+    file: SpecFile,
+    width: Annotated[int, typer.Option(min=1, metavar="N", help="Neurons in the widest hidden layer.")],
+    seeds: Annotated[int, typer.Option(min=1, metavar="K", help="Networks to train and average over.")],
+    output: NetcdfOut = None,
+    as_json: AsJson = False,
+    data: DataIn = None,
+    settings: Settings = None,
+) -> None:
+    """Train finite networks and average; the randomness starts from solver.seed."""
+    problem = load_problem(file, data, settings)
+    check_netcdf(output)
+    from numerics.experiment.activation import is_linear
+    from numerics.experiment.refusals import is_plain
+    from numerics.simulate import simulate, simulate_steps
+
+    experiment = refuse_program(problem, "dmft simulate", "dmft solve, which takes programs")
+    plain = is_linear(experiment.network.activation) and is_plain(experiment)
+    train = simulate if plain else simulate_steps
+    with naming_the_key(problem), progress("simulate") as meter:
+        result = train(experiment, width=width, seeds=seeds, rng=problem.solver.seed, progress=meter)
+    report(result, output, as_json)

@@ -1,1 +1,0 @@
-"""The commands of `dmft`, one module each; what they share is in `common`."""

@@ -1,0 +1,66 @@
+"""Refusals of reductions in the words of a file: the reason is the theory's, the key is the file's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from derive.errors import NotApplicable
+from derive.program import L, mlp
+from numerics.errors import SpecError, value_to_toml
+from numerics.experiment.activation import parse_activation
+from numerics.experiment.experiment import Experiment
+from numerics.experiment.theory import program_of
+
+T = TypeVar("T")
+
+
+def served(
+    experiment: Experiment, derive: Callable[[Experiment], T], what: str, wants: Mapping[str, object]
+) -> T:
+    """What ``derive`` gives; where a reduction does not apply, a refusal with its reason.
+
+    ``what`` says in words what was asked for.  The key that the refusal names is the first of ``wants`` whose
+    value in the file is another one than it says there.
+
+    >>> def plain(e):
+    ...     if e.network.bias: raise NotApplicable("biases add to every layer")
+    >>> e = Experiment.without_arrays({"network": {"depth": 1, "bias": True}})
+    >>> served(e, plain, "the example", {"network.bias": False})
+    Traceback (most recent call last):
+    numerics.errors.SpecError: network.bias = true: the example: biases add to every layer (accepted: false)
+    """
+    try:
+        return derive(experiment)
+    except NotApplicable as reason:
+        for key, wanted in wants.items():
+            value = _value(experiment, key)
+            if value != wanted and not (value is None and wanted in (False, 0.0)):
+                accepted = "leaving it out" if wanted is None else value_to_toml(wanted)
+                raise SpecError(key, value, f"{what}: {reason}", accepted) from None
+        depth = experiment.network.depth
+        raise SpecError("network.depth", depth, f"{what}: {reason}", "another network") from None
+
+
+def is_plain(experiment: Experiment) -> bool:
+    """Is it a network on fixed data without anything added, whatever its activation?
+
+    >>> is_plain(Experiment.without_arrays({"network": {"depth": 2, "outputs": 3}}))
+    False
+    """
+    if experiment.spec.kind != "fixed" or experiment.training.center:
+        return False
+    depth = L if experiment.symbolic else experiment.depth
+    training = experiment.training
+    activation = parse_activation(experiment.network.activation)
+    return program_of(experiment) == mlp(depth, activation, training.rule, training.loss)
+
+
+def _value(experiment: Experiment, path: str) -> object:
+    section, _, key = path.partition(".")
+    if path == "data.kind":
+        return experiment.spec.kind
+    return getattr(getattr(experiment.spec, section), key, None)
+
+
+__all__ = ["is_plain", "served"]
