@@ -27,7 +27,7 @@ from derive.theory import Equation, OrderParameter, Source, Term, Theory
 def absorb_factors(theory: Theory, *sources: str) -> Theory:
     """The same theory with each of the named sources scaled so that it enters with factor 1 or -1.
 
-    As papers do it: ``v = w - r0/(nu gamma0)`` with ``<r0 r0> = nu C_g`` reads ``v = w - r0`` with ``<r0 r0> =
+    As papers do: ``v = w - r0/(nu gamma0)`` with ``<r0 r0> = nu C_g`` reads ``v = w - r0`` with ``<r0 r0> =
     C_g/(nu gamma0^2)``.  Responses change by the same factor, what depends on time (the memory of a rule with
     decay) stays outside, and an attribute of the unit goes into the covariance.  Raises
     :class:`NotApplicable` for a source that does not occur, or enters two equations with different factors.
@@ -197,7 +197,7 @@ def _at_once(x: Term, q: OrderParameter, value: Expr) -> Iterator[Term]:
 def theory_limit(theory: Theory, values: Mapping[Symbol, Expr]) -> Theory:
     """The theory as each parameter in ``values`` goes to the given value (very many samples, wide layers).
 
-    Order parameters are held fixed.  Terms that vanish go, and with them sources whose covariance vanishes and
+    Order parameters are held fixed.  Terms that vanish go, and with them sources without covariance and
     responses that nothing asks for.  Sources whose factors contain such a parameter are scaled first
     (:func:`.absorb_factors`), and responses that have become instantaneous are written out
     (:func:`.instant_responses`).  Raises :class:`NotApplicable` when a term has no finite limit.

@@ -329,7 +329,7 @@ def _symbols(x: MatrixSymbol) -> Matrix:
 def representer(theory: Theory) -> Representer:
     """Kernel ridge regression as the rest point of the output of a homogeneous network.
 
-    Weights at rest are ``held`` times their updates, so ``theta . grad f`` is ``held`` times the tangent kernel
+    Weights at rest are ``held`` times their updates, so ``theta . grad f`` is that times the tangent kernel
     times the errors; by Euler it is ``kappa f``.  This holds for steps and flows, with momentum, for either
     loss, any number of outputs and unequal widths.  That the weights do come to rest is not shown here.
 

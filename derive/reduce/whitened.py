@@ -307,8 +307,8 @@ class Whitened:
     """Two-layer theory for ``K_x = 1``.
 
     ``tensors`` are the functions of samples by their projections on the targets, ``scalar`` the equations of
-    these (F.8) and ``initial`` their values at 0; ``invariants`` are conserved (F.10), ``eliminated`` gives the
-    other unknowns by the error, ``error`` and ``output`` are the remaining equation in Delta and in f
+    these (F.8) and ``initial`` their values at 0; ``invariants`` are conserved (F.10), ``eliminated`` gives
+    the other unknowns by the error, ``error`` and ``output`` are the remaining equation in Delta and in f
     (F.11), ``motion`` its solution.
     """
 
