@@ -97,14 +97,13 @@ def within_blocks(cross: CrossLayer) -> CrossLayer:
     def alone(e: Expr) -> Expr:
         return put(e.replace(lambda y: isinstance(y, KroneckerDelta) and y.has(k), lambda _: S.One))
 
-    rows = []
-    for e in cross.responses:
+    def row(e: Equation) -> Equation:
         if str(e.lhs.func) not in local:
-            rows.append(replace(e, terms=tuple(x.rewrite(put) for x in e.terms)))
-            continue
+            return replace(e, terms=tuple(x.rewrite(put) for x in e.terms))
         ranges = tuple(r for r in e.ranges if r.index != k)
-        rows.append(Equation(one(e.lhs), tuple(x.rewrite(alone) for x in e.terms), ranges))
-    return replace(cross.map(put), responses=tuple(rows))
+        return Equation(one(e.lhs), tuple(x.rewrite(alone) for x in e.terms), ranges)
+
+    return replace(cross.map(put), responses=tuple(map(row, cross.responses)))
 
 
 def balanced(cross: CrossLayer, scaling: Scaling | None = None) -> tuple[CrossLayer, dict[str, Expr]]:

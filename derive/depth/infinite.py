@@ -8,7 +8,7 @@ differential equations.  How different close layers are is read off it (:func:`d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -459,20 +459,14 @@ class _Expansion(_Rows):
             found[whole] = name, Eq(Function(whole)(*at.args), rhs, evaluate=False)
             read = (self.reader.made.get(str(x.func)) for x in sorted(rhs.atoms(AppliedUndef), key=str))
             todo += [x[:4] for x in read if x is not None and x[1:4] != (0, 0, 0)]
-        correlations = {str(e.lhs.func) for e in self.cross.correlations}
-        scalars = {str(e.lhs.func) for e in self.cross.scalars}
-
-        def of(keep: Callable[[str], bool]) -> tuple[Eq, ...]:
-            return tuple(e for n, e in found.values() if keep(n))
-
-        limit = self.limit
-        whole_system = replace(
-            limit,
-            integrals=(*limit.integrals, *of(lambda n: n not in correlations | scalars)),
-            correlations=(*limit.correlations, *of(lambda n: n in correlations)),
-            scalars=(*limit.scalars, *of(lambda n: n in scalars)),
-        )
-        return InfiniteDepth(limit, self.unit, self.order, whole_system)
+        kinds = dict.fromkeys((str(e.lhs.func) for e in self.cross.correlations), "correlations")
+        kinds |= dict.fromkeys((str(e.lhs.func) for e in self.cross.scalars), "scalars")
+        whole_system: dict[str, tuple[Eq, ...]] = {
+            x: getattr(self.limit, x) for x in ("integrals", "correlations", "scalars")
+        }
+        for name, e in found.values():
+            whole_system[kinds.get(name, "integrals")] += (e,)
+        return InfiniteDepth(self.limit, self.unit, self.order, replace(self.limit, **whole_system))
 
     # -- powers of L -----------------------------------------------------------------------------------------
 

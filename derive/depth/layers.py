@@ -355,13 +355,8 @@ class Reader(SeriesRing[Expr]):
             places = (2 if self.slots[name] == 2 else 0) if side else self.slots[name]
             at = e.args[:1] * 2 if side else e.args[:places]
             rest = e.args[1 if side else places :]
-            return Add(
-                *[
-                    self.value(name, m, (i + (n == 0), j + (n == 1)), at, rest, side)
-                    for n, y in enumerate(at)
-                    if y == x
-                ]
-            )
+            slopes = [(i + (n == 0), j + (n == 1)) for n, y in enumerate(at) if y == x]
+            return Add(*[self.value(name, m, w, at, rest, side) for w in slopes])
         if e.has(x):
             raise NotApplicable(f"{e} has no derivative by layer time here")
         return S.Zero

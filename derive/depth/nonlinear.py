@@ -22,7 +22,7 @@ from derive.calculus.sums import addends, drawn_out, opened, rewritten, settled
 from derive.calculus.symbols import ell, s, t
 from derive.depth.layers import neighbour
 from derive.errors import NotApplicable
-from derive.theory.data import OrderParameter, Term
+from derive.theory.data import OrderParameter, Source, Term
 from derive.theory.theory import Theory
 
 phi = Function("phi")
@@ -202,13 +202,9 @@ class _Effective:
     # -- the stream --------------------------------------------------------------------------------------
 
     def theory(self) -> Theory:
-        equations = tuple(
-            replace(q, terms=tuple(self.forward() if q is self.x else self.backward()))
-            if q in (self.x, self.dx)
-            else q
-            for q in self.whole.equations
-            if q not in (self.h, self.b)
-        )
+        stream = {self.x.lhs: self.forward(), self.dx.lhs: self.backward()}
+        others = (q for q in self.whole.equations if q not in (self.h, self.b))
+        equations = tuple(replace(q, terms=tuple(stream.get(q.lhs, q.terms))) for q in others)
         inner = {self.h.name, self.b.name}
         kept = [q for q in self.whole.order_parameters if not inner & _names(q.definition)]
         source = self.u(ell, s)
@@ -216,12 +212,13 @@ class _Effective:
             self.answer(ell, t, s), Average(Response(self.above, source)), "response", self.x.ranges, "past"
         )
         output = self.output
-        sources = tuple(
-            replace(v, covariance=self.averaged(output * output.xreplace({t: s})))
-            if v.symbol.func == self.u
-            else replace(v, covariance=self.known(sympify(v.covariance)))
-            for v in self.whole.sources
-        )
+
+        def covariance(v: Source) -> Expr:
+            if v.symbol.func == self.u:
+                return self.averaged(output * output.xreplace({t: s}))
+            return self.known(sympify(v.covariance))
+
+        sources = tuple(replace(v, covariance=covariance(v)) for v in self.whole.sources)
         return replace(
             self.whole,
             equations=equations,

@@ -8,8 +8,9 @@ answers to ``u(1, s)``), and the others are divided by the branch's factor (line
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from sympy import Add, Eq, Expr, Function, KroneckerDelta, Mul, S, Sum, sqrt, sympify
 from sympy.core.function import AppliedUndef
@@ -19,8 +20,6 @@ from derive.calculus.symbols import IndexRange, L, ell
 from derive.errors import NotApplicable
 from derive.linear.propagators import CrossLayer, cross_layer, k
 from derive.theory import Equation, Theory
-
-Change = Callable[[AppliedUndef], Expr]
 
 
 def ends_apart(cross: CrossLayer) -> CrossLayer:
@@ -33,33 +32,35 @@ def ends_apart(cross: CrossLayer) -> CrossLayer:
     KroneckerDelta(s, t) + Sum(eta*gamma0*R_hr_L(L, s_, s), (s_, s, t - 1))
     """
     cross = cross.closed()
-    families = {p.name: (p.singles, p.family) for p in cross.pushes if p.family is not None}
-    of = {f"R_{e.name}{n}": n for n in families for e in cross.theory.equations}
+    of = {
+        f"R_{e.name}{p.name}": p for p in cross.pushes if p.family is not None for e in cross.theory.equations
+    }
 
     def single(x: AppliedUndef) -> Expr:
-        own = len(x.args) >= 4 and x.args[1] in families[of[str(x.func)]][0]
+        own = len(x.args) >= 4 and x.args[1] in of[str(x.func)].singles
         return Function(f"{x.func}_{x.args[1]}")(x.args[0], *x.args[2:]) if own else x
 
-    responses: list[Equation] = []
-    for e in cross.responses:
-        name = str(e.lhs.func)
-        if name not in of:
-            responses.append(_mapped(e, lambda x: rewritten(x, of, single)))
-            continue
-        sites, inner = families[of[name]]
+    def named(x: Expr) -> Expr:
+        return rewritten(x, of, single)
+
+    def members(e: Equation) -> Iterator[Equation]:
+        """The equation for each single member, and for the family."""
+        p = of.get(str(e.lhs.func))
+        if p is None or p.family is None:
+            yield _mapped(e, named)
+            return
+
+        def at_site(site: Expr, x: Expr) -> Expr:
+            return named(_decided(x.xreplace({k: site}), e.ranges))
+
         rest = tuple(r for r in e.ranges if r.index != k)
-        for site in sites:
+        for site in p.singles:
+            there = replace(e, lhs=e.lhs.xreplace({k: site}), ranges=rest)
+            yield _mapped(there, partial(at_site, site))
+        inside = (*rest, p.family)
+        yield _mapped(replace(e, ranges=inside), lambda x: named(_decided(x, inside)))
 
-            def here(x: Expr, e: Equation = e, site: Expr = site) -> Expr:
-                return rewritten(_decided(x.xreplace({k: site}), e.ranges), of, single)
-
-            responses.append(_mapped(replace(e, ranges=rest), here, lhs=e.lhs.xreplace({k: site})))
-
-        def inside(x: Expr, r: tuple[IndexRange, ...] = (*rest, inner)) -> Expr:
-            return rewritten(_decided(x, r), of, single)
-
-        responses.append(_mapped(replace(e, ranges=(*rest, inner)), inside))
-    return replace(cross.map(lambda x: rewritten(x, of, single)), responses=tuple(responses))
+    return replace(cross.map(named), responses=tuple(x for e in cross.responses for x in members(e)))
 
 
 def rescale(cross: CrossLayer, factor: Expr) -> CrossLayer:
@@ -86,15 +87,10 @@ def in_units(cross: CrossLayer, units: Mapping[str, Expr]) -> CrossLayer:
     def put(e: Expr) -> Expr:
         return rewritten(e, units, lambda x: units[str(x.func)] * x)
 
-    rows = []
-    for e in cross.responses:
-        unit = units.get(str(e.lhs.func), S.One)
+    def row(e: Equation) -> Equation:
+        return _mapped(e, lambda x: _divided(put(x), units.get(str(e.lhs.func), S.One)))
 
-        def divided(x: Expr, unit: Expr = unit) -> Expr:
-            return _divided(put(x), unit)
-
-        if unit != 0:
-            rows.append(_mapped(e, divided))
+    rows = [row(e) for e in cross.responses if units.get(str(e.lhs.func)) != 0]
     return replace(cross.map(put), responses=tuple(rows))
 
 
@@ -115,18 +111,10 @@ def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
     def moved(e: Expr) -> Expr:
         return rewritten(e, of, label)
 
-    responses = []
-    for e in cross.responses:
+    def row(e: Equation) -> Equation:
         shift = of.get(str(e.lhs.func), S.Zero)
-        ranges = tuple(
-            IndexRange(k, r.lower + shift, r.upper + shift) if r.index == k else r for r in e.ranges
-        )
-        there = replace(e, ranges=ranges)
-
-        def back(x: Expr, shift: Expr = shift) -> Expr:
-            return _tidy(moved(x.xreplace({k: k - shift})))
-
-        responses.append(_mapped(there, back))
+        ranges = (IndexRange(k, r.lower + shift, r.upper + shift) if r.index == k else r for r in e.ranges)
+        return _mapped(replace(e, ranges=tuple(ranges)), lambda x: _tidy(moved(x.xreplace({k: k - shift}))))
 
     def put(x: Sum) -> Expr:
         """A sum over k in which only relabelled answers occur runs over the new labels."""
@@ -138,13 +126,13 @@ def relabelled(cross: CrossLayer, shifts: Mapping[str, Expr]) -> CrossLayer:
         return x.func(x.function.xreplace({k: k - shift}), *limits)
 
     summed = cross.map(lambda e: moved(e.replace(lambda x: isinstance(x, Sum), put)))
-    return replace(summed, responses=tuple(responses))
+    return replace(summed, responses=tuple(map(row, cross.responses)))
 
 
-def _mapped(e: Equation, fun: Callable[[Expr], Expr], lhs: Expr | None = None) -> Equation:
+def _mapped(e: Equation, fun: Callable[[Expr], Expr]) -> Equation:
     terms = tuple(x.rewrite(fun) for x in e.terms)
     kept = tuple(x for x in terms if x.expr != 0) or (terms[0].put(S.Zero),)
-    return Equation(fun(e.lhs if lhs is None else lhs), kept, e.ranges)
+    return Equation(fun(e.lhs), kept, e.ranges)
 
 
 def _decided(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:

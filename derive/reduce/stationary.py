@@ -69,7 +69,7 @@ class Static:
 def static(theory: Theory) -> Static:
     """The limit ``gamma0 -> 0`` of a theory, of one layer or of a family of layers.
 
-    The output alone moves, along its tangent kernel, by every update that the rule remembers.  Its kernels are
+    The output alone moves, along its tangent kernel, by every update that the rule remembers.  Kernels are
     those of the network at time 0 for any gamma0; of linear networks :mod:`derive.linear.lazy` gives all in
     closed form.  Raises :class:`NotApplicable` where fields move at ``gamma0 = 0``: weight decay, noise,
     theories whose updates gamma0 does not multiply.
