@@ -19,7 +19,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.sums import match, placed
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import NotApplicable
-from derive.linear.form import Action, Row, linear_form
+from derive.linear.form import Row, linear_form
 from derive.linear.operators import J, Kernel, coefficient, matrix, operator, operator_latex, size, solve_for
 from derive.theory import Equation, OrderParameter, Source, Theory
 from derive.theory.families import families
@@ -178,7 +178,7 @@ class _Closure:
         for x in row.actions:
             if x.reach not in ("strict", "flow"):
                 raise NotApplicable(f"{x.expr} must be a memory of strictly earlier times")
-            entry = Action(x.term.times(1 / self.scale)).entry
+            entry = x.times(1 / self.scale).entry
             found[x.name] = found.get(x.name, S.Zero) + entry
         return found
 

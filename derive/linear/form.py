@@ -11,7 +11,7 @@ its ``sources``, the ``actions`` of kernels on fields (``field``, ``weight``), a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -27,35 +27,21 @@ from derive.theory.applications import computed_now, reaches
 
 
 @dataclass(frozen=True)
-class Action:
-    """``coefficient(t) sum_over sum_s kernel(t, s) field(s)``: a term with one field, or source, in it."""
+class Action(Term):
+    """``coefficient(t) sum_over sum_s kernel(t, s) field(s)``: a term with one field, or source, in it.
 
-    term: Term
-
-    @property
-    def field(self) -> AppliedUndef:
-        """The field or source that it is applied to: at s if there is a ``reach``, else at t (or 0)."""
-        return self.term.field
+    The ``field`` stands at s if there is a ``reach``, else at t (or 0).
+    """
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of its field."""
         return str(self.field.func)
-
-    @property
-    def over(self) -> tuple[IndexRange, ...]:
-        """The ranges of the indices that are summed."""
-        return self.term.over
-
-    @property
-    def reach(self) -> str:
-        """How far into the past: see :class:`.Term`."""
-        return self.term.reach
 
     @property
     def weight(self) -> Expr:
         """What the field is multiplied by under the sums: coefficient times kernel."""
-        return self.term.coefficient * self.term.kernel
+        return self.coefficient * self.kernel
 
     @property
     def columns(self) -> tuple[IndexRange, ...]:
@@ -69,15 +55,6 @@ class Action:
         factors = Mul.make_args(self.weight)
         fixed = [x for x in factors if not any(x.has(r.index) for r in inner)]
         return Mul(*fixed) * over(Mul(*[x for x in factors if x not in fixed]), inner)
-
-    @property
-    def expr(self) -> Expr:
-        """The whole, as one SymPy expression."""
-        return self.term.expr
-
-    def map(self, fun: Callable[[Expr], Expr]) -> Action:
-        """``fun`` applied to field, coefficient, kernel and ranges."""
-        return Action(self.term.map(fun))
 
     def alike(self, other: Action) -> bool:
         """Is it applied to the same field over the same ranges and times?"""
@@ -199,8 +176,9 @@ def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
             if len(met) > 1 or _random_in(factor, random):
                 raise NotApplicable(f"the equation of {e.lhs} is not linear in the fields: {part.expr}")
             before, under = (S.One, factor) if factor.has(s) else (factor, S.One)
-            part = replace(part, field=a, coefficient=part.coefficient * before, kernel=part.kernel * under)
-            (actions if str(a.func) in fields else sources).append(Action(part))
+            factors = part.coefficient * before, part.kernel * under
+            found = Action(part.kind, a, *factors, part.over, part.reach, part.matrix, part.rule)
+            (actions if found.name in fields else sources).append(found)
     return Row(e, tuple(sources), tuple(actions), given)
 
 

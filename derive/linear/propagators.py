@@ -254,7 +254,7 @@ class _CrossLayer:
         if not isinstance(r.lhs, AppliedUndef):
             raise NotApplicable(f"{r.lhs} is given by its rate of change: cross-layer responses need steps")
         terms = [
-            x.term.put(x.weight * delta(self.as_pushed(x.field), p.symbol, self.discrete))
+            x.put(x.weight * delta(self.as_pushed(x.field), p.symbol, self.discrete))
             for x in r.sources
             if x.name == p.name
         ]
@@ -262,7 +262,7 @@ class _CrossLayer:
             if self.joined(x.name, p.name):
                 moved = all_apart(x.expr, p.symbol.free_symbols)
                 moved = rewritten(moved, [x.name], lambda y: self.named(y, p.symbol))
-                terms.append(x.term.put(self.begun(moved)))
+                terms.append(x.put(self.begun(moved)))
         layers = () if p.layers is None else (IndexRange(k, p.layers.lower, p.layers.upper),)
         ranges = (*r.equation.ranges, *layers, *p.ranges)
         kept = tuple(x for x in terms if x.expr != 0)

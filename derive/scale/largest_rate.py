@@ -481,7 +481,7 @@ class _Balance:
             a = x.field.xreplace(place)
             theirs = self.theory.program.field_of(str(a.func))
             units = own is not None and theirs is not None and own.population == theirs.population
-            if x.term.kind == "response" or a.func in (field.func, *met):
+            if x.kind == "response" or a.func in (field.func, *met):
                 continue
             if units and a.args[:-1] == field.args[:-1]:
                 try:

@@ -77,7 +77,7 @@ class Term:
         """Does the kernel reach back in time?"""
         return self.reach != ""
 
-    def times(self, factor: Expr) -> Term:
+    def times(self, factor: Expr) -> Self:
         """The term times an entrywise factor at ``t``."""
         return replace(self, coefficient=factor * self.coefficient)
 
@@ -85,7 +85,7 @@ class Term:
         """Another expression, of which nothing more is known, in the term's place."""
         return Term.local(expr, self.kind, self.matrix, self.rule)
 
-    def map(self, fun: Fun) -> Term:
+    def map(self, fun: Fun) -> Self:
         """The term with ``fun`` applied to its coefficient, kernel, field and ranges, one by one."""
         over = _mapped(self.over, fun)
         coefficient, kernel = (x if x is S.One else fun(x) for x in (self.coefficient, self.kernel))
