@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -22,38 +23,97 @@ class Asking(Protocol):
         """The test points."""
         ...
 
+    @property
+    def objective(self) -> str | None:
+        """The name of the loss of an output; None: the square of the error."""
+        ...
+
+    @property
+    def targets(self) -> Array:
+        """Those of training samples."""
+        ...
+
 
 def split(experiment: Asking, values: Mapping[str, Array], *, nonlinear: bool = False) -> dict[str, Array]:
     """What a result holds, from variables over all P + P* samples of one network, replica or exact solution.
 
     ``values`` has the contract's names and dimensions (those of a ``nonlinear`` network or not), and the
     outputs as ``f`` (time, sample[, channel]).  Variables of samples are cut to the training samples, which
-    come first.  Of test points there are the predictions ``test_f`` and, where their targets are known,
-    ``test_error`` and ``test_loss``, the mean of its square over test points (summed over outputs).  Losses
-    are those of what is given: split first, then average over networks or replicas.  Without test points only
-    ``f`` is left out.
+    come first, and ``train_loss`` is the mean over these of the square of the error, summed over outputs, or
+    of another loss that the experiment names.  Of test points there are the predictions ``test_f`` and, where
+    their targets are known, ``test_error`` (of the square) and ``test_loss``.  Losses are those of what is
+    given: split first, then average over networks or replicas.
 
     >>> from numerics.experiment import Experiment
     >>> e = Experiment.from_dict({"network": {"depth": 2}}, inputs=[[1.0]], targets=[3.0],
     ...     test_inputs=[[2.0]], test_targets=[5.0])
     >>> found = split(e, {"f": np.array([[1.0, 2.0]]), "error": np.array([[2.0, 0.0]])})
     >>> {name: array.tolist() for name, array in found.items()}
-    {'error': [[2.0]], 'test_f': [[2.0]], 'test_error': [[3.0]], 'test_loss': [9.0]}
+    {'error': [[2.0]], 'train_loss': [4.0], 'test_f': [[2.0]], 'test_error': [[3.0]], 'test_loss': [9.0]}
     """
-    held = experiment.held_out
+    held, square = experiment.held_out, experiment.objective in (None, "square")
+    found = {name: array for name, array in values.items() if name != OUTPUT}
+    if held is not None:
+        found = {n: _of_training(n, array, held.training, nonlinear) for n, array in found.items()}
+    if square and "error" in found:
+        found["train_loss"] = mean_square(found["error"])
+    elif OUTPUT in values:
+        count = len(experiment.targets)
+        found["train_loss"] = mean_loss(
+            str(experiment.objective), experiment.targets, values[OUTPUT][:, :count]
+        )
     if held is None:
-        return {name: array for name, array in values.items() if name != OUTPUT}
-    found = {
-        name: _of_training(name, array, held.training, nonlinear)
-        for name, array in values.items()
-        if name != OUTPUT
-    }
+        return found
     if OUTPUT in values:
         found["test_f"] = values[OUTPUT][:, held.training :]
         if held.targets is not None:
+            if not square:
+                loss = mean_loss(str(experiment.objective), held.targets, found["test_f"])
+                return found | {"test_loss": loss}
             error = found["test_error"] = held.targets - found["test_f"]
             found["test_loss"] = mean_square(error)
     return found
+
+
+def mean_loss(objective: str, targets: Array, outputs: Array) -> Array:
+    """The loss of outputs (time, sample[, channel]) by its name, summed over channels and averaged over
+    samples.
+
+    >>> mean_loss("logistic", np.array([1.0]), np.array([[0.0]])).round(4)
+    array([0.6931])
+    >>> mean_loss("cross-entropy", np.array([[1.0, 0.0]]), np.array([[[0.0, 0.0]]])).round(4)
+    array([0.6931])
+    """
+    channels = outputs.shape[2] if outputs.ndim == 3 else 1
+    function, together = _loss(objective, channels)
+    y, f = (
+        np.broadcast_to(x, outputs.shape).reshape(*outputs.shape[:2], channels) for x in (targets, outputs)
+    )
+    with np.errstate(over="ignore"):
+        if together:
+            loss = function(*np.moveaxis(y, 2, 0), *np.moveaxis(f, 2, 0))
+        else:
+            loss = function(y, f).sum(axis=2)
+    mean: Array = np.asarray(loss, dtype=float).mean(axis=1)
+    return mean
+
+
+@lru_cache(maxsize=16)
+def _loss(objective: str, channels: int) -> tuple[Callable[..., Array], bool]:
+    """The derived loss as a function of targets and outputs, of all channels together if it mixes them."""
+    from sympy import Function, Symbol, lambdify
+
+    from derive.calculus.symbols import IndexRange
+    from derive.program.networks.options import objective_of
+
+    if objective != "cross-entropy":
+        y, f = Symbol("y"), Symbol("f")
+        return lambdify((y, f), objective_of(objective, y, f), "numpy"), False
+    c, Y, F = Symbol("c", integer=True), Function("y"), Function("f")
+    whole = objective_of(objective, Y(c), F(c), (IndexRange(c, 1, channels),)).doit()
+    names = [Symbol(f"{n}{k}") for n in "yf" for k in range(1, channels + 1)]
+    table = {G(k): Symbol(f"{n}{k}") for n, G in (("y", Y), ("f", F)) for k in range(1, channels + 1)}
+    return lambdify(names, whole.xreplace(table), "numpy"), True
 
 
 def watched(experiment: Asking, scalars: Mapping[str, Array]) -> Array:

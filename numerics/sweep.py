@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
+from numerics.rooms import callable_as_its_function
 
 CURVES = ("train_loss", "test_loss")
 Progress = Callable[[int, int], None]
@@ -170,3 +171,6 @@ def _counted(items: Iterable[Any], total: int, progress: Progress | None) -> Ite
         if progress is not None:
             progress(done, total)
         yield item
+
+
+callable_as_its_function(__name__)

@@ -29,6 +29,7 @@ from numerics.experiment.experiment import Experiment
 from numerics.experiment.theory import integrated, program_of, theory_of
 from numerics.predictions import split
 from numerics.results import dataset
+from numerics.rooms import callable_as_its_function
 from numerics.solve.grid import Grid
 from numerics.solve.settle import settle
 from numerics.threads import one_thread
@@ -275,3 +276,5 @@ def _values(setting: Setting, e: Orders, order: int) -> tuple[list[int], dict[st
 
 
 __all__ = ["evaluated_at", "expand", "feedback", "has_words", "resum", "series", "strength_series"]
+
+callable_as_its_function(__name__)

@@ -205,6 +205,11 @@ class Experiment:
         return self._known_samples.inputs
 
     @property
+    def objective(self) -> str:
+        """The loss of an output."""
+        return self.training.objective
+
+    @property
     def sample_count(self) -> int:
         """The number of training samples and test points."""
         return len(self.targets) + (0 if self.held_out is None else len(self.held_out))

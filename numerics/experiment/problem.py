@@ -243,6 +243,16 @@ class Problem:
         kernel, targets = self.arrays.get("K_x", np.zeros((0, 0))), self.arrays.get("y")
         return HeldOut(kernel, None if targets is None else targets[self.seen :], None, self.seen)
 
+    @property
+    def targets(self) -> Array:
+        """y of training samples."""
+        return self.arrays["y"][: self.seen]
+
+    @property
+    def objective(self) -> str | None:
+        """The loss of an output by its name; None of a program, whose losses are squares of its errors."""
+        return None if self.experiment is None else self.experiment.objective
+
     def said(self, key: str) -> tuple[str, Any]:
         """A key of the file with its value, for a refusal; of a program without a file its own name."""
         if self.experiment is None:

@@ -117,6 +117,11 @@ class Training(Section):
     )
     grid: Literal["uniform", "log"] = Field(default="uniform", description='"uniform" or "log"')
     loss: Literal["mean", "sum"] = Field(default="mean", description='"mean" or "sum"')
+    objective: Literal["square", "logistic", "hinge", "cross-entropy"] = Field(
+        default="square",
+        description='"square"; "logistic" or "hinge", of targets that are signs; or "cross-entropy", of '
+        "outputs that are classes",
+    )
     center: bool | None = Field(default=None, description="true or false")
     weight_decay: float = Field(default=0.0, ge=0, description="a number >= 0")
     momentum: float = Field(
@@ -385,6 +390,12 @@ def _check_batches(spec: Spec) -> None:
     if rule != "sgd" and fresh:
         why = "data.batch" if spec.kind == "power-law" else "data.batch_ratio"
         raise SpecError("training.rule", rule, f"with {why}, which takes new samples at each step", '"sgd"')
+    objective = spec.training.objective
+    if objective != "square" and spec.kind != "fixed":
+        problem = f'with data.kind = "{spec.kind}": the theory of random data is that of the square loss'
+        raise SpecError("training.objective", objective, problem, '"square", or data.kind = "fixed"')
+    if objective == "cross-entropy" and spec.network.outputs == 1:
+        raise SpecError("training.objective", objective, "with one output", "an output for each class")
     if spec.training.loss == "sum" and spec.kind != "fixed":
         problem = f'with data.kind = "{spec.kind}", whose loss is the mean'
         raise SpecError("training.loss", "sum", problem, '"mean"')

@@ -216,6 +216,7 @@ def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
         relative_widths=None if network.relative_widths is None else "a",
         init_variance="sigma" if isinstance(variance, list) else None if variance == 1 else sigma**2,
         sample_weights=spec.asks_elsewhere,
+        objective=training.objective,
         **_numbers(spec),
     )
 

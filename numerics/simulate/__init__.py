@@ -11,6 +11,8 @@ knows nothing of the mean-field equations.
     train_network(inputs, targets, ...)           one network, all its fields
 """
 
+from numerics.rooms import callable_as_its_function
+
 from .compare import Comparison, Row, compare
 from .ensemble import simulate
 from .extrapolate import extrapolate
@@ -34,3 +36,5 @@ __all__ = [
     "theory_series",
     "train_network",
 ]
+
+callable_as_its_function(__name__)

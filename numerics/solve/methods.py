@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Abs, Heaviside, Max, Min, Piecewise, sign
+from sympy import Abs, Dummy, Heaviside, Max, Min, Piecewise, Sum, sign
+from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.program import P, eta, gamma0
@@ -16,7 +17,7 @@ from derive.reduce.memoryless import markov
 from derive.reduce.ridge import representer
 from derive.reduce.stationary import static
 from numerics.experiment.problem import Problem
-from numerics.predictions import OUTPUT, mean_square, split
+from numerics.predictions import OUTPUT, split
 from numerics.results import VARIABLES
 from numerics.solve import linear, ridge
 from numerics.solve.depth import LAYERS, require_limit, solve_depth_limit
@@ -73,6 +74,11 @@ class March:
             return No(*problem.said("network.activation"), _reason(problem.linear), "a linear network")
         if problem.experiment is None:
             return No(*problem.said("network.activation"), "is solved from a file", "an experiment file")
+        if _mixes_outputs(problem):
+            said = problem.said("training.objective")
+            return No(
+                *said, "the error of an output depends on all outputs", '"square", "logistic" or "hinge"'
+            )
         steps, samples = len(problem.times), max(problem.sample_count, 1)
         nodes = 3 * steps if problem.flow else steps
         depth = problem.depth or 1
@@ -172,6 +178,11 @@ class Lazy:
             static(problem.theory)
         except NotApplicable as reason:
             return No(*problem.said("network.gamma0"), _reason(reason), "a theory that rests at gamma0 = 0")
+        if problem.flow and not _affine(problem):
+            said = problem.said("training.objective")
+            return No(
+                *said, "the flow at gamma0 = 0 is solved where the error is linear in the output", '"square"'
+            )
         error = _moved(problem) ** 2
         if error > 1e-2:
             key, value = problem.said("network.gamma0")
@@ -301,6 +312,28 @@ def _rank(problem: Problem) -> int:
     return int(np.linalg.matrix_rank(problem.arrays["K_x"])) if "K_x" in problem.arrays else 1
 
 
+def _mixes_outputs(problem: Problem) -> bool:
+    """Is a scalar a function of others at other indices?"""
+    names = {e.name for e in problem.theory.scalars}
+    return any(
+        isinstance(x, AppliedUndef) and str(x.func) in names
+        for e in problem.theory.scalars
+        for total in e.rhs.atoms(Sum)
+        for x in total.function.atoms(AppliedUndef)
+    )
+
+
+def _affine(problem: Problem) -> bool:
+    """Is the error affine in the output?"""
+    for e in problem.theory.scalars:
+        for x in e.rhs.atoms(AppliedUndef):
+            if str(x.func) == OUTPUT:
+                y = Dummy("f")
+                if e.rhs.xreplace({x: y}).diff(y, 2) != 0:
+                    return False
+    return True
+
+
 def _moved(problem: Problem) -> float:
     """How far fields can move: ``gamma0`` times the updates of all times at the size of the first.
 
@@ -331,8 +364,7 @@ def labelled(problem: Problem, found: Mapping[Place, Array], keep: str) -> dict[
             values |= _kept(label, stacked, keep, problem.seen, 3)
         if ("K", ()) in found:
             values |= _kept("tangent_kernel", _times_first(found["K", ()]), keep, problem.seen, 2)
-    values = split(problem, values, nonlinear=not _is_linear(problem))
-    return values | {"train_loss": mean_square(values["error"])}
+    return split(problem, values, nonlinear=not _is_linear(problem))
 
 
 def _times_first(x: Array) -> Array:

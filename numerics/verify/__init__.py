@@ -4,7 +4,10 @@ report = verify(experiment, out_dir="out")
 report.passed, report.checks, print(report.table())
 """
 
+from numerics.rooms import callable_as_its_function
 from numerics.verify.report import Check, Report
 from numerics.verify.run import verify
 
 __all__ = ["Check", "Report", "verify"]
+
+callable_as_its_function(__name__)

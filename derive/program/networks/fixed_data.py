@@ -24,6 +24,7 @@ from derive.program.networks.options import (
     activation_of,
     indices,
     k,
+    objective_of,
     per_layer,
     rule_of,
 )
@@ -56,6 +57,7 @@ class Options(TypedDict, total=False):
     momentum: Number
     temperature: Number
     sample_weights: bool
+    objective: str
 
 
 def network(
@@ -76,6 +78,7 @@ def network(
     momentum: Number = 0,
     temperature: Number = 0,
     sample_weights: bool = False,
+    objective: str = "square",
 ) -> Program:
     """A network with ``depth`` hidden layers (an integer or the symbol ``L``) on P fixed samples.
 
@@ -102,6 +105,9 @@ def network(
       ``Delta(mu, t) = rho(mu) (y(mu) - f(mu, t))``, minus the slope of the loss in its output (eq. 4).  One
       with ``rho = 0`` is a test point: it has fields, kernels and an output, and moves no weight.  The mean
       loss then divides by the symbol ``P_train``, the sum of all weights, instead of P.
+
+    - ``objective``: the loss of an output: ``square``, ``logistic`` and ``hinge`` of labels that are signs,
+      ``cross-entropy`` of the outputs as classes.
 
     Raises :class:`ProgramError`, naming the option, for what does not describe a network.
 
@@ -178,7 +184,7 @@ def network(
     if backward == "fixed":
         feedback["w"] = replace(w, name="v")
     return net.train(
-        counts * (y(mu, *channel) - out) ** 2 / 2,
+        counts * objective_of(objective, y(mu, *channel), out, channels),
         trained_by,
         gradients={"h": Gradient("g", "z")},
         feedback=feedback,

@@ -15,6 +15,7 @@ from sympy import (
     Lambda,
     Max,
     S,
+    Sum,
     Symbol,
     erf,
     exp,
@@ -310,6 +311,40 @@ def _why_not(rule: str) -> str:
         "its steps are not linear in the updates (they divide by their size), so weights have no memory "
         "W(t) = m(t) W(0) + sum_s k(t, s) U(s) and no mean-field theory of this kind; "
     )
+
+
+# -- losses of an output -------------------------------------------------------------------------------------
+
+OBJECTIVES: dict[str, Callable[[Expr, Expr, Runs], Expr]] = {
+    "square": lambda y, f, _: (y - f) ** 2 / 2,
+    "logistic": lambda y, f, _: log(1 + exp(-y * f)),
+    "hinge": lambda y, f, _: Max(0, 1 - y * f),
+    "cross-entropy": lambda y, f, channels: _cross_entropy(y, f, channels),
+}
+"""The loss of a sample, of a target and an output: labels of logistic and hinge are signs, targets of
+cross-entropy probabilities of the classes that the channels are."""
+
+
+def objective_of(name: str, target: Expr, output: Expr, channels: Runs = ()) -> Expr:
+    """The loss of one sample (and, where it is a sum over channels, of one channel) with this name.
+
+    Raises :class:`ProgramError` for an unknown name, and for classes without channels.
+
+    >>> y, f = Symbol("y"), Symbol("f")
+    >>> objective_of("square", y, f), objective_of("logistic", y, f)
+    ((-f + y)**2/2, log(1 + exp(-f*y)))
+    """
+    if name not in OBJECTIVES:
+        raise ProgramError(f"objective = {name!r}: must be one of {', '.join(OBJECTIVES)}")
+    if name == "cross-entropy" and not channels:
+        raise ProgramError("objective = 'cross-entropy' with one output: give an output for each class")
+    return OBJECTIVES[name](target, output, channels)
+
+
+def _cross_entropy(y: Expr, f: Expr, channels: Runs) -> Expr:
+    """``log sum_c e^{f_c} - sum_c y_c f_c``, for one sample."""
+    (classes,) = channels
+    return log(Sum(exp(f), classes.limits)) - Sum(y * f, classes.limits)
 
 
 # -- samples that count by weights: test points are samples that count nothing -------------------------------

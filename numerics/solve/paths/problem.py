@@ -19,7 +19,7 @@ from numerics.errors import NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
 from numerics.experiment.problem import Problem
-from numerics.predictions import OUTPUT, mean_square, split
+from numerics.predictions import OUTPUT, split
 from numerics.results import STDERR
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.grid import Grid
@@ -218,8 +218,7 @@ class _Labelled:
     own: bool
 
     def __call__(self, found: Mapping[Node, Array]) -> dict[str, Array]:
-        values = split(self.experiment, self.of_all_samples(found), nonlinear=True)
-        return values | {"train_loss": mean_square(values["error"])}
+        return split(self.experiment, self.of_all_samples(found), nonlinear=True)
 
     def of_all_samples(self, found: Mapping[Node, Array]) -> dict[str, Array]:
         """Of training samples and test points; traces are those over training samples."""
