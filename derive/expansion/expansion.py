@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 from sympy import Expr, Symbol
 
@@ -19,17 +20,13 @@ Block = Iterable[tuple[str, list[str]]]
 class Expansion(ABC):
     """A theory in powers of a small ``variable``, known up to ``order``.
 
-    The variable is ``gamma0``, ``|gamma0|``, ``1/nu``, ``1/alpha``, ``1/alpha_B`` or ``eta``.  ``names`` are
-    the quantities whose coefficients :meth:`coefficient` gives; further arguments (``layer=``, ``now=``) are
-    those that a kind of expansion understands, and are handed through by all other methods.
+    The variable is ``gamma0``, ``|gamma0|``, ``1/nu``, ``1/alpha``, ``1/alpha_B`` or ``eta``.  Arguments
+    besides the name and the order (``layer=``, ``now=``) are those that a kind of expansion understands, and
+    are handed through by all methods.
     """
 
     order: int
-
-    @property
-    @abstractmethod
-    def variable(self) -> Expr:
-        """The small parameter."""
+    variable: Expr
 
     @property
     @abstractmethod
@@ -43,9 +40,10 @@ class Expansion(ABC):
         Raises KeyError for an unknown name, IndexError beyond the order.
         """
 
-    @abstractmethod
-    def truncate(self, n: int) -> Expansion:
+    def truncate(self, n: int) -> Self:
         """The same up to order n only.  Raises IndexError beyond the order."""
+        self.check_order(n)
+        return replace(self, order=n)  # type: ignore[type-var]
 
     @abstractmethod
     def render(self, format: str = "text") -> str:

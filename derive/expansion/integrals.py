@@ -65,11 +65,10 @@ def time_integrals(
     ``row`` and ``col`` are the samples that the operator has on either side, None where it has none.  Raises
     :class:`NotApplicable` where a discrete rule leaves products of sums within sums.
 
+    >>> from derive.expansion import expand_linear
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp
-    >>> from derive.expansion.words import linear_series
-    >>> from derive.linear.closure import linear_closure
-    >>> x = linear_series(linear_closure(mean_field(mlp(rule="flow"))), 0)
+    >>> x = expand_linear(mean_field(mlp(rule="flow")), 0)
     >>> time_integrals(x, x.words["D"][0], None, alpha)
     (L - ell + 1)*Delta0(alpha, s)
     """
@@ -79,7 +78,18 @@ def time_integrals(
 
 
 def entry(expansion: LinearSeries, name: str, n: int, now: Expr = t, past: Expr = s) -> Expr:
-    """Order n of an order parameter's entry; see :meth:`.LinearExpansion.entry`."""
+    """The coefficient of gamma0^n of an order parameter's entry, as time integrals ``v`` of the error.
+
+    ``name`` is one of ``H``, ``G``, ``A``, ``B``, ``C``, ``D``, ``K`` (the tangent kernel) and ``f`` (at time
+    ``now``); samples are called mu and alpha.  Raises :class:`NotApplicable` where products of such integrals
+    under one more sum over time do not reduce (discrete rules, from order 4).
+
+    >>> from derive.expansion import expand_linear
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> expand_linear(mean_field(mlp(rule="flow")), 0).entry("A", 0)
+    ell*Sum(Delta0(beta, s)*K_x(mu, beta), (beta, 1, P))
+    """
     return Add(*[x.expr for x in groups(expansion, name, n, now, past)])
 
 
@@ -111,9 +121,15 @@ def sides(expansion: LinearSeries, name: str) -> tuple[bool, bool]:
 
 
 def error_equation(expansion: LinearSeries, n: int) -> Eq:
-    """The error at order n: minus the output at that order, in time integrals; see :class:`.LinearExpansion`.
+    """The error at order n: minus the output at that order, in time integrals.
 
     The part with ``v_n`` is linear in the error sought: a linear Volterra equation driven by the rest.
+
+    >>> from derive.expansion import expand_linear
+    >>> from derive.theory import mean_field
+    >>> from derive.program import mlp
+    >>> print(expand_linear(mean_field(mlp(rule="flow")), 0).error_equation(0).rhs)
+    (-L - 1)*Sum(K_x(mu, beta)*v(beta, t), (beta, 1, P)) + y(mu)
     """
     start = Function("y")(mu) if n == 0 else S.Zero
     rest = [replace(x, coefficient=-x.coefficient).expr for x in groups(expansion, OUTPUT, n)]
@@ -123,12 +139,10 @@ def error_equation(expansion: LinearSeries, n: int) -> Eq:
 def iterated_integral(expansion: LinearSeries, v: AppliedUndef) -> Expr:
     """What ``v(a, b, ..., t)`` stands for, as nested integrals (or sums with the rule's weights).
 
+    >>> from derive.expansion import expand_linear
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp
-    >>> from derive.expansion.words import linear_series
-    >>> from derive.linear.closure import linear_closure
-    >>> x = linear_series(linear_closure(mean_field(mlp(rule="flow"))), 0)
-    >>> iterated_integral(x, Function("v")(mu, t))
+    >>> iterated_integral(expand_linear(mean_field(mlp(rule="flow")), 0), Function("v")(mu, t))
     Integral(Delta0(mu, t_), (t_, 0, t))
     """
     indices = [x for x in v.args if x.is_Symbol and x.is_integer]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sympy import Eq, Expr, MatAdd, MatrixSymbol, Symbol, lambdify
-from sympy.core.function import AppliedUndef
+from sympy import Expr, MatAdd, MatrixSymbol, lambdify
 
 from derive.calculus.series import PowerSeries
 from derive.calculus.symbols import L, ell, gamma0, s, t
 from derive.expansion import integrals
 from derive.expansion.expansion import Expansion
-from derive.expansion.in_time.series import InTime, in_time
-from derive.expansion.integrals import render
+from derive.expansion.in_time.series import in_time
 from derive.expansion.words import LinearSeries, linear_series
 from derive.linear.closure import linear_closure
 from derive.theory import Theory
@@ -32,10 +30,7 @@ class LinearExpansion(LinearSeries, Expansion):
     A and B.
     """
 
-    @property
-    def variable(self) -> Symbol:
-        """gamma0."""
-        return gamma0
+    variable = gamma0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,95 +107,20 @@ class LinearExpansion(LinearSeries, Expansion):
         return found
 
     def error_estimate(self, name: str, now: Expr = t, past: Expr = s) -> Expr:
-        """An estimate of what the truncation misses in an order parameter's :meth:`entry`.
-
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
-        >>> expand_linear(mean_field(mlp(rule="flow")), 0).error_estimate("f")
-        oo
-        """
+        """An estimate of what the truncation misses in an order parameter's :meth:`entry`."""
         found = (self.entry(name, n, now, past) for n in range(self.order + 1))
         return PowerSeries(tuple(found), gamma0).error_estimate()
 
     def truncate(self, n: int) -> LinearExpansion:
-        """The series up to gamma0^n only.  Raises IndexError beyond ``order``.
-
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
-        >>> expand_linear(mean_field(mlp()), 2).truncate(0).coefficient("H", 0)
-        K_x
-        """
         self.check_order(n)
         kept = {name: values[: n + 1] for name, values in self.words.items()}
         return replace(self, order=n, words=kept, output=self.output[: n + 1], tangent=self.tangent[: n + 1])
 
-    def entry(self, name: str, n: int, now: Expr = t, past: Expr = s) -> Expr:
-        """The coefficient of gamma0^n of an order parameter's entry, as time integrals ``v`` of the error.
-
-        ``name`` is one of ``H``, ``G``, ``A``, ``B``, ``C``, ``D``, ``K`` (the tangent kernel) and ``f``
-        (at time ``now``); samples are called mu and alpha.  Raises
-        :class:`~derive.errors.NotApplicable` where products of such integrals under
-        one more sum over time do not reduce (discrete rules, from order 4).
-
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
-        >>> expand_linear(mean_field(mlp(rule="flow")), 0).entry("A", 0)
-        ell*Sum(Delta0(beta, s)*K_x(mu, beta), (beta, 1, P))
-        """
-        return integrals.entry(self, name, n, now, past)
-
-    def error_equation(self, n: int) -> Eq:
-        """The equation of the error at order n, in time integrals.
-
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
-        >>> print(expand_linear(mean_field(mlp(rule="flow")), 0).error_equation(0).rhs)
-        (-L - 1)*Sum(K_x(mu, beta)*v(beta, t), (beta, 1, P)) + y(mu)
-        """
-        return integrals.error_equation(self, n)
-
-    def iterated_integral(self, v: AppliedUndef) -> Expr:
-        """What a time integral ``v(...)`` in the entries stands for."""
-        return integrals.iterated_integral(self, v)
-
-    def in_time(
-        self,
-        eigenvalues: Sequence[Any] = (1,),
-        targets: Sequence[Any] | None = None,
-        multiplicities: Sequence[Any] | None = None,
-        *,
-        depth: int | None = None,
-        order: int | None = None,
-        constants: Mapping[Symbol, Any] | None = None,
-    ) -> InTime:
-        """The series for a kernel with these eigenvalues: explicit functions of time, in its eigenbasis.
-
-        ``targets`` are the projections of the targets on the eigenvectors (symbols by default), and
-        ``multiplicities`` how many eigenvectors each eigenvalue has; the default is whitened data, of any
-        number of samples.  All are exact: numbers decide themselves whether rates resonate, symbols are
-        taken to be generic.  Layer and depth stay symbols, to the order of this expansion; with an integer
-        ``depth`` the closure's equations are solved as they stand, to any ``order``.  ``constants`` gives
-        values to symbols of the rule, such as eta.
-
-        Raises ValueError for numbers that are not exact or not possible,
-        :class:`~derive.errors.NotApplicable` for a rule whose weights forget, and
-        for steps that remove the lazy error of a mode at once.
-
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
-        >>> e = expand_linear(mean_field(mlp(rule="flow", loss="sum")), 2)
-        >>> e.in_time(depth=1).Delta(0)
-        y*exp(-2*t)
-        >>> e.in_time(depth=1).Delta(2)
-        -t*y**3*exp(-2*t) + 3*y**3*exp(-2*t)/4 - y**3*exp(-4*t) + y**3*exp(-6*t)/4
-        """
-        return in_time(
-            self, eigenvalues, targets, multiplicities, depth=depth, order=order, constants=constants
-        )
-
-    def render(self, format: str = "text") -> str:
-        """The series as ``text`` or ``latex``.  Raises ValueError for another format."""
-        return render(self, format)
+    entry = integrals.entry
+    error_equation = integrals.error_equation
+    iterated_integral = integrals.iterated_integral
+    in_time = in_time
+    render = integrals.render
 
 
 def expand_linear(theory: Theory, order: int = 2) -> LinearExpansion:

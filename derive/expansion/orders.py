@@ -1,32 +1,24 @@
 """Expansions that are theories again: in one over a size, and in the learning rate.
 
-A linear theory expanded in a small parameter is again a linear theory, with a field for each order.
+**Orders.** Every field is ``a = a_0 + x a_1 + x^2 a_2 + ...``, every order parameter and the covariance of
+every source likewise; the equations of a linear theory, order by order, are the single-site equations of
+the ``a_n``.  A source whose covariance is a series is a sum of sources: with ``<u_0 u_n> = <u_n u_0> =
+S_n/2`` and no other covariances but ``<u_0 u_0> = S_0``, the sum ``u_0 + x u_1 + ...`` has the covariance
+``S_0 + x S_1 + ...``.  Such sources cannot be drawn (``u_n`` has variance zero), but in a linear theory
+nothing but covariances is ever asked for: whatever reads theories prints, lowers and solves expanded ones.
 
-Every field is ``a = a_0 + x a_1 + x^2 a_2 + ...``, every order parameter and the covariance of every source
-likewise.  The equations of the theory, order by order, are the single-site equations of the ``a_n``.  A
-source whose covariance is a series is a sum of sources too: with ``<u_0 u_n> = <u_n u_0> = S_n/2`` and no
-other covariances but ``<u_0 u_0> = S_0``, the sum ``u_0 + x u_1 + ...`` has the covariance
-``S_0 + x S_1 + ...``. Such sources are no Gaussian variables that could be drawn (``u_n`` has variance
-zero), but in a linear theory nothing but covariances is ever asked for.
-
-So whatever reads theories reads expanded ones: they are printed, lowered and solved like any other.
-
-Small steps: the theory of gradient descent in powers of its rate, around that of the flow.
-
-Descent sums over past steps where the flow integrates, and by Euler and Maclaurin
+**Small steps.** Descent sums over past steps where the flow integrates, and by Euler and Maclaurin
 
     eta sum_{s<t} F(s) = int_0^t F ds + sum_n b_n eta^n [F^(n-1)(t) - F^(n-1)(0)],
 
 with b_n the Taylor coefficients of z/(e^z - 1): shifting by a step is exp(eta d/dt), and the sum over steps
-its geometric series.  So to each order a past update counts with other weights.  Everything in a linear
-theory that depends on time is made of such sums, one inside the other, of functions that are smooth; hence
-the theory of descent is that of the flow with weights that are a power series in the rate.
+its geometric series.  So the theory of descent is that of the flow, in which a past update counts with
+weights that are a power series in the rate.
 
-A map ``x -> x + eta m_1(x) + eta^2 m_2(x) + ...`` (a step of descent: ``m_1`` the flow, and nothing else) is
-the time-eta map of a differential equation, the modified one, ``dx/dt = F_0 + eta F_1 + eta^2 F_2 + ...``.
-With L the derivative along the right-hand side the latter is exp(eta L); comparing powers of eta gives one F
-after the other (backward error analysis).  The series is asymptotic: for maps that are not linear it
-converges for no eta.
+**The modified equation.** A map ``x -> x + eta m_1(x) + eta^2 m_2(x) + ...`` (a step of descent: ``m_1``
+the flow, and nothing else) is the time-eta map of ``dx/dt = F_0 + eta F_1 + eta^2 F_2 + ...``.  With L the
+derivative along the right-hand side it is exp(eta L); comparing powers of eta gives one F after the other
+(backward error analysis).  The series is asymptotic: unless the map is linear it converges for no eta.
 """
 
 from __future__ import annotations
@@ -91,7 +83,7 @@ def at_order(a: AppliedUndef, *orders: int) -> AppliedUndef:
 
 @dataclass(frozen=True)
 class TheorySeries(Expansion):
-    """A linear ``theory`` in powers of ``parameter``, up to ``order``.
+    """A linear ``theory`` in powers of ``variable``, up to ``order``.
 
     ``scaled`` is the theory in which the small parameter is the symbol ``small``, and ``tables`` names
     functions of two times that are series too; ``scales`` are the factors by which responses of ``theory``
@@ -102,7 +94,7 @@ class TheorySeries(Expansion):
 
     theory: Theory
     scaled: Theory
-    parameter: Expr
+    variable: Expr
     small: Symbol
     order: int
     tables: frozenset[str] = frozenset()
@@ -114,11 +106,6 @@ class TheorySeries(Expansion):
         found = Expander(self.scaled, self.small, self.order, self.tables).expanded()
         what = f"expanded in {self.variable} to order {self.order}"
         return replace(found, reduction=f"{self.theory.reduction}, {what}".strip(", "))
-
-    @property
-    def variable(self) -> Expr:
-        """The small parameter."""
-        return self.parameter
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -153,11 +140,6 @@ class TheorySeries(Expansion):
         singles = (*self.theory.scalars, *self.theory.equations)
         found = {q.name: q.symbol for q in self.theory.order_parameters}
         return found | {e.name: e.lhs for e in singles if isinstance(e.lhs, AppliedUndef)}
-
-    def truncate(self, n: int) -> TheorySeries:
-        """The series up to order n only.  Raises IndexError beyond the order."""
-        self.check_order(n)
-        return replace(self, order=n)
 
     def conditions(self) -> tuple[str, ...]:
         """What was assumed."""
@@ -528,17 +510,12 @@ def _weighted(x: Term, rate: Symbol) -> Term:
 
 @dataclass(frozen=True)
 class ModifiedEquation(Expansion):
-    """``dx/dt = rates[x]`` as power series in the step ``small``; the step itself is ``map``."""
+    """``dx/dt = rates[x]`` as power series in the step ``variable``; the step itself is ``map``."""
 
     map: Mapping[Expr, Expr]
     rates: Mapping[Expr, PowerSeries]
-    small: Symbol
+    variable: Symbol
     order: int
-
-    @property
-    def variable(self) -> Symbol:
-        """The step."""
-        return self.small
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -563,7 +540,6 @@ class ModifiedEquation(Expansion):
         return ("the map is a polynomial in the step; its series is asymptotic, unless the map is linear",)
 
     def truncate(self, n: int) -> ModifiedEquation:
-        """The equation up to order n only.  Raises IndexError beyond the order."""
         cut = {x: rate.truncate(n) for x, rate in self.rates.items()}
         return replace(self, rates=cut, order=n)
 
@@ -580,14 +556,6 @@ class ModifiedEquation(Expansion):
         orders = range(self.order + 1)
         total = [Add(*[slopes[x] * r.coefficient(n) for x, r in self.rates.items()]) for n in orders]
         return PowerSeries(tuple(x.expand() for x in total), self.variable)
-
-    @property
-    def odes(self) -> tuple[Eq, ...]:
-        """The truncated equations."""
-        return tuple(
-            Eq(Derivative(x, t) if x.has(t) else Symbol(f"d{x}/dt"), r.expr, evaluate=False)
-            for x, r in self.rates.items()
-        )
 
     def render(self, format: str = "text") -> str:
         """One equation a line, as ``text`` or ``latex``.  Raises ValueError for another format."""

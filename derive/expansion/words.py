@@ -10,11 +10,10 @@ polynomials in the layer solves it.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from functools import lru_cache, partial
+from typing import Any, Generic, Protocol, TypeVar
 
 from sympy import Add, Expr, Indexed, Integer, Mul, Pow, S, Symbol, sympify, transpose
 from sympy.core.function import AppliedUndef
@@ -22,7 +21,7 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 from sympy.polys.rings import PolyElement
 
 from derive.calculus.recurrences import Polynomials
-from derive.calculus.symbols import ell, gamma0, mu
+from derive.calculus.symbols import L, ell, gamma0, mu
 from derive.errors import NotApplicable
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J, Kernel, Operator, Refusing, operator
@@ -126,101 +125,6 @@ def transposed_letter(x: Expr, symmetric: set[Expr]) -> Expr:
     return x if x in symmetric or x == J else transpose(x)
 
 
-# -- an expression, order by order -------------------------------------------------------------------------
-
-Value = TypeVar("Value")
-
-
-class OrderByOrder(ABC, Generic[Value]):
-    """The coefficients of gamma0^n of expressions between operators; None stands for zero.
-
-    ``[a b]_n = sum_k a_k b_(n-k)``, and ``[1/a]_n = - sum_(k>0) a_k [1/a]_(n-k)`` where ``a_0 = 1``.
-    """
-
-    def __init__(self) -> None:
-        self.kept: dict[tuple[Any, int], Value | None] = {}
-
-    @abstractmethod
-    def known(self, x: Indexed, n: int) -> Value | None:
-        """Order n of an operator at a layer."""
-
-    @abstractmethod
-    def constant(self, x: Expr) -> Value:
-        """A kernel that does not depend on gamma0."""
-
-    @abstractmethod
-    def identity(self, c: Expr | int) -> Value:
-        """A multiple of the identity."""
-
-    @abstractmethod
-    def sum(self, parts: Sequence[Value]) -> Value | None:
-        """The sum."""
-
-    @abstractmethod
-    def times(self, a: Value, b: Value) -> Value | None:
-        """The product, in this order."""
-
-    @abstractmethod
-    def transpose(self, a: Value) -> Value:
-        """The transpose."""
-
-    def forget(self, n: int) -> None:
-        """Forget what has been computed at order n and beyond."""
-        self.kept = {k: v for k, v in self.kept.items() if k[1] < n}
-
-    def at_order(self, e: Expr, n: int) -> Value | None:
-        """The coefficient of gamma0^n."""
-        return self._once(e, n, self._at_order)
-
-    def _once(self, e: Any, n: int, rule: Callable[[Any, int], Value | None]) -> Value | None:
-        if (e, n) not in self.kept:
-            self.kept[e, n] = rule(e, n)
-        return self.kept[e, n]
-
-    def _at_order(self, e: Expr, n: int) -> Value | None:
-        if e.is_commutative:
-            if not e.is_polynomial(gamma0):
-                raise NotApplicable(f"{e} is no power series in gamma0")
-            c = e.expand().coeff(gamma0, n)
-            return self.identity(c) if c != 0 else None
-        if isinstance(e, Indexed):
-            return self.known(e, n)
-        if isinstance(e, Transpose):
-            found = self.at_order(e.args[0], n)
-            return None if found is None else self.transpose(found)
-        if isinstance(e, Add):
-            return self._total(self.at_order(x, n) for x in e.args)
-        if isinstance(e, Mul):
-            return self._once(e.args, n, self._product)
-        if isinstance(e, Pow) and e.exp == -1:
-            return self._inverse(e, n)
-        if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 0:
-            return self._once((e.base,) * int(e.exp), n, self._product)
-        return self.constant(e) if n == 0 else None
-
-    def _product(self, factors: tuple[Expr, ...], n: int) -> Value | None:
-        first, *rest = factors
-        if not rest:
-            return self.at_order(first, n)
-        left = ((k, self.at_order(first, k)) for k in range(n + 1))
-        later = ((a, self._once(tuple(rest), n - k, self._product)) for k, a in left if a is not None)
-        return self._total(self.times(a, b) for a, b in later if b is not None)
-
-    def _inverse(self, e: Pow, n: int) -> Value | None:
-        if n == 0:
-            if self.at_order(e.base, 0) != self.identity(1):
-                raise NotApplicable(f"{e} at gamma0 = 0 is not 1")
-            return self.identity(1)
-        left = ((k, self.at_order(e.base, k)) for k in range(1, n + 1))
-        later = ((a, self.at_order(e, n - k)) for k, a in left if a is not None)
-        found = self._total(self.times(a, b) for a, b in later if b is not None)
-        return None if found is None else self.times(self.identity(-1), found)
-
-    def _total(self, parts: Iterable[Value | None]) -> Value | None:
-        found = [x for x in parts if x is not None]
-        return self.sum(found) if found else None
-
-
 # -- what a closure says of kernels, memories and the tangent kernel ---------------------------------------
 
 
@@ -245,7 +149,8 @@ def parts_of(kernel: Kernel, closure: LinearClosure) -> tuple[list[AppliedUndef]
     return responses, memories
 
 
-Product = tuple[tuple[Expr, Expr] | None, AppliedUndef | None, AppliedUndef]
+Limits = tuple[Expr, Expr]
+Product = tuple[Limits | None, AppliedUndef | None, AppliedUndef]
 
 
 def layer_products(closure: LinearClosure) -> list[Product]:
@@ -264,16 +169,189 @@ def layer_products(closure: LinearClosure) -> list[Product]:
     return out
 
 
-# -- the recursion in the layer ----------------------------------------------------------------------------
+# -- one recursion over any algebra ------------------------------------------------------------------------
+
+Value = TypeVar("Value")
+
+
+class Algebra(Protocol[Value]):
+    """What operators are: sums of words, or functions of time.  None stands for zero."""
+
+    def identity(self, c: Expr | int) -> Value:
+        """A multiple of the identity."""
+
+    def constant(self, x: Expr) -> Value:
+        """A kernel that does not depend on gamma0."""
+
+    def sum(self, parts: Sequence[Value]) -> Value | None:
+        """The sum of one or more."""
+
+    def times(self, a: Value, b: Value) -> Value | None:
+        """The product, in this order."""
+
+    def transpose(self, a: Value) -> Value:
+        """The transpose."""
+
+    def entrywise(self, a: Value, b: Value) -> Value:
+        """The product entry by entry."""
+
+    def orders(self, n: int) -> Iterable[int]:
+        """The orders up to n at which the error does not vanish, as far as it is known."""
+
+    def remembered(self, kernel: str, order: int, body: Value) -> Value:
+        """What a kernel remembers of a correlation with the error of one order."""
+
+
+class Recursion(Generic[Value]):
+    """The operators of a closure at an integer depth, order by order in gamma0; None stands for zero.
+
+    ``[a b]_n = sum_k a_k b_(n-k)``, and ``[1/a]_n = - sum_(k>0) a_k [1/a]_(n-k)`` where ``a_0 = 1``; an
+    operator follows from those of the neighbouring layer.  Nothing about parity is assumed: odd orders are
+    computed like even ones, and vanish.
+    """
+
+    def __init__(self, closure: LinearClosure, algebra: Algebra[Value], depth: Any) -> None:
+        if closure.layers is None:
+            raise NotApplicable("the expansion needs a family of layers: derive the theory at symbolic depth")
+        self.closure, self.algebra, self.depth = closure, algebra, depth
+        self.laws = {str(e.lhs.args[0]): e for e in (*closure.covariances, *closure.responses)}
+        self.kernels = {k.name: k for k in closure.kernels if k.operator.has(ell)}
+        self.ends = {str(e.lhs.args[0]): (self.placed(e.lhs.args[1]), e.rhs) for e in closure.base}
+        self.products = layer_products(closure)
+        self.operators: dict[tuple[tuple[str, Expr], int], Value | None] = {}
+        self.kept: dict[tuple[Any, int], Value | None] = {}
+        self.follow: Callable[[str, Expr, int], Value | None] = self.at
+
+    def at(self, name: str, layer: Expr, n: int) -> Value | None:
+        """Order n of an operator at a layer."""
+        if ((name, layer), n) not in self.operators:
+            self.operators[(name, layer), n] = self.found(name, layer, n)
+        return self.operators[(name, layer), n]
+
+    def found(self, name: str, layer: Expr, n: int) -> Value | None:
+        """The same, from the end of the network or from the neighbouring layer."""
+        place, value = self.ends.get(name, (None, S.Zero))
+        return self.at_order(value, n) if layer == place else self.law(name, layer, n)
+
+    def output(self, n: int) -> Value | None:
+        """f at order n: the average it is made of carries one power of the scale more."""
+        average = self.closure.outputs[0]
+        if self.at_order(average.rhs, 0) is not None:
+            raise NotApplicable(f"{average.lhs} does not carry a factor {gamma0}")
+        return self.at_order(self.placed(average.rhs), n + 1)
+
+    def tangent(self, n: int) -> Value | None:
+        """The tangent kernel at order n: products entry by entry, summed over the layers."""
+
+        def product(a: AppliedUndef | None, b: AppliedUndef, layer: Expr) -> Value | None:
+            pairs = [(self.factor(a, layer, k), self.factor(b, layer, n - k)) for k in range(n + 1)]
+            both = ((x, y) for x, y in pairs if x is not None and y is not None)
+            return self.total(self.algebra.entrywise(x, y) for x, y in both)
+
+        parts = ((limits, partial(product, a, b)) for limits, a, b in self.products)
+        return self.total(self.over_layers(f, *limits) if limits else f(ell) for limits, f in parts)
+
+    def over_layers(self, f: Callable[[Expr], Value | None], lower: Expr, upper: Expr) -> Value | None:
+        """A sum over layers."""
+        ends = (int(self.placed(x)) for x in (lower, upper + 1))
+        return self.total(f(Integer(layer)) for layer in range(*ends))
+
+    def factor(self, a: AppliedUndef | None, layer: Expr, n: int) -> Value | None:
+        """Order n of a factor of the tangent kernel; None stands for the kernel that is 1."""
+        if a is not None and str(a.func) in self.laws:
+            return self.at(str(a.func), self.placed(a.args[0].subs(ell, layer)), n)
+        return self.algebra.constant(J if a is None else operator(str(a.func))) if n == 0 else None
+
+    def forget(self, n: int) -> None:
+        """Forget what has been computed at order n and beyond: an error has been found."""
+        self.kept = {k: v for k, v in self.kept.items() if k[1] < n}
+        self.operators = {k: v for k, v in self.operators.items() if k[1] < n}
+
+    def placed(self, e: Any) -> Expr:
+        """With the depth put in."""
+        return sympify(e).subs(L, self.depth)
+
+    def law(self, name: str, layer: Expr, n: int) -> Value | None:
+        """Order n of an operator by its own equation."""
+        if name in self.laws:
+            e = self.laws[name]
+            return self.at_order(self.placed(e.rhs.subs(ell, layer + ell - e.lhs.args[1])), n)
+        # a kernel follows a response from layer to layer, and remembers the correlation of the last one
+        responses, memories = parts_of(self.kernels[name], self.closure)
+        parts = [self.follow(str(x.func), self.placed(x.args[0].subs(ell, layer)), n) for x in responses]
+        for x in memories:
+            for k in self.algebra.orders(n):
+                body = self.at(str(x.func), self.placed(x.args[0].subs(ell, layer)), n - k)
+                parts.append(None if body is None else self.algebra.remembered(name, k, body))
+        return self.total(parts)
+
+    def known(self, x: Indexed, n: int) -> Value | None:
+        """Order n of a letter of the closure's equations."""
+        return self.at(str(x.args[0]), x.args[1], n)
+
+    # -- expressions -----------------------------------------------------------------------------------
+
+    def at_order(self, e: Expr, n: int) -> Value | None:
+        """The coefficient of gamma0^n of an expression between operators."""
+        return self._once(e, n, self._at_order)
+
+    def _once(self, e: Any, n: int, rule: Callable[[Any, int], Value | None]) -> Value | None:
+        if (e, n) not in self.kept:
+            self.kept[e, n] = rule(e, n)
+        return self.kept[e, n]
+
+    def _at_order(self, e: Expr, n: int) -> Value | None:
+        if e.is_commutative:
+            if not e.is_polynomial(gamma0):
+                raise NotApplicable(f"{e} is no power series in gamma0")
+            c = e.expand().coeff(gamma0, n)
+            return self.algebra.identity(c) if c != 0 else None
+        if isinstance(e, Indexed):
+            return self.known(e, n)
+        if isinstance(e, Transpose):
+            found = self.at_order(e.args[0], n)
+            return None if found is None else self.algebra.transpose(found)
+        if isinstance(e, Add):
+            return self.total([self.at_order(x, n) for x in e.args])
+        if isinstance(e, Mul):
+            return self._once(e.args, n, self._product)
+        if isinstance(e, Pow) and e.exp == -1:
+            return self._inverse(e, n)
+        if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 0:
+            return self._once((e.base,) * int(e.exp), n, self._product)
+        return self.algebra.constant(e) if n == 0 else None
+
+    def _product(self, factors: tuple[Expr, ...], n: int) -> Value | None:
+        first, *rest = factors
+        if not rest:
+            return self.at_order(first, n)
+        left = ((k, self.at_order(first, k)) for k in range(n + 1))
+        later = ((a, self._once(tuple(rest), n - k, self._product)) for k, a in left if a is not None)
+        return self.total([self.algebra.times(a, b) for a, b in later if b is not None])
+
+    def _inverse(self, e: Pow, n: int) -> Value | None:
+        one = self.algebra.identity(1)
+        if n == 0:
+            if self.at_order(e.base, 0) != one:
+                raise NotApplicable(f"{e} at gamma0 = 0 is not 1")
+            return one
+        left = ((k, self.at_order(e.base, k)) for k in range(1, n + 1))
+        later = ((a, self.at_order(e, n - k)) for k, a in left if a is not None)
+        found = self.total([self.algebra.times(a, b) for a, b in later if b is not None])
+        return None if found is None else self.algebra.times(self.algebra.identity(-1), found)
+
+    def total(self, parts: Iterable[Value | None]) -> Value | None:
+        """The sum of what is not zero."""
+        found = [x for x in parts if x is not None]
+        return self.algebra.sum(found) if found else None
+
+
+# -- words ---------------------------------------------------------------------------------------------------
 
 Word = tuple[Expr, ...]
 """A product of letters, left to right; empty for the identity."""
-Words = dict[Word, PolyElement]
-"""Words with their coefficients, polynomials in ell and L, none of them zero."""
-Pairs = dict[tuple[Word, Word], PolyElement]
-"""Products of two words, entry by entry."""
-
-UNKNOWN = "next_"
+Words = dict[Any, PolyElement]
+"""Words (in a tangent kernel: pairs of words) with coefficients, polynomials in ell and L, none zero."""
 
 
 @dataclass(frozen=True)
@@ -292,198 +370,140 @@ def linear_series(closure: LinearClosure, order: int) -> LinearSeries:
 
     Raises :class:`NotApplicable` when the closure is no first-order recursion in the layer.
     """
-    found = Recursion(closure, order)
-    expr = found.numbers.expr
+    found = AnyDepth(closure)
+    algebra, expr = found.algebra, found.algebra.numbers.expr
+    outputs: list[Words] = []
+    for n in range(order + 1):
+        outputs.append(found.output(n) or {})
+        if n > 0 and all(has_error(w, n) for w in outputs[n]):
+            # the error at this order obeys a homogeneous Volterra equation, so there is none
+            outputs[n] = {}
+            algebra.idle.add(n)
+            found.forget(n)
+    orders, names = range(order + 1), (*found.laws, *found.kernels)
+    tangents = [found.tangent(n) or {} for n in orders]
     return LinearSeries(
         closure,
         order,
-        {name: [found.expr(x) for x in values] for name, values in found.series.items()},
-        [found.expr(x) for x in found.outputs],
-        [[(expr(c), Mul(*a), Mul(*b)) for (a, b), c in products.items()] for products in found.tangents],
+        {name: [algebra.expr(found.at(name, ell, n)) for n in orders] for name in names},
+        [algebra.expr(x) for x in outputs],
+        [[(expr(c), Mul(*a), Mul(*b)) for (a, b), c in x.items()] for x in tangents],
     )
 
 
-class Recursion(OrderByOrder[Words]):
-    """The series of every operator, found order by order.
+class _WordAlgebra:
+    """Sums of words.  Errors are letters, but for ``idle`` orders, at which they vanish."""
 
-    Each operator obeys ``X(ell) = X(ell -+ 1) + words(ell)``, with coefficients polynomial in ell and L; so
-    its own coefficients are sums over layers of polynomials, in closed form.  Nothing about parity is
-    assumed: odd orders are computed like even ones, and vanish.  ``series[X][n]`` is the coefficient of
-    gamma0^n of X at layer ``ell``, ``outputs[n]`` that of f, ``tangents[n]`` that of the tangent kernel.
-    """
-
-    def __init__(self, closure: LinearClosure, order: int) -> None:
-        super().__init__()
-        if closure.layers is None:
-            raise NotApplicable("the expansion needs a family of layers: derive the theory at symbolic depth")
-        self.closure = closure
-        self.base = {str(e.lhs.args[0]): (e.lhs.args[1], e.rhs) for e in closure.base}
-        self.symmetric = {J, *(v for _, v in self.base.values() if v != 0)}
-        laws = (*closure.covariances, *closure.responses)
-        self.laws = {str(e.lhs.args[0]): (e.lhs, e.rhs) for e in laws}
-        self.kernels = {k.name: k for k in closure.kernels if k.operator.has(ell)}
-        self.numbers = Polynomials(_symbols(closure))
-        self.flipped: dict[Expr, Expr] = {}
+    def __init__(self, closure: LinearClosure) -> None:
+        laws = (*closure.covariances, *closure.responses, *closure.base, *closure.outputs)
+        symbols = {x for e in laws for x in e.free_symbols if x.is_commutative is True and x.is_Symbol}
+        depth = closure.layers.upper.free_symbols if closure.layers else set()
+        self.numbers = Polynomials({*symbols, *depth} - {gamma0, ell})
+        self.symmetric = {J, *(e.rhs for e in closure.base if e.rhs != 0)}
         self.idle: set[int] = set()
-        self.at: dict[tuple[str, int, Expr], Words] = {}
-        self.series: dict[str, list[Words]] = {x: [] for x in (*self.laws, *self.kernels)}
-        self.outputs: list[Words] = []
-        self.tangents: list[Pairs] = []
-        for n in range(order + 1):
-            self.advance(n)
-
-    def advance(self, n: int) -> None:
-        """One more order of everything."""
-        correlations = [x for x in self.laws if self.base.get(x, (0, 0))[1] != 0]
-        for x in correlations:
-            self.series[x].append(self.correlation(x, n))
-        for x in self.kernels:
-            self.series[x].append(self.kernel(x, n))
-        for x in self.laws:
-            if x not in correlations:
-                self.series[x].append(self.response(x, n))
-        self.outputs.append(self.output(n))
-        if n > 0 and all(has_error(w, n) for w in self.outputs[n]):
-            # the error at this order obeys a homogeneous Volterra equation, so there is none
-            self.idle.add(n)
-            for found in (*self.series.values(), self.outputs):
-                found[n] = {w: c for w, c in found[n].items() if not has_error(w, n)}
-            self.at.clear()
-            self.forget(n)
-        self.tangents.append(self.tangent(n))
-
-    # -- one order of one operator ---------------------------------------------------------------------
-
-    def placed(self, name: str, n: int, site: Expr) -> Words:
-        """A known coefficient at another layer."""
-        if (name, n, site) not in self.at:
-            found = ((w, self.numbers.moved(c, site)) for w, c in self.series[name][n].items())
-            self.at[name, n, site] = {w: c for w, c in found if c}
-        return self.at[name, n, site]
-
-    def words_at(self, e: Expr, n: int) -> Words:
-        """The coefficient of gamma0^n, with a placeholder for each operator not known at that order yet."""
-        found = self.at_order(e, n)
-        self.forget(n)
-        return found or {}
-
-    def correlation(self, name: str, n: int) -> Words:
-        """``X(ell) = X(ell -+ 1) + known``: sum the known part from the end where X is given."""
-        lhs, rhs = self.laws[name]
-        place, value = self.base[name]
-        step, rest = self.split(self.words_at(rhs, n), name, lhs)
-        start = {(value,): self.numbers.one} if n == 0 else {}
-        return self.sum([start, self.summed(rest, step, place)])
-
-    def kernel(self, name: str, n: int) -> Words:
-        """A kernel follows a response from layer to layer, and remembers the correlation of the last one."""
-        step, place = S.Zero, S.Zero
-        gains: list[Words] = []
-        responses, memories = parts_of(self.kernels[name], self.closure)
-        for atom in responses:  # of the neighbouring layer: that layer's kernel and more
-            x, site = str(atom.func), atom.args[0]
-            lhs, rhs = self.laws[x]
-            shifted = rhs.subs(ell, ell + site - lhs.args[1])
-            step, rest = self.split(self.words_at(shifted, n), name, operator(name, ell))
-            gains.append(rest)
-            place = self.base[x][0] + (ell - site)
-        for atom in memories:
-            for j in set(range(n + 1)) - self.idle:
-                body = self.placed(str(atom.func), n - j, atom.args[0])
-                gains.append({(memory(name, j, w),): c for w, c in body.items()})
-        gain = self.sum(gains)
-        # beyond the end there is neither response nor memory
-        return gain if step == 0 else self.summed(gain, step, place + step)
-
-    def response(self, name: str, n: int) -> Words:
-        """Given by the kernels of its layer."""
-        lhs, rhs = self.laws[name]
-        return self.words_at(rhs.subs(ell, ell + (ell - lhs.args[1])), n)
-
-    def output(self, n: int) -> Words:
-        """f at order n: the average it is made of carries one power of the scale more."""
-        average = self.closure.outputs[0]
-        found = self.words_at(average.rhs, n + 1)
-        if any(isinstance(x, Indexed) for w in found for x in w):
-            raise NotApplicable(f"{average.lhs} does not carry a factor {gamma0}")
-        return found
-
-    def tangent(self, n: int) -> Pairs:
-        """The tangent kernel: products of words, entry by entry, summed over the layers."""
-        found: Pairs = {}
-        for limits, a, b in layer_products(self.closure):
-            for k in range(n + 1):
-                for v, c in self.factor(a, k).items():
-                    for w, d in self.factor(b, n - k).items():
-                        value = c * d if limits is None else self.numbers.summed(c * d, *limits)
-                        found[v, w] = found.get((v, w), self.numbers.zero) + value
-        return {pair: c for pair, c in found.items() if c}
-
-    def factor(self, a: AppliedUndef | None, n: int) -> Words:
-        """Order n of a factor of the tangent kernel; None stands for the kernel that is 1."""
-        if a is not None and str(a.func) in self.series:
-            return self.placed(str(a.func), n, a.args[0])
-        return self.constant(J if a is None else operator(str(a.func))) if n == 0 else {}
-
-    # -- recursions ------------------------------------------------------------------------------------
-
-    def split(self, e: Words, name: str, lhs: Expr) -> tuple[Expr, Words]:
-        """``e = X(ell + step) + rest`` for X the unknown ``name``: the step, and the rest, all known."""
-        step: Expr = S.Zero
-        rest: Words = {}
-        for w, c in e.items():
-            if not any(isinstance(x, Indexed) for x in w):
-                rest[w] = c
-            elif len(w) == 1 and c == 1 and str(w[0].args[0]) == UNKNOWN + name:
-                step = w[0].args[1] - ell
-            else:
-                raise NotApplicable(f"{lhs} depends on {Mul(*w)} at the same order")
-        return step, rest
-
-    def summed(self, e: Words, step: Expr, place: Expr) -> Words:
-        """Solve ``X(ell) = X(ell + step) + e(ell)`` with X = 0 at ``place``, word by word."""
-        if step not in (1, -1):
-            raise NotApplicable(f"a recursion over {step} layers")
-        limits = (place + 1, ell) if step == -1 else (ell, place - 1)
-        sums = {w: self.numbers.summed(c, *limits) for w, c in e.items()}
-        return {w: c for w, c in sums.items() if c}
-
-    # -- sums of words ---------------------------------------------------------------------------------
-
-    def known(self, x: Indexed, n: int) -> Words:
-        name, site = str(x.args[0]), x.args[1]
-        if n < len(self.series[name]):
-            return self.placed(name, n, site)
-        return {(operator(UNKNOWN + name, site),): self.numbers.one}
-
-    def constant(self, x: Expr) -> Words:
-        return {tuple(letters(x)): self.numbers.one}
+        self.flipped: dict[Expr, Expr] = {}
 
     def identity(self, c: Expr | int) -> Words:
         return {(): self.numbers.of(c)}
 
-    def sum(self, parts: Sequence[Words]) -> Words:
+    def constant(self, x: Expr) -> Words:
+        return {tuple(letters(x)): self.numbers.one}
+
+    def sum(self, parts: Sequence[Words]) -> Words | None:
         found: Words = {}
         for x in parts:
             for w, c in x.items():
                 found[w] = found[w] + c if w in found else c
-        return {w: c for w, c in found.items() if c}
+        return {w: c for w, c in found.items() if c} or None
 
-    def times(self, a: Words, b: Words) -> Words:
+    def times(self, a: Words, b: Words) -> Words | None:
         return self.sum([{v + w: c * d for w, d in b.items()} for v, c in a.items()])
 
     def transpose(self, a: Words) -> Words:
-        return {tuple(self.transposed_letter(x) for x in reversed(w)): c for w, c in a.items()}
-
-    def transposed_letter(self, x: Expr) -> Expr:
-        """The transpose of one letter; SymPy is slow to form it."""
-        if x not in self.flipped:
+        for x in {x for w in a for x in w} - set(self.flipped):  # SymPy is slow to form a transpose
             self.flipped[x] = transposed_letter(x, self.symmetric)
-        return self.flipped[x]
+        return {tuple(self.flipped[x] for x in reversed(w)): c for w, c in a.items()}
 
-    def expr(self, a: Words) -> Expr:
-        """A coefficient as a SymPy expression."""
-        return sympify(Add(*[self.numbers.expr(c) * Mul(*w) for w, c in a.items()]))
+    def entrywise(self, a: Words, b: Words) -> Words:
+        return {(v, w): c * d for v, c in a.items() for w, d in b.items()}
+
+    def moved(self, a: Words, layer: Expr) -> Words | None:
+        return {w: x for w, c in a.items() if (x := self.numbers.moved(c, layer))} or None
+
+    def summed(self, a: Words, lower: Expr, upper: Expr) -> Words | None:
+        return {w: x for w, c in a.items() if (x := self.numbers.summed(c, lower, upper))} or None
+
+    def orders(self, n: int) -> Iterable[int]:
+        return set(range(n + 1)) - self.idle
+
+    def remembered(self, kernel: str, order: int, body: Words) -> Words:
+        return {(memory(kernel, order, w),): c for w, c in body.items()}
+
+    def rest(self, a: Words) -> Words | None:
+        """Without the operator sought, which must stand alone."""
+        own = {w: c for w, c in a.items() if any(isinstance(x, Indexed) for x in w)}
+        if beside := [w for w, c in own.items() if len(w) > 1 or c != 1]:
+            raise NotApplicable(f"an operator depends on {Mul(*beside[0])} at the same order")
+        return {w: c for w, c in a.items() if w not in own} or None
+
+    def expr(self, a: Words | None) -> Expr:
+        """As a SymPy expression."""
+        return sympify(Add(*[self.numbers.expr(c) * Mul(*w) for w, c in (a or {}).items()]))
+
+
+class AnyDepth(Recursion[Words]):
+    """The same in words, with the layer and the depth symbolic.
+
+    Each operator obeys ``X(ell) = X(ell -+ 1) + known(ell)`` with coefficients polynomial in ell and L, and
+    is a sum over layers of polynomials, in closed form.
+    """
+
+    algebra: _WordAlgebra
+
+    def __init__(self, closure: LinearClosure) -> None:
+        super().__init__(closure, _WordAlgebra(closure), L)
+        self.follow = self.law
+        self.steps: dict[tuple[str, int], Expr] = {}
+        """Operators being solved for, each with the distance of the layer that it is related to."""
+
+    def found(self, name: str, layer: Expr, n: int) -> Words | None:
+        if layer == ell:
+            return self.closed(name, n)
+        here = self.at(name, ell, n)
+        return here and self.algebra.moved(here, layer)
+
+    def over_layers(self, f: Callable[[Expr], Words | None], lower: Expr, upper: Expr) -> Words | None:
+        here = f(ell)
+        return here and self.algebra.summed(here, lower, upper)
+
+    def closed(self, name: str, n: int) -> Words | None:
+        """Solve ``X(ell) = X(ell + step) + e(ell)``: sum e from the end at which X is given."""
+        self.steps[name, n] = S.Zero
+        e = self.law(name, ell, n)
+        step = self.steps.pop((name, n))
+        # forget the equations in which the operator sought stood
+        self.kept = {k: v for k, v in self.kept.items() if k[1] != n}
+        e = e and self.algebra.rest(e)
+        if step == 0:
+            return e
+        if step not in (1, -1):
+            raise NotApplicable(f"a recursion over {step} layers")
+        if name in self.laws:
+            place, value = self.ends[name]
+        else:  # beyond the end there is neither response nor memory
+            (response, *_), _ = parts_of(self.kernels[name], self.closure)
+            place, value = self.ends[str(response.func)][0] + ell - response.args[0] + step, S.Zero
+        limits = (place + 1, ell) if step == -1 else (ell, place - 1)
+        return self.total([self.at_order(value, n), e and self.algebra.summed(e, *limits)])
+
+    def known(self, x: Indexed, n: int) -> Words | None:
+        name, layer = str(x.args[0]), x.args[1]
+        if (name, n) not in self.steps:
+            return self.at(name, layer, n)
+        if (name, n) != list(self.steps)[-1]:
+            raise NotApplicable(f"{list(self.steps)[-1][0]} depends on {x} at the same order")
+        self.steps[name, n] = layer - ell
+        return {(x,): self.algebra.numbers.one}
 
 
 @lru_cache(maxsize=100_000)
@@ -502,21 +522,10 @@ def has_error(word: Iterable[Expr], n: int) -> bool:
     return any(n in _orders(x) for x in word)
 
 
-def _symbols(closure: LinearClosure) -> set[Symbol]:
-    """What coefficients may depend on, besides the layer."""
-    laws = (*closure.covariances, *closure.responses, *closure.base, *closure.outputs)
-    found = {x for e in laws for x in e.free_symbols if x.is_commutative is True and x.is_Symbol}
-    assert closure.layers is not None
-    return {*found, *closure.layers.upper.free_symbols} - {gamma0, ell}
-
-
 __all__ = [
     "LinearSeries",
     "Memory",
-    "OrderByOrder",
     "Recursion",
-    "Word",
-    "Words",
     "has_error",
     "layer_products",
     "letters",

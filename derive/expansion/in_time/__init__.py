@@ -1,7 +1,6 @@
 """The expansion of the linear theory as explicit functions of time."""
 
-from derive.expansion.in_time.exponentials import Exponentials
-from derive.expansion.in_time.modes import Mode, modes_of
-from derive.expansion.in_time.series import InTime, in_time
+from derive.expansion.in_time.operators import Exponentials
+from derive.expansion.in_time.series import InTime, Mode, in_time, modes_of
 
 __all__ = ["Exponentials", "InTime", "Mode", "in_time", "modes_of"]

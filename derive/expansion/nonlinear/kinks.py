@@ -321,10 +321,7 @@ class KinkExpansion(Expansion):
         """What the bulk of a layer adds, see :func:`straight`."""
         return straight(self.bulk.site)
 
-    @property
-    def variable(self) -> Expr:
-        """``|gamma0|``."""
-        return Abs(gamma0)
+    variable = Abs(gamma0)
 
     @property
     def known(self) -> dict[str, int]:
@@ -350,7 +347,6 @@ class KinkExpansion(Expansion):
         return min(self.known.values())
 
     def truncate(self, n: int) -> KinkExpansion:
-        """The series up to ``|gamma0|^n`` only.  Raises IndexError beyond :attr:`order`."""
         self.check_order(n)
         return replace(self, highest=n)
 

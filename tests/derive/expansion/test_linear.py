@@ -16,7 +16,7 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 from derive.calculus.recurrences import factored
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, Memory, expand_linear
-from derive.expansion.words import Recursion, letters, terms
+from derive.expansion.words import letters, linear_series, terms
 from derive.linear import operators
 from derive.linear.closure import linear_closure
 from derive.linear.operators import J, T, operator
@@ -77,10 +77,10 @@ def test_odd_orders_are_not_assumed_to_vanish() -> None:
         covariances=tuple(map(odd, closure.covariances)),
         responses=tuple(map(odd, closure.responses)),
     )
-    found = Recursion(changed, 3)
-    assert not found.series["H"][2]
-    assert found.series["H"][3]
-    assert found.series["A"][3]
+    found = linear_series(changed, 3)
+    assert not found.words["H"][2]
+    assert found.words["H"][3]
+    assert found.words["A"][3]
 
 
 # -- coefficients ------------------------------------------------------------------------------------------

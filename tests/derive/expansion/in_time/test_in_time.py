@@ -32,8 +32,7 @@ from derive.calculus.series import PowerSeries
 from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion, expand_linear
 from derive.expansion.in_time import InTime, modes_of
-from derive.expansion.in_time.exponentials import Vector
-from derive.expansion.in_time.values import check
+from derive.expansion.in_time.operators import Vector
 from derive.program import L, P, ell, eta, gamma0, mlp, s, t
 from derive.theory import mean_field
 from tests.derive.expansion.in_time import exact
@@ -261,13 +260,14 @@ def test_the_error_moves_with_the_tangent_kernel(depth: int | None, order: int) 
 
 def test_a_planted_error_leaves_a_residual() -> None:
     found = words(0).in_time([R(7, 5)], [1], depth=2, order=2)
-    good = found.values.errors[2]
+    errors = found.values.algebra.errors
+    good = errors[2]
     assert abs(residual(found, 2, 0).subs(t, 1).evalf(40)) < 1e-33
     f = found.values.algebra.functions
-    found.values.errors[2] = Vector({0: good.entries[0] + f.ring.gens[0] / 10**9}, good.unit, good.damping)
+    errors[2] = Vector({0: good.entries[0] + f.ring.gens[0] / 10**9}, good.unit, good.damping)
     assert abs(residual(found, 2, 0).subs(t, 1).evalf(40)) > 1e-10
     with pytest.raises(NotApplicable, match="the error's equation at order 2"):
-        check(found.values, [f.one], 2)
+        found.values.check([f.one], 2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,577 @@
+"""Functions of time that integrals and sums do not leave, operators between them, and the error that is left.
+
+**Functions** are exponential polynomials with exact coefficients: sums of ``c t^a E_1(t)^n_1 E_2(t)^n_2
+...``.  Either time is continuous and E_k an exponential function ``exp(v_k t)``, or it counts steps and E_k
+is ``v_k^t``: an eigenfunction of the derivative, or of the step forward, with eigenvalue v_k.  Everything
+else follows from solving ``(advance - v) u = f`` term by term.  Where f itself grows with the eigenvalue v
+(a resonance) the solution has one more power of t; this is decided in the field of the v_k, exactly.
+
+**Operators** act in the eigenmodes of the data.  Words are products of them at any depth, and the closure's
+recursion runs over them at an integer one.  Either says what the output is for given errors; the error is
+what that leaves of the targets.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import comb
+from typing import Any, TypeVar
+
+from sympy import Add, Expr, Symbol, sympify
+from sympy.functions.elementary.complexes import transpose as Transpose
+from sympy.polys.rings import PolyElement, PolyRing
+
+from derive.calculus.symbols import ell
+from derive.errors import NotApplicable
+from derive.expansion.words import LinearSeries, Memory, Recursion, letters, terms
+from derive.linear.closure import LinearClosure
+from derive.linear.operators import J
+
+Powers = tuple[int, ...]
+"""The powers of (t, E_1, E_2, ...) in a term."""
+
+Image = dict[Powers, Any]
+"""What a linear map makes of one term: powers with coefficients in the field."""
+
+
+class Exponentials:
+    """Functions of one time over ``field``, with further ``parameters`` as polynomial variables.
+
+    >>> from sympy import QQ
+    >>> x = Exponentials(QQ, [QQ(-1)], discrete=False)
+    >>> t, E = x.ring.gens
+    >>> x.integral(E), x.integral(t * E)  # E = exp(-t)
+    (-E1 + 1, -t*E1 - E1 + 1)
+    >>> x.solve(E, (1,), x.ring.one)  # u' = -u + E, u(0) = 1
+    t*E1 + E1
+    """
+
+    def __init__(
+        self, field: Any, eigenvalues: Sequence[Any], discrete: bool, parameters: Sequence[Symbol] = ()
+    ) -> None:
+        self.field, self.discrete = field, discrete
+        self.eigenvalues = tuple(field.convert(v) for v in eigenvalues)
+        names = ["t", *(f"E{k}" for k in range(1, len(self.eigenvalues) + 1))]
+        self.ring = PolyRing([*(Symbol(x) for x in names), *parameters], field)
+        self.one, self.zero = self.ring.one, self.ring.zero
+        self.width = len(names)
+        self.idle: Powers = (0,) * self.width
+        self.parameters = dict(zip(parameters, self.ring.gens[self.width :], strict=True))
+        self._values: dict[Powers, Any] = {}
+        self._maps: dict[tuple[str, Powers], dict[Powers, Image]] = {}
+
+    def exponential(self, powers: Sequence[int]) -> PolyElement:
+        """``E_1^n_1 E_2^n_2 ...``."""
+        return self.term((0, *powers))
+
+    def term(self, powers: Powers) -> PolyElement:
+        """``t^a E_1^n_1 ...``."""
+        rest = (0,) * (self.ring.ngens - self.width)
+        return self.ring.from_dict({(*powers, *rest): self.field.one})
+
+    def eigenvalue(self, powers: Sequence[int]) -> Any:
+        """The eigenvalue of ``E_1^n_1 E_2^n_2 ...``."""
+        key = tuple(powers)
+        if key not in self._values:
+            value = self.field.one if self.discrete else self.field.zero
+            for v, n in zip(self.eigenvalues, key, strict=True):
+                value = value * v**n if self.discrete else value + v * n
+            self._values[key] = value
+        return self._values[key]
+
+    def number(self, c: Any) -> PolyElement:
+        """A polynomial in the parameters, as an element."""
+        out = self.zero
+        for part in Add.make_args(sympify(c).expand()):
+            number, rest = part.as_coeff_Mul()
+            value = self.ring(self.field.from_sympy(number))
+            for base, power in rest.as_powers_dict().items():
+                if base != 1:
+                    value = value * self.parameters[base] ** int(power)
+            out += value
+        return out
+
+    # -- linear maps -----------------------------------------------------------------------------------
+
+    def integral(self, f: PolyElement) -> PolyElement:
+        """The integral of f from 0 to t; in steps, the sum of ``f(0), ..., f(t-1)``."""
+        return self._mapped("solve", self.idle[1:], f, self._solved)
+
+    def solve(self, f: PolyElement, powers: Sequence[int], start: PolyElement) -> PolyElement:
+        """``advance u = v u + f`` with ``u(0) = start`` (free of t), v the eigenvalue of E^powers."""
+        key = tuple(powers)
+        return self._mapped("solve", key, f, self._solved) + start * self.exponential(key)
+
+    def difference(self, f: PolyElement) -> PolyElement:
+        """The derivative of f; in steps, ``f(t+1) - f(t)``."""
+        return self._mapped("difference", self.idle[1:], f, self._difference)
+
+    def volterra(self, drive: PolyElement, rate: Any, powers: Sequence[int]) -> PolyElement:
+        """``u = drive - rate * integral(u)``; E^powers is its solution for a drive of 1."""
+        return self.solve(self.difference(drive), powers, self.at_start(drive))
+
+    def at_start(self, f: PolyElement) -> PolyElement:
+        """The value at t = 0."""
+        out: dict[Powers, Any] = {}
+        for m, c in f.iterterms():
+            if m[0] == 0:
+                key = (*self.idle, *m[self.width :])
+                out[key] = out[key] + c if key in out else c
+        return self._element(out)
+
+    def parts(self, f: PolyElement) -> dict[Powers, PolyElement]:
+        """The coefficient, free of t, of every ``t^a E^n`` in f."""
+        found: dict[Powers, dict[Powers, Any]] = {}
+        for m, c in f.iterterms():
+            found.setdefault(m[: self.width], {})[(*self.idle, *m[self.width :])] = c
+        return {k: self.ring.from_dict(x) for k, x in found.items()}
+
+    def _mapped(
+        self, name: str, key: Powers, f: PolyElement, image: Callable[[Powers, Powers], Image]
+    ) -> PolyElement:
+        known = self._maps.setdefault((name, key), {})
+        out: dict[Powers, Any] = {}
+        for m, c in f.iterterms():
+            time, rest = m[: self.width], m[self.width :]
+            if time not in known:
+                known[time] = image(time, key)
+            for p, d in known[time].items():
+                k = (*p, *rest)
+                out[k] = out[k] + c * d if k in out else c * d
+        return self._element(out)
+
+    def _element(self, found: Mapping[Powers, Any]) -> PolyElement:
+        return self.ring.from_dict({m: c for m, c in found.items() if c})
+
+    # -- one term --------------------------------------------------------------------------------------
+
+    def _solved(self, term: Powers, powers: Powers) -> Image:
+        """``(advance - v) u = t^a E^n`` with u(0) = 0."""
+        degree, exponents = term[0], term[1:]
+        w = self.eigenvalue(exponents)
+        found = self._particular(degree, w, w - self.eigenvalue(powers))
+        out: Image = {(j, *exponents): c for j, c in found.items() if c}
+        if found.get(0):
+            home = (0, *powers)
+            out[home] = out.get(home, self.field.zero) - found[0]
+        return {p: c for p, c in out.items() if c}
+
+    def _particular(self, degree: int, w: Any, gap: Any) -> dict[int, Any]:
+        """A polynomial p with ``advance(p w^t) - v p w^t = t^degree w^t``, where ``gap = w - v``."""
+        field = self.field
+        resonant = not gap
+        top = degree + 1 if resonant else degree
+        p: dict[int, Any] = {}
+        for j in range(top, -1, -1):
+            # the coefficient of t^j (of t^(j-1) at a resonance) on both sides
+            row = j - 1 if resonant else j
+            if row < 0:
+                break
+            left = field.one if row == degree else field.zero
+            for i in range(j + 1, top + 1):
+                left = left - p[i] * self._moved(i, row, w)
+            p[j] = left / (self._moved(j, row, w) if resonant else gap)
+        return p
+
+    def _moved(self, i: int, j: int, w: Any) -> Any:
+        """The coefficient of t^j, j < i, in ``advance(t^i w^t) / w^t``."""
+        if self.discrete:
+            return w * self.field.convert(comb(i, j))
+        return self.field.convert(i) if j == i - 1 else self.field.zero
+
+    def _difference(self, term: Powers, _: Powers) -> Image:
+        degree, exponents = term[0], term[1:]
+        w = self.eigenvalue(exponents)
+        out = {(j, *exponents): self._moved(degree, j, w) for j in range(degree)}
+        out[term] = w - self.field.one if self.discrete else w
+        return {p: c for p, c in out.items() if c}
+
+
+@dataclass(frozen=True)
+class Vector:
+    """``unit^unit feedback^-damping entries``: functions of time, one for each mode that has one.
+
+    ``unit`` is that of the entries, the feedback the number that multiplies the error in its own equation.
+    Entries themselves are free of both.
+    """
+
+    entries: dict[Any, PolyElement]
+    unit: int = 0
+    damping: int = 0
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What must agree in a sum."""
+        return (self.unit,)
+
+
+@dataclass(frozen=True)
+class Operator(Vector):
+    """The same for kernels: ``entries[row, column, powers of (s, E(s))]`` are functions of t.
+
+    Rows and columns are modes, or 0 where the operator has no sample index.  Entries of a ``causal`` operator
+    hold for s < t; as exponential polynomials they continue to all times, and products need no more than
+    running integrals.  It may be ``flipped``: then it is the transpose of the operator with these entries.
+    """
+
+    causal: bool = True
+    flipped: bool = False
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        return self.unit, self.causal, self.flipped
+
+    def at(self, row: int, column: int) -> dict[Powers, PolyElement]:
+        """One entry: functions of t, by the powers of (s, E(s)) beside them."""
+        return {m: f for (i, j, m), f in self.entries.items() if (i, j) == (row, column)}
+
+
+@dataclass(frozen=True)
+class Multiple:
+    """A multiple of the identity."""
+
+    number: PolyElement
+
+
+V = TypeVar("V", bound=Vector)
+Value = Operator | Multiple
+ZERO = Operator({}, causal=False)
+
+
+class Modes:
+    """The algebra of operators for the ``errors`` found so far; ``rates`` are the data's eigenvalues.
+
+    ``feedback`` is the number whose inverse they carry.
+    """
+
+    def __init__(
+        self,
+        closure: LinearClosure,
+        functions: Exponentials,
+        rates: Sequence[Any],
+        feedback: PolyElement | None = None,
+    ) -> None:
+        self.theory, self.functions, self.rates = closure.theory, functions, rates
+        self.feedback = functions.one if feedback is None else feedback
+        self.errors: list[Vector] = []
+        self.rows = {k.name: bool(k.rows) for k in closure.kernels}
+        self.data = {e.rhs for e in closure.base if e.rhs not in (0, J)}
+
+    # -- what the recursion asks for -------------------------------------------------------------------
+
+    def identity(self, c: Expr | int) -> Value:
+        return Multiple(self.functions.number(c))
+
+    def constant(self, x: Expr) -> Operator:
+        """1, or the data's kernel, which is diagonal."""
+        f = self.functions
+        if x == J:
+            return Operator({(0, 0, f.idle): f.one}, causal=False)
+        if x not in self.data or len(self.data) != 1:
+            raise NotApplicable(f"{x} is no kernel of the data: its eigenvalues are not known")
+        entries = {(k, k, f.idle): f.ring(rate) for k, rate in enumerate(self.rates) if rate}
+        return Operator(entries, unit=-1, causal=False)
+
+    def sum(self, parts: Sequence[Value]) -> Value | None:
+        operators = [x for x in parts if isinstance(x, Operator)]
+        total = sum((x.number for x in parts if isinstance(x, Multiple)), self.functions.zero)
+        if operators and len(operators) < len(parts):
+            raise NotApplicable("a multiple of the identity, added to an operator at the same order")
+        if operators:
+            return self.add(*operators)
+        return Multiple(total) if total else None
+
+    def times(self, a: Value, b: Value) -> Value:
+        if isinstance(a, Operator) and isinstance(b, Operator):
+            return self.product(a, b)
+        if isinstance(a, Operator):
+            a, b = b, a  # numbers commute
+        assert isinstance(a, Multiple)
+        return Multiple(a.number * b.number) if isinstance(b, Multiple) else self.scale(a.number, b)
+
+    def transpose(self, x: Value) -> Value:
+        return x if isinstance(x, Multiple) else self.flipped(x)
+
+    def flipped(self, x: Operator) -> Operator:
+        """Rows and columns, and the two times, exchanged."""
+        if x.causal:
+            return replace(x, flipped=not x.flipped)
+        out: dict[Any, PolyElement] = {}
+        for (i, j, m), f in x.entries.items():
+            for last, c in self.functions.parts(f).items():
+                _put(out, (j, i, last), c * self.functions.term(m))
+        return replace(x, entries=_nonzero(out))
+
+    def entrywise(self, a: Value, b: Value) -> Operator:
+        """Entry by entry; a has no sample indices."""
+        assert isinstance(a, Operator)
+        assert isinstance(b, Operator)
+        out: dict[Any, PolyElement] = {}
+        for (_, _, m), f in a.entries.items():
+            for (i, j, n), g in b.entries.items():
+                _put(out, (i, j, _times(m, n)), f * g)
+        return Operator(_nonzero(out), a.unit + b.unit, a.damping + b.damping, False)
+
+    def orders(self, n: int) -> Iterable[int]:
+        return range(min(n + 1, len(self.errors)))
+
+    def remembered(self, kernel: str, order: int, body: Value) -> Operator:
+        """The causal operator ``sum_j X_ij(t, s) error_j(s)`` (with rows), or ``X(t, s) error_j(s)``.
+
+        One letter carries one power of the unit and one of the inverse feedback: the weight of an update.
+        """
+        assert isinstance(body, Operator)
+        rows, error = self.rows[kernel], self.errors[order]
+        out: dict[Any, PolyElement] = {}
+        for (i, j, m), f in body.entries.items():
+            for k, e in error.entries.items():
+                if rows and k != j:
+                    continue
+                for p, c in self.functions.parts(e).items():
+                    _put(out, (i if rows else 0, 0 if rows else k, _times(m, p)), f * c)
+        return Operator(_nonzero(out), body.unit + error.unit + 1, body.damping + error.damping + 1)
+
+    # -- sums and products -----------------------------------------------------------------------------
+
+    def scale(self, c: PolyElement, x: V) -> V:
+        """A number (a polynomial in the parameters) times a vector or an operator."""
+        return x if c == self.functions.one else replace(x, entries={k: f * c for k, f in x.entries.items()})
+
+    def add(self, *xs: V) -> V:
+        """The sum.  Raises NotApplicable where units, or kinds of operators, differ."""
+        live = [x for x in xs if x.entries] or [xs[0]]
+        if len(kinds := {x.kind for x in live}) > 1:
+            raise NotApplicable(f"a sum of different kinds (unit, causal, flipped): {sorted(kinds)}")
+        top = max(x.damping for x in live)
+        out: dict[Any, PolyElement] = {}
+        for damping in sorted({x.damping for x in live}):
+            alike: dict[Any, PolyElement] = {}
+            for x in live:
+                if x.damping == damping:
+                    for key, f in x.entries.items():
+                        _put(alike, key, f)
+            lift = self.feedback ** (top - damping)
+            for key, f in alike.items():
+                _put(out, key, f if damping == top else f * lift)
+        return replace(live[0], entries=_nonzero(out), damping=top)
+
+    def product(self, a: Operator, b: Operator) -> Operator:
+        """``(a b)(t, s) = sum_k int_0^t a_ik(t, r) b_kj(r, s) dr``, from s on if b is causal; a must be.
+
+        Raises NotApplicable where nothing bounds the time in between.
+        """
+        if b.flipped:
+            return self.flipped(self.product(self.flipped(b), self.flipped(a)))
+        if not a.causal or a.flipped:
+            raise NotApplicable("nothing bounds the time between two operators")
+        x = self.functions
+        out: dict[Any, PolyElement] = {}
+        for (i, k, m), left in a.entries.items():
+            for (k_, j, last), right in b.entries.items():
+                if k != k_:
+                    continue
+                inner = x.term(m) * right
+                whole = x.integral(inner)
+                _put(out, (i, j, last), left * whole)
+                if b.causal:  # in steps the sum starts after s
+                    for p, c in x.parts(whole + inner if x.discrete else whole).items():
+                        _put(out, (i, j, _times(p, last)), -(left * c))
+        return Operator(_nonzero(out), a.unit + b.unit, a.damping + b.damping, b.causal)
+
+    def equal_times(self, x: Operator) -> Vector:
+        """The entries at s = t, one for each row."""
+        out: dict[Any, PolyElement] = {}
+        for (i, _, m), f in x.entries.items():
+            _put(out, i, f * self.functions.term(m))
+        return Vector(_nonzero(out), x.unit, x.damping)
+
+    def reduced(self, v: Vector) -> Vector:
+        """The same vector with common factors of feedback divided out."""
+        damping, entries = v.damping, v.entries
+        while damping > 0 and entries and not self.feedback.is_ground:
+            halves = {i: f.div(self.feedback) for i, f in entries.items()}
+            if any(rest for _, rest in halves.values()):
+                break
+            entries, damping = {i: q for i, (q, _) in halves.items()}, damping - 1
+        return Vector(entries, v.unit, damping)
+
+
+def _put(into: dict[Any, PolyElement], key: Any, f: PolyElement) -> None:
+    into[key] = into[key] + f if key in into else f
+
+
+def _times(a: Powers, b: Powers) -> Powers:
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+def _nonzero(entries: dict[Any, PolyElement]) -> dict[Any, PolyElement]:
+    return {key: f for key, f in entries.items() if f}
+
+
+# -- values, and the error ---------------------------------------------------------------------------------
+
+
+class Values(ABC):
+    """Operators of a linear theory for the errors found so far."""
+
+    def __init__(self, algebra: Modes) -> None:
+        self.algebra = algebra
+
+    @abstractmethod
+    def operator(self, name: str, n: int, layer: Any) -> Operator:
+        """Order n of an operator; ``K`` is the tangent kernel."""
+
+    @abstractmethod
+    def output(self, n: int) -> Vector:
+        """Order n of the output, without the part that errors not found yet have in it."""
+
+    @abstractmethod
+    def forget(self, n: int) -> None:
+        """Forget values of order n and beyond: an error has been found."""
+
+    def solve(self, targets: Sequence[PolyElement], powers: Sequence[Powers], order: int) -> None:
+        """Find the errors: each obeys a linear Volterra equation, driven by what is known of the output.
+
+        Every solution is put back.  Raises NotApplicable where it is none, since then the output depends on
+        the error of its own order in another way than at order 0.
+        """
+        a, f = self.algebra, self.algebra.functions
+        for n in range(order + 1):
+            rest = self.output(n)
+            drive = {k: -g for k, g in rest.entries.items()}
+            if n == 0:
+                if drive:
+                    raise NotApplicable("the output without errors must be zero at order 0")
+                drive = {k: y for k, y in enumerate(targets) if y}
+            found = {k: f.volterra(g, a.rates[k], powers[k]) for k, g in drive.items()}
+            a.errors.append(a.reduced(Vector(_nonzero(found), rest.unit, rest.damping)))
+            self.forget(n)
+            self.check(targets, n)
+
+    def check(self, targets: Sequence[PolyElement], n: int) -> None:
+        """Error and output of order n must add up to the targets, exactly."""
+        a, zero = self.algebra, self.algebra.functions.zero
+        found = (self.output(n), a.errors[n])
+        top = max(v.damping for v in found)
+        for k, y in enumerate(targets):
+            total = y * a.feedback**top if n == 0 else zero
+            for v in found:
+                total -= v.entries.get(k, zero) * a.feedback ** (top - v.damping)
+            if total:
+                raise NotApplicable(
+                    f"the error's equation at order {n} is not that at order 0, with another drive"
+                )
+
+    def feedback(self) -> PolyElement:
+        """The number c in ``f = c rate integral(Delta)``: how the output depends on the error of its order.
+
+        There must be no errors yet, and ``1`` for the feedback of the algebra.
+        """
+        f = self.algebra.functions
+        trial = f.one + f.ring.gens[0] * 3
+        self.algebra.errors.append(Vector(dict.fromkeys(range(len(self.algebra.rates)), trial)))
+        out = self.output(0)
+        quotients = []
+        for k, rate in enumerate(self.algebra.rates):
+            once = f.integral(trial) * rate
+            q, rest = out.entries.get(k, f.zero).div(once) if rate else (None, out.entries.get(k, f.zero))
+            if rest:
+                raise NotApplicable("the output is no running integral of the error")
+            if q is not None:
+                quotients.append(q)
+        if not quotients or any(q != quotients[0] for q in quotients) or not quotients[0]:
+            raise NotApplicable(
+                f"the output depends on the error through {quotients}, not through one number"
+            )
+        return quotients[0]
+
+
+class AtDepth(Values):
+    """Values by the closure's equations, at an integer depth."""
+
+    def __init__(self, closure: LinearClosure, depth: int, algebra: Modes) -> None:
+        super().__init__(algebra)
+        self.recursion: Recursion[Value] = Recursion(closure, algebra, depth)
+
+    def forget(self, n: int) -> None:
+        self.recursion.forget(n)
+
+    def operator(self, name: str, n: int, layer: Any) -> Operator:
+        place = self.recursion.placed(layer)
+        if name != "K" and not place.is_Integer:
+            raise ValueError(f"layer = {layer}: at depth {self.recursion.depth} give an integer, or L")
+        found = self.recursion.tangent(n) if name == "K" else self.recursion.at(name, place, n)
+        assert not isinstance(found, Multiple)
+        return found or ZERO
+
+    def output(self, n: int) -> Vector:
+        found = self.recursion.output(n)
+        assert not isinstance(found, Multiple)
+        return self.algebra.equal_times(found or ZERO)
+
+
+class FromWords(Values):
+    """Values of operator words; the layer and the depth may be symbols."""
+
+    def __init__(self, series: LinearSeries, algebra: Modes) -> None:
+        super().__init__(algebra)
+        self.series = series
+        self.known: dict[tuple[Expr, ...], Operator] = {}
+        self.outputs: dict[int, tuple[Vector, list[tuple[Expr, Expr]]]] = {}
+
+    def operator(self, name: str, n: int, layer: Any) -> Operator:
+        a = self.algebra
+        if name == "K":
+            products = [(c, a.entrywise(self.word(g), self.word(h))) for c, g, h in self.series.tangent[n]]
+        else:
+            found = terms(self.series.words[name][n].subs(ell, layer).expand())
+            products = [(c, self.word(w)) for c, w in found]
+        return a.add(ZERO, *[a.scale(a.functions.number(c), x) for c, x in products])
+
+    def output(self, n: int) -> Vector:
+        # words are kept once their errors are known; equal times first, which leaves far fewer terms
+        found, pending = self.outputs.get(n) or (Vector({}), terms(self.series.output[n]))
+        ready = [(c, w) for c, w in pending if self.settled(letters(w))]
+        a = self.algebra
+        parts = [a.scale(a.functions.number(c), a.equal_times(self.word(w))) for c, w in ready]
+        self.outputs[n] = a.add(found, *parts), [x for x in pending if x not in ready]
+        return self.outputs[n][0]
+
+    def forget(self, n: int) -> None:
+        """Words that an error was missing from were not kept."""
+
+    def settled(self, ls: Sequence[Expr]) -> bool:
+        """Are all errors in these letters known?"""
+        return all(x.order < len(self.algebra.errors) for y in ls for x in y.atoms(Memory))
+
+    def word(self, w: Expr) -> Operator:
+        """A word: the product of its letters."""
+        return self.product(tuple(letters(w)))
+
+    def product(self, ls: tuple[Expr, ...]) -> Operator:
+        if ls in self.known:
+            return self.known[ls]
+        value = self.letter(ls[0])
+        if value.causal and not value.flipped:
+            value = self.algebra.product(value, self.product(ls[1:])) if ls[1:] else value
+        else:  # after a constant only flipped letters can stand: K a^T b^T is taken from the left
+            for x in ls[1:]:
+                value = self.algebra.product(value, self.letter(x))
+        if self.settled(ls):
+            self.known[ls] = value
+        return value
+
+    def letter(self, x: Expr) -> Operator:
+        if isinstance(x, Transpose):
+            return self.algebra.flipped(self.letter(x.args[0]))
+        if not isinstance(x, Memory):
+            return self.algebra.constant(x)
+        if (x,) in self.known:
+            return self.known[x,]
+        errors = x.order < len(self.algebra.errors)
+        return self.algebra.remembered(x.kernel, x.order, self.word(x.body)) if errors else Operator({})
+
+
+__all__ = ["AtDepth", "Exponentials", "FromWords", "Modes", "Operator", "Powers", "Values", "Vector"]
