@@ -66,18 +66,13 @@ def expand(
     return expand_sizes(theory, size, order, **options)
 
 
-def _is_linear(theory: Theory) -> bool:
+def _in_gamma0(theory: Theory, order: int) -> Expansion:
     try:
         linear_form(theory)
     except NotApplicable:
-        return False
-    return True
-
-
-def _in_gamma0(theory: Theory, order: int) -> Expansion:
-    if _is_linear(theory):
+        lazy = expand_nonlinear(theory, min(order, 0))
+    else:
         return expand_linear(theory, order)
-    lazy = expand_nonlinear(theory, 0 if order > 0 else order)
     if order == 0 or not lazy.activation.expr.has(*KINKS):
         return expand_nonlinear(theory, order)
     found = expand_kinks(theory)

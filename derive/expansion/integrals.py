@@ -191,11 +191,6 @@ def _nested(piece: Piece, kind: int) -> tuple[Nested, ...]:
     return tuple(v for k, _, v in piece if k == kind)
 
 
-def _as(kind: int, piece: Piece) -> Piece:
-    """Integrals from 0 to t, up to another time."""
-    return tuple((kind, name, v) if k == NOW else (k, name, v) for k, name, v in piece)
-
-
 def _summed(piece: Piece) -> list[int]:
     """The samples that are summed over."""
     return sorted({i for _, _, v in piece for i, _ in v if i >= FREE})
@@ -285,7 +280,8 @@ class _Entries:
                     assert i is not None
                     assert j is not None
                     middle = ((KERNEL, str(constant), ((i, 0), (j, 0))),)
-                yield left + middle + _as(PAST, right)
+                past = ((PAST if k == NOW else k, name, v) for k, name, v in right)
+                yield (*left, *middle, *past)
 
     def chain(self, ls: list[Expr], row: int | None) -> Iterator[tuple[Piece, int | None]]:
         """Causal letters applied to a constant, as a function of t; with the sample of the constant."""
@@ -378,11 +374,7 @@ class _Entries:
 
 @lru_cache(maxsize=10_000)
 def shuffled(a: Nested, b: Nested) -> tuple[Nested, ...]:
-    """All interleavings of two integrals.
-
-    >>> len(shuffled(((1, 0), (2, 0)), ((3, 0),)))
-    3
-    """
+    """All interleavings of two integrals."""
     if not a or not b:
         return (a + b,)
     first = tuple((a[0], *w) for w in shuffled(a[1:], b))
@@ -501,18 +493,11 @@ class _Writer:
         for name, samples in ENTRIES.items():
             if name not in self.known:
                 continue
-            parts = []
-            for n in self.orders:
-                found = groups(self.x, name, n)
-                if found:
-                    parts.append((n, self.groups(found)))
+            parts = [(n, self.groups(x)) for n in self.orders if (x := groups(self.x, name, n))]
             if self.x.order > INTEGRALS:
                 parts.append((self.x.order, "..."))
-            yield self.entry_of(name, samples), self.in_orders(parts)
-
-    def entry_of(self, name: str, samples: tuple[Symbol, ...]) -> str:
-        layer = () if name == "K" else (ell,)
-        return self.show(Function(name)(*layer, *samples, t, s))
+            layer = () if name == "K" else (ell,)
+            yield self.show(Function(name)(*layer, *samples, t, s)), self.in_orders(parts)
 
     def errors(self) -> Block:
         """The equations of the error's coefficients."""
@@ -637,7 +622,8 @@ class Script:
             w = left.pop(0)
             x = letters(w)[0] if len(letters(w)) == 1 else None
             if isinstance(x, Memory) and len(letters(x.body)) > 1:
-                alike = [y for y in left if remembers_like(x, y)]
+                others = (y for y in left if isinstance(y, Memory) and len(letters(y.body)) > 1)
+                alike = [y for y in others if y.args[:2] == x.args[:2]]
                 left = [y for y in left if y not in alike]
                 bodies = " + ".join(self.words([x.body, *(y.args[2] for y in alike)], symmetric))
                 shown.append(self.memory(x.kernel, x.order, bodies))
@@ -692,22 +678,13 @@ def _simplicity(base: Expr) -> tuple[bool, int, int, int, str]:
     return isinstance(base, Add), p.total_degree(), len(p.gens), size, str(base)
 
 
-def remembers_like(x: Memory, y: Expr) -> bool:
-    """Is ``y`` a letter of the same kernel and error as ``x``, of another word?"""
-    return isinstance(y, Memory) and y.args[:2] == x.args[:2] and len(letters(y.body)) > 1
-
-
 def _tight(shown: str) -> str:
     return shown.replace(" + ", "+").replace(" - ", "-")
 
 
-def _plain_text(e: Expr) -> str:
-    return _tight(text(e)).replace(" ", "")
-
-
 TEXT = Script(
     shown=text,
-    plain=_plain_text,
+    plain=lambda e: text(e).replace(" ", ""),
     gamma="γ₀",
     operator=lambda name: name if name == "K" else f"{name}^ℓ",
     one="11ᵀ",

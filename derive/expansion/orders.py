@@ -225,25 +225,19 @@ def expand_sizes(
     values = {size: 1 / small} | {
         k: sympify(v, strict=True).subs(size, 1 / small) for k, v in (together or {}).items()
     }
-    if not any(x.has(size) for x in _expressions(theory)):
+    right = [e.rhs for e in (*theory.equations, *theory.scalars)]
+    if not any(x.has(size) for x in (*right, *(u.covariance for u in theory.sources))):
         raise NotApplicable(f"the theory does not depend on {size}")
     scales: list[tuple[str, Expr]] = []
     absorbed = theory
     for name in dict.fromkeys(name for x in values for name in scaled_sources(theory, x)):
         factor = source_factor(absorbed, name).subs(values)
-        scales += [(q.name, factor) for q in theory.responses() if _pushes(q.definition, name)]
+        for q in theory.responses():
+            if any(str(x.source.func) == name for x in q.definition.atoms(Response)):
+                scales.append((q.name, factor))
         absorbed = absorb_factors(absorbed, name)
     scaled = absorbed.map(lambda e: sympify(e).subs(values))
     return TheorySeries(theory, scaled, 1 / size, small, order, scales=tuple(scales))
-
-
-def _pushes(definition: Expr, source: str) -> bool:
-    return any(str(x.source.func) == source for x in definition.atoms(Response))
-
-
-def _expressions(theory: Theory) -> list[Expr]:
-    found = [e.rhs for e in (*theory.equations, *theory.scalars)]
-    return [*found, *(u.covariance for u in theory.sources)]
 
 
 # -- the equations of all orders ----------------------------------------------------------------------------

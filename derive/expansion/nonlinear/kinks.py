@@ -454,6 +454,9 @@ class KinkExpansion(Expansion):
     def one_sample(self, name: str) -> Expr:
         """The kink's part of ``G`` or ``f`` for one sample and ``v(t) = int Delta0`` that rises, in v alone.
 
+        Integrals over the place of the units at the kink and over their r: a unit moves in one direction, and
+        if that is towards the kink it arrives at a ``v`` proportional to its place, and goes on with the
+        slope of the other side.
         ``v`` is at the earlier of both times, ``v + dv`` at the later one; for f, ``v`` is at t.  Exact for
         the flow; for steps too if the unit rests at the other side, as with relu.  Raises KeyError for
         another name, :class:`NotApplicable` where both sides push units onto the kink, to slide along it.
@@ -464,7 +467,24 @@ class KinkExpansion(Expansion):
         >>> series.one_sample("G"), series.one_sample("f")
         (sqrt(K_x)*(-dv - v)/pi, -K_x**(3/2)*v**2/(2*pi))
         """
-        return _one_sample(self, name)
+        if name not in ("G", OUTPUT):
+            raise KeyError(f"no closed form of {name!r}: there are G and {OUTPUT}")
+        body = self.jumps[name].cases[(True,) if name == OUTPUT else (True, True)]
+        kernel = Symbol("K_x", positive=True)
+
+        def numbered(e: Expr) -> Expr:
+            return e.replace(lambda y: isinstance(y, AppliedUndef) and str(y.func) == "K_x", lambda _: kernel)
+
+        # what stands beside r sigma v in the equation of X; v integrates the error
+        remembered = numbered(self.moved(kappa, False).function)
+        (inner,) = remembered.atoms(Integral, Sum)
+        force = remembered / inner / (self.bulk.site.weight if isinstance(inner, Sum) else 1)
+        halves = (
+            _half(self, body, side, force * way * size, way * size) for side in (1, -1) for way in (1, -1)
+        )
+        weight = exp(-(size**2) / 2) / sqrt(2 * pi)
+        total = integrate((Add(*halves) * weight).expand(), (size, 0, oo))
+        return simplify(numbered(self.density) * total)
 
     def render(self, format: str = "text") -> str:
         """The unit's equations and the coefficients as ``text`` or ``latex``.  ValueError for another."""
@@ -650,32 +670,6 @@ away = Symbol("x", positive=True)
 """The distance from the kink at the start."""
 size = Symbol("rho", positive=True)
 """The size of r."""
-
-
-def _one_sample(series: KinkExpansion, name: str) -> Expr:
-    """What units at the kink of one sample add while ``v`` rises: integrals over their place and their r.
-
-    A unit moves in one direction.  If that is towards the kink it arrives at a ``v`` that is proportional to
-    its place, and goes on with the slope of the other side.
-    """
-    if name not in ("G", OUTPUT):
-        raise KeyError(f"no closed form of {name!r}: there are G and {OUTPUT}")
-    body = series.jumps[name].cases[(True,) if name == OUTPUT else (True, True)]
-    kernel = Symbol("K_x", positive=True)
-
-    def numbered(e: Expr) -> Expr:
-        return e.replace(lambda y: isinstance(y, AppliedUndef) and str(y.func) == "K_x", lambda _: kernel)
-
-    # what stands beside r sigma v in the equation of X; v integrates the error
-    remembered = numbered(series.moved(kappa, False).function)
-    (inner,) = remembered.atoms(Integral, Sum)
-    force = remembered / inner / (series.bulk.site.weight if isinstance(inner, Sum) else 1)
-    halves = (
-        _half(series, body, side, force * way * size, way * size) for side in (1, -1) for way in (1, -1)
-    )
-    weight = exp(-(size**2) / 2) / sqrt(2 * pi)
-    total = integrate((Add(*halves) * weight).expand(), (size, 0, oo))
-    return simplify(numbered(series.density) * total)
 
 
 def _half(series: KinkExpansion, body: Expr, side: int, force: Expr, push: Expr) -> Expr:

@@ -124,13 +124,6 @@ class Piece(NamedTuple):
             found[x.parent].append(i)
         return found
 
-    def standard(self) -> Piece:
-        """The same product, nodes and summed samples in a standard order."""
-        bound = sorted(i for i in self.labels() if i >= BOUND)
-        fresh = range(BOUND, BOUND + len(bound))
-        orders = permutations(fresh) if len(bound) <= PERMUTED else iter([tuple(fresh)])
-        return min((_sorted(self.renamed(dict(zip(bound, o, strict=True)))) for o in orders), key=_key)
-
 
 Terms = dict[Piece, Rational]
 """A sum of products with their coefficients, none of them zero."""
@@ -176,7 +169,7 @@ def _symmetric(s: Static) -> Static:
 
 def oriented(x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     """The tensor used in place of ``x``, and which of the samples of ``x`` stands at each place of it."""
-    own = tuple(sorted({y.sample for y in x.shape}))
+    own = samples_of(x.shape)
     used = _symmetric(Static(x, 0, own))
     return used.tensor, tuple(own.index(i) for i in used.samples)
 
@@ -211,16 +204,15 @@ def _key(p: Piece) -> tuple[object, ...]:
 
 @lru_cache(maxsize=200_000)
 def standard(p: Piece) -> Piece:
-    """See :meth:`Piece.standard`."""
-    return p.standard()
+    """The same product, nodes and summed samples in a standard order."""
+    bound = sorted(i for i in p.labels() if i >= BOUND)
+    fresh = range(BOUND, BOUND + len(bound))
+    orders = permutations(fresh) if len(bound) <= PERMUTED else iter([tuple(fresh)])
+    return min((_sorted(p.renamed(dict(zip(bound, o, strict=True)))) for o in orders), key=_key)
 
 
 def collected(parts: Iterable[tuple[Rational, Piece]]) -> Terms:
-    """Equal products together.
-
-    >>> collected([(Rational(1), Piece()), (Rational(2), Piece())])[Piece()]
-    3
-    """
+    """Equal products together."""
     found: Terms = {}
     for c, p in parts:
         p = standard(p)
@@ -372,11 +364,7 @@ class Fields:
 
     def forests(self, name: str, n: int) -> dict[Forest, Terms]:
         """The forests of order n of ``C`` or ``D``, and what they stand with."""
-        return by_forest(self.edges(name, n))
-
-    def edges(self, name: str, n: int) -> Terms:
-        """Order n of ``C`` or ``D`` in terms of the order parameters that it is made of."""
-        return added(*[self.edge(e, n) for e in self.site.edges(name)])
+        return by_forest(added(*[self.edge(e, n) for e in self.site.edges(name)]))
 
     def of(self, field: str, n: int) -> Terms:
         """Order n of ``g`` or ``phi``."""
@@ -459,11 +447,7 @@ def _push(p: Piece, i: int, source: str) -> Iterator[tuple[Rational, Piece]]:
 
 
 def raised(phi: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The product rule: each factor differentiated once more.
-
-    >>> raised((0, 2))
-    [(1, 2), (0, 3)]
-    """
+    """The product rule: each factor differentiated once more."""
     return [tuple(sorted((*phi[:j], phi[j] + 1, *phi[j + 1 :]))) for j in range(len(phi))]
 
 
@@ -543,11 +527,7 @@ def averaged(p: Piece) -> Piece:
 
 
 def pairings(slots: list[int]) -> Iterator[list[tuple[int, int]]]:
-    """All ways to pair.
-
-    >>> [len(list(pairings(list(range(n))))) for n in (0, 1, 2, 4)]
-    [1, 0, 1, 3]
-    """
+    """All ways to pair."""
     if not slots:
         yield []
         return
@@ -558,11 +538,7 @@ def pairings(slots: list[int]) -> Iterator[list[tuple[int, int]]]:
 
 
 def compositions(n: int, parts: int, least: int = 0) -> list[tuple[int, ...]]:
-    """Ordered sums of ``parts`` numbers, each ``least`` or more.
-
-    >>> compositions(3, 2, 1), compositions(1, 2), compositions(1, 0)
-    ([(1, 2), (2, 1)], [(0, 1), (1, 0)], [])
-    """
+    """Ordered sums of ``parts`` numbers, each ``least`` or more."""
     if parts == 0:
         return [()] if n == 0 else []
     return [(k, *rest) for k in range(least, n + 1) for rest in compositions(n - k, parts - 1, least)]
