@@ -478,6 +478,8 @@ class AnyDepth(Recursion[Words]):
 
     def closed(self, name: str, n: int) -> Words | None:
         """Solve ``X(ell) = X(ell + step) + e(ell)``: sum e from the end at which X is given."""
+        if (name, n) in self.steps:
+            raise NotApplicable(f"{name} depends on {next(reversed(self.steps))[0]}, and that on {name}")
         self.steps[name, n] = S.Zero
         e = self.law(name, ell, n)
         step = self.steps.pop((name, n))
@@ -498,10 +500,8 @@ class AnyDepth(Recursion[Words]):
 
     def known(self, x: Indexed, n: int) -> Words | None:
         name, layer = str(x.args[0]), x.args[1]
-        if (name, n) not in self.steps:
+        if (name, n) != next(reversed(self.steps), None):
             return self.at(name, layer, n)
-        if (name, n) != list(self.steps)[-1]:
-            raise NotApplicable(f"{list(self.steps)[-1][0]} depends on {x} at the same order")
         self.steps[name, n] = layer - ell
         return {(x,): self.algebra.numbers.one}
 
