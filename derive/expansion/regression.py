@@ -101,7 +101,7 @@ class _Regression:
         self.theory = self.series.expanded
         self.responses = {q.name: q for q in self.theory.responses()}
         rows = linear_form(self.theory).rows
-        symbols = {x for r in rows for x in r.equation.rhs.free_symbols if x not in (t, s)}
+        symbols = {x for r in rows for x in r.rhs.free_symbols if x not in (t, s)}
         self.numbers = QQ.frac_field(z, y, *sorted(symbols | {kept}, key=str))
         self.answers: dict[str, Expr] = {}
         self.forms: dict[AppliedUndef, Form] = {}

@@ -62,23 +62,12 @@ class Action(Term):
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(Equation):
     """One equation of a linear theory: ``lhs = sum factor source + sum of actions + given``."""
 
-    equation: Equation
-    sources: tuple[Action, ...]
-    actions: tuple[Action, ...]
-    given: Expr
-
-    @property
-    def name(self) -> str:
-        """The name of the field that the equation determines."""
-        return self.equation.name
-
-    @property
-    def lhs(self) -> Expr:
-        """The field, at its indices and the time t (for a flow, its rate of change)."""
-        return self.equation.lhs
+    sources: tuple[Action, ...] = ()
+    actions: tuple[Action, ...] = ()
+    given: Expr = S.Zero
 
     @property
     def field(self) -> AppliedUndef:
@@ -98,12 +87,12 @@ class Row:
     @property
     def layers(self) -> IndexRange | None:
         """The range of the layer index, if the equation holds for a family of layers."""
-        return next((r for r in self.equation.ranges if r.index == ell), None)
+        return next((r for r in self.ranges if r.index == ell), None)
 
     @property
     def indices(self) -> tuple[IndexRange, ...]:
         """The sample-like indices."""
-        return tuple(r for r in self.equation.ranges if r.index != ell)
+        return tuple(r for r in self.ranges if r.index != ell)
 
 
 @dataclass(frozen=True)
@@ -122,14 +111,10 @@ class LinearForm:
                 return r
         raise KeyError(f"no equation for {name}; there are {', '.join(str(r.lhs) for r in self.rows)}")
 
-    def named(self, name: str) -> tuple[Row, ...]:
-        """All rows of the field ``name``: its family and its ends."""
-        return tuple(r for r in self.rows if r.name == name)
-
     @cached_property
     def now(self) -> dict[str, set[str]]:
         """For each field, the fields and sources that it is computed from at the same time."""
-        return computed_now((r.equation for r in self.rows), {*self.fields, *self.sources})
+        return computed_now(self.rows, {*self.fields, *self.sources})
 
     def reaches(self, field: str, source: str) -> bool:
         """Can ``field`` answer a push of ``source`` within the step?
@@ -179,7 +164,7 @@ def _row(e: Equation, random: frozenset[str], fields: frozenset[str]) -> Row:
             factors = part.coefficient * before, part.kernel * under
             found = Action(part.kind, a, *factors, part.over, part.reach, part.matrix, part.rule)
             (actions if found.name in fields else sources).append(found)
-    return Row(e, tuple(sources), tuple(actions), given)
+    return Row(e.lhs, e.terms, e.ranges, tuple(sources), tuple(actions), given)
 
 
 def _parts(x: Term, random: frozenset[str]) -> Iterable[Term]:

@@ -264,7 +264,7 @@ class _CrossLayer:
                 moved = rewritten(moved, [x.name], lambda y: self.named(y, p.symbol))
                 terms.append(x.put(self.begun(moved)))
         layers = () if p.layers is None else (IndexRange(k, p.layers.lower, p.layers.upper),)
-        ranges = (*r.equation.ranges, *layers, *p.ranges)
+        ranges = (*r.ranges, *layers, *p.ranges)
         kept = tuple(x for x in terms if x.expr != 0)
         return Equation(self.named(r.lhs, p.symbol), kept or (Term.local(S.Zero),), ranges)
 
@@ -519,9 +519,9 @@ def _pushed(theory: Theory, r: Row, into: str) -> Expr:
     """The derivative of one equation."""
     total = S.Zero
     if r.name == into:
-        own = [x.index for x in r.equation.ranges if x.index not in units(theory)]
+        own = [x.index for x in r.ranges if x.index not in units(theory)]
         total += Mul(*[KroneckerDelta(i, primed(i)) for i in own]) * _delta(theory)
-    end = pushed_indices(theory, r.equation)
+    end = pushed_indices(theory, r)
     for x in r.actions:
         moved: dict[Expr, Expr] = {j: primed(j) for j in end if x.expr.has(j)} | {s: between}
         a = x.field.xreplace(moved)
@@ -530,7 +530,7 @@ def _pushed(theory: Theory, r: Row, into: str) -> Expr:
 
 
 def _answer(theory: Theory, r: Row, into: str) -> AppliedUndef:
-    return _answer_at(r.field, pushed_indices(theory, r.equation), into)
+    return _answer_at(r.field, pushed_indices(theory, r), into)
 
 
 def _answer_at(a: AppliedUndef, end: tuple[Symbol, ...], into: str) -> AppliedUndef:
@@ -581,7 +581,7 @@ def _word(theory: Theory, r: Row, a: Action, entry: Expr, kernels: dict[Expr, Ke
     plain = isinstance(entry, AppliedUndef) and bool(a.reach)
     name = str(entry.func) if plain else f"K_{r.name}_{a.name}"
     symbol = entry if plain else Function(name)(*r.field.args[:-1], *a.field.args[:-1], t, s)
-    row = tuple(x for x in r.equation.ranges if r.lhs.has(x.index))
+    row = tuple(x for x in r.ranges if r.lhs.has(x.index))
     value = entry if a.reach else entry * _delta(theory)
     letter = operator(name)
     kernels[letter] = Kernel(letter, symbol, value, row, a.over, "strict" if a.reach == "strict" else "past")

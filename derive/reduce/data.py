@@ -481,7 +481,7 @@ class _Decomposition:
         rows = tuple(population(self.theory, str(self.now.func)))
         names = {e.name for e in rows}
         for row in linear_form(self.theory, rows).rows:
-            yield from (_Entry(row.equation, x.field, x.weight) for x in row.sources)
+            yield from (_Entry(row, x.field, x.weight) for x in row.sources)
             for x in row.actions:
                 if x.name not in names:
                     raise NotApplicable(f"{x.expr} in the equation of {row.name} is no source")
@@ -489,7 +489,7 @@ class _Decomposition:
                 found = [a for a in part.atoms(AppliedUndef) if str(a.func) in self.given]
                 if part != 0 and len(found) != 1:
                     raise NotApplicable(f"{part} in the equation of {row.name} is no source")
-                yield from (_Entry(row.equation, a, part / a) for a in found)
+                yield from (_Entry(row, a, part / a) for a in found)
 
     def pairs(self) -> Iterator[tuple[_Entry, _Entry, Expr, str]]:
         """Pairs of entries that are correlated: covariance at the two times, label."""

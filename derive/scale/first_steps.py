@@ -260,7 +260,7 @@ class ExactSteps(Unrolled):
     ) -> None:
         super().__init__(self.fixed(theory))
         self.scaled, self.order = dict(scaled or {}), order
-        told = [*(r.equation.rhs for r in self.rows), *(sympify(u.covariance) for u in self.sources)]
+        told = [*(r.rhs for r in self.rows), *(sympify(u.covariance) for u in self.sources)]
         found = {eta, gamma0, *self.scaled.values()} | {x for e in told for x in e.free_symbols}
         roots = {p for e in told for p in e.atoms(Pow) if not p.exp.is_Integer and p.base.is_Symbol}
         if roots:
