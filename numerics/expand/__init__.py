@@ -31,7 +31,7 @@ from numerics.predictions import split
 from numerics.results import dataset
 from numerics.rooms import callable_as_its_function
 from numerics.solve.grid import Grid
-from numerics.solve.settle import settle
+from numerics.solve.refine import Attempt, Multistep, refine
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -104,11 +104,11 @@ def expand(experiment: Experiment, order: int) -> xr.Dataset:
         found, values = _values(setting, _orders(setting, order), order)
     else:
 
-        def attempt(grid: Grid) -> tuple[Array, Orders]:
+        def attempt(grid: Grid) -> Attempt[Orders]:
             found = _orders(Setting(experiment, grid), order)
-            return np.stack([e[grid.outputs] for e in found.errors.values()]), found
+            return Attempt(np.stack([e[grid.outputs] for e in found.errors.values()]), found)
 
-        grid, evaluation, notes = settle(experiment.times, experiment.solver.rtol, attempt)
+        grid, evaluation, notes = refine(Multistep(experiment.times, experiment.solver.rtol), attempt).parts
         found, values = _values(Setting(experiment, grid), evaluation, order)
     orders = [n for n in found if n == 0 or any(np.any(v[found.index(n)]) for v in values.values())]
     kept = [found.index(n) for n in orders]
@@ -150,20 +150,22 @@ def resum(experiment: Experiment, order: int, gamma0: float | None = None) -> xr
         errors = attempt(Setting(experiment))
     else:
 
-        def lazy(grid: Grid) -> tuple[Array, None]:
+        def lazy(grid: Grid) -> Attempt[None]:
             setting = Setting(experiment, grid)
             memory = next(iter(memories(setting, few.closure).values()))
-            return setting.answer(memory, gain * setting.kernel, setting.target(0), 0)[grid.outputs], None
+            return Attempt(
+                setting.answer(memory, gain * setting.kernel, setting.target(0), 0)[grid.outputs], None
+            )
 
-        enough = len(settle(experiment.times, COARSE, lazy)[0].nodes)
+        enough = len(refine(Multistep(experiment.times, COARSE), lazy).grid.nodes)
 
-        def on(grid: Grid) -> tuple[Array, tuple[Array, Array]]:
+        def on(grid: Grid) -> Attempt[tuple[Array, Array]]:
             if len(grid.nodes) < enough:
                 raise Diverged("the grid is too coarse for the lazy network")
             found = attempt(Setting(experiment, grid))
-            return found[0][grid.outputs], (found[0][grid.outputs], found[1][grid.outputs])
+            return Attempt(found[0][grid.outputs], (found[0][grid.outputs], found[1][grid.outputs]))
 
-        _, errors, notes = settle(experiment.times, experiment.solver.rtol, on)
+        _, errors, notes = refine(Multistep(experiment.times, experiment.solver.rtol), on).parts
     values = with_truncation(
         (errors[0][:, : len(experiment.targets)], errors[1][:, : len(experiment.targets)])
     )

@@ -34,12 +34,12 @@ from numerics.experiment.numbers import arrays_of, numbers_of, spectrum_of, stru
 from numerics.predictions import OUTPUT
 from numerics.results import dataset
 from numerics.solve.end_weights import end_weights
-from numerics.solve.exact import RANDOM
 from numerics.solve.grid import Grid
+from numerics.solve.linear import RANDOM
 from numerics.solve.march import March, march
 from numerics.solve.memory import memory_tables
 from numerics.solve.observables import evaluate
-from numerics.solve.settle import settle
+from numerics.solve.refine import Attempt, Multistep, refine
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -76,13 +76,13 @@ def size_series(experiment: Experiment, size: str, order: int, together: tuple[s
         ) from None
     if experiment.training.rule == "flow":
 
-        def attempt(grid: Grid) -> tuple[Array, _Solved]:
+        def attempt(grid: Grid) -> Attempt[_Solved]:
             run = _march(
                 experiment, found, table, len(grid.nodes), memory_tables(experiment, grid.nodes, grid.weights)
             )
-            return run.errors()[:, grid.outputs], run
+            return Attempt(run.errors()[:, grid.outputs], run)
 
-        grid, run, notes = settle(experiment.times, experiment.solver.rtol, attempt)
+        grid, run, notes = refine(Multistep(experiment.times, experiment.solver.rtol), attempt).parts
         values = _random(run, grid)
     else:
         run, notes = _march(experiment, found, table, len(experiment.times), {}), {}
@@ -114,12 +114,12 @@ def step_size_series(experiment: Experiment, order: int, rtol: float = 1e-5) -> 
         ) from None
     times = experiment.times * numbers_of(experiment)[eta]
 
-    def attempt(grid: Grid) -> tuple[Array, _Solved]:
+    def attempt(grid: Grid) -> Attempt[_Solved]:
         tables = {"w": grid.weights} | end_weights(grid.nodes, order)
         run = _march(experiment, found, table, len(grid.nodes), tables)
-        return run.errors()[:, grid.outputs], run
+        return Attempt(run.errors()[:, grid.outputs], run)
 
-    grid, run, notes = settle(times, rtol, attempt)
+    grid, run, notes = refine(Multistep(times, rtol), attempt).parts
     values = _fixed(run, grid) if experiment.spec.kind == "fixed" else _random(run, grid)
     return _labelled(run, values, times, notes, started)
 
@@ -146,11 +146,11 @@ def strength_series(experiment: Experiment, order: int) -> xr.Dataset:
     notes: dict[str, Any] = {}
     if experiment.training.rule == "flow":
 
-        def attempt(grid: Grid) -> tuple[Array, _Solved]:
+        def attempt(grid: Grid) -> Attempt[_Solved]:
             solved = run(len(grid.nodes), memory_tables(experiment, grid.nodes, grid.weights))
-            return solved.errors()[:, grid.outputs], solved
+            return Attempt(solved.errors()[:, grid.outputs], solved)
 
-        grid, solved, notes = settle(experiment.times, experiment.solver.rtol, attempt)
+        grid, solved, notes = refine(Multistep(experiment.times, experiment.solver.rtol), attempt).parts
     else:
         solved = run(len(experiment.times), {})
     values = _of_samples(solved, grid) if fixed else _random(solved, grid)

@@ -5,24 +5,62 @@ The same rows as in the march, read for all times at once:
     C_ij = K_il C_lj + <u_i u_k> R_jk^T .
 
 Nothing here has to be causal any more, so each is a few large matrix products, and two-time kernels of all
-samples are held at output times alone.
+samples are held at output times alone.  A field that stands in another's equation at the same time is put in
+first, so that only fields of few members are read at all times: :func:`needed` says which.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Symbol, lambdify
+from sympy import Expr, S, Symbol, lambdify
 
 from derive.calculus.symbols import s, t
-from numerics.compile.table import DELTA, Coupling, Factor, Kernel, Monomial, Node
+from numerics.compile.table import DELTA, Coupling, Factor, Kernel, Monomial, Node, Request, Table
 from numerics.solve.march import March
 
 Array = NDArray[np.float64]
+Opened = tuple[dict[Node, float], list[tuple[float, Coupling]]]
+"""A field's sources and couplings, each with a number."""
+
+
+def opened(table: Table, i: Node, number: Callable[[Expr], float]) -> Opened:
+    """The equation of ``i`` with the fields put in that stand in it at the same time, times a number."""
+    row = table.row(i)
+    drives = {u: number(g) for u, g in row.drives}
+    couplings: list[tuple[float, Coupling]] = []
+    for c in row.couplings:
+        if not _is_number(c):
+            couplings.append((1.0, c))
+            continue
+        factor = sum(number(m.coefficient) for m in c.kernel.monomials)
+        more, others = opened(table, c.field, number)
+        for u, g in more.items():
+            drives[u] = drives.get(u, 0.0) + factor * g
+        couplings += [(factor * x, other) for x, other in others]
+    return drives, couplings
+
+
+def _is_number(c: Coupling) -> bool:
+    """Is the kernel a number, the same for each member, at the present time?"""
+    return c.kernel.reach == "now" and all(
+        not m.coefficient.has(t, s) and all(f.tensor == DELTA for f in m.factors) for m in c.kernel.monomials
+    )
+
+
+def needed(table: Table, fields: Iterable[Node]) -> Iterator[Request]:
+    """What a march must keep so that the correlations of ``fields`` can be found afterwards."""
+    for i in fields:
+        drives, couplings = opened(table, i, lambda e: 1.0)
+        read = [c.field for _, c in couplings]
+        partners = [k for own in drives for one, k in table.covariances if one == own]
+        for f in read:
+            yield from (Request("correlation", f, g, S.One) for g in read)
+            yield from (Request("response", f, k, S.One) for k in partners)
 
 
 class Afterwards:
@@ -35,8 +73,8 @@ class Afterwards:
     def __init__(
         self,
         result: March,
-        data: dict[str, Array],
-        constants: dict[Symbol, float],
+        data: Mapping[str, Array],
+        constants: Mapping[Symbol, float],
         at: NDArray[np.intp],
         count: int | None = None,
     ) -> None:
@@ -47,6 +85,7 @@ class Afterwards:
         self.blocks: dict[tuple[Node, Node], Array] = {}
         self.finished: dict[tuple[Node, Node], Array] = {}
         self.traces: dict[Node, Array] = {}
+        self.rows: dict[Node, Opened] = {}
 
     def outputs(self, i: Node, j: Node) -> Array:
         """``<x_i(t) x_j(s)>`` for t, s both output times: shape (out, n_i, out, n_j)."""
@@ -74,26 +113,36 @@ class Afterwards:
 
     # -- rows at output times --------------------------------------------------------------------------
 
+    def row(self, i: Node) -> Opened:
+        """The equation of a field, opened once."""
+        if i not in self.rows:
+            self.rows[i] = opened(self.plan.table, i, self.result.number)
+        return self.rows[i]
+
     def parts(self, i: Node, j: Node) -> Iterator[tuple[Array, Array]]:
         """Pairs of blocks whose products make up ``C_ij`` beyond the overlap of the sources themselves."""
-        row = self.plan.rows_of[i]
-        for c in row.couplings:
-            yield self.kernel(i, c), self.correlation(j, c.field)
-        for own, gain in self.result.gains[i].items():
+        drives, couplings = self.row(i)
+        for factor, c in couplings:
+            yield factor * self.kernel(i, c), self.correlation(j, c.field)
+        for own, gain in drives.items():
             for k in self.plan.partners(own):
-                if self.plan.depends(j, k):
-                    yield gain * self.covariance(own, k), self.response(j, k)
+                if self.plan.depends(j, k) and (right := self.response(j, k)) is not None:
+                    yield gain * self.covariance(own, k), right
 
     def start_trace(self, i: Node) -> Array:
         """The trace of ``start(i, i)``, without pairs of samples where the covariance is a known kernel."""
         total = np.zeros((len(self.at), len(self.at)))
         for a, b, gain in self.overlaps(i, i):
             kernel = self.plan.table.covariances[a, b]
+            indices = {*kernel.rows, *kernel.cols}
             for m in kernel.monomials:
-                q = self.plan.table.tensors.get(m.factors[0].tensor) if len(m.factors) == 1 else None
-                known = q is not None and q.kind == "correlation" and q.first == q.second and kernel.rows
-                if known and q is not None and not m.coefficient.has(t, s):
-                    total += gain * self.number(m.coefficient) * self.trace(q.first)
+                own = [f for f in m.factors if indices & set(f.indices)]
+                q = self.plan.table.tensors.get(own[0].tensor) if len(own) == 1 else None
+                if q is not None and q.kind == "correlation" and q.first == q.second:
+                    rest = replace(m, factors=tuple(f for f in m.factors if f not in own))
+                    bare = Kernel((), (), (rest,), kernel.reach)
+                    number = self.evaluate(bare, columns=self.at)[:, 0, :, 0]
+                    total += gain * self.result.number(q.factor) * number * self.trace(q.first)
                 else:
                     part = self.evaluate(replace(kernel, monomials=(m,)), columns=self.at)
                     full = self.full(part, kernel, len(self.at))[:, : self.count, :, : self.count]
@@ -104,8 +153,8 @@ class Afterwards:
         """Pairs of correlated sources that stand in the two fields' equations, and the product of their
         gains.
         """
-        for a, one in self.result.gains[i].items():
-            for b, two in self.result.gains[j].items():
+        for a, one in self.row(i)[0].items():
+            for b, two in self.row(j)[0].items():
                 if (a, b) in self.plan.table.covariances:
                     yield a, b, one * two
 
@@ -131,10 +180,11 @@ class Afterwards:
     def assembled(self, i: Node, j: Node) -> Array:
         """``C_ij`` from the equation of ``i`` and the complete correlations and responses of ``j``."""
         value = np.zeros((len(self.at) * self.result.sizes[i], self.T * self.result.sizes[j]))
-        for c in self.plan.rows_of[i].couplings:
+        drives, couplings = self.row(i)
+        for factor, c in couplings:
             full = self.result.correlation(c.field, j)
-            value += self.kernel(i, c) @ full.reshape(full.shape[0] * full.shape[1], -1)
-        for own, gain in self.result.gains[i].items():
+            value += factor * self.kernel(i, c) @ full.reshape(full.shape[0] * full.shape[1], -1)
+        for own, gain in drives.items():
             for k in self.plan.partners(own):
                 if self.plan.depends(j, k):
                     full = self.result.response(j, k)
@@ -144,21 +194,23 @@ class Afterwards:
                     value += gain * other * self.covariance(own, k)
         return value
 
-    def response(self, i: Node, k: Node) -> Array:
-        """``<d x_i(t)/d u_k(s)>``: t an output time, s any node."""
-        if (i, k) in self.result.responses:
+    def response(self, i: Node, k: Node) -> Array | None:
+        """``<d x_i(t)/d u_k(s)>``: t an output time, s any node; None where fields that are read answer not.
+
+        What the source does at once, in the equation of ``i`` as it is opened, is left out.
+        """
+        if (i, k) in self.result.responses and not any(_is_number(c) for c in self.plan.rows_of[i].couplings):
             full = self.result.response(i, k)
             return full[self.pick].reshape(len(self.at) * full.shape[1], -1)
         value: Array | None = None
-        for c in self.plan.rows_of[i].couplings:
-            K = self.kernel(i, c)
+        for factor, c in self.row(i)[1]:
+            K = factor * self.kernel(i, c)
             if (c.field, k) in self.result.responses:
                 full = self.result.response(c.field, k)
                 part = K @ full.reshape(full.shape[0] * full.shape[1], -1)
                 value = part if value is None else value + part
             if (gain := self.result.gains[c.field].get(k)) is not None:
                 value = gain * K if value is None else value + gain * K
-        assert value is not None, f"{i} does not respond to {k}"
         return value
 
     # -- kernels and covariances as blocks -------------------------------------------------------------
@@ -172,7 +224,8 @@ class Afterwards:
             "now": nodes == self.at[:, None],
             "start": np.broadcast_to(nodes == 0, (len(self.at), self.T)),
         }[c.kernel.reach]
-        value: Array = self.full(self.evaluate(c.kernel), c.kernel) * reached[:, None, :, None]
+        full = self.full(self.evaluate(c.kernel), c.kernel)
+        value: Array = np.where(reached[:, None, :, None], full, 0.0)
         return value.reshape(len(self.at) * self.result.sizes[i], -1)
 
     def covariance(self, a: Node, b: Node) -> Array:
@@ -204,7 +257,7 @@ class Afterwards:
             value = np.einsum(subscripts, *arrays, optimize=True) if arrays else np.ones(())
             part = self.folded(value, used, axes, kernel)
             if not m.coefficient.has(t, s):
-                coefficient = self.number(m.coefficient)
+                coefficient = self.result.number(m.coefficient)
                 part = part if coefficient == 1 else coefficient * part
             total = part if total is None else total + part
         return np.zeros((1, 1, 1, 1)) if total is None else total
@@ -231,8 +284,9 @@ class Afterwards:
         """What depends on the times themselves, as a table over them."""
         times = np.arange(self.T) if columns is None else columns
         if m.coefficient.has(t, s):
-            function = lambdify((t, s), m.coefficient.subs(self.constants), "numpy")
-            grid = function(self.at[:, None].astype(float), times[None, :].astype(float))
+            function = lambdify((t, s), m.coefficient.subs(dict(self.constants)), "numpy")
+            with np.errstate(all="ignore"):  # powers beyond s = t, which no kernel reads
+                grid = function(self.at[:, None].astype(float), times[None, :].astype(float))
             yield np.broadcast_to(np.asarray(grid, dtype=float), (len(self.at), len(times))), [t, s]
         if m.strict:
             yield (self.at[:, None] != times[None, :]).astype(float), [t, s]
@@ -260,8 +314,9 @@ class Afterwards:
             return full, [t, *rest[:count], s, *rest[count:]]
         if f.tensor == DELTA:
             return np.eye(self.result.extents[f.indices[0]]), list(f.indices)
-        if f.indices == (t, s):
-            return self.data[name][self.at][:, pick], [t, s]
+        if f.indices in ((t, s), (t,), (s,)):
+            array = self.data[name][self.at] if t in f.indices else self.data[name]
+            return (array[..., pick] if s in f.indices else array), list(f.indices)
         return self.data[name], rest
 
     def tensor(self, n: Node, columns: NDArray[np.intp] | None) -> Array:
@@ -270,11 +325,9 @@ class Afterwards:
         if q.kind == "response":
             value = self.result.tensor(n)[self.at]
             return value if columns is None else value[:, :, columns]
+        factor = self.result.number(q.factor)
         if columns is not None:
-            return self.result.factors[n] * self.outputs(q.first, q.second)
-        return self.result.factors[n] * self.correlation(q.first, q.second).reshape(
+            return factor * self.outputs(q.first, q.second)
+        return factor * self.correlation(q.first, q.second).reshape(
             len(self.at), self.result.sizes[q.first], self.T, self.result.sizes[q.second]
         )
-
-    def number(self, e: Expr) -> float:
-        return float(e.subs(self.constants))

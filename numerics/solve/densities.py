@@ -5,7 +5,9 @@ only where the steps are even, since an explicit multistep rule read backwards i
 start or where the step changes.  Sums over nodes do not feel this; single entries do.  So the densities are
 solved for once the march is done, from the same rows with weights one and integrals in place of sums:
 
-    rho_ik(t, s) = sum_l [l driven by k] g_l K_il(t, s) + sum_l int_s^t K_il(t, t') rho_lk(t', s) dt' .
+    rho_ik(t, s) = sum_l [l driven by k] g_l K_il(t, s) + sum_l int_s^t K_il(t, t') rho_lk(t', s) dt' ,
+
+fields that stand in another's equation at the same time put in, with what drives them.
 
 The integral runs over the polynomials through four nodes each, all of them between s and t; its error falls
 as the fourth power of the step.
@@ -21,6 +23,7 @@ from sympy import Symbol
 
 from numerics.compile.table import Node
 from numerics.errors import NotConverged
+from numerics.solve.afterwards import opened
 from numerics.solve.grid import integral_weights
 from numerics.solve.march import March
 from numerics.solve.rows import Rows
@@ -48,6 +51,7 @@ def densities(
     found: dict[tuple[Node, Node], Array] = {}
     rows = Rows(
         table,
+        T,
         constants,
         ones,
         result.extents,
@@ -59,8 +63,9 @@ def densities(
     for i, k in plan.responses:
         found[i, k] = np.zeros((T * result.sizes[i], T * rows.width(k)))
     order = [(kind, i, j) for kind, i, j in plan.order if kind in ("kernel", "response")]
-    compiled = {(r.field, n): rows.compile(c.kernel) for r in table.fields for n, c in enumerate(r.couplings)}
-    K: dict[tuple[Node, int], Array] = {}
+    compiled = {id(c): rows.compile(c.kernel) for r in table.fields for c in r.couplings}
+    equations = {r.field: opened(table, r.field, result.number) for r in table.fields}
+    K: dict[int, Array] = {}
 
     def now(i: Node, step: int) -> slice:
         return slice(step * result.sizes[i], (step + 1) * result.sizes[i])
@@ -78,16 +83,16 @@ def densities(
             change = 0.0
             for kind, i, j in order:
                 if kind == "kernel":
-                    at = j[1] or 0
-                    K[i, at] = compiled[i, at](step, upto)
+                    c = plan.rows_of[i].couplings[j[1] or 0]
+                    K[id(c)] = compiled[id(c)](step, upto)
                     continue
                 n, m = result.sizes[i], rows.width(j)
                 value = np.zeros((n, upto * m))
-                for at, c in enumerate(plan.rows_of[i].couplings):
+                for factor, c in equations[i][1]:
                     if (c.field, j) in found:
-                        value += K[i, at] @ weighted[c.field, j]
-                    if (gain := result.gains[c.field].get(j)) is not None:
-                        value += gain * K[i, at]
+                        value += factor * K[id(c)] @ weighted[c.field, j]
+                    if (gain := equations[c.field][0].get(j)) is not None:
+                        value += factor * gain * K[id(c)]
                 row = found[i, j][now(i, step), : upto * m]
                 moved = np.max(np.abs(value - row)) / max(1.0, np.max(np.abs(value)))
                 change = float(np.maximum(change, moved))  # nan if it is

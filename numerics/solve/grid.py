@@ -105,3 +105,17 @@ def _cut(a: float, b: float, step: float, last: float) -> Array:
 
 def _count(length: float, step: float) -> int:
     return max(1, int(np.ceil(length / step * (1 - 1e-12))))
+
+
+def trapezoid(nodes: Array) -> Array:
+    """The table w[n, m] of the trapezoidal rule from 0 to each node.
+
+    >>> trapezoid(np.array([0.0, 1.0, 3.0])).tolist()
+    [[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.5, 1.5, 1.0]]
+    """
+    half = np.diff(nodes) / 2
+    w = np.zeros((len(nodes), len(nodes)))
+    for n, h in enumerate(half, 1):
+        w[n] = w[n - 1]
+        w[n, n - 1 : n + 1] += h
+    return w

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from sympy import Symbol, lambdify
 
 from derive.calculus.symbols import s, t
-from numerics.compile.table import Factor, Node, Table
+from numerics.compile.table import Factor, Node, Request, Table
 from numerics.errors import Diverged
 from numerics.experiment.numbers import Spectrum
 from numerics.solve.folded import Folded
-from numerics.solve.implicit import Settling, found_at
+from numerics.solve.implicit import SMOOTH, Settling, continued, found_at
 from numerics.solve.plan import Plan
 from numerics.solve.rows import Row, Rows, Source, arranged, times_of, whole
 from numerics.solve.solution import March
@@ -49,7 +49,7 @@ def march(
     steps: int,
     constants: Mapping[Symbol, float],
     data: Mapping[str, Array] | None = None,
-    wanted: tuple[Node, ...] = (),
+    wanted: tuple[Node | Request, ...] = (),
     watched: tuple[Node, ...] = (),
     units: Spectrum | None = None,
     implicit: float | None = None,
@@ -60,11 +60,12 @@ def march(
 
     ``constants`` gives every symbol a number, the extents of indices (P, C) among them; ``data`` every
     constant tensor an array with an axis for each index: kernels ``(P, P)``, targets ``(P,)`` or ``(P, C)``,
-    memory weights ``w`` as a ``(steps, steps)`` strictly lower triangular table.  ``wanted`` names order
-    parameters to keep besides those that the dynamics needs.  ``units`` gives the attributes of fields that
-    live on units, ``functions`` what scalars contain of given functions of the time and of scalars; one of
-    the time alone is an array in ``data``.  With ``implicit`` sums over the past hold the present too, and a
-    step is repeated until it changes by no more than this share (or :class:`~numerics.errors.NotConverged`).
+    memory weights ``w`` as a ``(steps, steps)`` strictly lower triangular table.  ``wanted`` are order
+    parameters to keep besides those that the dynamics needs, by name or as what they are.  ``units`` gives
+    the attributes of fields that live on units, ``functions`` what scalars contain of given functions of the
+    time and of scalars; one of the time alone is an array in ``data``.  With ``implicit`` sums over the past
+    hold the present too, and a step is repeated until it changes by no more than this share (or
+    :class:`~numerics.errors.NotConverged`).
     Raises :class:`~numerics.errors.Diverged` with the step when a scalar, or a correlation in ``watched`` at
     equal times, runs away, and ValueError for a symbol without a number.
     """
@@ -79,7 +80,7 @@ class _Sweep:
         steps: int,
         constants: Mapping[Symbol, float],
         data: Mapping[str, Array],
-        wanted: tuple[Node, ...],
+        wanted: tuple[Node | Request, ...],
         watched: tuple[Node, ...] = (),
         units: Spectrum | None = None,
         implicit: float | None = None,
@@ -100,7 +101,16 @@ class _Sweep:
         self.hoisted: dict[Node, Array] = {}
         self.sums = {n: np.zeros((steps, steps)) for n in self.plan.sums}
         self.rows = Rows(
-            table, constants, self.data, self.extents, self.C, self.R, self.scalars, self.hoisted, self.sums
+            table,
+            steps,
+            constants,
+            self.data,
+            self.extents,
+            self.C,
+            self.R,
+            self.scalars,
+            self.hoisted,
+            self.sums,
         )
         for x in table.scalars:
             self.scalars[x.name] = np.zeros((steps, *self.rows.shape(x.indices)))
@@ -164,14 +174,13 @@ class _Sweep:
                 self.check(step)
                 if progress is not None:
                     progress(step + 1, self.T)
-        factors = {n: self.rows.number(q.factor) for n, q in self.table.tensors.items()}
         return March(
             self.plan,
             self.T,
             self.n,
             self.m,
             self.gains,
-            factors,
+            self.rows.number,
             self.extents,
             self.C,
             self.R,
@@ -198,18 +207,18 @@ class _Sweep:
         return folded.run(after)
 
     def predict(self, step: int) -> None:
-        """What the last step found, as a first guess of this one."""
+        """A first guess of a step: what the last ones found, continued."""
         for x, row in self.compiled.items():
             self.K[x] = np.zeros_like(row(step, step + 1))
-        if step > 0:
-            for now, last in zip(self.blocks(step), self.blocks(step - 1), strict=True):
-                if now.ndim:
-                    end = last.shape[-1]
-                    now[..., :end] = last
-                    now[..., end:] = last[..., 2 * end - now.shape[-1] :]
+        earlier = [self.blocks(step - k) for k in range(1, min(step, 3 if step >= SMOOTH else 1) + 1)]
+        for now, *before in zip(self.blocks(step), *earlier, strict=True):
+            if now.ndim and before:
+                continued(now, before)
 
     def blocks(self, step: int) -> list[Array]:
-        return found_at(step, self.C, self.R, self.sums, self.n, self.m)
+        """Views of all that a step finds out and a later operation of it, or of the next, may read."""
+        found = found_at(step, self.C, self.R, self.sums, self.n, self.m)
+        return found + [a[step : step + 1] for a in (*self.scalars.values(), *self.hoisted.values())]
 
     def check(self, step: int) -> None:
         for name, a in self.scalars.items():

@@ -10,7 +10,7 @@ from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.functions.special.tensor_functions import KroneckerDelta
 
-from derive.calculus.symbols import s, t
+from derive.calculus.symbols import alpha, mu, s, t
 from derive.theory import Equation
 from numerics.compile.lower import node, products
 from numerics.compile.table import Node
@@ -23,11 +23,13 @@ def evaluate(
     tensors: Mapping[Node, Array],
     data: Mapping[str, Array],
     constants: Mapping[Symbol, float],
+    traced: int | None = None,
 ) -> Array:
     """The right-hand side of ``equation`` on arrays.
 
     ``tensors[name, layer]`` has its axes in the order of the theory's arguments (samples, then t, s).  The
-    result has axes t, s, samples of the left-hand side.
+    result has axes t, s, samples of the left-hand side.  With ``traced`` sample axes have length one and hold
+    traces over so many samples: what has no sample counts once for each.
     """
     samples = [x for x in equation.lhs.args if x not in (t, s)]
     axes = [t, s, *samples]
@@ -49,9 +51,10 @@ def evaluate(
         used = [x for x in axes if x in letters]
         value = np.einsum(f"{','.join(inputs)}->{''.join(letters[x] for x in used)}", *arrays)
         shape = iter(value.shape)
-        value = _number(coefficient, constants) * value.reshape(
-            [next(shape) if x in letters else 1 for x in axes]
-        )
+        number = _number(coefficient, constants)
+        if traced is not None and not {mu, alpha} & {i for f in factors for i in f.args}:
+            number *= traced
+        value = number * value.reshape([next(shape) if x in letters else 1 for x in axes])
         if total is not None and total.shape == value.shape:
             total += value
         else:

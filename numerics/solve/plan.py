@@ -31,7 +31,7 @@ class Plan:
     """
 
     table: Table
-    wanted: tuple[Node, ...] = ()
+    wanted: tuple[Node | Request, ...] = ()
     sums: dict[Node, None] = field(default_factory=dict)
     responses: dict[tuple[Node, Node], None] = field(default_factory=dict)
     rows: dict[tuple[Node, Node], None] = field(default_factory=dict)
@@ -128,9 +128,9 @@ class Plan:
                 if f.tensor in self.table.tensors:
                     self._need_tensor(f.tensor)
 
-    def _need_tensor(self, n: Node) -> None:
-        q = self.table.tensors[n]
-        if q.unit is not None:
+    def _need_tensor(self, n: Node | Request) -> None:
+        q = n if isinstance(n, Request) else self.table.tensors[n]
+        if q.unit is not None and not isinstance(n, Request):
             if n not in self.sums:
                 self.sums[n] = None
                 for a, b in self.source_pairs(q):

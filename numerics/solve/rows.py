@@ -46,10 +46,12 @@ class Rows:
     on.
 
     ``correlations`` and ``responses`` are ``(T n_i, T n_j)`` by pairs, ``scalars`` and ``hoisted`` ``(T,
-    ...)`` with an axis for each index.  ``extents`` is how far each index runs.
+    ...)`` with an axis for each index.  ``extents`` is how far each index runs; ``tables`` are functions of
+    both times, ``(T, T)``.
     """
 
     table: Table
+    steps: int
     constants: Mapping[Symbol, float]
     data: Mapping[str, Array]
     extents: Mapping[Symbol, int]
@@ -59,6 +61,7 @@ class Rows:
     hoisted: Mapping[Node, Array]
     sums: Mapping[Node, Array] = field(default_factory=dict)
     numbers: dict[Expr, float] = field(default_factory=dict)
+    tables: dict[Expr, Array] = field(default_factory=dict)
 
     def number(self, e: Expr) -> float:
         """A coefficient as a number.  Raises ValueError when a symbol in it has no value."""
@@ -138,13 +141,15 @@ class Rows:
         expr = m.coefficient.subs(dict(self.constants))
         if expr.free_symbols - {t, s}:
             self.number(expr.subs({t: 1, s: 0}))  # names what has no number
-        function = lambdify((t, s), expr, "numpy")
-
-        def at(step: int, low: int, high: int) -> Array:
-            times = np.arange(low, high, dtype=float)
-            return np.broadcast_to(np.asarray(function(float(step), times), dtype=float), times.shape)
-
-        return at
+        if expr not in self.tables:
+            times = np.arange(self.steps, dtype=float)
+            with np.errstate(all="ignore"):  # powers beyond s = t, which no row reads
+                values = lambdify((t, s), expr, "numpy")(times[:, None], times)
+            self.tables[expr] = np.array(
+                np.broadcast_to(np.asarray(values, dtype=float), (self.steps, self.steps))
+            )
+        table = self.tables[expr]
+        return lambda step, low, high: table[step, low:high]
 
     def _contraction(
         self, factors: tuple[Factor, ...], axes: list[Symbol]

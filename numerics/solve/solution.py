@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Symbol
+from sympy import Expr, Symbol
 
-from numerics.compile.table import Node
+from numerics.compile.table import Node, Request
 from numerics.solve.plan import Plan
 
 Array = NDArray[np.float64]
@@ -27,7 +28,7 @@ class March:
     sizes: dict[Node, int]
     widths: dict[Node, int]
     gains: dict[Node, dict[Node, float]]
-    factors: dict[Node, float]
+    number: Callable[[Expr], float]
     extents: dict[Symbol, int]
     correlations: dict[tuple[Node, Node], Array]
     responses: dict[tuple[Node, Node], Array]
@@ -49,17 +50,20 @@ class March:
         a = self.responses[i, k]
         return a.reshape(self.steps, self.sizes[i], self.steps, -1)
 
-    def tensor(self, n: Node) -> Array:
-        """An order parameter by its name and layer; a response with its direct part, if it has one."""
-        q = self.plan.table.tensors[n]
-        if n in self.sums:
+    def tensor(self, n: Node | Request) -> Array:
+        """An order parameter by its name and layer, or what was asked for; a response with its direct part,
+        if it has one.
+        """
+        if not isinstance(n, Request) and n in self.sums:
             return self.sums[n][:, None, :, None]
+        q = n if isinstance(n, Request) else self.plan.table.tensors[n]
+        factor = self.number(q.factor)
         if q.kind == "correlation":
-            return self.factors[n] * self.correlation(q.first, q.second)
+            return factor * self.correlation(q.first, q.second)
         a, m = self.sizes[q.first], self.widths[q.second]
         found = np.zeros((self.steps, a, self.steps, m))
         if (q.first, q.second) in self.responses:
             found += self.response(q.first, q.second)
         gain = self.gains[q.first].get(q.second, 0.0)
         np.einsum("taub->tuab", found)[np.arange(self.steps), np.arange(self.steps)] += gain * np.eye(a, m)
-        return self.factors[n] * found
+        return factor * found

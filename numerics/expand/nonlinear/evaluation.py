@@ -28,7 +28,7 @@ from numerics.experiment.theory import integrated, program_of
 from numerics.results import STDERR, dataset
 from numerics.solve.grid import Grid
 from numerics.solve.paths.accuracy import Spread
-from numerics.solve.settle import settle
+from numerics.solve.refine import Attempt, Multistep, refine
 from numerics.threads import one_thread
 
 RESPONSES = ("A", "B")
@@ -121,11 +121,11 @@ def expand_nonlinear(experiment: Experiment, order: int) -> xr.Dataset:
 def _settled(experiment: Experiment, statics: Statics) -> tuple[Grid, Evaluation, dict[str, Any]]:
     """A time grid fine enough for every order of the error."""
 
-    def attempt(grid: Grid) -> tuple[Array, Evaluation]:
+    def attempt(grid: Grid) -> Attempt[Evaluation]:
         found = Evaluation(Setting(experiment, grid), statics)
-        return np.stack([e[grid.outputs] for e in found.errors.values()]), found
+        return Attempt(np.stack([e[grid.outputs] for e in found.errors.values()]), found)
 
-    return settle(experiment.times, experiment.solver.rtol, attempt)
+    return refine(Multistep(experiment.times, experiment.solver.rtol), attempt).parts
 
 
 def _check(order: int) -> None:

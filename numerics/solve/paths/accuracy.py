@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from numerics.errors import Diverged, NotConverged
 from numerics.solve.grid import Grid, flow_grid
-from numerics.solve.settle import MAX_NODES, PIECES
+from numerics.solve.refine import MAX_NODES, PIECES
 
 Array = NDArray[np.float64]
 Watched = Mapping[str, Array]

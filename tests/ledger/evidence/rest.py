@@ -13,7 +13,7 @@ from derive.program import P, eta, gamma0, mlp
 from derive.reduce.equilibrium import equilibrium
 from derive.theory import mean_field
 from numerics.experiment import Experiment
-from numerics.solve.exact import solve_steps
+from numerics.solve import solve
 from numerics.solve.paths import solve_particles
 from numerics.solve.ridge import AtRest, at_rest, compare, regression
 from numerics.solve.stationary import stationary_kernels
@@ -150,8 +150,9 @@ def late_linear(depth: int) -> tuple[Array, float]:
             kernel=np.eye(1),
             targets=np.array([TARGET]),
         )
-        found = solve_steps(experiment)
-        ends.append(np.array([TARGET - found["error"][-1, 0], found["Phi"][depth - 1, -1, -1, 0, 0]]))
+        found = solve(experiment)
+        error, kernel = found["error"].values, found["Phi"].values
+        ends.append(np.array([TARGET - error[-1, 0], kernel[depth - 1, -1, -1, 0, 0]]))
     once = [2 * b - a for a, b in pairwise(ends)]
     return np.asarray((4 * once[1] - once[0]) / 3), float(np.abs(once[1] - once[0]).max())
 

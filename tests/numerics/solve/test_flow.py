@@ -8,7 +8,7 @@ import pytest
 from derive.program import eta
 from numerics.errors import NotConverged
 from numerics.experiment.numbers import numbers_of
-from numerics.solve import settle, solve
+from numerics.solve import refine, solve
 from numerics.solve.densities import densities
 from numerics.solve.grid import flow_grid
 from tests.numerics.solve.helpers import flow, gd, marched, unprojected
@@ -119,7 +119,7 @@ def test_small_steps_of_descent_are_the_flow_at_first_order(loss):
 
 
 def test_too_many_nodes_is_not_converged(monkeypatch):
-    monkeypatch.setattr(settle, "MAX_NODES", 40)
+    monkeypatch.setattr(refine, "MAX_NODES", 40)
     with pytest.raises(NotConverged, match=r"more than 40 time nodes.*rtol = 1.0e-09"):
         solve(flow(2, 2, rtol=1e-9))
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import numerics.solve.graded as graded
+import numerics.solve.linear as linear
+import numerics.solve.trapezoidal as trapezoidal
 from numerics.errors import NotConverged
 from numerics.experiment import Experiment
 from numerics.solve import solve
@@ -58,13 +59,13 @@ FLOW: dict[str, Any] = {
 
 
 def test_the_error_estimate_of_a_flow_holds_what_steps_were_off_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = graded.march
+    real = linear.march
     before = solve(Experiment.from_dict(FLOW)).attrs["error_estimate"]
-    monkeypatch.setattr(graded, "march", lambda *a, **k: replace(real(*a, **k), residual=5e-4))
+    monkeypatch.setattr(linear, "march", lambda *a, **k: replace(real(*a, **k), residual=5e-4))
     after = solve(Experiment.from_dict(FLOW)).attrs["error_estimate"]
     assert before < 5e-4 <= after <= 1e-3
-    monkeypatch.setattr(graded, "march", lambda *a, **k: replace(real(*a, **k), residual=2e-3))
-    monkeypatch.setattr(graded, "MOST", 200)
+    monkeypatch.setattr(linear, "march", lambda *a, **k: replace(real(*a, **k), residual=2e-3))
+    monkeypatch.setattr(trapezoidal.Trapezoidal, "most", 201)
     with pytest.raises(NotConverged, match="error estimate is"):
         solve(Experiment.from_dict(FLOW))
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
-from numerics.solve.exact import solve_steps
+from numerics.solve import solve
 from tests.reference.isotropic_dense import Isotropic, isotropic_dense
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -36,7 +36,7 @@ def experiment(options: Options, steps: int) -> Experiment:
 
 
 def solved(options: Options, steps: int) -> dict[str, Array]:
-    return solve_steps(experiment(options, steps))
+    return {str(k): x.values for k, x in solve(experiment(options, steps)).data_vars.items()}
 
 
 # -- the reference -------------------------------------------------------------------------------------

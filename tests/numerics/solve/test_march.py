@@ -7,7 +7,7 @@ import pytest
 
 from numerics.solve import solve
 from numerics.solve.grid import flow_grid
-from numerics.solve.settle import PIECES
+from numerics.solve.refine import PIECES
 from tests.numerics.solve.helpers import TARGETS, distances, flow, gd, marched, unprojected
 from tests.reference.adams_weights import adams_weights, step_sum_weights
 from tests.reference.dense_causal import dense_causal

@@ -3,6 +3,7 @@ networks; the flow on a graded grid against small steps, and what its error esti
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from derive.program.networks.random_data import M
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import Spectrum, gauss_sum, numbers_of, power_law, theory_at_depth
+from numerics.experiment.problem import Problem
 from numerics.simulate import simulate_steps
 from numerics.solve import solve
 from numerics.solve.direct import evaluate
@@ -111,15 +113,11 @@ def test_few_modes_stand_for_many(capacity: float, source: float) -> None:
 
 def test_many_modes_are_solved_with_few() -> None:
     """What `solve` finds with representatives of 300 modes is what all of them give."""
-    import numerics.solve.exact as exact
-
     experiment = Experiment.from_dict(
         tables(data={"modes": 300, "batch": 32}, network={"width": 64}, steps=25)
     )
     found = solve(experiment)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact, "spectrum_of", lambda e: power_law(1.5, 0.4, 300, every=True))
-        everything = solve(experiment)
+    everything = solve(replace(Problem.of(experiment), spectrum=power_law(1.5, 0.4, 300, every=True)))
     for name in found.data_vars:
         gap = np.abs(found[name].values - everything[name].values).max()
         assert gap <= 1000 * EPS * np.abs(everything[name].values).max(), name

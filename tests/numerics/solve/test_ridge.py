@@ -17,7 +17,7 @@ from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.simulate.programs import simulate_program
-from numerics.solve.exact import solve_steps
+from numerics.solve import solve
 from numerics.solve.paths import solve_particles
 from numerics.solve.ridge import AtRest, at_rest, compare, regression
 
@@ -102,7 +102,7 @@ def test_the_exact_march_of_linear_networks_agrees() -> None:
         test_kernel=K[2:],
     )
     rest = at_rest(experiment, samples=64, replicas=2)
-    solution = solve_steps(experiment)
+    solution = solve(experiment)
     seen, unseen = OPPOSITE[:2] - np.asarray(solution["error"])[-1], np.asarray(solution["test_f"])[-1]
     f = np.concatenate([seen, unseen])
     np.testing.assert_allclose(rest.outputs, f, atol=1e-8)

@@ -21,8 +21,8 @@ from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.results import load
 from numerics.solve import solve
-from numerics.solve.exact import _lowered
-from numerics.solve.memory import memory_tables
+from numerics.solve.linear import _lowered
+from numerics.solve.memory import tables_of
 from numerics.verify import Report, verify
 from numerics.verify.report import Check
 from numerics.verify.steps import flows, identities, networks
@@ -284,13 +284,13 @@ def changed(x: xr.DataArray, at: tuple[int, ...], by: float) -> xr.DataArray:
 def test_a_flow_that_forgets_too_little_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     e = fixed(training={**FLOW, "weight_decay": 0.2}).replace({"solver.rtol": 1e-4})
     assert not failed(flows.small_steps(e, solve(e)))
-    right = memory_tables
+    right = tables_of
 
     def wrong(*given: Any) -> Any:
         tables = right(*given)
         return tables | {"m": tables["m"] ** 0.9}
 
-    monkeypatch.setattr("numerics.solve.exact.memory_tables", wrong)
+    monkeypatch.setattr("numerics.solve.linear.tables_of", wrong)
     assert failed(flows.small_steps(e, solve(e)))
 
 
