@@ -2,8 +2,9 @@
 
 What a theory holds decides what a result holds: errors and kernels of fixed samples, correlations and
 responses of random data.  A flow is marched as an integrator sees it, on ever finer grids: an explicit one
-(:class:`~numerics.solve.refine.Multistep`), or with noise and of power-law data the trapezoidal rule
-(:class:`~numerics.solve.trapezoidal.Trapezoidal`).
+(:class:`~numerics.solve.refine.Multistep`), or the trapezoidal rule
+(:class:`~numerics.solve.trapezoidal.Trapezoidal`) on fixed samples with noise and on modes.  On isotropic
+data, where fields answer within a step, that rule is of first order only, and not taken.
 """
 
 from __future__ import annotations
@@ -191,7 +192,7 @@ class _Run:
     def flow(self) -> tuple[Values, dict[str, Any]]:
         """A flow, with what to report of its accuracy."""
         times, rtol, size = self.problem.times, self.problem.solver.rtol, size_of(self.problem)
-        if self.spectrum is None and not is_noisy(self.problem.program.rule):
+        if self.spectrum is None and not (self.fixed and is_noisy(self.problem.program.rule)):
             last = refine(Multistep(times, rtol), self.marched, size=size)
             return self.values(last.found, last.grid.outputs, last.grid), last.notes
         tau = None
