@@ -232,21 +232,21 @@ def _found(depth: int, source: str, capacity: str | None, regime: str) -> PowerL
 def _law(regime: str, *at: Any) -> PowerLaw:
     """The law of a regime, from the theories that it is derived of, at a depth, source and capacity."""
     from derive.program.networks import mlp, structured
-    from derive.scale import bottlenecks, modes, power_laws
+    from derive.scale import modes, power_laws
     from derive.scale.rich import rank_one
     from derive.theory import mean_field
 
     if regime == "batch":
-        return power_laws.batch_law(bottlenecks.batch_noise(mean_field(structured(noise=True))), *at)
+        return power_laws.batch_law(power_laws.batch_noise(mean_field(structured(noise=True))), *at)
     flow = mean_field(structured(data="population", rule="flow"))
     if regime == "rich":
         return power_laws.rich_law(rank_one(flow), modes.lazy_modes(flow), *at)
     if regime == "data":
         fixed = mean_field(structured(data="full-batch", noise=True, rule="flow"))
-        return power_laws.data_law(bottlenecks.fixed_data(fixed), modes.lazy_modes(flow), *at)
+        return power_laws.data_law(power_laws.fixed_data(fixed), modes.lazy_modes(flow), *at)
     samples = mean_field(mlp(rule="flow", loss="sum"))
     if regime == "width":
-        return power_laws.width_law(bottlenecks.width_noise(flow, samples, modes.lazy_modes(flow)), *at)
+        return power_laws.width_law(power_laws.width_noise(flow, samples, modes.lazy_modes(flow)), *at)
     order = modes.leading_order(flow, samples)
     if regime == "leading":
         return power_laws.leading_law(order, *at)

@@ -3,8 +3,8 @@
 from functools import lru_cache
 
 from derive.program.networks import mlp, structured
-from derive.scale.bottlenecks import BatchNoise, FixedData, WidthNoise, batch_noise, fixed_data, width_noise
 from derive.scale.modes import LazyModes, LeadingOrder, lazy_modes, leading_order
+from derive.scale.power_laws import BatchNoise, FixedData, WidthNoise, batch_noise, fixed_data, width_noise
 from derive.scale.rich import RankOne, rank_one
 from derive.theory import Theory, mean_field
 

@@ -13,9 +13,16 @@ from derive.expansion import expand_linear
 from derive.linear.lazy import lazy as lazy_samples
 from derive.program import mlp
 from derive.program.networks import structured
-from derive.scale.bottlenecks import batch_noise, width_noise
 from derive.scale.modes import beta, capacity, leading_order, on_power_law, rate, rate_, tau
-from derive.scale.power_laws import batch_law, lazy_law, leading_law, rich_law, width_law
+from derive.scale.power_laws import (
+    batch_law,
+    batch_noise,
+    lazy_law,
+    leading_law,
+    rich_law,
+    width_law,
+    width_noise,
+)
 from derive.theory import mean_field
 from tests.derive.scale.derived import batches, modes, order, population, reduced, samples, width
 

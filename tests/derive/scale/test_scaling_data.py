@@ -13,10 +13,9 @@ from derive.errors import NotApplicable
 from derive.program.networks.random_data import M, P, isotropic, k, sigma, structured
 from derive.program.networks.random_data import alpha as ratio
 from derive.reduce.data import mode_sums
-from derive.scale.bottlenecks import FixedData, cut, cut_, fixed_data, z
 from derive.scale.modes import K, beta, capacity, lamda, w_star
 from derive.scale.modes import time as T
-from derive.scale.power_laws import data_law, lazy_law
+from derive.scale.power_laws import FixedData, cut, cut_, data_law, fixed_data, lazy_law, z
 from derive.theory import mean_field
 from tests.derive.scale.derived import data, modes
 
