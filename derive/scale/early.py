@@ -134,9 +134,9 @@ class _Recursion:
             )
         power = None if order is None else (eta, order)
         if power and not theory.program.depth.is_Integer:
-            self.exact: ExactSteps = EveryDepth(theory, order=power)
+            self.exact: ExactSteps = EveryDepth(theory, power)
         else:
-            self.exact = ExactSteps(theory, order=power)
+            self.exact = ExactSteps(theory, power)
         if self.remembered():
             raise NotApplicable("samples that come again are remembered by the error: give fresh batches")
 

@@ -92,6 +92,7 @@ class Unrolled:
         self.names = {q.name for q in self.parameters}
         self.forms: dict[AppliedUndef, Form] = {}
         self.values: dict[AppliedUndef, Any] = {}
+        self.covariances: dict[tuple[AppliedUndef, AppliedUndef], Any] = {}
 
     def number(self, e: Expr) -> Any:
         """An expression of symbols and order parameters, as a coefficient."""
@@ -197,12 +198,17 @@ class Unrolled:
 
     def covariance(self, x: AppliedUndef, y: AppliedUndef) -> Any:
         """``<x y>`` of two sources at integer times."""
-        for u in self.sources:
-            for first, second in ((u.symbol, u.partner), (u.partner, u.symbol)):
-                place = match(first, x, ())
-                if place is not None and (place := match(second, y, (), place)) is not None:
-                    return self.number(self.settled(sympify(u.covariance).xreplace(place)))
-        return self.zero
+        if (x, y) not in self.covariances:
+            found = (
+                sympify(u.covariance).xreplace(place)
+                for u in self.sources
+                for first, second in ((u.symbol, u.partner), (u.partner, u.symbol))
+                if (one := match(first, x, ())) is not None
+                and (place := match(second, y, (), one)) is not None
+            )
+            value = self.number(self.settled(next(found, S.Zero)))
+            self.covariances[x, y] = self.covariances[y, x] = value
+        return self.covariances[x, y]
 
     def parameter(self, a: AppliedUndef) -> tuple[OrderParameter, Binding]:
         """The order parameter of which ``a`` is a value, and its layer and times."""
@@ -238,11 +244,9 @@ def _ends(items: tuple[Any, ...]) -> list[Any]:
 class ExactSteps(Unrolled):
     """Order parameters of a theory of given depth as rational functions of its symbols.
 
-    ``scaled`` multiplies the covariance of a source, by name: that of the target says how a step changes an
-    error of any size.  ``order = (x, n)`` drops powers of the symbol x above n everywhere.  That is exact
-    up to n for the rate, of which there are no negative powers; of gamma0, of which there are, two powers
-    are lost.  Raises :class:`NotApplicable` for a depth that is a symbol and for what :class:`Unrolled`
-    refuses.
+    ``order = (x, n)`` drops powers of the symbol x above n everywhere.  That is exact up to n for the rate,
+    of which there are no negative powers; of gamma0, of which there are, two powers are lost.  Raises
+    :class:`NotApplicable` for a depth that is a symbol and for what :class:`Unrolled` refuses.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import isotropic
@@ -251,24 +255,18 @@ class ExactSteps(Unrolled):
     (24*eta**2*nu + 6*eta**2 - 8*eta*nu + nu)/nu
     """
 
-    def __init__(
-        self,
-        theory: Theory,
-        *,
-        scaled: Mapping[str, Symbol] | None = None,
-        order: tuple[Symbol, int] | None = None,
-    ) -> None:
+    def __init__(self, theory: Theory, order: tuple[Symbol, int] | None = None) -> None:
         super().__init__(self.fixed(theory))
-        self.scaled, self.order = dict(scaled or {}), order
+        self.order = order
         told = [*(r.rhs for r in self.rows), *(sympify(u.covariance) for u in self.sources)]
-        found = {eta, gamma0, *self.scaled.values()} | {x for e in told for x in e.free_symbols}
+        found = {eta, gamma0} | {x for e in told for x in e.free_symbols}
         roots = {p for e in told for p in e.atoms(Pow) if not p.exp.is_Integer and p.base.is_Symbol}
         if roots:
-            root = min(roots, key=str)
-            raise NotApplicable(f"{root} is not rational: put in a number or a square (theory.map)")
+            raise NotApplicable(
+                f"{min(roots, key=str)} is not rational: put in a number or a square (theory.map)"
+            )
         self.field = self.ring(sorted(found - {t, s, ell}, key=str))
         self.zero, self.one = self.field.zero, self.field.one
-        self.covariances: dict[tuple[AppliedUndef, AppliedUndef], Any] = {}
 
     def fixed(self, theory: Theory) -> Theory:
         """The theory at its depth."""
@@ -319,14 +317,6 @@ class ExactSteps(Unrolled):
     def quotient(self, x: Any, y: Any) -> Any:
         """One element over another."""
         return x / y
-
-    def covariance(self, x: AppliedUndef, y: AppliedUndef) -> Any:
-        if (x, y) not in self.covariances:
-            found = super().covariance(x, y)
-            if str(x.func) in self.scaled:
-                found *= self.field.from_sympy(self.scaled[str(x.func)])
-            self.covariances[x, y] = self.covariances[y, x] = found
-        return self.covariances[x, y]
 
 
 @dataclass(frozen=True)
@@ -505,12 +495,10 @@ class EveryDepth(ExactSteps):
     (L + 1)*(2*L**2 + 6*L*nu + L + 6*nu)/(6*nu)
     """
 
-    def __init__(
-        self, theory: Theory, *, scaled: Mapping[str, Symbol] | None = None, order: tuple[Symbol, int]
-    ) -> None:
+    def __init__(self, theory: Theory, order: tuple[Symbol, int]) -> None:
         if order[0] != eta:
             raise NotApplicable(f"every depth at once needs an order in {eta}, not in {order[0]}")
-        super().__init__(theory, scaled=scaled, order=order)
+        super().__init__(theory, order)
         self.layers = _Orders(self)
 
     def fixed(self, theory: Theory) -> Theory:

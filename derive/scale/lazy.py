@@ -592,15 +592,15 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     if not {"v", "h0", "xi"} <= names or len(theory.order_parameter("C_v").symbol.args) != 2:
         raise NotApplicable("the lazy steps are those of a centred network of one output on isotropic data")
     number = theory.program.depth.is_Integer
-
-    def exact(order: tuple[Symbol, int], **scaled: Symbol) -> ExactSteps:
-        return (ExactSteps if number else EveryDepth)(theory, scaled=scaled, order=order)
-
-    first = exact((eta, 0), w_star=SIZE)
+    unroll = ExactSteps if number else EveryDepth
+    # the first step from an error of any size
+    larger = {u: u.covariance * (SIZE if u.symbol.func == Function("w_star") else 1) for u in theory.sources}
+    sources = tuple(replace(u, covariance=e) for u, e in larger.items())
+    first = unroll(replace(theory, sources=sources), (eta, 0))
     start = cancel(first.expr(first.value(Function("C_h0")(S.Zero, S.Zero))) - SIZE)
 
     found = LazySteps(theory, (), lambda size: start.subs(SIZE, size))
-    read = exact((gamma0, 2) if number else (eta, 2 * steps))
+    read = unroll(theory, (gamma0, 2) if number else (eta, 2 * steps))
     for n in range(1, steps + 1):
         value = limit_at_zero(read.expr(read.value(Function("C_v")(Integer(n), Integer(n)))))
         unknown = (Dummy("m"), Dummy("m"))

@@ -146,7 +146,10 @@ def test_the_recursion_with_label_noise_for_any_number_of_steps() -> None:
     assert not found.factor.has(sigma)
     assert cancel(found.loss(t).subs(t, 3) - found.loss(3)) == 0
     c = Symbol("c")
-    exact = ExactSteps(theory(1), scaled={"w_star": c})  # one step, from an error of any size
+    of = theory(1)
+    larger = {u: u.covariance * (c if u.symbol.func == Function("w_star") else 1) for u in of.sources}
+    sources = tuple(replace(u, covariance=e) for u, e in larger.items())
+    exact = ExactSteps(replace(of, sources=sources))  # one step, from an error of any size
     after = exact.expr(exact.value(Function("C_v")(S.One, S.One)))
     assert cancel(after - found.loss(1, c)) == 0
 
