@@ -23,7 +23,7 @@ from sympy import Add, Eq, Expr, Function, Integer, Poly, S, cancel, factor, sym
 from derive.calculus.symbols import eta, t
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import sigma
-from derive.scale.first_steps import EveryDepth, ExactSteps, Form, add_to, first_step
+from derive.scale.first_steps import Form, add_to, exact_steps, first_step
 from derive.show.latex import aligned_latex
 from derive.theory import Theory
 
@@ -132,11 +132,7 @@ class _Recursion:
             raise NotApplicable(
                 "not centred: the initial error owes something to the weights; give center=True"
             )
-        power = None if order is None else (eta, order)
-        if power and not theory.program.depth.is_Integer:
-            self.exact: ExactSteps = EveryDepth(theory, power)
-        else:
-            self.exact = ExactSteps(theory, power)
+        self.exact = exact_steps(theory, None if order is None else (eta, order))
         if self.remembered():
             raise NotApplicable("samples that come again are remembered by the error: give fresh batches")
 

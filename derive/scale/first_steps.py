@@ -362,8 +362,7 @@ def few_steps(
     head = theory.order_parameter(name).symbol
     if len(head.args) != 2:
         raise NotApplicable(f"{name} has the index {head.args[0]}: few steps are those of one output")
-    every = order is not None and order[0] == eta and theory.program.depth == L
-    exact = (EveryDepth if every else ExactSteps)(theory, order=order)  # type: ignore[arg-type]
+    exact = exact_steps(theory, order)
     times = map(Integer, range(steps + 1))
     return FewSteps(theory, name, tuple(exact.expr(exact.value(head.func(k, k))) for k in times))
 
@@ -538,6 +537,13 @@ class EveryDepth(ExactSteps):
         if isinstance(known, AppliedUndef) and str(known.func) in self.layered:
             return self.layers.member(known)
         return super().value(a)
+
+
+def exact_steps(theory: Theory, order: tuple[Symbol, int] | None = None) -> ExactSteps:
+    """At a depth that is a number, or with an order in the rate at every depth."""
+    if order is not None and order[0] == eta and theory.program.depth == L:
+        return EveryDepth(theory, order)
+    return ExactSteps(theory, order)
 
 
 class _Orders(Layers):

@@ -65,7 +65,7 @@ from derive.linear.form import Action, linear_form
 from derive.program.networks.random_data import nu
 from derive.program.program import gaussian, used_once
 from derive.program.training import TrainedVector
-from derive.scale.first_steps import EveryDepth, ExactSteps
+from derive.scale.first_steps import exact_steps
 from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory
 
@@ -592,15 +592,14 @@ def lazy_steps(theory: Theory, steps: int = 2) -> LazySteps:
     if not {"v", "h0", "xi"} <= names or len(theory.order_parameter("C_v").symbol.args) != 2:
         raise NotApplicable("the lazy steps are those of a centred network of one output on isotropic data")
     number = theory.program.depth.is_Integer
-    unroll = ExactSteps if number else EveryDepth
     # the first step from an error of any size
     larger = {u: u.covariance * (SIZE if u.symbol.func == Function("w_star") else 1) for u in theory.sources}
     sources = tuple(replace(u, covariance=e) for u, e in larger.items())
-    first = unroll(replace(theory, sources=sources), (eta, 0))
+    first = exact_steps(replace(theory, sources=sources), (eta, 0))
     start = cancel(first.expr(first.value(Function("C_h0")(S.Zero, S.Zero))) - SIZE)
 
     found = LazySteps(theory, (), lambda size: start.subs(SIZE, size))
-    read = unroll(theory, (gamma0, 2) if number else (eta, 2 * steps))
+    read = exact_steps(theory, (gamma0, 2) if number else (eta, 2 * steps))
     for n in range(1, steps + 1):
         value = limit_at_zero(read.expr(read.value(Function("C_v")(Integer(n), Integer(n)))))
         unknown = (Dummy("m"), Dummy("m"))

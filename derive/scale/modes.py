@@ -111,14 +111,14 @@ def numbers(depth: Any, source: Any, capacity_: Any, *, summed: bool = False) ->
     {L: 2, beta: 1/2, a: 3}
     """
     values = {L: exact("depth", depth), beta: exact("source", source), capacity: exact("capacity", capacity_)}
-    for x, name in ((L, "depth"), (beta, "source"), (capacity, "capacity")):
-        v = values[x]
-        if v.is_number and x == L and (v < 1 or not v.is_Integer):
-            raise ValueError(f"{name} = {v}: must be a whole number, at least 1")
+    n, b, a = values.values()
+    if n.is_number and (n < 1 or not n.is_Integer):
+        raise ValueError(f"depth = {n}: must be a whole number, at least 1")
+    for name, v in (("source", b), ("capacity", a)):
         if v.is_number and not v > 0:
             raise ValueError(f"{name} = {v}: must be positive")
-    if summed and values[capacity].is_number and values[capacity] <= 1:
-        raise ValueError(f"capacity = {values[capacity]}: must be above 1, or the eigenvalues have no sum")
+    if summed and a.is_number and a <= 1:
+        raise ValueError(f"capacity = {a}: must be above 1, or the eigenvalues have no sum")
     return values
 
 

@@ -413,20 +413,18 @@ class Counting:
     # -- weights -----------------------------------------------------------------------------------------
 
     def matrix(self, e: Product, env: Env, step: int) -> Parts:
-        """``M(t) v``: the Gaussian part, responses, memory."""
+        """``M(t) v``: the Gaussian part, responses, and of every update ``c left (right . v)/N``."""
         m = self.program.matrix_of(e)
-        initial, back = gaussian(m), e.transposed
-        member = e.matrix.args[0].subs(env) if initial.index is not None else S.Zero
-        at = {initial.index.index: member} if initial.index is not None else {}
-        (cols, rows) = (initial.rows, initial.cols) if back else (initial.cols, initial.rows)
-        v = self.given_or(e.vector, env, step)
-        (variance,) = powers(sympify(initial.variance).subs(at))
-        base = S.Zero if initial.cols.given else S.One  # the size that the variance is divided by
-        gain = (variance - base + self.size(cols, at)) / 2
-        gained = (variance - base + self.size(rows, at)) / 2
-        parts = [self.source((initial.name, member, back), p, gain) for p in v]
-        pushed = variance - base + self.size(cols, at) - gained
-        opposite: Generator = (initial.name, member, not back)
+        start, back = gaussian(m), e.transposed
+        member = e.matrix.args[0].subs(env) if start.index is not None else S.Zero
+        at = {start.index.index: member} if start.index is not None else {}
+        acts, gives = (start.rows, start.cols) if back else (start.cols, start.rows)
+        v, size = self.given_or(e.vector, env, step), self.size(acts, at)
+        (variance,) = powers(sympify(start.variance).subs(at))
+        power = variance - (S.Zero if start.cols.given else S.One)  # of the mean square of an entry
+        use, opposite = (start.name, member, back), (start.name, member, not back)
+        parts = [self.source(use, p, (power + size) / 2) for p in v]
+        pushed = size + (power - self.size(gives, at)) / 2
         for b in self.met.get(opposite, ()):
             for q in b:
                 less = (top(b) - q.power).expand()
@@ -437,13 +435,40 @@ class Counting:
                     for p in v
                     if not (p * drive).vanishes
                 ]
-        met = self.met.setdefault((initial.name, member, back), [])
+        met = self.met.setdefault(use, [])
         if v not in met:
             met.append(v)
         if isinstance(m, TrainedMatrix):
-            for past in range(step):
-                parts += self.update(m, member, e, v, past)
+            stays, meets = (m.update.right, m.update.left) if back else (m.update.left, m.update.right)
+            units = Part(S.Zero if start.cols.given and not back else size - 1)
+
+            def moved(env: Env, past: int) -> Parts:
+                left, right = (self.given_or(x, env, past) for x in (stays, meets))
+                return product(
+                    left, self.number(combined((p * q * units).mean(size) for p in right for q in v))
+                )
+
+            parts += self.learnt(m, at, tuple(at.values()), step, moved)
         return combined(parts)
+
+    def learnt(
+        self,
+        w: TrainedMatrix | TrainedVector,
+        at: Env,
+        member: tuple[Expr, ...],
+        step: int,
+        moved: Callable[[Env, int], Parts],
+    ) -> Parts:
+        """What all updates before a step give: the rate, the coefficient, and what each has ``moved``."""
+        name = f"{w.name}({', '.join(map(str, member))})" if member else w.name
+        found: list[Part] = []
+        for past in range(step):
+            for inner in self.members(w.update.over):
+                env = {**at, **inner}
+                front = product(self.memory(w), self.number(self.expression(w.update.coefficient, env, past)))
+                parts = product(front, moved(env, past))
+                found += [x.due_to(name if self.first else None) for x in parts]
+        return self.kept(tuple(found))
 
     def source(self, use: Generator, p: Part, gain: Expr) -> Part:
         """The Gaussian part of a product.  Vectors that do not overlap have independent sources.
@@ -461,25 +486,6 @@ class Counting:
         if any(self.program.given_of(str(a.func)) for a in vector.atoms(AppliedUndef)):
             return (Part(),)
         return self.expression(vector, env, step)
-
-    def update(self, m: TrainedMatrix, member: Expr, e: Product, v: Parts, past: int) -> list[Part]:
-        """What the update made at ``past`` makes of the vector: ``c left (right . v)/N``."""
-        u, index = m.update, m.initial.index
-        at: dict[Symbol, Expr] = {index.index: member} if index is not None else {}
-        stays, meets = (u.right, u.left) if e.transposed else (u.left, u.right)
-        acts = m.initial.rows if e.transposed else m.initial.cols
-        rate = self.memory(m)
-        found: list[Part] = []
-        for inner in self.members(u.over):
-            env = {**at, **inner}
-            whole = product(rate, self.number(self.expression(u.coefficient, env, past)))
-            left, right = self.given_or(stays, env, past), self.given_or(meets, env, past)
-            size = self.size(acts, at)
-            units = S.Zero if m.initial.cols.given and not e.transposed else size - 1
-            overlap = combined((p * q * Part(units)).mean(size) for p in right for q in v)
-            name = self.called(m, member) if self.first else None
-            found += [x.due_to(name) for x in product(whole, left, self.number(overlap))]
-        return list(self.kept(tuple(found)))
 
     def number(self, parts: Parts) -> Parts:
         """A number that multiplies an update: where all orders count, only its size matters."""
@@ -502,19 +508,10 @@ class Counting:
         variance = sympify(initial.variance).subs(at)
         kind = frozenset({(initial.name, member)})
         parts = [Part(x / 2, kind) for x in powers(variance)] if variance != 0 else []
-        name = self.called(v, *member) if self.first else None
-        for past in range(step) if isinstance(v, TrainedVector) else ():
-            for inner in self.members(v.update.over):
-                here = {**at, **inner}
-                rate = product(self.memory(v), self.number(self.expression(v.update.coefficient, here, past)))
-                moved = product(rate, self.expression(v.update.vector, here, past))
-                parts += [x.due_to(name) for x in moved]
+        if isinstance(v, TrainedVector):
+            along = v.update.vector
+            parts += self.learnt(v, at, member, step, lambda env, past: self.expression(along, env, past))
         return self.kept(combined(parts))
-
-    def called(self, w: TrainedMatrix | TrainedVector, *member: Expr) -> str:
-        """The weight, with its member if it is one of a family."""
-        shown = [x for x in member if not (isinstance(w, TrainedMatrix) and w.initial.index is None)]
-        return f"{w.name}({', '.join(map(str, shown))})" if shown else w.name
 
     # -- functions ---------------------------------------------------------------------------------------
 
@@ -534,15 +531,22 @@ class Counting:
 class Shape:
     """What is known of a function of fields: parities, growth, value at zero.
 
-    ``even(i)`` and ``odd(i)`` say what a change of sign of its arguments ``i`` does; ``degree`` is that of a
-    homogeneous function (relu 1, Heaviside 0); ``lowest`` the power with which it starts at zero.
+    ``plain`` is the function, None if it is not defined; ``degree`` is that of a homogeneous one (relu 1,
+    Heaviside 0); ``lowest`` the power with which it starts at zero.
     """
 
-    even: Callable[[frozenset[int]], bool]
-    odd: Callable[[frozenset[int]], bool]
-    degree: Expr | None
-    lowest: int
     name: str
+    plain: Expr | None = None
+    degree: Expr | None = None
+    lowest: int = 0
+
+    def even(self, which: frozenset[int]) -> bool:
+        """Does it stay what it is when these of its arguments change sign?"""
+        return self.plain is not None and _flips(self.plain, which, 1)
+
+    def odd(self, which: frozenset[int]) -> bool:
+        """Does it change its sign with them?"""
+        return self.plain is not None and _flips(self.plain, which, -1)
 
 
 def applied(shape: Shape, arguments: tuple[Parts, ...], first: bool = False) -> Parts:
@@ -611,29 +615,29 @@ def shape_of(e: Expr, atoms: list[Any]) -> Shape:
     """
     if len(atoms) > len(_SLOTS):
         raise NotApplicable(f"{e}: a function of more than {len(_SLOTS)} fields")
-    table = dict(zip(atoms, _SLOTS, strict=False))
-    plain = None if isinstance(e, Derivative) else e.xreplace(table)
+    plain = None if isinstance(e, Derivative) else e.xreplace(dict(zip(atoms, _SLOTS, strict=False)))
     if plain is None or plain.atoms(AppliedUndef) or plain.has(Derivative):
-        return Shape(lambda _: False, lambda _: False, None, 0, str(e.func))
-    return _shape(plain, len(atoms))
+        return Shape(str(e.func))
+    return Shape(str(e.func), plain, *(_growth(plain) if len(atoms) == 1 else ()))
 
 
 _SLOTS = tuple(Dummy(f"x{i}", real=True) for i in range(4))
 
 
 @lru_cache(maxsize=256)
-def _shape(plain: Expr, count: int) -> Shape:
-    @lru_cache(maxsize=64)
-    def flipped(which: frozenset[int], factor: int) -> bool:
-        other = plain.xreplace({_SLOTS[i]: -_SLOTS[i] for i in which})
-        return bool(expand(other - factor * plain) == 0)
+def _flips(plain: Expr, which: frozenset[int], sign: int) -> bool:
+    other = plain.xreplace({_SLOTS[i]: -_SLOTS[i] for i in which})
+    return bool(expand(other - sign * plain) == 0)
 
-    degree, lowest = None, 0
-    if count == 1:
-        x, kinks = _SLOTS[0], plain.has(Max, Abs, Heaviside, sign)
-        degree = next((Integer(k) for k in range(4) if _homogeneous(plain, x, k)), None)
-        lowest = 0 if kinks or degree is not None else _start(plain, x)
-    return Shape(lambda w: flipped(w, 1), lambda w: flipped(w, -1), degree, lowest, str(plain.func))
+
+@lru_cache(maxsize=256)
+def _growth(plain: Expr) -> tuple[Expr | None, int]:
+    """The degree of a homogeneous function of one argument; the power with which others start at zero."""
+    x = _SLOTS[0]
+    degree = next((Integer(k) for k in range(4) if _homogeneous(plain, x, k)), None)
+    if degree is not None or plain.has(Max, Abs, Heaviside, sign):
+        return degree, 0
+    return None, next((k for k in range(4) if plain.diff(x, k).subs(x, 0) != 0), 0)
 
 
 def _homogeneous(e: Expr, x: Symbol, k: int) -> bool:
@@ -643,8 +647,3 @@ def _homogeneous(e: Expr, x: Symbol, k: int) -> bool:
         if any((e.subs(x, side * c) - c**k * one).expand() != 0 for c in (2, 7, Rational(1, 3))):
             return False
     return True
-
-
-def _start(e: Expr, x: Symbol) -> int:
-    """The lowest power in the Taylor series at zero."""
-    return next((k for k in range(4) if e.diff(x, k).subs(x, 0) != 0), 0)
