@@ -15,7 +15,7 @@ from sympy import Derivative, Dummy, Eq, Expr, Function, Mul, S, Sum, Symbol, la
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.sums import binding
+from derive.calculus.sums import binding, factors
 from derive.calculus.symbols import alpha, ell, mu, s, t
 from derive.errors import NotApplicable
 from derive.linear.projection import tidy_sums
@@ -193,7 +193,7 @@ class _Moments:
         """Second moments of the fields at time 0 are those of their sources; other averages stay."""
 
         def value(average: Expr) -> Expr:
-            fields = _factors(self.unfolded(average.body))
+            fields = factors(self.unfolded(average.body))
             if len(fields) == 2 and all(isinstance(x, AppliedUndef) for x in fields):
                 x, y = sorted(fields, key=lambda a: mu not in a.args)
                 return self.covariance(x, y, "start")
@@ -220,7 +220,7 @@ class _Steps(_Moments):
     def pair(self, m: Eq) -> tuple[AppliedUndef, AppliedUndef]:
         """The two fields of a moment, that of its first index first."""
         indices = list(m.lhs.args[:-1])
-        fields = _factors(m.rhs.body)
+        fields = factors(m.rhs.body)
         if len(fields) != 2 or not all(str(getattr(x, "func", "")) in self.motions for x in fields):
             raise NotApplicable(f"<{m.rhs.body}> is no second moment of the fields that move: not linear")
         a, b = sorted(fields, key=lambda x: [indices.index(i) for i in x.args if i in indices])
@@ -254,11 +254,6 @@ class _Steps(_Moments):
         if found.has(Average):
             raise NotApplicable(f"<{a * b}> is neither a correlation function nor the output")
         return found
-
-
-def _factors(body: Expr) -> list[Expr]:
-    """The factors of a product, squares twice."""
-    return [y for x in Mul.make_args(body) for y in ([x.base] * 2 if x.is_Pow and x.exp == 2 else [x])]
 
 
 def _numbered(e: Sum) -> Expr:

@@ -55,6 +55,7 @@ from sympy import (
 )
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.sums import rewritten
 from derive.calculus.symbols import L, ell, exact
 from derive.depth.balance import (
     alpha,
@@ -188,8 +189,7 @@ class _First:
                 return chi_0
             return self.known[str(x.func)].subs(dict(zip((ell, k), x.args, strict=False)), simultaneous=True)
 
-        names = {*self.known, chi_0.name}
-        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in names, value)
+        return rewritten(e, {*self.known, chi_0.name}, value)
 
     def constants(self) -> None:
         """Functions that nothing drives: what they are at their end."""
@@ -217,7 +217,7 @@ class _First:
         own = [a for a in sums.atoms(AppliedUndef) if str(a.func) == name]
         if len(own) != 1 or sums.atoms(AppliedUndef) != set(own) or constant.has(ell):
             raise NotApplicable(f"{name} is no sum of its own values: {terms}")
-        gain = sums.coeff(own[0]).replace(lambda x: isinstance(x, Heaviside), lambda _: S.One)
+        gain = sums.coeff(own[0]).replace(Heaviside, lambda *_: S.One)
         self.gain = gain if self.gain is None else self.gain
         if gain.has(ell, k) or (gain - self.gain).expand() != 0:
             raise NotApplicable(f"{name} grows by {gain} a layer, and another by {self.gain}")
@@ -232,9 +232,8 @@ class _First:
         ``S(ell + 1) = (1 + f) S(ell) + g(ell)``, ``S(1) = 0``.  What the layer adds is ``f S + g``.
         """
         own, m = Dummy("S"), Dummy("m", integer=True, positive=True)
-        added = Add(*[self.put(x) for x in self.row(name).terms])
-        added = added.replace(lambda y: isinstance(y, Heaviside), lambda _: S.One)
-        added = added.replace(lambda y: isinstance(y, AppliedUndef) and str(y.func) == name, lambda _: own)
+        added = Add(*[self.put(x) for x in self.row(name).terms]).replace(Heaviside, lambda *_: S.One)
+        added = rewritten(added, [name], lambda _: own)
         if added.has(k) or added.atoms(AppliedUndef):
             raise NotApplicable(f"what {name} gains from layer to layer is not the same for all sources")
         share, rest = added.coeff(own), added.subs(own, 0)

@@ -49,7 +49,7 @@ from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.recurrences import Z_L, Polynomials, Recurrences, Z, q
-from derive.calculus.sums import Binding, match
+from derive.calculus.sums import Binding, factors, match
 from derive.calculus.symbols import L, ell, eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, Row, linear_form
@@ -179,10 +179,10 @@ class Unrolled:
         """``<d field / d source>`` or ``<field field>`` at integer times."""
         if isinstance(body, Response):
             return self.form(body.body).get(body.source, self.zero)
-        factors = Mul.make_args(body) if isinstance(body, Mul) else (body.base, body.base)
-        if not all(isinstance(x, AppliedUndef) and str(x.func) in self.fields for x in factors):
+        fields = factors(body)
+        if not all(isinstance(x, AppliedUndef) and str(x.func) in self.fields for x in fields):
             raise NotApplicable(f"<{body}> is an average over units that differ, which is not served here")
-        return self.overlap(self.form(factors[0]), self.form(factors[1]))
+        return self.overlap(*map(self.form, fields))
 
     def overlap(self, one: Form, two: Form) -> Any:
         """The average of the product of two fields, ``sum_xy a_x b_y <x y>``."""
@@ -228,6 +228,12 @@ def add_to(form: Form, other: Form, front: Any = None) -> None:
     for x, c in other.items():
         c = c if front is None else front * c
         form[x] = form[x] + c if x in form else c
+
+
+def same_unit(theory: Theory, one: AppliedUndef, other: AppliedUndef) -> bool:
+    """Are these fields of the same unit?"""
+    ours, theirs = (theory.program.field_of(str(x.func)) for x in (one, other))
+    return bool(ours and theirs and ours.population == theirs.population and one.args[:-1] == other.args[:-1])
 
 
 def _is_family(item: Any) -> bool:

@@ -60,7 +60,7 @@ from derive.program.networks.random_data import nu
 from derive.program.program import Program, gaussian, parameter, used_once
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import Product
-from derive.scale.first_steps import first_step
+from derive.scale.first_steps import first_step, same_unit
 from derive.show.latex import aligned_latex
 from derive.theory import Equation, OrderParameter, Term, Theory, mean_field
 
@@ -472,23 +472,21 @@ class _Balance:
         row, place = next(found, (None, {}))
         if row is None:
             raise NotApplicable(f"the theory has no equation of {field}")
-        own, ways = self.theory.program.field_of(str(field.func)), []
+        ways = []
         for x in row.sources:
             u = x.field.xreplace(place)
             if u.func == source.func and u.args[:-1] == source.args[:-1]:
                 ways.append(self.size(x.weight.xreplace(place)))
         for x in row.actions:
             a = x.field.xreplace(place)
-            theirs = self.theory.program.field_of(str(a.func))
-            units = own is not None and theirs is not None and own.population == theirs.population
-            if x.kind == "response" or a.func in (field.func, *met):
+            known = x.kind == "response" or a.func in (field.func, *met)
+            if known or not same_unit(self.theory, a, field):
                 continue
-            if units and a.args[:-1] == field.args[:-1]:
-                try:
-                    further = self.pushed(a, source, (*met, field.func))
-                except _Nowhere:
-                    continue
-                ways.append(self.size(x.weight.xreplace(place)) + further)
+            try:
+                further = self.pushed(a, source, (*met, field.func))
+            except _Nowhere:
+                continue
+            ways.append(self.size(x.weight.xreplace(place)) + further)
         if not ways:
             raise _Nowhere(f"{field} does not move with {source}")
         return ways[0] if len({self.value(x) for x in ways}) == 1 else _greatest(map(self.value, ways))

@@ -59,13 +59,14 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.series import solved_series
+from derive.calculus.sums import rewritten
 from derive.calculus.symbols import eta, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.linear.form import Action, linear_form
 from derive.program.networks.random_data import nu
 from derive.program.program import gaussian, used_once
 from derive.program.training import TrainedVector
-from derive.scale.first_steps import exact_steps
+from derive.scale.first_steps import exact_steps, same_unit
 from derive.show.latex import aligned_latex
 from derive.theory import OrderParameter, Theory
 
@@ -300,7 +301,7 @@ class _Responses:
 
     def answer(self, field: AppliedUndef, source: AppliedUndef) -> Expr:
         """How a field answers a push of a source of its unit: a linear system for all fields of the unit."""
-        rows = [r for r in self.form.rows if self.together(r.field, field)]
+        rows = [r for r in self.form.rows if same_unit(self.theory, r.field, field)]
         letters = {r.field.func: Dummy(r.name) for r in rows}
         system = []
         for r in rows:
@@ -317,13 +318,6 @@ class _Responses:
     def named(those: tuple[OrderParameter, ...], a: AppliedUndef) -> OrderParameter:
         """The order parameter of which ``a`` is a value."""
         return next(q for q in those if q.symbol.func == a.func and q.symbol.args[:-2] == a.args[:-2])
-
-    def together(self, one: AppliedUndef, other: AppliedUndef) -> bool:
-        """Are these fields of the same unit?"""
-        ours, theirs = (self.theory.program.field_of(str(x.func)) for x in (one, other))
-        if ours is None or theirs is None or ours.population != theirs.population:
-            return False
-        return bool(one.args[:-1] == other.args[:-1])
 
     def kernel(self, x: Action) -> Expr:
         """What is in front of a field, as a number that belongs to y."""
@@ -345,9 +339,7 @@ class _Responses:
         drawn = [x.field for r in self.form.rows if r.lhs == field for x in r.sources if x.weight == 1]
         for u in self.theory.sources:
             if u.symbol in drawn:
-                return sympify(u.covariance).replace(
-                    lambda b: isinstance(b, AppliedUndef) and str(b.func) in self.names, self.start
-                )
+                return rewritten(sympify(u.covariance), self.names, self.start)
         return Dummy("c", positive=True)  # moved by other responses; finite, which is all that matters
 
 

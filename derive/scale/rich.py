@@ -53,7 +53,9 @@ from sympy import (
     sympify,
 )
 from sympy import Product as Repeated
+from sympy.core.function import AppliedUndef
 
+from derive.calculus.sums import rewritten
 from derive.calculus.symbols import L, ell, exact, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import k
@@ -79,7 +81,7 @@ X = Symbol("X", positive=True)
 I_F, I_v = Symbol("I_F", positive=True), Symbol("I_v", positive=True)
 """Moments of the share learnt of a mode, squared, and of the share left, squared."""
 SIZES: Mapping[str, Callable[..., Expr]] = {"h": c_h, "g": c_g}
-SHAPES: Mapping[str, Callable[..., Expr]] = {f"C_{name}": size for name, size in SIZES.items()}
+SHAPES = tuple(f"C_{name}" for name in SIZES)
 
 
 @dataclass(frozen=True)
@@ -127,11 +129,10 @@ class RankOne:
     def singular(self, size: Expr) -> Expr:
         """The singular value by the size ``c_g(1)``, whose square is the kernel."""
         big = Dummy("sigma", positive=True)
-        kernel = self.kernel.rhs.subs(sigma(t), big)
-        height = simplify(big * kernel.diff(big) / kernel) / 2
-        if simplify(kernel - big ** (2 * height)) != 0:
+        kernel = Power.of(self.kernel.rhs.subs(sigma(t), big), big)
+        if kernel.coefficient != 1:
             raise NotApplicable(f"the kernel {self.kernel.rhs} is no power of the singular value")
-        return size ** (1 / height)
+        return size ** (2 / kernel.power)
 
     @cached_property
     def memory(self) -> Integral:
@@ -181,11 +182,11 @@ class RankOne:
 def put(e: Expr) -> Expr:
     """An expression with kernels and fields of rank one."""
 
-    for name, size in SIZES.items():
-        e = e.replace(Function(name), size)
-    for name, size in SHAPES.items():
-        e = e.replace(Function(name), lambda layer, one, two, size=size: size(layer, one) * size(layer, two))
-    return e
+    def shape(x: AppliedUndef) -> Expr:
+        size, (layer, *times) = SIZES[str(x.func)[-1]], x.args
+        return Mul(*[size(layer, y) for y in times])
+
+    return rewritten(e, {*SIZES, *SHAPES}, shape)
 
 
 def _memory(theory: Theory, name: str, site: Expr | None = None) -> tuple[Expr, Expr]:
@@ -286,11 +287,11 @@ class _RankOne:
     def bottom(self) -> Expr:
         """``c_h(1, t)``: the sum over modes of an error times what has been learnt."""
         kernel = self.theory.order_parameter("C_h0")
-        now_, early = (self.h0.lhs.xreplace({t: y}) for y in (t, s))
-        if kernel.definition.function.args[0] != now_ * early:  # the fields of modes do not fluctuate
+        product = self.h0.lhs * self.h0.lhs.xreplace({t: s})
+        if kernel.definition.function.args[0] != product:  # the fields of modes do not fluctuate
             raise NotApplicable(f"C_h0 = {kernel.definition} is not a sum over modes of h0(t) h0(s)")
         summand, field = _memory(self.theory, "h", 1)
-        inside = summand.xreplace({kernel.symbol: now_ * early}) * field
+        inside = summand.xreplace({kernel.symbol: product}) * field
         outside = inside / self.memory("xi", None, c_g(1, t))
         if outside.has(s):
             raise NotApplicable(f"{outside}: what the first layer remembers is not what a mode has learnt")
