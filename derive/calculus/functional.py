@@ -195,12 +195,8 @@ def _restored(expr: Expr) -> Expr:
         body = _restored(expr.function)
         limits = [tuple(lim) for lim in expr.limits]
         own = {v for v, _, _ in limits}
-        taken = {
-            x
-            for x in (
-                body.free_symbols | set().union(*(lo.free_symbols | up.free_symbols for _, lo, up in limits))
-            )
-        }
+        bounds = (x.free_symbols for _, lo, up in limits for x in (lo, up))
+        taken = body.free_symbols.union(*bounds)
         taken |= {lim[0] for x in body.atoms(Sum, Integral) for lim in x.limits}
         names: dict[Any, Any] = {}
         for v in (lim[0] for lim in limits):

@@ -85,11 +85,8 @@ def expectation(body: Expr, variables: tuple[Expr, ...], matrix: MatrixBase, fol
     """
     total = []
     for term in Add.make_args(written(body, variables).expand()):
-        fixed: list[Expr] = []
-        rest: list[Expr] = []
-        for x in Mul.make_args(term):
-            (rest if any(x.has(v) for v in variables) else fixed).append(x)
-        value = Mul(*fixed)
+        rest = [x for x in Mul.make_args(term) if any(x.has(v) for v in variables)]
+        value = Mul(*[x for x in Mul.make_args(term) if x not in rest])
         for factors in _independent(rest, variables, matrix):
             value *= _group(factors, variables, matrix, fold)
         total.append(value)
@@ -432,11 +429,8 @@ class GaussianAverage(Expr):
         if x is None:
             raise ValueError(f"no factor of {self.body} is {' or '.join(map(str, chosen))}")
         slots, rest = self._slots(self.body / x)
-        terms = []
-        for y, slot in slots.items():
-            c = self.covariance(x, y)
-            terms.append(c * self._back(rest.diff(slot), slots) if c != 0 else S.Zero)
-        return Add(*terms)
+        pairs = ((self.covariance(x, y), slot) for y, slot in slots.items())
+        return Add(*[c * self._back(rest.diff(slot), slots) for c, slot in pairs if c != 0])
 
     def isserlis(self) -> Expr:
         """Every factor that is a variable traded for covariances: Stein's lemma until none is left.
@@ -453,11 +447,8 @@ class GaussianAverage(Expr):
             part = _folded(body, self.variables, self.matrix)
             powers = body.as_powers_dict()
             if any(_counts(powers.get(x, S.Zero)) for x in self.variables):
-                part = (
-                    part.stein()
-                    .expand()
-                    .replace(lambda e: isinstance(e, GaussianAverage), lambda e: e.isserlis())
-                )
+                traded = part.stein().expand()
+                part = traded.replace(lambda e: isinstance(e, GaussianAverage), lambda e: e.isserlis())
             total.append(fixed * part)
         return Add(*total).expand()
 
@@ -495,11 +486,9 @@ class GaussianAverage(Expr):
         slots, body = self._slots(self.body)
         for _ in range(n):
             body = Add(*[self.covariance(x, y) * body.diff(slot) for y, slot in slots.items()])
-        terms = []
-        for term in Add.make_args(body.expand()):
-            fixed, rest = term.as_independent(*slots.values(), as_Add=False)
-            terms.append(fixed * self._back(rest, slots))
-        return Add(*terms) / (factorial(n) * self.covariance(x, x) ** Rational(n, 2))
+        parts = (x.as_independent(*slots.values(), as_Add=False) for x in Add.make_args(body.expand()))
+        total = Add(*[fixed * self._back(rest, slots) for fixed, rest in parts])
+        return total / (factorial(n) * self.covariance(x, x) ** Rational(n, 2))
 
     def around_independence(self, x: Any, y: Any, order: int) -> Expr:
         """The Taylor polynomial in the covariance of ``x`` and ``y`` up to ``order`` (Mehler's expansion).

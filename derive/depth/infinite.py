@@ -441,10 +441,8 @@ class _Expansion(_Rows):
         for e in (*own, *self.cross.correlations):
             if self.slots[str(e.lhs.func)] and place(e.lhs.args[0])[1]:
                 raise NotApplicable(f"the equation of {e.lhs} stands at a layer that is shifted")
-        self.local = {
-            str(e.lhs.func): (e.lhs, self.series([e.rhs]))
-            for e in (*own, *self.cross.correlations, *self.cross.scalars)
-        }
+        rows = (*own, *self.cross.correlations, *self.cross.scalars)
+        self.local = {str(e.lhs.func): (e.lhs, self.series([e.rhs])) for e in rows}
         starts = {str(e.lhs.func): self.series([e.rhs]) for e in self.ends}
         self.solved = {str(e.lhs.func): (e.lhs, self.solution(e, starts)) for e in self.moving}
         todo = [(n, m, 0, 0) for n in (*self.solved, *self.local) for m in range(1, self.order + 1)]

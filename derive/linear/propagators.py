@@ -186,12 +186,8 @@ class _CrossLayer:
 
     def result(self) -> CrossLayer:
         theory = self.theory
-        responses = tuple(
-            self.respond(r, p)
-            for p in self.pushes.values()
-            for r in self.form.rows
-            if self.joined(r.name, p.name)
-        )
+        pairs = ((r, p) for p in self.pushes.values() for r in self.form.rows)
+        responses = tuple(self.respond(r, p) for r, p in pairs if self.joined(r.name, p.name))
         averages = [q for q in theory.order_parameters if q.kind == "correlation"]
         found = CrossLayer(
             theory,
@@ -253,11 +249,12 @@ class _CrossLayer:
         """One equation differentiated: deltas from its sources, answers of the fields that it is made of."""
         if not isinstance(r.lhs, AppliedUndef):
             raise NotApplicable(f"{r.lhs} is given by its rate of change: cross-layer responses need steps")
-        terms = [
-            x.put(x.weight * delta(self.as_pushed(x.field), p.symbol, self.discrete))
+        own = (
+            (x, delta(self.as_pushed(x.field), p.symbol, self.discrete))
             for x in r.sources
             if x.name == p.name
-        ]
+        )
+        terms = [x.put(x.weight * at) for x, at in own]
         for x in r.actions:
             if self.joined(x.name, p.name):
                 moved = all_apart(x.expr, p.symbol.free_symbols)
@@ -381,11 +378,8 @@ class _CrossLayer:
 def _layers(u: Source) -> IndexRange:
     """The layers at which a source lives: a family's, or the one of a single member."""
     r, at = next((r for r in u.ranges if r.index == ell), None), u.symbol.args[0]
-    return (
-        IndexRange(k, at, at)
-        if r is None
-        else IndexRange(k, *[at.xreplace({ell: x}) for x in (r.lower, r.upper)])
-    )
+    ends = (at, at) if r is None else (at.xreplace({ell: r.lower}), at.xreplace({ell: r.upper}))
+    return IndexRange(k, *ends)
 
 
 def _hull(ranges: list[IndexRange]) -> IndexRange:

@@ -230,12 +230,8 @@ class Chain:
         self.program = program
         body = next(iter(output(program).rhs.atoms(Mean))).args[0]
         names = {parameter(v).name for v in program.vectors}
-        ends = [
-            d
-            for d in program.definitions
-            if str(getattr(d.rhs, "func", d.rhs)) in names or str(d.rhs) in names
-        ]
-        read = [d.lhs for d in ends if body.has(d.lhs)]
+        named = (d.lhs for d in program.definitions if names & {str(d.rhs), str(getattr(d.rhs, "func", ""))})
+        read = [x for x in named if body.has(x)]
         if len(read) != 1:
             raise NotApplicable(f"the output of {program.name} is no readout of the last layer")
         self.z = read[0]

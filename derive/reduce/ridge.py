@@ -162,11 +162,8 @@ class _Rate:
         if isinstance(w, TrainedVector):
             return self.vector_share(w, factor, here)
         left, right = w.update.left.xreplace(here), w.update.right.xreplace(here)
-        uses = [
-            (d, a.product)
-            for d, a in self.products
-            if a.matrix == w.initial and not a.transposed and a.product.vector == right and not a.summed
-        ]
+        used = ((d, a) for d, a in self.products if a.matrix == w.initial and not a.transposed)
+        uses = [(d, a.product) for d, a in used if a.product.vector == right and not a.summed]
         if not uses:
             raise NotApplicable(f"no definition applies {w.name} to {right}")
         d, product = uses[0]  # that in which the matrix meets the vector of its own gradient

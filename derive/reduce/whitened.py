@@ -293,13 +293,8 @@ def error_equation(theory: Theory) -> tuple[Eq, Eq]:
     slope, start = error.rhs.diff(output.lhs), error.rhs.xreplace({output.lhs: S.Zero})
     kernel = (theory.program.rule.memory(t, s)[1] * theory.observables[0].rhs).xreplace({s: t})
     solution = start * exp(slope * Integral(kernel.xreplace({t: s}), (s, 0, t)))
-    return (
-        Eq(Derivative(error.lhs, t), slope * error.lhs * kernel, evaluate=False),
-        Eq(error.lhs, solution, evaluate=False),
-    )
-
-
-# -- one hidden layer ----------------------------------------------------------------------------------------
+    moved = slope * error.lhs * kernel
+    return Eq(Derivative(error.lhs, t), moved, evaluate=False), Eq(error.lhs, solution, evaluate=False)
 
 
 @dataclass(frozen=True)
@@ -397,13 +392,12 @@ def eliminate(invariants: tuple[Expr, ...], initial: dict[Expr, Expr], keep: Exp
     others = [x for x in initial if x != keep]
     slots = {x: Symbol(f"_{k}") for k, x in enumerate(others)}
     level = [(i - i.subs(initial)).subs(slots) for i in invariants]
-    branches = solve(level, list(slots.values()), dict=True)
-    right = [
-        b
-        for b in branches
-        if len(b) == len(others)
-        and all(simplify(b[s].subs(keep, initial[keep]) - initial[x]) == 0 for x, s in slots.items())
-    ]
+
+    def begins(b: dict[Expr, Expr]) -> bool:
+        gaps = (b[s].subs(keep, initial[keep]) - initial[x] for x, s in slots.items())
+        return len(b) == len(others) and all(simplify(gap) == 0 for gap in gaps)
+
+    right = [b for b in solve(level, list(slots.values()), dict=True) if begins(b)]
     if len(right) != 1:
         raise NotApplicable(f"the invariants {invariants} do not determine {others} by {keep}")
     return {x: _readable(right[0][s], keep, initial[keep]) for x, s in slots.items()}
@@ -423,11 +417,8 @@ def _readable(e: Expr, x: Expr, start: Expr) -> Expr:
 def stable_rest(rate: Expr, x: Expr, start: Expr) -> Expr:
     """The rest point of ``dx/dt = rate`` that is stable; the one that is reached from ``start``."""
     slot = Symbol("_x", real=True)
-    points = [
-        p
-        for p in solve(rate.subs(x, slot), slot)
-        if limit(rate.subs(x, slot).diff(slot), slot, p).is_negative
-    ]
+    at = rate.subs(x, slot)
+    points = [p for p in solve(at, slot) if limit(at.diff(slot), slot, p).is_negative]
     if len(points) != 1:
         raise NotApplicable(f"{rate} has the stable rest points {points}")
     return points[0]
