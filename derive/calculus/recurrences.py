@@ -94,12 +94,41 @@ def factored(e: Expr) -> Expr:
     """
     if not e.free_symbols:
         return e
-    number, factors = Poly(e, *sorted(e.free_symbols, key=str)).factor_list()
+    symbols = sorted(e.free_symbols, key=str)
+    rest, value = _without_lines(Poly(e, *symbols), symbols)
+    number, factors = rest.factor_list()
     # the number is kept outside: a rational times a single sum would be multiplied out
-    value = S.One
     for f, power in factors:
         value *= f.as_expr() ** power
     return factor_terms(number * value) if value.is_Add else number * value
+
+
+LINES = 12
+"""Factors ``x + k`` and ``x - y + k`` are divided out for whole k up to this: sums over layers are full of them."""
+
+
+def _without_lines(p: Poly, symbols: list[Symbol]) -> tuple[Poly, Expr]:
+    """``p`` without its factors ``x + k`` and ``x - y + k``, and these; what is left is factored much faster.
+
+    Such a factor is there if p vanishes at a point of the line that no polynomial vanishes at by accident,
+    and the division leaves nothing.
+    """
+    value: Expr = S.One
+    if not p.domain.is_QQ and not p.domain.is_ZZ:
+        return p, value
+    ring = PolyRing(symbols, QQ)
+    left = ring.from_dict({powers: QQ.from_sympy(c) for powers, c in p.terms()})
+    for i, j in ((i, j) for i in range(len(symbols)) for j in range(i, len(symbols))):
+        for k in range(-LINES, LINES + 1):
+            line = ring.gens[i] - (ring.gens[j] if j > i else 0) + k
+            at = [QQ(10007 + 101 * n, 13) for n in range(len(symbols))]
+            at[i] = (at[j] if j > i else 0) - QQ(k)
+            while not left.is_ground and left.evaluate(list(zip(ring.gens, at, strict=True))) == 0:
+                quotient, remainder = left.div(line)
+                if remainder != 0:
+                    break
+                left, value = quotient, value * line.as_expr()
+    return Poly(left.as_expr(), *symbols), value
 
 
 def telescoped(power: int, step: int, ratio: Any, one: Any) -> list[Any]:

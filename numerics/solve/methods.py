@@ -16,6 +16,7 @@ from derive.program import P, eta, gamma0
 from derive.reduce.memoryless import markov
 from derive.reduce.ridge import representer
 from derive.reduce.stationary import static
+from numerics.errors import Diverged, NotConverged
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
 from numerics.results import VARIABLES
@@ -25,7 +26,7 @@ from numerics.solve.direct.evaluate import Place, evaluate
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.lazy import solve_lazy
 from numerics.solve.method import Kernels, No, Progress, Solved, Yes
-from numerics.solve.nodes import solve_nodes
+from numerics.solve.nodes import forecast, solve_nodes
 from numerics.solve.paths import problem as paths
 
 Array = NDArray[np.float64]
@@ -136,22 +137,30 @@ class Nodes:
         if (no := _sampled(problem)) is not None:
             return no
         try:
-            system = markov(problem.theory)
+            markov(problem.theory)
         except NotApplicable as reason:
             return No(*problem.said("network.depth"), _reason(reason), "one hidden layer")
-        dimensions = _rank(problem) + problem.outputs
-        bodies = [e.rhs for e in system.fields]
-        kinked = any(x.has(*KINKED) for x in bodies)
-        error = QUADRATURE if not kinked and dimensions <= 3 else 1e-2
-        nodes = min(64.0**dimensions, 2.0**18)
-        times = len(problem.times)
-        cost = 4e-8 * nodes * times * problem.sample_count * (10 if problem.flow else 1) + 1e-2 * times
-        return Yes(cost, 16 * nodes * times * problem.sample_count, error)
+        accuracy, kept = (
+            problem.solver.accuracy or QUADRATURE,
+            paths.fitting(problem) if keep == "auto" else keep,
+        )
+        try:
+            found = forecast(problem, accuracy, kernels=kept != "none")
+        except (Unserved, NotConverged, Diverged) as reason:
+            return No(*problem.said("network.activation"), _reason(reason), "another activation or time")
+        note = f"{found.nodes} nodes, {found.rule}; measured with few"
+        return Yes(found.cost, found.memory, found.error, note)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         accuracy = problem.solver.accuracy or QUADRATURE
         keep = paths.fitting(problem) if keep == "auto" else keep
-        found = solve_nodes(problem, accuracy=accuracy, seed=problem.solver.seed, kernels=keep != "none")
+        found = solve_nodes(
+            problem,
+            accuracy=accuracy,
+            seed=problem.solver.seed,
+            kernels=keep != "none",
+            most=_most_nodes(problem),
+        )
         notes = {
             "nonlinear": not _is_linear(problem),
             "kernels": keep,
@@ -306,6 +315,11 @@ class Direct:
 
 
 # -- what the estimates are made of --------------------------------------------------------------------------
+
+
+def _most_nodes(problem: Problem) -> int:
+    """In up to three dimensions nodes are cheap, and more of them reach the accuracy for kernels too."""
+    return 2**20 if _rank(problem) + problem.outputs <= 3 else 2**18
 
 
 def _rank(problem: Problem) -> int:

@@ -8,6 +8,7 @@ helps across a kink or in many dimensions: there scrambled Sobol points do.
 
 from __future__ import annotations
 
+import time as clock
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
@@ -43,6 +44,8 @@ RATES = 20_000
 """Evaluations of the equations of motion after which a flow is given up."""
 ENOUGH = 30
 """Points along a dimension from which the trapezoidal rule is more precise than Gauss-Hermite."""
+EACH = 2.5e-8
+"""Seconds that a number on a node takes at each time at least, measured with many nodes."""
 LARGEST = 2**26
 """Numbers held at once, of fields at all times on all nodes."""
 
@@ -112,46 +115,75 @@ def solve_two_layer(
     >>> print(solved.rule, solved.dimensions, solved.converged, solved.value("Delta").round(6).tolist())
     trapezoid 2 True [[1.0], [0.598979], [0.385721]]
     """
-    theory = theory.at_depth(1) if _has_layers(theory) else theory
-    reduced = markov(theory)
-    if reduced.discrete == (steps is None) or reduced.discrete == (times is not None):
-        raise ValueError("give steps for a theory in discrete time, and times for a flow")
-    at = np.arange(steps, dtype=float) if steps is not None else np.asarray(times, dtype=float)
-    if not len(at) or at[0] < 0 or (np.diff(at) <= 0).any():
-        raise ValueError("times: must rise, from 0 or later; steps must be at least 1")
-    system = System(reduced, {str(k): float(v) for k, v in (values or {}).items()}, data or {})
-    dimensions = next(iter(system.root.values())).shape[-1] if system.root else 0
-    solver = _Solver(system, at, kernels, accuracy)
-    most = min(most, LARGEST // (len(at) * solver.entries)) if kernels else most
-    chosen = _chosen(system, dimensions, most) if rule == "auto" else rule
-    last: dict[Place, Array] | None = None
-    for count in _counts(chosen, dimensions, most, start):
-        if chosen == "sobol":
-            seeds = np.random.SeedSequence(seed).spawn(replicas)
-            runs = [solver.run(scattered(count, dimensions, x)) for x in seeds]
-            found = {k: np.mean([r[k] for r in runs], axis=0) for k in runs[0]}
-            errors = {k: np.std([r[k] for r in runs], axis=0, ddof=1) / replicas**0.5 for k in found}
-        else:
-            found = solver.run(tensor(chosen, count, dimensions))
-            errors = {k: np.abs(v - last[k]) if last else np.full(v.shape, np.inf) for k, v in found.items()}
-            last = found
-        reached = max(float(e.max() / max(np.abs(found[k]).max(), 1e-300)) for k, e in errors.items())
-        if reached <= accuracy:
+    solver = _prepared(theory, steps, times, values, data, kernels, accuracy, most, rule)
+    for last in solver.answers(start, replicas, seed):
+        if last.reached <= accuracy:
             break
     return TwoLayerSolved(
-        "quadrature" if chosen != "sobol" else "scattered points",
-        found,
-        errors,
+        "quadrature" if solver.rule != "sobol" else "scattered points",
+        last.found,
+        last.errors,
         solver.axes,
-        rule=chosen,
-        dimensions=dimensions,
+        rule=solver.rule,
+        dimensions=solver.dimensions,
         nodes=len(solver.weights),
-        times=at,
-        reached=reached,
-        converged=reached <= accuracy,
+        times=solver.times,
+        reached=last.reached,
+        converged=last.reached <= accuracy,
         weights=solver.weights,
         paths=solver.paths(),
     )
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What moving nodes take and reach, measured with few of them: seconds, bytes, the relative error."""
+
+    cost: float
+    memory: float
+    error: float
+    rule: str
+    nodes: int
+
+
+@one_thread
+def forecast(problem: Problem, accuracy: float, *, kernels: bool = True, most: int = 2**18) -> Forecast:
+    """How long :func:`solve_nodes` takes for an accuracy, and which it reaches, from trials with few nodes.
+
+    The error of a quadrature falls at least as fast as from one trial to the next, exponentially in the
+    points along a dimension; that of scattered points like the root of their number.  Raises as
+    :func:`solve_two_layer` does.
+    """
+    plain = _of_problem(problem, kernels, accuracy, most)
+    trial = _of_problem(problem, False, max(accuracy, 1e-4), most)
+    trial.rule, d = plain.rule, plain.dimensions
+    sobol, began = plain.rule == "sobol", clock.process_time()
+    counts, errors, sizes, spent = [], [], [], []
+    for answer in trial.answers(256 if sobol else None, 8, problem.solver.seed):
+        now = clock.process_time()
+        counts, errors = [*counts, answer.count], [*errors, answer.reached]
+        sizes, spent, began = [*sizes, len(trial.weights)], [*spent, now - began], now
+        if len(counts) == (2 if sobol else 3) or answer.reached <= accuracy:
+            break
+    last, error, size = counts[-1], errors[-1], 1 if sobol else max(d, 1)
+    if sobol:
+        count = min(most, last * max(1.0, (error / accuracy) ** 2))
+        error = error * (last / count) ** 0.5
+    else:
+        # a difference of two sets is about the error of the coarser one, on which the finest is not judged
+        known = [e for e in errors if np.isfinite(e)]
+        fall = np.log(known[-2] / known[-1]) / (counts[-2] - counts[-3]) if len(known) > 1 else 0.0
+        needed = counts[-2] + np.log(max(error / accuracy, 1.0)) / fall if fall > 0 else np.inf
+        count = min(max(FACTOR * needed, last), plain.most ** (1 / size))
+        if error > accuracy:
+            error *= float(np.exp(-max(fall, 0.0) * max(count / FACTOR - counts[-2], 0.0)))
+    nodes = max(int(sizes[-1] * (count / last) ** size), sizes[-1])
+    each = EACH * plain.entries * len(plain.times) * (8 if sobol else 1)
+    if len(sizes) > 1:
+        each = max(each, (spent[-1] - spent[-2]) / (sizes[-1] - sizes[-2]))
+    sets = 1 / (1 - (0.5 if sobol else FACTOR**-size))  # all that come before
+    cost = sets * (spent[-1] + each * (nodes - sizes[-1])) * (2.0 if kernels else 1.0) + sum(spent)
+    return Forecast(cost, 16.0 * plain.entries * len(plain.times) * nodes, error, plain.rule, nodes)
 
 
 def solve_nodes(source: Problem | Experiment, **options: Any) -> TwoLayerSolved:
@@ -167,9 +199,43 @@ def solve_nodes(source: Problem | Experiment, **options: Any) -> TwoLayerSolved:
     (3, 2)
     """
     problem = Problem.of(source)
-    clock = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
-    given: dict[str, Any] = {"values": problem.values, "data": problem.arrays, **clock} | options
-    return solve_two_layer(problem.theory, **given)
+    return solve_two_layer(problem.theory, **_given(problem) | options)
+
+
+def _given(problem: Problem) -> dict[str, Any]:
+    at = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
+    return {"values": problem.values, "data": problem.arrays, **at}
+
+
+def _of_problem(problem: Problem, kernels: bool, accuracy: float, most: int) -> _Solver:
+    given = {"steps": None, "times": None} | _given(problem)
+    return _prepared(problem.theory, kernels=kernels, accuracy=accuracy, most=most, rule="auto", **given)
+
+
+def _prepared(
+    theory: Theory,
+    steps: int | None,
+    times: Sequence[float] | Array | None,
+    values: Mapping[Symbol | str, Number] | None,
+    data: Mapping[str, Any] | None,
+    kernels: bool,
+    accuracy: float,
+    most: int,
+    rule: Rule | Literal["auto"],
+) -> _Solver:
+    """The solver of a theory with its numbers and a rule."""
+    theory = theory.at_depth(1) if _has_layers(theory) else theory
+    reduced = markov(theory)
+    if reduced.discrete == (steps is None) or reduced.discrete == (times is not None):
+        raise ValueError("give steps for a theory in discrete time, and times for a flow")
+    at = np.arange(steps, dtype=float) if steps is not None else np.asarray(times, dtype=float)
+    if not len(at) or at[0] < 0 or (np.diff(at) <= 0).any():
+        raise ValueError("times: must rise, from 0 or later; steps must be at least 1")
+    system = System(reduced, {str(k): float(v) for k, v in (values or {}).items()}, data or {})
+    solver = _Solver(system, at, kernels, accuracy)
+    solver.most = min(most, LARGEST // (len(at) * solver.entries)) if kernels else most
+    solver.rule = _chosen(system, solver.dimensions, solver.most) if rule == "auto" else rule
+    return solver
 
 
 def _has_layers(theory: Theory) -> bool:
@@ -204,8 +270,21 @@ def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterat
         yield count
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """What a number of points gave: values, their errors, and the largest relative one."""
+
+    count: int
+    found: dict[Place, Array]
+    errors: dict[Place, Array]
+    reached: float
+
+
 class _Solver:
     """One solution for each set of nodes."""
+
+    rule: Rule
+    most: int
 
     def __init__(self, system: System, times: Array, kernels: bool, accuracy: float) -> None:
         self.system, self.times, self.accuracy = system, times, accuracy
@@ -216,6 +295,25 @@ class _Solver:
         self.halves = {q: self.split(q.definition) for q in self.kernels}
         self.axes: dict[Place, tuple[tuple[int, ...], ...]] = {}
         self.weights: Array = np.zeros(0)
+        self.dimensions = next(iter(system.root.values())).shape[-1] if system.root else 0
+
+    def answers(self, start: int | None, replicas: int, seed: int) -> Iterator[_Answer]:
+        """Of ever more points, up to the most."""
+        last: dict[Place, Array] | None = None
+        for count in _counts(self.rule, self.dimensions, self.most, start):
+            if self.rule == "sobol":
+                seeds = np.random.SeedSequence(seed).spawn(replicas)
+                runs = [self.run(scattered(count, self.dimensions, x)) for x in seeds]
+                found = {k: np.mean([r[k] for r in runs], axis=0) for k in runs[0]}
+                errors = {k: np.std([r[k] for r in runs], axis=0, ddof=1) / replicas**0.5 for k in found}
+            else:
+                found = self.run(tensor(self.rule, count, self.dimensions))
+                errors = {
+                    k: np.abs(v - last[k]) if last else np.full(v.shape, np.inf) for k, v in found.items()
+                }
+                last = found
+            reached = max(float(e.max() / max(np.abs(found[k]).max(), 1e-300)) for k, e in errors.items())
+            yield _Answer(count, found, errors, reached)
 
     @property
     def entries(self) -> int:

@@ -15,8 +15,9 @@ from derive.theory import mean_field
 from numerics.errors import Diverged, NotConverged
 from numerics.experiment import Experiment
 from numerics.simulate.programs import simulate_program
-from numerics.solve import solve
+from numerics.solve import explain, solve
 from numerics.solve.direct import evaluate
+from numerics.solve.method import Yes
 from numerics.solve.nodes import TwoLayerSolved, solve_nodes, solve_two_layer, tensor
 from numerics.solve.paths import solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
@@ -284,3 +285,19 @@ def test_what_is_not_reached_is_said() -> None:
     assert not ours.converged
     assert ours.reached > 1e-9
     assert ours.rule == "sobol"
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_plain_solve_takes_nodes_where_they_are_exact(samples: int) -> None:
+    """What the trials with few nodes forecast is about what moving nodes reach."""
+    tables = {"network": {"depth": 1, "activation": "tanh"}, "training": {"learning_rate": 0.3, "steps": 8}}
+    one = Experiment.from_dict(tables, kernel=kernel(samples), targets=np.ones(samples))
+    choice = explain(one)
+    assert choice.method is not None
+    assert choice.method.name == "nodes"
+    found, exact = solve(one), solve_nodes(one, accuracy=1e-9, most=2**20)
+    assert found.attrs["method"] == "nodes"
+    np.testing.assert_allclose(found.error.values, exact.value("Delta"), rtol=0, atol=2e-6)
+    said = dict((m.name, x) for m, x in choice.answers)["nodes"]
+    assert isinstance(said, Yes)
+    assert said.error < 1e-4
