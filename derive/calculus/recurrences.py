@@ -104,7 +104,7 @@ def factored(e: Expr) -> Expr:
 
 
 LINES = 12
-"""Factors ``x + k`` and ``x - y + k`` are divided out for whole k up to this: sums over layers are full of them."""
+"""Factors ``x + k`` and ``x - y + k`` are divided out for whole k up to this: sums over layers have many."""
 
 
 def _without_lines(p: Poly, symbols: list[Symbol]) -> tuple[Poly, Expr]:
@@ -118,7 +118,8 @@ def _without_lines(p: Poly, symbols: list[Symbol]) -> tuple[Poly, Expr]:
         return p, value
     ring = PolyRing(symbols, QQ)
     left = ring.from_dict({powers: QQ.from_sympy(c) for powers, c in p.terms()})
-    for i, j in ((i, j) for i in range(len(symbols)) for j in range(i, len(symbols))):
+    pairs = [(a, b) for a in range(len(symbols)) for b in range(a, len(symbols))]
+    for i, j in pairs:
         for k in range(-LINES, LINES + 1):
             line = ring.gens[i] - (ring.gens[j] if j > i else 0) + k
             at = [QQ(10007 + 101 * n, 13) for n in range(len(symbols))]

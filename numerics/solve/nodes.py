@@ -158,7 +158,10 @@ def forecast(problem: Problem, accuracy: float, *, kernels: bool = True, most: i
     trial = _of_problem(problem, False, max(accuracy, 1e-4), most)
     trial.rule, d = plain.rule, plain.dimensions
     sobol, began = plain.rule == "sobol", clock.process_time()
-    counts, errors, sizes, spent = [], [], [], []
+    counts: list[int] = []
+    errors: list[float] = []
+    sizes: list[int] = []
+    spent: list[float] = []
     for answer in trial.answers(256 if sobol else None, 8, problem.solver.seed):
         now = clock.process_time()
         counts, errors = [*counts, answer.count], [*errors, answer.reached]
