@@ -70,10 +70,10 @@ def expand(
         return
     problem = load_problem(file, data, settings)
     experiment = refuse_program(problem, "dmft expand", "--show, which prints its series")
-    import numerics.expand
+    from numerics.expand import evaluated_at
 
     with naming_the_key(experiment):
-        result = numerics.expand.evaluated_at(experiment, order, resum)
+        result = evaluated_at(experiment, order, resum)
     report(result, output, as_json, extra)
 
 
@@ -81,9 +81,9 @@ def _series(file: str, order: int, show: Form, settings: list[str] | None) -> st
     """The series itself, of an experiment or of a program."""
     program = load_program(file)
     if program is None:
-        import numerics.expand
+        from numerics.expand import series
 
-        return numerics.expand.series(load(file, None, settings), order).render(show.value)
+        return series(load(file, None, settings), order).render(show.value)
     from derive.errors import NotApplicable
     from derive.expansion import expand
     from derive.program import gamma0

@@ -33,17 +33,17 @@ def verify(
     problem = load_problem(file, data, settings)
     experiment = refuse_program(problem, "dmft verify", "dmft solve and dmft simulate, which take programs")
     check_folder(output)
-    import numerics.expand
-    import numerics.verify
+    from numerics.expand import series
     from numerics.experiment.activation import is_linear
     from numerics.experiment.refusals import is_plain
     from numerics.experiment.theory import theory_of
+    from numerics.verify import verify as verified
 
     typer.echo(theory_of(experiment).render("all", "text"))
     if is_linear(experiment.network.activation) and is_plain(experiment):
-        typer.echo(numerics.expand.series(experiment, SHOWN_ORDER).render("text"))
+        typer.echo(series(experiment, SHOWN_ORDER).render("text"))
     with naming_the_key(experiment), progress("verify") as meter:
-        report = numerics.verify.verify(experiment, out_dir=output, progress=meter)
+        report = verified(experiment, out_dir=output, progress=meter)
     typer.echo(report.table())
     if report.figure is not None:
         typer.echo(f"figure: {report.figure}")

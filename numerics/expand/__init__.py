@@ -11,8 +11,6 @@ import xarray as xr
 from numpy.typing import NDArray
 from sympy import Expr, Integer
 
-import numerics.expand.nonlinear
-import numerics.expand.nonlinear.kinks
 from derive.errors import NotApplicable
 from derive.expansion import Expansion, LinearExpansion, expand_linear
 from derive.program import L, Program
@@ -21,6 +19,8 @@ from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.expand.by_recursion import ByRecursion
 from numerics.expand.by_words import ByWords, feedback, memories
 from numerics.expand.evaluated import LOWEST, Method, with_values, without_values
+from numerics.expand.nonlinear import evaluation as nonlinear
+from numerics.expand.nonlinear import kinks
 from numerics.expand.orders import strength, strength_series
 from numerics.expand.self_consistent import Problem, solved, with_truncation
 from numerics.expand.setting import Setting, parted
@@ -71,9 +71,9 @@ def series(experiment: Experiment, order: int) -> Expansion:
     """
     _check(order)
     if order and slope_jumps(experiment.network.activation):
-        return numerics.expand.nonlinear.kinks.series(experiment, order)
+        return kinks.series(experiment, order)
     if not is_linear(experiment.network.activation):
-        return numerics.expand.nonlinear.series(experiment, order)
+        return nonlinear.series(experiment, order)
     if has_words(experiment):
         return _expansion(program_of(experiment, L), order)
     return strength(theory_of(experiment), order, experiment)
@@ -92,9 +92,9 @@ def expand(experiment: Experiment, order: int) -> xr.Dataset:
     """
     _check(order)
     if order and slope_jumps(experiment.network.activation):
-        return numerics.expand.nonlinear.kinks.expand_kinks(experiment, order)
+        return kinks.expand_kinks(experiment, order)
     if not is_linear(experiment.network.activation):
-        return numerics.expand.nonlinear.expand_nonlinear(experiment, order)
+        return nonlinear.expand_nonlinear(experiment, order)
     if not has_words(experiment):
         return strength_series(experiment, order)
     started = clock.perf_counter()
