@@ -1,10 +1,217 @@
-"""Every numbered equation of the papers: printed form, our form, verdict, evidence.
+"""Every numbered equation of the papers: what is printed, the verdict, why, and what shows it.
 
-Printed formulas are claims.  They are written down here and in tests; nothing else in ``derive`` reads them.
+One data file for each paper, and ``numbers.json`` with what the evidence found when it was last recorded.
+Printed formulas are claims: nothing else in ``derive`` reads them.  As SymPy expressions they stand in
+tests/ledger/claims, and what is measured about them in tests/ledger/evidence.
 """
 
-from derive.ledger.catalogue import entries, find
-from derive.ledger.entry import VERDICTS, Claim, Entry
-from derive.ledger.rendering import render
+from __future__ import annotations
 
-__all__ = ["VERDICTS", "Claim", "Entry", "entries", "find", "render"]
+import json
+import re
+import textwrap
+import tomllib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+PAPERS = ("selfconsistent2023", "linear2025", "depth2023")
+
+VERDICTS = ("agrees", "misprint", "wrong", "definition", "convention")
+"""agrees: correct as printed.  misprint: the surrounding equations use the right thing.
+wrong: the statement is false and meant as printed.  definition, convention: nothing to derive."""
+
+_NEED_EVIDENCE = ("misprint", "wrong")
+_SOURCE = re.compile(r"[a-z]+\d{4}")
+_NUMBER = re.compile(
+    r"(\d+|[A-Z]\.\d+|(Table|Figure) [A-Z]?\d+|(Program|Algorithm) \d+|"
+    r"(Def|Prop|Thm)\. [A-Z\d]\.\d+|(Lemma|Claim) [A-Z\d]\.\d+)( text)?"
+)
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A numbered equation of a paper, a table, an algorithm, what the caption of a figure states, or a
+    statement printed next to an equation (number ``"F.12 text"``).
+
+    ``printed`` is LaTeX without dollar signs, slips included; lines of one display are separated by ``\\\\``.
+    ``derived`` names what the engine derives in its place.  ``claim`` names the printed right-hand sides as
+    SymPy expressions and ``evidence`` the functions that re-run the numerical proof, as ``"module:function"``
+    in tests/ledger; verdicts "misprint" and "wrong" need at least one.
+
+    Raises ``ValueError``, naming the field, for anything malformed.
+
+    >>> Entry(source="paper2020", number="3", title="energy", printed="E = m c^2", verdict="convention",
+    ...       why="Units.").number
+    '3'
+    >>> Entry(source="paper2020", number="3", title="energy", printed="E = m c^3", verdict="wrong",
+    ...       why="Units.")
+    Traceback (most recent call last):
+    ...
+    ValueError: paper2020 3: evidence = (): a verdict 'wrong' needs evidence
+    """
+
+    source: str
+    number: str
+    title: str
+    printed: str
+    verdict: str
+    why: str
+    derived: str = ""
+    claim: str = ""
+    evidence: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._require(_SOURCE.fullmatch(self.source), "source", "must be a name and a year")
+        like = "must be like 16, F.2, Table 1, Figure 3, Algorithm 1, Lemma 4.3 or F.12 text"
+        self._require(_NUMBER.fullmatch(self.number), "number", like)
+        for name in ("title", "printed", "why"):
+            self._require(getattr(self, name).strip(), name, "must not be empty")
+        self._require("$" not in self.printed, "printed", "must be LaTeX without dollar signs")
+        self._require(_balanced(self.printed), "printed", "has unbalanced braces")
+        self._require(self.verdict in VERDICTS, "verdict", f"must be one of {', '.join(VERDICTS)}")
+        self._require(isinstance(self.evidence, tuple), "evidence", "must be a tuple")
+        for key, names in (("claim", (self.claim,) if self.claim else ()), ("evidence", self.evidence)):
+            for name in names:
+                self._require(_NAME.fullmatch(name), key, "must be like module:function")
+        needs = self.verdict in _NEED_EVIDENCE and not self.evidence
+        self._require(not needs, "evidence", f"a verdict {self.verdict!r} needs evidence")
+
+    def _require(self, condition: object, name: str, problem: str) -> None:
+        if not condition:
+            raise ValueError(f"{self.source} {self.number}: {name} = {getattr(self, name)!r}: {problem}")
+
+    @property
+    def display(self) -> str:
+        """The printed form as one display."""
+        if r"\\" in self.printed and r"\begin{" not in self.printed:
+            return rf"\begin{{gathered}} {self.printed} \end{{gathered}}"
+        return self.printed
+
+
+def _balanced(latex: str) -> bool:
+    depth = 0
+    for token in re.findall(r"\\.|[{}]", latex):
+        depth += {"{": 1, "}": -1}.get(token, 0)
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+@cache
+def _paper(source: str) -> tuple[Entry, ...]:
+    """What stands in the file of a paper; line breaks within texts mean nothing."""
+    text = Path(__file__).with_name(f"{source}.toml").read_text(encoding="utf-8")
+    rows = tomllib.loads(text)["entry"]
+    texts = [{k: " ".join(v.split()) for k, v in row.items() if isinstance(v, str)} for row in rows]
+    shown = [tuple(row.get("evidence", ())) for row in rows]
+    return tuple(Entry(source=source, evidence=e, **x) for x, e in zip(texts, shown, strict=True))
+
+
+def entries(source: str | None = None) -> tuple[Entry, ...]:
+    """The entries of one paper in the paper's order, or those of all papers.
+
+    Raises ``LookupError`` for a paper that is not in the ledger.
+
+    >>> entries("selfconsistent2023")[0].number
+    '1'
+    """
+    if source is None:
+        return tuple(e for paper in PAPERS for e in _paper(paper))
+    if source not in PAPERS:
+        raise LookupError(f"source = {source!r}: no such paper in the ledger (there: {', '.join(PAPERS)})")
+    return _paper(source)
+
+
+def find(source: str, number: str) -> Entry:
+    """The entry of one numbered equation.
+
+    Raises ``LookupError`` when the paper or the number is not in the ledger.
+
+    >>> find("selfconsistent2023", "F.2").verdict
+    'wrong'
+    """
+    for entry in entries(source):
+        if entry.number == number:
+            return entry
+    raise LookupError(f"number = {number!r}: no such equation of {source} in the ledger")
+
+
+@cache
+def measured() -> dict[str, str]:
+    """What each piece of evidence found when it was last recorded: one sentence with its numbers.
+
+    >>> "networks" in measured()["first_step:growth"]
+    True
+    """
+    rows = json.loads(Path(__file__).with_name("numbers.json").read_text(encoding="utf-8"))["evidence"]
+    return {row["evidence"]: row["summary"] for row in rows}
+
+
+# -- as a table ----------------------------------------------------------------------------------------------
+
+_WIDTH = 110
+_INDENT = " " * 4
+_ESCAPES = str.maketrans(
+    {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}"} | {x: rf"\{x}" for x in "&%$#_{}"}
+)
+
+
+def render(entries: Iterable[Entry], format: str = "text", full: bool = False) -> str:
+    """``entries`` as a table in ``format`` "text", "latex" (needs amsmath and longtable) or "json".
+
+    ``full`` text shows what is printed, what is derived, and what was measured when it was last recorded.
+    Raises ``ValueError`` for another format.
+
+    >>> print(render([find("selfconsistent2023", "5")]))
+    selfconsistent2023  5  convention  mean-field scaling
+        A choice of scaling; nothing to derive.
+    """
+    rows = list(entries)
+    if format == "text":
+        return _text(rows, full)
+    if format == "latex":
+        return _latex(rows)
+    if format == "json":
+        return json.dumps([asdict(e) for e in rows], indent=2)
+    raise ValueError(f"format = {format!r}: must be one of text, latex, json")
+
+
+def _text(entries: list[Entry], full: bool) -> str:
+    widths = [max((len(getattr(e, k)) for e in entries), default=0) for k in ("source", "number", "verdict")]
+    lines: list[str] = []
+    for e in entries:
+        names = zip((e.source, e.number, e.verdict), widths, strict=True)
+        lines.append("  ".join([*(f"{x:{w}}" for x, w in names), e.title]))
+        if full:
+            lines += _wrapped(f"printed: {e.printed}")
+            lines += _wrapped(f"derived: {e.derived}") if e.derived else []
+        lines += _wrapped(e.why)
+        for name in e.evidence:
+            found = f": {measured()[name]}" if full and name in measured() else ""
+            lines += _wrapped(f"shown by {name}{found}")
+    return "\n".join(lines)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT, break_on_hyphens=False
+    )
+
+
+def _latex(entries: list[Entry]) -> str:
+    head = [
+        r"\begin{longtable}{p{0.12\textwidth}p{0.1\textwidth}p{0.7\textwidth}}",
+        r"equation & verdict & what is printed, and why the verdict \\ \hline",
+    ]
+    rows = []
+    for e in entries:
+        name = f"{e.source} ({e.number})".translate(_ESCAPES)
+        body = rf"$\displaystyle {e.display}$ \newline {e.why.translate(_ESCAPES)}"
+        rows.append(rf"{name} & {e.verdict} & {body} \\ \hline")
+    return "\n".join([*head, *rows, r"\end{longtable}"])
+
+
+__all__ = ["PAPERS", "VERDICTS", "Entry", "entries", "find", "measured", "render"]

@@ -4,7 +4,7 @@
 {ledger-entries} [paper] [verdicts]    each in full: printed form, reason, numbers, and the command for them
 {ledger-counts} [paper] [verdicts]     how many entries have which verdict
 
-What was measured stands in `docs/ledger/numbers.json`, which `docs/ledger/record.py` writes.
+What was measured stands in `derive/ledger/numbers.json`, which `python -m tests.ledger.record` writes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from docutils import nodes
 from ledger_markdown import entry_text
 from sphinx.util.docutils import SphinxDirective
 
-from derive.ledger import Entry, entries
-from derive.ledger.entry import VERDICTS
+from derive.ledger import VERDICTS, Entry, entries
 
 
 class LedgerDirective(SphinxDirective):

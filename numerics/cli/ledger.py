@@ -45,7 +45,7 @@ def ledger(
             found["checks"] = json.loads(out)
         print_json(found)
     else:
-        typer.echo(render(rows, "text"))
+        typer.echo(render(rows, "text", full=number is not None))
         counts = Counter(row.verdict for row in rows)
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items()))
         typer.echo(f"{len(rows)} entries: {verdicts}")

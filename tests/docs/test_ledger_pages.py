@@ -15,6 +15,7 @@ from derive.ledger import entries, find
 from tests.ledger.evidence import check
 
 DOCS = Path(__file__).parents[2] / "docs"
+NUMBERS = DOCS.parent / "derive" / "ledger" / "numbers.json"
 CONTRADICTED = [e for e in entries() if e.verdict in ("misprint", "wrong")]
 
 
@@ -29,7 +30,7 @@ def pages() -> ModuleType:
 
 
 def recorded() -> dict[str, dict[str, object]]:
-    rows = json.loads((DOCS / "ledger" / "numbers.json").read_text())["evidence"]
+    rows = json.loads(NUMBERS.read_text())["evidence"]
     return {row["evidence"]: row for row in rows}
 
 

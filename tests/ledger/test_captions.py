@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from derive.ledger import find
+from tests.ledger.claims import claimed
 from tests.ledger.evidence import algorithm, captions
 
 
@@ -29,8 +28,8 @@ def test_weight_decay_that_leaves_a_wrong_threshold_is_seen(monkeypatch: pytest.
 
 
 def test_the_corrected_algorithm_is_no_evidence_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = replace(find("selfconsistent2023", "Algorithm 1"), claim=find("selfconsistent2023", "14").claim)
-    monkeypatch.setattr(algorithm, "find", lambda *_: right)
+    right = claimed("selfconsistent2023", "14")
+    monkeypatch.setattr(algorithm, "claimed", lambda *_: right)
     found = algorithm.responses_as_printed()
     assert not found.passed
     numbers: dict[str, Any] = {label: value for label, value, _ in found.numbers}

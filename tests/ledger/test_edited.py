@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from sympy import Function, Integer, S, Sum, tanh
 
-from derive.ledger import find
-from derive.ledger.selfconsistent2023.claims.nonlinear import average, response, slope
 from derive.program import alpha, ell, eta, mlp, mu, s, t
+from tests.ledger.claims import claimed
+from tests.ledger.claims.selfconsistent2023.nonlinear import average, response, slope
 from tests.ledger.evidence.edited import Experiment, edited, kernel_of, off, placed, right, worst
 
 B, Delta, G, g, h, u = (Function(n) for n in ("B", "Delta", "G", "g", "h", "u"))
@@ -29,7 +29,7 @@ def measured():
 
 
 def fields(number="D.21"):
-    return {k: e for k, e in find("selfconsistent2023", number).build().items() if k in ("h", "z")}
+    return {k: e for k, e in claimed("selfconsistent2023", number).items() if k in ("h", "z")}
 
 
 def test_networks_agree_with_what_is_right_and_not_with_what_is_wrong():

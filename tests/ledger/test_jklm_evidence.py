@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from sympy import Expr, sympify
 
-from derive.ledger.selfconsistent2023.claims import discrete as discrete_claims
-from derive.ledger.selfconsistent2023.claims import drift as drift_claims
-from derive.ledger.selfconsistent2023.claims import equilibrium as equilibrium_claims
-from derive.ledger.selfconsistent2023.claims import langevin as langevin_claims
 from derive.program import gamma0
-from tests.derive.ledger.jklm import ENTRIES
+from tests.ledger.claims.selfconsistent2023 import discrete as discrete_claims
+from tests.ledger.claims.selfconsistent2023 import drift as drift_claims
+from tests.ledger.claims.selfconsistent2023 import equilibrium as equilibrium_claims
+from tests.ledger.claims.selfconsistent2023 import langevin as langevin_claims
 from tests.ledger.evidence import discrete, drift, equilibrium, langevin, run
+from tests.ledger.jklm import ENTRIES
 
 QUICK = (
     *(f"decay:{n}" for n in ("euler_identity", "collapse")),

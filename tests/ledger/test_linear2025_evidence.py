@@ -3,8 +3,8 @@
 import pytest
 from sympy import Function, Rational, Sum, sympify
 
-from derive.ledger import find
 from derive.program import ell, gamma0, s, t
+from tests.ledger.claims import claimed
 from tests.ledger.evidence import (
     first_step,
     isotropic,
@@ -21,18 +21,14 @@ from tests.ledger.evidence import (
 
 def repaired(monkeypatch: pytest.MonkeyPatch, module: object, number: str, **changes: object) -> None:
     """Let ``module`` read other claims in the place of the printed ones."""
-    entry, old = find("linear2025", number), find
-
-    class Other:
-        def build(self) -> dict[str, object]:
-            return {**entry.build(), **changes}
-
-    monkeypatch.setattr(module, "find", lambda source, n: Other() if n == number else old(source, n))
+    monkeypatch.setattr(
+        module, "claimed", lambda *name: claimed(*name) | (changes if name[1] == number else {})
+    )
 
 
 @pytest.mark.slow
 def test_with_the_sign_of_69_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = sympify(find("linear2025", "69").build()["v"])
+    printed = sympify(claimed("linear2025", "69")["v"])
     right = printed.xreplace({x: -x for x in printed.atoms(Sum)})
     repaired(monkeypatch, isotropic, "69", v=right)
     found = isotropic.centred()
@@ -41,7 +37,7 @@ def test_with_the_sign_of_69_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_with_gamma0_of_65_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = sympify(find("linear2025", "65").build()["v"])
+    printed = sympify(claimed("linear2025", "65")["v"])
     C_g = Function("C_g")
     repaired(monkeypatch, isotropic, "65", v=printed.replace(C_g, lambda *x: C_g(*x) / gamma0))
     assert not isotropic.rate_of_the_error_vector().passed
@@ -49,7 +45,7 @@ def test_with_gamma0_of_65_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_with_the_sum_of_14_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     response = Function("R_h0r0")(t, t) * Function("g")(1, t)
-    printed = sympify(find("linear2025", "14").build()["h1"])
+    printed = sympify(claimed("linear2025", "14")["h1"])
     factor = printed.atoms(Sum).pop().function.expand().coeff(Function("R_h0r0")(t, s) * Function("g")(1, s))
     repaired(monkeypatch, isotropic, "14", h1=printed + factor * response)
     assert not isotropic.equal_time_responses().passed
@@ -65,7 +61,7 @@ def test_with_the_covariance_of_98_repaired(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_with_the_last_line_of_58_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = sympify(find("linear2025", "58").build()["Chat_g"])
+    printed = sympify(claimed("linear2025", "58")["Chat_g"])
     right = printed.replace(Function("C_h"), Function("C_g"))
     repaired(monkeypatch, isotropic_action, "58", Chat_g=right)
     found = isotropic_action.conjugate_slopes()
@@ -74,12 +70,12 @@ def test_with_the_last_line_of_58_repaired(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_with_the_sign_of_121_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
-    repaired(monkeypatch, isotropic_network, "121", W=-sympify(find("linear2025", "121").build()["W"]))
+    repaired(monkeypatch, isotropic_network, "121", W=-sympify(claimed("linear2025", "121")["W"]))
     assert not isotropic_network.several_outputs().passed
 
 
 def test_with_the_times_of_35_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = sympify(find("linear2025", "35").build()["exponent"])
+    printed = sympify(claimed("linear2025", "35")["exponent"])
     Dhat, Delta, dot = Function("Dhat"), Function("Delta"), Function("dot")
     right = printed.replace(lambda x: x == dot(Dhat(t), Delta(t)), lambda x: dot(Dhat(t), Delta(s)))
     repaired(monkeypatch, isotropic_average, "35", exponent=right)
@@ -95,13 +91,13 @@ def test_with_the_times_of_35_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_averages_twice_as_large_are_not_shown(
     monkeypatch: pytest.MonkeyPatch, number: str, evidence: str
 ) -> None:
-    twice = 2 * sympify(find("linear2025", number).build()["exponent"])
+    twice = 2 * sympify(claimed("linear2025", number)["exponent"])
     repaired(monkeypatch, isotropic_average, number, exponent=twice)
     assert not getattr(isotropic_average, evidence)().passed
 
 
 def test_another_factor_in_the_response_of_the_errors_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    twice = 2 * sympify(find("linear2025", "15").build()["R_Delta"])
+    twice = 2 * sympify(claimed("linear2025", "15")["R_Delta"])
     repaired(monkeypatch, isotropic_responses, "15", R_Delta=twice)
     monkeypatch.setattr(isotropic_responses, "NETWORKS", 4)
     isotropic_responses.measured.cache_clear()
@@ -116,7 +112,7 @@ def test_responses_that_are_not_derived_are_rejected_by_networks() -> None:
 
 
 def test_another_power_of_the_width_in_ntk_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = find("linear2025", "14 text").build()
+    built = claimed("linear2025", "14 text")
     repaired(monkeypatch, isotropic_families, "14 text", ntk=built["mean field"])
     monkeypatch.setattr(isotropic_families, "NETWORKS", 8)
     assert "mean field at the printed" in isotropic_families.parametrisations().summary.split("): ")[0]
@@ -136,7 +132,7 @@ def test_a_theory_refuses_claims_that_it_has_no_equation_for() -> None:
 
 
 def test_with_the_layers_after_111_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = find("linear2025", "111 text").build()
+    built = claimed("linear2025", "111 text")
     R_hr, g = Function("R_hr"), Function("g")
     right = sympify(built["h"]) + R_hr(ell - 1, t, t) * g(ell, t)
     repaired(monkeypatch, structured, "111 text", h=right)
@@ -156,7 +152,7 @@ def test_with_the_growth_of_104_and_the_rate_of_105_repaired(monkeypatch: pytest
 
 
 def test_with_the_gain_of_103_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = sympify(find("linear2025", "103").build()["gain of one layer"])
+    printed = sympify(claimed("linear2025", "103")["gain of one layer"])
     repaired(monkeypatch, first_step, "103", **{"gain of one layer": printed / 4})
     assert "gain of one layer" in first_step.gradients().summary
     assert not first_step.gradients().passed

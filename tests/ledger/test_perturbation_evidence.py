@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from derive.calculus.symbols import gamma0
-from derive.ledger.selfconsistent2023.claims import perturbation as claim
+from tests.ledger.claims.selfconsistent2023 import perturbation as claim
 from tests.ledger.evidence import figure_4, perturbation, perturbation_kernels, perturbation_kinks
 from tests.ledger.evidence.perturbation_reading import Case, Layer, x
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from derive.ledger.linear2025.claims.notation import C_g
-from derive.ledger.linear2025.claims.scaling import beta, chi
 from derive.program import gamma0, t
+from tests.ledger.claims.linear2025.notation import C_g
+from tests.ledger.claims.linear2025.scaling import beta, chi
 from tests.ledger.evidence import scaling_exponents, scaling_networks
 from tests.ledger.test_linear2025_evidence import repaired
 

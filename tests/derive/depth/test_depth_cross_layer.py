@@ -8,12 +8,12 @@ from sympy import Add, Eq, Function, KroneckerDelta, Mul, Rational, Sum, Symbol,
 from derive.calculus.symbols import L
 from derive.depth import cross_layer, ends_apart, gamma_c_recursion
 from derive.errors import NotApplicable
-from derive.ledger import find
 from derive.linear.propagators import k
 from derive.program import ell, mlp, s, t
 from derive.program.networks.random_data import isotropic
 from derive.program.networks.residual import depth_program
 from derive.theory import mean_field
+from tests.ledger.claims import claimed
 
 beta = Symbol("beta", positive=True)
 FAMILIES = {"hu": "R_hu", "hr": "R_hr", "gu": "R_gu", "gr": "R_gr"}
@@ -52,7 +52,7 @@ def without_equal_time(e):
 
 def test_recursions_73_up_to_its_slips(cross):
     """The dr-lines are right but for t'' = t; the du-lines differ by the deltas named in the ledger."""
-    printed = find("linear2025", "73").build()
+    printed = claimed("linear2025", "73")
     for key, name in FAMILIES.items():
         member = ell + 1 if name.startswith("R_h") else ell
         derived = flat(without_equal_time(cross.response(name, member).rhs))
@@ -69,7 +69,7 @@ def test_recursions_73_up_to_its_slips(cross):
 
 def test_ends_73(cross):
     """At layer L as printed; at layer 1, R_h0r0 with the paper's r^0 = r0/(nu gamma0), and dg^1/du^k."""
-    printed = find("linear2025", "73").build()
+    printed = claimed("linear2025", "73")
     assert flat(printed["gu_L"]) == flat(cross.response("R_gu", L).rhs)
     assert flat(printed["gr_L"]) == flat(cross.response("R_gr", L).rhs)
     nu, gamma0 = Symbol("nu", positive=True), Symbol("gamma0", positive=True)
@@ -130,7 +130,7 @@ def test_correlations_sum_over_one_layer_index(cross):
         k,
         *[Symbol(n, nonnegative=True) for n in ("t_1", "s_1")],
     }
-    assert find("linear2025", "78").build()["C_h"].has(Symbol("k_", integer=True))
+    assert claimed("linear2025", "78")["C_h"].has(Symbol("k_", integer=True))
 
 
 def test_own_responses_are_the_diagonal(cross):
@@ -160,7 +160,7 @@ def test_lemma_43_and_d3(scaling):
         else (Symbol("alpha", real=True), Symbol("gamma", real=True))
     )
     found = gamma_c_recursion(mean_field(depth_program(alpha=a, gamma=g)))
-    printed = find("depth2023", "Lemma 4.3" if scaling == "half" else "D.3").build()
+    printed = claimed("depth2023", "Lemma 4.3" if scaling == "half" else "D.3")
     for i in (0, 1):
         for j in (0, 1):
             derived = found.response(f"Gamma_{i}{j}", ell - i).rhs

@@ -24,13 +24,13 @@ from derive.depth import Scaling, cross_layer, gamma_c_recursion, layer_time, re
 from derive.depth.layers import tau, tau_
 from derive.depth.nonlinear import effective, with_activation
 from derive.errors import NotApplicable
-from derive.ledger import find
 from derive.program import ell, s, t
 from derive.program.networks.random_data import isotropic
 from derive.program.networks.residual import depth_program, nonlinear_program
 from derive.theory import mean_field
 from derive.theory.routes import check_routes
 from tests.derive.depth.test_depth_cross_layer import flat, strip, without_equal_time
+from tests.ledger.claims import claimed
 
 beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)
 half, epsilon = Rational(1, 2), Symbol("epsilon", positive=True)
@@ -62,7 +62,7 @@ def one_layer_time(e):
 
 
 def test_stochastic_equations_89_but_for_equal_times(limit):
-    printed = find("linear2025", "89").build()
+    printed = claimed("linear2025", "89")
     for name in "hg":
         derived = one_layer_time(limit.field(name).rhs)
         assert flat(without_equal_time(derived)) == flat(printed[name])
@@ -71,7 +71,7 @@ def test_stochastic_equations_89_but_for_equal_times(limit):
 
 
 def test_noise_90(limit):
-    printed = find("linear2025", "90").build()
+    printed = claimed("linear2025", "90")
     noise = {e.lhs: e.rhs for e in limit.noise}
     u, r = Function("u"), Function("r")
     assert noise[Average(u(tau, t) * u(tau_, s))] == printed["<u u>"]
@@ -91,7 +91,7 @@ def test_response_equations_93(limit):
     first = Sum(beta0**2 * R_hr(tau, tau, t, s_) * R_gu(tau, tau_, s_, s), (s_, 0, t))
     second = Sum(beta0**2 * eta * gamma0 * C_h(tau, t, s_) * R_gu(tau, tau_, s_, s), (s_, 0, t - 1))
     assert expand(gap - first - second) == 0
-    printed = find("linear2025", "93").build()
+    printed = claimed("linear2025", "93")
     assert printed["R_gu"].has(Function("C_h"))
     assert not limit.response("R_gu").rhs.has(Function("C_h"))
     assert limit.response("R_gu").rhs.has(Function("C_g"))
@@ -103,7 +103,7 @@ def test_correlations_94_need_their_ends(limit):
     bulk = [x for x in found.args if x.has(Integral)]
     assert len(bulk) == 2
     assert all(x.has(beta0) for x in bulk)
-    printed = find("linear2025", "94").build()["C_h"]
+    printed = claimed("linear2025", "94")["C_h"]
     assert not printed.has(Function("R_hu_1"))
     assert found.has(Function("R_hu_1"), Function("R_hr_L"))
 
@@ -131,7 +131,7 @@ def test_only_the_square_root_has_a_limit(cross):
 def test_proposition_44(gammas):
     a, g, cross = gammas
     found = layer_time(cross, Scaling({a: half, g: half}))
-    printed = find("depth2023", "Prop. 4.4").build()
+    printed = claimed("depth2023", "Prop. 4.4")
     assert not found.dropped
     assert not found.vanishing
 
@@ -149,7 +149,7 @@ def test_kernel_of_the_last_layer_is_c0(gammas):
     """Theorem 4.1 prints C_{t,s,1}(1), which is chi chi: only the frozen readout causes it."""
     a, g, cross = gammas
     found = layer_time(cross, Scaling({a: half, g: half}))
-    assert find("depth2023", "Thm. 4.1").build()["kernel"] == Function("C_1")(1, t, s)
+    assert claimed("depth2023", "Thm. 4.1")["kernel"] == Function("C_1")(1, t, s)
     chi = Function("chi")
     assert found.start("Gamma_1V").rhs == chi(t)
     assert [found.start(n).rhs for n in ("Gamma_1U", "Gamma_10", "Gamma_11")] == [0, 0, 0]
@@ -201,7 +201,7 @@ def test_linear_activation_gives_the_linear_network_back(stream):
     assert values["V_22"] == values["V_02"] == values["V_13"] == values["M_2"] == 0
     C_x = Function("C_x")
     assert values["V_00"] == C_x(ell - 1, t, s)
-    printed = find("depth2023", "Def. E.1").build()["backward"]
+    printed = claimed("depth2023", "Def. E.1")["backward"]
     assert printed.has(Function("V_1c"))  # the covariance of phi' with phi': 0 for phi(z) = z
 
     def put(e):

@@ -20,6 +20,7 @@ from derive.expansion.words import letters, terms
 from derive.linear.operators import J
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.theory import mean_field
+from tests.ledger.claims import claimed
 
 K = ((Integer(2), Rational(1, 2)), (Rational(1, 2), Integer(1)))
 x_ = Symbol("x", nonnegative=True)
@@ -298,11 +299,10 @@ def opened(value: Expr) -> Expr:
 @pytest.mark.parametrize("name", ["H", "G"])
 def test_the_printed_integrals_hold_for_one_layer_and_without_tied_weights(name: str) -> None:
     """(P.4)."""
-    from derive.ledger import find
-    from derive.ledger.selfconsistent2023.claims.notation import mu as first
-    from derive.ledger.selfconsistent2023.claims.notation import nu as second
+    from tests.ledger.claims.selfconsistent2023.notation import mu as first
+    from tests.ledger.claims.selfconsistent2023.notation import nu as second
 
-    printed = find("selfconsistent2023", "P.4").build()[name].expand().coeff(gamma0, 2)
+    printed = claimed("selfconsistent2023", "P.4")[name].expand().coeff(gamma0, 2)
     printed = opened(printed.subs({first: 1, second: 2}))
     here = {mu: 1, alpha: 2}
     assert expand(opened(series(2, tied=False).entry(name, 2).subs(here)) - printed) == 0
@@ -313,11 +313,10 @@ def test_the_printed_integrals_hold_for_one_layer_and_without_tied_weights(name:
 
 def test_the_printed_tangent_kernel_holds_for_one_layer_and_without_tied_weights() -> None:
     """(16)."""
-    from derive.ledger import find
-    from derive.ledger.selfconsistent2023.claims.notation import mu as first
-    from derive.ledger.selfconsistent2023.claims.notation import nu as second
+    from tests.ledger.claims.selfconsistent2023.notation import mu as first
+    from tests.ledger.claims.selfconsistent2023.notation import nu as second
 
-    printed = find("selfconsistent2023", "16").build()["K"].expand().coeff(gamma0, 2)
+    printed = claimed("selfconsistent2023", "16")["K"].expand().coeff(gamma0, 2)
     printed = opened(printed.subs({first: 1, second: 2}))
     here = {mu: 1, alpha: 2}
     free = series(2, tied=False)  # whose updates are no gradient: the sum over layers is what is printed

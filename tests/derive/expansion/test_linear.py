@@ -23,6 +23,7 @@ from derive.linear.operators import J, T, operator
 from derive.program import L, P, ell, gamma0, mlp
 from derive.theory import mean_field
 from tests.derive.expansion import brute_force
+from tests.ledger.claims import claimed
 
 K = operator("K_x")
 c, d = Memory("C", 0, K), Memory("D", 0, J)
@@ -201,11 +202,10 @@ def test_the_tangent_kernel_is_the_sum_over_layers() -> None:
 
 def test_without_tied_weights_the_printed_factors_come_out() -> None:
     """(P.2) as printed is the expansion with A = B = 0, which independent backward matrices have."""
-    from derive.ledger import find
-    from derive.ledger.selfconsistent2023.claims import expansion as claim
+    from tests.ledger.claims.selfconsistent2023 import expansion as claim
 
     names = {claim.c: c, claim.d: d, claim.c_T: t_(c), claim.d_T: t_(d), claim.H0: K, claim.ones: J}
-    printed = find("selfconsistent2023", "P.2").build()
+    printed = claimed("selfconsistent2023", "P.2")
     free, tied = series(tied=False), series()
     for name in ("H", "G"):
         second = printed[name].expand().coeff(gamma0, 2).xreplace(names).expand()

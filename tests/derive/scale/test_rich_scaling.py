@@ -22,7 +22,6 @@ from sympy import (
 
 from derive.calculus.symbols import L, ell, gamma0, t
 from derive.errors import NotApplicable
-from derive.ledger import find
 from derive.reduce.closed_forms import conserved
 from derive.scale.modes import beta, capacity
 from derive.scale.modes import time as late
@@ -42,6 +41,7 @@ from derive.scale.rich import (
     x,
 )
 from tests.derive.scale.derived import modes, population, reduced
+from tests.ledger.claims import claimed
 
 
 @lru_cache
@@ -155,7 +155,7 @@ def test_exponent_of_any_depth() -> None:
     assert (
         simplify(gamma0 * found.named_kernel.diff(gamma0) / found.named_kernel - 2 * L / (1 + L * beta)) == 0
     )
-    printed = {str(k): v for k, v in find("linear2025", "21").build().items()}["hard"]
+    printed = {str(k): v for k, v in claimed("linear2025", "21").items()}["hard"]
     own = Symbol("beta", positive=True)
     assert simplify(found.exponent.subs(L, 1) - printed.subs(own, beta)) == 0
     assert simplify(found.exponent.subs(L, 2) - printed.subs(own, beta)) != 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from derive.ledger import find
 from derive.program import mlp
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, conclude
 from tests.ledger.evidence.edited import Experiment, edited, off, right
 from tests.ledger.evidence.nonlinear import DATA, VALUES
@@ -15,7 +15,7 @@ TRAINED = Experiment(mlp(2, "tanh"), VALUES, DATA, width=150, networks=120)
 def responses_as_printed() -> Evidence:
     """Algorithm 1: both responses as printed, then one of them."""
     measured, theory = TRAINED.measured(), TRAINED.theory()
-    printed = find("selfconsistent2023", "Algorithm 1").build()
+    printed = claimed("selfconsistent2023", "Algorithm 1")
     findings = [
         off(f"{' and '.join(names)} as printed", TRAINED, measured, edited(theory, claim, TRAINED.depth))
         for names in (("A", "B"), ("A",), ("B",))

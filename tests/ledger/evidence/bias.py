@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.ledger import find
 from derive.program import mlp
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.complex_step import EXACT, derivative
 from tests.ledger.evidence.edited import CLOSE, Experiment, edited, right, worst
@@ -23,7 +23,7 @@ N, GAMMA = 5, 1.5
 def networks_with_biases() -> Evidence:
     """(H.3): covariances with the bias at the start, and its memory."""
     measured = TRAINED.measured()
-    theory = edited(TRAINED.theory(), find("selfconsistent2023", "H.3").build(), TRAINED.depth)
+    theory = edited(TRAINED.theory(), claimed("selfconsistent2023", "H.3"), TRAINED.depth)
     return conclude(
         "bias:networks_with_biases",
         "Networks with trained biases agree with the derived theory, and with (H.3) put in its place.",

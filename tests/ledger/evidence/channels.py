@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from sympy import Basic, Expr, Function, sympify
 
 from derive.calculus.symbols import alpha, ell, mu, s, t
-from derive.ledger import find
-from derive.ledger.selfconsistent2023.claims.channels import C
 from derive.program import mlp
 from numerics.solve.direct.interpret import CyclicDemand
+from tests.ledger.claims import claimed
+from tests.ledger.claims.selfconsistent2023.channels import C
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.complex_step import EXACT, derivative, slope
 from tests.ledger.evidence.edited import Experiment, edited, off, placed, right
@@ -54,7 +54,7 @@ def _with_products(e: Expr, response: Expr) -> Expr:
 def sources_not_products() -> Evidence:
     """(I.4): chi and xi for u and r count the responses twice; phi(h_mu(t)) for phi(h_alpha(s))."""
     theory = CURVED.theory()
-    built = find("selfconsistent2023", "I.4").build()
+    built = claimed("selfconsistent2023", "I.4")
     late = {"z": _with_gaussians(built["z"])}
     there = late["z"].replace(
         lambda x: x == Function("h")(ell, mu, t), lambda _: Function("h")(ell, alpha, s)
@@ -83,7 +83,7 @@ def _responses(e: Expr) -> Expr:
 def response_layer() -> Evidence:
     """(I.5): B^l as the response of g^l to u^l, in exact linear theory."""
     theory = LINEAR.theory()
-    printed = sympify(find("selfconsistent2023", "I.5").build()["B"])
+    printed = sympify(claimed("selfconsistent2023", "I.5")["B"])
     printed = printed.replace(Function("g"), lambda k, sample, *rest: Function("g")(k, *rest))
     try:
         LINEAR.solved(edited(theory, {"B": printed}, 3))

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Basic, sympify
 
-from derive.ledger import find
-from derive.ledger.selfconsistent2023.claims.convolution import N as UNITS
-from derive.ledger.selfconsistent2023.claims.convolution import S, X
 from derive.program import P
 from derive.program.networks import convolution
 from derive.theory import Theory, mean_field
 from numerics.solve.direct import evaluate
+from tests.ledger.claims import claimed
+from tests.ledger.claims.selfconsistent2023.convolution import N as UNITS
+from tests.ledger.claims.selfconsistent2023.convolution import S, X
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.complex_step import EXACT, derivative, slope
 from tests.ledger.evidence.edited import CLOSE, Experiment, edited, worst
@@ -39,7 +39,7 @@ PATHS = 2**10
 
 def claim(*names: str) -> dict[str, Basic]:
     """Parts of (G.6) for a ring of three positions and filters of three offsets."""
-    built = find("selfconsistent2023", "G.6").build()
+    built = claimed("selfconsistent2023", "G.6")
     return {x: sympify(built[x]).subs({X: POSITIONS, S: REACH}) for x in names}
 
 
@@ -87,7 +87,7 @@ def entries_of_kernels() -> Evidence:
             data={"K_x": x, "y": np.ones(2)},
         )
         count = run.value("H", 1).size
-        said = int(find("selfconsistent2023", "G.6 text").build()["samples"].subs({P: 2, S: reach})) ** 2
+        said = int(claimed("selfconsistent2023", "G.6 text")["samples"].subs({P: 2, S: reach})) ** 2
         what = f"{2 * reach + 1} offsets: entries of H"
         findings += [
             agrees(f"{what} minus (P positions)^2", count - 8**2, 0),
@@ -168,7 +168,7 @@ def backward_recursion() -> Evidence:
     net, x = small()
     h1, _, g1, g2 = gradients(net, x[0])
     z = _backward(net.inner, g2)
-    printed = find("selfconsistent2023", "G.2").build()["z"]
+    printed = claimed("selfconsistent2023", "G.2")["z"]
     (units,) = (x for x in printed.limits if x[0].name == "j")
     times = float((units[2] - units[1] + 1).subs(UNITS, N))
     return conclude(

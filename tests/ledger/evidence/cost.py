@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from sympy import Symbol
 
 from derive.calculus.symbols import ell, mu
-from derive.ledger import find
-from derive.ledger.selfconsistent2023.claims.notation import nu
 from derive.program import L, P, gamma0
 from numerics.compile import lower
 from numerics.experiment.theory import solvable
 from numerics.solve.march import _Sweep
+from tests.ledger.claims import claimed
+from tests.ledger.claims.selfconsistent2023.notation import nu
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array, steps_of
 from tests.ledger.evidence.explicit import number, written_out
@@ -92,7 +92,7 @@ def exponent(cost: Callable[[int], int], small: int) -> float:
 
 def _printed(name: str) -> tuple[int, int]:
     """Powers of P and T of an entry of Table 1."""
-    monomial = find("selfconsistent2023", "Table 1").build()[name]
+    monomial = claimed("selfconsistent2023", "Table 1")[name]
     powers = monomial.as_powers_dict()
     times = next((x for x in monomial.free_symbols if x.name == "T"), Symbol("T"))
     return int(powers.get(P, 0)), int(powers.get(times, 0))
@@ -168,7 +168,7 @@ def _written_out_gap() -> float:
     kernel, error = x @ x.T / 3, rng.normal(size=(5, 3))
     v, nested, _, _ = perturbative(kernel, error, 0.1)
     vv = np.linalg.solve(kernel, np.linalg.solve(kernel, nested[-1].T).T)
-    formula = find("selfconsistent2023", "P.4").build()["H"].coeff(gamma0, 2)
+    formula = claimed("selfconsistent2023", "P.4")["H"].coeff(gamma0, 2)
     drift = kernel @ v[-1]
     fast = nested[-1] + nested[-1].T + np.outer(drift, drift)
 

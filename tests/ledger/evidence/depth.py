@@ -20,11 +20,11 @@ from derive.depth import (
     rescale,
 )
 from derive.depth.nonlinear import effective, with_activation
-from derive.ledger import find
 from derive.program.networks.residual import depth_program, nonlinear_program
 from derive.theory import Term, Theory, mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import evaluate
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.layers import (
     Array,
@@ -146,7 +146,7 @@ def first_step() -> Evidence:
     for a, g in ((Rational(1, 2), Rational(1, 2)), (Rational(3, 4), Rational(1, 4))):
         theory = mean_field(depth_program(alpha=a, gamma=g))
         found = solve_layers(ends_apart(cross_layer(theory)), DEPTH, 2, {}, KNOWN)
-        printed = find(SOURCE, "11").build()["c"]
+        printed = claimed(SOURCE, "11")["c"]
         exponents = {
             x: {"alpha": a, "gamma": g}[x.name] for x in printed.free_symbols if x.name in ("alpha", "gamma")
         }

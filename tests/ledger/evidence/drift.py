@@ -15,10 +15,10 @@ from scipy.integrate import solve_ivp
 from sympy import Add, Derivative, Expr, Function, S, Symbol, lambdify, sympify, tanh
 from sympy.core.function import AppliedUndef
 
-from derive.ledger.selfconsistent2023.claims.drift import e2, with_samples
 from derive.program import gamma0, mlp
 from derive.reduce.single_site import single_site
 from derive.theory import mean_field
+from tests.ledger.claims.selfconsistent2023.drift import e2, with_samples
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 from sympy import Poly, cancel, sympify
 
-from derive.ledger import find
 from derive.program import eta
 from derive.program.networks.random_data import isotropic, nu
 from derive.scale import first_step, memory_free
@@ -18,6 +17,7 @@ from numerics.early_time import early_time
 from numerics.experiment import Experiment
 from numerics.simulate import simulate_steps
 from numerics.solve import solve
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.first_step import at
 
@@ -46,7 +46,7 @@ def memory() -> Evidence:
         Poly(x.expand(), eta, 1 / nu).coeff_monomial(eta**2 / nu) for x in (every.factor, every.error)
     )
     measured, error = networks(e, STEPS, FEWER)
-    printed = {k: sympify(find("linear2025", x).build()["growth"]) for k, x in FORMS.items()}
+    printed = {k: sympify(claimed("linear2025", x)["growth"]) for k, x in FORMS.items()}
     powers = {"recursion": repeated[STEPS]} | {k: at(x, e) ** STEPS for k, x in printed.items()}
     words = ", ".join(f"{k} {x:.2f}" for k, x in powers.items())
     return conclude(

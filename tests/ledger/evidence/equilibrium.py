@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from sympy import Eq, Expr, Matrix, MatrixSymbol, Symbol, lambdify, simplify, sympify
 
-from derive.ledger.selfconsistent2023.claims import equilibrium as claims
 from derive.program import P, gamma0, mlp
 from derive.reduce.equilibrium import equilibrium
 from derive.theory import mean_field
+from tests.ledger.claims.selfconsistent2023 import equilibrium as claims
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]

@@ -16,10 +16,10 @@ from sympy import Expr, Integer, Rational, Sum, exp, integrate
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, P, alpha, ell, gamma0, mu, s, t
-from derive.ledger import find
-from derive.ledger.selfconsistent2023.claims import expansion as claim
-from derive.ledger.selfconsistent2023.claims.notation import Kx, nu
 from numerics.solve.grid import flow_grid
+from tests.ledger.claims import claimed
+from tests.ledger.claims.selfconsistent2023 import expansion as claim
+from tests.ledger.claims.selfconsistent2023.notation import Kx, nu
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array, Orders, orders, solved, steps_of
 from tests.ledger.evidence.explicit import lattice, number, words, written_out
@@ -58,7 +58,7 @@ class Words:
             "G": (np.ones((T, T)), [t, s]),
             "w": (weights, [t, s]),
         }
-        printed = find("selfconsistent2023", "F.2").build()
+        printed = claimed("selfconsistent2023", "F.2")
 
         def read(atom: AppliedUndef) -> tuple[Array, list[Expr]]:
             name = str(atom.func)
@@ -111,7 +111,7 @@ def printed_factor(formula: Expr, layer: int, depth: int) -> float:
 
 def _layers(name: str, tied: bool) -> tuple[Array, Array, float]:
     """(depth, layer, fitted nested and product, printed), rows; and the largest residual of a fit."""
-    formula = find("selfconsistent2023", "P.2").build()[name]
+    formula = claimed("selfconsistent2023", "P.2")[name]
     fitted, printed, residual = [], [], 0.0
     for depth in DEPTHS:
         basis = lazy_words(depth, tied).families(formula)
@@ -130,8 +130,8 @@ def _depth_coefficients(name: str, which: str, place: str) -> Evidence:
     depth, layer = fitted[:, 0], fitted[:, 1]
     right = np.array([layer_factors(name, int(k), int(d)) for d, k in zip(depth, layer, strict=True)])
     deep = depth > 1
-    one = find("selfconsistent2023", "P.4").build()[name].coeff(gamma0, 2)
-    two = find("selfconsistent2023", "P.2").build()[name]
+    one = claimed("selfconsistent2023", "P.4")[name].coeff(gamma0, 2)
+    two = claimed("selfconsistent2023", "P.2")[name]
     same = max(
         abs(_factor_of_sums(one, {ell: k, L: d}) - printed_factor(two, k, d))
         for d in DEPTHS
@@ -189,7 +189,7 @@ def gradient_kernel_depth_coefficients() -> Evidence:
 
 
 def tangent_basis(depth: int, tied: bool) -> list[Array]:
-    lazy, second = lazy_words(depth, tied), find("selfconsistent2023", "P.2").build()
+    lazy, second = lazy_words(depth, tied), claimed("selfconsistent2023", "P.2")
     T, n = len(WEIGHTS), len(TARGETS)
     up = [x.reshape(T, n, T, n) for x in lazy.families(second["H"])]
     down = [x[:, None, :, None] * KERNEL[None, :, None, :] for x in lazy.families(second["G"])]
@@ -197,7 +197,7 @@ def tangent_basis(depth: int, tied: bool) -> list[Array]:
 
 
 def _printed_tangent(depth: int) -> float:
-    formula = find("selfconsistent2023", "16").build()["K"]
+    formula = claimed("selfconsistent2023", "16")["K"]
     return _factor_of_sums(formula.expand().coeff(gamma0, 2), {L: depth})
 
 
@@ -207,7 +207,7 @@ def tangent_kernel_depth_coefficient() -> Evidence:
     fitted, printed = np.array(found), np.array([_printed_tangent(d) for d in DEPTHS])
     right = np.array([np.mean(tangent_factors(d)) for d in DEPTHS])
     spread = max(np.ptp(tangent_factors(d)) for d in DEPTHS)
-    second = find("selfconsistent2023", "P.2").build()["K_forward"]
+    second = claimed("selfconsistent2023", "P.2")["K_forward"]
     start = np.array([float(second.subs(gamma0, 0).coeff(claim.H0).subs(L, d)) for d in DEPTHS])
     zeroth = np.array([_order_zero(d) for d in DEPTHS])
     return conclude(
@@ -265,7 +265,7 @@ def gradient_independence_coefficients() -> Evidence:
 
 def tangent_kernel_sum() -> Evidence:
     """(P.5): second orders of H and G, summed over layers as printed, give that of the tangent kernel."""
-    formula = find("selfconsistent2023", "P.5").build()["K_expanded"].coeff(gamma0, 2)
+    formula = claimed("selfconsistent2023", "P.5")["K_expanded"].coeff(gamma0, 2)
     T, n = len(WEIGHTS), len(TARGETS)
     gaps = []
     for depth in (1, 3, 5):
@@ -323,7 +323,7 @@ def gradient_kernel_free_index() -> Evidence:
     kernel, depth = np.array([[1.0, 0.0], [0.0, 0.5]]), 1
     rates = (depth + 1) * np.diag(kernel)
     lazy = {k + 1: Rational(str(TARGETS[k])) * _exponential(float(rates[k])) for k in range(2)}
-    formula = find("selfconsistent2023", "P.3").build()["G"]
+    formula = claimed("selfconsistent2023", "P.3")["G"]
     values = []
     for sample in (1, 2):
         opened = written_out(formula.coeff(gamma0, 2), {ell: 1, L: depth, P: 2, mu: sample})
@@ -366,7 +366,7 @@ def _gradient_kernel_flow(kernel: Array, end: float, depth: int) -> tuple[float,
 
 def _p4_value(kernel: Array, lazy: dict[int, Expr], end: float) -> float:
     """(P.4) for G at L = 1 with v and v_{alpha beta} integrated for the lazy error."""
-    formula = find("selfconsistent2023", "P.4").build()["G"].coeff(gamma0, 2)
+    formula = claimed("selfconsistent2023", "P.4")["G"].coeff(gamma0, 2)
     opened = written_out(formula, {ell: 1, L: 1, P: 2})
     single = {k: integrate(e, (t, 0, s)) for k, e in lazy.items()}
 

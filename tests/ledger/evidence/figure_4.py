@@ -16,8 +16,6 @@ from sympy import Function
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, P, ell, gamma0, mu, s, t
-from derive.ledger import find
-from derive.ledger.selfconsistent2023.claims.notation import nu
 from numerics.compile import lower
 from numerics.errors import NotConverged
 from numerics.expand import expand
@@ -26,6 +24,8 @@ from numerics.simulate import train_network
 from numerics.solve import solve
 from numerics.solve.march import march
 from numerics.verify.series import partial_sum
+from tests.ledger.claims import claimed
+from tests.ledger.claims.selfconsistent2023.notation import nu
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import steps_of, theory_at
 from tests.ledger.evidence.explicit import lattice
@@ -111,7 +111,7 @@ def printed(task: Task, strength: float) -> Curves:
     tables = {"Kx": task.kernel, "v": v, "vv": nested}
 
     def kernel(number: str, name: str, layer: int) -> Array:
-        e = find("selfconsistent2023", number).build()[name].subs({ell: layer, L: task.depth}).subs(s, t)
+        e = claimed("selfconsistent2023", number)[name].subs({ell: layer, L: task.depth}).subs(s, t)
         found = np.zeros((T, n, n))
         for power in (0, 2):
 

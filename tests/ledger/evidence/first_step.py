@@ -7,7 +7,6 @@ from functools import lru_cache
 import numpy as np
 from sympy import Expr, Function, Integer, sympify
 
-from derive.ledger import find
 from derive.program import L, ell
 from derive.program.networks.random_data import isotropic, nu
 from derive.scale import FirstStep, first_step
@@ -15,6 +14,7 @@ from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
 from numerics.solve import solve
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 
 SIZES = {100: 400, 200: 200}
@@ -34,7 +34,7 @@ def gradients() -> Evidence:
     gain, one = (C_g - values["C_g(ell, 0, 0)"]).subs(first), (C_g - C_g.subs(ell, ell + 1)).subs(first)
     printed = {
         k: sympify(x).replace(Function("C_h0"), lambda *_: inputs)
-        for k, x in find("linear2025", "103").build().items()
+        for k, x in claimed("linear2025", "103").items()
     }
     return conclude(
         "first_step:gradients",
@@ -53,8 +53,8 @@ def growth() -> Evidence:
     findings: list[Finding] = []
     words = []
     forms = {
-        "(104)": sympify(find("linear2025", "104").build()["growth"]),
-        "caption": sympify(find("linear2025", "105 text").build()["growth"]),
+        "(104)": sympify(claimed("linear2025", "104")["growth"]),
+        "caption": sympify(claimed("linear2025", "105 text")["growth"]),
     }
     for depth, rate in ((1, 0.2), (3, 0.1)):
         e = experiment(depth, rate)
@@ -88,7 +88,7 @@ def growth() -> Evidence:
 def critical_rate() -> Evidence:
     """(105): at the printed rate the loss of networks moves, at the derived one it stays."""
     depth = 1
-    printed = sympify(find("linear2025", "105").build()["rate"])
+    printed = sympify(claimed("linear2025", "105")["rate"])
     rates = {
         k: at(x, experiment(depth))
         for k, x in (("derived", closed_form().critical_learning_rate), ("printed", printed))

@@ -12,9 +12,9 @@ import numpy as np
 from sympy import Add, Basic, Expr, Function, Sum, sympify
 
 from derive.calculus.symbols import s, t
-from derive.ledger import find
 from derive.theory import Average, OrderParameter, Response
 from numerics.solve.direct import evaluate
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.isotropic_theory import (
     CLOSE,
@@ -35,7 +35,7 @@ EXACT = 1e-10
 
 def claim(number: str, *names: str) -> dict[str, Basic]:
     """What an entry prints: all of it, or the named right-hand sides."""
-    built = find("linear2025", number).build()
+    built = claimed("linear2025", number)
     return {x: built[x] for x in names} if names else built
 
 

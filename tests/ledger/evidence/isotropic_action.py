@@ -19,9 +19,9 @@ from sympy import Basic, Expr, Function, Integer, Poly, S, Sum, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, ell, s, t
-from derive.ledger import find
-from derive.ledger.linear2025.claims import action as printed
-from derive.ledger.linear2025.claims import notation
+from tests.ledger.claims import claimed
+from tests.ledger.claims.linear2025 import action as printed
+from tests.ledger.claims.linear2025 import notation
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 
 Complex = NDArray[np.complex128]
@@ -165,7 +165,7 @@ class Action:
             x: _site(x, reading.conjugates or x == "samples", reading.over_alpha or x != "samples")
             for x in names
         }
-        algebra = sympify(find("linear2025", "57").build()["S"])
+        algebra = sympify(claimed("linear2025", "57")["S"])
         extra = S.Zero
         if reading.inputs:
             body = notation.C_h0(t, s) * printed.Chat_h0(t, s)
@@ -236,7 +236,7 @@ def _gap(a: Action, target: Any, e: Expr, at: Values) -> float:
 
 
 def _conjugate_lines() -> dict[str, tuple[Any, Expr]]:
-    claim, layer = {k: sympify(e) for k, e in find("linear2025", "58").build().items()}, {ell: Integer(1)}
+    claim, layer = {k: sympify(e) for k, e in claimed("linear2025", "58").items()}, {ell: Integer(1)}
     f = printed
     return {
         "C_v": (f.Chat_v, claim["Chat_v"]),
@@ -249,7 +249,7 @@ def _conjugate_lines() -> dict[str, tuple[Any, Expr]]:
 
 def _response_lines() -> dict[str, tuple[Any, Expr]]:
     """Derivatives by R(t', t): the printed right-hand sides are at (t, t')."""
-    claim, layer = {k: sympify(e) for k, e in find("linear2025", "59").build().items()}, {ell: Integer(1)}
+    claim, layer = {k: sympify(e) for k, e in claimed("linear2025", "59").items()}, {ell: Integer(1)}
     return {
         "R_vu": (lambda i, j: notation.R_vu(j, i), claim["R_vu"]),
         "R_Delta": (lambda i, j: notation.R_Delta(j, i), claim["R_Delta"]),

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Function, sympify
 
-from derive.ledger import find
-from derive.ledger.linear2025.claims.action import T
-from derive.ledger.linear2025.claims.averages import dot
-from derive.ledger.linear2025.claims.notation import D as FEATURES
-from derive.ledger.linear2025.claims.notation import N as WIDTH
-from derive.ledger.linear2025.claims.notation import P as SAMPLES
-from derive.ledger.linear2025.claims.notation import gamma0
+from tests.ledger.claims import claimed
+from tests.ledger.claims.linear2025.action import T
+from tests.ledger.claims.linear2025.averages import dot
+from tests.ledger.claims.linear2025.notation import D as FEATURES
+from tests.ledger.claims.linear2025.notation import N as WIDTH
+from tests.ledger.claims.linear2025.notation import P as SAMPLES
+from tests.ledger.claims.linear2025.notation import gamma0
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.isotropic_theory import derived, solved
 from tests.ledger.evidence.quadrature import gaussian_average, grid
@@ -46,7 +46,7 @@ def _cross(a: Array, b: Array, c: Array, d: Array) -> float:
 
 def _printed(number: str, **vectors: Array) -> float:
     """The exponent that the paper prints, for vectors (time, unit) under their names."""
-    exponent = sympify(find("linear2025", number).build()["exponent"]).subs(T, TIMES).doit()
+    exponent = sympify(claimed("linear2025", number)["exponent"]).subs(T, TIMES).doit()
     known = {FEATURES: D, WIDTH: N, SAMPLES: P, gamma0: GAMMA}
 
     def product(a: Function, b: Function) -> float:

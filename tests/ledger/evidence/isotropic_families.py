@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from sympy import Expr, Function, Sum, sympify
 
 from derive.calculus.symbols import gamma0
-from derive.ledger import find
 from derive.program import Program
 from derive.program.networks import isotropic
 from derive.program.networks.random_data import c
 from derive.program.words import GaussianVector
 from derive.theory import Theory, mean_field
 from numerics.solve.direct import evaluate
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import Experiment, off, right
 from tests.ledger.evidence.isotropic_theory import DEPTH, STEPS, VALUES
@@ -80,7 +80,7 @@ def parametrisations() -> Evidence:
     ntk = _experiment(
         isotropic(DEPTH, noise=True, parametrization="ntk"), {**VALUES, "nu": 3.0}, FEATURES // 2
     )
-    claims = {k: sympify(e) for k, e in find("linear2025", "14 text").build().items()}
+    claims = {k: sympify(e) for k, e in claimed("linear2025", "14 text").items()}
     printed = _rescaled(_theory(), claims["ntk"] / claims["mean field"])
     run = evaluate(printed.at_depth(DEPTH), steps=STEPS + 1, values=ntk.values)
     gap = max(float(np.max(np.abs(run.value(n) - ntk.solved().value(n)))) for n in ("C_v", "C_h0", "C_Delta"))

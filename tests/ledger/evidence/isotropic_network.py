@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.ledger import find
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]
@@ -154,7 +154,7 @@ def several_outputs() -> Evidence:
     """(119)-(121): the factor sqrt(D) of the output, and the sign of the inner update."""
     network = Network.drawn(3, CHANNELS)
     half, steps = [x / 2 for x in network.descent()], network.updates()
-    sign = float(find("linear2025", "121").build()["W"].as_coeff_Mul()[0])
+    sign = float(claimed("linear2025", "121")["W"].as_coeff_Mul()[0])
     v = network.targets - (network.scale * network.W[0].T @ network.backward()[1]).T
     bare = network.targets - (network.scale / np.sqrt(D) * network.W[0].T @ network.backward()[1]).T
     clean = network.errors() - NOISE * network.eps

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from sympy import sympify
 
 from derive.calculus.symbols import L
-from derive.ledger import find
-from derive.ledger.linear2025.claims.scaling import beta as BETA
+from tests.ledger.claims import claimed
+from tests.ledger.claims.linear2025.scaling import beta as BETA
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]
@@ -106,7 +106,7 @@ def _final_sharpness(depth: int, width: int, gamma: float, features: int = 12) -
 def stable_rates() -> Evidence:
     """(70): how 2/sharpness after rich training scales with the width."""
     widths, findings, words = (32, 256), [], []
-    claims = find("linear2025", "70").build()
+    claims = claimed("linear2025", "70")
     for depth in (1, 2, 3):
         power = [_width_power(depth, widths, RICH, ntk)[0] for ntk in (False, True)]
         printed = float(sympify(claims["ntk"]).subs(L, depth))
@@ -129,7 +129,7 @@ def stable_rates() -> Evidence:
 def lazy_rates() -> Evidence:
     """Text after (70): for gamma0 << 1 the largest stable rate does not depend on the width, in either."""
     findings, words = [], []
-    claims = {k: float(e) for k, e in find("linear2025", "70 text").build().items()}
+    claims = {k: float(e) for k, e in claimed("linear2025", "70 text").items()}
     for depth, widths in ((1, (1024, 4096)), (2, (256, 1024))):
         for label, ntk in (("mean field", False), ("ntk", True)):
             power, sharp = _width_power(depth, widths, LAZY, ntk, features=2)
@@ -187,7 +187,7 @@ TASKS = {0.3: (6.0, 0.02, 1000), 0.5: (6.0, 0.02, 1000), 0.7: (3.0, 0.04, 2000),
 
 def scaling_laws() -> Evidence:
     """(21): exponents of the loss at infinite width, one hidden layer, rich and nearly lazy."""
-    claims = {k: sympify(e) for k, e in find("linear2025", "21").build().items()}
+    claims = {k: sympify(e) for k, e in claimed("linear2025", "21").items()}
     findings: list[Finding] = []
     words = []
     for task, (gamma, rate, steps) in TASKS.items():

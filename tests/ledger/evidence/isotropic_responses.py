@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import sympify
 
-from derive.ledger import find
 from numerics.solve.direct import Evaluated
+from tests.ledger.claims import claimed
 from tests.ledger.evidence import structured
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.isotropic_theory import CLOSE, VALUES, derived, solved, value
@@ -213,7 +213,7 @@ def full_batch() -> Evidence:
     """(12), (64), (66): derivatives by sources, full batch; (15) from the derived R_vu."""
     run = solved(derived())
     responses = {n: theory_of(run, n) for n in ANSWERS}
-    formula = sympify(find("linear2025", "15").build()["R_Delta"])
+    formula = sympify(claimed("linear2025", "15")["R_Delta"])
     gap = [
         value(formula, run, t=i, s=j) - responses["R_Delta"][i, j] for i in range(TIMES) for j in range(i + 1)
     ]

@@ -148,7 +148,7 @@ def off(
 def value(e: Basic, run: Evaluated, **at: int) -> float:
     """A printed formula at integer times (``t=2``), its order parameters taken from ``run``.
 
-    >>> from derive.ledger.linear2025.claims.full_batch import losses
+    >>> from tests.ledger.claims.linear2025.full_batch import losses
     >>> value(losses()["test"], solved(derived()), t=0) > 1
     True
     """

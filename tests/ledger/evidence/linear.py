@@ -12,9 +12,9 @@ import xarray as xr
 from sympy import Expr, Integral, Sum
 
 from derive.calculus.symbols import L, gamma0
-from derive.ledger import find
 from numerics.simulate import compare, simulate
 from numerics.solve.grid import flow_grid
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array, Solved, solved, steps_of
 from tests.ledger.evidence.explicit import number, written_out
@@ -118,7 +118,7 @@ def _as_iterate(run: Solved) -> Iterate:
 
 def _from_f1(gamma: float) -> Scheme:
     """C and D as the field equations (F.1) print them: what multiplies g and h under the integrals."""
-    claim = find("selfconsistent2023", "F.1").build()
+    claim = claimed("selfconsistent2023", "F.1")
     found = {}
     for name in ("h", "g"):
         total = next(iter(claim[name].atoms(Integral))).function
@@ -129,7 +129,7 @@ def _from_f1(gamma: float) -> Scheme:
 
 
 def _from_f2() -> Scheme:
-    claim = find("selfconsistent2023", "F.2").build()
+    claim = claimed("selfconsistent2023", "F.2")
     return Scheme(claim["C"], claim["D"])
 
 
@@ -193,7 +193,7 @@ def fixed_point_iterations() -> Evidence:
 
 
 def _whitened(stored: int, error: str = "output") -> Scheme:
-    claim = find("selfconsistent2023", "F.15").build()
+    claim = claimed("selfconsistent2023", "F.15")
     return Scheme(claim["C"], claim["D"], stored=stored, error=error)
 
 
@@ -266,7 +266,7 @@ def whitened_responses() -> Evidence:
 def whitened_error() -> Evidence:
     """F.16: Delta(t) from the printed rate, with the kernels of the engine's flow on whitened data."""
     depth, end = 2, 1.0
-    claim = find("selfconsistent2023", "F.16").build()
+    claim = claimed("selfconsistent2023", "F.16")
     rate = written_out(next(x for x in claim["dDelta"].args if isinstance(x, Sum)), {L: depth})
     gaps = []
     for pieces in (40, 80):

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.integrate import dblquad, solve_ivp
 from sympy import Rational, Symbol, lambdify
 
-from derive.ledger.selfconsistent2023.claims.momentum import l2, tau
 from derive.program import MomentumFlow, mlp, s, t
+from tests.ledger.claims.selfconsistent2023.momentum import l2, tau
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import Experiment, off, right
 

@@ -13,8 +13,8 @@ import numpy as np
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, P
-from derive.ledger import find
 from numerics.simulate.parameters import Parameters, backward, draw_parameters, forward, output
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array
 from tests.ledger.evidence.explicit import number, written_out
@@ -95,7 +95,7 @@ def _kernels(p: Parameters) -> tuple[list[Array], list[float]]:
 def _printed_sum(name: str, p: Parameters, sample: int, other: int) -> float:
     """The claim's sum over layers of G^{l+1} H^l for one network at one time."""
     H, G = _kernels(p)
-    claim = find("selfconsistent2023", name).build()["grad_f_grad_f"]
+    claim = claimed("selfconsistent2023", name)["grad_f_grad_f"]
 
     def value(atom: AppliedUndef) -> complex:
         layer = int(atom.args[0])
@@ -154,7 +154,7 @@ def prediction_velocity() -> Evidence:
     error = TARGETS - f[2]
     H, G = _kernels(p)
     tangent = np.sum([G[k + 1] * H[k] for k in range(DEPTH + 1)], axis=0)
-    claim = written_out(find("selfconsistent2023", "4").build()["df"], {P: SAMPLES})
+    claim = written_out(claimed("selfconsistent2023", "4")["df"], {P: SAMPLES})
     printed = []
     for sample in range(SAMPLES):
 

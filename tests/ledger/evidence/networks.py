@@ -12,11 +12,11 @@ from functools import lru_cache
 import numpy as np
 from sympy import Expr
 
-from derive.ledger import find
 from numerics.simulate import inputs_from_kernel
 from numerics.simulate.extrapolate import Line
 from numerics.simulate.network import Schedule, run
 from numerics.simulate.parameters import draw_parameters, forward, output
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array, orders, steps_of
 from tests.ledger.evidence.expansion import Words, printed_factor
@@ -68,7 +68,7 @@ def predicted(depth: int) -> tuple[Array, Array]:
     """The same from the engine, and as (P.2) prints them."""
     weights = steps_of(RATE, STEPS + 1)
     second = orders(KERNEL, TARGETS, weights, depth=depth)
-    lazy, formulas = Words.at(KERNEL, second.error, weights), find("selfconsistent2023", "P.2").build()
+    lazy, formulas = Words.at(KERNEL, second.error, weights), claimed("selfconsistent2023", "P.2")
     T, n, layers = STEPS + 1, len(TARGETS), range(1, depth + 1)
     derived = [np.trace(second.H[k][-1, :, -1]) for k in layers] + [second.G[k][-1, -1] for k in layers]
 

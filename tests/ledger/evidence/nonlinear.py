@@ -11,10 +11,10 @@ from sympy import Expr, Function, Sum, tanh
 
 from derive.calculus.averages import Average
 from derive.calculus.symbols import P, alpha, ell, eta, mu, s, t
-from derive.ledger import find
 from derive.program import mlp
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.simulate.programs import simulate_program
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE, Experiment, edited, off, right, value, worst
 
@@ -40,9 +40,7 @@ def networks(experiment: str) -> dict[str, tuple[Array, Array]]:
 
 def closure_against_networks() -> Evidence:
     """(12)-(14), (D.44): three hidden layers, three steps."""
-    claim = {
-        k: v for k, v in find("selfconsistent2023", "D.44").build().items() if "_" not in k or "cov" in k
-    }
+    claim = {k: v for k, v in claimed("selfconsistent2023", "D.44").items() if "_" not in k or "cov" in k}
     theory = edited(DEEP.theory(), claim, DEEP.depth)
     same = worst(networks("deep"), DEEP.solved(theory))
     return conclude(
@@ -121,7 +119,7 @@ def responses_by_parts() -> Evidence:
 
 def two_layers() -> Evidence:
     """(D.21), (E.1): one hidden layer, three steps."""
-    claim = find("selfconsistent2023", "D.21").build()
+    claim = claimed("selfconsistent2023", "D.21")
     fields = {k: claim[k] for k in ("cov_u", "cov_r", "h", "z", "Phi", "G")}
     theory = edited(SHALLOW.theory(), fields, 1)
     same = worst(networks("shallow"), SHALLOW.solved(theory))
@@ -202,7 +200,7 @@ def independent_backward() -> Evidence:
     """(O.1), text: A = B = 0 is the network with independent backward matrices, but its output is not (4)."""
     tied, untied = replace(START, program=mlp(3, "tanh")), START
     ansatz = edited(tied.theory(), _fields_without_responses(), 3)
-    velocity = find("selfconsistent2023", "O.1 text").build()["df"]
+    velocity = claimed("selfconsistent2023", "O.1 text")["df"]
     kernel = velocity.function.xreplace({t: s}).coeff(Function("Delta")(alpha, s))
     step = Sum(eta * kernel.subs("L", 3).doit() * Function("Delta")(alpha, s), (alpha, 1, P), (s, 0, t - 1))
     printed = replace(ansatz, scalars=tuple(_with(e, step) for e in ansatz.scalars))
@@ -220,7 +218,7 @@ def independent_backward() -> Evidence:
 
 def _fields_without_responses() -> dict[str, Expr]:
     """(13) with A = B = 0."""
-    fields = find("selfconsistent2023", "13").build()
+    fields = claimed("selfconsistent2023", "13")
     gone = {Function("A"): lambda *x: 0, Function("B"): lambda *x: 0}
     found = {}
     for name in ("h", "z"):

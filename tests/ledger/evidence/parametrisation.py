@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sympy import Expr, Function, Integer, sympify
 
 from derive.calculus.symbols import L, ell
-from derive.ledger import find
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.complex_step import EXACT, derivative, slope
 
@@ -29,7 +29,7 @@ BOUND = 4.0
 
 def exponent(number: str, name: str, layer: int = 1) -> float:
     """A printed exponent for these numbers."""
-    e: Expr = sympify(find("selfconsistent2023", number).build()[name]).subs({ell: layer, L: Integer(2)})
+    e: Expr = sympify(claimed("selfconsistent2023", number)[name]).subs({ell: layer, L: Integer(2)})
     e = e.replace(Function("a"), lambda k: sympify(SCALES[int(k)]))
     e = e.replace(Function("b"), lambda k: sympify(VARIANCES[int(k)]))
     return float(e.subs({"c": RATE, "d": GAMMA}))
@@ -164,7 +164,7 @@ def family() -> Evidence:
         gap = float(np.max(np.abs(trained(n, {**member(0.3), **other}) - trained(n, own))))
         findings.append(contradicts(f"a = 0.3 with {name}: outputs minus those of a = 1/2", gap, EXACT))
     squares = {k: np.array([trained(k, own, seed, steps=0)[0] ** 2 for seed in range(2000)]) for k in (8, 64)}
-    power = float(sympify(find("selfconsistent2023", "N.9 text").build()["output_at_start"]))
+    power = float(sympify(claimed("selfconsistent2023", "N.9 text")["output_at_start"]))
     size = {k: (float(np.mean(x)), float(np.std(x) / np.sqrt(x.size))) for k, x in squares.items()}
     (narrow, error), (wide, spread) = (tuple(y * k ** (-2 * power) for y in size[k]) for k in (8, 64))
     return conclude(
@@ -178,7 +178,7 @@ def family() -> Evidence:
 
 def member(a: float) -> dict[str, float]:
     """Exponents of a member of the printed family."""
-    built = find("selfconsistent2023", "N.9 text").build()
+    built = claimed("selfconsistent2023", "N.9 text")
     return {k: float(sympify(built[k]).subs("a", a)) for k in ("a", "b", "c", "d", "a0", "b0")}
 
 

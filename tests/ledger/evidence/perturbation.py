@@ -16,9 +16,9 @@ from sympy import Expr, Rational
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import ell, gamma0
-from derive.ledger import find
-from derive.ledger.selfconsistent2023.claims import perturbation as claim
 from numerics.solve.direct.series import Power
+from tests.ledger.claims import claimed
+from tests.ledger.claims.selfconsistent2023 import perturbation as claim
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.perturbation_reading import TOP, Case, Layer, Reading, of_layer, off, x
 from tests.ledger.evidence.perturbation_reading import off_polynomials as off_fields
@@ -41,7 +41,7 @@ SEEN = 1e-3
 
 def printed(number: str) -> dict[str, Expr]:
     """The claims of an equation."""
-    return {k: e for k, e in find("selfconsistent2023", number).build().items() if isinstance(e, Expr)}
+    return {k: e for k, e in claimed("selfconsistent2023", number).items() if isinstance(e, Expr)}
 
 
 # -- fields for any operators --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from sympy import Expr, Rational, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, ell, gamma0
-from derive.ledger.selfconsistent2023.claims import perturbation as claim
+from tests.ledger.claims.selfconsistent2023 import perturbation as claim
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.perturbation import EIGHTH, EXACT, HALF, ONE, SEEN, TWO, Array, printed
 from tests.ledger.evidence.perturbation_reading import Case, Layer, of_layer, off, x

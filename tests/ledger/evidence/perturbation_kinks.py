@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.ledger.selfconsistent2023.claims import perturbation as claim
+from tests.ledger.claims.selfconsistent2023 import perturbation as claim
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]

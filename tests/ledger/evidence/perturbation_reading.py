@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from sympy import Add, Derivative, Expr, Mul, Poly, Pow, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.ledger.selfconsistent2023.claims import perturbation as claim
 from derive.program import L, P, ell, eta, gamma0, mlp
 from derive.theory import mean_field
 from numerics.solve.direct.series import Formal, Gaussians, Power, PowerSolution, evaluate_series
+from tests.ledger.claims.selfconsistent2023 import perturbation as claim
 
 Array = NDArray[np.object_]
 x = Symbol("x")

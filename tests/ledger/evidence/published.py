@@ -17,10 +17,10 @@ from sympy import Expr, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import alpha, ell, mu, s, t
-from derive.ledger import find
 from derive.linear.closure import linear_closure
 from derive.program import L, mlp
 from derive.theory import mean_field
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.engine import Array, Solved
 from tests.ledger.evidence.explicit import lattice
 
@@ -88,7 +88,7 @@ def derived_operators() -> tuple[Expr, Expr]:
 @lru_cache(maxsize=64)
 def _compiled(number: str, times: int, samples: int) -> dict[str, Callable[..., Any]]:
     found = {}
-    for name, claim in find("selfconsistent2023", number).build().items():
+    for name, claim in claimed("selfconsistent2023", number).items():
         sizes = {x: {"T": times, "P": samples}[x.name] for x in claim.free_symbols if x.name in ("T", "P")}
         expr = claim.subs(sizes)
         known = {x.name: x for x in expr.free_symbols}

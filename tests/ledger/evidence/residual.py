@@ -17,11 +17,11 @@ from derive.depth import (
     cross_layer,
     ends_apart,
 )
-from derive.ledger import find
 from derive.program.networks.random_data import isotropic, nu
 from derive.theory import Term, Theory, mean_field
 from numerics.simulate.programs import simulate_program
 from numerics.solve.direct import evaluate
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.layers import Array, Solution, solve_layers
 
@@ -165,7 +165,7 @@ def response_recursions() -> Evidence:
     values = solved(cross)
     direct = theory_values(theory())
     same = max(float(np.max(np.abs(values[n] - direct[n]))) for n in direct)
-    printed = find(SOURCE, "73").build()["gu"]
+    printed = claimed(SOURCE, "73")["gu"]
     stray = next(x for x in printed.args if x.has(KroneckerDelta) and not x.has(Sum))
     wide = with_equal_times(cross_layer(theory()).closed())
     right, off = worst(values), worst(solved(edited(wide, "R_gu", stray)))

@@ -15,15 +15,15 @@ from scipy.interpolate import CubicSpline
 from sympy import Function, Symbol, diff, lambdify, sympify
 
 from derive.calculus.symbols import gamma0, t
-from derive.ledger import find
-from derive.ledger.linear2025.claims.scaling import beta as BETA
-from derive.ledger.linear2025.claims.scaling import chi as CHI
 from derive.program.networks import structured
 from derive.scale.rich import missing, rank_one, rich_scaling
 from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import power_law
 from numerics.solve import solve
+from tests.ledger.claims import claimed
+from tests.ledger.claims.linear2025.scaling import beta as BETA
+from tests.ledger.claims.linear2025.scaling import chi as CHI
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]
@@ -148,12 +148,12 @@ def losses(kind: str, task: float) -> dict[str, float]:
 
 def number(equation: str, name: str, task: float) -> float:
     """A printed exponent at a beta."""
-    return float(sympify(find("linear2025", equation).build()[name]).subs(BETA, task))
+    return float(sympify(claimed("linear2025", equation)[name]).subs(BETA, task))
 
 
 def _consistency(flow: Flow, depth: int, task: float) -> Finding:
     """(114 text): the power of the kernel, with the chi that the loss ~ t^(-beta chi) has."""
-    printed = sympify(find("linear2025", "114 text").build()["power"])
+    printed = sympify(claimed("linear2025", "114 text")["power"])
     at = {BETA: task, CHI: flow.decay.limit / task}
     gap = flow.growth.limit - float(printed.subs(at))
     slope = abs(float(diff(printed, CHI).subs(at)))
@@ -168,8 +168,8 @@ TASK, LITTLE, STEP = 0.5, 1e-3, 1.25
 
 def kernels() -> Evidence:
     """(113): with one hidden layer gamma0^2 and t^(chi - 1) are right, but at different gamma0."""
-    chi = sympify(find("linear2025", "115").build()["chi"])
-    printed = (sympify(find("linear2025", "113").build()["K"]).subs(CHI, chi) - 1).as_powers_dict()
+    chi = sympify(claimed("linear2025", "115")["chi"])
+    printed = (sympify(claimed("linear2025", "113")["K"]).subs(CHI, chi) - 1).as_powers_dict()
     power, growth = (float(printed[x].subs(BETA, TASK)) for x in (gamma0, t))
     little, less = solved(1, TASK, LITTLE), solved(1, TASK, LITTLE / STEP)
     slow = np.log((little.kernel - 1) / (less.kernel - 1)) / np.log(STEP)
@@ -193,7 +193,7 @@ def single_modes() -> Evidence:
     """(112): with the K of one hidden layer each mode by itself has the loss, up to a constant."""
     flow, spectrum = solved(1, TASK), power_law(CAPACITY, TASK, MODES)
     eigen, target = spectrum.attributes["lamda"], spectrum.attributes["w_star"]
-    built = {name: sympify(x) for name, x in find("linear2025", "112").build().items()}
+    built = {name: sympify(x) for name, x in claimed("linear2025", "112").items()}
     rate = lambdify([_lamda(_k), _K(t), _v(_k, t)], built["dv"])(eigen, 1.0, 1.0)
     kernel = lambdify([_C_g(1, t, t), _R_gu(1, t, t), gamma0], built["K"])(flow.kernel, _response(), 1.0)
     x = np.log(flow.time)
@@ -219,7 +219,7 @@ def single_modes() -> Evidence:
 
 def from_kernel_to_loss() -> Evidence:
     """(114): with the chi of the solved kernel, its loss has the power of the solved loss."""
-    built = sympify(find("linear2025", "114").build()["v"])
+    built = sympify(claimed("linear2025", "114")["v"])
     error = lambdify([_lamda(_k), _target(_k), t, gamma0, CHI], built)
     times = np.geomspace(1e7, 1e10, 4)  # so late that of t and t^chi only the latter counts
     findings = []

@@ -11,7 +11,6 @@ from itertools import pairwise
 import numpy as np
 
 from derive.calculus.symbols import L, gamma0
-from derive.ledger import find
 from derive.program import isotropic
 from derive.program.networks.random_data import nu as NU
 from derive.scale.largest_rate import LargestRate, largest_rate
@@ -19,6 +18,7 @@ from derive.scale.lazy import LazyKernel, lazy_kernel
 from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.sweep import largest_rate as measured_rate
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.isotropic_rates import Descent
 
@@ -39,7 +39,7 @@ def largest_rates() -> Evidence:
     """(70): over two decades of nu the largest rate of the solved theory is the derived one, power and
     number; the printed power is wrong at every depth.
     """
-    printed = find("linear2025", "70").build()
+    printed = claimed("linear2025", "70")
     findings: list[Finding] = []
     words = []
     for depth in DEPTHS:
@@ -133,7 +133,7 @@ def lazy_rates() -> Evidence:
 
 def rates_of_networks() -> Evidence:
     """(70), brute force: rich networks of 24 features in NTK scaling, and lazy ones of 200."""
-    printed = find("linear2025", "70").build()["ntk"]
+    printed = claimed("linear2025", "70")["ntk"]
     findings: list[Finding] = []
     words = []
     form = derived("ntk", "rich")

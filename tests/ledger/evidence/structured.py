@@ -16,13 +16,13 @@ from sympy import Add, Basic, Expr, Function, S, Sum, Symbol, lambdify, sqrt, sy
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import eta, gamma0, s, t
-from derive.ledger import find
 from derive.program import Program
 from derive.program.networks import structured
 from derive.reduce.data import absorb_factors
 from derive.theory import Theory, mean_field
 from numerics.simulate.programs import Measured, simulate_program
 from numerics.solve.direct import Evaluated, evaluate
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.isotropic_theory import CLOSE, DEPTH, printed
 
@@ -75,7 +75,7 @@ def claim(number: str, *names: str) -> dict[str, Basic]:
     Sums over modes are M times averages, modes lose their index, and the paper's u_k^0 is sqrt(lamda(k))/B
     times the engine's u0, which has the same law for all modes.
     """
-    built = find("linear2025", number).build()
+    built = claimed("linear2025", number)
     found = {x: _averages(sympify(built[x])) for x in (names or built)}
     u0 = Function("u0")(t)
     return {x: e / _UNIT**2 if x == "cov_u0" else e.xreplace({u0: _UNIT * u0}) for x, e in found.items()}
@@ -156,7 +156,7 @@ def _numbers(e: Expr, run: Evaluated) -> Expr:
 @lru_cache(maxsize=1)
 def transfer() -> dict[AppliedUndef, Array]:
     """(111) run through its recursion: each H(k, t, s) at all modes."""
-    formula, run = sympify(find("linear2025", "111").build()["H"]), solved(derived())
+    formula, run = sympify(claimed("linear2025", "111")["H"]), solved(derived())
     found: dict[AppliedUndef, Array] = {}
     for now in range(STEPS + 1):
         for past in range(STEPS + 1):
@@ -213,13 +213,13 @@ def mode_responses() -> tuple[Array, Array]:
 
 def _complete() -> Expr:
     """(110) with t' = t, eta and r^0(0)."""
-    return _until_now(_with_rate(_with_start(sympify(find("linear2025", "110").build()["v"]))))
+    return _until_now(_with_rate(_with_start(sympify(claimed("linear2025", "110")["v"]))))
 
 
 def transfer_functions() -> Evidence:
     """(19), (110), (111): what the error's formula lacks."""
-    formula = sympify(find("linear2025", "110").build()["v"])
-    without_noise = sympify(find("linear2025", "19").build()["v"]).replace(Function("ut0"), lambda *_: S.Zero)
+    formula = sympify(claimed("linear2025", "110")["v"])
+    without_noise = sympify(claimed("linear2025", "19")["v"]).replace(Function("ut0"), lambda *_: S.Zero)
     rate, start = _with_rate(formula), _with_start(formula)
     complete = _complete()
     partial = {

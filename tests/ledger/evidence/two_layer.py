@@ -15,8 +15,6 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.symbols import alpha, mu, t
-from derive.ledger import find
-from derive.ledger.selfconsistent2023.claims.two_layer import G_t, H_y, error, f, y
 from derive.program import P, gamma0, mlp
 from derive.reduce.moments import TwoLayer
 from derive.reduce.moments import two_layer as reduction
@@ -25,6 +23,8 @@ from derive.reduce.whitened import series_radius as derived_radius
 from derive.reduce.whitened import whitened as on_whitened_data
 from derive.theory import mean_field
 from numerics.solve.grid import flow_grid
+from tests.ledger.claims import claimed
+from tests.ledger.claims.selfconsistent2023.two_layer import G_t, H_y, error, f, y
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array, Solved, solved
 from tests.ledger.evidence.explicit import number, written_out
@@ -39,7 +39,7 @@ kernel_equations)."""
 
 def claim(number: str) -> dict[str, Any]:
     """The printed right-hand sides."""
-    return dict(find("selfconsistent2023", number).build())
+    return dict(claimed("selfconsistent2023", number))
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,6 @@ from sympy import Expr, Function, Integer, Rational, Symbol, prime, sqrt, sympif
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, ell
-from derive.ledger import find
 from derive.program import Product, Program, TrainedMatrix, mlp
 from derive.program.program import gaussian
 from derive.scale.power_counting import N
@@ -25,6 +24,7 @@ from derive.scale.width import (
     width_class,
     width_constraints,
 )
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 
 DEPTH = 3
@@ -66,7 +66,7 @@ def _size(e: Expr) -> float:
 def conditions() -> Evidence:
     """(N.3), (N.4), (N.6), (N.8), (N.9): the printed exponents are those counted on the program."""
     table = {(x.requirement, x.what, x.weight): x.power for x in counted().conditions}
-    built = {k: find("selfconsistent2023", k).build() for k in ("N.3", "N.4", "N.6", "N.8", "N.9")}
+    built = {k: claimed("selfconsistent2023", k) for k in ("N.3", "N.4", "N.6", "N.8", "N.9")}
     findings = [_same("N.3", table[FIELDS, "h(1)", None] * 2, built["N.3"]["h1_h1"], 0)]
     for k in range(1, DEPTH):
         last = f"W({k})"
@@ -96,7 +96,7 @@ def _same(label: str, ours: Expr, printed: Any, layer: int) -> Finding:
 
 def family() -> Evidence:
     """(N.9) text: the solutions, at several depths, and that a changed program has others."""
-    printed = find("selfconsistent2023", "N.9 text").build()
+    printed = claimed("selfconsistent2023", "N.9 text")
     findings = []
     for depth in (1, 2, 4):
         found = counted(depth)

@@ -10,9 +10,9 @@ from sympy import Basic, Expr, Function, sqrt, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, P, alpha, ell, mu
-from derive.ledger import find
 from derive.program import mlp
 from derive.theory import Theory
+from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.complex_step import EXACT, derivative, slope
 from tests.ledger.evidence.edited import CLOSE, Experiment, edited, off, right, worst
@@ -43,7 +43,7 @@ def networks() -> dict[str, tuple[Array, Array]]:
 
 def claim(number: str, *names: str) -> dict[str, Basic]:
     """Parts of an entry, for these widths and variances."""
-    built = find("selfconsistent2023", number).build()
+    built = claimed("selfconsistent2023", number)
     return {x: sympify(built[x]) for x in names}
 
 
@@ -111,7 +111,7 @@ def error_in_the_memory() -> Evidence:
 def _unscaled(e: Basic) -> Expr:
     """(D.55) in terms of A and B, by the definitions above it."""
     found = sympify(e)
-    for name, definition in find("selfconsistent2023", "D.54 text").build().items():
+    for name, definition in claimed("selfconsistent2023", "D.54 text").items():
         pattern = sympify(definition)
         own = pattern.atoms(AppliedUndef) - {x for x in pattern.atoms(AppliedUndef) if len(x.args) < 4}
         (symbol,) = own
