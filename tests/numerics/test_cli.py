@@ -92,7 +92,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         number: str
         verdict: str
 
-    def listing(rows: list[Entry], form: str) -> str:
+    def listing(rows: list[Entry], form: str, full: bool = False) -> str:
         if form == "json":
             return json.dumps([{"number": row.number, "verdict": row.verdict} for row in rows])
         return "\n".join(f"{row.number} {row.verdict}" for row in rows)
