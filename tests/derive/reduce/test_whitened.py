@@ -204,6 +204,8 @@ def test_separable_refuses_what_it_cannot_integrate():
         separable(1 - x, x, Rational(0), t)
     with pytest.raises(NotApplicable, match="one square root"):
         separable(sqrt(1 + x**3) * (1 - x), x, Rational(0), t)
+    with pytest.raises(NotApplicable, match="two simple poles"):
+        separable(sqrt(1 + x**2), x, Rational(0), t)
     found = separable(3 * sqrt(x**2 + 4) * (5 - x), x, Rational(1), t)
     assert abs(found.solution.subs(t, 0).evalf(20) - 1) < 1e-15
     assert abs((found.solution.diff(t) - found.rate.subs(x, found.solution)).subs(t, 0.05).evalf(20)) < 1e-12
