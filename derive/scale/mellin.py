@@ -59,6 +59,11 @@ FEW = 12
 """Powers of y at small y that are looked through for the first that F has."""
 
 
+def power_in(e: Expr, x: Expr) -> Expr:
+    """The power of x in a product of powers."""
+    return simplify(x * e.diff(x) / e)
+
+
 @dataclass(frozen=True)
 class Power:
     """``coefficient * x^power * log(x)^logs``."""
@@ -75,7 +80,7 @@ class Power:
         >>> Power.of(2 * x**a / x, x)
         Power(coefficient=2, power=a - 1, logs=0)
         """
-        power = simplify(x * e.diff(x) / e)
+        power = power_in(e, x)
         front = simplify(e * x**-power)
         if power.has(x) or front.has(x):
             raise NotApplicable(f"{e} is no power of {x}")

@@ -59,7 +59,7 @@ from derive.calculus.sums import rewritten
 from derive.calculus.symbols import L, ell, exact, gamma0, s, t
 from derive.errors import NotApplicable
 from derive.program.networks.random_data import k
-from derive.scale.mellin import Power, Powers, euler, mode_sum_of, unit
+from derive.scale.mellin import Power, Powers, euler, mode_sum_of, power_in, unit
 from derive.scale.modes import EASY, HARD, beta, given, kind_of, lamda, numbers, on_power_law, w_star, wide
 from derive.scale.modes import capacity as capacity_
 from derive.scale.modes import time as late
@@ -581,10 +581,10 @@ class _Rich:
         front, start = reduced.norm.rhs.coeff(total), reduced.norm.rhs.subs(total, 0)
         # sigma^2 = front sum (w F/c)^2, both sides times c^2
         both = reduced.norm.lhs.subs(sigma(t), reduced.singular(c)).subs(L, n) * c**2
-        rise = Power.of(both, c).power
+        rise = power_in(both, c)
         # the squares of targets, with and without the eigenvalue: powers of 1/k
         weighed = on_power_law(w_star(k) ** 2 * lamda(k)).subs({beta: self.source, capacity_: self.capacity})
-        with_, without = -Power.of(weighed, k).power, -Power.of(weighed * k**self.capacity, k).power
+        with_, without = -power_in(weighed, k), -power_in(weighed * k**self.capacity, k)
         # sum (w F)^2, which tends to all there is, and sum lamda (w (1 - F))^2
         sums = mode_sum_of(lambda at: I_F, [(S.Zero, S.One)], without, self.capacity, X)
         left = mode_sum_of(lambda at: I_v, [], with_, self.capacity, X)
@@ -599,7 +599,7 @@ class _Rich:
         values = {I_F: product_transform(q, q, own), I_v: missing(q, q, -loss.power)}
         if simplify(memory(reduced, q).function - x * u**-q * exp(-x * (1 - u))) != 0:
             raise NotApplicable(f"a mode remembers {memory(reduced, q)}")
-        speed = Power.of(named_clock, late).power
+        speed = power_in(named_clock, late)
         F = Function("F")(x)
         moments = tuple(
             Eq(name, Integral(x ** (power - 1) * what**2, (x, 0, oo)), evaluate=False)
@@ -749,22 +749,22 @@ def dropped(found: RichScaling) -> tuple[Dropped, ...]:
         raise NotApplicable("easy tasks: the kernel stops growing, so that no term gets smaller with time")
     one, rows = found.reduced, list[Dropped]()
     kernel, clock = (
-        late ** Power.of(e, late).power * gamma0 ** Power.of(e, gamma0).power
+        late ** power_in(e, late) * gamma0 ** power_in(e, gamma0)
         for e in (found.named_kernel, found.named_clock)
     )
     big, top = kernel ** (1 / (2 * found.depth)), kernel ** (S.One / 2)  # sigma and c_g(1), without constants
     at = {beta: found.source, capacity_: found.capacity}
     squared = on_power_law(w_star(k) ** 2 * lamda(k)).subs(at) * k**-found.capacity
-    summed = mode_sum_of(lambda _: S.One, [], -Power.of(squared, k).power, found.capacity, X).terms[0]
+    summed = mode_sum_of(lambda _: S.One, [], -power_in(squared, k), found.capacity, X).terms[0]
     squares = clock**summed.power  # C_h0 at times of one order: a sum over modes of (lamda v)^2
     bottom = big**2 / (gamma0 * late * top)  # c_h(1): gamma0 c_h(1) c_g(1) is the rate of sigma^2
     again = squares * (gamma0 * late * top / big) ** 2  # an answer of an answer, by C_h0 and C_g(2)
-    if any(Power.of(again, y).power != 0 for y in (late, gamma0)):
+    if any(power_in(again, y) != 0 for y in (late, gamma0)):
         raise NotApplicable("answers of the first layer change by powers when they are iterated")
 
     def row(term: Expr, field: Expr, size: Expr, share: Expr | None = None, start: Expr = 1 / now) -> None:
         """A term of a size in powers of t and gamma0; where it is only counted, a power of sigma's."""
-        powers, of_sigma = ([Power.of(y, z).power for z in (late, gamma0)] for y in (size, big))
+        powers, of_sigma = ([power_in(y, z) for z in (late, gamma0)] for y in (size, big))
         n = simplify(powers[0] / of_sigma[0])
         if simplify(powers[1] - n * of_sigma[1]) != 0:
             raise NotApplicable(f"{size} is not a power of the singular value")
@@ -780,7 +780,7 @@ def dropped(found: RichScaling) -> tuple[Dropped, ...]:
             deviation = put(own.covariance.subs(s, t))
             share = simplify(deviation / put(e.lhs).xreplace(relations) ** 2)
             share = share.replace(sigma, lambda *_: now)
-            row(x.expr, e.lhs, big ** Power.of(share, now).power, share)
+            row(x.expr, e.lhs, big ** power_in(share, now), share)
         elif own is not None:
             row(x.expr, e.lhs, squares / bottom**2)
         elif e.ranges and e.name in ("h", "g"):
