@@ -238,7 +238,7 @@ class _Run:
         if not self.fixed:
             return values | self.losses(values)
         for loss, error in (("train_loss", "error"), ("test_loss", "test_error")):
-            if error in values:
+            if error in values and self.problem.objective in (None, "square"):
                 values[loss] = mean_square(values[error])
         return values
 
@@ -319,8 +319,7 @@ class _Run:
     def values(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
         """The contract's variables at the nodes ``at``."""
         if self.fixed:
-            values = split(self.problem, self.of_samples(result, at, grid))
-            return values | {"train_loss": mean_square(values["error"])}
+            return split(self.problem, self.of_samples(result, at, grid))
         values = self.of_random_data(result, at, grid)
         if self.kernels != "none" and self.spectrum is None:
             values |= self.parts(result, at, grid)
@@ -356,6 +355,8 @@ class _Run:
         tensors |= {("H", k): a.transpose(1, 3, 0, 2) for k, a in full.items()}
         for e in self.theory.observables:
             values["tangent_kernel"] = evaluate(e, tensors, data, self.constants)
+        if self.depth > 1 and not self.problem.discrete.responses():
+            return values  # nothing answers: the backward pass is independent of the forward one
         return values | self.responses(result, at, grid)
 
     def responses(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:

@@ -37,6 +37,9 @@ EXACT = 1e-12
 QUADRATURE = 1e-6
 """The accuracy of moving nodes, if nobody says."""
 
+SAMPLED = 1e-5
+"""The accuracy that is out of reach of sampled paths."""
+
 KINKED = (Abs, Max, Min, Heaviside, Piecewise, sign)
 
 
@@ -73,8 +76,6 @@ class March:
             return no
         if isinstance(problem.linear, NotApplicable):
             return No(*problem.said("network.activation"), _reason(problem.linear), "a linear network")
-        if problem.experiment is None:
-            return No(*problem.said("network.activation"), "is solved from a file", "an experiment file")
         if _mixes_outputs(problem):
             said = problem.said("training.objective")
             return No(
@@ -87,7 +88,6 @@ class March:
         return Yes(cost, 16.0 * depth * samples * nodes**2, problem.solver.rtol if problem.flow else EXACT)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
-        assert problem.experiment is not None
         values, notes = linear.solved(problem, keep, progress)
         return Solved(values, notes)
 
@@ -140,10 +140,8 @@ class Nodes:
             markov(problem.theory)
         except NotApplicable as reason:
             return No(*problem.said("network.depth"), _reason(reason), "one hidden layer")
-        accuracy, kept = (
-            problem.solver.accuracy or QUADRATURE,
-            paths.fitting(problem) if keep == "auto" else keep,
-        )
+        accuracy = problem.solver.accuracy or QUADRATURE
+        kept = paths.fitting(problem) if keep == "auto" else keep
         try:
             found = forecast(problem, accuracy, kernels=kept != "none")
         except (Unserved, NotConverged, Diverged) as reason:
@@ -225,8 +223,6 @@ class Paths:
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if (no := _symbolic(problem)) is not None:
             return no
-        if problem.experiment is None:
-            return No(*problem.said("network.activation"), "is solved from a file", "an experiment file")
         if not problem.seen:
             return No(*problem.said("data.kind"), "has no given samples", '"fixed"')
         entries = len(problem.times) * problem.sample_count
@@ -234,16 +230,16 @@ class Paths:
         depth = problem.depth or 1
         memory = 8.0 * depth * (6 * samples * entries + 6 * entries**2)
         cost = 8 * depth * (1e-9 * samples * entries**2 + 1e-9 * entries**3 + 2e-3 * len(problem.times))
+        error = max(problem.solver.accuracy or paths.ACCURACY, SAMPLED)
         have = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
         if memory > have:
             note = f"about {memory / 2**30:.0f} GiB with {samples} paths; there are {have / 2**30:.0f}"
-            return Yes(cost, memory, problem.solver.accuracy or paths.ACCURACY, note)
-        return Yes(cost, memory, problem.solver.accuracy or paths.ACCURACY)
+            return Yes(cost, memory, error, note)
+        return Yes(cost, memory, error)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
-        assert problem.experiment is not None
         keep = paths.fitting(problem) if keep == "auto" else keep
-        values, notes = paths.solve_nonlinear(problem.experiment, keep, progress, theory=problem.discrete)
+        values, notes = paths.solve_nonlinear(problem, keep, progress)
         return Solved(values, {"method": "particles", "nonlinear": True, "kernels": keep, **notes})
 
 

@@ -14,16 +14,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from derive.theory import Theory
 from numerics.errors import NotConverged, SpecError
-from numerics.experiment import Experiment
-from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
 from numerics.results import STDERR
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.grid import Grid
-from numerics.solve.memory import memory_tables
+from numerics.solve.memory import is_noisy, tables_of
 from numerics.solve.paths.accuracy import (
     MOST_SAMPLES,
     REPLICAS,
@@ -66,36 +63,33 @@ def fitting(problem: Problem) -> Literal["full", "trace", "none"]:
 
 
 def solve_nonlinear(
-    experiment: Experiment,
+    problem: Problem,
     kernels: str = "full",
     progress: Progress | None = None,
-    theory: Theory | None = None,
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """The contract's variables with their standard errors, by name, and what to report.
 
     ``kernels`` is ``full``, ``trace`` or ``none``.  ``solver.samples`` is taken as it is; without it, samples
-    and replicas are chosen for ``solver.accuracy``.  ``theory`` is another one than the experiment's own.
+    and replicas are chosen for ``solver.accuracy``.
 
     Raises :class:`~numerics.errors.SpecError` for fewer samples than Stein's lemma needs and for what no
     memory holds, :class:`~numerics.errors.Diverged` with the step, and
     :class:`~numerics.errors.NotConverged` when an accuracy is out of reach.
     """
-    own = theory_at_depth(experiment)
-    theory = own if theory is None else theory
-    solver = experiment.solver
+    solver = problem.solver
     notes: dict[str, Any] = {}
     grid: Grid | None = None
     first = 0
-    if experiment.training.rule == "flow":
-        first = _first(experiment, _prepared(experiment, theory, _coarse(experiment)))
-        settled = _settled(experiment, theory, first, progress)
+    if problem.flow:
+        first = _first(problem, _prepared(problem, _coarse(problem)))
+        settled = _settled(problem, first, progress)
         grid, notes = settled.grid, dict(settled.notes)
-    prepared = _prepared(experiment, theory, grid)
+    prepared = _prepared(problem, grid)
     if grid is None or solver.samples is None:
-        first = _first(experiment, prepared)
-    _refuse_too_large(experiment, prepared, first)
-    labelled = _Labelled(experiment, prepared, kernels, grid, theory == own)
-    attempt = _Attempt(experiment, prepared, labelled, progress)
+        first = _first(problem, prepared)
+    _refuse_too_large(problem, prepared, first)
+    labelled = _Labelled(problem, prepared, kernels, grid)
+    attempt = _Attempt(problem, prepared, labelled, progress)
     if solver.samples is not None:
         reached = as_given(attempt, Spread, first, solver.accuracy)
     else:
@@ -116,39 +110,39 @@ def solve_nonlinear(
 # -- the theory with its numbers ----------------------------------------------------------------------------
 
 
-def _prepared(experiment: Experiment, theory: Theory, grid: Grid | None) -> Prepared:
+def _prepared(problem: Problem, grid: Grid | None) -> Prepared:
     """The theory ready to be marched, in steps or on a grid.  Raises SpecError for what is not served."""
-    numbers = {k: int(v) if v.is_integer() else v for k, v in numbers_of(experiment).items()}
-    data: dict[str, Any] = dict(arrays_of(experiment))
-    steps = len(experiment.times)
+    data: dict[str, Any] = dict(problem.arrays)
+    steps = len(problem.times)
     if grid is not None:
-        data |= memory_tables(experiment, grid.nodes, grid.weights)
+        data |= tables_of(problem.program.rule, problem.numbers, grid.nodes, grid.weights)
         steps = len(grid.nodes)
     try:
-        return Prepared(theory, steps=steps, values=numbers, data=data)
+        return Prepared(problem.discrete, steps=steps, values=problem.values, data=data)
     except Unserved as reason:
-        activation = experiment.network.activation
         raise SpecError(
-            "network.activation", activation, f"is not served by particles: {reason}", '"tanh", "relu", ...'
+            *problem.said("network.activation"),
+            f"is not served by particles: {reason}",
+            '"tanh", "relu", ...',
         ) from reason
 
 
-def _first(experiment: Experiment, prepared: Prepared) -> int:
+def _first(problem: Problem, prepared: Prepared) -> int:
     """The samples to begin with.  Raises SpecError if the file has fewer than the responses need."""
-    given, entries = experiment.solver.samples, prepared.entries
+    given, entries = problem.solver.samples, prepared.entries
     if given is None:
         return prepared.enough
     least = max(2 * LEAST, entries + entries % 2)
     if given < least:
-        problem = (
+        reason = (
             f"is fewer than the {entries} entries of a source (samples of the data, outputs, times), which "
             "Stein's lemma has to tell apart"
         )
-        problem = problem if given < entries else "is too few paths for a standard error"
-        raise SpecError("solver.samples", given, problem, f"{least} or more, better {2 * least}")
+        reason = reason if given < entries else "is too few paths for a standard error"
+        raise SpecError("solver.samples", given, reason, f"{least} or more, better {2 * least}")
     if given % 2:
-        problem = "is odd, but paths come in mirrored pairs"
-        raise SpecError("solver.samples", given, problem, "an even number")
+        reason = "is odd, but paths come in mirrored pairs"
+        raise SpecError("solver.samples", given, reason, "an even number")
     return given
 
 
@@ -160,16 +154,15 @@ def _most(prepared: Prepared, first: int) -> int:
     return most
 
 
-def _refuse_too_large(experiment: Experiment, prepared: Prepared, samples: int) -> None:
+def _refuse_too_large(problem: Problem, prepared: Prepared, samples: int) -> None:
     """What no memory holds is refused before anything runs."""
     have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     needed = prepared.bytes(samples)
     if needed <= have:
         return
-    problem = f"needs {needed / 2**30:.0f} GiB with {samples} paths; there are {have / 2**30:.0f}"
-    gd = experiment.training.rule == "gd"
-    key, value = ("steps", experiment.training.steps) if gd else ("points", experiment.training.points)
-    raise SpecError(f"training.{key}", value, problem, "fewer times, or fewer samples")
+    reason = f"needs {needed / 2**30:.0f} GiB with {samples} paths; there are {have / 2**30:.0f}"
+    key, value = problem.said("training.points" if problem.flow else "training.steps")
+    raise SpecError(key, value, reason, "fewer times, or fewer samples")
 
 
 # -- one replica after another ------------------------------------------------------------------------------
@@ -179,7 +172,7 @@ def _refuse_too_large(experiment: Experiment, prepared: Prepared, samples: int) 
 class _Attempt:
     """Solves replicas, puts their variables into what collects them, and gives their losses and errors."""
 
-    experiment: Experiment
+    problem: Problem
     prepared: Prepared
     labelled: Callable[[Mapping[Node, Array]], dict[str, Array]]
     progress: Progress | None
@@ -188,7 +181,7 @@ class _Attempt:
         numbers = list(numbers)
         total = len(numbers) * self.prepared.steps
         progress = self.progress
-        seeds = [np.random.SeedSequence(self.experiment.solver.seed, spawn_key=(n,)) for n in numbers]
+        seeds = [np.random.SeedSequence(self.problem.solver.seed, spawn_key=(n,)) for n in numbers]
         counted = None if progress is None else lambda step: progress(step, total)
         for found in _sound(self.prepared.runs(samples, seeds, progress=counted)):
             values = self.labelled(found)
@@ -211,14 +204,13 @@ def _sound(runs: Iterator[dict[Node, Array]]) -> Iterator[dict[Node, Array]]:
 class _Labelled:
     """From order parameters of a theory to the contract's variables: times first, then layers stacked."""
 
-    experiment: Experiment
+    problem: Problem
     prepared: Prepared
     kernels: str
     grid: Grid | None
-    own: bool
 
     def __call__(self, found: Mapping[Node, Array]) -> dict[str, Array]:
-        return split(self.experiment, self.of_all_samples(found), nonlinear=True)
+        return split(self.problem, self.of_all_samples(found), nonlinear=True)
 
     def of_all_samples(self, found: Mapping[Node, Array]) -> dict[str, Array]:
         """Of training samples and test points; traces are those over training samples."""
@@ -233,7 +225,7 @@ class _Labelled:
                 values |= self.kernel(name, self.stacked(found, name))
         for node, _, _ in self.prepared.model.observables:
             values |= self.kernel("tangent_kernel", self.times_first(found[node]))
-        if self.kernels == "full" and self.grid is None and self.own:
+        if self.kernels == "full" and self.grid is None:
             values |= {name: self.stacked(found, name) for name in ("A", "B") if name in names}
         return values
 
@@ -249,13 +241,13 @@ class _Labelled:
         layers = {k[0]: self.times_first(x) for (n, k), x in found.items() if n == name}
         shape = next(iter(layers.values())).shape
         missing = np.full(shape, np.nan if name == "A" else 0.0)
-        return np.stack([layers.get(k, missing) for k in range(1, self.experiment.depth + 1)])
+        return np.stack([layers.get(k, missing) for k in range(1, (self.problem.depth or 1) + 1)])
 
     def kernel(self, name: str, x: Array) -> dict[str, Array]:
         """A kernel as a whole, or its trace over samples and outputs."""
         if self.kernels == "full":
             return {name: x}
-        seen = len(self.experiment.targets)
+        seen = self.problem.seen
         if x.ndim - (2 if name == "tangent_kernel" else 3) == 4:
             return {f"{name}_trace": np.einsum("...mcmc->...", x[..., :seen, :, :seen, :])}
         return {f"{name}_trace": np.einsum("...mm->...", x[..., :seen, :seen])}
@@ -264,24 +256,24 @@ class _Labelled:
 # -- the flow -----------------------------------------------------------------------------------------------
 
 
-def _coarse(experiment: Experiment) -> Grid:
-    return next(grids(experiment.times, 2))
+def _coarse(problem: Problem) -> Grid:
+    return next(grids(problem.times, 2))
 
 
-def _settled(experiment: Experiment, theory: Theory, samples: int, progress: Progress | None) -> Settled:
+def _settled(problem: Problem, samples: int, progress: Progress | None) -> Settled:
     """The grid on which the flow has settled to a part of the statistical error."""
-    solver = experiment.solver
-    noisy = experiment.training.temperature > 0
-    smooth = _prepared(experiment, theory, _coarse(experiment)).smooth and not noisy
+    solver = problem.solver
+    noisy = is_noisy(problem.program.rule)
+    smooth = _prepared(problem, _coarse(problem)).smooth and not noisy
 
     def attempt(grid: Grid) -> list[dict[str, Array]]:
-        prepared = _prepared(experiment, theory, grid)
-        _refuse_too_large(experiment, prepared, samples)
-        labelled = _Labelled(experiment, prepared, "none", grid, True)
-        solve = _Attempt(experiment, prepared, labelled, progress)
+        prepared = _prepared(problem, grid)
+        _refuse_too_large(problem, prepared, samples)
+        labelled = _Labelled(problem, prepared, "none", grid)
+        solve = _Attempt(problem, prepared, labelled, progress)
         return list(solve(samples, range(REPLICAS), Spread()))
 
     accuracy = None if solver.samples is not None and solver.accuracy is None else solver.accuracy or ACCURACY
     return settle_paths(
-        experiment.times, attempt, rtol=solver.rtol, accuracy=accuracy, smooth=smooth, noisy=noisy
+        problem.times, attempt, rtol=solver.rtol, accuracy=accuracy, smooth=smooth, noisy=noisy
     )

@@ -59,7 +59,7 @@ def test_nodes_reach_their_accuracy_where_paths_do_not() -> None:
     assert found.attrs["method"] == "nodes"
     assert found.attrs["error_estimate"] < 1e-6
     np.testing.assert_allclose(found.train_loss, exact.train_loss, rtol=0, atol=1e-6)
-    sampled = solve(experiment(TANH, method="paths", samples=1024))
+    sampled = solve(experiment(TANH, method="paths", accuracy=2e-3))
     gap = np.abs(sampled.train_loss - exact.train_loss)
     assert (gap < 5 * sampled.train_loss_stderr + 1e-3).all()
 
@@ -82,7 +82,7 @@ def test_the_judge_agrees_with_the_march() -> None:
 
 def test_ridge_regression_at_rest() -> None:
     training = {"learning_rate": 0.2, "steps": 40, "weight_decay": 1.0}
-    found = solve(experiment({"depth": 1}, training, method="rest", samples=64))
+    found = solve(experiment({"depth": 1}, training, method="rest"))
     assert found.attrs["distance_from_ridge"] < 1e-2
     assert "rest" in found.attrs
 
