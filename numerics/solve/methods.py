@@ -76,11 +76,8 @@ class March:
             return no
         if isinstance(problem.linear, NotApplicable):
             return No(*problem.said("network.activation"), _reason(problem.linear), "a linear network")
-        if _mixes_outputs(problem):
-            said = problem.said("training.objective")
-            return No(
-                *said, "the error of an output depends on all outputs", '"square", "logistic" or "hinge"'
-            )
+        if (no := _mixed(problem)) is not None:
+            return no
         steps, samples = len(problem.times), max(problem.sample_count, 1)
         nodes = 3 * steps if problem.flow else steps
         depth = problem.depth or 1
@@ -134,7 +131,7 @@ class Nodes:
             return no
         if not problem.seen:
             return No(*problem.said("data.kind"), "has no given samples", '"fixed"')
-        if (no := _sampled(problem)) is not None:
+        if (no := _sampled(problem) or _mixed(problem)) is not None:
             return no
         try:
             markov(problem.theory)
@@ -179,7 +176,7 @@ class Lazy:
             return no
         if not problem.seen:
             return No(*problem.said("data.kind"), "has no given samples", '"fixed"')
-        if (no := _sampled(problem)) is not None:
+        if (no := _sampled(problem) or _mixed(problem)) is not None:
             return no
         try:
             static(problem.theory)
@@ -322,15 +319,14 @@ def _rank(problem: Problem) -> int:
     return int(np.linalg.matrix_rank(problem.arrays["K_x"])) if "K_x" in problem.arrays else 1
 
 
-def _mixes_outputs(problem: Problem) -> bool:
-    """Is a scalar a function of others at other indices?"""
+def _mixed(problem: Problem) -> No | None:
+    """Of methods that compute an error from its own output."""
     names = {e.name for e in problem.theory.scalars}
-    return any(
-        isinstance(x, AppliedUndef) and str(x.func) in names
-        for e in problem.theory.scalars
-        for total in e.rhs.atoms(Sum)
-        for x in total.function.atoms(AppliedUndef)
-    )
+    totals = [total for e in problem.theory.scalars for total in e.rhs.atoms(Sum)]
+    if not any(str(x.func) in names for total in totals for x in total.function.atoms(AppliedUndef)):
+        return None
+    accepted = '"square", "logistic" or "hinge"'
+    return No(*problem.said("training.objective"), "the error of an output depends on all outputs", accepted)
 
 
 def _affine(problem: Problem) -> bool:

@@ -151,6 +151,8 @@ def test_losses_of_an_output(objective: str, network: dict[str, Any]) -> None:
     assert found.train_loss[-1] < found.train_loss[0]
     slope = {"logistic": targets / 2, "hinge": targets, "cross-entropy": targets - 0.5}[objective]
     np.testing.assert_allclose(found.error[0], slope, atol=0.02)
+    if objective == "cross-entropy":  # probabilities of the classes sum to one
+        np.testing.assert_allclose(found.error.sum("channel"), 0, atol=1e-9)
 
 
 @pytest.mark.parametrize(
