@@ -35,11 +35,9 @@ def simulate(
     check_netcdf(output)
     from numerics.experiment.activation import is_linear
     from numerics.experiment.refusals import is_plain
-    from numerics.simulate import simulate, simulate_steps
+    from numerics.simulate import simulate
 
     experiment = refuse_program(problem, "dmft simulate", "dmft solve, which takes programs")
-    plain = is_linear(experiment.network.activation) and is_plain(experiment)
-    train = simulate if plain else simulate_steps
     with naming_the_key(problem), progress("simulate") as meter:
-        result = train(experiment, width=width, seeds=seeds, rng=problem.solver.seed, progress=meter)
+        result = simulate(experiment, width=width, seeds=seeds, rng=problem.solver.seed, progress=meter)
     report(result, output, as_json)

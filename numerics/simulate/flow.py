@@ -1,119 +1,135 @@
-"""Gradient flow of one finite network: classical fourth-order Runge-Kutta, checked by halving the step.
+"""Networks through continuous time: steps of the classical fourth-order Runge-Kutta method.
 
-A one-step method with its own error control, deliberately unlike the multistep rule of the theory's solver.
+With noise a step has half of the exact decay and noise before and after it (Strang's splitting), which makes
+averages right to second order in its length.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from numerics.errors import NotConverged
+from derive.program import MomentumFlow
 
-from .guard import check_finite
-from .parameters import Parameters, Velocity, add, backward, forward, output, velocity
-from .record import History, Recorder
+from .network import Network
+from .rows import Array, State, spread
+from .weights import Factors, Training, accumulate, by_network, relax
 
-Array = NDArray[np.float64]
-
-#: Largest substep before any refinement, in units of the time in which the error at hand relaxes.
-ACCURACY = 0.25
-#: Largest substep in units of 1/(rate x largest tangent-kernel eigenvalue); the method is stable up to 2.78.
-STABILITY = 1.0
-#: Halvings tried before the tolerance is given up.
-MAX_REFINEMENT = 64
+NODES = ((0.0, 1 / 6), (0.5, 1 / 3), (0.5, 1 / 3), (1.0, 1 / 6))
+"""Where the stages of the method are taken, and the share of each."""
 
 
-def integrate(
-    start: Parameters,
-    inputs: Array,
-    targets: Array,
-    times: Array,
-    rate: float,
-    *,
-    tolerance: float = 1e-7,
-    refinement: int | None = None,
-) -> History:
-    """Fields at ``times`` under dW/dt = rate x velocity, from the weights ``start`` (not changed).
+def advance(
+    network: Network,
+    moving: Sequence[Training],
+    state: State,
+    length: float,
+    rngs: Sequence[np.random.Generator],
+    kicks: int = 1,
+) -> None:
+    """The state after ``length``; its fields are those of the last stage and have to be computed anew.
 
-    Each interval between recorded times is cut into equal substeps, chosen from the network's tangent
-    kernel K at its beginning: at most STABILITY/(rate x its largest eigenvalue), and at most
-    ACCURACY/refinement in units of |Delta|/(rate |K Delta|) (late in training the fast modes are gone
-    and longer steps are as accurate). With ``refinement`` None the run is repeated with halved substeps
-    until two runs differ, in the outputs and in the fields relative to their size, by less than 15 x
-    ``tolerance``: a fourth-order method's error is then below ``tolerance``. Raises
-    ``numerics.errors.NotConverged`` when MAX_REFINEMENT does not suffice.
+    Noise before and after the step is that of ``kicks`` parts: with two, that of steps of half the length.
     """
-    if refinement is not None:
-        return _pass(start.copy(), inputs, targets, times, rate, refinement)
-    level, error = 1, np.inf
-    coarse = _pass(start.copy(), inputs, targets, times, rate, level)
-    while level < MAX_REFINEMENT:
-        level *= 2
-        fine = _pass(start.copy(), inputs, targets, times, rate, level)
-        error = _difference(coarse, fine) / 15.0
-        if error <= tolerance:
-            return replace(fine, integration_error=error)
-        coarse = fine
-    raise NotConverged(f"flow of a finite network: integration error {error:.2g}, wanted {tolerance:.2g}")
+    noisy = [x for x in moving if x.noisy(state)]
+    for _ in range(kicks):
+        relax(noisy, state, length / 2 / kicks, rngs)
+    paths = [
+        _Carried(x, state) if isinstance(x.rule, MomentumFlow) else _Path(x, state, noisy) for x in moving
+    ]
+    fields, slopes, began = network.evolving(state), [], state.time
+    for k, (node, _) in enumerate(NODES):
+        if k:
+            for x in paths:
+                x.put({k - 1: node * length})
+            network.put(state, [f + node * length * s for f, s in zip(fields, slopes[-1], strict=True)])
+        state.time = began + node * length
+        network.compute(state)
+        for x in paths:
+            x.look(state)
+        slopes.append(network.slopes_at(state))
+    shares = {k: share * length for k, (_, share) in enumerate(NODES)}
+    for x in paths:
+        x.put(shares)
+    network.put(
+        state, [f + sum(shares[k] * s[i] for k, s in enumerate(slopes)) for i, f in enumerate(fields)]
+    )
+    state.time = began + length
+    for _ in range(kicks):
+        relax(noisy, state, length / 2 / kicks, rngs)
 
 
-def _difference(coarse: History, fine: History) -> float:
-    """Largest change of outputs and fields, each relative to its own size (outputs: at least 1)."""
-    worst = float(np.abs(fine.f - coarse.f).max() / max(1.0, float(np.abs(fine.f).max())))
-    for old, new in zip((coarse.h, coarse.g), (fine.h, fine.g), strict=True):
-        worst = max(worst, float(np.abs(new - old).max() / max(1e-300, float(np.abs(new).max()))))
-    return worst
+class _Path:
+    """One weight through the stages of a step, without copies of it.
 
-
-def _pass(
-    p: Parameters, inputs: Array, targets: Array, times: Array, rate: float, refinement: int
-) -> History:
-    recorder = Recorder.create(p, inputs, targets, times)
-    for index, time in enumerate(times):
-        fields, gradients = forward(p, inputs), backward(p)
-        f = output(p, fields)
-        check_finite(f, targets, f"time {time:.6g} (output {index})")
-        recorder.store(index, fields, gradients, f)
-        if index == len(times) - 1:
-            break
-        length = float(times[index + 1] - time)
-        fastest, current = relaxation_rates(fields, gradients, targets - f)
-        needed = refinement * max(current / ACCURACY, fastest / STABILITY)
-        substeps = max(1, int(np.ceil(rate * length * needed)))
-        for _ in range(substeps):
-            _runge_kutta_step(p, inputs, targets, rate * length / substeps)
-    return recorder.history(np.nan, refinement)
-
-
-def relaxation_rates(fields: list[Array], gradients: list[Array], error: Array) -> tuple[float, float]:
-    """Largest eigenvalue of the equal-time tangent kernel K, and |K Delta|/|Delta| for the error at hand.
-
-    K = sum_{l=0}^{L} (g^{l+1} . g^{l+1}/N) (h^l h^{l T}/N) with the last gradient factor 1.
+    It is ``W = a W_0 + sum_k b_k U_k``, with the updates U_k of the stages, and so is its slope,
+    ``rate U - decay W``.  From one stage to the next only a and b change: W is scaled, and a few outer
+    products are added in place.
     """
-    norms = [float(g @ g) / len(g) for g in gradients] + [1.0]
-    kernel = np.zeros((len(error), len(error)))
-    for norm, field in zip(norms, fields, strict=True):
-        kernel += norm * (field @ field.T) / field.shape[1]
-    size = float(np.linalg.norm(error))
-    current = float(np.linalg.norm(kernel @ error)) / size if size > 0 else 0.0
-    return float(np.linalg.eigvalsh(kernel)[-1]), current
+
+    def __init__(self, training: Training, state: State, noisy: Sequence[Training]) -> None:
+        self.training, self.decays = training, training not in noisy
+        self.w = state.weights[training.law.key]
+        self.a: Array = np.ones(1)
+        self.b: list[Array] = []
+        self.slopes: list[tuple[Array, list[Array]]] = []
+        self.updates: list[Factors] = []
+
+    def look(self, state: State) -> None:
+        """The slope at this stage."""
+        n, u = self.training.now(state), self.training.update.factors(state)
+        self.updates.append(Factors(u.left.copy(), u.right.copy()))
+        decay = n["decay"] if self.decays else np.zeros(1)
+        self.slopes.append((-decay * self.a, [*(-decay * x for x in self.b), n["rate"]]))
+        self.b = [*self.b, np.zeros(1)]
+
+    def put(self, lengths: Mapping[int, float]) -> None:
+        """``W_0 + sum over stages of length times slope``."""
+        a: Array = 1 + sum((x * self.slopes[k][0] for k, x in lengths.items()), np.zeros(1))
+        b: list[Array] = [np.zeros(1) for _ in self.updates]
+        for k, x in lengths.items():
+            for j, y in enumerate(self.slopes[k][1]):
+                b[j] = b[j] + x * y
+        ratio = a / self.a
+        change = [new - ratio * old for new, old in zip(b, self.b, strict=True)]
+        terms = [(c, u) for c, u in zip(change, self.updates, strict=True) if np.any(c != 0)]
+        if terms or np.any(ratio != 1):
+            accumulate(self.w, ratio, 1.0, _together(terms) if terms else _nothing(self.w))
+        self.a, self.b = a, b
 
 
-def _slope(p: Parameters, inputs: Array, targets: Array) -> Velocity:
-    fields = forward(p, inputs)
-    return velocity(fields, backward(p), targets - output(p, fields), p.gamma0)
+class _Carried:
+    """One weight with a velocity q: ``dW/dt = q``, ``dq/dt = (rate U - q)/momentum``."""
+
+    def __init__(self, training: Training, state: State) -> None:
+        self.training = training
+        self.w = state.weights[training.law.key]
+        self.q = state.velocities.setdefault(training.law.key, np.zeros_like(self.w))
+        self.start = self.w.copy(), self.q.copy()
+        self.slopes: list[tuple[Array, Array]] = []
+
+    def look(self, state: State) -> None:
+        """The slope at this stage."""
+        n, u = self.training.now(state), self.training.update.factors(state)
+        pulled = (u.left @ u.right).reshape(-1, *self.w.shape[1:])
+        dq = (by_network(n["rate"], self.w) * pulled - self.q) / by_network(n["momentum"], self.w)
+        self.slopes.append((self.q.copy(), dq))
+
+    def put(self, lengths: Mapping[int, float]) -> None:
+        """The start and lengths times slopes."""
+        for now, then, i in ((self.w, self.start[0], 0), (self.q, self.start[1], 1)):
+            now[...] = then
+            for k, x in lengths.items():
+                now += x * self.slopes[k][i]
 
 
-def _runge_kutta_step(p: Parameters, inputs: Array, targets: Array, step: float) -> None:
-    """One classical step, in place: each stage replaces the displacement of the stage before it."""
-    k1 = _slope(p, inputs, targets)
-    add(p, [(step / 2, k1)])
-    k2 = _slope(p, inputs, targets)
-    add(p, [(-step / 2, k1), (step / 2, k2)])
-    k3 = _slope(p, inputs, targets)
-    add(p, [(-step / 2, k2), (step, k3)])
-    k4 = _slope(p, inputs, targets)
-    add(p, [(step / 6, k1), (step / 3, k2), (step / 3 - step, k3), (step / 6, k4)])
+def _together(terms: Sequence[tuple[Array, Factors]]) -> Factors:
+    """``sum of c U`` as one product."""
+    n = max(max(len(c), len(u.left), len(u.right)) for c, u in terms)
+    left = [spread(c[:, None, None] * u.left, 0, n) for c, u in terms]
+    return Factors(np.concatenate(left, axis=2), np.concatenate([spread(u.right, 0, n) for _, u in terms], 1))
+
+
+def _nothing(w: Array) -> Factors:
+    return Factors(np.zeros((1, w.shape[1], 1)), np.zeros((1, 1, w.shape[2] if w.ndim == 3 else 1)))

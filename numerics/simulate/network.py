@@ -1,147 +1,198 @@
-"""Train one finite deep linear network and record its fields.
-
-``gd`` takes exact simultaneous steps; ``flow`` integrates dW/dt (see ``flow.py``). Nothing of the
-mean-field theory enters: explicit float64 matrices, an explicit forward and backward pass at every
-step.
-"""
+"""A program unrolled: every member of every definition, in an order in which one step can compute them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from sympy import S
+from sympy.core.function import AppliedUndef
 
-from .flow import integrate
-from .guard import check_finite
-from .parameters import Parameters, add, backward, draw_parameters, forward, output, velocity
-from .record import History, Recorder
+from derive.program import Definition, t
+from numerics.errors import Diverged
 
-Array = NDArray[np.float64]
+from .formulas import Binder
+from .leaves import Bound, Entry, Key
+from .rows import Array, Block, Layout, Pick, Reader, Reading, State, rows_of
+
+#: An entry as large as this has diverged; averages of products of two are still finite numbers.
+LIMIT = 1e100
 
 
-def inputs_from_kernel(kernel: Array) -> Array:
-    """Inputs x, shape (P, D) with D = rank, such that x x^T/D = kernel.
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One entry to compute: a vector of ``size`` entries, or a number (``size`` 0)."""
 
-    Only the kernel matters: W^0 is Gaussian, so networks on any inputs with this kernel have the same law.
-    Raises ``ValueError`` if the kernel is not symmetric positive semidefinite.
-
-    >>> x = inputs_from_kernel(np.array([[2.0, 1.0], [1.0, 2.0]]))
-    >>> bool(np.allclose(x @ x.T / x.shape[1], [[2.0, 1.0], [1.0, 2.0]]))
-    True
-    """
-    kernel = np.asarray(kernel, dtype=float)
-    if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or not np.allclose(kernel, kernel.T):
-        raise ValueError(f"kernel of shape {kernel.shape}: must be a symmetric matrix")
-    values, vectors = np.linalg.eigh((kernel + kernel.T) / 2)
-    top = max(float(values[-1]), 0.0)
-    cutoff = len(values) * np.finfo(float).eps * top
-    if values[0] < -1e3 * cutoff:
-        raise ValueError(f"kernel has the eigenvalue {values[0]:.3g}: must be positive semidefinite")
-    kept = values > cutoff
-    if not kept.any():
-        return np.zeros((len(kernel), 1))
-    return np.asarray(vectors[:, kept] * np.sqrt(values[kept] * kept.sum()))
+    key: Key
+    rhs: Bound
+    size: int
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """When to record, and what lies between: ``steps`` exact updates, or a flow through ``times``."""
+class Task:
+    """Entries of one block that are computed at once."""
 
-    rule: str
-    rate: float
-    times: Array
+    nodes: tuple[Node, ...]
+    read: Reader
+    block: Block
+    rows: Pick
 
-    @staticmethod
-    def create(rule: str, rate: float, steps: int | None, times: Sequence[float] | Array | None) -> Schedule:
-        """Refuses (``ValueError``) a rule that does not exist and a schedule that does not fit the rule."""
-        if not np.isfinite(rate) or rate <= 0:
-            raise ValueError(f"rate = {rate}: must be finite and > 0")
-        if rule == "gd":
-            if steps is None or steps < 1 or times is not None:
-                raise ValueError(f"rule 'gd' takes steps >= 1 and no times (steps = {steps})")
-            return Schedule("gd", float(rate), np.arange(steps + 1, dtype=float))
-        if rule == "flow":
-            if times is None or steps is not None:
-                raise ValueError("rule 'flow' takes times and no steps")
-            grid = np.asarray(times, dtype=float)
-            if grid.ndim != 1 or len(grid) < 2 or grid[0] != 0.0 or not np.all(np.diff(grid) > 0):
-                raise ValueError("times must start at 0 and increase strictly")
-            return Schedule("flow", float(rate), grid)
-        raise ValueError(f"rule = {rule!r}: must be 'gd' or 'flow'")
+    def value(self, state: State) -> Array:
+        """What the definitions say now."""
+        found = self.read(state)
+        size = max(1, self.block[1])
+        if found.shape[-1] not in (1, size):
+            rhs = self.nodes[0].rhs.expr
+            raise ValueError(f"{self.block[0]} is a number, but {rhs} has entries: take their Mean")
+        return found
 
 
-def train_network(
-    inputs: Array,
-    targets: Array,
-    *,
-    depth: int,
-    gamma0: float,
-    width: int,
-    rate: float,
-    steps: int | None = None,
-    times: Sequence[float] | Array | None = None,
-    rule: str = "gd",
-    rng: int | np.random.Generator,
-    tolerance: float = 1e-7,
-) -> History:
-    """Train one network, ``width`` N and ``depth`` L hidden layers; return its fields at the recorded times.
+@dataclass(frozen=True)
+class Network:
+    """The order of one step: ``first`` at step 0, ``later`` afterwards, ``slopes`` of what evolves.
 
-    ``inputs`` (P,D), ``targets`` (P,). ``rate`` multiplies the sum over samples (for the mean loss pass
-    rate/P). gd: ``steps`` updates, recorded at t = 0..steps. flow: recorded at ``times`` (the first is
-    0), the estimated integration error of the outputs kept below ``tolerance``
-    (``History.integration_error``). Raises ``ValueError`` on impossible arguments,
-    ``numerics.errors.Diverged`` naming the step.
-
-    >>> run = train_network(np.eye(2), np.ones(2), depth=2, gamma0=1.0, width=8, rate=0.1, steps=3, rng=0)
-    >>> run.h.shape, run.g.shape, run.f.shape
-    ((2, 4, 2, 8), (2, 4, 8), (4, 2))
+    Nodes of one level do not need one another, so that they can be computed together.
     """
-    x, y = check_data(inputs, targets)
-    if depth < 1 or width < 1:
-        raise ValueError(f"depth = {depth}, width = {width}: both must be >= 1")
-    if not np.isfinite(gamma0) or gamma0 <= 0:
-        raise ValueError(f"gamma0 = {gamma0}: must be finite and > 0")
-    schedule = Schedule.create(rule, rate, steps, times)
-    start = draw_parameters(x.shape[1], depth, width, gamma0, np.random.default_rng(rng))
-    return run(start, x, y, schedule, tolerance=tolerance)
+
+    reading: Reading
+    first: tuple[Task, ...]
+    later: tuple[Task, ...]
+    slopes: tuple[Task, ...]
+    starts: Mapping[Key, Callable[[], Any]]
+
+    def begin(self, weights: dict[Key, Array], networks: int, flows: bool = False) -> State:
+        """The state before step 0."""
+        state = State(weights, fields=self.reading.layout.empty(networks), flows=flows)
+        for key, value in self.starts.items():
+            block, row = self.reading.layout.rows[key]
+            state.fields[block][:, row] = np.stack([np.atleast_1d(value()) for _ in range(networks)])
+        return state
+
+    def compute(self, state: State) -> None:
+        """Fill in the fields of this step; raises ``numerics.errors.Diverged`` past LIMIT."""
+        for task in self.first if state.step == 0 else self.later:
+            value = task.value(state)
+            largest = max(value.max(), -value.min())
+            if not largest < LIMIT:
+                _diverged(state, task, value)
+            state.fields[task.block][:, task.rows] = value
+        if state.step == 0:
+            state.start = {b: x.copy() for b, x in state.fields.items()}
+
+    def slopes_at(self, state: State) -> list[Array]:
+        """How fast the evolving fields move, task by task."""
+        return [x.value(state) for x in self.slopes]
+
+    def evolving(self, state: State) -> list[Array]:
+        """The evolving fields themselves."""
+        return [state.fields[x.block][:, x.rows].copy() for x in self.slopes]
+
+    def put(self, state: State, values: list[Array]) -> None:
+        """Set the evolving fields."""
+        for task, value in zip(self.slopes, values, strict=True):
+            state.fields[task.block][:, task.rows] = value
 
 
-def run(
-    start: Parameters,
-    inputs: Array,
-    targets: Array,
-    schedule: Schedule,
-    *,
-    tolerance: float = 1e-7,
-    refinement: int | None = None,
-) -> History:
-    """Train from the weights ``start``, which are overwritten by gd and left alone by flow.
+def _diverged(state: State, task: Task, value: Array) -> None:
+    when, remedy = f"step {state.step}", "lower the rate"
+    if state.flows:
+        when, remedy = f"time {state.time:.6g}", "a shorter step may do"
+    sizes = [float(np.abs(rows_of(value, slice(i, i + 1))).max()) for i in range(len(task.nodes))]
+    worst = next(i for i, x in enumerate(sizes) if not x < LIMIT)
+    name, index = task.nodes[worst].key
+    raise Diverged(f"{name}{index} diverged at {when}: largest entry {sizes[worst]:.3g}; {remedy}")
 
-    ``refinement`` fixes the flow's substeps (see ``flow.integrate``) instead of checking them.
+
+def unroll(binder: Binder, data: Mapping[str, Any]) -> Network:
+    """Every member of every definition of a program, sorted.
+
+    What evolves starts from a definition at the time 0, else from ``data[name]`` (an array, a number or a
+    function of the number of units), else from zero.  Raises ``ValueError`` for an entry that is defined
+    twice or that needs itself within a step.
     """
-    if schedule.rule == "flow":
-        return integrate(
-            start, inputs, targets, schedule.times, schedule.rate, tolerance=tolerance, refinement=refinement
-        )
-    recorder = Recorder.create(start, inputs, targets, schedule.times)
-    last = len(schedule.times) - 1
-    for step in range(last + 1):
-        fields, gradients = forward(start, inputs), backward(start)
-        f = output(start, fields)
-        check_finite(f, targets, f"step {step}")
-        recorder.store(step, fields, gradients, f)
-        if step < last:
-            add(start, [(schedule.rate, velocity(fields, gradients, targets - f, start.gamma0))])
-    return recorder.history()
+    usual: dict[Key, Node] = {}
+    evolving: dict[Key, Node] = {}
+    initial: dict[Key, Node] = {}
+    for d in binder.program.definitions:
+        group = evolving if d.evolves else initial if d.lhs.args[-1] == 0 else usual
+        for node in _nodes(binder, d):
+            if node.key in group or (group is not initial and (node.key in usual or node.key in evolving)):
+                raise ValueError(f"{node.key[0]}{node.key[1]} is defined twice")
+            group[node.key] = node
+    for key in initial:
+        if key not in evolving:
+            raise ValueError(f"{key[0]}{key[1]} is given at the time 0 but does not evolve from there")
+    layout = Layout.of({k: x.size for k, x in {**usual, **evolving}.items()})
+    reading = Reading(layout)
+    return Network(
+        reading,
+        tuple(_tasks(reading, _levels({**usual, **initial}, first=True))),
+        tuple(_tasks(reading, _levels(usual, first=False))),
+        tuple(_tasks(reading, [tuple(evolving.values())])),
+        {k: _start(x, data) for k, x in evolving.items() if k not in initial},
+    )
 
 
-def check_data(inputs: Array, targets: Array) -> tuple[Array, Array]:
-    """Inputs (P,D), targets (P,) as float64; ``ValueError`` for shapes that do not fit, nan or inf."""
-    x, y = np.asarray(inputs, dtype=float), np.asarray(targets, dtype=float)
-    if x.ndim != 2 or y.shape != (len(x),):
-        raise ValueError(f"inputs {x.shape} and targets {y.shape}: must be (P, D) and (P,)")
-    if not (np.isfinite(x).all() and np.isfinite(y).all()):
-        raise ValueError("inputs and targets must be finite")
-    return x, y
+def domains(binder: Binder) -> dict[str, set[tuple[int, ...]]]:
+    """For each field and scalar, the values that its indices take (time left out)."""
+    found: dict[str, set[tuple[int, ...]]] = {}
+    for d in binder.program.definitions:
+        members = found.setdefault(d.name, set())
+        members |= {_index(binder, d.lhs, env) for env in binder.values.members(d.ranges)}
+    return found
+
+
+def _index(binder: Binder, lhs: AppliedUndef, env: Any) -> tuple[int, ...]:
+    if not lhs.args or lhs.args[-1] not in (t, S.Zero):
+        raise ValueError(f"{lhs} is defined at each step: its last argument must be the time t")
+    return tuple(binder.values.integer(a, env) for a in lhs.args[:-1])
+
+
+def _nodes(binder: Binder, d: Definition) -> list[Node]:
+    x = binder.program.field_of(d.name)
+    found: dict[Key, Node] = {}
+    for env in binder.values.members(d.ranges):
+        key = (d.name, _index(binder, d.lhs, env))
+        size = 0 if x is None else binder.sizes.size(binder.field_population(x, key[1]), {})
+        node = Node(key, binder.bind(d.rhs, env), size)
+        if key in found and found[key].rhs is not node.rhs:
+            raise ValueError(f"{key[0]}{key[1]} is defined twice")
+        found[key] = node
+    return list(found.values())
+
+
+def _levels(nodes: Mapping[Key, Node], *, first: bool) -> list[tuple[Node, ...]]:
+    """Nodes by the longest chain of others that they wait for."""
+    waits = {k: _needs(x.rhs, first) & set(nodes) for k, x in nodes.items()}
+    done: set[Key] = set()
+    levels: list[tuple[Node, ...]] = []
+    while len(done) < len(nodes):
+        ready = [k for k, others in waits.items() if k not in done and others <= done]
+        if not ready:
+            stuck = sorted(f"{n}{i}" for n, i in set(waits) - done)
+            raise ValueError(f"these entries need themselves within a step: {', '.join(stuck[:6])}")
+        levels.append(tuple(nodes[k] for k in ready))
+        done.update(ready)
+    return levels
+
+
+def _tasks(reading: Reading, levels: list[tuple[Node, ...]]) -> Iterator[Task]:
+    for level in levels:
+        groups: dict[Any, list[Node]] = {}
+        for x in level:
+            groups.setdefault((x.key[0], x.size, x.rhs.function), []).append(x)
+        for nodes in groups.values():
+            ((block, rows, order),) = reading.layout.places([x.key for x in nodes])
+            yield Task(tuple(nodes), reading.read([nodes[i].rhs for i in order]), block, rows)
+
+
+def _needs(b: Bound, first: bool) -> set[Key]:
+    """What a formula reads in the same step; at step 0 the entries at time 0 too."""
+    return {x.key for x in b.all_leaves() if isinstance(x, Entry) and (first or not x.first)}
+
+
+def _start(node: Node, data: Mapping[str, Any]) -> Callable[[], Any]:
+    value = data.get(node.key[0], 0.0)
+    return lambda: np.asarray(value(node.size) if callable(value) else value, dtype=float)

@@ -1,53 +1,100 @@
 """The tangent kernel of one network, from its kernels.
 
 Gradients are outer products, so that inner products of gradients are products of kernels, at any width.
-Which products, the program's updates say: the formula is the one that is derived from them.
+Which products, the program's updates say: the formula is read off them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
-from sympy import Symbol
+from sympy import Dummy, Expr, Integer, KroneckerDelta, Symbol, lambdify
+from sympy.core.function import AppliedUndef
 
-from derive.theory import Equation
-from numerics.compile.table import Node
+from derive.program import Program, s, t
+from derive.theory.applications import read, tangent_kernel
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
-from numerics.solve.observables import evaluate
+from numerics.experiment.numbers import arrays_of, layered_numbers, numbers_of
 
-Array = NDArray[np.float64]
+from .rows import Array
 
 
 @dataclass(frozen=True)
 class TangentKernel:
-    """The formula, and the arrays and numbers in it."""
+    """The formula, and the arrays and numbers in it; ``equal``: of every output with itself alone."""
 
-    equation: Equation
+    formula: Expr
+    axes: tuple[Symbol, ...]
     feature: str
     data: Mapping[str, Array]
-    constants: Mapping[Symbol, float]
+    equal: bool
 
     @classmethod
-    def of(cls, experiment: Experiment) -> Self | None:
-        """That of an experiment on fixed samples; None of others."""
+    def of(cls, experiment: Experiment, program: Program, equal: bool = False) -> Self | None:
+        """That of an experiment on fixed samples; None of others, and of programs whose updates are none."""
         if experiment.spec.kind != "fixed":
             return None
-        theory = theory_at_depth(experiment)
-        if not theory.observables:
+        found = tangent_kernel(read(program))
+        if not found:
             return None
-        names = {q.name for q in theory.order_parameters}
-        numbers = numbers_of(experiment)
-        return cls(theory.observables[0], "Phi" if "Phi" in names else "H", arrays_of(experiment), numbers)
+        ((equation),) = found
+        layered = {k: dict(x) for k, x in layered_numbers(experiment.spec)}
+        whole = equation.rhs.doit()
+        numbers = {k: v for k, v in numbers_of(experiment).items() if k in whole.free_symbols}
+        for a in whole.atoms(AppliedUndef):
+            if str(a.func) in layered:
+                numbers[a] = layered[str(a.func)][int(a.args[0])]
+        indices = [x for x in equation.lhs.args if x not in (t, s)]
+        if equal:
+            half = len(indices) // 2
+            numbers |= dict(zip(indices[half:], indices[:half], strict=True))
+            indices = indices[:half]
+        names = set(program.notation.values())
+        formula = whole.subs(numbers)
+        feature = "Phi" if "Phi" in names else "H"
+        return cls(formula, (t, s, *indices), feature, arrays_of(experiment), equal)
 
-    def __call__(self, phi: Array, g: Array) -> Array:
-        """K, axes t, s and then samples, from Phi and G of all layers, axes (layer, t, s, samples)."""
-        tensors: dict[Node, Array] = {}
-        for name, kernels in ((self.feature, phi), ("G", g)):
-            for layer, x in enumerate(kernels, 1):
-                tensors[name, layer] = np.moveaxis(x, (0, 1), (-2, -1))
-        return evaluate(self.equation, tensors, self.data, self.constants)
+    def __call__(self, kernels: Mapping[str, Array]) -> Array:
+        """K, axes t, s and then samples (and channels), from ``Phi`` and ``G`` of all layers."""
+        named = {self.feature: kernels["Phi"], "G": kernels["G"]}
+        leaves = sorted(self.formula.atoms(AppliedUndef, KroneckerDelta), key=str)
+        sizes: dict[Symbol, int] = {}
+        for a in leaves:
+            if isinstance(a, AppliedUndef):
+                x, args = self._array(a, named)
+                sizes |= dict(zip(args, x.shape, strict=True))
+        values = [self._placed(a, named, sizes) for a in leaves]
+        places = [Dummy(f"x{i}") for i in range(len(leaves))]
+        function = lambdify(places, self.formula.xreplace(dict(zip(leaves, places, strict=True))))
+        return np.broadcast_to(function(*values), [sizes[x] for x in self.axes])
+
+    def _array(self, a: AppliedUndef, named: Mapping[str, Array]) -> tuple[Array, list[Symbol]]:
+        """The array of a factor and its indices in the order of its axes."""
+        name, args = str(a.func), [x for x in a.args if not isinstance(x, Integer)]
+        x = named[name][int(a.args[0]) - 1] if name in named else np.asarray(self.data[name])
+        if name in named:
+            x = np.moveaxis(x, (0, 1), (-2, -1))
+        return x, args if x.ndim == len(args) else list(dict.fromkeys(args))
+
+    def _placed(self, a: Expr, named: Mapping[str, Array], sizes: Mapping[Symbol, int]) -> Array:
+        """A factor on all axes."""
+        x, args = (
+            self._array(a, named) if isinstance(a, AppliedUndef) else (np.eye(sizes[a.args[0]]), [*a.args])
+        )
+        letters = {y: chr(97 + i) for i, y in enumerate(self.axes)}
+        used = [y for y in self.axes if y in args]
+        x = np.einsum(f"{''.join(letters[y] for y in args)}->{''.join(letters[y] for y in used)}", x)
+        shape = iter(x.shape)
+        return x.reshape([next(shape) if y in used else 1 for y in self.axes])
+
+    def traces(self, experiment: Experiment, found: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+        """Sums over training samples, of kernels that were measured at equal samples."""
+        count = None if experiment.held_out is None else experiment.held_out.training
+        kernel = self(found)[:, :, :count]
+        yield "Phi_trace", found["Phi"][..., :count].sum(axis=-1)
+        if found["G"].ndim > 3 and self.feature == "Phi":
+            yield "G_trace", found["G"][:, :, :, :count].reshape(*found["G"].shape[:3], -1).sum(axis=-1)
+        yield "tangent_kernel_trace", kernel.reshape(*kernel.shape[:2], -1).sum(axis=-1)

@@ -25,7 +25,7 @@ from numerics.compile.layered import LayerTable, lower_layer_time
 from numerics.compile.lower import lower
 from numerics.compile.table import Table
 from numerics.errors import SpecError
-from numerics.simulate.programs import simulate_program
+from numerics.simulate import simulate_program
 from numerics.solve.depth import GRIDS, LAYERS, DepthLimit, extrapolated
 from numerics.solve.layer_grid import solve_layer_grid
 from numerics.solve.march import march

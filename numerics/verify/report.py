@@ -8,6 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+EPS = float(np.finfo(np.float64).eps)
+
 
 @dataclass(frozen=True)
 class Check:

@@ -12,7 +12,7 @@ from derive.program import P, eta, gamma0, mlp
 from derive.theory import mean_field
 from numerics.alignment import alignment, change, cosine, each
 from numerics.powers import fitted_power
-from numerics.simulate.programs import simulate_program
+from numerics.simulate import simulate_program
 from numerics.solve.paths import solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 

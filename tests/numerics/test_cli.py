@@ -108,7 +108,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         monkeypatch.setattr(importlib.import_module(parent), child, module, raising=False)
 
     install("numerics.solve.registry", solve=computing("solve"))
-    install("numerics.simulate", simulate=computing("simulate"), simulate_steps=computing("simulate"))
+    install("numerics.simulate", simulate=computing("simulate"))
     install("numerics.expand", evaluated_at=computing("expand"), series=rendering("series"))
     install(
         "numerics.experiment.theory",

@@ -14,7 +14,7 @@ from derive.program import P, convolution, eta, gamma0, mlp
 from derive.theory import mean_field
 from numerics.distributions import deviations, histogram, kernel_density, moments, non_gaussianity
 from numerics.paths import Paths
-from numerics.simulate.programs import Networks, simulate_program
+from numerics.simulate import Networks, simulate_program
 from numerics.solve.paths import solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 

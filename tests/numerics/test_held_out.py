@@ -168,7 +168,7 @@ def test_structures_know_whether_there_are_test_points(folder: Path) -> None:
 
 def test_what_does_not_serve_them_says_so(folder: Path) -> None:
     more = load(folder, INPUTS | {"test_inputs": "xt.npy"}, training=STEPS)
-    with pytest.raises(SpecError, match="simulate_steps"):
+    with pytest.raises(SpecError, match="simulate"):
         simulate(more, width=8, seeds=2)
 
 

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from numerics.experiment import Experiment
 from numerics.predictions import split
-from numerics.simulate import extrapolate, simulate_steps
+from numerics.simulate import simulate
 from numerics.solve import solve
+from numerics.stats import extrapolate
 from numerics.sweep import largest_rate
 
 Array = NDArray[np.float64]
@@ -226,7 +227,7 @@ def test_finite_networks_predict_as_the_theory() -> None:
     data["test_inputs"][1] = data["inputs"][0]
     experiment = Experiment.from_dict(NETWORKS["bias"], **data)
     theory = solve(experiment, kernels="none")
-    networks = [simulate_steps(experiment, width=n, seeds=16, rng=n, kernels="none") for n in (50, 100)]
+    networks = [simulate(experiment, width=n, seeds=16, rng=n, kernels="none") for n in (50, 100)]
     limit = extrapolate(networks)
     for name in ("error", "test_f", "test_error", "test_loss", "train_loss"):
         z = (limit[name] - theory[name]) / limit[f"{name}_stderr"]

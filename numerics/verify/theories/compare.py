@@ -2,7 +2,7 @@
 
 The theory is solved by the march if it is linear and else evaluated from its expressions
 (:mod:`numerics.verify.theories.solved`), the networks are trained from the program
-(:mod:`numerics.simulate.programs`); the two share nothing but the program.
+(:mod:`numerics.simulate`); the two share nothing but the program.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from derive.program import Program
 from derive.theory import Theory, mean_field
-from numerics.simulate.programs import Measured, simulate_program
+from numerics.simulate import Measured, simulate_program
 from numerics.solve.direct import Evaluated
+from numerics.stats import bound
 from numerics.verify.theories.solved import solved as solution_of
 
 Array = NDArray[np.float64]
@@ -58,9 +59,7 @@ class Comparison:
     @property
     def bound(self) -> float:
         """Standard errors that the worst of all numbers exceeds with probability ``DOUBT`` by chance."""
-        from scipy.stats import norm
-
-        return float(norm.isf((1 - (1 - DOUBT) ** (1 / self.entries)) / 2))
+        return float(bound(self.entries, DOUBT))
 
     @property
     def agrees(self) -> bool:
@@ -83,7 +82,7 @@ def compare_with_networks(
     """Solve the theory of ``program`` and train networks at two ``widths``; compare what both define.
 
     ``values`` and ``data`` as :func:`~numerics.solve.direct.evaluate` and
-    :func:`~numerics.simulate.programs.simulate_program` take them.  Networks are extrapolated linearly in
+    :func:`~numerics.simulate.simulate_program` take them.  Networks are extrapolated linearly in
     1/N; standard errors of both widths and of the theory's paths are combined.  ``change`` alters the theory
     first (to see a wrong one rejected).  Raises what those two raise, and ValueError when nothing is common.
 

@@ -9,10 +9,9 @@ import numpy as np
 import xarray as xr
 
 from numerics.experiment import Experiment
-from numerics.simulate import simulate_steps
+from numerics.simulate import simulate
 from numerics.solve import solve
-from numerics.verify.steps.networks import quantities, size_of, widths_near
-from numerics.verify.steps.own_width import less_their_theory, scaled
+from numerics.verify.networks import less_their_theory, quantities, scaled, size_of, widths_near
 from numerics.verify.theories.judged import Place, Verdict, judged
 
 Tables = Mapping[str, Mapping[str, Any]]
@@ -157,9 +156,9 @@ def compare_experiment(
     widths = widths_near(experiment, experiment.network.width or smallest)[:2]
     streams = np.random.SeedSequence([SEED, list(EXPERIMENTS).index(name)]).generate_state(2)
     trained = [
-        simulate_steps(scaled(experiment, n), width=n, seeds=k, rng=int(rng), tolerance=TOLERANCE)
+        simulate(scaled(experiment, n), width=n, seeds=k, rng=int(rng), tolerance=TOLERANCE)
         for n, k, rng in zip(widths, seeds, streams, strict=True)
     ]
     networks = less_their_theory(experiment, theory, trained)
-    compared = quantities(experiment, theory, networks)
+    compared = quantities(theory, networks)
     return judged(theory, networks, [Place(q.label, q.name, q.at, size_of(theory, q)) for q in compared])

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy.stats import t as student
 
+from numerics.stats import bound
 from numerics.verify.networks import LEVEL, curvature_of, scores, slopes_of
 
 
@@ -45,16 +45,15 @@ def judged(theory: xr.Dataset, networks: Sequence[xr.Dataset], places: Sequence[
     for all numbers together, with Student's t, plus what a straight line in 1/N leaves out.
     """
     entries = sum(int(theory[p.name].isel(p.at).size) for p in places)
-    each = float(-np.expm1(np.log1p(-LEVEL) / entries))
-    worst, bound, place = 0.0, np.inf, ""
+    worst, reach, place = 0.0, np.inf, ""
     for p in places:
         z, stderr, dof = scores(theory, networks, p.name, p.at)
         remainder = curvature_of(networks) * slopes_of(networks, p.name, p.at).to_numpy() ** 2
         with np.errstate(divide="ignore", invalid="ignore"):
-            limits = student.isf(each / 2, dof) + remainder / p.size / stderr
+            limits = bound(entries, LEVEL, dof) + remainder / p.size / stderr
         share = np.where(stderr > 0, np.abs(z) / limits, 0.0)
         at = int(np.argmax(share))
-        if share.flat[at] > worst / bound:
-            worst, bound = float(np.abs(z).flat[at]), float(np.asarray(limits).flat[at])
+        if share.flat[at] > worst / reach:
+            worst, reach = float(np.abs(z).flat[at]), float(np.asarray(limits).flat[at])
             place = p.label
-    return Verdict(entries, place, worst, bound)
+    return Verdict(entries, place, worst, reach)

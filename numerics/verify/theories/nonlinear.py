@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from derive.program import mlp
 from derive.theory import Theory, mean_field
-from numerics.simulate.programs import Trainer
+from numerics.simulate import Trainer
 from numerics.solve.paths import solve_particles
 from numerics.verify.theories import distributions
 from numerics.verify.theories.judged import Place, Verdict, judged

@@ -21,7 +21,7 @@ from derive.calculus.averages import Average, Response
 from derive.program import Definition, Field, GaussianVector, Product, Program, t
 from derive.program.program import gaussian
 from derive.theory import Theory
-from numerics.simulate.programs import Trainer
+from numerics.simulate import Trainer
 
 Array = NDArray[np.float64]
 

@@ -44,7 +44,7 @@ from derive.program import (
 from derive.scale import count_powers, parametrized
 from derive.theory import mean_field
 from derive.theory.routes import check_routes
-from numerics.simulate.programs import simulate_program
+from numerics.simulate import simulate_program
 from numerics.solve.direct import evaluate
 from numerics.verify.theories import compare_with_networks
 

@@ -15,7 +15,7 @@ from derive.theory import mean_field
 from numerics.early_steps import early_steps, recovery
 from numerics.early_time import early_time
 from numerics.experiment import Experiment
-from numerics.simulate import simulate_steps
+from numerics.simulate import simulate
 from numerics.solve import solve
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
@@ -168,7 +168,7 @@ def networks(e: Experiment, step: int, sizes: Mapping[int, int] = SIZES) -> tupl
     """``C_v`` of infinitely large networks after that many steps, and its standard error."""
     found = []
     for width, count in sizes.items():
-        run = simulate_steps(e.replace({"training.steps": step}), width=width, seeds=count, rng=width)
+        run = simulate(e.replace({"training.steps": step}), width=width, seeds=count, rng=width)
         noise = float(e.spec.data.noise or 0) ** 2 if e.spec.data is not None else 0.0
         found.append((float(run.test_loss[step]) - noise, float(run.test_loss_stderr[step])))
     small, large = sizes

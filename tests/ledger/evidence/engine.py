@@ -59,7 +59,7 @@ class Solved:
         return np.asarray(order.transpose(0, 2, 1, 3))
 
     def dataset(self, times: Array) -> xr.Dataset:
-        """As a dataset that ``numerics.simulate.compare`` takes."""
+        """As a dataset that ``numerics.verify.compare`` takes."""
         order = (0, 2, 1, 3)
         axes = ("time", "time_", "sample", "sample_")
         return xr.Dataset(

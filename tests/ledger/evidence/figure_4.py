@@ -20,10 +20,10 @@ from numerics.compile import lower
 from numerics.errors import NotConverged
 from numerics.expand import expand
 from numerics.experiment import Experiment
-from numerics.simulate import train_network
 from numerics.solve import solve
 from numerics.solve.march import march
 from numerics.verify.series import partial_sum
+from tests.ledger.evidence.plain_networks import train_network
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.notation import nu
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from types import SimpleNamespace
 
 import numpy as np
 import xarray as xr
 from sympy import Expr, Integral, Sum
 
 from derive.calculus.symbols import L, gamma0
-from numerics.simulate import compare, simulate
+from numerics.experiment import Experiment
+from numerics.simulate import simulate
+from numerics.verify import compare
 from numerics.solve.grid import flow_grid
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
@@ -43,14 +44,11 @@ def trained_networks(
 ) -> list[xr.Dataset]:
     """Networks by brute force, descent at RATE for STEPS steps; ``counts`` maps widths to numbers of
     networks."""
-    experiment = SimpleNamespace(
-        inputs=None,
-        kernel=kernel,
-        targets=targets,
-        effective_rate=RATE,
-        training=SimpleNamespace(rule="gd", steps=STEPS),
-        network=SimpleNamespace(depth=depth, gamma0=gamma),
-    )
+    tables = {
+        "network": {"depth": depth, "gamma0": gamma},
+        "training": {"learning_rate": RATE, "steps": STEPS, "loss": "sum"},
+    }
+    experiment = Experiment.from_dict(tables, kernel=kernel, targets=targets)
     return [simulate(experiment, width=n, seeds=k, rng=RNG + n + depth) for n, k in counts.items()]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, P
-from numerics.simulate.parameters import Parameters, backward, draw_parameters, forward, output
+from tests.ledger.evidence.plain_networks import Parameters, backward, draw_parameters, forward, output
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array
@@ -61,7 +61,7 @@ def stepped(p: Parameters, eta: float) -> Parameters:
     error = TARGETS - output(p, forward(p, INPUTS))
     rate = eta * p.gamma0**2 * N
     moves = [rate * np.einsum("m,m...->...", error, x) for x in gradients(p)]
-    matrices = [np.asfortranarray(w + x) for w, x in zip(p.matrices, moves[:-1], strict=True)]
+    matrices = [w + x for w, x in zip(p.matrices, moves[:-1], strict=True)]
     return Parameters(matrices, p.readout + moves[-1], p.gamma0)
 
 

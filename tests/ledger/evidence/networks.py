@@ -13,9 +13,8 @@ import numpy as np
 from sympy import Expr
 
 from numerics.simulate import inputs_from_kernel
-from numerics.simulate.extrapolate import Line
-from numerics.simulate.network import Schedule, run
-from numerics.simulate.parameters import draw_parameters, forward, output
+from numerics.stats import Line
+from tests.ledger.evidence.plain_networks import descend, draw_parameters, forward, output
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array, orders, steps_of
@@ -37,12 +36,11 @@ def curvature(width: int, depth: int, rng: np.random.Generator) -> Array:
     """(1/2) d^2/d gamma0^2 of tr H^l(t,t), l = 1..L, then G^l(t,t), at the last step of one network."""
     inputs = inputs_from_kernel(KERNEL)
     start = draw_parameters(inputs.shape[1], depth, width, TINY, rng)
-    schedule = Schedule.create("gd", RATE, STEPS, None)
     total = np.zeros(2 * depth)
     for sign in (1.0, -1.0):
         network = start.copy(sign)
         own = output(network, forward(network, inputs))
-        history = run(network, inputs, TARGETS + own, schedule)
+        history = descend(network, inputs, TARGETS + own, RATE, STEPS)
         h = np.einsum("ltmi,ltmi->tl", history.h, history.h)
         g = np.einsum("lti,lti->tl", history.g, history.g)
         kernels = np.concatenate([h, g], axis=1) / width

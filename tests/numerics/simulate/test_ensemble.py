@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 from numerics.errors import Diverged
+from numerics.experiment import Experiment
 from numerics.simulate import simulate
 
 from .helpers import INPUTS, TARGETS, flow, gd
@@ -19,7 +20,7 @@ def test_variables_axes_and_attributes():
     assert data["G"].dims == ("layer", "time", "time_")
     assert data["tangent_kernel"].dims == ("time", "time_", "sample", "sample_")
     assert list(data["layer"]) == [1, 2]
-    for name in ("train_loss", "error", "Phi", "G", "tangent_kernel"):
+    for name in ("train_loss", "error", "Phi", "G", "tangent_kernel", "Phi_trace", "tangent_kernel_trace"):
         assert data[f"{name}_stderr"].dims == data[name].dims
     assert data.attrs["seed"] == 1
     assert data.attrs["width"] == 16
@@ -59,37 +60,39 @@ def test_standard_error_falls_as_the_root_of_the_number_of_networks():
 def test_traced_kernels_are_the_traces():
     full, trace = (simulate(gd(), width=8, seeds=2, rng=0, kernels=k) for k in ("full", "trace"))
     samples = np.arange(3)
-    for name, traced in (("Phi", "Phi_trace"), ("tangent_kernel", "tangent_trace")):
+    for name, traced in (("Phi", "Phi_trace"), ("tangent_kernel", "tangent_kernel_trace")):
         expected = full[name].to_numpy()[..., samples, samples].sum(axis=-1)
         assert trace[traced].to_numpy() == pytest.approx(expected)
+        assert full[traced].to_numpy() == pytest.approx(expected)
     assert "Phi" not in trace
     assert set(simulate(gd(), width=8, seeds=2, rng=0, kernels="none").data_vars) == {
-        "train_loss", "train_loss_stderr", "error", "error_stderr", "series",
+        "train_loss", "train_loss_stderr", "error", "error_stderr", "G", "G_stderr",
     }  # fmt: skip
 
 
-def test_summary_series_agree_with_the_kernels():
-    data = simulate(gd(), width=8, seeds=2, rng=0)
-    mean = data["series"].mean("network")
-    t, m = np.arange(7), np.arange(3)
-    phi = data["Phi"].to_numpy()[:, :, :, m, m].mean(axis=-1)
-    assert mean.sel(observable="Phi[2]").to_numpy() == pytest.approx(phi[1][t, t])
-    assert mean.sel(observable="Phi0[1]").to_numpy() == pytest.approx(phi[0][:, 0])
-    assert mean.sel(observable="G[1]").to_numpy() == pytest.approx(data["G"].to_numpy()[0, t, t])
-    tangent = data["tangent_kernel"].to_numpy()[t[:, None], t[:, None], m, m].mean(axis=-1)
-    assert mean.sel(observable="tangent_kernel").to_numpy() == pytest.approx(tangent)
-    assert mean.sel(observable="train_loss").to_numpy() == pytest.approx(data["train_loss"].to_numpy())
+@pytest.mark.parametrize("network", [{"outputs": 2}, {"outputs": 2, "activation": "tanh"}, {"bias": True}])
+def test_traces_of_other_networks(network):
+    """With channels and samples that gradients depend on; test points are in no trace."""
+    shape = (3, 2) if "outputs" in network else (3,)
+    e = Experiment.from_dict(
+        {"network": {"depth": 2, **network}, "training": {"learning_rate": 0.1, "steps": 2}},
+        inputs=INPUTS,
+        targets=np.linspace(-1, 1, int(np.prod(shape))).reshape(shape),
+        test_inputs=INPUTS[:2] * 0.5,
+    )
+    full, trace = (simulate(e, width=8, seeds=2, rng=0, kernels=k) for k in ("full", "trace"))
+    for name in (x for x in trace.data_vars if str(x).endswith("_trace")):
+        np.testing.assert_allclose(trace[name], full[name], rtol=1e-12, err_msg=name)
+    assert {"Phi_trace", "tangent_kernel_trace"} <= set(trace.data_vars)
+    np.testing.assert_allclose(trace.test_f, full.test_f, rtol=1e-12)
 
 
-def test_antithetic_pairs_cancel_the_initial_function_and_keep_the_mean():
-    plain = simulate(gd(gamma0=0.5), width=32, seeds=400, rng=0, kernels="none")
-    pairs = simulate(gd(gamma0=0.5), width=32, seeds=200, rng=1, kernels="none", antithetic=True)
-    assert pairs["error"][0].to_numpy() == pytest.approx(TARGETS)
-    # the same number of trained networks, and the error is smaller as long as the start is remembered
-    assert (pairs["error_stderr"][:2] < 0.8 * plain["error_stderr"][:2]).all()
-    assert (pairs["train_loss_stderr"][:2] < 0.8 * plain["train_loss_stderr"][:2]).all()
-    z = (pairs["error"] - plain["error"])[1:] / np.hypot(pairs["error_stderr"], plain["error_stderr"])[1:]
-    assert np.abs(z.to_numpy()).max() < 4.5
+def test_networks_do_not_depend_on_how_many_are_trained_together(monkeypatch):
+    many = simulate(gd(), width=8, seeds=5, rng=3)
+    monkeypatch.setattr("numerics.simulate.run.TOGETHER", 0)
+    alone = simulate(gd(), width=8, seeds=5, rng=3)
+    for name in many.data_vars:
+        np.testing.assert_allclose(many[name], alone[name], rtol=1e-10, atol=1e-12, err_msg=name)
 
 
 def test_flow_and_a_kernel_without_inputs():

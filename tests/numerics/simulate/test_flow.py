@@ -1,77 +1,103 @@
-"""Gradient flow of one network: its own accuracy, its conservation law, and the limit of small steps."""
+"""Gradient flow of networks: its own accuracy, its conservation law, and the limit of small steps."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from derive.program import GradientFlow, MomentumFlow, eta, mlp
 from numerics.errors import NotConverged
-from numerics.simulate import train_network
-from numerics.simulate.flow import _runge_kutta_step, integrate
-from numerics.simulate.parameters import draw_parameters
+from numerics.simulate import Trainer, simulate_program
+from numerics.simulate.experiment import settled
+from numerics.simulate.flow import advance
 
 from .helpers import INPUTS, TARGETS
 
-NETWORK = {"depth": 2, "gamma0": 1.3, "width": 24, "rng": 4}
 TIMES = np.linspace(0.0, 1.0, 6)
+SEED = np.random.SeedSequence(4)
 
 
-def trained(**changes):
-    arguments = {"rate": 1.0, "rule": "flow", "times": TIMES} | NETWORK | changes
-    return train_network(INPUTS, TARGETS, **arguments)
+def trainer(rule="flow", **options):
+    options = {"times": TIMES, "steps": 5, "dt": 0.2} | options
+    numbers = {"eta": options.pop("eta", 1.0), "gamma0": 1.3, "P": 3}
+    data = {"x": INPUTS, "y": TARGETS}
+    return Trainer.of(mlp(2, rule=rule), width=24, values=numbers, data=data, **options)
 
 
 def test_loss_decreases_and_the_error_estimate_is_met():
-    run = trained(tolerance=1e-9)
-    assert np.all(np.diff(run.train_loss) < 0)
-    assert run.integration_error <= 1e-9
-    rough = trained(tolerance=1e-4)
-    assert np.abs(rough.f - run.f).max() <= 3 * max(rough.integration_error, 1e-9)
+    run, said = settled(trainer(), SEED, 1e-8, False)
+    fine = run.train(SEED)["Delta"]
+    assert np.all(np.diff((fine**2).mean(axis=1)) < 0)
+    assert said <= 1e-8
+    rough, said = settled(trainer(), SEED, 1e-4, False)
+    assert np.abs(rough.train(SEED)["Delta"] - fine).max() <= 3 * max(said, 1e-8)
+    assert sum(rough.counts) < sum(run.counts)
 
 
 def test_exact_steps_approach_the_flow_linearly_in_the_rate():
-    """Also ties `rate` of the two rules together: time = rate x steps."""
-    exact = trained(tolerance=1e-10).f[-1]
+    """Also ties the rates of the two rules together: time = rate x steps."""
+    exact = settled(trainer(), SEED, 1e-8, False)[0].train(SEED)["f"][-1]
     errors = []
-    for steps in (100, 200, 400):
-        run = train_network(INPUTS, TARGETS, rate=1.0 / steps, steps=steps, **NETWORK)
-        errors.append(np.abs(run.f[-1] - exact).max())
-    orders = np.log2(np.array(errors[:-1]) / errors[1:])
-    assert orders == pytest.approx(1.0, abs=0.1)
+    for steps in (50, 100, 200):
+        run = trainer("gd", eta=1.0 / steps, steps=steps, times=None, dt=None).train(SEED)
+        errors.append(np.abs(run["f"][-1] - exact).max())
+    assert np.log2(np.array(errors[:-1]) / errors[1:]) == pytest.approx(1.0, abs=0.1)
 
 
-def test_fourth_order():
-    start = draw_parameters(5, 2, 24, 1.3, np.random.default_rng(4))
-    ends = [integrate(start, INPUTS, TARGETS, TIMES, 1.0, refinement=k).f[-1] for k in (4, 8, 16, 64)]
-    errors = [np.abs(end - ends[-1]).max() for end in ends[:-1]]
+@pytest.mark.parametrize("rule", ["flow", GradientFlow(eta, decay=0.4), MomentumFlow(eta, 0.7)])
+def test_fourth_order(rule):
+    """With decay, which is carried along with the updates, and with a velocity too."""
+    runs = [trainer(rule, dt=0.1)]
+    for _ in range(4):
+        runs.append(runs[-1].halved())
+    ends = [x.train(SEED)["f"][-1] for x in runs]
+    errors = [np.abs(x - ends[-1]).max() for x in ends[:2]]
     assert np.log2(errors[0] / errors[1]) == pytest.approx(4.0, abs=0.7)
 
 
 def test_flow_conserves_the_balance_of_neighbouring_layers():
     """W^{l T} W^l - W^{l-1} W^{l-1 T} is constant under the flow of a deep linear network."""
-    p = draw_parameters(5, 3, 12, 1.0, np.random.default_rng(0))
+    run = trainer(dt=0.005)
+    state, _ = run.plan.begin([np.random.default_rng(0)], True, 2)
 
     def balances():
-        w0, w1, w2 = p.matrices
-        # the factors 1/sqrt(N), 1/sqrt(D) sit in field and update alike and drop out
-        return [w2.T @ w2 - w1 @ w1.T, w1.T @ w1 - w0 @ w0.T, np.outer(p.readout, p.readout) - w2 @ w2.T]
+        w0, w1, w = (state.weights[key][0] for key in (("W0", ()), ("W", (1,)), ("w", ())))
+        # as applied, entries are of order 1/sqrt(D) and 1/sqrt(N); rates are those of N(0, 1) weights
+        return [24 * w1.T @ w1 - 5 * w0 @ w0.T, np.outer(w, w) - 24 * w1 @ w1.T]
 
-    before, weights = balances(), p.matrices[1].copy()
+    run.plan.network.compute(state)
+    state.step = 1
+    before, weights = balances(), state.weights["W", (1,)].copy()
     for _ in range(80):
-        _runge_kutta_step(p, INPUTS, TARGETS, 0.005)
-    assert np.abs(p.matrices[1] - weights).max() > 0.05
+        advance(run.plan.network, run.plan.moving, state, 0.005, [])
+    assert np.abs(state.weights["W", (1,)] - weights).max() > 0.05 / 24**0.5
     for old, new in zip(before, balances(), strict=True):
         assert new == pytest.approx(old, abs=1e-7)
 
 
-def test_start_is_not_changed():
-    start = draw_parameters(5, 2, 8, 1.0, np.random.default_rng(0))
-    kept = start.copy()
-    integrate(start, INPUTS, TARGETS, TIMES, 1.0, refinement=1)
-    assert all(np.array_equal(a, b) for a, b in zip(start.matrices, kept.matrices, strict=True))
-    assert np.array_equal(start.readout, kept.readout)
+def test_steps_go_where_they_are_needed():
+    """Late in training the error at hand is slow: long intervals take few steps."""
+    times = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0])
+    fitted = trainer(times=times).fitted(SEED, 1e-6)
+    lengths = np.diff(times) / np.array(fitted.counts)
+    assert lengths[-1] > 1.5 * lengths[0]
 
 
-def test_an_unreachable_tolerance_is_reported():
+def test_an_unreachable_tolerance_is_reported(monkeypatch):
+    monkeypatch.setattr("numerics.simulate.run.MOST", 32)
+    monkeypatch.setattr("numerics.simulate.experiment.MOST", 32)
     with pytest.raises(NotConverged, match="integration error"):
-        trained(tolerance=1e-18)
+        settled(trainer(times=[0.0, 0.1], steps=1), SEED, 1e-18, False)
+
+
+def test_the_start_decides_nothing_else():
+    """Runs at given times and Euler steps of the same program begin alike."""
+    euler = simulate_program(
+        mlp(2, rule="flow"), width=24, steps=2, dt=0.1, seeds=2, seed=1,
+        values={"eta": 1.0, "gamma0": 1.3, "P": 3}, data={"x": INPUTS, "y": TARGETS},
+    )  # fmt: skip
+    flow = simulate_program(
+        mlp(2, rule="flow"), width=24, steps=1, times=[0, 0.2], dt=0.1, seeds=2, seed=1,
+        values={"eta": 1.0, "gamma0": 1.3, "P": 3}, data={"x": INPUTS, "y": TARGETS},
+    )  # fmt: skip
+    np.testing.assert_allclose(euler["f"].mean[0], flow["f"].mean[0], rtol=1e-12)

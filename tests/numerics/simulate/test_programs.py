@@ -29,10 +29,7 @@ from derive.program import (
     mu,
     t,
 )
-from numerics.simulate.network import Schedule
-from numerics.simulate.network import run as train
-from numerics.simulate.parameters import Parameters
-from numerics.simulate.programs import simulate_program
+from numerics.simulate import inputs_from_kernel, simulate_program
 
 N, STEPS, RATE, GAMMA = 7, 4, 0.3, 1.3
 X = np.random.default_rng(1).standard_normal((3, 5))
@@ -71,20 +68,35 @@ def simulate(program, *, initial, data=None, values=VALUES, steps=STEPS, **optio
 # -- networks on fixed data ----------------------------------------------------------------------------------
 
 
-def test_linear_network_against_the_other_simulator():
-    """The other simulator keeps N(0, 1) weights and divides by roots of sizes."""
+def linear_loop(W, w, steps=STEPS, rate=RATE):
+    """A linear network with N(0, 1) weights divided by roots of sizes, all of descent written out."""
+    W, w = [m.copy() for m in W], w.copy()
+    record = {"h": [], "g": [], "f": []}
+    for _ in range(steps + 1):
+        h, g = [X], [w]
+        for m in W:
+            h.append(h[-1] @ m.T / m.shape[1] ** 0.5)
+        for m in W[:0:-1]:
+            g.insert(0, m.T @ g[0] / N**0.5)
+        f = h[-1] @ w / (GAMMA * N)
+        for name, x in (("h", h[1:]), ("g", g), ("f", f)):
+            record[name].append(np.array(x))
+        pulled = [rate * GAMMA * (Y - f) @ x for x in h]
+        for m, left, right in zip(W, g, pulled, strict=False):
+            m += np.outer(left, right) / m.shape[1] ** 0.5
+        w = w + pulled[-1]
+    return {name: np.array(x) for name, x in record.items()}
+
+
+def test_linear_network_against_descent_written_out():
     W0, W1, w = draw(N, 5), draw(N, N), draw(N)
-    other = train(Parameters([W0.copy(order="F"), W1.copy(order="F")], w.copy(), GAMMA), X, Y,
-                  Schedule.create("gd", RATE, STEPS, None))  # fmt: skip
+    other = linear_loop([W0, W1], w)
     run = simulate(mlp(2), initial={"W0": W0 / 5**0.5, "W": {1: W1 / N**0.5}, "w": w})
-    np.testing.assert_allclose(run["f"].mean, other.f, **EXACT)
+    np.testing.assert_allclose(run["f"].mean, other["f"], **EXACT)
     for layer in (1, 2):
-        np.testing.assert_allclose(
-            run["H"][layer].mean, overlaps(other.h[layer - 1], other.h[layer - 1]), **EXACT
-        )
-        np.testing.assert_allclose(
-            run["G"][layer].mean, overlaps(other.g[layer - 1], other.g[layer - 1]), **EXACT
-        )
+        h, g = other["h"][:, layer - 1], other["g"][:, layer - 1]
+        np.testing.assert_allclose(run["H"][layer].mean, overlaps(h, h), **EXACT)
+        np.testing.assert_allclose(run["G"][layer].mean, overlaps(g, g), **EXACT)
 
 
 def tanh_loop(depth, W, w, *, targets=Y, bias=None, branch=None, backward=None, fixed=False):
@@ -286,3 +298,18 @@ def test_relu_as_a_maximum():
     W0 = W0 + RATE * GAMMA * np.einsum("p,pi,pj->ij", Y - f, g, X) / 5
     w = w + RATE * GAMMA * (Y - f) @ np.maximum(h, 0)
     np.testing.assert_allclose(run["f"].mean, [f, np.maximum(X @ W0.T, 0) @ w / (GAMMA * N)], **EXACT)
+
+
+def test_inputs_from_a_singular_kernel():
+    kernel = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 2.0]])
+    x = inputs_from_kernel(kernel)
+    assert x.shape == (3, 2)
+    assert x @ x.T / 2 == pytest.approx(kernel)
+
+
+@pytest.mark.parametrize(
+    "kernel", [np.diag([1.0, -1.0]), np.ones((2, 3)), np.array([[1.0, 0.5], [0.2, 1.0]])]
+)
+def test_impossible_kernels_are_refused(kernel):
+    with pytest.raises(ValueError, match="must be"):
+        inputs_from_kernel(kernel)

@@ -37,8 +37,8 @@ from derive.program import (
     t,
 )
 from numerics.errors import Diverged
-from numerics.simulate.programs import simulate_program
-from numerics.simulate.programs.weights import Law
+from numerics.simulate import simulate_program
+from numerics.simulate.weights import Law
 
 EXACT = {"rtol": 1e-11, "atol": 1e-12}
 K = np.array([[1.0, 0.4], [0.4, 0.8]])
@@ -357,8 +357,8 @@ def test_what_cannot_be_simulated_is_refused(case):
 
 def test_an_entry_that_needs_itself_is_refused():
     """Entries are sorted one by one, whatever the program's own check of families says."""
-    from numerics.simulate.programs.network import unroll
-    from numerics.simulate.programs.run import prepare
+    from numerics.simulate.network import unroll
+    from numerics.simulate.run import prepare
 
     v, k = Field("v", units), Symbol("k", integer=True)
     ring = IndexRange(k, 1, 3)

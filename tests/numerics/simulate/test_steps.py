@@ -10,8 +10,8 @@ from scipy.stats import t as student
 
 from numerics.errors import Diverged, SpecError
 from numerics.experiment import Experiment
-from numerics.simulate import simulate, simulate_steps
-from numerics.simulate.steps import reference_size
+from numerics.simulate import simulate
+from numerics.simulate.experiment import reference_size
 from numerics.solve import solve
 
 KERNEL = np.array([[1.0, 0.3, -0.2], [0.3, 1.2, 0.1], [-0.2, 0.1, 0.8]])
@@ -51,7 +51,7 @@ def fixed(network: dict[str, Any], training: dict[str, Any], targets: Any = TARG
 
 def worst(experiment: Experiment, names: tuple[str, ...], theory: Any = None) -> tuple[float, float]:
     """The largest |z| of what is measured at the end, 1/N -> 0 by a straight line, and its bound (Sidak)."""
-    runs = [simulate_steps(experiment, width=n, seeds=SEEDS, rng=n) for n in WIDTHS]
+    runs = [simulate(experiment, width=n, seeds=SEEDS, rng=n) for n in WIDTHS]
     theory = solve(experiment, kernels="full") if theory is None else theory
     scores = []
     for name in names:
@@ -94,7 +94,7 @@ def test_another_theory_is_rejected() -> None:
 
 def test_a_plain_network_is_trained_as_by_the_other_simulation() -> None:
     e = fixed({}, {})
-    a = simulate_steps(e, width=64, seeds=200, rng=1)
+    a = simulate(e, width=64, seeds=200, rng=1)
     b = simulate(e, width=64, seeds=200, rng=2)
     for name in ("train_loss", "error"):
         stderr = np.hypot(a[f"{name}_stderr"].values, b[f"{name}_stderr"].values)
@@ -105,21 +105,21 @@ def test_a_plain_network_is_trained_as_by_the_other_simulation() -> None:
 def test_sizes_follow_the_widest_layer() -> None:
     assert reference_size(isotropic({}), 150) == 100
     assert reference_size(fixed({"relative_widths": [1.0, 2.0]}, {}), 100) == 50
-    assert simulate_steps(isotropic({}), width=60, seeds=2).attrs["features"] == 40
+    assert simulate(isotropic({}), width=60, seeds=2).attrs["features"] == 40
 
 
 def test_the_seed_is_kept_and_repeats_the_run() -> None:
-    once = simulate_steps(isotropic({}), width=30, seeds=3, rng=np.random.default_rng(5))
-    again = simulate_steps(isotropic({}), width=30, seeds=3, rng=once.attrs["seed"])
+    once = simulate(isotropic({}), width=30, seeds=3, rng=np.random.default_rng(5))
+    again = simulate(isotropic({}), width=30, seeds=3, rng=once.attrs["seed"])
     assert np.array_equal(once.C_v, again.C_v)
 
 
 def test_what_cannot_be_simulated_is_refused() -> None:
     with pytest.raises(SpecError, match="seeds = 1"):
-        simulate_steps(isotropic({}), width=10, seeds=1)
+        simulate(isotropic({}), width=10, seeds=1)
     with pytest.raises(SpecError, match=r"network\.width_ratio: is left out"):
-        simulate_steps(isotropic({"network": {"width_ratio": None}}), width=10, seeds=2)
+        simulate(isotropic({"network": {"width_ratio": None}}), width=10, seeds=2)
     with pytest.raises(SpecError, match=r"training\.center = true"):
-        simulate_steps(fixed({}, {"center": True}), width=10, seeds=2)
+        simulate(fixed({}, {"center": True}), width=10, seeds=2)
     with pytest.raises(Diverged, match="step"):
-        simulate_steps(isotropic({"training": {"learning_rate": 9.0, "steps": 60}}), width=20, seeds=2)
+        simulate(isotropic({"training": {"learning_rate": 9.0, "steps": 60}}), width=20, seeds=2)

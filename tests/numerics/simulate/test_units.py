@@ -12,7 +12,7 @@ from sympy import Rational, Symbol
 from derive.program import Program, mlp
 from numerics.distributions import moments
 from numerics.paths import Paths
-from numerics.simulate.programs import Networks, simulate_program
+from numerics.simulate import Networks, simulate_program
 
 DATA: dict[str, Any] = {"K_x": np.array([[1.0, 0.3], [0.3, 0.8]]), "y": np.array([1.0, -1.0])}
 VALUES: dict[Any, Any] = {"eta": 0.2, "gamma0": 1.3, "P": 2, "beta": 0.5}

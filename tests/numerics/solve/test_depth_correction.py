@@ -15,7 +15,7 @@ from derive.theory import mean_field
 from numerics.compile.layered import lower_layer_time
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.simulate.programs import simulate_program
+from numerics.simulate import simulate_program
 from numerics.solve import solve
 from numerics.solve.depth_correction import (
     frozen_ends_correction,

@@ -12,7 +12,7 @@ from derive.program import P, Program, eta, gamma0, mlp
 from derive.reduce.independence import independent_backward
 from derive.theory import Theory, mean_field
 from numerics.powers import fitted_power
-from numerics.simulate.programs import simulate_program
+from numerics.simulate import simulate_program
 from numerics.solve.paths import Solved, solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 

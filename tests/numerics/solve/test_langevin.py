@@ -12,7 +12,7 @@ from sympy import Symbol
 from derive.errors import NotApplicable
 from derive.program import P, Program, eta, gamma0, mlp
 from derive.theory import Theory, mean_field
-from numerics.simulate.programs import simulate_program
+from numerics.simulate import simulate_program
 from numerics.solve.paths import Solved, solve_particles
 from numerics.solve.stationary import stationary_kernels
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import t as student
 
 from numerics.experiment import Experiment
-from numerics.simulate import simulate_steps
+from numerics.simulate import simulate
 from numerics.solve import solve
 from numerics.solve.memory import memory_tables
 
@@ -79,7 +79,7 @@ def test_small_steps_are_the_flow_at_first_order(data: str, memory: str) -> None
 def test_networks_follow_the_flow(data: str, memory: str) -> None:
     e = flowing(data, 1e-4, **MEMORIES[memory]).replace({"training.points": 3, "training.time": 1.0})
     name = "error" if data == "fixed" else "test_loss"
-    runs = [simulate_steps(e, width=n, seeds=40, rng=n, kernels="none", tolerance=1e-4) for n in (48, 96)]
+    runs = [simulate(e, width=n, seeds=40, rng=n, kernels="none", tolerance=1e-4) for n in (48, 96)]
     small, large = (r[name].values for r in runs)
     one, two = (r[f"{name}_stderr"].values for r in runs)
     stderr = np.hypot(2 * two, one)

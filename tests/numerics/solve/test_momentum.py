@@ -9,7 +9,7 @@ from sympy import Rational, Symbol
 
 from derive.program import P, eta, gamma0, mlp
 from derive.theory import mean_field
-from numerics.simulate.programs import simulate_program
+from numerics.simulate import simulate_program
 from numerics.solve.paths import Solved, solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 

@@ -20,7 +20,7 @@ from derive.program import (
     structured,
 )
 from derive.theory import mean_field
-from numerics.simulate.programs import simulate_program
+from numerics.simulate import simulate_program
 from numerics.solve.direct import evaluate
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.paths import solve_particles

@@ -9,7 +9,7 @@ import pytest
 
 from derive.program import P, convolution, eta, gamma0
 from derive.theory import mean_field
-from numerics.simulate.programs import simulate_program
+from numerics.simulate import simulate_program
 from numerics.solve.direct import evaluate
 from numerics.solve.paths import solve_particles
 from tests.numerics.solve.helpers import TARGETS

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from derive.program import P, P_train, Program, eta, gamma0, mlp
 from derive.theory import mean_field
-from numerics.simulate.programs import simulate_program
+from numerics.simulate import simulate_program
 from numerics.solve.direct import Evaluated
 from numerics.solve.nodes import solve_two_layer
 from numerics.solve.paths import solve_particles

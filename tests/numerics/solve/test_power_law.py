@@ -15,7 +15,7 @@ from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import Spectrum, gauss_sum, numbers_of, power_law, theory_at_depth
 from numerics.experiment.problem import Problem
-from numerics.simulate import simulate_steps
+from numerics.simulate import simulate
 from numerics.solve import solve
 from numerics.solve.direct import evaluate
 
@@ -143,7 +143,7 @@ NETWORKS = [
 def test_finite_networks(given: Tables, width: int) -> None:
     """16 networks.  Corrections to the mean field are a share of order 1/N + 1/B, below the errors."""
     experiment = Experiment.from_dict(given)
-    theory, found = solve(experiment), simulate_steps(experiment, width=width, seeds=16, rng=4)
+    theory, found = solve(experiment), simulate(experiment, width=width, seeds=16, rng=4)
     for name in ("test_loss", "train_loss", "C_v", "C_h0", "C_h", "C_g"):
         error = found[f"{name}_stderr"].values
         gap = np.abs(found[name].values - theory[name].values)

@@ -16,7 +16,7 @@ from derive.reduce.homogeneous import NotHomogeneous
 from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.simulate.programs import simulate_program
+from numerics.simulate import simulate_program
 from numerics.solve import solve
 from numerics.solve.paths import solve_particles
 from numerics.solve.ridge import AtRest, at_rest, compare, regression

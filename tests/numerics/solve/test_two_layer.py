@@ -14,7 +14,7 @@ from derive.program import P, convolution, eta, feedback_alignment, gamma0, mlp
 from derive.theory import mean_field
 from numerics.errors import Diverged, NotConverged
 from numerics.experiment import Experiment
-from numerics.simulate.programs import simulate_program
+from numerics.simulate import simulate_program
 from numerics.solve import explain, solve
 from numerics.solve.direct import evaluate
 from numerics.solve.method import Yes

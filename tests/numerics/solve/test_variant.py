@@ -13,7 +13,7 @@ from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.problem import Problem
-from numerics.simulate import simulate_steps
+from numerics.simulate import simulate
 from numerics.solve import solve
 from numerics.solve.direct import evaluate
 
@@ -53,7 +53,7 @@ def test_its_networks_have_independent_backward_matrices(given: dict[str, Any]) 
     given["network"]["depth"] = 2
     experiment = Experiment.from_dict(given)
     theory = solve(Problem.of(experiment).varied(independent_backward))
-    networks = simulate_steps(experiment, width=256, seeds=64, rng=1, variant=independent_backward)
+    networks = simulate(experiment, width=256, seeds=64, rng=1, variant=independent_backward)
     gap = np.abs(networks.error.values - theory.error.values) / networks.error_stderr.values
     assert gap.max() < 4
     other = np.abs(networks.error.values - solve(experiment).error.values) / networks.error_stderr.values

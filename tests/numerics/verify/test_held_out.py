@@ -7,12 +7,12 @@ import pytest
 import xarray as xr
 
 from numerics.experiment import Experiment
-from numerics.simulate import simulate_steps
+from numerics.simulate import simulate
 from numerics.solve import solve
-from numerics.verify.steps.figure import draw
-from numerics.verify.steps.identities import causality, middle, opening, reading, start
-from numerics.verify.steps.networks import against_networks, quantities
-from numerics.verify.steps.words import title
+from numerics.verify.figure import draw
+from numerics.verify.identities import causality, middle, opening, reading, start
+from numerics.verify.networks import against_networks, quantities
+from numerics.verify.words import title
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def theory(experiment: Experiment) -> xr.Dataset:
 
 @pytest.fixture(scope="module")
 def networks(experiment: Experiment) -> list[xr.Dataset]:
-    return [simulate_steps(experiment, width=n, seeds=8, rng=n) for n in (32, 64, 128)]
+    return [simulate(experiment, width=n, seeds=8, rng=n) for n in (32, 64, 128)]
 
 
 def test_the_opening_keeps_one_of_them(experiment: Experiment) -> None:
@@ -61,17 +61,17 @@ def test_identities_hold_of_the_weighted_theory(experiment: Experiment, theory: 
 def test_predictions_are_compared(
     experiment: Experiment, theory: xr.Dataset, networks: list[xr.Dataset]
 ) -> None:
-    names = [q.name for q in quantities(experiment, theory, networks)]
+    names = [q.name for q in quantities(theory, networks)]
     assert names.count("test_f") == names.count("error") == 2
     assert "test_loss" in names
-    assert all(c.passed for c in against_networks(experiment, theory, networks))
+    assert all(c.passed for c in against_networks(theory, networks))
 
 
 def test_wrong_predictions_fail(
     experiment: Experiment, theory: xr.Dataset, networks: list[xr.Dataset]
 ) -> None:
     wrong = theory.assign(test_f=theory.test_f + 0.5)
-    failed = [c.name for c in against_networks(experiment, wrong, networks) if not c.passed]
+    failed = [c.name for c in against_networks(wrong, networks) if not c.passed]
     assert failed
     assert all(name.startswith("f of test points") for name in failed)
 

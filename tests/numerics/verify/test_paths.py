@@ -8,9 +8,8 @@ import pytest
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import theory_at_depth
 from numerics.solve import solve
-from numerics.verify import series_nonlinear, verify
+from numerics.verify import networks, sampled, series, verify
 from numerics.verify.networks import Plan
-from numerics.verify.steps import networks, paths
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
 TARGETS = np.array([1.0, -0.6])
@@ -30,11 +29,11 @@ def experiment(network=None, training=None, solver=None):
 @pytest.fixture
 def quick(monkeypatch):
     """Fewer paths and networks."""
-    monkeypatch.setattr(paths, "PATHS", 256)
-    monkeypatch.setattr(paths, "READ_PATHS", 256)
-    monkeypatch.setattr(paths, "REPLICAS", 6)
-    monkeypatch.setattr(series_nonlinear, "PATHS", 256)
-    monkeypatch.setattr(series_nonlinear, "REPLICAS", 6)
+    monkeypatch.setattr(sampled, "PATHS", 256)
+    monkeypatch.setattr(sampled, "READ_PATHS", 256)
+    monkeypatch.setattr(sampled, "REPLICAS", 6)
+    monkeypatch.setattr(series, "PATHS", 256)
+    monkeypatch.setattr(series, "REPLICAS", 6)
     monkeypatch.setattr(networks, "plan_of", lambda e: Plan((32, 64, 128), (30, 30, 30)))
 
 
@@ -79,43 +78,43 @@ def changed(kind, factor):
 
 
 def test_a_march_that_is_not_the_theory_is_seen(quick, monkeypatch):
-    right = paths._particles
+    right = sampled._particles
     wrong = changed("memory", 1.3)
-    monkeypatch.setattr(paths, "_particles", lambda small, n: right(small, n, theory=wrong(small)))
-    assert not all(c.passed for c in paths.reading(experiment()))
+    monkeypatch.setattr(sampled, "_particles", lambda small, n: right(small, n, theory=wrong(small)))
+    assert not all(c.passed for c in sampled.reading(experiment()))
 
 
 def test_responses_of_the_wrong_size_are_seen(quick, monkeypatch):
-    right = paths._factor
-    monkeypatch.setattr(paths, "REPLICAS", 16)
-    monkeypatch.setattr(paths, "_factor", lambda q: 1.2 * right(q))
-    (check,) = paths.responses(experiment())
+    right = sampled._factor
+    monkeypatch.setattr(sampled, "REPLICAS", 16)
+    monkeypatch.setattr(sampled, "_factor", lambda q: 1.2 * right(q))
+    (check,) = sampled.responses(experiment())
     assert not check.passed
 
 
 def test_steps_that_are_not_those_of_the_tangent_kernel_are_seen(quick, monkeypatch):
-    monkeypatch.setattr(paths, "theory_at_depth", changed("memory", 1.5))
-    (check,) = paths.lazy(experiment())
+    monkeypatch.setattr(sampled, "theory_at_depth", changed("memory", 1.5))
+    (check,) = sampled.lazy(experiment())
     assert not check.passed
 
 
 def test_where_a_slope_jumps_there_is_no_second_way_to_responses(quick):
-    assert paths.responses(experiment({"activation": "relu"})) == []
+    assert sampled.responses(experiment({"activation": "relu"})) == []
 
 
 def test_without_matrices_between_layers_there_are_no_responses(quick):
     e = experiment({"depth": 1})
-    assert paths.responses(e) == []
-    assert paths.causality(e, solve(e)) == []
+    assert sampled.responses(e) == []
+    assert sampled.causality(e, solve(e)) == []
 
 
 def test_networks_see_a_kernel_of_the_wrong_size(quick):
     e = experiment()
     theory = solve(e)
     trained = networks.train(e, Plan((32, 64, 128), (30, 30, 30)))
-    assert all(c.passed for c in networks.against_networks(e, theory, trained))
+    assert all(c.passed for c in networks.against_networks(theory, trained))
     wrong = theory.assign(G=1.3 * theory.G)
-    failed = [c.name for c in networks.against_networks(e, wrong, trained) if not c.passed]
+    failed = [c.name for c in networks.against_networks(wrong, trained) if not c.passed]
     assert any("G^" in name for name in failed)
 
 

@@ -9,7 +9,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.program import mlp
 from derive.theory import mean_field
-from numerics.simulate.programs import Trainer
+from numerics.simulate import Trainer
 from numerics.verify.theories.__main__ import main, network_line
 from numerics.verify.theories.nonlinear import CASES, KERNEL, STRENGTHS, TARGETS, Nonlinear
 from numerics.verify.theories.probes import probed

@@ -19,11 +19,10 @@ from numerics.cli import run
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.results import load
-from numerics.verify import identities, networks, verify
+from numerics.verify import identities, networks, series, verify
 from numerics.verify import run as running
-from numerics.verify.networks import Plan
-from numerics.verify.series import comparable
-from numerics.verify.short import Opening
+from numerics.verify.networks import Plan, plan_of
+from numerics.verify.series import MOST_TIMES, SMALL_SAMPLES, comparable, few
 
 FILES = {
     "equations.txt",
@@ -58,7 +57,8 @@ def experiment(depth: int = 2, training: dict[str, object] = GD, **solver: objec
 
 @pytest.fixture(autouse=True)
 def few_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(networks, "BUDGET", 3e8)
+    monkeypatch.setattr(networks, "BUDGET", 1e9)
+    monkeypatch.setattr(networks, "SMALLEST", (64, 32, 16))
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_the_same_seed_gives_the_same_networks():
 def test_progress_counts_networks():
     seen: list[tuple[int, int]] = []
     verify(experiment(), progress=lambda done, total: seen.append((done, total)))
-    total = Plan.of(experiment()).total
+    total = plan_of(experiment()).total
     assert seen == [(k, total) for k in range(1, total + 1)]
 
 
@@ -169,7 +169,7 @@ def test_a_planted_error_is_found(planted, change: Callable[[Theory], Theory], s
     assert run(["verify", str(spec), "-o", str(spec.parent / "out")]) == 1
     printed = capsys.readouterr().out
     assert "FAILED" in printed
-    assert "FAIL <g^l h^l>" in printed or "FAIL f(t) - f(s)" in printed
+    assert "FAIL <g^l h^l>" in printed or "FAIL f(t+1) - f(t)" in printed
     assert "FAIL loss: power of gamma0" in printed
     assert (spec.parent / "out" / "table.txt").exists()  # a failed check is a result
 
@@ -178,7 +178,7 @@ def test_networks_alone_find_a_wrong_theory(monkeypatch: pytest.MonkeyPatch):
     e = experiment(3, {"rule": "gd", "learning_rate": 0.6, "steps": 8})
     solution = numerics_solution(e)
     monkeypatch.setattr(networks, "BUDGET", 3e9)
-    trained = networks.train(e, Plan.of(e))
+    trained = networks.train(e, plan_of(e))
     assert all(c.passed for c in networks.against_networks(solution, trained))
     wrong = solution.assign(G=solution.G * 1.3)
     failed = [c.name for c in networks.against_networks(wrong, trained) if not c.passed]
@@ -199,7 +199,8 @@ def test_nothing_is_written_when_the_dynamics_diverge(tmp_path: Path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_smaller_experiment_learns_at_the_same_rate():
+def test_the_smaller_experiment_learns_at_the_same_rate(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(series, "LARGEST_KERNEL", 0.0)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((30, 40))
     for training in ({**GD, "steps": 100}, {**FLOW, "points": 100}):
@@ -207,9 +208,9 @@ def test_the_smaller_experiment_learns_at_the_same_rate():
             e = Experiment.from_dict(
                 {"network": {"depth": 1}, "training": {**training, "loss": loss}}, inputs=x, targets=x[:, 0]
             )
-            small = running.smaller(e)
-            assert len(small.targets) == running.SMALL_SAMPLES
-            assert len(small.times) == running.SMALL_TIMES
+            small = few(e)
+            assert len(small.targets) == SMALL_SAMPLES
+            assert len(small.times) == MOST_TIMES
             if training["rule"] == "gd":
                 assert small.effective_rate == pytest.approx(e.effective_rate)
             else:
@@ -219,21 +220,9 @@ def test_the_smaller_experiment_learns_at_the_same_rate():
 
 def test_what_is_not_compared_is_said():
     long = verify(experiment(training={**GD, "learning_rate": 0.5, "steps": 20}))
-    assert any("not compared: loss and Delta after t =" in note for note in long.notes)
+    assert any("not compared: what is learned after t =" in note for note in long.notes)
     short = verify(experiment(training={**GD, "steps": 2}))
     assert not any("not compared" in note for note in short.notes)
-
-
-def test_plans_fit_the_budget(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(networks, "BUDGET", 1e12)
-    small = Plan.of(experiment())
-    assert small.widths == networks.WIDTHS
-    assert set(small.seeds) == {networks.MOST}
-    long = experiment(training={**GD, "steps": 3000})
-    plan = Plan.of(long)
-    assert plan.widths[0] < networks.WIDTHS[0]
-    cost = sum(k * networks._cost(long, n) for n, k in zip(plan.widths, plan.seeds, strict=True))
-    assert cost < 1.01 * networks.BUDGET
 
 
 def test_a_flow_is_expanded_at_its_opening():
@@ -247,11 +236,10 @@ def test_a_flow_is_expanded_at_its_opening():
 @pytest.mark.parametrize("name", ["digits.toml", "digits_flow.toml"])
 @pytest.mark.parametrize("loss", ["mean", "sum"])
 def test_the_opening_of_many_samples_is_checked_on_a_few(name: str, loss: str):
-    """Each of the few teaches at the rate at which it did: their share of the mean, all of the sum."""
+    """In steps, of a flow too; the solver's reductions and the chain rule of a product hold to rounding."""
     e = Experiment.load(ROOT / "docs" / "examples" / name).replace({"training.loss": loss})
     if loss == "sum" and e.training.rule == "gd":
         e = e.replace({"training.learning_rate": 0.01})
-    opening = Opening.of(e)
-    assert len(opening.targets) < len(e.targets)
-    checks = [*identities.reduction(opening), *identities.training_identities(opening)]
+    checks = [*identities.reduced(e), *identities.moved(e)]
+    assert len(checks) == 2
     assert all(check.passed for check in checks), [check.name for check in checks if not check.passed]

@@ -16,7 +16,7 @@ from derive.expansion.nonlinear import NonlinearExpansion
 from numerics.expand.nonlinear import expand_nonlinear, series
 from numerics.experiment import Experiment
 from numerics.solve.nodes import solve_nodes
-from numerics.verify.series_nonlinear import compared, differences, nonlinear_expansion_checks
+from numerics.verify.series import compared, differences, expansion
 from tests.numerics.expansion_nonlinear.networks import Problem
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
@@ -206,7 +206,7 @@ def test_networks_of_every_activation_and_depth(activation: str, depth: int) -> 
 
 
 def test_verification_has_a_row_for_each_quantity() -> None:
-    checks, note = nonlinear_expansion_checks(experiment("tanh", 1))
+    checks, note = expansion(experiment("tanh", 1))
     assert [c.name.split(":")[0] for c in checks] == ["loss", "Delta", "Phi^l", "G^l", "K"]
     assert all(c.passed for c in checks)
     assert "gamma0^2" in note

@@ -15,7 +15,7 @@ from derive.program import L, ell
 from numerics.expand.nonlinear import expand_nonlinear, series
 from numerics.expand.nonlinear.statics import Statics
 from numerics.experiment import Experiment
-from numerics.verify.series_nonlinear import compared, differences
+from numerics.verify.series import compared, differences
 
 U = np.linspace(-9.0, 9.0, 181)
 WEIGHTS = np.exp(-(U**2) / 2) / np.exp(-(U**2) / 2).sum()

@@ -14,7 +14,7 @@ import pytest
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import theory_at_depth
 from numerics.solve.paths import solve_particles
-from numerics.verify.series_nonlinear import nonlinear_expansion_checks
+from numerics.verify.series import expansion
 from tests.numerics.expansion_nonlinear.kinks import Problem
 
 TWO = Problem(np.array([[1.0, 0.3], [0.3, 0.8]]), np.array([1.0, -0.6]), 0.2, 4)
@@ -115,6 +115,6 @@ def test_first_powers_of_deeper_networks(depth: int) -> None:
 
 
 def test_verification_says_why_there_is_no_series() -> None:
-    checks, note = nonlinear_expansion_checks(relu(2))
+    checks, note = expansion(relu(2))
     assert checks == []
     assert "kink" in note

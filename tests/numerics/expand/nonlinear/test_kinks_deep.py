@@ -14,7 +14,7 @@ import numerics.expand.nonlinear.kink_layers as kink_layers
 from numerics.expand import expand
 from numerics.expand.nonlinear.kink_units import Units
 from numerics.experiment import Experiment
-from numerics.verify.series_nonlinear import _runs
+from numerics.verify.series import _runs
 from tests.numerics.expansion_nonlinear.networks import Problem
 
 KERNEL, TARGETS = np.array([[1.0, 0.3], [0.3, 0.8]]), np.array([1.0, -0.6])

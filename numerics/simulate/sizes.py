@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from sympy import sympify
 
 from derive.program import GaussianMatrix, GivenVector, Population, Program
-from numerics.simulate.network import inputs_from_kernel
 
 from .leaves import Place
 from .values import Env, Values
@@ -111,3 +110,27 @@ def _vectors(v: GivenVector, data: Mapping[str, Any]) -> Array:
     count = int(np.prod(half, dtype=int))
     root = inputs_from_kernel(kernel.reshape(count, count))
     return root.reshape(*half, root.shape[-1])
+
+
+def inputs_from_kernel(kernel: Array) -> Array:
+    """Inputs x, shape (P, D) with D = rank, such that x x^T/D = kernel.
+
+    Only the kernel matters: W^0 is Gaussian, so networks on any inputs with this kernel have the same law.
+    Raises ``ValueError`` if the kernel is not symmetric positive semidefinite.
+
+    >>> x = inputs_from_kernel(np.array([[2.0, 1.0], [1.0, 2.0]]))
+    >>> bool(np.allclose(x @ x.T / x.shape[1], [[2.0, 1.0], [1.0, 2.0]]))
+    True
+    """
+    kernel = np.asarray(kernel, dtype=float)
+    if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or not np.allclose(kernel, kernel.T):
+        raise ValueError(f"kernel of shape {kernel.shape}: must be a symmetric matrix")
+    values, vectors = np.linalg.eigh((kernel + kernel.T) / 2)
+    top = max(float(values[-1]), 0.0)
+    cutoff = len(values) * np.finfo(float).eps * top
+    if values[0] < -1e3 * cutoff:
+        raise ValueError(f"kernel has the eigenvalue {values[0]:.3g}: must be positive semidefinite")
+    kept = values > cutoff
+    if not kept.any():
+        return np.zeros((len(kernel), 1))
+    return np.asarray(vectors[:, kept] * np.sqrt(values[kept] * kept.sum()))

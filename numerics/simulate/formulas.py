@@ -39,11 +39,11 @@ from .leaves import (
     Leaf,
     Parameter,
     Place,
-    State,
     Timed,
     Total,
     common_place,
 )
+from .rows import Layout, Reading, State
 from .sizes import Sizes
 from .values import Env, Tables, Values, ring
 
@@ -69,6 +69,8 @@ class Binder:
     sizes: Sizes = field(init=False)
     compiled: dict[Expr, tuple[Slots, Callable[..., Any]]] = field(default_factory=dict)
     bound: dict[tuple[Expr, tuple[tuple[str, int], ...]], Bound] = field(default_factory=dict)
+    free: dict[Expr, tuple[Symbol, ...]] = field(default_factory=dict)
+    known: dict[Bound, float] = field(default_factory=dict)
     spans: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
     families: dict[str, dict[tuple[int, ...], Env]] = field(default_factory=dict)
@@ -84,22 +86,25 @@ class Binder:
     def number(self, e: Any, env: Env) -> float:
         """A number that depends on no field and no time: a ratio, a variance."""
         bound = self.bind(sympify(e), env)
-        if not all(isinstance(x, Known | Total) for x in bound.all_leaves()):
-            raise ValueError(f"{e} must be a number known beforehand")
-        return float(bound.value(State({})))
+        if bound not in self.known:
+            if not all(isinstance(x, Known | Total) for x in bound.all_leaves()):
+                raise ValueError(f"{e} must be a number known beforehand")
+            self.known[bound] = float(Reading(Layout({})).read([bound])(State({})).squeeze())
+        return self.known[bound]
 
     def bind(self, e: Expr, env: Env) -> Bound:
         """``e`` with its indices replaced as ``env`` says.
 
         Raises :class:`Missing` for an entry that is not defined, ``ValueError`` for anything unknown.
         """
-        free = sorted(e.free_symbols & set(env), key=str)
-        key = (e, tuple((x.name, env[x]) for x in free))
+        if e not in self.free:
+            self.free[e] = tuple(sorted(e.free_symbols, key=str))
+        key = (e, tuple((x.name, env[x]) for x in self.free[e] if x in env))
         if key not in self.bound:
             if e not in self.compiled:
                 self.compiled[e] = self.compile(e)
             slots, function = self.compiled[e]
-            self.bound[key] = Bound(function, tuple(self.leaf(x, env) for x in slots), str(e))
+            self.bound[key] = Bound(function, tuple(self.leaf(x, env) for x in slots), e)
         return self.bound[key]
 
     def compile(self, e: Expr) -> tuple[Slots, Callable[..., Any]]:
@@ -133,8 +138,8 @@ class Binder:
         if isinstance(e, Product | Mean | Sum | Symbol):
             return {e}
         if isinstance(e, AppliedUndef):
-            if not self.knows(str(e.func)):
-                name = str(e.func)
+            if not self.knows(e.func.__name__):
+                name = e.func.__name__
                 raise ValueError(
                     f"nothing says what {name} in {e} is: give values[{name!r}], a SymPy function, if it is "
                     f"an activation, or data[{name!r}], an array, a mapping or a function of the indices"
@@ -166,7 +171,7 @@ class Binder:
             return self.symbol(e, env)
         if not isinstance(e, AppliedUndef):
             return self.evaluated(e, env)
-        name = str(e.func)
+        name = e.func.__name__
         if name in self.domains:
             return self.entry(e, env)
         if name in self.vectors:
@@ -213,7 +218,7 @@ class Binder:
         inner = self.member(m, key)
         takes, gives = (m.rows, m.cols) if e.transposed else (m.cols, m.rows)
         vector = self.bind(e.vector, env)
-        common_place([vector.place(), self.sizes.place(takes, inner)], str(e))
+        common_place([vector.place(), self.sizes.place(takes, inner)], e)
         return Applied(
             (m.name, key), e.transposed, vector, self.sizes.size(takes, inner), self.sizes.place(gives, inner)
         )
@@ -223,11 +228,11 @@ class Binder:
         if t in {x for r in ranges for b in (r.lower, r.upper) for x in sympify(b).free_symbols}:
             raise ValueError(f"{e} sums over past times, which a program leaves to its rule")
         addends = tuple(self.bind(e.function, inner) for inner in self.values.members(ranges, env))
-        return Total(addends, common_place([x.place() for x in addends], str(e)))
+        return Total(addends, common_place([x.place() for x in addends], e))
 
     def entry(self, e: AppliedUndef, env: Env) -> Leaf:
         """A field or scalar; an index such as a + k that leaves its range goes round a ring."""
-        name, args = str(e.func), e.args
+        name, args = e.func.__name__, e.args
         first = bool(args) and args[-1] == 0
         if not args or args[-1] not in (t, S.Zero):
             raise ValueError(f"{e}: a formula reads fields at the time t or at the time 0 only")

@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.stats import t as student
 from sympy import Expr, Float, Function, Symbol
 
 from derive.calculus.averages import Average
@@ -27,12 +26,11 @@ from numerics.solve.direct import Evaluated, evaluate
 from numerics.solve.direct.layout import Unserved
 from numerics.solve.lazy import solve_lazy
 from numerics.solve.paths import Solved, solve_particles
-from numerics.verify.identities import covariance
+from numerics.stats import bound
+from numerics.verify.flows import halfway
+from numerics.verify.identities import LETTERS, arrays, blocks, covariance, descent, opening
 from numerics.verify.networks import LEVEL
-from numerics.verify.report import Check
-from numerics.verify.short import EPS
-from numerics.verify.steps.flows import descent, halfway
-from numerics.verify.steps.identities import LETTERS, arrays, blocks, opening
+from numerics.verify.report import EPS, Check
 
 Array = NDArray[np.float64]
 
@@ -74,7 +72,7 @@ def start(experiment: Experiment, theory: xr.Dataset) -> list[Check]:
     squares = experiment.targets.reshape(len(experiment.targets), -1) ** 2
     expected = float(squares.sum(axis=1).mean())
     value, stderr = float(theory.train_loss[0]), float(theory.train_loss_stderr[0])
-    allowed = EPS * squares.size * expected + _bound(1, theory.attrs["replicas"] - 1) * stderr
+    allowed = EPS * squares.size * expected + bound(1, LEVEL, theory.attrs["replicas"] - 1) * stderr
     name = "loss at the start = mean of y^2"
     return [Check("solution", name, value, expected, allowed, "standard error", error=stderr)]
 
@@ -232,7 +230,9 @@ def small_steps(experiment: Experiment, theory: xr.Dataset) -> list[Check]:
     errors = [float(x.train_loss_stderr[-1]) for x in runs]
     value = 2 * losses[1] - losses[0]
     stderr = float(np.sqrt(4 * errors[1] ** 2 + errors[0] ** 2 + errors[2] ** 2))
-    allowed = abs(value - losses[1]) + _bound(1, min(int(x.attrs["replicas"]) for x in runs) - 1) * stderr
+    allowed = (
+        abs(value - losses[1]) + bound(1, LEVEL, min(int(x.attrs["replicas"]) for x in runs) - 1) * stderr
+    )
     name = f"train loss at t = {end:.4g}, from descent"
     basis = f"{DESCENT[0]}, {DESCENT[1]} steps, -> 0"
     return [Check("solution", name, value, losses[2], allowed, basis, error=stderr)]
@@ -284,13 +284,8 @@ def _judged(name: str, gap: Array, parts: list[Array]) -> Check:
     if not known.any():
         return Check("solution", name, exact, 0, EPS * gap.size, "rounding")
     z = np.abs(gap[known]) / np.sqrt(variance[known])
-    limits = np.array([_bound(int(known.sum()), x) for x in variance[known] ** 2 / spread[known]])
+    limits = np.array([bound(int(known.sum()), LEVEL, x) for x in variance[known] ** 2 / spread[known]])
     worst = int(np.argmax(z / limits))
     observed = float(z[worst]) if exact <= EPS * gap.size else np.inf
     limit = float(limits[worst])
     return Check("solution", name, observed, 0, limit, f"worst |z| of {known.sum()}", upper=True)
-
-
-def _bound(count: int, dof: float) -> float:
-    """Standard errors that the worst of ``count`` numbers exceeds with probability LEVEL."""
-    return float(student.isf(-np.expm1(np.log1p(-LEVEL) / count) / 2, dof))

@@ -12,6 +12,7 @@ import xarray as xr
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.solve import solve
+from numerics.verify.identities import descent
 from numerics.verify.report import Check
 
 FEWEST, MOST = 32, 512
@@ -83,15 +84,3 @@ def extrapolated(experiment: Experiment, end: float) -> tuple[float, float, int]
                 break
         count *= 2
     return value, missed, min(count, MOST)
-
-
-def descent(experiment: Experiment, end: float, count: int) -> Experiment:
-    """Steps of length ``end/count``.
-
-    With momentum ``tau dQ/dt = -Q + U`` and ``dW/dt = Q`` are steps of ``Q tau/dt`` that keep 1 - dt/tau.
-    """
-    dt, tau = end / count, experiment.training.momentum
-    rate, kept = (dt * dt / tau, 1 - dt / tau) if tau else (dt, 0.0)
-    changes: dict[str, object] = {"rule": "gd", "learning_rate": rate, "steps": count, "momentum": kept}
-    changes |= {"time": None, "points": None, "grid": None}
-    return experiment.replace({f"training.{key}": value for key, value in changes.items()})

@@ -1,4 +1,4 @@
-"""Extrapolation in 1/N and the comparison with a theory, on synthetic data whose answer is known."""
+"""Spreads, extrapolation in 1/N and the bound on the worst, on synthetic data whose answer is known."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from numerics.simulate import compare, extrapolate, simulate
-
-from .helpers import gd
+from numerics.stats import Spread, bound, each_of, extrapolate, worst_of
 
 REPLICAS = 2000
 LIMIT, SLOPE = 2.0, 10.0
@@ -65,35 +63,25 @@ def test_refusals():
         )
 
 
-@pytest.fixture(scope="module")
-def networks() -> list[xr.Dataset]:
-    return [simulate(gd(steps=3), width=n, seeds=12, rng=n) for n in (24, 48)]
+def test_the_running_spread_is_that_of_all_samples():
+    x = np.random.default_rng(3).standard_normal((7, 4)) + 1e6
+    one, many = Spread(), Spread()
+    for row in x:
+        one.add({"x": row})
+    many.add_all({"x": x[:3]})
+    many.add_all({"x": x[3:]})
+    for spread in (one, many):
+        assert spread.mean()["x"] == pytest.approx(x.mean(axis=0))
+        assert spread.stderr()["x"] == pytest.approx(x.std(axis=0, ddof=1) / 7**0.5)
+    single = Spread()
+    single.add({"x": x[0]})
+    assert np.isnan(single.stderr()["x"]).all()
 
 
-def test_comparison_accepts_the_truth_at_its_nominal_rate(networks):
-    """Against the mean of many other networks of the same width, few comparisons fail."""
-    truth = simulate(gd(steps=3), width=24, seeds=2000, rng=5)
-    failed = 0
-    for k in range(40):
-        failed += not compare(truth, simulate(gd(steps=3), width=24, seeds=12, rng=100 + k), level=0.1).passed
-    assert failed <= 11  # 4 expected at most; 11 has probability below 1e-3
-
-
-def test_comparison_rejects_a_wrong_theory_and_names_the_worst(networks):
-    limit = extrapolate(networks)
-    wrong = limit.assign(train_loss=limit["train_loss"] * 3.0)
-    verdict = compare(wrong, networks)
-    assert not verdict.passed
-    assert verdict.worst.name == "train_loss"
-    assert "DISAGREE" in str(verdict)
-    right = compare(limit, networks)
-    assert right.passed
-    assert right.extrapolated
-    assert 0 < right.tolerance < np.inf
-    assert all(abs(row.z) < 1e-6 for row in right.rows if not row.name.startswith(("tangent",)))
-
-
-def test_comparison_refuses_other_times(networks):
-    other = simulate(gd(steps=4), width=8, seeds=2, rng=0)
-    with pytest.raises(ValueError, match="axis 'time'"):
-        compare(other, networks)
+def test_the_worst_of_many_exceeds_the_bound_as_often_as_said():
+    rng, level, count = np.random.default_rng(4), 0.1, 30
+    z = np.abs(rng.standard_normal((20000, count))).max(axis=1)
+    assert (z > bound(count, level)).mean() == pytest.approx(level, abs=0.01)
+    t = np.abs(rng.standard_t(5, size=(20000, count))).max(axis=1)
+    assert (t > bound(count, level, 5)).mean() == pytest.approx(level, abs=0.01)
+    assert worst_of(count, each_of(count, level)) == pytest.approx(level)

@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
+from sympy import Symbol
 
 from derive.program import Program
 from derive.program.program import gaussian
+from numerics.errors import Diverged
 from numerics.paths import Block, Paths, gathered
+from numerics.stats import Spread
 from numerics.threads import one_thread
 
 from .extents import note_extents
 from .flow import advance
 from .formulas import Binder
-from .leaves import Key, State
-from .measure import Axis, Measured, Moments, Wanted, read_wanted
+from .leaves import Key
+from .measure import Axis, Measured, Record, Side, Wanted, read_wanted
 from .network import Network, domains, unroll
+from .rows import Array, State
 from .sizes import given_sizes, given_vectors
 from .units import Kept, read_kept
 from .values import Tables, Values
 from .weights import Law, Training, chosen, laws, move, refresh, start, trainings
 
-Array = NDArray[np.float64]
+Rngs = Sequence[np.random.Generator]
+
+TOGETHER = 2**19
+"""Entries of weights that are trained together, which a core's own memory holds."""
+
+MOST = 2**14
+"""Steps between two recorded times, beyond which a flow is given up."""
+
+TOGETHER_KEPT = 2**24
+"""Entries of fields that are recorded together."""
 
 
 class Networks(dict[str, Measured]):
@@ -58,6 +71,7 @@ def simulate_program(
     initial: Mapping[str, Any] | None = None,
     each: bool = False,
     paths: Paths | None = None,
+    equal: Symbol | None = None,
 ) -> Networks:
     """Train ``seeds`` networks of width N = ``width`` for ``steps`` steps; averages over units, as means over
     networks with standard errors.
@@ -75,7 +89,8 @@ def simulate_program(
     ``initial``: weights chosen instead of drawn, as ``{"w": array, "W": {1: array, 2: array}}`` in the units
     in which they are applied (entries of variance ``variance/N``); fresh ones with a leading step axis.
     ``each``: keep what every network gave; ``paths``: keep fields of its units at chosen steps (at chosen of
-    the ``times``, if these are given).
+    the ``times``, if these are given).  ``equal``: an index, such as the sample; correlations of a vector
+    that has it with itself are measured where its indices are equal, and have each of them once.
 
     Conventions: a population has round(ratio N) units.  Matrices to a given population have entries of
     variance ``variance ratio/D``.  A field's index written as a sum (``a + k``) that leaves its range goes
@@ -106,26 +121,27 @@ def simulate_program(
         kicks=kicks,
         initial=initial,
         paths=paths,
+        equal=equal,
     )
-    moments: dict[str, Moments] = {}
+    spread = Spread()
     every_one: dict[str, list[Array]] = {}
     walked: list[dict[str, Block]] = []
     kept = trainer.plan.kept
-    for child in np.random.SeedSequence(seed).spawn(seeds):
-        for name, x in trainer.train(child).items():
-            moments.setdefault(name, Moments()).add(x)
-            if each:
-                every_one.setdefault(name, []).append(x)
+    for children in trainer.batches(np.random.SeedSequence(seed).spawn(seeds)):
+        found = trainer.train_together(children)
+        spread.add_all(found)
+        for name, x in found.items() if each else ():
+            every_one.setdefault(name, []).append(x)
         if kept is not None:
-            walked.append(kept.taken())
-    axes = trainer.axes
-    found = Networks({n: Measured(np.asarray(m.mean), m.stderr(), axes[n]) for n, m in moments.items()})
+            walked += kept.taken(len(children))
+    axes, mean, stderr = trainer.axes, spread.mean(), spread.stderr()
+    networks = Networks({n: Measured(mean[n], stderr[n], axes[n]) for n in mean})
     if each:
-        found.each = {n: np.stack(x) for n, x in every_one.items()}
+        networks.each = {n: np.concatenate(x) for n, x in every_one.items()}
     if kept is not None:
         at = [i if dt is None else i * dt if times is None else trainer.times[i] for i in kept.times]
-        found.paths = gathered(walked, at, kind="networks", width=str(width))
-    return found
+        networks.paths = gathered(walked, at, kind="networks", width=str(width))
+    return networks
 
 
 @dataclass(frozen=True)
@@ -139,13 +155,14 @@ class Trainer:
     (3, 1)
     """
 
-    plan: _Plan
+    plan: Plan
     times: tuple[float, ...]
     steps: int
     dt: float | None
     every: int
     kicks: int
-    flows: bool
+    counts: tuple[int, ...] | None
+    """Where time flows: how many steps are taken between recorded times."""
 
     @classmethod
     def of(
@@ -163,37 +180,71 @@ class Trainer:
         kicks: int = 1,
         initial: Mapping[str, Any] | None = None,
         paths: Paths | None = None,
+        equal: Symbol | None = None,
     ) -> Self:
-        """Arguments and errors are those of :func:`simulate_program`."""
+        """Arguments and errors are those of :func:`simulate_program`; correlations of vectors with the index
+        ``equal`` are measured at equal indices only.
+        """
         _check(program, width, steps, dt, every)
         _check_times(program, times, steps)
         data = dict(data or {})
         binder = prepare(program, values, data, width, steps)
         weights = laws(binder)
-        plan = _Plan(
-            unroll(binder, data),
+        network = unroll(binder, data)
+        reading = network.reading
+        plan = Plan(
+            network,
             weights,
-            trainings(binder, weights),
+            trainings(binder, reading, weights),
             chosen(weights, initial or {}, steps),
-            read_wanted(binder, wanted),
-            None if paths is None else read_kept(binder, paths, steps),
+            read_wanted(binder, reading, wanted, equal),
+            None if paths is None else read_kept(binder, reading, paths, steps),
         )
         recorded = tuple(float(i) if dt is None else i * dt for i in range(0, steps + 1, every))
         if times is not None:
             recorded = tuple(map(float, times))
-        return cls(plan, recorded, steps, dt, every, kicks, times is not None)
+        counts = None if times is None else tuple(_count(x, dt or 1.0) for x in np.diff(recorded))
+        return cls(plan, recorded, steps, dt, every, kicks, counts)
 
     @property
     def axes(self) -> dict[str, tuple[Axis, ...]]:
         """Of each measurement."""
         return self.plan.wanted.axes(self.times)
 
+    def batches(self, seeds: Sequence[np.random.SeedSequence]) -> Iterator[list[np.random.SeedSequence]]:
+        """Seeds in groups of networks that are trained together: small ones many at a time."""
+        entries = sum(int(np.prod(x.shape)) for x in self.plan.weights) or 1
+        units = sum(int(np.prod((*x.shape, w))) for x in self.plan.wanted.sides for w in self._units(x))
+        most = min(TOGETHER // entries, TOGETHER_KEPT // max(1, len(self.times) * units))
+        size = max(1, min(most, len(seeds)))
+        for k in range(0, len(seeds), size):
+            yield list(seeds[k : k + size])
+
+    def _units(self, side: Side) -> list[int]:
+        rows = self.plan.network.reading.layout.rows.values()
+        return [max(block[1] for block, _ in rows)] * len(side.sites)
+
+    def fitted(self, seed: np.random.SeedSequence, tolerance: float) -> Self:
+        """With steps between recorded times about as long as ``tolerance`` allows one network."""
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            counts = self.plan.fit(self.times, tolerance, np.random.default_rng(seed))
+        return replace(self, counts=tuple(counts))
+
+    def halved(self) -> Self:
+        """With steps of half the length."""
+        return replace(self, counts=tuple(2 * x for x in self.counts or ()))
+
     def train(self, seed: np.random.SeedSequence) -> dict[str, Array]:
         """The measurements of one network, whose randomness is that of ``seed``."""
-        rng = np.random.default_rng(seed)
-        if self.flows:
-            return self.plan.flow(self.times, self.dt or 1.0, self.kicks, rng)
-        return self.plan.train(self.steps, self.dt or 1.0, self.every, rng)
+        return {name: x[0] for name, x in self.train_together([seed]).items()}
+
+    def train_together(self, seeds: Sequence[np.random.SeedSequence]) -> dict[str, Array]:
+        """Those of several networks, along the first axis; each is what it would be alone."""
+        rngs = [np.random.default_rng(seed) for seed in seeds]
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported as divergence
+            if self.counts is not None:
+                return self.plan.flow(self.times, self.counts, self.kicks, rngs)
+            return self.plan.train(self.steps, self.dt or 1.0, self.every, rngs)
 
 
 def prepare(
@@ -220,67 +271,96 @@ def prepare(
     return binder
 
 
-class _Plan:
+@dataclass(frozen=True)
+class Plan:
     """All that networks with different seeds share."""
 
-    def __init__(
-        self,
-        network: Network,
-        weights: list[Law],
-        moving: list[Training],
-        initial: dict[Key, Array],
-        wanted: Wanted,
-        kept: Kept | None,
-    ) -> None:
-        self.network, self.weights, self.moving = network, weights, moving
-        self.initial, self.wanted, self.kept = initial, wanted, kept
+    network: Network
+    weights: list[Law]
+    moving: list[Training]
+    initial: dict[Key, Array]
+    wanted: Wanted
+    kept: Kept | None
 
-    def look(self, state: State) -> None:
+    def begin(self, rngs: Rngs, flows: bool, times: int) -> tuple[State, Record]:
+        """Before step 0."""
+        state = self.network.begin(start(self.weights, rngs, self.initial), len(rngs), flows)
+        return state, Record(self.wanted.sides, len(rngs), times)
+
+    def look(self, state: State, rngs: Rngs) -> None:
         """Keep what is asked for of the units at this step."""
         if self.kept is not None:
-            self.kept.look(state)
+            self.kept.look(state, len(rngs))
 
-    def train(self, steps: int, dt: float, every: int, rng: np.random.Generator) -> dict[str, Array]:
-        """One network's measurements."""
-        state = State(start(self.weights, rng, self.initial))
-        record = []
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # reported as divergence
-            for step in range(steps + 1):
-                state.step, state.time = step, step * dt
-                refresh(self.weights, state, rng, self.initial)
-                self.network.compute(state)
-                self.look(state)
-                if step % every == 0:
-                    record.append(self.wanted.snapshot(state))
-                if step < steps:
-                    evolved = self.network.evolve(state, dt)
-                    move(self.moving, state, dt, rng)
-                    state.fields.update(evolved)
+    def train(self, steps: int, dt: float, every: int, rngs: Rngs) -> dict[str, Array]:
+        """Measurements in exact steps (of a program in continuous time, Euler's)."""
+        state, record = self.begin(rngs, False, steps // every + 1)
+        for step in range(steps + 1):
+            state.step, state.time = step, step * dt
+            refresh(self.weights, state, rngs, self.initial)
+            self.network.compute(state)
+            self.look(state, rngs)
+            if step % every == 0:
+                record.take(state)
+            if step < steps:
+                slopes, fields = self.network.slopes_at(state), self.network.evolving(state)
+                move(self.moving, state, dt, rngs)
+                self.network.put(state, [f + dt * s for f, s in zip(fields, slopes, strict=True)])
         return self.wanted.values(record)
 
-    def flow(
-        self, times: tuple[float, ...], longest: float, kicks: int, rng: np.random.Generator
-    ) -> dict[str, Array]:
-        """One network's measurements at given times, with steps no longer than ``longest``."""
-        state = State(start(self.weights, rng, self.initial), flows=True)
-        record = []
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            for step, time in enumerate(times):
-                state.step, state.time = step, time
-                self.network.compute(state)
-                record.append(self.wanted.snapshot(state))
-                self.look(state)
-                if step + 1 == len(times):
-                    break
-                state.step = step + 1  # the fields of the start are kept
-                count = 1
-                while (times[step + 1] - time) / count > longest * (1 + 1e-12):
-                    count *= 2  # so that halving ``longest`` halves each step
-                for _ in range(count):
-                    length = (times[step + 1] - time) / count
-                    advance(self.network, self.moving, state, length, rng, kicks)
-                    state.time += length
+    def flow(self, times: Sequence[float], counts: Sequence[int], kicks: int, rngs: Rngs) -> dict[str, Array]:
+        """Measurements at given times, with so many steps between them."""
+        state, record = self.begin(rngs, True, len(times))
+        for step, time in enumerate(times):
+            state.step, state.time = step, time
+            self.network.compute(state)
+            record.take(state)
+            self.look(state, rngs)
+            if step + 1 == len(times):
+                break
+            state.step = step + 1  # the fields of the start are kept
+            for _ in range(counts[step]):
+                length = (times[step + 1] - time) / counts[step]
+                advance(self.network, self.moving, state, length, rngs, kicks)
         return self.wanted.values(record)
+
+    def fit(self, times: Sequence[float], tolerance: float, rng: np.random.Generator) -> list[int]:
+        """How many steps each interval takes, of one network, to miss less than half the tolerance."""
+        state, _ = self.begin([rng], True, len(times))
+        self.network.compute(state)
+        counts, count = [], 1
+        for step, (time, end) in enumerate(pairwise(times)):
+            state.step, before = step + 1, state.copied()
+            coarse, error = None, np.inf
+            while True:
+                fine = before.copied()
+                fine.time = time
+                try:
+                    for _ in range(count):
+                        advance(self.network, self.moving, fine, (end - time) / count, [rng])
+                    self.network.compute(fine)
+                except Diverged:
+                    coarse, error = None, np.inf
+                    if count >= MOST:
+                        raise
+                else:
+                    last, error = error, np.inf if coarse is None else coarse.distance(fine) / 15
+                    if error <= tolerance / 2 or count >= MOST or error > last / 2:  # the last: rounding
+                        break
+                    coarse = fine
+                count *= 2
+            state = fine
+            counts.append(count // 2 or 1)
+            count = max(1, count // 4 if error < tolerance / 100 else count // 2)
+        return counts
+
+
+def _count(length: float, longest: float) -> int:
+    """Powers of two, so that halving ``longest`` halves each step."""
+    count = 1
+    while length / count > longest * (1 + 1e-12):
+        count *= 2
+    return count
 
 
 def _check_times(program: Program, times: Sequence[float] | None, steps: int) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sympy import Expr, Integer, Symbol, preorder_traversal, sympify
 from sympy.core.function import AppliedUndef
 
@@ -16,9 +15,9 @@ from derive.errors import ProgramError
 from derive.program import Program, s, t
 
 from .formulas import Binder, Missing
-from .leaves import Bound, State
+from .leaves import Bound
+from .rows import Array, Reader, Reading, State
 
-Array = NDArray[np.float64]
 Axis = tuple[str, tuple[float, ...]]
 
 
@@ -46,29 +45,7 @@ class Measured:
         return Measured(self.mean[i], self.stderr[i], self.axes[1:])
 
 
-@dataclass
-class Moments:
-    """Running mean and squared deviations over networks (Welford)."""
-
-    count: int = 0
-    mean: Any = 0.0
-    squares: Any = 0.0
-
-    def add(self, x: Array) -> None:
-        """One more network."""
-        self.count += 1
-        step = x - self.mean
-        self.mean = self.mean + step / self.count
-        self.squares = self.squares + step * (x - self.mean)
-
-    def stderr(self) -> Array:
-        """The standard error of the mean."""
-        if self.count < 2:
-            return np.full_like(self.mean, np.nan)
-        return np.asarray(np.sqrt(self.squares / (self.count - 1) / self.count))
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Side:
     """One of the two vectors of a correlation: for each layer, which entry stands where in its index grid."""
 
@@ -76,6 +53,7 @@ class Side:
     layer: str | None
     population: str | None
     sites: Mapping[int | None, Mapping[tuple[int, ...], Bound]]
+    readers: Mapping[int | None, Reader]
 
     @property
     def number(self) -> bool:
@@ -87,20 +65,52 @@ class Side:
         """The lengths of its index axes."""
         return tuple(len(values) for _, values in self.axes)
 
-    def snapshot(self, state: State) -> dict[int | None, dict[tuple[int, ...], Any]]:
-        """Its vectors now."""
-        return {
-            site: {i: np.array(x.value(state)) for i, x in grid.items()} for site, grid in self.sites.items()
-        }
+
+class Record:
+    """What sides were at the recorded times: (networks, times, indices..., units), nan where nothing is."""
+
+    def __init__(self, sides: Sequence[Side], networks: int, times: int) -> None:
+        self.sides, self.networks, self.times = sides, networks, times
+        self.now = 0
+        self.kept: dict[tuple[int, int | None], Array] = {}
+
+    def take(self, state: State) -> None:
+        """One more time."""
+        for i, side in enumerate(self.sides):
+            for site, read in side.readers.items():
+                x = read(state)
+                spots = list(side.sites[site])
+                if (i, site) not in self.kept:
+                    shape = (self.networks, self.times, *side.shape, x.shape[-1])
+                    full = len(spots) == int(np.prod(side.shape, dtype=int))
+                    self.kept[i, site] = np.empty(shape) if full else np.full(shape, np.nan)
+                whole = self.kept[i, site]
+                if x.shape[-1] > whole.shape[-1]:  # a constant at first
+                    whole = self.kept[i, site] = np.repeat(whole, x.shape[-1], axis=-1)
+                if spots == list(np.ndindex(*side.shape)):
+                    shown = np.broadcast_to(x, (self.networks, len(spots), whole.shape[-1]))
+                    whole[:, self.now] = shown.reshape(whole[:, self.now].shape)
+                    continue
+                for j, spot in enumerate(spots):
+                    whole[(slice(None), self.now, *spot)] = x[:, min(j, x.shape[1] - 1)]
+        self.now += 1
+
+    def of(self, side: Side, site: int | None) -> Array:
+        """The record of one side at one layer."""
+        return self.kept[self.sides.index(side), site]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A correlation ``(1/n) sum_i a_i(t) b_i(s)`` to be measured."""
+    """A correlation ``(1/n) sum_i a_i(t) b_i(s)`` to be measured.
+
+    ``equal``: of a vector with itself, at equal indices only.
+    """
 
     name: str
     first: Side
     second: Side
+    equal: bool = False
 
     def layers(self) -> list[int]:
         """The layers at which both vectors live, when layers have units of their own."""
@@ -108,35 +118,30 @@ class Pair:
         return sorted(x for x in sites if x is not None)
 
     def axes(self, times: tuple[float, ...]) -> tuple[Axis, ...]:
-        """Of the array that ``value`` gives."""
+        """Of the array that ``value`` gives, networks left out."""
         name = self.first.layer or self.second.layer
         layers = () if name is None else ((name, tuple(self.layers())),)
         used = {n for n, _ in self.first.axes}
         second = tuple((n + "'" if n in used else n, v) for n, v in self.second.axes)
-        return (*layers, ("t", times), ("s", times), *self.first.axes, *second)
+        return (*layers, ("t", times), ("s", times), *self.first.axes, *(() if self.equal else second))
 
-    def value(self, first: list[Any], second: list[Any]) -> Array:
-        """The averages, from the snapshots of both sides at all recorded times."""
+    def value(self, record: Record) -> Array:
+        """The averages of every network, from what was recorded."""
         found = []
         sites: list[int | None] = [*self.layers()] or [None]
         for site in sites:
-            there = None if self.second.number else site
-            a = _stack([x[site] for x in first], self.first.shape, None)
-            b = _stack([x[there] for x in second], self.second.shape, a.shape[-1])
-            n = a.shape[-1]
-            c = (a.reshape(-1, n) @ b.reshape(-1, n).T / n).reshape(a.shape[:-1] + b.shape[:-1])
-            found.append(np.moveaxis(c, len(self.first.shape) + 1, 1))
-        return np.stack(found) if self.first.layer or self.second.layer else found[0]
-
-
-def _stack(snapshots: list[dict[tuple[int, ...], Any]], shape: tuple[int, ...], size: int | None) -> Array:
-    """(times, indices..., n), nan where there is no entry."""
-    n = size or max(x.size for x in snapshots[0].values())
-    whole = np.full((len(snapshots), *shape, n), np.nan)
-    for time, snapshot in enumerate(snapshots):
-        for i, x in snapshot.items():
-            whole[(time, *i)] = x
-    return whole
+            a = record.of(self.first, site)
+            b = record.of(self.second, None if self.second.number else site)
+            n, indices = a.shape[-1], len(self.first.shape)
+            b = b if b.shape[-1] == n else np.broadcast_to(b, (*b.shape[:-1], n))
+            if self.equal:
+                one, two = (np.moveaxis(x, 1, -2) for x in (a, b))
+                c = np.moveaxis(one @ two.swapaxes(-1, -2) / n, (-2, -1), (1, 2))
+            else:
+                flat = a.reshape(len(a), -1, n) @ b.reshape(len(b), -1, n).swapaxes(1, 2) / n
+                c = np.moveaxis(flat.reshape(a.shape[:-1] + b.shape[1:-1]), indices + 2, 2)
+            found.append(c)
+        return np.stack(found, axis=1) if self.first.layer or self.second.layer else found[0]
 
 
 @dataclass
@@ -148,30 +153,24 @@ class Wanted:
     sides: list[Side] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for x in (*(y for p in self.pairs for y in (p.first, p.second)), *self.scalars.values()):
-            if not any(x is y for y in self.sides):
-                self.sides.append(x)
+        found = [*(y for p in self.pairs for y in (p.first, p.second)), *self.scalars.values()]
+        self.sides.extend(dict.fromkeys(found))
 
-    def snapshot(self, state: State) -> list[Any]:
-        """What one time adds to the record."""
-        return [x.snapshot(state) for x in self.sides]
-
-    def values(self, record: list[list[Any]]) -> dict[str, Array]:
-        """All measurements of one network."""
-        at = {id(x): [row[i] for row in record] for i, x in enumerate(self.sides)}
-        found = {p.name: p.value(at[id(p.first)], at[id(p.second)]) for p in self.pairs}
-        for name, x in self.scalars.items():
-            found[name] = _stack([y[None] for y in at[id(x)]], x.shape, 1)[..., 0]
-        return found
+    def values(self, record: Record) -> dict[str, Array]:
+        """All measurements, networks along the first axis."""
+        found = {p.name: p.value(record) for p in self.pairs}
+        return found | {name: record.of(x, None)[..., 0] for name, x in self.scalars.items()}
 
     def axes(self, times: tuple[float, ...]) -> dict[str, tuple[Axis, ...]]:
-        """The axes of each measurement."""
+        """The axes of each measurement, networks left out."""
         found = {p.name: p.axes(times) for p in self.pairs}
         return {**found, **{n: (("t", times), *x.axes) for n, x in self.scalars.items()}}
 
 
-def read_wanted(binder: Binder, wanted: Mapping[str, Any] | None) -> Wanted:
-    """Which averages to take.
+def read_wanted(
+    binder: Binder, reading: Reading, wanted: Mapping[str, Any] | None, equal: Symbol | None = None
+) -> Wanted:
+    """Which averages to take; of vectors with an index ``equal``, at equal indices only.
 
     ``wanted`` maps a name to a vector (its correlation with itself at two times) or to a pair ``(a, b)``:
     ``a`` at the time t, ``b`` at the time s (written with t or with s).  ``b`` may be a number: then the mean
@@ -190,20 +189,20 @@ def read_wanted(binder: Binder, wanted: Mapping[str, Any] | None) -> Wanted:
             raise ValueError(f"wanted[{name!r}]: the program has a number of that name")
         a, b = e if isinstance(e, tuple) else (e, e)
         a, b = sympify(a), sympify(b).xreplace({s: t})
-        first = read_side(binder, a)
+        first = read_side(binder, reading, a)
         if first.number or not first.sites:
             raise ValueError(f"wanted[{name!r}]: {a} has no entries to average over")
-        second = first if a == b else read_side(binder, b)
-        pair = Pair(name, first, second)
+        second = first if a == b else read_side(binder, reading, b)
+        pair = Pair(name, first, second, equal is not None and first is second and a.has(equal))
         apart = not second.number and first.population != second.population
         if apart or not (pair.layers() or None in first.sites):
             raise ValueError(f"wanted[{name!r}]: {a} and {b} live on different populations")
         pairs.append(pair)
-    scalars = {name: read_side(binder, _scalar(program, binder, name)) for name in program.scalars}
+    scalars = {name: read_side(binder, reading, _scalar(program, binder, name)) for name in program.scalars}
     return Wanted(tuple(pairs), scalars)
 
 
-def read_side(binder: Binder, e: Expr) -> Side:
+def read_side(binder: Binder, reading: Reading, e: Expr) -> Side:
     """A vector with every value of its indices."""
     e = binder.named(e)
     values = _index_values(binder, e)
@@ -229,7 +228,8 @@ def read_side(binder: Binder, e: Expr) -> Side:
         spot = tuple(used[i].index(choice[j]) for i, j in enumerate(keep))
         sites.setdefault(None if p is None else p[1], {})[spot] = x
     axes = tuple((symbols[j].name, tuple(v)) for j, v in zip(keep, used, strict=True))
-    return Side(axes, None if layer is None else layer.name, next(iter(names), None), sites)
+    readers = {site: reading.read(list(grid.values())) for site, grid in sites.items()}
+    return Side(axes, None if layer is None else layer.name, next(iter(names), None), sites, readers)
 
 
 def _index_values(binder: Binder, e: Expr) -> dict[Symbol, list[int]]:

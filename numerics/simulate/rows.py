@@ -1,0 +1,238 @@
+"""Formulas evaluated at once for many entries and many networks.
+
+Everything read has three axes: networks, rows (the entries of a field, such as its samples), units.  A length
+of one stands for all.  Formulas that differ in their indices alone are one call of one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .leaves import Applied, Averaged, Bound, Called, Clock, Entry, Key, Known, Parameter, Timed, Total
+
+Array = NDArray[np.float64]
+Block = tuple[str, int]  # the entries of a field that have so many units; 0 for a number
+Pick = slice | NDArray[np.intp]
+
+
+@dataclass(eq=False)
+class State:
+    """Networks at one time.
+
+    ``fields`` holds a block (networks, entries, units) of each field and number, ``start`` those of step 0;
+    ``weights`` (networks, ...) the matrices and vectors as they are now; ``velocities`` what momentum
+    carries.  Where time ``flows``, ``step`` counts the recorded times.
+    """
+
+    weights: dict[Key, Array]
+    velocities: dict[Key, Array] = field(default_factory=dict)
+    fields: dict[Block, Array] = field(default_factory=dict)
+    start: dict[Block, Array] = field(default_factory=dict)
+    step: int = 0
+    time: float = 0.0
+    flows: bool = False
+
+    def copied(self) -> State:
+        """A state of its own."""
+        own = [
+            {k: x.copy() for k, x in part.items()} for part in (self.weights, self.velocities, self.fields)
+        ]
+        return State(own[0], own[1], own[2], self.start, self.step, self.time, self.flows)
+
+    def distance(self, other: State) -> float:
+        """The largest difference of fields and numbers, relative to each (to one, of small numbers)."""
+        worst = 0.0
+        for block, x in self.fields.items():
+            y = other.fields[block]
+            size = max(float(np.abs(y).max()), 1e-300 if block[1] else 1.0)
+            worst = max(worst, float(np.abs(x - y).max()) / size)
+        return worst
+
+
+Reader = Callable[[State], Array]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the entries of fields and numbers stand: the block and the row of each."""
+
+    rows: dict[Key, tuple[Block, int]]
+
+    @staticmethod
+    def of(sizes: dict[Key, int]) -> Layout:
+        """From the number of units of each entry (0 for a number)."""
+        found: dict[Key, tuple[Block, int]] = {}
+        count: dict[Block, int] = {}
+        for key in sorted(sizes):
+            block = (key[0], sizes[key])
+            found[key] = (block, count.setdefault(block, 0))
+            count[block] += 1
+        return Layout(found)
+
+    def empty(self, networks: int) -> dict[Block, Array]:
+        """Blocks without values."""
+        counts: dict[Block, int] = {}
+        for block, row in self.rows.values():
+            counts[block] = max(counts.get(block, 0), row + 1)
+        return {b: np.full((networks, n, max(1, b[1])), np.nan) for b, n in counts.items()}
+
+    def places(self, keys: Sequence[Key]) -> list[tuple[Block, Pick, list[int]]]:
+        """For each block that holds some of the entries: which of its rows, and which of ``keys``."""
+        groups = _grouped(range(len(keys)), lambda i: self.rows[keys[i]][0])
+        return [(b, _pick([self.rows[keys[i]][1] for i in where]), where) for b, where in groups.items()]
+
+
+class Reading:
+    """Makes readers of formulas of one program."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    def read(self, bounds: Sequence[Bound]) -> Reader:
+        """The values of formulas, a row each."""
+        if len(unique := list(dict.fromkeys(bounds))) < len(bounds):
+            inner, at = self.read(unique), {x: i for i, x in enumerate(unique)}
+            index = np.array([at[x] for x in bounds])
+            return inner if len(unique) == 1 else lambda state: rows_of(inner(state), index)
+        groups = _grouped(range(len(bounds)), lambda i: bounds[i].function)
+        if len(groups) > 1:
+            return _joined([(self.read([bounds[i] for i in x]), x) for x in groups.values()])
+        function = bounds[0].function
+        columns = [self.leaves([b.leaves[j] for b in bounds]) for j in range(len(bounds[0].leaves))]
+
+        def value(state: State) -> Array:
+            found = np.asarray(function(*[x(state) for x in columns]), dtype=float)
+            return found if found.ndim == 3 else found.reshape(1, 1, 1)
+
+        if all(isinstance(x, Known) for b in bounds for x in b.leaves):
+            constant = value(State({}))
+            return lambda state: constant
+        return value
+
+    def leaves(self, leaves: Sequence[Any]) -> Reader:
+        """The values of leaves that stand in the same place of formulas."""
+        groups = _grouped(range(len(leaves)), lambda i: self._alike(leaves[i]))
+        if len(groups) > 1:
+            return _joined([(self.leaves([leaves[i] for i in x]), x) for x in groups.values()])
+        first = leaves[0]
+        reader: Reader = getattr(self, f"_{type(first).__name__.lower()}")(leaves)
+        return reader
+
+    def _alike(self, x: Any) -> Hashable:
+        """Leaves for which this is the same are read together."""
+        if isinstance(x, Entry):
+            return Entry, x.first, self.layout.rows[x.key][0]
+        if isinstance(x, Applied):
+            return Applied, x.key, x.transposed
+        if isinstance(x, Called):
+            return Called, x.function, len(x.arguments)
+        if isinstance(x, Known):
+            return Known, np.size(x.number)
+        if isinstance(x, Total):
+            return Total, len(x.addends)
+        return (Parameter, x.key) if isinstance(x, Parameter) else (type(x), "")
+
+    def _known(self, leaves: Sequence[Known]) -> Reader:
+        whole = np.stack([np.atleast_1d(np.asarray(x.number, dtype=float)) for x in leaves])[None]
+        if (whole == whole[:, :1]).all():
+            whole = whole[:, :1]
+        return lambda state: whole
+
+    def _clock(self, leaves: Sequence[Clock]) -> Reader:
+        return lambda state: np.full((1, 1, 1), state.time)
+
+    def _timed(self, leaves: Sequence[Timed]) -> Reader:
+        return lambda state: np.stack(
+            [np.atleast_1d(np.asarray(x.lookup(state.step), dtype=float)) for x in leaves]
+        )[None]
+
+    def _called(self, leaves: Sequence[Called]) -> Reader:
+        function = np.vectorize(leaves[0].function, otypes=[float])
+        columns = [self.read([x.arguments[j] for x in leaves]) for j in range(len(leaves[0].arguments))]
+        return lambda state: np.asarray(function(*[x(state) for x in columns]))
+
+    def _entry(self, leaves: Sequence[Entry]) -> Reader:
+        ((block, pick, _),) = self.layout.places([x.key for x in leaves])
+        if leaves[0].first:
+            return lambda state: (state.start if state.step > 0 else state.fields)[block][:, pick]
+        return lambda state: state.fields[block][:, pick]
+
+    def _parameter(self, leaves: Sequence[Parameter]) -> Reader:
+        key = leaves[0].key
+        return lambda state: state.weights[key][:, None]
+
+    def _applied(self, leaves: Sequence[Applied]) -> Reader:
+        vectors, size, key = self.read([x.vector for x in leaves]), leaves[0].size, leaves[0].key
+        transposed = leaves[0].transposed
+
+        def value(state: State) -> Array:
+            x, matrix = spread(vectors(state), 2, size), state.weights[key]
+            return x @ (matrix if transposed else matrix.swapaxes(1, 2))
+
+        return value
+
+    def _averaged(self, leaves: Sequence[Averaged]) -> Reader:
+        vectors = self.read([x.vector for x in leaves])
+        return lambda state: vectors(state).mean(axis=-1, keepdims=True)
+
+    def _total(self, leaves: Sequence[Total]) -> Reader:
+        count = len(leaves[0].addends)
+        if count == 0:
+            return lambda state: np.zeros((1, 1, 1))
+        addends = self.read([a for x in leaves for a in x.addends])
+
+        def value(state: State) -> Array:
+            x = addends(state)
+            if x.shape[1] == 1:
+                return count * x
+            return x.reshape(x.shape[0], len(leaves), count, x.shape[2]).sum(axis=2)
+
+        return value
+
+
+def spread(x: Array, axis: int, size: int) -> Array:
+    """``size`` entries along an axis on which one may stand for all."""
+    if x.shape[axis] == size:
+        return x
+    return np.broadcast_to(x, tuple(size if i == axis else n for i, n in enumerate(x.shape)))
+
+
+def rows_of(x: Array, index: Pick) -> Array:
+    """Some of the rows; of one that stands for all, itself."""
+    return x if x.shape[1] == 1 else x[:, index]
+
+
+def _joined(parts: Sequence[tuple[Reader, list[int]]]) -> Reader:
+    """Rows read in groups, in the order of their numbers."""
+    count = sum(len(where) for _, where in parts)
+    picks = [_pick(where) for _, where in parts]
+
+    def value(state: State) -> Array:
+        found = [read(state) for read, _ in parts]
+        networks, units = (max(x.shape[axis] for x in found) for axis in (0, 2))
+        whole = np.empty((networks, count, units))
+        for x, pick in zip(found, picks, strict=True):
+            whole[:, pick] = x
+        return whole
+
+    return value
+
+
+def _pick(rows: list[int]) -> Pick:
+    """A slice where the rows are evenly spaced, so that reading makes no copy."""
+    step = rows[1] - rows[0] if len(rows) > 1 else 1
+    if step > 0 and rows == list(range(rows[0], rows[-1] + 1, step)):
+        return slice(rows[0], rows[-1] + 1, step)
+    return np.array(rows)
+
+
+def _grouped(items: Iterable[int], key: Callable[[int], Hashable]) -> dict[Hashable, list[int]]:
+    found: dict[Hashable, list[int]] = {}
+    for x in items:
+        found.setdefault(key(x), []).append(x)
+    return found

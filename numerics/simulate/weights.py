@@ -1,0 +1,305 @@
+"""Weights of one network: how they are drawn, and how their rule moves them in one step.
+
+The recursion of each rule is carried out as it is written; nothing is taken from its memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dgemm, dger
+from sympy import sympify
+
+from derive.program import (
+    Along,
+    GradientDescent,
+    GradientFlow,
+    Momentum,
+    MomentumFlow,
+    Outer,
+    TrainedMatrix,
+    TrainedVector,
+)
+from derive.program.program import gaussian, parameter
+
+from .formulas import Binder, members
+from .leaves import Applied, Bound, Key, common_place
+from .rows import Array, Reader, Reading, State, spread
+
+SMALL = 4096
+"""Entries of a matrix below which networks are updated together rather than one by one."""
+
+RULES = (GradientDescent, GradientFlow, Momentum, MomentumFlow)
+
+
+@dataclass(frozen=True)
+class Law:
+    """One member of a family of Gaussian weights.
+
+    Its entries have the standard deviation ``deviation``; M_ij and M_ji are correlated by ``symmetry``.
+    """
+
+    key: Key
+    shape: tuple[int, ...]
+    deviation: float
+    symmetry: float = 0.0
+    fresh: bool = False
+
+    def draw(self, rng: np.random.Generator) -> Array:
+        """One sample."""
+        x = rng.standard_normal(self.shape)
+        if self.symmetry != 0:
+            even, odd = np.sqrt((1 + self.symmetry) / 2), np.sqrt((1 - self.symmetry) / 2)
+            diagonal = x.diagonal().copy()
+            x = (even * (x + x.T) + odd * (x - x.T)) / np.sqrt(2)
+            np.fill_diagonal(x, diagonal)
+        return np.asarray(self.deviation * x)
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """The update ``U = left right``: (networks, rows, terms) and (networks, terms, columns).
+
+    Of a vector, ``left`` is the update itself, as one column, and ``right`` is one.
+    """
+
+    left: Array
+    right: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """``sum over p of c_p l_p r_p^T / scale``, where many p may share one l_p or one r_p.
+
+    With the numbers C(l, r) of the pairs that occur it is ``L C R^T``, and C goes to the side with more
+    vectors: that of a linear network, whose g is that of all samples, is a single outer product.
+    """
+
+    coefficients: Reader
+    left: Reader
+    right: Reader | None
+    pairs: tuple[NDArray[np.intp], NDArray[np.intp]]
+    scale: float
+    shape: tuple[int, ...]
+
+    def factors(self, state: State) -> Factors:
+        """At this step."""
+        i, j = self.pairs
+        c = spread(self.coefficients(state)[..., 0], 1, len(i))
+        left = spread(self.left(state), 2, self.shape[0])
+        if self.right is None:
+            total = np.zeros((len(c), left.shape[1], 1))
+            np.add.at(total, (slice(None), i % left.shape[1], 0), c)
+            return Factors(left.swapaxes(1, 2) @ total, np.ones((1, 1, 1)))
+        right = spread(self.right(state), 2, self.shape[1])
+        between = np.zeros((len(c), left.shape[1], right.shape[1]))
+        np.add.at(between, (slice(None), i % left.shape[1], j % right.shape[1]), c / self.scale)
+        if left.shape[1] <= right.shape[1]:
+            return Factors(left.swapaxes(1, 2), between @ right)
+        return Factors(left.swapaxes(1, 2) @ between, right)
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """How one weight moves: its rule, the rule's numbers, its update, its noise."""
+
+    law: Law
+    rule: Any
+    numbers: Mapping[str, Reader]
+    update: Update
+
+    def now(self, state: State) -> dict[str, Array]:
+        """The rule's numbers, one for each network or one for all."""
+        return {name: read(state)[:, 0, 0] for name, read in self.numbers.items()}
+
+    def noisy(self, state: State) -> bool:
+        """Does noise enter the weight?"""
+        return "diffusion" in self.numbers and bool(np.any(self.now(state)["diffusion"]))
+
+    def disturb(self, state: State, variance: Array | float, rngs: Sequence[np.random.Generator]) -> None:
+        """Add noise with the law of the weight at initialisation, its variance multiplied by ``variance``."""
+        if np.any(variance):
+            w = state.weights[self.law.key]
+            scale = np.broadcast_to(np.sqrt(variance), len(w))
+            for x, s, rng in zip(w, scale, rngs, strict=True):
+                x += s * self.law.draw(rng)
+
+
+def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) -> None:
+    """``w <- beta w + alpha left right`` in place, network by network."""
+    n = len(w)
+    beta, alpha = np.zeros(n) + beta, np.zeros(n) + alpha
+    if w.ndim == 2 or w[0].size < SMALL:
+        change = alpha[:, None, None] * u.left @ u.right
+        if np.any(beta != 1):
+            w *= beta.reshape(-1, *[1] * (w.ndim - 1))
+        w += change.reshape(len(change), *w.shape[1:])
+        return
+    left, right = spread(u.left, 0, n), spread(u.right, 0, n)
+    for k in range(n):  # BLAS adds to the transposed matrices, which are column by column, in place
+        if right.shape[1] == 1 and beta[k] == 1:
+            dger(alpha[k], right[k, 0], left[k, :, 0], a=w[k].T, overwrite_a=1)
+        else:
+            dgemm(alpha[k], right[k], left[k], beta=beta[k], c=w[k].T, trans_a=1, trans_b=1, overwrite_c=1)
+
+
+def laws(binder: Binder) -> list[Law]:
+    """Every weight of the program, in its order: matrices, then vectors; members in the order of indices."""
+    found = []
+    for m in map(gaussian, binder.program.matrices):
+        for env in members(m, binder.values):
+            shape = (binder.sizes.size(m.rows, env), binder.sizes.size(m.cols, env))
+            deviation = np.sqrt(binder.number(m.variance, env) / binder.sizes.scale(m, env))
+            tau = binder.number(m.symmetry, env)
+            if not -1 <= tau <= 1:
+                raise ValueError(f"matrix {m.name} has symmetry {tau:g}: a correlation lies in -1..1")
+            found.append(Law((m.name, tuple(env.values())), shape, float(deviation), tau, m.fresh))
+    for v in map(parameter, binder.program.vectors):
+        for env in members(v, binder.values):
+            deviation = np.sqrt(binder.number(v.variance, env))
+            size = (binder.sizes.size(v.population, env),)
+            found.append(Law((v.name, tuple(env.values())), size, float(deviation), fresh=v.fresh))
+    return found
+
+
+def trainings(binder: Binder, reading: Reading, every: Sequence[Law]) -> list[Training]:
+    """How each trained weight moves.  ``ValueError`` for a rule whose recursion is not known here."""
+    by_key = {x.key: x for x in every}
+    found = []
+    for w in binder.program.trained():
+        if type(w.rule) not in RULES:
+            names = ", ".join(r.__name__ for r in RULES)
+            raise ValueError(f"{w.name} is trained by {w.rule!r}: only {names} can be simulated")
+        numbers_of = [x for x in ("rate", "decay", "diffusion", "momentum") if hasattr(w.rule, x)]
+        for env in members(w.initial, binder.values):
+            law = by_key[w.name, tuple(env.values())]
+            numbers = {x: reading.read([binder.bind(sympify(getattr(w.rule, x)), env)]) for x in numbers_of}
+            updates = w.update.terms if isinstance(w.update, Outer) else (w.update,)
+            pieces = [
+                _piece(binder, w, u, inner) for u in updates for inner in binder.values.members(u.over, env)
+            ]
+            scale = 1.0 if isinstance(w, TrainedVector) else binder.sizes.scale(w.initial, env)
+            found.append(Training(law, w.rule, numbers, _update(reading, pieces, scale, law.shape)))
+    return found
+
+
+def _update(
+    reading: Reading, pieces: Sequence[tuple[Bound, ...]], scale: float, shape: tuple[int, ...]
+) -> Update:
+    """The pieces with every vector once."""
+    sides = [list(dict.fromkeys(x)) for x in list(zip(*pieces, strict=True))[1:]] or [[], []]
+    at = [{x: i for i, x in enumerate(side)} for side in sides]
+    places = [np.array([found[p[k]] for p in pieces], dtype=int) for k, found in enumerate(at, 1)]
+    if not pieces:
+        zero = np.zeros((1, 1, 1))
+        none: Reader = lambda state: zero  # noqa: E731
+        places = [np.zeros(1, dtype=int)] * 2
+        return Update(none, none, none if len(shape) == 2 else None, (places[0], places[1]), scale, shape)
+    readers = [reading.read(side) for side in sides]
+    coefficients = reading.read([p[0] for p in pieces])
+    right = readers[1] if len(readers) > 1 else None
+    return Update(coefficients, readers[0], right, (places[0], places[-1]), scale, shape)
+
+
+def move(every: Sequence[Training], state: State, dt: float, rngs: Sequence[np.random.Generator]) -> None:
+    """All weights one step on, at once.  Where time flows the step is Euler's, of length ``dt``."""
+    plan = [(x, x.now(state), x.update.factors(state)) for x in every]
+    plan = [(x, n, Factors(u.left.copy(), u.right.copy())) for x, n, u in plan]
+    for x, n, u in plan:
+        key, rule = x.law.key, x.rule
+        w = state.weights[key]
+        q = state.velocities.get(key)
+        if isinstance(rule, GradientDescent):
+            accumulate(w, 1 - n["decay"], n["rate"], u)
+            x.disturb(state, n["diffusion"], rngs)
+        elif isinstance(rule, GradientFlow):
+            accumulate(w, 1 - dt * n["decay"], dt * n["rate"], u)
+            x.disturb(state, n["diffusion"] * dt, rngs)
+        elif isinstance(rule, Momentum):
+            q = state.velocities.setdefault(key, np.zeros_like(w))
+            accumulate(q, n["momentum"], 1.0, u)
+            w *= 1 - by_network(n["decay"], w)
+            w += by_network(n["rate"], w) * q
+        else:
+            q = state.velocities.setdefault(key, np.zeros_like(w))
+            w += dt * q
+            accumulate(q, 1 - dt / n["momentum"], dt * n["rate"] / n["momentum"], u)
+
+
+def relax(every: Sequence[Training], state: State, time: float, rngs: Sequence[np.random.Generator]) -> None:
+    """Decay and noise alone for some time, exactly: ``dW = -decay W dt + sqrt(diffusion) dB``."""
+    for x in every:
+        n = x.now(state)
+        decay = n["decay"]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            grown = np.where(decay == 0, time, -np.expm1(-2 * decay * time) / (2 * decay))
+        w = state.weights[x.law.key]
+        w *= by_network(np.exp(-decay * time), w)
+        x.disturb(state, n["diffusion"] * grown, rngs)
+
+
+def by_network(x: Array, w: Array) -> Array:
+    """A number of each network beside its weights."""
+    return x.reshape(-1, *[1] * (w.ndim - 1))
+
+
+def start(
+    every: Sequence[Law], rngs: Sequence[np.random.Generator], initial: Mapping[Key, Array]
+) -> dict[Key, Array]:
+    """The weights at the start: those of ``initial`` as given, the others drawn (fresh ones come later)."""
+    found: dict[Key, list[Array]] = {}
+    for rng in rngs:
+        for x in every:
+            if not x.fresh:
+                found.setdefault(x.key, []).append(initial[x.key] if x.key in initial else x.draw(rng))
+    return {key: np.stack(x) for key, x in found.items()}
+
+
+def refresh(
+    every: Sequence[Law], state: State, rngs: Sequence[np.random.Generator], initial: Mapping[Key, Array]
+) -> None:
+    """Draw the fresh weights of this step."""
+    for x in every:
+        if x.fresh and x.key in initial:
+            state.weights[x.key] = initial[x.key][state.step][None]
+        elif x.fresh:
+            state.weights[x.key] = np.stack([x.draw(rng) for rng in rngs])
+
+
+def chosen(every: Sequence[Law], given: Mapping[str, Any], steps: int) -> dict[Key, Array]:
+    """Weights chosen by the user, by key: an array for a single weight, a mapping from members for a family.
+
+    Fresh weights have the step as first axis.  Raises ``ValueError`` for names and shapes that do not fit.
+    """
+    found: dict[Key, Array] = {}
+    known = {x.key: x for x in every}
+    for name, value in given.items():
+        items = value.items() if isinstance(value, Mapping) else [((), value)]
+        for member, array in items:
+            key = (name, member if isinstance(member, tuple) else (member,))
+            if key not in known:
+                raise ValueError(f"initial[{name!r}]: the program has no weight {name}{key[1] or ''}")
+            shape = ((steps + 1,) if known[key].fresh else ()) + known[key].shape
+            if np.shape(array) != shape:
+                raise ValueError(f"initial[{name!r}] has shape {np.shape(array)}: must be {shape}")
+            found[key] = np.asarray(array, dtype=float)
+    return found
+
+
+def _piece(binder: Binder, w: TrainedMatrix | TrainedVector, u: Outer | Along, env: Any) -> tuple[Bound, ...]:
+    """Coefficient and vectors of one term."""
+    ends = (w.initial.population,) if isinstance(w, TrainedVector) else (w.initial.rows, w.initial.cols)
+    vectors = (u.left, u.right) if isinstance(u, Outer) else (u.vector,)
+    bounds = tuple(binder.bind(sympify(e), env) for e in (u.coefficient, *vectors))
+    for b in bounds:
+        if any(isinstance(x, Applied) for x in b.all_leaves()):
+            raise ValueError(f"the update of {w.name} contains {b.expr}: define a field for the product")
+    if bounds[0].place() is not None:
+        raise ValueError(f"the coefficient {bounds[0].expr} in the update of {w.name} must be a number")
+    for b, p in zip(bounds[1:], ends, strict=True):
+        common_place([b.place(), binder.sizes.place(p, env)], "the update of", w.name, "with", b.expr)
+    return bounds

@@ -1,0 +1,182 @@
+"""Means with their errors: a running spread, the line in 1/N, the bound on the worst of many numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from scipy.stats import chi2 as chi_squared
+from scipy.stats import norm
+from scipy.stats import t as student
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class Spread:
+    """Running means and standard errors of named arrays, one pass, without keeping the samples (Welford).
+
+    >>> s = Spread()
+    >>> for x in (1.0, 3.0): s.add({"x": np.array([x])})
+    >>> s.mean()["x"], s.stderr()["x"]
+    (array([2.]), array([1.]))
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    means: dict[str, Array] = field(default_factory=dict)
+    squares: dict[str, Array] = field(default_factory=dict)
+
+    def add(self, sample: Mapping[str, Any]) -> None:
+        """One more sample."""
+        for name, x in sample.items():
+            if name not in self.counts:
+                self.counts[name], self.means[name] = 1, np.array(x, dtype=float)
+                self.squares[name] = np.zeros_like(self.means[name])
+                continue
+            self.counts[name] += 1
+            change = np.asarray(x - self.means[name])
+            self.means[name] += change / self.counts[name]
+            change *= x - self.means[name]
+            self.squares[name] += change
+
+    def add_all(self, samples: Mapping[str, Array]) -> None:
+        """Samples along the first axis."""
+        for name, xs in samples.items():
+            for x in xs:
+                self.add({name: x})
+
+    def mean(self) -> dict[str, Array]:
+        """The means."""
+        return dict(self.means)
+
+    def stderr(self) -> dict[str, Array]:
+        """The standard error of each mean, nan for a single sample."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return {
+                k: np.sqrt(x / (self.counts[k] * (self.counts[k] - 1)))
+                if self.counts[k] > 1
+                else np.full_like(x, np.nan)
+                for k, x in self.squares.items()
+            }
+
+
+def each_of(count: int, level: float) -> float:
+    """The chance each of ``count`` numbers may have, for the worst of them to have ``level`` (Sidak).
+
+    >>> round(each_of(10, 0.01), 6)
+    0.001005
+    """
+    return float(-np.expm1(np.log1p(-level) / max(count, 1)))
+
+
+def worst_of(count: int, p: float) -> float:
+    """The chance that the least likely of ``count`` numbers is as unlikely as ``p``: the other way round."""
+    return 1.0 if p >= 1.0 else float(-np.expm1(count * np.log1p(-p)))
+
+
+def bound(count: int, level: float, dof: Any = np.inf) -> Any:
+    """Standard errors that the worst of ``count`` numbers exceeds, up or down, with chance ``level``.
+
+    Student's t for standard errors with ``dof`` degrees of freedom (a number or an array).  It holds whatever
+    the correlations of Gaussian estimates are (Sidak's inequality), and is wide when they are strong.
+
+    >>> round(bound(1, 0.05), 3), round(bound(100, 0.05, 20), 3)
+    (1.96, 4.136)
+    """
+    each = each_of(count, level) / 2
+    found = np.where(np.isinf(dof), norm.isf(each), student.isf(each, np.where(np.isinf(dof), 1, dof)))
+    return float(found) if found.ndim == 0 else found
+
+
+def chi2_bound(count: int, level: float, dof: int) -> float:
+    """What the worst of ``count`` chi-squared numbers exceeds with chance ``level``."""
+    return float(chi_squared.isf(each_of(count, level), dof))
+
+
+@dataclass(frozen=True)
+class Line:
+    """Weights of the fit value(N) = value + slope/N through several widths.
+
+    The variance of a mean over ``networks`` networks of width N is proportional to 1/(networks x N), which
+    fixes the weights beforehand: the same for every entry, whatever is measured.  ``intercept @ values`` is
+    the extrapolated value, ``hat @ values`` the fitted ones.
+    """
+
+    intercept: Array
+    hat: Array
+
+    @staticmethod
+    def through(widths: Sequence[int], networks: Sequence[int]) -> Line:
+        """From widths N_k and numbers of networks; ``ValueError`` for fewer than two different widths.
+
+        >>> Line.through([100, 200], [8, 8]).intercept
+        array([-1.,  2.])
+        """
+        if len(set(widths)) < 2:
+            raise ValueError(f"widths = {list(widths)}: extrapolation needs at least two different widths")
+        x = 1.0 / np.asarray(widths, dtype=float)
+        weight = np.asarray(networks, dtype=float) * np.asarray(widths, dtype=float)
+        design = np.stack([np.ones_like(x), x], axis=1)
+        solve = np.linalg.solve(design.T @ (weight[:, None] * design), design.T * weight)
+        return Line(solve[0], design @ solve)
+
+
+def extrapolate(datasets: Sequence[xr.Dataset]) -> xr.Dataset:
+    """The value at 1/N -> 0 of every variable with a ``*_stderr``, from networks at two or more widths.
+
+    Two widths give the exact line through both; with more, ``<name>_chi2`` (``chi2_dof`` in attrs)
+    tells, entry by entry, how well a straight line fits: its terms use each width's own standard error.
+    Raises ``ValueError`` if fewer than two widths are given or the axes differ.
+    """
+    data = list(datasets)
+    line = Line.through([int(d.attrs["width"]) for d in data], [int(d.attrs["seeds"]) for d in data])
+    first = data[0]
+    for other in data[1:]:
+        check_same_axes(first, other)
+    result: dict[str, xr.DataArray] = {}
+    for name in (str(n) for n in first.data_vars if f"{n}_stderr" in first):
+        # one array at a time: stacking large kernels would need K times their memory
+        value = xr.zeros_like(first[name])
+        variance = xr.zeros_like(first[name])
+        for weight, d in zip(line.intercept, data, strict=True):
+            value += float(weight) * d[name]
+            variance += float(weight) ** 2 * d[f"{name}_stderr"] ** 2
+        result[name], result[f"{name}_stderr"] = value, variance**0.5
+        if len(data) > 2:
+            result[f"{name}_chi2"] = _chi2(line, data, name)
+    attrs = {
+        "spec": first.attrs.get("spec", ""),
+        "version": first.attrs.get("version", ""),
+        "seed": [int(d.attrs["seed"]) for d in data],
+        "status": "ok",
+        "wall_time_s": float(sum(d.attrs.get("wall_time_s", 0.0) for d in data)),
+        "method": "finite networks, extrapolated in 1/N",
+        "widths": [int(d.attrs["width"]) for d in data],
+        "seeds": [int(d.attrs["seeds"]) for d in data],
+        "chi2_dof": len(data) - 2,
+    }
+    return xr.Dataset(result, attrs=attrs)
+
+
+def _chi2(line: Line, data: Sequence[xr.Dataset], name: str) -> xr.DataArray:
+    total = xr.zeros_like(data[0][name])
+    for k, d in enumerate(data):
+        fitted = sum(float(line.hat[k, j]) * other[name] for j, other in enumerate(data))
+        stderr = d[f"{name}_stderr"]
+        # entries that are the same in every network (f(0) of an antithetic pair) carry no information
+        total += ((d[name] - fitted) / stderr.where(stderr > 0, np.inf)) ** 2
+    return total
+
+
+def check_same_axes(one: xr.Dataset, two: xr.Dataset) -> None:
+    """``ValueError`` naming the first axis on which two datasets differ."""
+    for axis in ("time", "layer", "sample"):
+        if axis not in one.sizes or axis not in two.sizes:
+            continue
+        a, b = one[axis].to_numpy(), two[axis].to_numpy()
+        if a.shape != b.shape or not np.allclose(a, b):
+            raise ValueError(f"the axis {axis!r} differs: {a.shape} against {b.shape}, or other values")
