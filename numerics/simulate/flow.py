@@ -38,7 +38,8 @@ def advance(
     paths = [
         _Carried(x, state) if isinstance(x.rule, MomentumFlow) else _Path(x, state, noisy) for x in moving
     ]
-    fields, slopes, began = network.evolving(state), [], state.time
+    fields, began = network.evolving(state), state.time
+    slopes: list[list[Array]] = []
     for k, (node, _) in enumerate(NODES):
         if k:
             for x in paths:

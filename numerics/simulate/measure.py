@@ -92,7 +92,8 @@ class Record:
                     whole[:, self.now] = shown.reshape(whole[:, self.now].shape)
                     continue
                 for j, spot in enumerate(spots):
-                    whole[(slice(None), self.now, *spot)] = x[:, min(j, x.shape[1] - 1)]
+                    at: Any = (slice(None), self.now, *spot)
+                    whole[at] = x[:, min(j, x.shape[1] - 1)]
         self.now += 1
 
     def of(self, side: Side, site: int | None) -> Array:

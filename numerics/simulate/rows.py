@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from .leaves import Applied, Averaged, Bound, Called, Clock, Entry, Key, Known, 
 Array = NDArray[np.float64]
 Block = tuple[str, int]  # the entries of a field that have so many units; 0 for a number
 Pick = slice | NDArray[np.intp]
+Same = TypeVar("Same", bound=Hashable)
 
 
 @dataclass(eq=False)
@@ -39,10 +40,11 @@ class State:
 
     def copied(self) -> State:
         """A state of its own."""
-        own = [
-            {k: x.copy() for k, x in part.items()} for part in (self.weights, self.velocities, self.fields)
-        ]
-        return State(own[0], own[1], own[2], self.start, self.step, self.time, self.flows)
+        weights, velocities = (
+            {k: x.copy() for k, x in part.items()} for part in (self.weights, self.velocities)
+        )
+        fields = {k: x.copy() for k, x in self.fields.items()}
+        return State(weights, velocities, fields, self.start, self.step, self.time, self.flows)
 
     def distance(self, other: State) -> float:
         """The largest difference of fields and numbers, relative to each (to one, of small numbers)."""
@@ -172,7 +174,8 @@ class Reading:
 
         def value(state: State) -> Array:
             x, matrix = spread(vectors(state), 2, size), state.weights[key]
-            return x @ (matrix if transposed else matrix.swapaxes(1, 2))
+            product: Array = x @ (matrix if transposed else matrix.swapaxes(1, 2))
+            return product
 
         return value
 
@@ -231,8 +234,8 @@ def _pick(rows: list[int]) -> Pick:
     return np.array(rows)
 
 
-def _grouped(items: Iterable[int], key: Callable[[int], Hashable]) -> dict[Hashable, list[int]]:
-    found: dict[Hashable, list[int]] = {}
+def _grouped(items: Iterable[int], key: Callable[[int], Same]) -> dict[Same, list[int]]:
+    found: dict[Same, list[int]] = {}
     for x in items:
         found.setdefault(key(x), []).append(x)
     return found

@@ -69,7 +69,8 @@ class TangentKernel:
         values = [self._placed(a, named, sizes) for a in leaves]
         places = [Dummy(f"x{i}") for i in range(len(leaves))]
         function = lambdify(places, self.formula.xreplace(dict(zip(leaves, places, strict=True))))
-        return np.broadcast_to(function(*values), [sizes[x] for x in self.axes])
+        kernel: Array = np.broadcast_to(function(*values), [sizes[x] for x in self.axes])
+        return kernel
 
     def _array(self, a: AppliedUndef, named: Mapping[str, Array]) -> tuple[Array, list[Symbol]]:
         """The array of a factor and its indices in the order of its axes."""
@@ -88,7 +89,8 @@ class TangentKernel:
         used = [y for y in self.axes if y in args]
         x = np.einsum(f"{''.join(letters[y] for y in args)}->{''.join(letters[y] for y in used)}", x)
         shape = iter(x.shape)
-        return x.reshape([next(shape) if y in used else 1 for y in self.axes])
+        placed: Array = x.reshape([next(shape) if y in used else 1 for y in self.axes])
+        return placed
 
     def traces(self, experiment: Experiment, found: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
         """Sums over training samples, of kernels that were measured at equal samples."""

@@ -93,11 +93,13 @@ class Update:
         left = spread(self.left(state), 2, self.shape[0])
         if self.right is None:
             total = np.zeros((len(c), left.shape[1], 1))
-            np.add.at(total, (slice(None), i % left.shape[1], 0), c)
+            here: Any = (slice(None), i % left.shape[1], 0)
+            np.add.at(total, here, c)
             return Factors(left.swapaxes(1, 2) @ total, np.ones((1, 1, 1)))
         right = spread(self.right(state), 2, self.shape[1])
         between = np.zeros((len(c), left.shape[1], right.shape[1]))
-        np.add.at(between, (slice(None), i % left.shape[1], j % right.shape[1]), c / self.scale)
+        here = (slice(None), i % left.shape[1], j % right.shape[1])
+        np.add.at(between, here, c / self.scale)
         if left.shape[1] <= right.shape[1]:
             return Factors(left.swapaxes(1, 2), between @ right)
         return Factors(left.swapaxes(1, 2) @ between, right)

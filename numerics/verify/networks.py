@@ -567,8 +567,8 @@ def compare(
         if expected.ndim == 0:
             z, stderr, dof = (float(x) for x in scores(theory, data, q.name, q.at))
             network = sum(w * d[q.name].isel(q.at).to_numpy() for w, d in _weighted(data))
-            numbers = (float(expected), float(network), stderr)
-            rows.append(Row(q.label, *(x / q.scale for x in numbers), z, dof))
+            own = q.scale
+            rows.append(Row(q.label, float(expected) / own, float(network) / own, stderr / own, z, dof))
     return Comparison(tuple(rows), level)
 
 

@@ -100,7 +100,7 @@ def expansion(experiment: Experiment) -> tuple[list[Check], str]:
 def fitted(experiment: Experiment) -> tuple[list[Check], str]:
     """Fitted exponents of what the series of the experiment misses, and at which gamma0 they were fitted."""
     whole = experiment
-    experiment = comparable(few(experiment))
+    experiment = comparable(few(experiment)).replace({"solver.method": "march"})
     series = expand(experiment, ORDER)
     strengths = _strengths(series)
     missed: dict[tuple[str, int], list[float]] = {}

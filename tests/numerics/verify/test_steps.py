@@ -19,6 +19,7 @@ from derive.theory import Equation, Term, Theory, mean_field
 from numerics.cli import run
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
+from numerics.experiment.theory import derived
 from numerics.results import load
 from numerics.solve import solve
 from numerics.solve.linear import _lowered
@@ -68,9 +69,11 @@ def fixed(network: Any = None, training: Any = None, targets: Any = TARGETS) -> 
 def few_networks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(networks, "BUDGET", 1e9)
     monkeypatch.setattr(networks, "SMALLEST", (48, 16))
-    _lowered.cache_clear()  # a planted error is in no theory that was kept, nor kept
+    for kept in (_lowered, derived):  # a planted error is in no theory that was kept, nor kept
+        kept.cache_clear()
     yield
-    _lowered.cache_clear()
+    for kept in (_lowered, derived):
+        kept.cache_clear()
 
 
 EXPERIMENTS: dict[str, Callable[[], Experiment]] = {
@@ -128,7 +131,7 @@ ALL = [*EXPERIMENTS, *(pytest.param(name, marks=pytest.mark.slow) for name in SL
 def test_a_right_theory_passes(name: str, tmp_path: Path) -> None:
     report = verify((EXPERIMENTS | SLOW)[name](), out_dir=tmp_path / "out")
     assert report.passed, report.table()
-    assert {check.group for check in report.checks} == {"derivation", "solution", "networks"}
+    assert {check.group for check in report.checks} >= {"derivation", "solution", "networks"}
     assert max(map(len, report.table().splitlines())) <= 115
     assert imread(tmp_path / "out" / "figure.png").shape[1] > 1000
 
@@ -193,9 +196,8 @@ def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.passed, report.table()
     assert "traces are compared" in report.table()
     assert "not centred" in report.table()
-    assert "expansion: not checked" in report.table()
     assert any(c.name.startswith("G^2(t,t)") for c in report.checks)
-    assert not any(c.name.startswith("H^") for c in report.checks)
+    assert not any(c.name.startswith("H^") for c in report.checks if c.group == "networks")
     assert any(c.name.startswith("mean H^2") for c in report.checks)
 
 

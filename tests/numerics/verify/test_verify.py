@@ -79,10 +79,12 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[The
             numerics.experiment.theory, "mean_field", lambda program: change(mean_field(program))
         )
         numerics.experiment.theory.solvable.cache_clear()
+        numerics.experiment.theory.derived.cache_clear()
 
     yield plant
     monkeypatch.undo()
     numerics.experiment.theory.solvable.cache_clear()
+    numerics.experiment.theory.derived.cache_clear()
 
 
 def scaled(theory: Theory, factor: Expr, kind: str, fields: str) -> Theory:
