@@ -33,8 +33,6 @@ def simulate(
     """Train finite networks and average; the randomness starts from solver.seed."""
     problem = load_problem(file, data, settings)
     check_netcdf(output)
-    from numerics.experiment.activation import is_linear
-    from numerics.experiment.refusals import is_plain
     from numerics.simulate import simulate
 
     experiment = refuse_program(problem, "dmft simulate", "dmft solve, which takes programs")

@@ -9,6 +9,7 @@ that it can judge the theory of any program.
 """
 
 from numerics.rooms import callable_as_its_function
+
 from .experiment import simulate
 from .measure import Measured
 from .run import Networks, Trainer, simulate_program
