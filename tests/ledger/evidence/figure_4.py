@@ -23,12 +23,12 @@ from numerics.experiment import Experiment
 from numerics.solve import solve
 from numerics.solve.march import march
 from numerics.verify.series import partial_sum
-from tests.ledger.evidence.plain_networks import train_network
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.notation import nu
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import steps_of, theory_at
 from tests.ledger.evidence.explicit import lattice
+from tests.ledger.evidence.plain_networks import train_network
 
 Array = NDArray[np.float64]
 

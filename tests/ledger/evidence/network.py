@@ -13,11 +13,11 @@ import numpy as np
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, P
-from tests.ledger.evidence.plain_networks import Parameters, backward, draw_parameters, forward, output
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array
 from tests.ledger.evidence.explicit import number, written_out
+from tests.ledger.evidence.plain_networks import Parameters, backward, draw_parameters, forward, output
 
 N, D, SAMPLES, DEPTH = 20, 3, 2, 3
 INPUTS = np.array([[1.2, -0.4, 0.3], [0.2, 0.9, -0.8]])

@@ -14,11 +14,11 @@ from sympy import Expr
 
 from numerics.simulate import inputs_from_kernel
 from numerics.stats import Line
-from tests.ledger.evidence.plain_networks import descend, draw_parameters, forward, output
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array, orders, steps_of
 from tests.ledger.evidence.expansion import Words, printed_factor
+from tests.ledger.evidence.plain_networks import descend, draw_parameters, forward, output
 
 KERNEL = np.array([[1.0, 0.4], [0.4, 0.7]])
 TARGETS = np.array([0.8, 0.5])
