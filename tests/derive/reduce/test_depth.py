@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sympy import Derivative, Function, Integral, Sum, Symbol, exp
+from sympy import Derivative, Function, Integral, Sum, Symbol, exp, powsimp
 
 from derive.errors import NotApplicable
 from derive.linear.closure import linear_closure
@@ -153,3 +153,14 @@ def test_lazy_limit_is_the_limit():
     step = np.eye(2) - rate * 4 * kernel
     exact = np.array([np.linalg.matrix_power(step, k) @ targets for k in range(steps)])
     np.testing.assert_allclose(near, exact, atol=1e-6)
+
+
+def test_lazy_limit_of_one_layer_with_decay():
+    """By hand: fields have decayed by k**t, and an update at s by k**(t - s - 1); both layers move alike."""
+    lam = Symbol("lam", positive=True)
+    kept = 1 - eta * lam
+    errors = Sum(Function("Delta")(alpha, s) * Function("K_x")(mu, alpha), (alpha, 1, P))
+    told = Sum(2 * eta * kept ** (t - s - 1) * kept ** (t + s) * errors, (s, 0, t - 1))
+    found = lazy(mean_field(mlp(1, weight_decay=lam))).output.rhs
+    assert powsimp(found.function / told.function).simplify() == 1
+    assert found.limits == told.limits

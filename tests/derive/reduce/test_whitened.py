@@ -26,9 +26,9 @@ from sympy import (
 )
 
 from derive.errors import NotApplicable
-from derive.program import P, alpha, gamma0, mlp, mu, t
+from derive.program import P, alpha, eta, gamma0, mlp, mu, t
 from derive.reduce.closed_forms import separable
-from derive.reduce.moments import two_layer
+from derive.reduce.moments import moment_steps, two_layer
 from derive.reduce.whitened import (
     contract,
     eliminate,
@@ -40,6 +40,7 @@ from derive.reduce.whitened import (
     series_radius,
     whitened,
     whitened_limits,
+    whitened_steps,
 )
 from derive.theory import mean_field
 
@@ -210,3 +211,13 @@ def test_separable_refuses_what_it_cannot_integrate():
     assert abs(found.solution.subs(t, 0).evalf(20) - 1) < 1e-15
     assert abs((found.solution.diff(t) - found.rate.subs(x, found.solution)).subs(t, 0.05).evalf(20)) < 1e-12
     assert not found.solution.has(tanh)
+
+
+def test_exact_steps_with_decay_forget_along_the_targets():
+    """By hand, one step of rate eta: H_y keeps (1 - eta lam)**2 of itself, and the targets push it."""
+    lam = Symbol("lam", positive=True)
+    found = whitened_steps(moment_steps(mean_field(mlp(1, loss="sum", weight_decay=lam))))
+    kept = 1 - eta * lam
+    cross = gamma0**2 * (y - Delta)  # <h g> along the targets is gamma0 f
+    told = kept**2 * H + 2 * kept * eta * cross * Delta + eta**2 * gamma0**2 * Delta**2 * G
+    assert (found.step[H] - told).expand() == 0
