@@ -127,7 +127,9 @@ def _mapped(x: Any, fun: Callable[[Any], Any]) -> Any:
         return tuple(_mapped(y, fun) for y in x)
     if isinstance(x, Mapping):
         return {fun(k): v for k, v in x.items()}
-    return fun(expression(x)) if isinstance(x, Expr | int | float) and not isinstance(x, bool) else x
+    if isinstance(x, Expr):
+        return fun(x)
+    return fun(expression(x)) if isinstance(x, int | float) and not isinstance(x, bool) else x
 
 
 class _Called:

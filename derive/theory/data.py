@@ -16,14 +16,14 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, ell, s, t
 from derive.program.program import Program
-from derive.program.words import layer_count
+from derive.program.words import Mapped, layer_count
 from derive.show.latex import latex
 
 Fun: TypeAlias = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Term:
+class Term(Mapped):
     """One term of an equation: a kernel applied to a field, and where it came from.
 
     Its expression is ``sum_over sum_s coefficient(t) kernel(t, s) field(s)``, the last sum over the past that
@@ -85,12 +85,6 @@ class Term:
         """Another expression, of which nothing more is known, in the term's place."""
         return Term.local(expr, self.kind, self.matrix, self.rule)
 
-    def map(self, fun: Fun) -> Self:
-        """The term with ``fun`` applied to its coefficient, kernel, field and ranges, one by one."""
-        over = _mapped(self.over, fun)
-        coefficient, kernel = (x if x is S.One else fun(x) for x in (self.coefficient, self.kernel))
-        return replace(self, field=fun(self.field), coefficient=coefficient, kernel=kernel, over=over)
-
     def rewrite(self, fun: Fun) -> Term:
         """The term with ``fun`` applied to its expression; its parts are kept if ``fun`` acts on each."""
         whole = fun(self.expr)
@@ -116,7 +110,7 @@ def _equal(one: Expr, other: Expr) -> bool:
 
 
 @dataclass(frozen=True)
-class Equation:
+class Equation(Mapped):
     """``lhs = sum of terms``, for all indices in ``ranges``."""
 
     lhs: Expr
@@ -145,22 +139,18 @@ class Equation:
 
     def map(self, fun: Fun) -> Equation:
         """The equation with ``fun`` applied to every expression."""
-        return Equation(fun(self.lhs), tuple(x.rewrite(fun) for x in self.terms), _mapped(self.ranges, fun))
+        return replace(super().map(fun), terms=tuple(x.rewrite(fun) for x in self.terms))
 
     def subs(self, old: Expr, new: Expr) -> Equation:
         """The equation with ``new`` put for a symbol, in every part of its terms."""
-
-        def put(e: Expr) -> Expr:
-            return sympify(e).subs(old, new)
-
-        return Equation(put(self.lhs), tuple(x.map(put) for x in self.terms), _mapped(self.ranges, put))
+        return super().map(lambda e: e.subs(old, new))
 
     def _repr_latex_(self) -> str:
         return rf"$\displaystyle {latex(self.lhs)} = {latex(self.rhs)}$"
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(Mapped):
     """A Gaussian field: ``<symbol partner> = covariance``, zero with every other source.
 
     ``partner`` is the same field (or, for cross-correlated pairs, another) at the primed indices.
@@ -177,18 +167,13 @@ class Source:
         """Its name, such as ``u``."""
         return str(self.symbol.func)
 
-    def map(self, fun: Fun) -> Source:
-        """The source with ``fun`` applied to every expression."""
-        symbol, partner, covariance = map(fun, (self.symbol, self.partner, self.covariance))
-        return Source(symbol, partner, covariance, _mapped(self.ranges, fun), self.matrix)
-
     def _repr_latex_(self) -> str:
         pair = f"{latex(self.symbol)} {latex(self.partner)}"
         return rf"$\displaystyle \langle {pair} \rangle = {latex(self.covariance)}$"
 
 
 @dataclass(frozen=True)
-class OrderParameter:
+class OrderParameter(Mapped):
     """A deterministic function of the theory and its definition as an average.
 
     ``kind`` is ``correlation`` or ``response``; ``causal`` says of a response whether it vanishes for ``s >
@@ -206,17 +191,12 @@ class OrderParameter:
         """Its name, such as ``Phi``."""
         return str(self.symbol.func)
 
-    def map(self, fun: Fun) -> OrderParameter:
-        """The order parameter with ``fun`` applied to every expression."""
-        ranges = _mapped(self.ranges, fun)
-        return OrderParameter(fun(self.symbol), fun(self.definition), self.kind, ranges, self.causal)
-
     def _repr_latex_(self) -> str:
         return rf"$\displaystyle {latex(self.symbol)} = {latex(self.definition)}$"
 
 
 @dataclass(frozen=True)
-class TheoryData:
+class TheoryData(Mapped):
     """The equations of the mean-field theory of a program, to be looked up, mapped and taken at a depth."""
 
     program: Program
@@ -293,34 +273,14 @@ class TheoryData:
         """The correlation functions."""
         return tuple(q for q in self.order_parameters if q.kind == "correlation")
 
-    def map(self, fun: Fun) -> Self:
-        """The theory with ``fun`` applied to every expression."""
-        return replace(
-            self,
-            program=self.program.map(fun),
-            sources=tuple(x.map(fun) for x in self.sources),
-            equations=tuple(x.map(fun) for x in self.equations),
-            order_parameters=tuple(x.map(fun) for x in self.order_parameters),
-            scalars=tuple(x.map(fun) for x in self.scalars),
-            observables=tuple(x.map(fun) for x in self.observables),
-        )
-
     def at_depth(self, depth: int) -> Self:
         """The theory of a network with ``depth`` hidden layers: families become their members."""
         layers = layer_count(depth)
-
-        def unroll(items: tuple[Any, ...]) -> tuple[Any, ...]:
-            return tuple(x for item in items for x in _members(_put(item, L, layers)))
-
-        return replace(
-            self,
-            program=self.program.map(lambda e: sympify(e).subs(L, layers)),
-            sources=unroll(self.sources),
-            equations=unroll(self.equations),
-            order_parameters=unroll(self.order_parameters),
-            scalars=unroll(self.scalars),
-            observables=unroll(self.observables),
-        )
+        parts = ("sources", "equations", "order_parameters", "scalars", "observables")
+        unrolled: dict[str, Any] = {
+            k: tuple(x for item in getattr(self, k) for x in _members(_put(item, L, layers))) for k in parts
+        }
+        return replace(self, program=self.program.map(lambda e: e.subs(L, layers)), **unrolled)
 
 
 def _members(item: Any) -> Iterator[Any]:
@@ -345,18 +305,12 @@ def _member(item: Any, family: IndexRange, layer: Expr) -> Any:
 
 def _put(item: Any, old: Expr, new: Expr) -> Any:
     """An equation, source or order parameter with ``new`` put for a symbol."""
-    return (
-        item.subs(old, new) if isinstance(item, Equation) else item.map(lambda e: sympify(e).subs(old, new))
-    )
+    return item.subs(old, new) if isinstance(item, Equation) else item.map(lambda e: e.subs(old, new))
 
 
 def _told(e: Equation) -> str:
     family = [f" for ell = {r.lower}..{r.upper}" for r in e.ranges if r.index == ell]
     return "".join((str(e.symbol), *family))
-
-
-def _mapped(ranges: tuple[IndexRange, ...], fun: Fun) -> tuple[IndexRange, ...]:
-    return tuple(IndexRange(r.index, fun(r.lower), fun(r.upper)) for r in ranges)
 
 
 __all__ = ["Equation", "OrderParameter", "Source", "Term", "TheoryData"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, Self, cast
 from unicodedata import normalize
 
 from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Integral, Mul, Pow, Sum, sympify
@@ -21,62 +21,42 @@ from derive.calculus.symbols import ell, s, t
 from derive.program.program import Definition
 from derive.program.words import Product
 from derive.show.latex import PaperLatex
-from derive.show.notation import notation
+from derive.show.notation import Notation, notation
 from derive.show.text import PaperText
 from derive.theory.applications import Application, Parameter, Reading, read
-from derive.theory.data import Equation, OrderParameter, Term, TheoryData
+from derive.theory.data import Equation, OrderParameter, TheoryData
 
 STYLES = ("Z", "ket")
 
 
-class Z(Expr):
+class _Symbol(Expr):
+    """A sign of the notation, which printers take as an atom."""
+
+    is_commutative = True
+    precedence = 1000
+
+    def __new__(cls, *args: Any) -> Self:
+        return cast(Self, Expr.__new__(cls, *map(sympify, args)))
+
+
+class Z(_Symbol):
     r"""``Z(x)``: the random variable of the entries of x, :math:`Z^{x}` or :math:`|x\rangle`."""
 
-    is_commutative = True
-    precedence = 1000  # an atom to printers
 
-    def __new__(cls, vector: Any) -> Z:
-        return cast(Z, Expr.__new__(cls, sympify(vector)))
+class Hat(_Symbol):
+    """``Hat(W x)``: the Gaussian part of a product with a random matrix."""
 
 
-class Hat(Expr):
-    """The Gaussian part of a product with a random matrix."""
-
-    is_commutative = True
-    precedence = 1000  # an atom to printers
-
-    def __new__(cls, product: Any) -> Hat:
-        return cast(Hat, Expr.__new__(cls, sympify(product)))
+class Dot(_Symbol):
+    """``Dot(W x)``: the part of a product that x owes to earlier uses of the transpose of W."""
 
 
-class Dot(Expr):
-    """The part of a product ``W x`` that x owes to earlier uses of the transpose of W."""
-
-    is_commutative = True
-    precedence = 1000  # an atom to printers
-
-    def __new__(cls, product: Any) -> Dot:
-        return cast(Dot, Expr.__new__(cls, sympify(product)))
-
-
-class Expectation(Expr):
+class Expectation(_Symbol):
     r"""``Expectation(Z(x) Z(y))``: :math:`E[Z^x Z^y]`, or :math:`\langle x|y\rangle`."""
 
-    is_commutative = True
-    precedence = 1000  # an atom to printers
 
-    def __new__(cls, body: Any) -> Expectation:
-        return cast(Expectation, Expr.__new__(cls, sympify(body)))
-
-
-class Partial(Expr):
+class Partial(_Symbol):
     r"""``Partial(Z(x), Hat(W y))``: how :math:`Z^x` depends on a Gaussian part."""
-
-    is_commutative = True
-    precedence = 1000  # an atom to printers
-
-    def __new__(cls, body: Any, hat: Any) -> Partial:
-        return cast(Partial, Expr.__new__(cls, sympify(body), sympify(hat)))
 
 
 @dataclass(frozen=True)
@@ -99,14 +79,12 @@ class TensorProgram:
             raise ValueError(f"style = {style!r}: must be one of {', '.join(STYLES)}")
         groups = (self.equations, self.dots, self.covariances, self.scalars)
         if format == "text":
-            text = _Text(notation(self.theory))
-            text.style = style
-            parts = [
+            text = _Text(notation(self.theory), style)
+            blocks = [
                 "\n".join(f"{text.doprint(e.lhs)} = {text.doprint(e.rhs)}" for e in g) for g in groups if g
             ]
-            return normalize("NFC", "\n\n".join(parts))
-        latex = _Latex(notation(self.theory))
-        latex.style = style
+            return normalize("NFC", "\n\n".join(blocks))
+        latex = _Latex(notation(self.theory), style)
         rows = [f"  {latex.doprint(e.lhs)} &= {latex.doprint(e.rhs)}" for g in groups for e in g]
         return "\\begin{align*}\n" + " \\\\\n".join(rows) + "\n\\end{align*}"
 
@@ -140,23 +118,19 @@ class _Translation:
         self.sources = {str(x.source().func) for x in self.origins}
 
     def run(self) -> TensorProgram:
-        equations: list[Eq] = []
-        dots: list[Eq] = []
-        for d, e in zip(self.reading.definitions, self.matching(), strict=True):
-            if e.name in self.program.scalars:
-                continue
-            equations.append(Eq(self.z(e.lhs), self.equation(d, e, dots), evaluate=False))
+        theory, dots = self.theory, list[Eq]()
+        everything = (*theory.equations, *theory.scalars)
+        equations = [
+            Eq(self.z(e.lhs), self.equation(d, e, dots), evaluate=False)
+            for d in self.reading.definitions
+            if (e := next(e for e in everything if e.lhs == d.lhs)).name not in self.program.scalars
+        ]
         covariances = []
-        for u in self.theory.sources:
+        for u in theory.sources:
             pair = Expectation(self.source(u.symbol) * self.source(u.partner))
             covariances.append(Eq(pair, self.expression(u.covariance), evaluate=False))
-        scalars = [Eq(e.lhs, self.expression(e.rhs), evaluate=False) for e in self.theory.scalars]
-        return TensorProgram(self.theory, tuple(equations), tuple(dots), tuple(covariances), tuple(scalars))
-
-    def matching(self) -> list[Equation]:
-        """The theory's equation of each definition."""
-        everything = (*self.theory.equations, *self.theory.scalars)
-        return [next(e for e in everything if e.lhs == d.lhs) for d in self.reading.definitions]
+        scalars = [Eq(e.lhs, self.expression(e.rhs), evaluate=False) for e in theory.scalars]
+        return TensorProgram(theory, tuple(equations), tuple(dots), tuple(covariances), tuple(scalars))
 
     def equation(self, d: Definition, e: Equation, dots: list[Eq]) -> Expr:
         """A field's terms: hats, dots, and the rest with its order parameters as expectations."""
@@ -164,21 +138,17 @@ class _Translation:
         owed: dict[Product, list[Expr]] = {}
         for x in e.terms:
             if x.kind == "response":
-                a = self.application(d, x)
-                owed.setdefault(a.product, []).append(x.expr)
+                use = next(a for a in self.reading.products[d] if a.matrix.name == x.matrix)
+                owed.setdefault(use.product, []).append(x.expr)
             else:
                 found.append(self.expression(x.expr))
         for product, parts in owed.items():
-            factor = _factor(d, product)
-            found.append(factor * Dot(self.renamed(product)))
+            factor, dot = _factor(d, product), Dot(self.renamed(product))
+            found.append(factor * dot)
             value = Add(*[self.expression(_divided(p, factor)) for p in parts])
-            equation = Eq(Dot(self.renamed(product)), value, evaluate=False)
-            if equation not in dots:
+            if (equation := Eq(dot, value, evaluate=False)) not in dots:
                 dots.append(equation)
         return Add(*found)
-
-    def application(self, d: Definition, x: Term) -> Application:
-        return next(a for a in self.reading.products[d] if a.matrix.name == x.matrix)
 
     # -- expressions -------------------------------------------------------------------------------------
 
@@ -275,79 +245,60 @@ def _divided(e: Expr, by: Expr) -> Expr:
 # -- printing ------------------------------------------------------------------------------------------
 
 
-class _Latex(PaperLatex):
-    style = "Z"
+class _Signs:
+    """A mixin for printers: how a style writes each sign."""
+
+    styles: Mapping[str, Mapping[str, str]]
+
+    def __init__(self, names: Notation, style: str) -> None:
+        super().__init__(names)  # type: ignore[call-arg]
+        self.signs = self.styles["any"] | self.styles[style]  # type: ignore[operator]
+
+    def _print_sign(self, e: _Symbol, sign: str = "") -> str:
+        return self.signs[sign or type(e).__name__] % tuple(map(self._print, e.args))  # type: ignore[attr-defined]
+
+    _print_Z = _print_Hat = _print_Dot = _print_Partial = _print_sign
+
+    def _print_Expectation(self, e: Expectation) -> str:
+        factors = [x for f in Mul.make_args(e.args[0]) for x in ([f.base] * f.exp if f.is_Pow else [f])]
+        if "pair" in self.signs and len(factors) == 2 and all(isinstance(x, Z) for x in factors):
+            first, second = sorted(factors, key=lambda x: (x.args[0].has(s), str(x)))
+            return self._print_sign(_Symbol(first.args[0], second.args[0]), "pair")
+        return self._print_sign(e)
 
     def parenthesize(self, item: Expr, level: int, *args: Any, **kwargs: Any) -> str:
-        if isinstance(item, Z | Hat | Dot):  # SymPy goes by class names, and takes Dot for a scalar product
-            return str(self._print(item))
-        return str(super().parenthesize(item, level, *args, **kwargs))
+        if isinstance(item, _Symbol):  # SymPy goes by class names, and takes Dot for a scalar product
+            return str(self._print(item))  # type: ignore[attr-defined]
+        return str(super().parenthesize(item, level, *args, **kwargs))  # type: ignore[misc]
+
+
+class _Latex(_Signs, PaperLatex):
+    styles: ClassVar = {
+        "any": {"Expectation": r"\mathbb{E}\left[%s\right]", "Partial": r"\frac{\partial %s}{\partial %s}"},
+        "Z": {"Z": "Z^{%s}", "Hat": r"\hat{Z}^{%s}", "Dot": r"\dot{Z}^{%s}"},
+        "ket": {
+            "Z": r"|%s\rangle",
+            "Hat": r"|%s\rangle^{\wedge}",
+            "Dot": r"|%s\rangle^{\bullet}",
+            "pair": r"\langle %s|%s\rangle",
+        },
+    }
 
     def _print_Pow(self, expr: Pow) -> str:
-        if isinstance(expr.base, Z | Hat | Dot):  # two exponents side by side are an error in TeX
+        if isinstance(expr.base, _Symbol):  # two exponents side by side are an error in TeX
             return rf"\left({self._print(expr.base)}\right)^{{{self._print(expr.exp)}}}"
         return super()._print_Pow(expr)
 
-    def _print_Z(self, e: Z) -> str:
-        return self._of("", self._print(e.args[0]))
 
-    def _print_Hat(self, e: Hat) -> str:
-        return self._of(r"\hat", self._print(e.args[0]))
-
-    def _print_Dot(self, e: Dot) -> str:
-        return self._of(r"\dot", self._print(e.args[0]))
-
-    def _of(self, mark: str, vector: str) -> str:
-        if self.style == "Z":
-            return f"{mark}{{Z}}^{{{vector}}}" if mark else f"Z^{{{vector}}}"
-        ket = rf"|{vector}\rangle"
-        return ket + ({r"\hat": r"^{\wedge}", r"\dot": r"^{\bullet}"}[mark] if mark else "")
-
-    def _print_Expectation(self, e: Expectation) -> str:
-        if self.style == "ket" and (pair := _pair(e)) is not None:
-            first, second = (self._print(x.args[0]) for x in pair)
-            return rf"\langle {first}|{second}\rangle"
-        return rf"\mathbb{{E}}\left[{self._print(e.args[0])}\right]"
-
-    def _print_Partial(self, e: Partial) -> str:
-        return rf"\frac{{\partial {self._print(e.args[0])}}}{{\partial {self._print(e.args[1])}}}"
-
-
-class _Text(PaperText):
-    style = "Z"
+class _Text(_Signs, PaperText):
+    styles: ClassVar = {
+        "any": {"Expectation": "E[%s]", "Partial": "∂%s/∂%s"},
+        "Z": {"Z": "Z[%s]", "Hat": "Z\u0302[%s]", "Dot": "Z\u0307[%s]"},
+        "ket": {"Z": "|%s⟩", "Hat": "|%s⟩\u0302", "Dot": "|%s⟩\u0307", "pair": "⟨%s|%s⟩"},
+    }
 
     def _print_Product(self, e: Product) -> str:
         return f"{self._print(e.matrix)}{'ᵀ' if e.transposed else ''} {self._print(e.vector)}"
-
-    def _print_Z(self, e: Z) -> str:
-        return self._of("", self._print(e.args[0]))
-
-    def _print_Hat(self, e: Hat) -> str:
-        return self._of("\u0302", self._print(e.args[0]))
-
-    def _print_Dot(self, e: Dot) -> str:
-        return self._of("\u0307", self._print(e.args[0]))
-
-    def _of(self, mark: str, vector: str) -> str:
-        return f"Z{mark}[{vector}]" if self.style == "Z" else f"|{vector}⟩{mark}"
-
-    def _print_Expectation(self, e: Expectation) -> str:
-        if self.style == "ket" and (pair := _pair(e)) is not None:
-            first, second = (self._print(x.args[0]) for x in pair)
-            return f"⟨{first}|{second}⟩"
-        return f"E[{self._print(e.args[0])}]"
-
-    def _print_Partial(self, e: Partial) -> str:
-        return f"∂{self._print(e.args[0])}/∂{self._print(e.args[1])}"
-
-
-def _pair(e: Expectation) -> tuple[Z, Z] | None:
-    """The two kets of ``<x|y>``."""
-    body = e.args[0]
-    factors = [x for f in Mul.make_args(body) for x in ([f.base] * f.exp if f.is_Pow else [f])]
-    if len(factors) == 2 and all(isinstance(x, Z) for x in factors):
-        return cast("tuple[Z, Z]", tuple(sorted(factors, key=lambda x: (x.args[0].has(s), str(x)))))
-    return None
 
 
 __all__ = ["STYLES", "Dot", "Expectation", "Hat", "Partial", "TensorProgram", "Z", "tensor_program"]
