@@ -169,9 +169,12 @@ class Gradients:
             total = S.One
             for own, x in groups.items():
                 if own is not None and (whole := self._factor(number * x)) is not None:
-                    number, total = S.One, total * whole
+                    number, x = S.One, whole
+                elif (whole := self._factor(x)) is not None:
+                    x = whole
                 else:
-                    total *= self._factor(x) or Mul(*[self._factor(y) or y for y in Mul.make_args(x)])
+                    x = Mul(*[self._factor(y) or y for y in Mul.make_args(x)])
+                total *= x
             return Mean(number * total)
 
         return replace(d, rhs=rhs.replace(lambda e: isinstance(e, Mean), factors))
@@ -187,18 +190,13 @@ class Gradients:
         covers = [a for a in atoms if all(b.free_symbols & indices <= a.free_symbols for b in atoms)]
         if not covers:
             raise ProgramError(f"{d.lhs}: no field in {vector} has all of its indices; define a field for it")
-        cover = covers[0]
-        owner = name_of(cover)
-        name = f"{owner}:{len(self.nodes)}"
-        home = self.slots[owner]
+        cover, owner = covers[0], name_of(covers[0])
+        name, home = f"{owner}:{len(self.nodes)}", self.slots[owner]
         if single:
-            place = Function(name)(*home, t)
-            body = vector.subs(cover, Function(owner)(*home, t))
+            place, body = Function(name)(*home, t), vector.subs(cover, Function(owner)(*home, t))
         else:
-            moved: dict[Any, Any] = {}
-            for a, slot in zip(cover.args[:-1], home, strict=True):
-                for x in a.free_symbols & indices:
-                    moved[x] = slot - (a - x)
+            pairs = zip(cover.args[:-1], home, strict=True)
+            moved = {x: slot - (a - x) for a, slot in pairs for x in a.free_symbols & indices}
             place, body = Function(name)(*cover.xreplace(moved).args), vector.xreplace(moved)
         self.nodes[name], self.owner[name], self.slots[name] = (place, body), owner, home
         return Function(name)(*cover.args)
@@ -229,7 +227,7 @@ class Gradients:
                     table[a] = body.subs(inside[0], inside[0].func(*a.args))
                 else:
                     table[a] = body.xreplace(dict(zip(place.args, a.args, strict=True)))
-        return e.xreplace(table)
+        return e.xreplace(table) if table else e
 
     # -- derivatives of one definition -----------------------------------------------------------------------
 
@@ -268,10 +266,8 @@ class Gradients:
                         )
                     yield replace(use, factor=slope, inner=use.factor, kind="mean")
             elif isinstance(node, Product):
-                inner = self._atoms_or_nodes(node.vector)
-                used = _Use(by, node.matrix, slope, S.One, "product", node, runs, bound)
-                yield used
-                for x in inner:
+                yield (used := _Use(by, node.matrix, slope, S.One, "product", node, runs, bound))
+                for x in (a for a in node.vector.atoms(AppliedUndef) if self._tracked(a)):
                     yield replace(used, target=x, inner=node.vector / x)
             else:
                 yield _Use(by, node, slope, runs=runs, bound=bound)
@@ -286,9 +282,6 @@ class Gradients:
         if isinstance(e, AppliedUndef) and (name in self.slots):
             return bool(e.args[-1] == t)  # what was computed at the first step is a constant later
         return name in self.vectors and isinstance(e, AppliedUndef | Symbol)
-
-    def _atoms_or_nodes(self, e: Expr) -> list[Expr]:
-        return [a for a in e.atoms(AppliedUndef) if name_of(a) in self.slots and a.args[-1] == t]
 
     # -- indices ---------------------------------------------------------------------------------------------
 
@@ -364,9 +357,10 @@ class Gradients:
         raise self._mixes(use)
 
     def _mixes(self, use: _Use) -> ProgramError:
+        by = _plain(use.by, dict(use.runs))
         return ProgramError(
-            f"{_plain(use.by, dict(use.runs))} mixes what is computed for different outputs, so that "
-            "each output has a gradient at all of them: take the gradient of the loss, together=True"
+            f"{by} mixes what is computed for different outputs, so that each output has a gradient at all "
+            "of them: take the gradient of the loss, together=True"
         )
 
     @property
@@ -471,12 +465,8 @@ class Gradients:
                 summed.append(Tuple(name, r.lower, r.upper))
             else:
                 value *= r.upper - r.lower + 1
-        value = value.xreplace(names)
-        return (
-            Sum(value, *[Tuple(*(expression(b).xreplace(names) for b in x)) for x in summed])
-            if summed
-            else value
-        )
+        limits = [Tuple(*(expression(b).xreplace(names) for b in x)) for x in summed]
+        return Sum(value.xreplace(names), *limits) if limits else value.xreplace(names)
 
     # -- the backward pass -----------------------------------------------------------------------------------
 
@@ -496,13 +486,8 @@ class Gradients:
                 continue
             given = S.One
             if use.kind == "product" and name in self.nodes:
-                given = Mul(
-                    *[
-                        x
-                        for x in Mul.make_args(self.split(use.factor)[0])
-                        if not x.free_symbols & set(dict(use.runs))
-                    ]
-                )
+                factors = Mul.make_args(self.split(use.factor)[0])
+                given = Mul(*[x for x in factors if not x.free_symbols & set(dict(use.runs))])
             cell = _Cell(solved.low, solved.high, value, solved.shift, family=solved.family)
             found.append((cell, given))
         cells = []
@@ -545,26 +530,21 @@ class Gradients:
 
     def range_of(self, index: Symbol) -> IndexRange:
         """Over what an index runs that is not one of layers."""
-        for d in self.forward.definitions:
-            for r in d.ranges:
-                if r.index == index:
-                    return r
-        raise ProgramError(f"nothing says over what {index} runs")
+        found = (r for d in self.forward.definitions for r in d.ranges if r.index == index)
+        if (own := next(found, None)) is None:
+            raise ProgramError(f"nothing says over what {index} runs")
+        return own
 
     def tidy(self, e: Expr) -> Expr:
         """Functions for vertices, constants in front of products and means."""
         e = self.written(e)
 
-        def out_of_product(x: Product) -> Expr:
-            constant, local = self.split(x.vector)
-            return constant * Product(x.matrix, x.transposed, local)
+        def outside(x: Product | Mean) -> Expr:
+            constant, local = self.split(x.args[-1])
+            return constant * x.func(*x.args[:-1], local)
 
-        def out_of_mean(x: Mean) -> Expr:
-            constant, local = self.split(x.args[0])
-            return constant * Mean(local)
-
-        e = e.replace(lambda x: isinstance(x, Product), out_of_product)
-        e = e.replace(lambda x: isinstance(x, Mean), out_of_mean)
+        for kind in (Product, Mean):
+            e = e.replace(lambda x, kind=kind: isinstance(x, kind), outside)
         if e.has(Subs) or any(not isinstance(x.expr, AppliedUndef) for x in e.atoms(Derivative)):
             raise ProgramError(f"{e} contains the derivative of a function that has none that is known")
         return e
@@ -626,20 +606,17 @@ class Gradients:
             if x in solved.indices:
                 continue
             layer = self._on_axis(name) and use.by.args[0].has(x)
-            rename[x] = (
-                r.index if layer or (self.forward.output is None and r.index != mu) else _other(r.index)
-            )
+            kept = layer or (self.forward.output is None and r.index != mu)
+            rename[x] = r.index if kept else _other(r.index)
             run = IndexRange(rename[x], r.lower, r.upper)
             if layer:
                 last.append(run)
             else:
                 first.append((use.by.args.index(x) if x in use.by.args else len(use.by.args), run))
-        extra = self._extra(name)
-        for i, x in enumerate(extra):
+        for i, x in enumerate(self._extra(name)):
             rename[x] = _other(x)
             first.append((len(use.by.args) - 1 + i, replace(self.range_of(x), index=_other(x))))
-        first.sort(key=lambda x: x[0])
-        return rename, (*(r for _, r in first), *last)
+        return rename, (*(r for _, r in sorted(first, key=lambda x: x[0])), *last)
 
 
 # -- helpers -------------------------------------------------------------------------------------------------
@@ -655,10 +632,9 @@ def _slots(definitions: tuple[Definition, ...], name: str) -> tuple[Symbol, ...]
     own = [d for d in definitions if d.name == name]
     found: list[Symbol] = []
     for i in range(len(own[0].lhs.args) - 1):
-        options = [r.index for d in own for r in d.ranges if d.lhs.args[i].has(r.index)]
-        found.append(
-            next((x for x in options if x not in found), ell if i == 0 else Symbol(f"i{i}", integer=True))
-        )
+        options = (r.index for d in own for r in d.ranges if d.lhs.args[i].has(r.index))
+        default = ell if i == 0 else Symbol(f"i{i}", integer=True)
+        found.append(next((x for x in options if x not in found), default))
     return tuple(found)
 
 
@@ -767,7 +743,4 @@ def _one_update(weight: Any, a: tuple[_Solved, Any], b: tuple[_Solved, Any]) -> 
 
 
 def _at(u: Any, at: dict[Any, Any]) -> Any:
-    if isinstance(u, Along):
-        return Along(u.coefficient.subs(at), u.vector.subs(at), u.over)
-    gradient = None if u.gradient is None else u.gradient.subs(at)
-    return Outer(u.coefficient.subs(at), u.left.subs(at), u.right.subs(at), u.over, gradient)
+    return replace(u.map(lambda e: e.subs(at)), over=u.over)

@@ -6,7 +6,7 @@ A term becomes a :class:`Piece`; the two printers differ only in their signs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -16,44 +16,36 @@ from sympy.core.function import AppliedUndef
 from sympy.printing.precedence import PRECEDENCE, precedence
 
 from derive.calculus.symbols import L, ell, mu, s, t
-from derive.show.notation import LAYER, SAMPLE, TIME, Notation
+from derive.show.notation import LAYER, SAMPLE, TIME, Name, Notation
 
 
 class Arranged:
-    """A mixin for SymPy's printers: indices, products, sums as this module has them."""
+    """A mixin for SymPy's printers: indices, products, sums as this module has them.
+
+    Each printer supplies its signs: a sum or integral without bounds, the slope of an activation of some
+    order, a derivative in a variable, a fraction, one sum sign for sums with the same bounds, and a name with
+    its marks above and below.
+    """
 
     names: Notation
     left, right = "[", "]"
     open_average, close_average = "<", ">"
 
-    # -- what each printer supplies --------------------------------------------------------------------
-
-    def front(self, p: Piece) -> str:
-        """The constant of a piece."""
-        raise NotImplementedError
-
-    def loop(self, loops: list[Loop]) -> str:
-        """One sum sign for sums with the same bounds, or an integral sign with its differential."""
-        raise NotImplementedError
-
-    def unlimited(self, x: Expr) -> str:
-        """A sum or an integral without bounds."""
-        raise NotImplementedError
-
-    def dotted(self, atom: AppliedUndef, order: int) -> str:
-        """A derivative of an activation at its argument."""
-        raise NotImplementedError
-
-    def rate(self, variable: str, body: str, partial: bool = False) -> str:
-        """A derivative in time, or in one of several variables."""
-        raise NotImplementedError
+    _print: Callable[..., str]
+    parenthesize: Callable[..., str]
+    unlimited: Callable[[Expr], str]
+    dotted: Callable[[AppliedUndef, int], str]
+    rate: Callable[[str, str, bool], str]
+    over: Callable[[Piece, str, str, int], str]
+    loop: Callable[[list[Loop]], str]
+    marked: Callable[[Name, Sequence[str], Sequence[str]], str]
 
     # -- equations and terms ---------------------------------------------------------------------------
 
     def equation(self, terms: Sequence[Expr]) -> str:
         """The right-hand side of an equation: terms in their order, common factors taken out."""
         if len(terms) == 1 and isinstance(terms[0], Add):
-            terms = ordered(list(self._as_ordered_terms(terms[0])))  # type: ignore[attr-defined]
+            terms = self.addends(terms[0])
         return self.added(join(list(terms), self.names))
 
     def added(self, pieces: Sequence[Piece]) -> str:
@@ -64,17 +56,27 @@ class Arranged:
             text += self.unsigned(p)
         return text or "0"
 
-    def signed(self, p: Piece) -> str:
-        """One piece with its sign."""
-        return ("-" if p.negative else "") + self.unsigned(p)
+    def addends(self, e: Add, order: Any = None) -> list[Expr]:
+        """The terms of a sum, a positive one first."""
+        return ordered(list(self._as_ordered_terms(e, order=order)))  # type: ignore[attr-defined]
 
     def unsigned(self, p: Piece) -> str:
-        """``front loops [inside] tail``."""
+        """``front loops [inside] tail``, without the sign."""
         parts = [self.front(p), *(self.loop(list(x)) for _, x in groupby(p.loops, key=_bounds))]
         if p.inside:
             parts.append(f"{self.left}{self.added(p.inside)}{self.right}")
         parts += [self.factor(x) for x in p.tail]
         return " ".join(filter(None, parts)) or "1"
+
+    def front(self, p: Piece) -> str:
+        """The constant of a piece: a fraction, or an inverse when nothing stands above the line."""
+        above, below = fraction(p.front)
+        top = " ".join(map(self.factor, above))
+        if not below:
+            return top
+        if not above and len(below) == 1 and below[0].is_Symbol:
+            return self._print(1 / below[0])
+        return self.over(p, top or "1", " ".join(map(self.factor, below)), len(below))
 
     def factor(self, x: Expr) -> str:
         """A factor of a product, in parentheses if it is a sum."""
@@ -83,18 +85,17 @@ class Arranged:
                 return self.unlimited(x)
             return self.unsigned(piece(x, self.names))
         if isinstance(x, Derivative | Subs) and self.activation_slope(x) is not None:
-            return str(self._print(x))  # type: ignore[attr-defined]
-        return str(self.parenthesize(x, PRECEDENCE["Mul"]))  # type: ignore[attr-defined]
+            return self._print(x)
+        return str(self.parenthesize(x, PRECEDENCE["Mul"]))
 
     def _print_Mul(self, expr: Expr) -> str:
-        return self.signed(piece(expr, self.names))
+        return self.added([piece(expr, self.names)])
 
     _print_Sum = _print_Mul
     _print_Integral = _print_Mul
 
     def _print_Add(self, expr: Add, order: Any = None) -> str:
-        terms = ordered(list(self._as_ordered_terms(expr, order=order)))  # type: ignore[attr-defined]
-        return self.added([piece(x, self.names) for x in terms])
+        return self.added([piece(x, self.names) for x in self.addends(expr, order)])
 
     # -- derivatives and averages ----------------------------------------------------------------------
 
@@ -115,8 +116,8 @@ class Arranged:
         several = isinstance(expr.expr, AppliedUndef) and len(expr.expr.args) > 1
         several = several and self.names.is_activation(expr.expr)
         if len(expr.variables) == 1 and (several or isinstance(expr.variables[0], Symbol)):
-            body = self.parenthesize(expr.expr, PRECEDENCE["Mul"], strict=True)  # type: ignore[attr-defined]
-            return self.rate(self._print(expr.variables[0]), body, several)  # type: ignore[attr-defined]
+            body = self.parenthesize(expr.expr, PRECEDENCE["Mul"], strict=True)
+            return self.rate(self._print(expr.variables[0]), body, several)
         return str(super()._print_Derivative(expr))  # type: ignore[misc]
 
     def _print_Subs(self, expr: Subs) -> str:
@@ -125,31 +126,37 @@ class Arranged:
         return str(super()._print_Subs(expr))  # type: ignore[misc]
 
     def _print_Average(self, expr: Any) -> str:
-        body: str = self._print(expr.args[0])  # type: ignore[attr-defined]
-        return self.open_average + body + self.close_average
+        return self.open_average + self._print(expr.args[0]) + self.close_average
 
     def varied(self, body: Expr) -> str:
         """What stands behind the sign of a functional derivative: products and sums in brackets."""
-        text = str(self._print(body))  # type: ignore[attr-defined]
+        text = self._print(body)
         whole = precedence(body) >= PRECEDENCE["Func"] and not isinstance(body, Sum | Integral)
         return text if whole else f"{self.left}{text}{self.right}"
 
     # -- indices ---------------------------------------------------------------------------------------
 
-    def indices(self, atom: AppliedUndef) -> tuple[list[str], list[str], list[str]]:
-        """The printed layers, samples and times of ``atom``."""
-        roles = list(zip(self.names.roles_of(atom), atom.args, strict=True))
-
-        def having(role: str) -> list[str]:
-            return [tight(self._print(x)) for r, x in roles if r == role]  # type: ignore[attr-defined]
-
-        return having(LAYER), having(SAMPLE), having(TIME)
+    def indexed(self, atom: AppliedUndef, *, bare: bool = False) -> str:
+        """A field or order parameter: layer above, samples below, then times; ``bare`` keeps the layer."""
+        places: dict[str, list[str]] = {LAYER: [], SAMPLE: [], TIME: []}
+        for role, x in zip(self.names.roles_of(atom), atom.args, strict=True):
+            places[role].append(tight(self._print(x)))
+        name = self.names.name(str(atom.func))
+        if bare:
+            return self.marked(name, places[LAYER], [])
+        times = f"({','.join(places[TIME])})" if places[TIME] else ""
+        return self.marked(name, places[LAYER], places[SAMPLE]) + times
 
 
 def _bounds(x: Loop) -> tuple[Any, ...]:
     """Equal for neighbouring sums that one sign can stand for."""
     alone = x.integral or past_time(x) != ""
     return (x,) if alone else (x.lower, x.upper)
+
+
+def shifted(samples: Sequence[str]) -> bool:
+    """Is one of the indices a sum?  ``p+k`` and ``q`` side by side would read ``p+kq``."""
+    return any(c in x for x in samples for c in "+-")
 
 
 def tight(text: str) -> str:

@@ -28,7 +28,7 @@ class Entry:
     OrderParameter.
     """
 
-    lhs: tuple[Expr | str, ...]
+    lhs: tuple[Expr, ...]
     terms: tuple[Expr, ...]
     layers: IndexRange | None = None
     process: bool = False
@@ -45,9 +45,10 @@ class Section:
 
 def text_section(section: Section, printer: PaperText) -> str:
     """A title and its entries: right-hand sides aligned, notes in their own column where there is room."""
-    shared = _shared_layers(section)
+    ranges = {x.layers for x in section.entries}
+    shared = ranges.pop() if len(ranges) == 1 else None  # the layers of every entry, where they are the same
     title = section.title if shared is None else f"{section.title} ({_text_layers(shared, printer)})"
-    rows = [(*_text_sides(x, printer), _text_note(x, printer, shared is None)) for x in section.entries]
+    rows = [(*_sides(x, printer), _text_note(x, printer, shared is None)) for x in section.entries]
     left = max((width(r[0]) for r in rows if width(r[0]) <= COLUMNS // 3), default=0)
     room = max((width(r[2]) for r in rows if left + 5 + width(r[2]) + width(r[3]) + 2 <= COLUMNS), default=0)
     lines = [title]
@@ -66,24 +67,30 @@ def text_section(section: Section, printer: PaperText) -> str:
     return "\n".join(lines)
 
 
-def _text_sides(entry: Entry, printer: PaperText) -> tuple[str, str, str]:
+def _sides(entry: Entry, printer: PaperText | PaperLatex) -> tuple[str, str, str]:
+    """Left-hand side, sign, right-hand side."""
     rhs = printer.equation(entry.terms)
     if entry.process:
-        return f"{{{printer.indexed(entry.lhs[0], bare=True)}}}", "~", f"GP(0, {rhs})"
+        lhs, sign, process = printer.process
+        return lhs % printer.indexed(entry.lhs[0], bare=True), sign, process % rhs
     if len(entry.lhs) > 1 or entry.terms == (0,):
         return " = ".join(_bare(x, printer) for x in entry.lhs), "=", rhs
-    lhs = entry.lhs[0]
-    return (lhs if isinstance(lhs, str) else printer.doprint(lhs)), "=", rhs
+    return str(printer.doprint(entry.lhs[0])), "=", rhs
 
 
-def _shared_layers(section: Section) -> IndexRange | None:
-    """The layers of every entry, where they are the same."""
-    ranges = {x.layers for x in section.entries}
-    return ranges.pop() if len(ranges) == 1 else None
+def _bare(lhs: Expr, printer: PaperText | PaperLatex) -> str:
+    """The left-hand side of ``A^0 = 0``: a layered order parameter without its other indices."""
+    if isinstance(lhs, AppliedUndef) and LAYER in printer.names.roles_of(lhs):
+        return printer.indexed(lhs, bare=True)
+    return str(printer.doprint(lhs))
+
+
+def _bounds(r: IndexRange, printer: PaperText | PaperLatex) -> list[str]:
+    return [tight(printer.doprint(x)) for x in (r.index, r.lower, r.upper)]
 
 
 def _text_layers(r: IndexRange, printer: PaperText) -> str:
-    return "{} = {}..{}".format(*(tight(printer.doprint(x)) for x in (r.index, r.lower, r.upper)))
+    return "{} = {}..{}".format(*_bounds(r, printer))
 
 
 def _text_note(entry: Entry, printer: PaperText, layers: bool) -> str:
@@ -93,42 +100,25 @@ def _text_note(entry: Entry, printer: PaperText, layers: bool) -> str:
     return f"({'; '.join(notes)})" if notes else ""
 
 
-def _bare(lhs: Expr | str, printer: PaperText | PaperLatex) -> str:
-    """The left-hand side of ``A^0 = 0``: a layered order parameter without its other indices."""
-    if isinstance(lhs, AppliedUndef) and LAYER in printer.names.roles_of(lhs):
-        return printer.indexed(lhs, bare=True)
-    return lhs if isinstance(lhs, str) else str(printer.doprint(lhs))
-
-
-# -- LaTeX ---------------------------------------------------------------------------------------------
-
-
 def latex_section(section: Section, printer: PaperLatex) -> str:
     """One ``align*`` environment, its title as a comment."""
-    rows = " \\\\\n".join("  " + latex_entry(x, printer) for x in section.entries)
+    rows = " \\\\\n".join("  " + _latex_entry(x, printer) for x in section.entries)
     return f"\\begin{{align*}} % {section.title}\n{rows}\n\\end{{align*}}"
 
 
-def latex_entry(entry: Entry, printer: PaperLatex) -> str:
+def _latex_entry(entry: Entry, printer: PaperLatex) -> str:
     """One row: ``lhs &= rhs &&layers``."""
-    rhs = printer.equation(entry.terms)
-    if entry.process:
-        left, right = rf"\{{{printer.indexed(entry.lhs[0], bare=True)}\}}", rf"\sim \mathcal{{GP}}(0, {rhs})"
-    elif len(entry.lhs) > 1 or entry.terms == (0,):
-        left, right = " = ".join(_bare(x, printer) for x in entry.lhs), f"= {rhs}"
-    else:
-        lhs = entry.lhs[0]
-        left, right = (lhs if isinstance(lhs, str) else printer.doprint(lhs)), f"= {rhs}"
+    left, sign, right = _sides(entry, printer)
     notes = []
-    if (r := entry.layers) is not None:
-        index, low, high = (tight(printer.doprint(x)) for x in (r.index, r.lower, r.upper))
-        notes.append(rf"{index} = {low},\dots,{high}")
+    if entry.layers is not None:
+        notes.append(r"{} = {},\dots,{}".format(*_bounds(entry.layers, printer)))
     if entry.causal:
         notes.append("s < t" if entry.causal == "strict" else r"s \le t")
+    rhs = printer.equation(entry.terms)
     if len(rhs) > LONG:
         right = right.replace(rhs, printer.broken(entry.terms))
     separator = r";\ "
-    return f"{left} &{right}" + (f" && {separator.join(notes)}" if notes else "")
+    return f"{left} &{sign} {right}" + (f" && {separator.join(notes)}" if notes else "")
 
 
 __all__ = ["COLUMNS", "Entry", "Section", "latex_section", "text_section"]

@@ -10,18 +10,8 @@ from sympy import Expr, Pow, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 from sympy.printing.latex import LatexPrinter
 
-from derive.show.arranged import (
-    Arranged,
-    Loop,
-    Piece,
-    fraction,
-    join,
-    past_time,
-    present_first,
-    solved,
-    tight,
-)
-from derive.show.notation import Declares, Notation, notation
+from derive.show.arranged import Arranged, Loop, Piece, join, past_time, present_first, shifted, solved, tight
+from derive.show.notation import Declares, Name, Notation, notation
 
 DOTS = {1: r"\dot", 2: r"\ddot"}
 
@@ -31,6 +21,7 @@ class PaperLatex(Arranged, LatexPrinter):
 
     left, right = r"\left[", r"\right]"
     open_average, close_average = r"\left\langle ", r" \right\rangle"
+    process = (r"\{%s\}", r"\sim", r"\mathcal{GP}(0, %s)")
 
     def __init__(self, names: Notation) -> None:
         super().__init__({"inv_trig_style": "full"})
@@ -68,29 +59,21 @@ class PaperLatex(Arranged, LatexPrinter):
             text = self.indexed(expr)
         return text if exp is None else f"{text}^{{{exp}}}"
 
-    def indexed(self, atom: AppliedUndef, *, bare: bool = False) -> str:
-        """A field or order parameter: layer above, samples below, then times; ``bare`` keeps the layer."""
-        name = self.names.name(str(atom.func))
-        layers, samples, times = self.indices(atom)
-        if bare:
-            samples, times = [], []
+    def marked(self, name: Name, layers: Sequence[str], samples: Sequence[str]) -> str:
         above = ",".join(filter(None, (name.upper, *layers)))
-        shifted = any(c in x for x in samples for c in "+-")  # p+k and q side by side would read p+kq
-        under = ",".join(
-            filter(None, (name.lower, ",".join(samples) if shifted else "".join(_spaced(samples))))
+        beside = ",".join(samples) if shifted(samples) else "".join(_spaced(samples))
+        under = ",".join(filter(None, (name.lower, beside)))
+        base = (
+            f"{{{name.base}}}" if (above and "^" in name.base) or (under and "_" in name.base) else name.base
         )
-        base = name.base
-        if (above and "^" in base) or (under and "_" in base):
-            base = f"{{{base}}}"
-        text = base + (f"^{{{above}}}" if above else "") + (f"_{{{under}}}" if under else "")
-        return text + (f"({','.join(times)})" if times else "")
+        return base + (f"^{{{above}}}" if above else "") + (f"_{{{under}}}" if under else "")
 
     def dotted(self, atom: AppliedUndef, order: int) -> str:
         base = self.names.name(str(atom.func)).base
         mark = f"{DOTS[order]}{{{base}}}" if order in DOTS else f"{base}^{{({order})}}"
         return f"{mark}({self._print(atom.args[0])})"
 
-    def rate(self, variable: str, body: str, partial: bool = False) -> str:
+    def rate(self, variable: str, body: str, partial: bool) -> str:
         d = r"\partial " if partial else "d"
         return rf"\frac{{{d.strip()}}}{{{d}{variable}}} {body}"
 
@@ -102,15 +85,8 @@ class PaperLatex(Arranged, LatexPrinter):
             return rf"\frac{{1}}{{{self._print(expr.base**-expr.exp)}}}"
         return str(super()._print_Pow(expr))
 
-    def front(self, p: Piece) -> str:
-        """A fraction, or an inverse when nothing stands above the line."""
-        above, below = fraction(p.front)
-        top = " ".join(map(self.factor, above))
-        if not below:
-            return top
-        if not above and len(below) == 1 and below[0].is_Symbol:
-            return str(self._print(1 / below[0]))
-        return rf"\frac{{{top or 1}}}{{{' '.join(map(self.factor, below))}}}"
+    def over(self, p: Piece, top: str, under: str, factors: int) -> str:
+        return rf"\frac{{{top}}}{{{under}}}"
 
     def broken(self, terms: Sequence[Expr]) -> str:
         """The right-hand side of a long equation, one term a line."""
@@ -139,10 +115,10 @@ def _braced(text: str) -> str:
     return text if len(text) == 1 else f"{{{text}}}"
 
 
-def _spaced(words: list[str]) -> list[str]:
+def _spaced(words: Sequence[str]) -> list[str]:
     """Letters side by side, with a space where a control word would swallow the next letter."""
     swallow = [a.startswith("\\") and a[-1].isalpha() and b[:1].isalpha() for a, b in pairwise(words)]
-    return [w + " " * x for w, x in zip(words, [*swallow, False], strict=True)] if words else []
+    return [w + " " * x for w, x in zip(words, [*swallow, False], strict=False)]
 
 
 def latex(expr: Any, theory: Declares | None = None, names: str | Mapping[str, str] | None = None) -> str:

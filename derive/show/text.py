@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sympy import Expr, Pow, Sum, Symbol, default_sort_key, sympify
@@ -11,8 +12,8 @@ from sympy.core.function import AppliedUndef
 from sympy.printing.precedence import PRECEDENCE
 from sympy.printing.str import StrPrinter
 
-from derive.show.arranged import Arranged, Loop, Piece, fraction, past_time, present_first, solved, tight
-from derive.show.notation import Declares, Notation, notation, raised, unicode_name
+from derive.show.arranged import Arranged, Loop, Piece, past_time, present_first, shifted, solved, tight
+from derive.show.notation import Declares, Name, Notation, notation, raised, unicode_name
 
 DOTS = {1: "\u0307", 2: "\u0308"}
 OPEN, CLOSE = "([{⟨", ")]}⟩"
@@ -23,6 +24,7 @@ class PaperText(Arranged, StrPrinter):
 
     printmethod = "_paper_text"  # the classes' own one-line forms are for debugging
     open_average, close_average = "⟨", "⟩"
+    process = ("{%s}", "~", "GP(0, %s)")
 
     def __init__(self, names: Notation) -> None:
         super().__init__()
@@ -58,9 +60,7 @@ class PaperText(Arranged, StrPrinter):
 
     def base(self, name: str) -> str:
         """A name and its lower mark."""
-        found = self.names.name(name)
-        lower = unicode_name(found.lower)
-        return unicode_name(found.base) + (f"_{braced(lower)}" if lower else "")
+        return self.marked(replace(self.names.name(name), upper=""), (), ())
 
     def _print_Symbol(self, expr: Symbol) -> str:
         return self.base(expr.name)
@@ -74,25 +74,19 @@ class PaperText(Arranged, StrPrinter):
         name = self.base(str(expr.func)) if isinstance(expr, AppliedUndef) else expr.func.__name__
         return name + "(" + ", ".join(map(self._print, expr.args)) + ")"
 
-    def indexed(self, atom: AppliedUndef, *, bare: bool = False) -> str:
-        """A field or order parameter: layer above, samples below, then times; ``bare`` keeps the layer."""
-        name = self.names.name(str(atom.func))
-        layers, samples, times = self.indices(atom)
-        if bare:
-            samples, times = [], []
+    def marked(self, name: Name, layers: Sequence[str], samples: Sequence[str]) -> str:
+        apart = shifted(samples)
         above = ",".join(filter(None, (unicode_name(name.upper), *layers)))
-        shifted = any(c in x for x in samples for c in "+-")
-        under = ",".join(filter(None, (unicode_name(name.lower), ("," if shifted else "").join(samples))))
-        under = f"{{{under}}}" if shifted else braced(under)
+        under = ",".join(filter(None, (unicode_name(name.lower), ("," if apart else "").join(samples))))
+        under = f"{{{under}}}" if apart else braced(under)
         above = f"{{{above}}}" if len(above) > 1 else above
-        text = unicode_name(name.base) + (f"^{above}" if above else "") + (f"_{under}" if under else "")
-        return text + (f"({','.join(times)})" if times else "")
+        return unicode_name(name.base) + (f"^{above}" if above else "") + (f"_{under}" if under else "")
 
     def dotted(self, atom: AppliedUndef, order: int) -> str:
         mark = DOTS.get(order, f"^({order})")
         return f"{self.base(str(atom.func))}{mark}({self._print(atom.args[0])})"
 
-    def rate(self, variable: str, body: str, partial: bool = False) -> str:
+    def rate(self, variable: str, body: str, partial: bool) -> str:
         d = "∂" if partial else "d"
         return f"{d}/{d}{variable} {body}"
 
@@ -134,16 +128,8 @@ class PaperText(Arranged, StrPrinter):
     def _print_DiracDelta(self, expr: Any) -> str:
         return f"δ({self._print(expr.args[0])})"
 
-    def front(self, p: Piece) -> str:
-        """A fraction, or an inverse when nothing stands above the line."""
-        above, below = fraction(p.front)
-        top = " ".join(map(self.factor, above))
-        if not below:
-            return top
-        if not above and len(below) == 1 and below[0].is_Symbol:
-            return self.factor(below[0]) + raised(-1)
-        under = " ".join(map(self.factor, below))
-        text = f"{top or 1}/{under if len(below) == 1 else f'({under})'}"
+    def over(self, p: Piece, top: str, under: str, factors: int) -> str:
+        text = f"{top}/{under if factors == 1 else f'({under})'}"
         return f"({text})" if p.loops or p.inside or p.tail else text
 
     def unlimited(self, x: Expr) -> str:

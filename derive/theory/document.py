@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
 import sympy
-from sympy import Add, Eq, Expr, S, Sum, Symbol, sympify
+from sympy import Add, Expr, S, Sum, Symbol, sympify
 from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.printing.repr import ReprPrinter
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.symbols import IndexRange, ell, s, t
+from derive.calculus.symbols import ell, s, t
 from derive.program.training import GradientDescent, GradientFlow, Momentum, MomentumFlow, Multistep
 from derive.program.words import Mean, Product
 from derive.show.arranged import ordered as in_order
@@ -41,10 +41,7 @@ SHOW: tuple[str, ...] = get_args(Show)
 
 
 def render(
-    theory: TheoryData,
-    show: Show = "all",
-    format: str = "text",
-    names: str | Mapping[str, str] | None = None,
+    theory: TheoryData, show: Show = "all", format: str = "text", names: str | Mapping[str, str] | None = None
 ) -> str:
     r"""``theory`` (its part ``show``) in one of ``FORMATS``, in the notation of selfconsistent2023 eq. 13.
 
@@ -156,6 +153,32 @@ def _rule(theory: TheoryData, printer: PaperText) -> str:
     return kinds.get(type(rule), type(rule).__name__) + at + more
 
 
+TITLES = {
+    "sources": "Gaussian sources",
+    "families": "Single-site process",
+    "scalars": "Outputs",
+    "order_parameters": "Order parameters",
+    "responses": "Response functions",
+    "base_cases": "Base cases",
+    "observables": "Tangent kernel",
+    "action": "Action",
+    "saddle_point": "Saddle point",
+    "weights": "Covariance of weights, in units of the initial variance",
+}
+"""The sections of a document, in their order; ``families`` are the equations with their ends joined."""
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "single-site": ("sources", "equations", "families", "base_cases"),
+    "order-parameters": ("scalars", "order_parameters", "observables"),
+    "responses": ("responses",),
+    "action": ("action", "weights"),
+    "saddle-point": ("saddle_point", "weights"),
+}
+PARTS["all"] = tuple(
+    dict.fromkeys(PARTS["single-site"] + ("scalars", "order_parameters", "responses", "observables"))
+)
+
+
 @dataclass(frozen=True)
 class View:
     """A theory, with its families joined and its path integral taken when somebody asks."""
@@ -171,143 +194,92 @@ class View:
     def ordered(self) -> frozenset[Symbol]:
         """The indices that ordered fields are run through."""
         fields = {x.name for x in self.theory.program.fields if x.ordered}
-        own = [d for d in self.theory.program.definitions if str(d.lhs.func) in fields]
+        own = [d for d in self.theory.program.definitions if d.name in fields]
         return frozenset(r.index for d in own for r in d.ranges if d.lhs.args[0].has(r.index))
 
     @cached_property
     def route(self) -> PathIntegral:
         """The path-integral derivation of the same program."""
-
         return path_integral(self.theory.program)
 
-    def sections(self, show: str) -> list[Section]:
-        """The sections of one part of the theory, or of all of it."""
-        parts = {
-            "single-site": (self.sources, self.process, self.base_cases),
-            "order-parameters": (self.outputs, self.correlations, self.observables),
-            "responses": (self.responses,),
-            "action": (self.action, self.weights),
-            "saddle-point": (self.saddle_point, self.weights),
-            "all": (
-                self.sources, self.process, self.outputs, self.correlations, self.responses, self.base_cases,
-                self.observables,
-                *(() if self.theory.reduction else (self.action, self.saddle_point, self.weights)),
-            ),
-        }  # fmt: skip
-        return [x for x in (part() for part in parts[show]) if x.entries]
+    def parts(self, show: str) -> dict[str, Sequence[Any]]:
+        """The items of one part of the theory, or of all of it, by key."""
+        keys = PARTS[show]
+        if show == "all" and not self.theory.reduction:
+            keys += ("action", "saddle_point", "weights")
+        return {k: self.items(k) for k in keys}
 
-    def sources(self) -> Section:
-        """The Gaussian sources with their covariances."""
-        return Section("Gaussian sources", tuple(_source(u, self.ordered) for u in self.families.sources))
+    def items(self, key: str) -> Sequence[Any]:
+        """Equations, sources and order parameters; of the path integral, entries."""
+        theory = self.theory
+        if key == "order_parameters":
+            return theory.correlations()
+        if key == "responses":
+            return theory.responses()
+        if key in ("sources", "equations", "scalars"):
+            return getattr(theory, key)  # type: ignore[no-any-return]
+        if key == "families":
+            return self.families.equations
+        if key in ("base_cases", "observables"):
+            return getattr(self.families, key)  # type: ignore[no-any-return]
+        if key == "action":  # per unit, and that of a single site (minus its Hamiltonian)
+            sites = {-Symbol(f"Hcal_{name}"): e for name, e in self.route.single_site.items()}
+            whole = {Symbol("S"): self.route.action, **sites}
+            return [Entry((name,), _addends(_settled(e))) for name, e in whole.items()]
+        if key == "saddle_point":
+            eqs = self.route.saddle_point
+            return [Entry((e.lhs,), tuple(map(_drawn, _addends(e.rhs)))) for e in eqs]
+        return self.weights()
 
-    def process(self) -> Section:
-        """The single-site equations."""
-        return Section(
-            "Single-site process", tuple(_equation(e, self.ordered) for e in self.families.equations)
-        )
-
-    def outputs(self) -> Section:
-        """The deterministic numbers that a step recomputes."""
-        return Section("Outputs", tuple(map(_equation, self.theory.scalars)))
-
-    def correlations(self) -> Section:
-        """Correlation functions."""
-        return Section(
-            "Order parameters", tuple(_parameter(q, self.ordered) for q in self.theory.correlations())
-        )
-
-    def responses(self) -> Section:
-        """Response functions."""
-        return Section(
-            "Response functions", tuple(_parameter(q, self.ordered) for q in self.theory.responses())
-        )
-
-    def observables(self) -> Section:
-        """What else follows, such as the tangent kernel."""
-        return Section("Tangent kernel", tuple(map(_equation, self.families.observables)))
-
-    def base_cases(self) -> Section:
-        """Values beyond the ends of families, those that vanish in one entry."""
-        cases = self.families.base_cases
-        kept = tuple(_equation(e) for e in cases if e.rhs != 0)
-        zero = tuple(e.lhs for e in cases if e.rhs == 0)
-        return Section("Base cases", (*kept, *((Entry(zero, (S.Zero,)),) if zero else ())))
-
-    def action(self) -> Section:
-        """The exponent of the path integral, per unit, and that of a single site (minus its Hamiltonian)."""
-        exponents = {-Symbol(f"Hcal_{name}"): _settled(e) for name, e in self.route.single_site.items()}
-        return Section(
-            "Action", tuple(_anything({Symbol("S"): _settled(self.route.action), **exponents}, ""))
-        )
-
-    def saddle_point(self) -> Section:
-        """Its stationarity conditions."""
-        entries = _anything(self.route.saddle_point, "0")
-        return Section("Saddle point", tuple(replace(e, terms=tuple(map(_drawn, e.terms))) for e in entries))
-
-    def weights(self) -> Section:
-        """What the action keeps folded: how an entry of a random matrix, unlearned, covaries with itself in
-        time, in units of its initial variance."""
+    def weights(self) -> list[Entry]:
+        """What the action keeps folded: how an entry of a random matrix, unlearned, covaries with itself."""
         exponents = (self.route.action, *self.route.single_site.values())
         folded = {x.args[0] for e in exponents for x in e.atoms(Entries)}
-        found = {str(x.matrix.name): x.entries(t, s) for x in read(self.theory.program).uses}
-        alike: dict[Expr, list[Expr]] = {}
-        for m in sorted(folded, key=str):
-            alike.setdefault(found[str(m)], []).append(Entries(m, t, s))
-        entries = (Entry(tuple(lhs), _addends(rhs)) for rhs, lhs in alike.items())
-        return Section("Covariance of weights, in units of the initial variance", tuple(entries))
+        found = {x.matrix.name: x.entries(t, s) for x in read(self.theory.program).uses}
+        return [Entry((Entries(m, t, s),), _addends(found[str(m)])) for m in sorted(folded, key=str)]
+
+    def sections(self, show: str) -> list[Section]:
+        """The same as sections of a document."""
+        parts = self.parts(show)
+        if "sources" in parts:
+            parts["sources"] = self.families.sources
+        made = (Section(TITLES[k], tuple(self.entries(k, parts[k]))) for k in TITLES if k in parts)
+        return [x for x in made if x.entries]
+
+    def entries(self, key: str, items: Sequence[Any]) -> Iterator[Entry]:
+        """Each item as an entry; base cases that vanish in one, and weights that have the same covariance."""
+        if key == "base_cases":
+            yield from (_entry(e) for e in items if e.rhs != 0)
+            if zero := tuple(e.lhs for e in items if e.rhs == 0):
+                yield Entry(zero, (S.Zero,))
+        elif key == "weights":
+            for terms in dict.fromkeys(x.terms for x in items):
+                yield Entry(tuple(y for x in items if x.terms == terms for y in x.lhs), terms)
+        else:
+            yield from (_entry(x, self.ordered) for x in items)
 
 
-def _layers(ranges: Iterable[IndexRange], ordered: frozenset[Symbol] = frozenset()) -> IndexRange | None:
-    """The range of layers, or of what takes their place in a network that is tied over depth."""
-    return next((r for r in ranges if r.index == ell or r.index in ordered), None)
-
-
-def _at_single(entry: Entry) -> Entry:
-    """A family of one member as that member."""
-    r = entry.layers
-    if r is None or r.lower != r.upper:
-        return entry
-    lhs = tuple(x if isinstance(x, str) else x.subs(r.index, r.lower) for x in entry.lhs)
-    return Entry(lhs, tuple(x.subs(r.index, r.lower) for x in entry.terms), None, entry.process, entry.causal)
-
-
-def _equation(e: Equation, ordered: frozenset[Symbol] = frozenset()) -> Entry:
-    terms = [x.expr for x in e.terms]
-    if len(terms) == 1:
-        terms = list(terms[0].as_ordered_terms()) if terms[0].is_Add else terms
-    if all(x.kind == "definition" for x in e.terms):
-        terms = in_order(terms)
-    return _at_single(Entry((e.lhs,), tuple(terms), _layers(e.ranges, ordered)))
-
-
-def _parameter(q: OrderParameter, ordered: frozenset[Symbol] = frozenset()) -> Entry:
-    return _at_single(Entry((q.symbol,), (q.definition,), _layers(q.ranges, ordered), causal=q.causal))
-
-
-def _source(u: Source, ordered: frozenset[Symbol] = frozenset()) -> Entry:
-    terms = (sympify(u.covariance),)
-    if u.symbol.func == u.partner.func:
-        return _at_single(Entry((u.symbol,), terms, _layers(u.ranges, ordered), process=True))
-    return _at_single(Entry((Average(u.symbol * u.partner),), terms, _layers(u.ranges, ordered)))
-
-
-def _anything(x: Any, name: Expr | str) -> Iterator[Entry]:
-    """Entries of an equation, an expression (called ``name``), or a collection (a mapping names its own)."""
+def _entry(x: Any, ordered: frozenset[Symbol] = frozenset()) -> Entry:
+    if isinstance(x, Entry):
+        return x
+    layers = next((r for r in x.ranges if r.index == ell or r.index in ordered), None)
     if isinstance(x, Equation):
-        yield _equation(x)
-    elif isinstance(x, Eq):
-        yield Entry((x.lhs,), _addends(x.rhs))
-    elif isinstance(x, Mapping):
-        for key, value in x.items():
-            yield from _anything(value, key if isinstance(key, Expr | str) else str(key))
-    elif isinstance(x, Iterable):
-        for value in x:
-            yield from _anything(value, name)
+        terms = [y.expr for y in x.terms]
+        if len(terms) == 1:
+            terms = list(terms[0].as_ordered_terms()) if terms[0].is_Add else terms
+        if all(y.kind == "definition" for y in x.terms):
+            terms = in_order(terms)
+        found = Entry((x.lhs,), tuple(terms), layers)
     elif isinstance(x, OrderParameter):
-        yield _parameter(x)
+        found = Entry((x.symbol,), (x.definition,), layers, causal=x.causal)
     else:
-        yield Entry((name,), _addends(sympify(x)))
+        process = x.symbol.func == x.partner.func
+        lhs = x.symbol if process else Average(x.symbol * x.partner)
+        found = Entry((lhs,), (sympify(x.covariance),), layers, process)
+    if layers is None or layers.lower != layers.upper:
+        return found
+    lhs, terms = ([y.subs(layers.index, layers.lower) for y in ys] for ys in (found.lhs, found.terms))
+    return Entry(tuple(lhs), tuple(terms), None, found.process, found.causal)  # of one member: as that member
 
 
 def _settled(e: Expr) -> Expr:
@@ -338,17 +310,6 @@ def _addends(e: Expr) -> tuple[Expr, ...]:
 
 # -- data ---
 
-PARTS: dict[str, tuple[str, ...]] = {
-    "single-site": ("sources", "equations", "families", "base_cases"),
-    "order-parameters": ("scalars", "order_parameters", "observables"),
-    "responses": ("responses",),
-    "action": ("action", "weights"),
-    "saddle-point": ("saddle_point", "weights"),
-    "all": (
-        "sources", "equations", "families", "base_cases", "scalars", "order_parameters", "responses",
-        "observables", ), }  # fmt: skip
-
-
 ASSUMED = (
     (), ("positive",), ("nonnegative",), ("real",), ("integer",), ("integer", "nonnegative"),
     ("integer", "positive"),
@@ -362,32 +323,10 @@ def namespace() -> dict[str, Any]:
     return {k: v for k, v in vars(sympy).items() if not k.startswith("_")} | ours
 
 
-def parts(view: View, show: str) -> dict[str, Sequence[Any]]:
-    """The items of a theory under the keys of both formats."""
-    theory = view.theory
-    made: dict[str, Callable[[], Sequence[Any]]] = {
-        "sources": lambda: theory.sources,
-        "equations": lambda: theory.equations,
-        "families": lambda: view.families.equations,
-        "base_cases": lambda: view.families.base_cases,
-        "scalars": lambda: theory.scalars,
-        "order_parameters": theory.correlations,
-        "responses": theory.responses,
-        "observables": lambda: view.families.observables,
-        "action": lambda: view.action().entries,
-        "saddle_point": lambda: view.saddle_point().entries,
-        "weights": lambda: [replace(x, lhs=(y,)) for x in view.weights().entries for y in x.lhs],
-    }
-    keys = PARTS[show]
-    if show == "all" and not theory.reduction:
-        keys += ("action", "saddle_point", "weights")
-    return {k: made[k]() for k in keys}
-
-
 def as_srepr(view: View, show: str) -> str:
     """A Python dictionary, one pair a line."""
     blocks = []
-    for key, items in parts(view, show).items():
+    for key, items in view.parts(show).items():
         rows = "".join(f"        ({_srepr(a)}, {_srepr(b)}),\n" for a, b in map(_sides, items))
         blocks.append(f"    {key!r}: [\n{rows}    ],\n" if rows else f"    {key!r}: [],\n")
     return "{\n" + "".join(blocks) + "}"
@@ -405,11 +344,11 @@ class _Repr(ReprPrinter):
         return str(super()._print_Symbol(expr))
 
 
-def _srepr(e: Expr | str) -> str:
-    return repr(e) if isinstance(e, str) else str(_Repr().doprint(e))
+def _srepr(e: Expr) -> str:
+    return str(_Repr().doprint(e))
 
 
-def _sides(item: Any) -> tuple[Expr | str, Expr]:
+def _sides(item: Any) -> tuple[Expr, Expr]:
     if isinstance(item, Equation):
         return item.lhs, item.rhs
     if isinstance(item, Source):
@@ -421,61 +360,38 @@ def _sides(item: Any) -> tuple[Expr | str, Expr]:
 
 def as_json(view: View, show: str, text: PaperText, latex: PaperLatex) -> str:
     """One JSON object."""
-    theory = view.theory
-    program = theory.program
-    writer = _Json(text, latex)
+    program = view.theory.program
     out: dict[str, Any] = {
         "program": program.name,
         "rule": type(program.rule).__name__,
         "depth": str(program.depth),
-        "reduction": theory.reduction,
+        "reduction": view.theory.reduction,
         "show": show,
     }
-    out |= {key: [writer.item(x) for x in items] for key, items in parts(view, show).items()}
+    out |= {key: [_plain(x, text, latex) for x in items] for key, items in view.parts(show).items()}
     return json.dumps(out, indent=2, ensure_ascii=False)
 
 
-class _Json:
-    """Items of a theory as plain dictionaries."""
+def _plain(x: Any, text: PaperText, latex: PaperLatex) -> dict[str, Any]:
+    """An item of a theory as a plain dictionary; right-hand sides have their common factors taken out."""
 
-    def __init__(self, text: PaperText, latex: PaperLatex) -> None:
-        self.text, self.latex = text, latex
-
-    def expr(self, e: Expr | str) -> dict[str, str]:
-        if isinstance(e, str):
-            return {"text": e, "latex": e, "srepr": repr(e)}
+    def written(e: Any) -> dict[str, str]:
         e = sympify(e)
-        return {"text": self.text.doprint(e), "latex": self.latex.doprint(e), "srepr": _srepr(e)}
+        return {"text": text.doprint(e), "latex": latex.doprint(e), "srepr": _srepr(e)}
 
-    def sum(self, terms: Sequence[Expr]) -> dict[str, str]:
-        """A right-hand side: printed with common factors taken out, its srepr the plain sum."""
-        return {
-            "text": self.text.equation(terms),
-            "latex": self.latex.equation(terms),
-            "srepr": _srepr(Add(*terms)),
-        }
+    def added(terms: Sequence[Expr]) -> dict[str, str]:
+        return {"text": text.equation(terms), "latex": latex.equation(terms), "srepr": _srepr(Add(*terms))}
 
-    @staticmethod
-    def ranges(ranges: Iterable[IndexRange]) -> list[dict[str, str]]:
-        return [{"index": r.index.name, "lower": str(r.lower), "upper": str(r.upper)} for r in ranges]
-
-    def item(self, x: Any) -> dict[str, Any]:
-        if isinstance(x, Equation):
-            return {
-                "lhs": self.expr(x.lhs),
-                "rhs": self.sum([y.expr for y in x.terms]),
-                "ranges": self.ranges(x.ranges),
-                "terms": [
-                    self.expr(y.expr) | {"kind": y.kind, "matrix": y.matrix, "rule": y.rule} for y in x.terms
-                ],
-            }
-        if isinstance(x, Source):
-            sides = {"symbol": x.symbol, "partner": x.partner, "covariance": x.covariance}
-            named = {k: self.expr(v) for k, v in sides.items()}
-            return named | {"ranges": self.ranges(x.ranges), "matrix": x.matrix}
-        if isinstance(x, OrderParameter):
-            sides = {"symbol": x.symbol, "definition": x.definition}
-            kind = {"kind": x.kind, "causal": x.causal}
-            return {k: self.expr(v) for k, v in sides.items()} | kind | {"ranges": self.ranges(x.ranges)}
-        assert isinstance(x, Entry)
-        return {"lhs": self.expr(x.lhs[0]), "rhs": self.sum(x.terms)}
+    if isinstance(x, Entry):
+        return {"lhs": written(x.lhs[0]), "rhs": added(x.terms)}
+    ranges = [{"index": r.index.name, "lower": str(r.lower), "upper": str(r.upper)} for r in x.ranges]
+    if isinstance(x, Equation):
+        origins = [{"kind": y.kind, "matrix": y.matrix, "rule": y.rule} for y in x.terms]
+        terms = [y.expr for y in x.terms]
+        each = [written(e) | origin for e, origin in zip(terms, origins, strict=True)]
+        return {"lhs": written(x.lhs), "rhs": added(terms), "ranges": ranges, "terms": each}
+    keys = ("symbol", "partner", "covariance") if isinstance(x, Source) else ("symbol", "definition")
+    named: dict[str, Any] = {k: written(getattr(x, k)) for k in keys}
+    if isinstance(x, Source):
+        return named | {"ranges": ranges, "matrix": x.matrix}
+    return named | {"kind": x.kind, "causal": x.causal, "ranges": ranges}

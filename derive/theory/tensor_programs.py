@@ -248,23 +248,24 @@ def _divided(e: Expr, by: Expr) -> Expr:
 class _Signs:
     """A mixin for printers: how a style writes each sign."""
 
-    styles: Mapping[str, Mapping[str, str]]
+    styles: ClassVar[dict[str, dict[str, str]]]
 
     def __init__(self, names: Notation, style: str) -> None:
         super().__init__(names)  # type: ignore[call-arg]
-        self.signs = self.styles["any"] | self.styles[style]  # type: ignore[operator]
+        self.signs = self.styles["any"] | self.styles[style]
 
-    def _print_sign(self, e: _Symbol, sign: str = "") -> str:
-        return self.signs[sign or type(e).__name__] % tuple(map(self._print, e.args))  # type: ignore[attr-defined]
+    def _written(self, e: _Symbol, sign: str = "") -> str:
+        printed = map(self._print, e.args)  # type: ignore[attr-defined]
+        return self.signs[sign or type(e).__name__] % tuple(printed)
 
-    _print_Z = _print_Hat = _print_Dot = _print_Partial = _print_sign
+    _print_Z = _print_Hat = _print_Dot = _print_Partial = _written
 
     def _print_Expectation(self, e: Expectation) -> str:
         factors = [x for f in Mul.make_args(e.args[0]) for x in ([f.base] * f.exp if f.is_Pow else [f])]
         if "pair" in self.signs and len(factors) == 2 and all(isinstance(x, Z) for x in factors):
             first, second = sorted(factors, key=lambda x: (x.args[0].has(s), str(x)))
-            return self._print_sign(_Symbol(first.args[0], second.args[0]), "pair")
-        return self._print_sign(e)
+            return self._written(_Symbol(first.args[0], second.args[0]), "pair")
+        return self._written(e)
 
     def parenthesize(self, item: Expr, level: int, *args: Any, **kwargs: Any) -> str:
         if isinstance(item, _Symbol):  # SymPy goes by class names, and takes Dot for a scalar product
@@ -273,7 +274,7 @@ class _Signs:
 
 
 class _Latex(_Signs, PaperLatex):
-    styles: ClassVar = {
+    styles: ClassVar[dict[str, dict[str, str]]] = {
         "any": {"Expectation": r"\mathbb{E}\left[%s\right]", "Partial": r"\frac{\partial %s}{\partial %s}"},
         "Z": {"Z": "Z^{%s}", "Hat": r"\hat{Z}^{%s}", "Dot": r"\dot{Z}^{%s}"},
         "ket": {
@@ -291,7 +292,7 @@ class _Latex(_Signs, PaperLatex):
 
 
 class _Text(_Signs, PaperText):
-    styles: ClassVar = {
+    styles: ClassVar[dict[str, dict[str, str]]] = {
         "any": {"Expectation": "E[%s]", "Partial": "∂%s/∂%s"},
         "Z": {"Z": "Z[%s]", "Hat": "Z\u0302[%s]", "Dot": "Z\u0307[%s]"},
         "ket": {"Z": "|%s⟩", "Hat": "|%s⟩\u0302", "Dot": "|%s⟩\u0307", "pair": "⟨%s|%s⟩"},
