@@ -403,7 +403,7 @@ def causal_order(program: Parts) -> tuple[Definition, ...]:
     definitions = program.definitions
     uses = _uses(program)
     order: list[int] = []
-    edges = [(i, j) for i, needs in enumerate(uses) for j in needs]
+    edges = [(i, j) for i, needs in enumerate(uses) for j in sorted(needs)]
     for component in map(sorted, strongly_connected_components((range(len(uses)), edges))):
         if len(component) > 1 or component[0] in uses[component[0]]:
             _chains_run_one_way(component, uses, definitions)

@@ -16,7 +16,7 @@ The tangent kernel, read off a program's updates; it observes the theory and ent
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ from typing import Any
 from sympy import Derivative, Dummy, Expr, Function, Integral, KroneckerDelta, Min, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.averages import Average
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.errors import ProgramError
 from derive.program.program import Definition, Program, gaussian, member
@@ -366,6 +367,29 @@ class Reading:
             return a.matrix.responses[int(a.transposed)], a.member if a.matrix.index else None
         head = self.registry.head(a.vector)
         return f"R_{head}{'_' if '_' in head + b.source_name else ''}{b.source_name}", a.acts_on.site
+
+    def equations(
+        self, product: Callable[[Application], list[Term]], parameter: Callable[[Parameter], list[Term]]
+    ) -> tuple[tuple[Equation, ...], tuple[Equation, ...]]:
+        """The definitions, of fields and of numbers, with each use replaced by the terms that it becomes."""
+
+        def replaced(d: Definition, part: Expr) -> list[Term]:
+            for a in self.products[d]:
+                if part.has(a.product):
+                    factor = (part.function if isinstance(part, Sum) else part) / a.product
+                    return [x.times(factor) for x in product(a)]
+            for p in self.parameters[d]:
+                if part.has(p.member):
+                    return [x.times(part / p.member) for x in parameter(p)]
+            expr = part.replace(lambda e: isinstance(e, Mean), lambda e: Average(e.args[0]))
+            return [Term.local(expr, rule="as defined")]
+
+        found: tuple[list[Equation], list[Equation]] = ([], [])
+        for d in self.definitions:
+            lhs = Derivative(d.lhs, t) if d.evolves else d.lhs
+            parts = tuple(x for part in terms(d.rhs) for x in replaced(d, part))
+            found[d.name in self.program.scalars].append(Equation(lhs, parts, d.ranges))
+        return tuple(found[0]), tuple(found[1])
 
     @property
     def entries(self) -> list[Parameter]:

@@ -21,16 +21,13 @@ from dataclasses import replace
 from itertools import combinations
 
 from sympy import Expr, S, Sum, sympify
-from sympy.core.function import AppliedUndef, Derivative
+from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import Average
 from derive.calculus.symbols import IndexRange, s, t
-from derive.program.program import Definition, Program
-from derive.program.training import Outer, TrainedMatrix, TrainingRule
-from derive.program.words import Mean
-from derive.program.words import terms as addends
+from derive.program.program import Program
+from derive.program.training import TrainedMatrix, TrainingRule
 from derive.theory.applications import Application, Parameter, earlier, overlap, read, tangent_kernel
-from derive.theory.data import Equation, Source, Term
+from derive.theory.data import Source, Term
 from derive.theory.names import primed_apart
 from derive.theory.theory import Theory
 
@@ -57,45 +54,18 @@ class _Derivation:
         self.sources: dict[str, Source] = {}
 
     def theory(self) -> Theory:
-        equations: list[Equation] = []
-        scalars: list[Equation] = []
-        for d in self.definitions:
-            e = self.equation(d)
-            (scalars if d.name in self.program.scalars else equations).append(e)
+        equations, scalars = self.reading.equations(self.condition, self.parameter)
         self.shared_matrices()
         self.registry.name_all()
         observables = tangent_kernel(self.reading)  # may meet correlations that no equation needed
         return Theory(
             program=self.program,
             sources=tuple(self.sources.values()),
-            equations=tuple(equations),
+            equations=equations,
             order_parameters=tuple(self.registry.found.values()),
-            scalars=tuple(scalars),
+            scalars=scalars,
             observables=observables,
         )
-
-    # -- one equation ----------------------------------------------------------------------------------------
-
-    def equation(self, d: Definition) -> Equation:
-        lhs = Derivative(d.lhs, t) if d.evolves else d.lhs
-        terms: list[Term] = []
-        for part in addends(d.rhs):
-            terms += self.part(d, part)
-        return Equation(lhs, tuple(terms), d.ranges)
-
-    def part(self, d: Definition, part: Expr) -> list[Term]:
-        """The terms that one addend of a definition turns into."""
-        products = [a for a in self.reading.products[d] if part.has(a.product)]
-        if products:
-            a = products[0]
-            factor = (part.function if isinstance(part, Sum) else part) / a.product
-            return [x.times(factor) for x in self.condition(a)]
-        for v in self.reading.parameters[d]:
-            if part.has(v.member):
-                factor = part / v.member
-                return [x.times(factor) for x in self.parameter(d, v)]
-        expr = part.replace(lambda e: isinstance(e, Mean), lambda e: Average(e.args[0]))
-        return [Term.local(expr, rule="as defined")]
 
     # -- one matrix product ----------------------------------------------------------------------------------
 
@@ -103,7 +73,8 @@ class _Derivation:
         """The source, the responses and the memory that stand for ``M(t) a(t)``."""
         if a.entries() == 0:  # a weight that starts at nothing: all that it does comes from its updates
             return self.memory(a, a.trained) if a.trained is not None else []
-        self.add_source(a)
+        if (key := str(a.source())) not in self.sources:
+            self.sources[key] = self.covariance(a, a, S.One)
         terms = [Term.local(a.source(), "source", a.matrix.name, "Gaussian part of the product")]
         for b in self.partners(a):
             terms += self.response(a, b)
@@ -118,12 +89,6 @@ class _Derivation:
         return [
             b for b in self.uses if (b.transposed != a.transposed or a.matrix.symmetry != 0) and a.meets(b)
         ]
-
-    def add_source(self, a: Application) -> None:
-        key = str(a.source())
-        if key in self.sources:
-            return
-        self.sources[key] = self.covariance(a, a, S.One)
 
     def covariance(self, a: Application, b: Application, strength: Expr) -> Source:
         """``<u_a(t) u_b(s)> = s2 c c(t, s) <a(t) b(s)>``, summed over the members that act together."""
@@ -151,25 +116,15 @@ class _Derivation:
             return []
         sign = 1 if a.transposed != b.transposed else a.matrix.symmetry
         name, index = self.reading.response_name(a, b)
-        function = self.registry.response(
-            name,
-            index,
-            a.layers[0] if a.layers else None,
-            a.vector,
-            past.source(s),
-            past.vector,
-            "past" if instant else "strict",
-        )
+        layers, causal = a.layers[0] if a.layers else None, "past" if instant else "strict"
+        function = self.registry.response(name, index, layers, a.vector, past.source(s), past.vector, causal)
         kernel = a.matrix.variance * a.acts_on.ratio * sign * function
         ranges = (*a.summed, *past.vector.ranges)
         rule = "response of the vector to the opposite use of the matrix"
         term = Term("response", past.vector.body, kernel=kernel, over=ranges, matrix=a.matrix.name, rule=rule)
         if a.matrix.fresh:  # only the step at which the matrix was drawn knows it
-            return [
-                replace(
-                    term.map(lambda e: e.xreplace({s: t})), rule=f"{rule}, at the step at which it is drawn"
-                )
-            ]
+            now = term.map(lambda e: e.xreplace({s: t}))
+            return [replace(now, rule=f"{rule}, at the step at which it is drawn")]
         told = rule + (", equal time included" if instant else "")
         reach = _reach(self.program.rule, instant)
         return [replace(term, kernel=earlier(a.entries()) * kernel, reach=reach, rule=told)]
@@ -178,32 +133,25 @@ class _Derivation:
         """``sum_s k(t, s) U(s) a(t)``: the update's vector times the overlap of the other one with ``a``, for
         each place in which the matrix is used.
         """
-        return [self.met(a, trained, u) for u in trained.update.terms]
-
-    def met(self, a: Application, trained: TrainedMatrix, u: Outer) -> Term:
-        """The part of the memory that one outer product leaves."""
         _, weight = trained.rule.memory(t, s)
-        value, coefficient, stays, over = overlap(self.reading, a, u)
-        return Term(
-            "memory",
-            stays,
-            kernel=weight * coefficient * a.acts_on.ratio * value,
-            over=(*a.summed, *over),
-            reach=_reach(trained.rule),
-            matrix=a.matrix.name,
-            rule="update met by the vector",
-        )
+        found = []
+        for u in trained.update.terms:
+            value, coefficient, stays, over = overlap(self.reading, a, u)
+            kernel, ranges = weight * coefficient * a.acts_on.ratio * value, (*a.summed, *over)
+            told = (ranges, _reach(trained.rule), a.matrix.name, "update met by the vector")
+            found.append(Term("memory", stays, S.One, kernel, *told))
+        return found
 
-    def parameter(self, d: Definition, v: Parameter) -> list[Term]:
+    def parameter(self, v: Parameter) -> list[Term]:
         """A vector parameter: its Gaussian start and what training has added."""
         self.sources[str(v.source())] = self.parameter_source(v, v)
-        terms = [Term.local(v.source(), "source", v.initial.name, "value at initialisation")]
+        name = v.initial.name
+        terms = [Term.local(v.source(), "source", name, "value at initialisation")]
         if v.trained is not None:
             _, weight = v.trained.rule.memory(t, s)
             over, coefficient, moved = v.update(t, s)
-            reach, name = _reach(v.trained.rule), v.initial.name
-            kernel = weight * coefficient
-            terms.append(Term("memory", moved, S.One, kernel, over, reach, name, "updates so far"))
+            told = (over, _reach(v.trained.rule), name, "updates so far")
+            terms.append(Term("memory", moved, S.One, weight * coefficient, *told))
         return terms
 
     @staticmethod

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from sympy import (
     Add,
@@ -37,6 +37,7 @@ from sympy import (
     Integral,
     KroneckerDelta,
     Mul,
+    S,
     Sum,
     Symbol,
     default_sort_key,
@@ -99,14 +100,42 @@ def over(integrand: Expr, ranges: Iterable[IndexRange], times: Sequence[Symbol],
 
 
 @dataclass(frozen=True)
-class Leg:
-    """One use of a matrix as it enters the exponent: its vector, and the hatted field of its result."""
+class Variable:
+    """What one use brings into the exponent: the field that it gives, the hatted field that enforces it, and
+    the Gaussian field that takes its place; ``ratio`` counts the units of ``home`` over N.
+    """
 
-    use: Application
+    use: Application | Parameter
     primal: AppliedUndef
     hat: AppliedUndef
     source: AppliedUndef
-    ranges: tuple[IndexRange, ...]
+    home: str
+    ratio: Expr
+    limits: tuple[IndexRange, ...]
+
+    @property
+    def indices(self) -> tuple[Symbol, ...]:
+        """Sample-like indices of the field."""
+        return self.use.indices if isinstance(self.use, Parameter) else self.use.vector.indices
+
+    @property
+    def matrix(self) -> str:
+        """The name of the matrix or vector of weights."""
+        return self.use.initial.name if isinstance(self.use, Parameter) else self.use.matrix.name
+
+    def past(self, taken: Iterable[Symbol] = ()) -> Self:
+        """The same use at the time ``s``, with indices of its own."""
+        names: dict[Any, Any] = {i: primed_apart(i, taken) for i in self.indices}
+        primal, hat, source = (x.xreplace({**names, t: s}) for x in (self.primal, self.hat, self.source))
+        limits = tuple(r.renamed(names.get(r.index, r.index)) for r in self.limits)
+        return replace(self, primal=primal, hat=hat, source=source, limits=limits)
+
+
+@dataclass(frozen=True)
+class Leg(Variable):
+    """One use of a matrix, which is applied to a vector."""
+
+    use: Application
 
     @property
     def body(self) -> Expr:
@@ -124,57 +153,29 @@ class Leg:
         return self.hat if self.use.transposed else self.body
 
     @property
-    def home(self) -> str:
-        """The population of the hatted field."""
-        return self.use.gives.name
-
-    @property
-    def ratio(self) -> Expr:
-        """Units of that population over N."""
-        return sympify(self.use.gives.ratio)
-
-    @property
-    def limits(self) -> tuple[IndexRange, ...]:
-        """Ranges of layer and sample indices."""
-        return (*self.use.layers, *self.ranges)
+    def ranges(self) -> tuple[IndexRange, ...]:
+        """Of sample-like indices."""
+        return self.use.vector.ranges
 
     def past(self, taken: Iterable[Symbol] = ()) -> Leg:
         """The same use at the time ``s``, with indices of its own."""
-        use = self.use.past(taken)
-        names: dict[Any, Any] = dict(zip(self.use.vector.indices, use.vector.indices, strict=True)) | {t: s}
-        primal, hat, source = (x.xreplace(names) for x in (self.primal, self.hat, self.source))
-        return Leg(use, primal, hat, source, use.vector.ranges)
+        return replace(super().past(taken), use=self.use.past(taken))
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A vector parameter as it enters the exponent, entry by entry."""
+class Entry(Variable):
+    """A vector parameter, entry by entry."""
 
     use: Parameter
-    primal: AppliedUndef
-    hat: AppliedUndef
-    source: AppliedUndef
-    home: str
-    ratio: Expr
-    limits: tuple[IndexRange, ...]
-
-    def past(self, taken: Iterable[Symbol] = ()) -> Entry:
-        """The same entry at the time ``s``, with indices of its own."""
-        names: dict[Any, Any] = {i: primed_apart(i, taken) for i in self.use.indices}
-        moved = [x.xreplace({**names, t: s}) for x in (self.primal, self.hat, self.source)]
-        limits = tuple(IndexRange(names.get(r.index, r.index), r.lower, r.upper) for r in self.limits)
-        return replace(self, primal=moved[0], hat=moved[1], source=moved[2], limits=limits)
 
 
 def legs(reading: Reading) -> tuple[Leg, ...]:
     """Every use of a Gaussian matrix, with its integration variables."""
     found = []
     for use in (u.canonical() for u in reading.uses):
-        name = _field_name(reading, use.source_name, "xi" if use.transposed else "chi")
-        args = use.source().args
-        found.append(
-            Leg(use, Function(name)(*args), Function(hatted(name))(*args), use.source(), use.vector.ranges)
-        )
+        fields = _fields(reading, use, "xi" if use.transposed else "chi")
+        limits = (*use.layers, *use.vector.ranges)
+        found.append(Leg(use, *fields, use.gives.name, sympify(use.gives.ratio), limits))
     return tuple(found)
 
 
@@ -182,29 +183,21 @@ def entries(reading: Reading) -> tuple[Entry, ...]:
     """Every use of a vector parameter, with its integration variables; equal uses once."""
     found: dict[str, Entry] = {}
     for use in reading.entries:
-        name = _field_name(reading, use.source_name, "xi")
-        args = use.source().args
-        found[str(use.source())] = Entry(
-            use,
-            Function(name)(*args),
-            Function(hatted(name))(*args),
-            use.source(),
-            use.initial.population.name,
-            sympify(reading.program.site_of(use.lhs).ratio),
-            use.ranges,
-        )
+        ratio = sympify(reading.program.site_of(use.lhs).ratio)
+        home = use.initial.population.name
+        found[str(use.source())] = Entry(use, *_fields(reading, use, "xi"), home, ratio, use.ranges)
     return tuple(found.values())
 
 
-def _field_name(reading: Reading, source: str, base: str) -> str:
-    name = base if (base, source) in (("chi", "u"), ("xi", "r")) else f"{base}_{source}"
-    known = {x.name for x in reading.program.fields} | set(reading.program.scalars)
-    return f"{base}_{source}" if name in known else name
-
-
-def layered(ranges: Iterable[IndexRange]) -> tuple[IndexRange, ...]:
-    """Only the range of the layer index."""
-    return tuple(r for r in ranges if r.index == ell)
+def _fields(
+    reading: Reading, use: Application | Parameter, base: str
+) -> tuple[AppliedUndef, AppliedUndef, AppliedUndef]:
+    """The field, hatted field and source of a use."""
+    source = use.source()
+    name = base if (base, use.source_name) in (("chi", "u"), ("xi", "r")) else f"{base}_{use.source_name}"
+    if name in {x.name for x in reading.program.fields} | set(reading.program.scalars):
+        name = f"{base}_{use.source_name}"
+    return Function(name)(*source.args), Function(hatted(name))(*source.args), source
 
 
 @dataclass(frozen=True)
@@ -250,12 +243,10 @@ def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
             continue
         m, b = a.use.matrix, other.past(a.use.indices)
         strength = Integer(1 if a is other else 2) * m.variance * folded(a)
-        rows, cols = _names(a)
-        yield Pairing(strength, a, b, other, Inner(rows, a.row, b.row), Inner(cols, a.col, b.col))
-        if m.symmetry != 0:
-            yield Pairing(
-                strength * m.symmetry, a, b, other, Inner(rows, a.row, b.col), Inner(cols, a.col, b.row)
-            )
+        for k, x, y in ((S.One, b.row, b.col), (m.symmetry, b.col, b.row)):
+            if k != 0:
+                first, second = Inner(m.rows.name, a.row, x), Inner(m.cols.name, a.col, y)
+                yield Pairing(strength * k, a, b, other, first, second)
 
 
 class Entries(Expr):
@@ -293,14 +284,10 @@ def unfolded(e: Expr, legs: tuple[Leg, ...]) -> Expr:
     )
 
 
-def _names(leg: Leg) -> tuple[str, str]:
-    m = leg.use.matrix
-    return m.rows.name, m.cols.name
+Pair = tuple[Expr, Entry, Entry, tuple[IndexRange, ...]]
 
 
-def parameter_pairings(
-    entries: tuple[Entry, ...],
-) -> Iterator[tuple[Expr, Entry, Entry, tuple[IndexRange, ...]]]:
+def parameter_pairings(entries: tuple[Entry, ...]) -> Iterator[Pair]:
     """Pairs of uses of one vector parameter, with ``-(strength/2) hat hat`` in the exponent."""
     for a, other in combinations_with_replacement(entries, 2):
         if a.use.meets(other.use):
@@ -442,8 +429,7 @@ class Action:
     def build(self) -> Action:
         """All of it, from the program's uses."""
         for x in self.variables:
-            limits = x.limits
-            expr = over(I * x.hat * x.primal, limits, (t,), self.discrete)
+            expr = over(I * x.hat * x.primal, x.limits, (t,), self.discrete)
             self.add(x.home, Piece("constraint", expr, x.ratio))
         for p in pairings(self.legs):
             self.covariance(p) if p.sources else self.response_pair(p)
@@ -501,11 +487,8 @@ class Action:
         symbol = self.symbol(leg, past, t, s)
         if str(symbol) not in self.responses:
             conjugate = self.symbol(past, leg, s, t)
-            ranges = (
-                *leg.limits,
-                *past.ranges,
-                *(leg.use.summed if leg.body != leg.use.vector.plain else ()),
-            )
+            moved = leg.use.summed if leg.body != leg.use.vector.plain else ()
+            ranges = (*leg.limits, *past.ranges, *moved)
             self.responses[str(symbol)] = Response(symbol, conjugate, leg, other, ranges, algebra, sites)
 
     def symbol(self, leg: Leg, other: Leg, time: Expr, past: Expr) -> AppliedUndef:

@@ -35,18 +35,17 @@ from sympy import (
     Sum,
     Symbol,
 )
-from sympy.core.function import AppliedUndef, Derivative
+from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.averages import Response as Pushed
 from derive.calculus.functional import functional_derivative
 from derive.calculus.symbols import IndexRange, ell, mu, s, t
-from derive.program.program import Definition
-from derive.program.words import Mean, Product, terms
+from derive.program.words import Mean, Product
 from derive.theory.applications import Application, Parameter, earlier, tangent_kernel
-from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData
+from derive.theory.data import OrderParameter, Source, Term, TheoryData
 from derive.theory.names import primed_apart, symmetric
-from derive.theory.path_integral.action import Action, Correlation, Entry, Leg, Response, over, unfolded
+from derive.theory.path_integral.action import Action, Correlation, Leg, Response, Variable, over, unfolded
 from derive.theory.path_integral.weights import covariance, matrix_memory, vector_memory
 
 
@@ -128,9 +127,8 @@ class SaddlePoint:
                 raise ValueError(f"the conjugate of {q.symbol} is not an average of two hatted fields: {e}")
             return S.Zero
 
-        condition = self.conjugate(q)
-        averages = {e: zero(e) for e in condition.rhs.atoms(Average)}
-        return Eq(q.conjugate, condition.rhs.xreplace(averages), evaluate=False)
+        rhs = self.conjugate(q).rhs
+        return Eq(q.conjugate, rhs.xreplace({e: zero(e) for e in rhs.atoms(Average)}), evaluate=False)
 
     # -- auxiliary Gaussian fields ---------------------------------------------------------------------------
 
@@ -146,43 +144,34 @@ class SaddlePoint:
             for y in (z for z in everything[i:] if z.home == x.home):
                 yield from self.covariance(x, y, slope)
 
-    def covariance(self, x: Leg | Entry, y: Leg | Entry, slope: Expr) -> Iterator[Source]:
+    def covariance(self, x: Variable, y: Variable, slope: Expr) -> Iterator[Source]:
         """The covariance of two auxiliary fields, if any; ``slope``: the derivative in the first."""
-        b = y.past(x.use.indices if isinstance(x, Entry) else x.use.vector.indices)
+        b = y.past(x.indices)
         ranges = (*x.limits, *(r for r in b.limits if r not in x.limits))
         value = self.order((-functional_derivative(slope, b.hat, ranges)).expand()).expand()
         if value != 0 and (x is y or x.source != y.source):
-            matrix = x.use.initial.name if isinstance(x, Entry) else x.use.matrix.name
-            yield Source(x.source, b.source, value, ranges, matrix)
+            yield Source(x.source, b.source, value, ranges, x.matrix)
 
     # -- single-site equations -------------------------------------------------------------------------------
 
-    def single_site(self, leg: Leg | Entry) -> list[Term]:
+    def single_site(self, leg: Variable) -> list[Term]:
         """The delta function left by the integral over a hatted field (D.40): its field as a sum of terms."""
-        home = leg.home
-        constraint = self.variation_of("constraint", home, leg)
-        slope = constraint.coeff(leg.primal)
-        gaussian = functional_derivative(self.coupling(leg), leg.hat, leg.limits)
-        name = leg.use.initial.name if isinstance(leg, Entry) else leg.use.matrix.name
-        terms = [Term.local((-gaussian / slope).expand(), "source", name, "auxiliary Gaussian field")]
         if isinstance(leg, Leg) and covariance(leg.use) == 0:  # nothing random: its updates are all there is
             return []
-        if isinstance(leg, Leg):
-            for piece in self.action.sites[home]:
-                if piece.kind == "response" and piece.matrix == name:
-                    force = functional_derivative(piece.expr, leg.hat, leg.limits)
-                    if force != 0:
-                        expr = _tidy(_divided(-force, slope), leg.use.indices)
-                        terms.append(
-                            Term.local(expr, "response", name, "saddle point of the mixed inner product")
-                        )
+        constraint = self.action.exponent(leg.home, "constraint")
+        slope = functional_derivative(constraint, leg.hat, leg.limits).coeff(leg.primal)
+        gaussian = functional_derivative(self.coupling(leg), leg.hat, leg.limits)
+        terms = [Term.local((-gaussian / slope).expand(), "source", leg.matrix, "auxiliary Gaussian field")]
+        for piece in self.action.sites[leg.home]:
+            if isinstance(leg, Leg) and piece.kind == "response" and piece.matrix == leg.matrix:
+                force = functional_derivative(piece.expr, leg.hat, leg.limits)
+                if force != 0:
+                    expr = _tidy(_divided(-force, slope), leg.use.indices)
+                    rule = "saddle point of the mixed inner product"
+                    terms.append(Term.local(expr, "response", leg.matrix, rule))
         return terms
 
-    def variation_of(self, kind: str, home: str, leg: Leg | Entry) -> Expr:
-        """The derivative of one kind of exponent in the hatted field of ``leg``."""
-        return functional_derivative(self.action.exponent(home, kind), leg.hat, leg.limits)
-
-    def coupling(self, leg: Leg | Entry) -> Expr:
+    def coupling(self, leg: Variable) -> Expr:
         """``-i sum hat source``: how the auxiliary field enters in place of the quadratic form."""
         return over(-I * leg.hat * leg.source, leg.limits, (t,), self.action.discrete)
 
@@ -346,36 +335,31 @@ class Assembly:
 
     def theory(self) -> TheoryData:
         """The theory in the same form as that of the conditioning rule."""
-        equations: list[Equation] = []
-        scalars: list[Equation] = []
-        for d in self.reading.definitions:
-            (scalars if d.name in self.program.scalars else equations).append(self.equation(d))
+        equations, scalars = self.reading.equations(self.product, self.parameter)
+        legs = self.action.legs
+        sources = self.saddle.sources()
         return TheoryData(
             program=self.program,
-            sources=tuple(
-                replace(u, covariance=unfolded(u.covariance, self.action.legs)) for u in self.saddle.sources()
-            ),
-            equations=tuple(equations),
+            sources=tuple(replace(u, covariance=unfolded(u.covariance, legs)) for u in sources),
+            equations=equations,
             order_parameters=self.order_parameters(),
-            scalars=tuple(scalars),
+            scalars=scalars,
             observables=tangent_kernel(self.reading),
         )
 
     def order_parameters(self) -> tuple[OrderParameter, ...]:
         """Definitions as the saddle point gives them."""
-        found = []
-        for q in self.action.correlations.values():
-            found.append(OrderParameter(q.symbol, self.saddle.correlation(q).rhs, "correlation", q.ranges))
-        for a in self.action.responses.values():
-            if str(a.symbol.func) not in self.fixed:
-                definition = self.saddle.pushed(a, self.saddle.response(a))
-                found.append(self.at_home(a, definition))
-        return tuple(found)
+        correlations = (
+            OrderParameter(q.symbol, self.saddle.correlation(q).rhs, "correlation", q.ranges)
+            for q in self.action.correlations.values()
+        )
+        responses = (q for q in self.action.responses.values() if str(q.symbol.func) not in self.fixed)
+        return (*correlations, *map(self.at_home, responses))
 
-    def at_home(self, a: Response, definition: Expr) -> OrderParameter:
+    def at_home(self, a: Response) -> OrderParameter:
         """A response as a function of its vector's own indices."""
-        v = a.leg.use.vector
-        symbol = a.symbol
+        v, symbol = a.leg.use.vector, a.symbol
+        definition = self.saddle.pushed(a, self.saddle.response(a))
         if v.plain != v.body:
             moved = dict(zip(v.arguments, v.indices, strict=True))
             symbol = self.action.called(symbol).xreplace(moved)
@@ -384,11 +368,8 @@ class Assembly:
         own = tuple(IndexRange(i, *x) for i, x in zip(v.indices, extents, strict=True))
         others = a.other.past(a.leg.use.indices).ranges
         ranges = (*a.leg.use.layers, *own, *others)
-        return OrderParameter(symbol, definition, "response", ranges, self.causal(a))
-
-    def causal(self, q: Response) -> str:
-        """Does the response reach its own time?"""
-        return "past" if str(q.symbol.func) in self.instant else "strict"
+        causal = "past" if str(a.symbol.func) in self.instant else "strict"
+        return OrderParameter(symbol, definition, "response", ranges, causal)
 
     def _reaches(self, q: Response) -> bool:
         """A vector made of given vectors alone responds to nothing; a matrix of one step to no other step."""
@@ -396,25 +377,6 @@ class Assembly:
         return moves and (not q.leg.use.matrix.fresh or str(q.symbol.func) in self.instant)
 
     # -- equations -------------------------------------------------------------------------------------------
-
-    def equation(self, d: Definition) -> Equation:
-        """A definition with its products and parameters replaced."""
-        found: list[Term] = []
-        for part in terms(d.rhs):
-            found += self.part(d, part)
-        return Equation(Derivative(d.lhs, t) if d.evolves else d.lhs, tuple(found), d.ranges)
-
-    def part(self, d: Definition, part: Expr) -> list[Term]:
-        """One addend."""
-        for a in self.reading.products[d]:
-            if part.has(a.product):
-                factor = (part.function if isinstance(part, Sum) else part) / a.product
-                return [x.times(factor) for x in self.product(a)]
-        for p in self.reading.parameters[d]:
-            if part.has(p.member):
-                return [x.times(part / p.member) for x in self.parameter(p)]
-        expr = part.replace(lambda e: isinstance(e, Mean), lambda e: Average(e.args[0]))
-        return [Term.local(expr, rule="as defined")]
 
     def product(self, a: Application) -> list[Term]:
         """``M(t) a(t)``: what is left of the initial matrix, and the updates."""
@@ -429,11 +391,9 @@ class Assembly:
 
     def parameter(self, p: Parameter) -> list[Term]:
         """A vector parameter: initial value and updates."""
-        entry: Entry = next(x for x in self.action.entries if x.source == p.source())
-        found = list(self.saddle.single_site(entry))
-        if p.trained is not None:
-            found.append(vector_memory(p, p.trained))
-        return found
+        entry = next(x for x in self.action.entries if x.source == p.source())
+        moved = [] if p.trained is None else [vector_memory(p, p.trained)]
+        return [*self.saddle.single_site(entry), *moved]
 
     def structured(self, term: Term) -> Iterator[Term]:
         """A term of a stationarity condition as kernels on fields, its sum over all times cut by causality.

@@ -14,11 +14,11 @@ from typing import Any
 from sympy import Expr, Float, KroneckerDelta, Matrix, Min, Rational, S, Symbol, eye, prime, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.symbols import IndexRange, s, t
+from derive.calculus.symbols import s, t
 from derive.program.training import Outer, TrainedMatrix, TrainedVector, TrainingRule
-from derive.theory.applications import Application, Parameter, Reading
+from derive.theory.applications import Application, Parameter, Reading, apart
 from derive.theory.data import Term
-from derive.theory.names import primed_apart, vector
+from derive.theory.names import vector
 
 
 def covariance(use: Application | Parameter, time: Expr = t, past: Expr = s) -> Expr:
@@ -51,35 +51,26 @@ def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> l
 
 
 def _outer_memory(reading: Reading, a: Application, trained: TrainedMatrix, u: Outer) -> Term:
-    family = a.matrix.index
-    names = _apart(u.over, a.indices)
-    member: dict[Any, Any] = {} if family is None else {family.index: a.member}
+    names, over = apart(u.over, a.indices)
+    member: dict[Any, Any] = {} if a.matrix.index is None else {a.matrix.index.index: a.member}
     left, right, c = (x.xreplace(member).xreplace(names | {t: s}) for x in (u.left, u.right, u.coefficient))
-    over = tuple(r.renamed(names.get(r.index, r.index)) for r in u.over)
     out, met = (right, left) if a.transposed else (left, right)
-    population = a.acts_on
-    inner = population.ratio * reading.registry.correlation(a.vector, vector(reading.program, met, over))
-    kernel = trained.rule.memory(t, s)[1] * c * inner
-    reach, ranges = _reach(trained.rule), (*a.summed, *over)
-    return Term("memory", out, S.One, kernel, ranges, reach, a.matrix.name, _RULE)
+    inner = a.acts_on.ratio * reading.registry.correlation(a.vector, vector(reading.program, met, over))
+    kernel, ranges = trained.rule.memory(t, s)[1] * c * inner, (*a.summed, *over)
+    return Term("memory", out, S.One, kernel, ranges, _reach(trained.rule), a.matrix.name, _RULE)
 
 
 def vector_memory(p: Parameter, trained: TrainedVector) -> Term:
     """``sum_s k(t, s) c(s) v(s)``: the updates of a vector of weights, for the member that is used."""
     u = trained.update
-    names = _apart(u.over, p.indices)
+    names, over = apart(u.over, p.indices)
     member = {r.index: x for r, x in zip(p.initial.indices, p.member.args, strict=True)}
     moved, c = (x.xreplace(names).xreplace(member).xreplace({t: s}) for x in (u.vector, u.coefficient))
-    over = tuple(r.renamed(names.get(r.index, r.index)) for r in u.over)
     kernel = trained.rule.memory(t, s)[1] * c
     return Term("memory", moved, S.One, kernel, over, _reach(trained.rule), p.initial.name, _RULE)
 
 
 _RULE = "updates so far"
-
-
-def _apart(over: tuple[IndexRange, ...], taken: tuple[Symbol, ...]) -> dict[Any, Any]:
-    return {r.index: primed_apart(r.index, taken) for r in over if r.index in taken}
 
 
 def _reach(rule: TrainingRule) -> str:
