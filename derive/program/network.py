@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from sympy import Add, Dummy, Expr, Function, Mul, Pow, S, Sum, Symbol, factor_terms, log
@@ -67,59 +68,59 @@ class Network:
     ranges: tuple[IndexRange, ...] = ()
     depth: Expr = L
 
+    @cached_property
+    def matrices(self) -> tuple[GaussianMatrix, ...]:
+        """The matrices among the weights, trained ones first."""
+        return tuple(w for w in (*self.weights, *self.frozen) if isinstance(w, GaussianMatrix))
+
+    @cached_property
+    def vectors(self) -> tuple[GaussianVector, ...]:
+        """The vectors among the weights, trained ones first."""
+        return tuple(w for w in (*self.weights, *self.frozen) if isinstance(w, GaussianVector))
+
     def definitions(self) -> tuple[Definition, ...]:
         """The forward pass with its ranges.  Raises :class:`ProgramError` for an index that has none."""
         if not isinstance(self.forward, Mapping):
             return tuple(self.forward)
-        return tuple(
-            Definition(lhs, expression(rhs), self._ranges(lhs, rhs)) for lhs, rhs in self.forward.items()
-        )
+        lines = ((lhs, expression(rhs)) for lhs, rhs in self.forward.items())
+        return tuple(Definition(lhs, rhs, self._ranges(lhs, rhs)) for lhs, rhs in lines)
 
     def _ranges(self, lhs: AppliedUndef, rhs: Expr) -> tuple[IndexRange, ...]:
+        """Over what the indices of ``lhs`` run: layers, which come last, as far as its matrices."""
         known = {r.index: r for r in (IndexRange(mu, S.One, P), *self.ranges)}
-        matrices = {m.name: m for m in (*self.weights, *self.frozen) if isinstance(m, GaussianMatrix)}
-        for p in expression(rhs).atoms(Product):
-            m = matrices.get(name_of(p.matrix))
-            if m is not None and m.index is not None:
+        families = {m.name: m.index for m in self.matrices if m.index is not None}
+        depth = expression(self.depth).free_symbols
+        for p in rhs.atoms(Product):
+            if (family := families.get(name_of(p.matrix))) is not None:
                 first = p.matrix.args[0]
-                for x in first.free_symbols - expression(self.depth).free_symbols - {mu}:
-                    known[x] = IndexRange(x, m.index.lower - (first - x), m.index.upper - (first - x))
-        found: list[IndexRange] = []
-        layers: list[IndexRange] = []
+                for x in first.free_symbols - depth - {mu}:
+                    known[x] = IndexRange(x, family.lower - (first - x), family.upper - (first - x))
+        layered = any(x.name == name_of(lhs) and (x.layered or x.ordered) for x in self.fields)
+        found: list[tuple[bool, IndexRange]] = []
         for i, a in enumerate(lhs.args[:-1]):
-            for x in sorted(a.free_symbols - self.depth.free_symbols, key=str):
+            for x in sorted(a.free_symbols - depth, key=str):
                 if x not in known:
                     raise ProgramError(f"{lhs}: over what does {x} run? Say it in ranges")
-                field = next((y for y in self.fields if y.name == name_of(lhs)), None)
-                first = i == 0 and field is not None and (field.layered or field.ordered)
-                (layers if first else found).append(known[x])
-        return (*found, *layers)
+                found.append((layered and i == 0, known[x]))
+        return tuple(r for _, r in sorted(found, key=lambda x: x[0]))
 
-    def _check_names(self) -> None:
-        """Fields and the Gaussian sources of weights have names of their own."""
+    def _check(self, lines: tuple[Definition, ...]) -> None:
+        """Fields and Gaussian sources have names of their own; a mean is taken over one population."""
         for w in (*self.weights, *self.frozen):
             for name in w.sources if isinstance(w, GaussianMatrix) else (w.source,):
                 if any(x.name == name for x in self.fields):
-                    raise ProgramError(
-                        f"field {name} is called like the Gaussian source of {w.name}: give one of them "
-                        "another name"
-                    )
-
-    def _check_means(self, lines: tuple[Definition, ...]) -> None:
-        """A mean is taken over the units of one population."""
+                    told = f"field {name} is called like the Gaussian source of {w.name}"
+                    raise ProgramError(f"{told}: give one of them another name")
         homes = {x.name: x.population.name for x in self.fields}
         homes |= {x.name: x.population.name for x in self.attributes}
-        for d in lines:
-            for mean in d.rhs.atoms(Mean):
-                places = {homes[name_of(a)] for a in mean.atoms(AppliedUndef) if name_of(a) in homes}
-                for v in (*self.weights, *self.frozen):
-                    if isinstance(v, GaussianVector) and v.uses(mean):
-                        places.add(v.population.name)
-                if len(places) > 1:
-                    raise ProgramError(
-                        f"{d.lhs}: {mean} pairs units of {' and '.join(sorted(places))}, which differ "
-                        "and may do so in number, so it has no limit: send one of them through a matrix first"
-                    )
+        for lhs, mean in ((d.lhs, mean) for d in lines for mean in d.rhs.atoms(Mean)):
+            places = {homes[name_of(a)] for a in mean.atoms(AppliedUndef) if name_of(a) in homes}
+            places |= {v.population.name for v in self.vectors if v.uses(mean)}
+            if len(places) > 1:
+                raise ProgramError(
+                    f"{lhs}: {mean} pairs units of {' and '.join(sorted(places))}, which differ and may do "
+                    "so in number, so it has no limit: send one of them through a matrix first"
+                )
 
     def train(
         self,
@@ -149,39 +150,27 @@ class Network:
         """
         p = parametrization or Parametrization()
         forward = self.definitions()
-        self._check_names()
-        self._check_means(forward)
+        self._check(forward)
         scalars = [d.name for d in forward if d.name not in {x.name for x in self.fields}]
         loss = expression(loss)
         outputs = sorted({name_of(a) for a in loss.atoms(AppliedUndef)} & set(scalars))
         _defined_everywhere(loss, outputs)
         whole = together or len(outputs) != 1 or loss.has(Mean)
-        free = _free(forward, loss)
         names = dict(gradients or {})
+        target = delta = None
+        lines = forward
         if whole:
             if not outputs and not loss.has(Mean):
                 raise ProgramError(f"the loss {loss} contains none of the outputs {', '.join(scalars)}")
-            value = Sum(loss, *[r.limits for r in free]) if free else loss
-            lines = (*forward, Definition(Function(LOSS)(t), value))
+            lines = (*forward, Definition(Function(LOSS)(t), _summed(forward, loss)))
             for x in outputs:
                 names.setdefault(x, Gradient(error if len(outputs) == 1 else f"{error}_{x}", normal=S.One))
-            target = delta = None
         else:
-            lines = forward
             target = next(d.lhs for d in forward if d.name == outputs[0])
             delta = Function(error)(*target.args)
+        data: tuple[Attribute | GivenVector, ...] = (*self.attributes, *self.given)
         graph = Gradients(
-            ForwardPass(
-                self.fields,
-                lines,
-                tuple(m for m in (*self.weights, *self.frozen) if isinstance(m, GaussianMatrix)),
-                tuple(v for v in (*self.weights, *self.frozen) if isinstance(v, GaussianVector)),
-                (*self.attributes, *self.given),
-                p,
-                names,
-                target,
-                delta,
-            )
+            ForwardPass(self.fields, lines, self.matrices, self.vectors, data, p, names, target, delta)
         )
         assembly = _Assembly(self, forward, graph, loss, rule, p, delta)
         return assembly.program(feedback or {}, learning_feedback, notation)
@@ -222,26 +211,23 @@ class _Assembly:
         gradients = self._gradient_fields(edited)
         names = {d.name for d in definitions}
         fields = (*net.fields, *gradients, *reads)
+        ours = {x.name for x in fields}
         parts = Parts(
             name=net.name,
             rule=self.rule,
             fields=tuple(x for x in fields if x.name in names or x in net.fields),
             definitions=definitions,
             # data, weights, then what replaces them backwards: finite networks draw in this order
-            matrices=(*(m for m in net.frozen if isinstance(m, GaussianMatrix)), *matrices),
+            matrices=(*(m for m in net.matrices if m in net.frozen), *matrices),
             vectors=(
-                *(v for v in net.frozen if isinstance(v, GaussianVector)),
+                *(v for v in net.vectors if v in net.frozen),
                 *(w for w in weights if isinstance(w, TrainedVector)),
                 *(v for v in feedback.values() if isinstance(v, GaussianVector)),
             ),
             given=net.given,
             attributes=net.attributes,
-            scalars=tuple(
-                dict.fromkeys(d.name for d in definitions if d.name not in {x.name for x in fields})
-            ),
-            constants=self._constants(
-                definitions, {x.name for x in fields}, {v.name for v in feedback.values()}
-            ),
+            scalars=tuple(dict.fromkeys(d.name for d in definitions if d.name not in ours)),
+            constants=self._constants(definitions, ours, {v.name for v in feedback.values()}),
             notation=self._notation() if notation is None else notation,
             scale=S.One if self.error is None else expression(self.parametrization.scale),
             depth=expression(net.depth),
@@ -315,27 +301,17 @@ class _Assembly:
         if output is None or error is None:
             return ()
         line = next(d for d in self.forward if d.lhs == output)
-        free = _free(self.forward, self.loss)
-        value = Sum(self.loss, *[r.limits for r in free]) if free else self.loss
-        alone = ForwardPass(
-            (),
-            (replace(line, rhs=S.Zero), Definition(Function(LOSS)(t), value)),
-            (),
-            (),
-            (),
-            Parametrization(S.One),
-            {name_of(output): Gradient(name_of(error))},
-        )
+        lines = (replace(line, rhs=S.Zero), Definition(Function(LOSS)(t), _summed(self.forward, self.loss)))
+        named = {name_of(output): Gradient(name_of(error))}
+        alone = ForwardPass((), lines, (), (), (), Parametrization(S.One), named)
         return tuple(replace(d, rhs=_neat(d.rhs)) for d in Gradients(alone).definitions_of(name_of(output)))
 
     def _gradient_fields(self, lines: tuple[Definition, ...]) -> tuple[Field, ...]:
         """The fields that backward definitions define, functions of a field before the field itself."""
         graph = self.graph
-        found: list[Field] = []
-        for x in self.network.fields:
-            names = [n for n in graph.nodes if graph.owner[n] == x.name] + [x.name]
-            found += [replace(x, name=graph.called(n)) for n in names]
-        return tuple(dict.fromkeys(found))
+        nodes = {x.name: [n for n in graph.nodes if graph.owner[n] == x.name] for x in self.network.fields}
+        named = ((x, n) for x in self.network.fields for n in (*nodes[x.name], x.name))
+        return tuple(dict.fromkeys(replace(x, name=graph.called(n)) for x, n in named))
 
     # -- vectors of weights in means -------------------------------------------------------------------------
 
@@ -343,7 +319,7 @@ class _Assembly:
         self, lines: tuple[Definition, ...], derived: tuple[Definition, ...], edited: tuple[Definition, ...]
     ) -> tuple[tuple[Field, ...], tuple[Definition, ...]]:
         """Means of a vector of weights take them from the field that they are: a gradient, or a new one."""
-        vectors = [v for v in (*self.network.weights, *self.network.frozen) if isinstance(v, GaussianVector)]
+        vectors = self.network.vectors
         made: dict[str, tuple[Field, Definition]] = {}
 
         def inside(d: Definition, mean: Mean) -> Expr:
@@ -431,11 +407,8 @@ class _Assembly:
         known = fields | others | {d.name for d in lines} | {x.name for x in net.given}
         known |= {x.name for x in net.attributes} | {w.name for w in (*net.weights, *net.frozen)}
         populations = [x.population for x in net.fields]
-        populations += [
-            p for w in (*net.weights, *net.frozen) if isinstance(w, GaussianMatrix) for p in (w.rows, w.cols)
-        ]
-        said = [self.loss, *(d.rhs for d in lines)]
-        said += [expression(p.ratio) for p in populations]
+        populations += [p for m in net.matrices for p in (m.rows, m.cols)]
+        said = [self.loss, *(d.rhs for d in lines), *(expression(p.ratio) for p in populations)]
         said += [expression(w.variance) for w in (*net.weights, *net.frozen)]
         found: dict[str, None] = {}
         for e in said:
@@ -460,25 +433,22 @@ def _one_along(found: list[Along], w: GaussianVector) -> Along:
 def _fed_back(e: Expr, feedback: Mapping[str, Weight], net: Network) -> Expr:
     """A backward definition with other weights in place of those of the forward pass."""
 
-    def product(x: Product) -> Expr:
-        v = feedback.get(name_of(x.matrix))
-        matrix = (
-            x.matrix if v is None else Function(v.name)(*x.matrix.args) if x.matrix.args else Symbol(v.name)
-        )
-        return Product(matrix, x.transposed, x.vector)
+    def other(x: Expr) -> Expr:
+        v = feedback.get(name_of(x))
+        return x if v is None else Function(v.name)(*x.args) if x.args else Symbol(v.name)
 
-    e = e.replace(lambda x: isinstance(x, Product), product)
-    for w in net.weights:
-        if isinstance(w, GaussianVector) and w.name in feedback:
-            v = feedback[w.name]
-            e = e.xreplace({x: Function(v.name)(*x.args) if x.args else Symbol(v.name) for x in w.uses(e)})
-    return e
+    e = e.replace(
+        lambda x: isinstance(x, Product), lambda x: Product(other(x.matrix), x.transposed, x.vector)
+    )
+    fed = (v for v in net.weights if isinstance(v, GaussianVector) and v.name in feedback)
+    return e.xreplace({x: other(x) for v in fed for x in v.uses(e)})
 
 
-def _free(lines: tuple[Definition, ...], loss: Expr) -> tuple[IndexRange, ...]:
-    """The indices that a loss is summed over."""
-    found = {r.index: r for d in lines for r in d.ranges}
-    return tuple(r for x, r in found.items() if x in loss.free_symbols)
+def _summed(lines: tuple[Definition, ...], loss: Expr) -> Expr:
+    """A loss summed over its indices."""
+    found = {r.index: r.limits for d in lines for r in d.ranges}
+    free = [limits for x, limits in found.items() if x in loss.free_symbols]
+    return Sum(loss, *free) if free else loss
 
 
 def _outside(e: Expr, graph: Gradients) -> Expr:

@@ -199,7 +199,9 @@ class Program(Parts):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "notation", Named(self.notation))
-        check(self)
+        for complaint in _complaints(self):
+            raise ProgramError(complaint)
+        causal_order(self)
 
     def causal_order(self) -> tuple[Definition, ...]:
         """The definitions in an order in which one step can compute them."""
@@ -208,7 +210,7 @@ class Program(Parts):
     def at_depth(self, depth: int) -> Program:
         """The same program with ``L`` replaced by an integer number of hidden layers."""
         layers = layer_count(depth)
-        return self.map(lambda e: expression(e).subs(L, layers))
+        return self.map(lambda e: e.subs(L, layers))
 
     def with_rule(self, rule: TrainingRule) -> Program:
         """The same program trained by another rule."""
@@ -227,149 +229,129 @@ def parameter(v: GaussianVector | TrainedVector) -> GaussianVector:
     return v.initial if isinstance(v, TrainedVector) else v
 
 
-def check(program: Parts) -> None:
-    """Raise :class:`ProgramError` naming what is wrong with ``program``."""
+# -- whether it is well posed ----
+
+
+def _complaints(program: Parts) -> Iterator[str]:
+    """What is wrong with ``program``."""
     known = {x.name for x in program.fields} | {x.name for x in program.given}
-    known |= set(program.scalars) | set(program.constants) | {x.name for x in program.attributes}
-    _check_rules(program)
+    known |= {*program.scalars, *program.constants} | {x.name for x in program.attributes}
+    matrices = [gaussian(m) for m in program.matrices]
+    usable = known | {m.name for m in matrices} | {parameter(v).name for v in program.vectors}
+    yield from _about_rules(program)
     defined = {d.name for d in program.definitions}
     for x in program.fields:
         if x.name not in defined:
-            raise ProgramError(f"field {x.name} has no definition")
+            yield f"field {x.name} has no definition"
         if x.population.given:
-            raise ProgramError(
-                f"field {x.name} lives on {x.population.name}, which is given: it carries only given vectors"
-            )
-    for name in program.scalars:
-        if name not in defined:
-            raise ProgramError(f"number {name} has no definition")
-    matrices = {gaussian(m).name for m in program.matrices} | {parameter(v).name for v in program.vectors}
+            home = f"{x.population.name}, which is given: it carries only given vectors"
+            yield f"field {x.name} lives on {home}"
+    yield from (f"number {name} has no definition" for name in program.scalars if name not in defined)
     for d in program.definitions:
         if d.name not in known:
-            raise ProgramError(
-                f"{d.lhs} is defined but {d.name} is not among the program's fields or scalars"
-            )
+            yield f"{d.lhs} is defined but {d.name} is not among the program's fields or scalars"
         for atom in d.rhs.atoms(AppliedUndef):
-            name = str(atom.func)
-            if name in matrices or name in known or _is_activation(atom, known):
-                continue
-            raise ProgramError(
-                f"{d.lhs} uses {atom}, but {name} is not among the program's fields, scalars or constants"
-            )
+            name, inside = str(atom.func), (a for x in atom.args for a in x.atoms(AppliedUndef))
+            if name not in usable and not any(str(a.func) in known for a in inside):
+                strange = f"{name} is not among the program's fields, scalars or constants"
+                yield f"{d.lhs} uses {atom}, but {strange}"
         for product in d.products():
-            _check_product(program, d, product)
-        _check_terms(program, d)
-        _check_places(program, d)
+            yield from _about_product(program, d, product)
+        yield from _about_terms(program, d)
+        yield from _about_places(program, d)
     for w in program.trained():
-        _check_update(program, w)
+        yield from _about_update(program, w)
     for d in program.definitions:
         if d.evolves and program.rule.discrete:
-            raise ProgramError(f"{d.lhs} evolves in continuous time, but the program's rule counts steps")
-    for m in map(gaussian, program.matrices):
+            yield f"{d.lhs} evolves in continuous time, but the program's rule counts steps"
+    for m in matrices:
         for side, p in (("rows", m.rows), ("columns", m.cols)):
             if m.index is not None and p.site is None and not p.given:
-                raise ProgramError(
-                    f"{m.name} is a family over {m.index.index}, but its {side} name no layer: "
-                    f"write {p.name}.at({m.index.index})"
-                )
+                family = f"{m.name} is a family over {m.index.index}, but its {side} name no layer"
+                yield f"{family}: write {p.name}.at({m.index.index})"
         if m.symmetry != 0 and m.rows != m.cols:
-            raise ProgramError(
-                f"matrix {m.name} goes from {_place(m.cols)} to {_place(m.rows)}, so its entries have no "
-                f"transposed partners: symmetry = {m.symmetry} must be 0"
-            )
-    causal_order(program)
-
-
-def _is_activation(atom: AppliedUndef, known: set[str]) -> bool:
-    """A function of fields, such as phi(h(ell, mu, t)), rather than a field of indices."""
-    return any(str(a.func) in known for x in atom.args for a in x.atoms(AppliedUndef))
+            way = f"matrix {m.name} goes from {_place(m.cols)} to {_place(m.rows)}"
+            yield f"{way}, so its entries have no transposed partners: symmetry = {m.symmetry} must be 0"
 
 
 def member(matrix: GaussianMatrix, product: Product) -> Expr:
     """The value of the family's index in a product; raises if the product names no member."""
-    expected = len(matrix.symbol.args)
-    if len(product.matrix.args) != expected:
+    if len(product.matrix.args) != len(matrix.symbol.args):
         raise ProgramError(
             f"{matrix.name} is a family of matrices: write {matrix.symbol}, not {product.matrix}"
         )
     return product.matrix.args[0] if matrix.index is not None else S.Zero
 
 
-def _check_product(program: Parts, d: Definition, product: Product) -> None:
+def _elsewhere(expected: Population, found: Population) -> bool:
+    """Are these different units?"""
+    apart = not found.shared and None not in (expected.site, found.site)
+    return found.name != expected.name or (apart and (expression(expected.site) - found.site) != 0)
+
+
+def _about_product(program: Parts, d: Definition, product: Product) -> Iterator[str]:
+    """A matrix is applied to vectors of its columns, and gives vectors of its rows."""
     matrix = gaussian(program.matrix_of(product))
     i = member(matrix, product)
-    shift = {matrix.index.index: i} if matrix.index else {}
-    acts_on, gives = (matrix.rows, matrix.cols) if product.transposed else (matrix.cols, matrix.rows)
-    for expected, found, what in (
-        (acts_on, program.site_of(product.vector), f"is applied to {product.vector}"),
-        (gives, program.site_of(d.lhs), f"gives {d.lhs}"),
-    ):
-        site = expected.site.subs(shift) if expected.site is not None else None
-        if expected.name != found.name or (
-            site is not None and found.site is not None and not found.shared and (site - found.site) != 0
-        ):
-            top = ".T" if product.transposed else ""
-            raise ProgramError(
-                f"{product.matrix}{top} {what}, which lives on {_place(found)}; "
-                f"it must live on {expected.name}{'' if site is None else f'({site})'}"
-            )
+    ends = [matrix.rows, matrix.cols] if product.transposed else [matrix.cols, matrix.rows]
+    if matrix.index:
+        shift = {matrix.index.index: i}
+        ends = [replace(p, site=p.site.subs(shift)) if p.site is not None else p for p in ends]
+    told = (f"is applied to {product.vector}", f"gives {d.lhs}")
+    for expected, vector, what in zip(ends, (product.vector, d.lhs), told, strict=True):
+        found, top = program.site_of(vector), ".T" if product.transposed else ""
+        if _elsewhere(expected, found):
+            lives = f"{product.matrix}{top} {what}, which lives on {_place(found)}"
+            yield f"{lives}; it must live on {_place(expected)}"
 
 
-def _check_update(program: Parts, w: TrainedMatrix | TrainedVector) -> None:
+def _about_update(program: Parts, w: TrainedMatrix | TrainedVector) -> Iterator[str]:
     """The vectors of an update live where the weight acts."""
     if isinstance(w, TrainedVector):
-        pairs = [(w.update.vector, w.initial.population, "along")]
+        pairs = [(w.update.vector, replace(w.initial.population, site=None), "along")]
     else:
         pairs = [(u.left, w.initial.rows, "left") for u in w.update.terms]
         pairs += [(u.right, w.initial.cols, "right") for u in w.update.terms]
     for body, expected, side in pairs:
-        found = program.site_of(body)
-        apart = not found.shared and None not in (expected.site, found.site)
-        wrong = found.name != expected.name or (apart and (expression(expected.site) - found.site) != 0)
-        if wrong and not (isinstance(w, TrainedVector) and found.name == expected.name):
-            raise ProgramError(
-                f"{w.name} is updated with {body} ({side}), which lives on {_place(found)}; "
-                f"it must live on {_place(expected)}"
-            )
+        if _elsewhere(expected, found := program.site_of(body)):
+            lives = f"{w.name} is updated with {body} ({side}), which lives on {_place(found)}"
+            yield f"{lives}; it must live on {_place(expected)}"
 
 
-def _check_terms(program: Parts, d: Definition) -> None:
+def _about_terms(program: Parts, d: Definition) -> Iterator[str]:
     """A random weight enters linearly: one product or parameter a term, times entrywise factors."""
     parameters = [parameter(v) for v in program.vectors]
     for whole in terms(d.rhs):
         term = whole.function if isinstance(whole, Sum) else whole
-        found = {*term.atoms(Product), *(x for v in parameters for x in v.uses(term))}
-        weights = sorted(found, key=str)
-        if weights and (len(weights) > 1 or weights[0] not in Mul.make_args(term)):
-            raise ProgramError(
+        weights = {*term.atoms(Product), *(x for v in parameters for x in v.uses(term))}
+        if len(weights) > 1 or not weights <= set(Mul.make_args(term)):
+            yield (
                 f"{d.lhs} contains {term}: a matrix product or a vector parameter must be a term of its own, "
-                f"times entrywise factors; define a field for {weights[0]}"
+                f"times entrywise factors; define a field for {min(weights, key=str)}"
             )
 
 
-def _check_rules(program: Parts) -> None:
+def _about_rules(program: Parts) -> Iterator[str]:
     """A rule must be linear in the updates, or nothing is known of what weights remember."""
     for w in program.trained():
         if not (hasattr(w.rule, "memory") and hasattr(w.rule, "noise")):
-            raise ProgramError(
+            yield (
                 f"{w.name} is trained by {w.rule!r}, which says neither what is left of W(0) nor how an "
                 "update at s enters W(t). Only rules linear in the updates (descent, flow, momentum, decay, "
                 "noise, linear multistep) have a mean-field theory of this kind; adaptive optimisers such as "
                 "Adam do not"
             )
         if w.rule.discrete != program.rule.discrete:
-            raise ProgramError(f"{w.name} and the program disagree on whether time counts steps")
+            yield f"{w.name} and the program disagree on whether time counts steps"
         if w.initial.fresh:
-            raise ProgramError(f"{w.name} is drawn anew at every step, so nothing can train it")
+            yield f"{w.name} is drawn anew at every step, so nothing can train it"
     drawn = [m.name for m in map(gaussian, program.matrices) if m.fresh]
     drawn += [v.name for v in map(parameter, program.vectors) if v.fresh]
     if drawn and not program.rule.discrete:
-        raise ProgramError(
-            f"{drawn[0]} is drawn anew at every step, but time flows: use a rule that counts steps"
-        )
+        yield f"{drawn[0]} is drawn anew at every step, but time flows: use a rule that counts steps"
 
 
-def _check_places(program: Parts, d: Definition) -> None:
+def _about_places(program: Parts, d: Definition) -> Iterator[str]:
     """Entrywise operations stay within one population; a number uses entries only through a mean."""
     home = None if program.field_of(d.name) is None else program.site_of(d.lhs)
     outside = d.rhs.replace(lambda e: isinstance(e, Product | Mean), lambda _: Dummy())
@@ -377,18 +359,13 @@ def _check_places(program: Parts, d: Definition) -> None:
         if program.field_of(str(atom.func)) is None and program.attribute_of(str(atom.func)) is None:
             continue
         if home is None:
-            raise ProgramError(f"{d.lhs} is a number but uses the entries of {atom}: take their Mean")
-        if program.site_of(atom).name != home.name:
-            raise ProgramError(
-                f"{d.lhs} lives on {_place(home)} but uses {atom}, "
-                f"which lives on {program.site_of(atom).name}"
-            )
-    for initial in map(parameter, program.vectors):
-        if home is not None and initial.uses(outside) and initial.population.name != home.name:
-            raise ProgramError(
-                f"{d.lhs} lives on {_place(home)} but uses {initial.name}, "
-                f"which lives on {_place(initial.population)}"
-            )
+            yield f"{d.lhs} is a number but uses the entries of {atom}: take their Mean"
+        elif (other := program.site_of(atom).name) != home.name:
+            yield f"{d.lhs} lives on {_place(home)} but uses {atom}, which lives on {other}"
+    for v in map(parameter, program.vectors):
+        if home is not None and v.uses(outside) and v.population.name != home.name:
+            lives = f"{d.lhs} lives on {_place(home)} but uses {v.name}"
+            yield f"{lives}, which lives on {_place(v.population)}"
 
 
 def _place(p: Population) -> str:
@@ -448,9 +425,8 @@ def _layered(program: Parts, d: Definition) -> bool:
 
 def _places(atom: AppliedUndef, d: Definition) -> tuple[Expr, Expr]:
     """The first and the last layer that ``atom`` names over the ranges of a definition."""
-    low = atom.args[0].xreplace({r.index: r.lower for r in d.ranges})
-    high = atom.args[0].xreplace({r.index: r.upper for r in d.ranges})
-    return low, high
+    low, high = ({r.index: getattr(r, end) for r in d.ranges} for end in ("lower", "upper"))
+    return atom.args[0].xreplace(low), atom.args[0].xreplace(high)
 
 
 def _chains_run_one_way(

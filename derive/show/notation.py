@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
@@ -28,32 +28,8 @@ NOTATIONS: Mapping[str, Mapping[str, str]] = {"papers": PAPERS, "plain": {}}
 LAYER, SAMPLE, TIME = "layer", "sample", "time"
 
 
-class Declares(Protocol):
-    """What a notation is read off: the declarations of a theory, and of its program."""
-
-    @property
-    def program(self) -> Any:
-        """Its fields, matrices, given vectors, numbers and constants."""
-
-    @property
-    def sources(self) -> tuple[Any, ...]:
-        """Its Gaussian fields."""
-
-    @property
-    def equations(self) -> tuple[Any, ...]:
-        """The equations of its fields."""
-
-    @property
-    def scalars(self) -> tuple[Any, ...]:
-        """The equations of its deterministic numbers."""
-
-    @property
-    def order_parameters(self) -> tuple[Any, ...]:
-        """Its order parameters."""
-
-    @property
-    def observables(self) -> tuple[Any, ...]:
-        """What else follows from it."""
+Declares: TypeAlias = Any
+"""What a notation is read off: a theory with its program, or what declares the same things as they do."""
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,9 @@
-"""How a program uses its matrices: what answers within a step, which vector meets which matrix, the tangent
-kernel.
-
-Does a response reach its own time?  Worked out from the program, not assumed.
-
-``<d a(t) / d r(s)>`` has an ``s = t`` part exactly when, at one site and within one step, ``a`` is computed
-from the field that carries ``r``.  Whether it is depends in turn on which responses have an equal-time part,
-so the least solution is found by iteration: start from none and add what is forced.
-
-Which vectors a program applies each of its Gaussian matrices to, and how the Gaussian sources are called.
+"""How a program uses its matrices: which vector meets which matrix, and how the Gaussian sources are called.
 
 Both routes to the mean-field theory start from this list; nothing here knows what becomes of a product.
-
-The tangent kernel, read off a program's updates; it observes the theory and enters no equation of it.
+The first route also asks which responses reach their own time: ``<d a(t) / d r(s)>`` has an ``s = t`` part
+exactly when, at one site and within one step, ``a`` is computed from the field that carries ``r``.  Both
+show the tangent kernel, which is read off the updates and enters no equation.
 """
 
 from __future__ import annotations
@@ -53,62 +45,63 @@ Pair = tuple[tuple[str, bool, Expr], tuple[str, bool, Expr]]
 
 
 def equal_time_pairs(program: Program, uses: Iterable[Use]) -> set[Pair]:
-    """The pairs of products, by key, where the first vector responds within the step to the second source."""
-    coupled = [(a, b) for a in uses for b in uses if _couple(program, a, b)]
+    """The pairs of products, by key, where the first vector responds within the step to the second source.
+
+    Whether ``a`` is computed from the field that carries ``r`` depends in turn on which responses have an
+    equal-time part, so the least solution is found by iteration: start from none and add what is forced.
+    """
+    symmetric = {m.name for m in map(gaussian, program.matrices) if m.symmetry != 0}
+    uses = list(uses)
+    coupled = [  # opposite uses; equal ones if the matrix is correlated with its transpose
+        (a, b)
+        for a in uses
+        for b in uses
+        if a.matrix == b.matrix and (a.transposed != b.transposed or a.matrix in symmetric)
+    ]
+    now = {use: _at_once(program, use) for use in uses}
     reached: set[Pair] = set()
     while True:
-        graph = _graph(program, coupled, reached)
+        graph = _graph(program, [(a, b) for a, b in coupled if (a.key, b.key) in reached and now[a]])
         new = {
-            (a.key, b.key) for a, b in coupled if _at_once(program, b) and _reaches(graph, a.vector, b.gives)
+            (a.key, b.key)
+            for a, b in coupled
+            if now[b] and any(reaches(graph, x, b.gives) for x in _names(a.vector) & set(graph))
         }
         if new <= reached:
             return reached
         reached |= new
 
 
-def _couple(program: Program, a: Use, b: Use) -> bool:
-    """Opposite uses respond to each other; equal ones only if the matrix is correlated with its transpose."""
-    if a.matrix != b.matrix:
-        return False
-    symmetric = any(m.name == a.matrix and m.symmetry != 0 for m in map(gaussian, program.matrices))
-    return a.transposed != b.transposed or symmetric
+def _names(e: Expr) -> set[str]:
+    return {str(a.func) for a in e.atoms(AppliedUndef)}
 
 
 def _at_once(program: Program, use: Use) -> bool:
     """Does the product enter its field within the step?  A rate of change moves the field only later."""
-    return any(
-        d.name == use.gives and not d.evolves and any(_is_of(use, x) for x in d.products())
-        for d in program.definitions
-    )
+
+    def is_of(x: Product) -> bool:
+        name = str(x.matrix.func) if x.matrix.args else str(x.matrix)
+        return (name, x.transposed) == (use.matrix, use.transposed)
+
+    own = [d for d in program.definitions if d.name == use.gives and not d.evolves]
+    return any(is_of(x) for d in own for x in d.products())
 
 
-def _is_of(use: Use, product: Product) -> bool:
-    name = str(product.matrix.func) if product.matrix.args else str(product.matrix)
-    return (name, product.transposed) == (use.matrix, use.transposed)
-
-
-def _graph(program: Program, coupled: list[tuple[Use, Use]], reached: set[Pair]) -> dict[str, set[str]]:
+def _graph(program: Program, answered: list[tuple[Use, Use]]) -> dict[str, set[str]]:
     """Which fields of one site enter which at the same time: directly, or by a response at equal time."""
     graph: dict[str, set[str]] = {x.name: set() for x in program.fields}
+
+    def enter(name: str, e: Expr) -> None:
+        atoms = {a for a in e.atoms(AppliedUndef) if a.args[-1] == t}
+        graph[name] |= {str(a.func) for a in atoms} & set(graph)
+
     for d in program.definitions:
         if d.name in graph and not d.evolves:
             # what multiplies a product acts at once; what is inside one acts by its source and responses
-            direct = d.rhs.replace(lambda e: isinstance(e, Product), lambda _: Dummy("product"))
-            graph[d.name] |= _fields_now(program, direct)
-    for a, b in coupled:
-        if (a.key, b.key) in reached and _at_once(program, a):
-            graph[a.gives] |= _fields_now(program, b.vector)
+            enter(d.name, d.rhs.replace(lambda e: isinstance(e, Product), lambda _: Dummy("product")))
+    for a, b in answered:
+        enter(a.gives, b.vector)
     return graph
-
-
-def _fields_now(program: Program, e: Expr) -> set[str]:
-    atoms = e.atoms(AppliedUndef)
-    return {str(a.func) for a in atoms if program.field_of(str(a.func)) is not None and a.args[-1] == t}
-
-
-def _reaches(graph: dict[str, set[str]], vector: Expr, goal: str) -> bool:
-    """Is ``goal`` computed, at the same time and site, on the way to ``vector``?"""
-    return any(reaches(graph, str(a.func), goal) for a in vector.atoms(AppliedUndef) if str(a.func) in graph)
 
 
 # -- of a theory ---------------------------------------------------------------------------------------------
@@ -155,8 +148,7 @@ def _at_once_in(e: Expr, names: Collection[str]) -> set[str]:
 
 @dataclass(frozen=True)
 class Application:
-    """One product in a definition: ``matrix`` (its member ``member``, if it is a family) applied to
-    ``vector``.
+    """One product in a definition: ``matrix`` (or ``member`` of it, a family) applied to ``vector``.
 
     ``layers`` holds the range of the layer index, when the definition is of a family; ``indices`` all the
     other indices of the definition.  ``summed`` are further indices of the matrix family over which the
@@ -172,8 +164,8 @@ class Application:
     gives_field: str
     layers: tuple[IndexRange, ...] = ()
     indices: tuple[Symbol, ...] = ()
-    source_name: str = ""
     summed: tuple[IndexRange, ...] = ()
+    source_name: str = ""
 
     @property
     def transposed(self) -> bool:
@@ -209,18 +201,11 @@ class Application:
         """The same use by another member of the family: every layer index moves along."""
         if self.matrix.index is None or self.member == site:
             return self
-        shift = {ell: ell + (site - self.member)}
-        v = self.vector
-        moved = Vector(
-            v.body.xreplace(shift),
-            v.site.xreplace(shift) if v.site is not None else None,
-            v.ranges,
-            tuple(x.xreplace(shift) for x in v.arguments),
-        )
-        layers = tuple(
-            IndexRange(r.index, r.lower + self.member - site, r.upper + self.member - site)
-            for r in self.layers
-        )
+        v, up = self.vector, site - self.member
+        shift = {ell: ell + up}
+        place = None if v.site is None else v.site.xreplace(shift)
+        moved = Vector(v.body.xreplace(shift), place, v.ranges, tuple(x.xreplace(shift) for x in v.arguments))
+        layers = tuple(IndexRange(r.index, r.lower - up, r.upper - up) for r in self.layers)
         return replace(self, vector=moved, member=site, layers=layers)
 
     def canonical(self) -> Application:
@@ -236,8 +221,7 @@ class Application:
     def same_use(self, other: Application) -> bool:
         """Do two definitions contain the same product?"""
         a, b = self.canonical(), other.canonical()
-        bodies = {x.vector.plain.xreplace(dict(zip(x.vector.indices, _SLOTS, strict=False))) for x in (a, b)}
-        return (a.matrix, a.transposed, a.member) == (b.matrix, b.transposed, b.member) and len(bodies) == 1
+        return (a.matrix, a.member) == (b.matrix, b.member) and self.flat().key == other.flat().key
 
     def meets(self, other: Application) -> bool:
         """Is it the same matrix that both apply?  Raises :class:`ProgramError` when only for some layers."""
@@ -247,10 +231,7 @@ class Application:
             a, b = self.canonical(), other.canonical()
             if not self.layers:
                 return bool(a.member == b.member)
-            same = all(
-                (p.lower, p.upper) == (q.lower, q.upper) for p, q in zip(a.layers, b.layers, strict=True)
-            )
-            if same:
+            if [(p.lower, p.upper) for p in a.layers] == [(q.lower, q.upper) for q in b.layers]:
                 return True
         if _disjoint(self.canonical().members(), other.canonical().members()):
             return False
@@ -308,18 +289,14 @@ class Parameter:
 
     def meets(self, other: Parameter) -> bool:
         """Can the two be the same numbers?"""
-        if self.initial != other.initial:
-            return False
-        for x, y in zip(self.member.args, other.member.args, strict=True):
-            if _disjoint(self.bounds(x), other.bounds(y)):
-                return False
-        return True
 
-    def bounds(self, place: Expr) -> tuple[Expr, Expr]:
-        """The first and the last value of an index expression over the definition's ranges."""
-        low = {r.index: r.lower for r in self.ranges}
-        high = {r.index: r.upper for r in self.ranges}
-        return place.xreplace(low), place.xreplace(high)
+        def bounds(p: Parameter, place: Expr) -> tuple[Expr, Expr]:
+            low, high = ({r.index: getattr(r, end) for r in p.ranges} for end in ("lower", "upper"))
+            return place.xreplace(low), place.xreplace(high)
+
+        places = zip(self.member.args, other.member.args, strict=True)
+        apart = (_disjoint(bounds(self, x), bounds(other, y)) for x, y in places)
+        return self.initial == other.initial and not any(apart)
 
     def source(self, time: Expr = t, taken: Iterable[Symbol] | None = None) -> AppliedUndef:
         """The Gaussian field: the parameter's initial value, with the layer of what it enters."""
@@ -421,22 +398,12 @@ def read(program: Program) -> Reading:
 def _application(program: Program, d: Definition, product: Product) -> Application:
     m = program.matrix_of(product)
     matrix = gaussian(m)
-    v = vector(program, product.vector, d.ranges)
-    summed = _summed(d, product, matrix)
-    i = member(matrix, product)
+    v, i = vector(program, product.vector, d.ranges), member(matrix, product)
+    trained = m if isinstance(m, TrainedMatrix) else None
     layers = tuple(r for r in d.ranges if r.index == ell and i.has(ell))
     indices = tuple(r.index for r in d.ranges if r.index != ell)
-    return Application(
-        product,
-        matrix,
-        m if isinstance(m, TrainedMatrix) else None,
-        v,
-        i,
-        d.name,
-        layers,
-        indices,
-        summed=summed,
-    )
+    summed = _summed(d, product, matrix)
+    return Application(product, matrix, trained, v, i, d.name, layers, indices, summed)
 
 
 def _summed(d: Definition, product: Product, matrix: GaussianMatrix) -> tuple[IndexRange, ...]:
@@ -496,15 +463,11 @@ def apart(
 
 def _name_sources(reading: Reading) -> None:
     """``u`` and ``r`` as the matrices say, with a suffix where two different sources would share a symbol."""
-    uses = reading.uses
+    uses, entries = reading.uses, reading.entries
     sites = [(a.matrix.sources[int(a.transposed)], _sites(a.gives.site, a.layers)) for a in uses]
-    entries = reading.entries
-    sites += [
-        (p.initial.source, _sites(p.lhs.args[0] if _layered(reading, p) else None, p.ranges)) for p in entries
-    ]
-    tags = [(a.matrix.name, reading.registry.head(a.vector)) for a in uses] + [
-        (p.initial.name, "") for p in entries
-    ]
+    sites += [(p.initial.source, _sites(_layer(reading, p), p.ranges)) for p in entries]
+    tags = [(a.matrix.name, reading.registry.head(a.vector)) for a in uses]
+    tags += [(p.initial.name, "") for p in entries]
     names = []
     for i, (name, site) in enumerate(sites):
         rivals = [j for j, (n, x) in enumerate(sites) if j != i and n == name and not _disjoint(site, x)]
@@ -514,18 +477,17 @@ def _name_sources(reading: Reading) -> None:
             alike = any(tags[j][0] == matrix for j in rivals)
             name = f"{name}_{matrix}_{head}" if alike else f"{name}_{matrix}"
         names.append(name)
+    called, entry_names = list(zip(uses, names, strict=False)), iter(names[len(uses) :])
     for d in reading.definitions:
-        for k, a in enumerate(reading.products[d]):
-            at = next(i for i, b in enumerate(uses) if a.same_use(b))
-            reading.products[d][k] = replace(a, source_name=names[at])
-    entry_names = iter(names[len(uses) :])
-    for d in reading.definitions:
+        reading.products[d] = [
+            replace(a, source_name=next(n for b, n in called if a.same_use(b))) for a in reading.products[d]
+        ]
         reading.parameters[d] = [replace(p, source_name=next(entry_names)) for p in reading.parameters[d]]
 
 
-def _layered(reading: Reading, p: Parameter) -> bool:
+def _layer(reading: Reading, p: Parameter) -> Expr | None:
     x = reading.program.field_of(str(p.lhs.func))
-    return x is not None and x.layered
+    return p.lhs.args[0] if x is not None and x.layered else None
 
 
 def _sites(site: Expr | None, ranges: tuple[IndexRange, ...]) -> tuple[Expr, Expr]:
@@ -554,39 +516,28 @@ def tangent_kernel(reading: Reading) -> tuple[Equation, ...]:
     >>> print(tangent_kernel(read(mlp(1)))[0].rhs)
     G(1, t, s)*K_x(mu, alpha) + H(1, mu, alpha, t, s)
     """
-    program = reading.program
-    forward = _forward_weights(reading)
-    weights = [w for w in program.trained() if w.name in forward]
-    errors = [_errors(reading, w) for w in weights]
-    several = any(isinstance(w, TrainedMatrix) and w.update.more for w in weights)
-    if not weights or several or any(len(x) != 1 for x in errors):
+    forward, scalars = _forward_weights(reading), reading.program.scalars
+    weights = [w for w in reading.program.trained() if w.name in forward]
+    matrices = [w for w in weights if isinstance(w, TrainedMatrix)]
+    errors = [
+        [a for a in w.update.coefficient.atoms(AppliedUndef) if str(a.func) in scalars and len(a.args) > 1]
+        for w in weights
+    ]
+    if not weights or any(len(x) != 1 for x in errors):
         return ()
-    if any(isinstance(w, TrainedMatrix) and not _goes_both_ways(reading, w) for w in weights):
+    if any(w.update.more or not _goes_both_ways(reading, w) for w in matrices):
         return ()
-    ((error,), *_) = errors
-    outputs = _outputs(reading, error)
-    terms = []
+    line = next(d for d in reading.definitions if d.name == str(errors[0][0].func))
+    outputs = tuple(next(r for r in line.ranges if r.index == x) for x in line.lhs.args[:-1])
+    found = []
     for w, (own,) in zip(weights, errors, strict=True):
         value, over = _gradient_squared(reading, w, own, outputs)
         if value != 0:
             rule = "gradient with respect to this weight"
-            terms.append(Term("definition", value, over=over, matrix=w.name, rule=rule))
-    first = [r.index for r in outputs]
+            found.append(Term("definition", value, over=over, matrix=w.name, rule=rule))
     second = tuple(IndexRange(primed(r.index), r.lower, r.upper) for r in outputs)
-    symbol = Function("K")(*first, *[r.index for r in second], t, s)
-    return (Equation(symbol, tuple(terms), (*outputs, *second)),)
-
-
-def _errors(reading: Reading, w: TrainedMatrix | TrainedVector) -> list[AppliedUndef]:
-    """The errors by which the update of a weight is multiplied."""
-    atoms = w.update.coefficient.atoms(AppliedUndef)
-    return [a for a in atoms if str(a.func) in reading.program.scalars and len(a.args) > 1]
-
-
-def _outputs(reading: Reading, error: AppliedUndef) -> tuple[IndexRange, ...]:
-    """The indices of the outputs, as the definition of their errors names them."""
-    d = next(d for d in reading.definitions if d.name == str(error.func))
-    return tuple(next(r for r in d.ranges if r.index == x) for x in d.lhs.args[:-1])
+    symbol = Function("K")(*[r.index for r in (*outputs, *second)], t, s)
+    return (Equation(symbol, tuple(found), (*outputs, *second)),)
 
 
 def _gradient_squared(
@@ -594,49 +545,39 @@ def _gradient_squared(
 ) -> tuple[Expr, tuple[IndexRange, ...]]:
     """The inner product of the gradients of two outputs with respect to one weight (or one family), and what
     it is summed over."""
-    u, registry, program = w.update, reading.registry, reading.program
-    family = (*((w.initial.index,) if isinstance(w, TrainedMatrix) and w.initial.index else ()), *_others(w))
+    program, trained, coefficient = reading.program, isinstance(w, TrainedMatrix), w.update.coefficient
+    moved = coefficient / error
+    gradient = moved / program.scale**2
+    if isinstance(w, TrainedMatrix):
+        index = (w.initial.index,) if w.initial.index else ()
+        family: tuple[IndexRange, ...] = (*index, *w.initial.others)
+        gradient = gradient if w.update.gradient is None else w.update.gradient
+        units = sympify(w.initial.rows.ratio) * sympify(w.initial.cols.ratio)
+        bodies: tuple[Expr, ...] = (w.update.left, w.update.right)
+    else:
+        family, bodies = w.initial.indices, (w.update.vector,)
+        units = sympify(program.site_of(w.update.vector).ratio)
     if any((r.upper - r.lower).is_negative for r in family):
         return S.Zero, ()
     here: dict[Any, Any] = {x: r.index for x, r in zip(error.args[:-1], outputs, strict=True)}
-    there: dict[Any, Any] = {x: primed(r.index) for x, r in zip(error.args[:-1], outputs, strict=True)}
-    inner = [r for r in u.over if r.index not in here]  # indices within one output, such as positions
-    plain = {r.index: Symbol(r.index.name.rstrip("_"), **r.index.assumptions0) for r in inner}
-    here |= plain
-    there |= {r.index: primed(plain[r.index]) for r in inner}
-    inner = [IndexRange(plain[r.index], r.lower, r.upper) for r in inner]
-    moved = u.coefficient / error
-    gradient = moved / program.scale**2
-    if isinstance(w, TrainedMatrix) and u.gradient is not None:  # type: ignore[union-attr]
-        gradient = u.gradient  # type: ignore[union-attr]
-    factor = moved * gradient * _units(reading, w)
-    own = tuple(outputs) + tuple(inner)
-    other = tuple(IndexRange(primed(r.index), r.lower, r.upper) for r in own)
-    if isinstance(w, TrainedVector):  # one vector for each position: both outputs see the same one
-        alone = tuple(r for r in w.initial.indices if r.index not in here)
+    inner = [r for r in w.update.over if r.index not in here]  # within one output, such as positions
+    here |= {r.index: Symbol(r.index.name.rstrip("_"), **r.index.assumptions0) for r in inner}
+    there = {x: primed(y) for x, y in here.items()}
+    inner = [r.renamed(here[r.index]) for r in inner]
+    own = (*outputs, *inner)
+    other = tuple(r.renamed(primed(r.index)) for r in own)
+    if not trained:  # one vector for each position: both outputs see the same one
+        alone = tuple(r for r in family if r.index not in here)
         own, other = own + alone, other + alone
-    value: Expr = factor
-    bodies = (u.left, u.right) if isinstance(w, TrainedMatrix) else (u.vector,)  # type: ignore[union-attr]
+    value: Expr = moved * gradient * units
     for body in bodies:
-        v = vector(program, body.xreplace(here), own)
         past = vector(program, body.xreplace({**there, t: s}), other)
-        value *= registry.correlation(v, past)
+        value *= reading.registry.correlation(vector(program, body.xreplace(here), own), past)
     for r in family:
         if r.index in here:  # one member for each output: different members do not meet
             value *= KroneckerDelta(here[r.index], there[r.index])
     summed = [r for r in family if r.index not in here]
-    return value, (*summed, *inner, *(IndexRange(primed(r.index), r.lower, r.upper) for r in inner))
-
-
-def _units(reading: Reading, w: TrainedMatrix | TrainedVector) -> Expr:
-    """Over how many units, in units of N, the inner products of two gradients run."""
-    if isinstance(w, TrainedMatrix):
-        return sympify(w.initial.rows.ratio) * sympify(w.initial.cols.ratio)
-    return sympify(reading.program.site_of(w.update.vector).ratio)
-
-
-def _others(w: TrainedMatrix | TrainedVector) -> tuple[IndexRange, ...]:
-    return w.initial.others if isinstance(w, TrainedMatrix) else w.initial.indices
+    return value, (*summed, *inner, *(r.renamed(primed(r.index)) for r in inner))
 
 
 def _goes_both_ways(reading: Reading, w: TrainedMatrix) -> bool:
@@ -653,13 +594,8 @@ def _forward_weights(reading: Reading) -> set[str]:
         d = todo.pop()
         if d not in seen:
             seen.append(d)
-            todo += [e for a in d.rhs.atoms(AppliedUndef) for e in _defining(reading, a)]
+            for a in d.rhs.atoms(AppliedUndef):  # the end of a family if it is one, else the family
+                named = [e for e in reading.definitions if e.name == str(a.func)]
+                todo += [e for e in named if e.lhs.args[:1] == a.args[:1]] or named
     names = {gaussian(reading.program.matrix_of(x)).name for d in seen for x in d.products()}
     return names | {p.initial.name for d in seen for p in reading.parameters[d]}
-
-
-def _defining(reading: Reading, atom: AppliedUndef) -> list[Definition]:
-    """The definitions that may give ``atom``: the end of a family if it is one, else the family."""
-    named = [d for d in reading.definitions if d.name == str(atom.func)]
-    exact = [d for d in named if d.lhs.args[:1] == atom.args[:1]]
-    return exact or named

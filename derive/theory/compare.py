@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from sympy import Add, Expr, S, Symbol
 from sympy.core.function import AppliedUndef
@@ -13,7 +13,7 @@ from derive.calculus.averages import Average
 from derive.calculus.sums import normal_form
 from derive.calculus.symbols import IndexRange, L, ell, s, t
 from derive.theory.data import Equation, OrderParameter, Source, TheoryData
-from derive.theory.names import symmetric
+from derive.theory.names import Order, symmetric
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Difference:
     right: Expr | None
 
     def __str__(self) -> str:
-        return f"{self.part} {self.name}: {_said(self.left)} in the one, {_said(self.right)} in the other"
+        left, right = ("nothing" if x is None else x for x in (self.left, self.right))
+        return f"{self.part} {self.name}: {left} in the one, {right} in the other"
 
 
 def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
@@ -56,7 +57,6 @@ def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
 
 # -- what is compared ----------------------------------------------------------------------------------------
 
-Order = Callable[[Expr], Expr]
 Parts = list[tuple[str, Expr]]
 
 
@@ -92,28 +92,32 @@ def _equation(label: str, e: Equation, order: Order) -> _Item:
     names = _slots(e.lhs)
     found: Parts = []
     for x in e.terms:
-        for part in Add.make_args(order(normal_form(_at_first_layer(x.expr, e.ranges).xreplace(names)))):
-            found.append((f"{x.kind} {x.matrix}", part))
-    key = f"{label} {_at_first_layer(e.lhs, e.ranges).xreplace(names)} {_limits(e.ranges, names)}"
-    return _Item(label, str(e.lhs), key, _collected(found), names)
+        form = order(normal_form(_at_first_layer(x.expr, e.ranges).xreplace(names)))
+        found += [(f"{x.kind} {x.matrix}", part) for part in Add.make_args(form)]
+    return _Item(label, str(e.lhs), _key(label, e, names, e.lhs), _collected(found), names)
 
 
 def _source(u: Source, order: Order) -> _Item:
     pair = sorted((u.symbol, u.partner), key=lambda x: str(x.func))  # whichever of the two came first
     names = _slots(*pair)
-    covariance = _at_first_layer(u.covariance, u.ranges).xreplace(names)
-    key = f"source {[_at_first_layer(x, u.ranges).xreplace(names) for x in pair]} {_limits(u.ranges, names)}"
-    parts = [("covariance", order(normal_form(covariance))), ("matrix", Symbol(f"of {u.matrix}"))]
-    return _Item("source", f"<{u.symbol} {u.partner}>", key, parts, names)
+    covariance = order(normal_form(_at_first_layer(u.covariance, u.ranges).xreplace(names)))
+    parts = [("covariance", covariance), ("matrix", Symbol(f"of {u.matrix}"))]
+    return _Item("source", f"<{u.symbol} {u.partner}>", _key("source", u, names, *pair), parts, names)
 
 
 def _order_parameter(q: OrderParameter) -> _Item:
     names = _slots(q.symbol)
     definition = normal_form(_term_by_term(_at_first_layer(q.definition, q.ranges).xreplace(names)))
-    key = f"parameter {_at_first_layer(q.symbol, q.ranges).xreplace(names)} {_limits(q.ranges, names)}"
-    return _Item(
-        q.kind, str(q.symbol), key, [("", definition), ("causal", Symbol(q.causal or "always"))], names
-    )
+    parts = [("", definition), ("causal", Symbol(q.causal or "always"))]
+    return _Item(q.kind, str(q.symbol), _key("parameter", q, names, q.symbol), parts, names)
+
+
+def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
+    """What is stated, for which indices: the number of layers, and the range of every other index."""
+    found = {f"{r.upper - r.lower + 1} layers" for r in x.ranges if r.index == ell}
+    found |= {f"{names.get(r.index, r.index)} in {r.lower}..{r.upper}" for r in x.ranges if r.index != ell}
+    written = [_at_first_layer(y, x.ranges).xreplace(names) for y in heads]
+    return f"{label} {written} {', '.join(sorted(found))}"
 
 
 def _term_by_term(e: Expr) -> Expr:
@@ -129,13 +133,6 @@ def _at_first_layer(e: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
     """A family counted from layer 0, so that ``h(ell)`` for 2..L and ``h(ell + 1)`` for 1..L-1 look alike."""
     r = next((r for r in ranges if r.index == ell), None)
     return e if r is None else e.xreplace({ell: ell + r.lower})
-
-
-def _limits(ranges: tuple[IndexRange, ...], names: dict[Symbol, Symbol]) -> str:
-    """For which indices: the number of layers, and the range of every other index."""
-    found = {f"{r.upper - r.lower + 1} layers" for r in ranges if r.index == ell}
-    found |= {f"{names.get(r.index, r.index)} in {r.lower}..{r.upper}" for r in ranges if r.index != ell}
-    return ", ".join(sorted(found))
 
 
 def _slots(*atoms: Expr) -> dict[Symbol, Symbol]:
@@ -167,7 +164,3 @@ def _collected(found: Parts) -> Parts:
         number, rest = x.as_coeff_Mul()
         total[label, rest] = total.get((label, rest), S.Zero) + number
     return [(label, n * rest) for (label, rest), n in total.items() if n != 0]
-
-
-def _said(x: Expr | None) -> str:
-    return "nothing" if x is None else str(x)

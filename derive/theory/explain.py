@@ -10,7 +10,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Response
 from derive.calculus.sums import normal_form
 from derive.program.program import Definition, gaussian, parameter
-from derive.program.training import Outer, TrainedVector
+from derive.program.training import TrainedMatrix, TrainedVector
 from derive.program.words import GaussianMatrix, Product
 from derive.theory.data import Equation, OrderParameter, Source, Term, TheoryData
 
@@ -68,29 +68,24 @@ def _source(theory: TheoryData, u: Source) -> str:
     made = _matrix(theory, u.matrix)
     if made is None:
         return f"{u.name}: {value}\n{INDENT}the entries of {u.matrix} at initialisation"
-    spread = _spread(made)
     if u.symbol.func == u.partner.func:
         why = f"{u.matrix} applied to a vector is Gaussian, with the overlap of the vector with itself"
     else:
         why = f"both come from {u.matrix}, hence correlated by the overlap of the vectors that it meets"
-    return f"{u.name}: {value}\n{INDENT}{why}\n{INDENT}({spread})"
+    return f"{u.name}: {value}\n{INDENT}{why}\n{INDENT}({_spread(made)})"
 
 
 def _order_parameter(theory: TheoryData, q: OrderParameter) -> str:
-    kind = "response function" if q.kind == "response" else "correlation function"
-    lines = [f"{q.symbol}: {kind}, {q.definition}"]
+    lines = [f"{q.symbol}: {q.kind} function, {q.definition}"]
     if q.causal == "strict":
         lines.append("0 unless s < t: the vector moves only in steps after the source is pushed")
     elif q.causal == "past":
         lines.append("0 unless s <= t: the vector is computed from the source within the step")
     uses = []
     for e in (*theory.equations, *theory.scalars, *theory.observables):
-        for x in e.terms:
-            if _has(x.expr, q.name):
-                how = {"response": "use", "memory": "updates"}.get(x.kind)
-                uses.append(
-                    f"stands in the equation of {e.symbol}" + (f", by the {how} of {x.matrix}" if how else "")
-                )
+        for x in (x for x in e.terms if _has(x.expr, q.name)):
+            how = {"response": f", by the use of {x.matrix}", "memory": f", by the updates of {x.matrix}"}
+            uses.append(f"stands in the equation of {e.symbol}{how.get(x.kind, '')}")
     for u in theory.sources:
         if _has(sympify(u.covariance), q.name):
             uses.append(f"is the covariance of {u.name}, from {u.matrix}")
@@ -111,23 +106,19 @@ def _because(theory: TheoryData, e: Equation, x: Term, indent: str = INDENT) -> 
     if made is None:
         return indent + _vector(theory, x)
     product = _product(theory, e, made)
-    use = f"{product}" if product is not None else f"the product with {made.name}"
+    use = str(product) if product is not None else f"the product with {made.name}"
     if x.kind == "source":
-        value = next(
-            (f"{u.covariance}" for u in theory.sources if x.expr.has(u.symbol)), "the vector's overlap"
-        )
+        own = (str(u.covariance) for u in theory.sources if x.expr.has(u.symbol))
+        value = next(own, "the vector's overlap")
         return f"{indent}the Gaussian part of {use}; its covariance is {value} ({_spread(made)})"
     if x.kind == "response":
         return indent + _returned(theory, x, made, product, use)
     if x.kind == "memory":
-        trained = next(w for w in theory.program.trained() if w.name == x.matrix)
-        u = trained.update
-        assert isinstance(u, Outer)
-        added = " and ".join(
-            f"{v.coefficient} times the outer product of {v.left} and {v.right}" for v in u.terms
-        )
-        rule = type(trained.rule).__name__
-        return f"{indent}what {rule} has added to {x.matrix} so far, updates {added}, as {use} meets it"
+        weights = (w for w in theory.program.trained() if isinstance(w, TrainedMatrix))
+        w = next(w for w in weights if w.name == x.matrix)
+        each = (f"{u.coefficient} times the outer product of {u.left} and {u.right}" for u in w.update.terms)
+        told = f"what {type(w.rule).__name__} has added to {w.name} so far, updates {' and '.join(each)}"
+        return f"{indent}{told}, as {use} meets it"
     return f"{indent}{x.matrix}: {x.rule}"
 
 
@@ -156,16 +147,10 @@ def _returned(theory: TheoryData, x: Term, m: GaussianMatrix, product: Product |
         return f"{m.name}: {x.rule}"
     partner = _use_with(theory, m, pushed.source)
     other = f"{partner}" if partner is not None else f"another use of {m.name}"
-    if (
-        m.symmetry != 0
-        and partner is not None
-        and product is not None
-        and partner.transposed == product.transposed
-    ):
-        shared = f"entries of {m.name} across its diagonal are correlated by {m.symmetry}"
-        shared += " and meet in " + (
-            f"{use} at different times" if partner == product else f"{use} and {other}"
-        )
+    same = partner is not None and product is not None and partner.transposed == product.transposed
+    if m.symmetry != 0 and same:
+        met = f"{use} at different times" if partner == product else f"{use} and {other}"
+        shared = f"entries of {m.name} across its diagonal are correlated by {m.symmetry} and meet in {met}"
     else:
         shared = f"{use} and {other} share the entries of {m.name}"
     back = f", and hands back {partner.vector}" if partner is not None else ""

@@ -34,26 +34,20 @@ class Families:
     base_cases: tuple[Equation, ...]
 
 
-def merge_families(theory: TheoryData) -> tuple[tuple[Equation, ...], tuple[Equation, ...]]:
-    """The single-site equations with ends joined to their families, and the base cases found on the way.
+def families(theory: TheoryData) -> Families:
+    """Sources, equations and observables of ``theory``, ends joined to their families where they fit.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp
-    >>> equations, base_cases = merge_families(mean_field(mlp()))
-    >>> for e in base_cases: print(e.lhs, "=", e.rhs)
+    >>> found = families(mean_field(mlp()))
+    >>> for e in found.base_cases: print(e.lhs, "=", e.rhs)
     H(0, mu, alpha, t, s) = K_x(mu, alpha)
     G(L + 1, t, s) = 1
     A(0, mu, t, s) = 0
     B(L, alpha, t, s) = 0
-    >>> [(e.lhs, e.ranges[0].lower, e.ranges[0].upper) for e in equations]
+    >>> [(e.lhs, e.ranges[0].lower, e.ranges[0].upper) for e in found.equations]
     [(h(ell, mu, t), 1, L), (g(ell, t), 1, L)]
     """
-    found = families(theory)
-    return found.equations, found.base_cases
-
-
-def families(theory: TheoryData) -> Families:
-    """Sources, equations and observables of ``theory``, ends joined to their families where they fit."""
     return _Search(theory).run()
 
 
@@ -89,14 +83,10 @@ class _Search:
             # A value that one of its uses contradicts is no base case for the others either.
             spoiled = {key for end in failed for key in self.beyond(end)}
             ends = [end for end in ends if end not in failed and not spoiled & self.beyond(end)]
-        sources = self.joined(self.theory.sources, ends)
-        equations = self.joined(self.theory.equations, ends)
-        return Families(
-            tuple(sources),
-            tuple(equations),
-            tuple(map(self.gathered, self.theory.observables)),
-            self.base_cases(),
-        )
+        sources = tuple(self.joined(self.theory.sources, ends))
+        equations = tuple(self.joined(self.theory.equations, ends))
+        observables = tuple(map(self.gathered, self.theory.observables))
+        return Families(sources, equations, observables, self.base_cases())
 
     # -- which items are ends of which families --------------------------------------------------------
 
@@ -177,14 +167,8 @@ class _Search:
     # -- the joined theory -----------------------------------------------------------------------------
 
     def joined(self, items: tuple[Any, ...], ends: list[_End]) -> Iterator[Any]:
-        gone = [end.boundary for end in ends]
-        first = {id(end.boundary): end.family for end in ends}
-        done: list[Item] = []
-        for item in items:
-            family = first.get(id(item), item)
-            if family in done or (item in gone and family is item):
-                continue
-            done.append(family)
+        family_of = {id(end.boundary): end.family for end in ends}
+        for family in dict.fromkeys(family_of.get(id(item), item) for item in items):
             yield _reaching(family, [end.layer for end in ends if end.family is family])
 
     def gathered(self, e: Equation) -> Equation:

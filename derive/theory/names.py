@@ -19,7 +19,7 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import IndexRange, alpha, ell, mu, s, t
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix
-from derive.program.words import GivenVector
+from derive.program.words import Field, GivenVector
 from derive.theory.data import OrderParameter
 
 k = Symbol("k", integer=True, positive=True)
@@ -64,7 +64,7 @@ class Vector:
     def past(self, taken: Iterable[Symbol] = ()) -> Vector:
         """The same vector at the time ``s``, with primed indices, none of them ``taken``."""
         names = {i: primed_apart(i, taken) for i in self.indices}
-        ranges = tuple(IndexRange(names[r.index], r.lower, r.upper) for r in self.ranges)
+        ranges = tuple(r.renamed(names[r.index]) for r in self.ranges)
         arguments = tuple(x.xreplace(names) for x in self.arguments)
         return Vector(self.body.xreplace({**names, t: s}), self.site, ranges, arguments)
 
@@ -80,23 +80,24 @@ def vector(program: Program, body: Expr, ranges: tuple[IndexRange, ...]) -> Vect
 
 def _taken_at(body: Expr, index: Symbol) -> Expr:
     """The one place where an index is taken, such as ``a + k``; else the index itself."""
-    places = {
-        x for a in body.atoms(AppliedUndef) for x in a.args if x.has(index) and not x.atoms(AppliedUndef)
-    }
+    own = [x for a in body.atoms(AppliedUndef) for x in a.args]
+    places = {x for x in own if x.has(index) and not x.atoms(AppliedUndef)}
     return places.pop() if len(places) == 1 else index
 
 
 def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:
     """The end of an ordered family, such as ``h(T, mu, t)``, as the family's vector taken at T."""
-    places = {
-        a.args[0]
-        for a in v.body.atoms(AppliedUndef)
-        if (x := program.field_of(str(a.func))) is not None and x.ordered
-    }
+    places = {a.args[0] for a, x in _fields_of(program, v.body) if x.ordered}
     if len(places) != 1 or places & set(v.arguments):
         return v
     (place,) = places
     return Vector(v.body, v.site, (IndexRange(index, place, place), *v.ranges), (place, *v.arguments))
+
+
+def _fields_of(program: Program, body: Expr) -> list[tuple[AppliedUndef, Field]]:
+    """The entries of fields in ``body``, each with its field."""
+    found = ((a, program.field_of(str(a.func))) for a in body.atoms(AppliedUndef))
+    return [(a, x) for a, x in found if x is not None]
 
 
 def _common(a: IndexRange, b: IndexRange) -> IndexRange:
@@ -115,16 +116,13 @@ def _places_of(v: Vector) -> tuple[Expr, ...]:
 def canonical(v: Vector) -> Expr:
     """``v`` at layer ``ell`` with indices from a fixed list, so that equal vectors look equal."""
     body = v.plain
-    if v.site is not None:
-        shift = v.site - ell
-        if v.site.has(ell):
-            body = body.xreplace({ell: ell - shift}).subs({}) if shift != 0 else body
-        else:
-            place = sympify(v.site)
-            body = body.replace(
-                lambda e: isinstance(e, AppliedUndef) and bool(e.args) and e.args[0] == place,
-                lambda e: e.func(ell, *e.args[1:]),
-            )
+    if v.site is not None and v.site.has(ell):
+        body = body.xreplace({ell: 2 * ell - v.site})
+    elif v.site is not None:
+        body = body.replace(
+            lambda e: isinstance(e, AppliedUndef) and bool(e.args) and e.args[0] == v.site,
+            lambda e: e.func(ell, *e.args[1:]),
+        )
     return body.xreplace(dict(zip(v.indices, _slots(len(v.ranges)), strict=True)) | {s: t})
 
 
@@ -138,17 +136,12 @@ class Registry:
     def head(self, v: Vector) -> str:
         """A short name for a vector; no two vectors of the program share one."""
         body = canonical(v)
-        plain = _plain_head(body)
-        rivals = sorted(
-            (x for x in self._bodies if _plain_head(x) == plain and x != body), key=default_sort_key
-        )
+        plain, fields = _plain_head(body), _fields_in(body)
+        rivals = [x for x in self._bodies if _plain_head(x) == plain and x != body]
         if not rivals:
             return plain
-        named = f"{plain}_{_fields_in(body)}"
-        alike = sorted(
-            (*(x for x in rivals if _fields_in(x) == _fields_in(body)), body), key=default_sort_key
-        )
-        return named if len(alike) == 1 else f"{named}_{alike.index(body) + 1}"
+        alike = sorted((*(x for x in rivals if _fields_in(x) == fields), body), key=default_sort_key)
+        return f"{plain}_{fields}" + (f"_{alike.index(body) + 1}" if len(alike) > 1 else "")
 
     @cached_property
     def _bodies(self) -> set[Expr]:
@@ -160,8 +153,14 @@ class Registry:
                 found += [(x, u.over) for u in w.update.terms for x in (u.left, u.right)]
             else:
                 found.append((w.update.vector, (*w.update.over, *w.initial.indices)))
-        found += [(x, _all_ranges(self.program, x)) for x in p.notation]
-        return {canonical(_end_as_index(p, vector(p, x, ranges), k)) for x, ranges in found}
+        vectors = [*(vector(p, x, ranges) for x, ranges in found), *self._named]
+        return {canonical(_end_as_index(p, v, k)) for v in vectors}
+
+    @cached_property
+    def _named(self) -> dict[Vector, str]:
+        """The vectors that the program's notation names, with the names of their correlations."""
+        p = self.program
+        return {vector(p, x, _all_ranges(p, x)): name for x, name in p.notation.items()}
 
     def correlation(self, v: Vector, w: Vector, time: Expr = t, past: Expr = s) -> Expr:
         """The inner product per unit of ``v`` at ``time`` with ``w`` at ``past``, as an order parameter.
@@ -174,16 +173,11 @@ class Registry:
             times = (time, past) if a.has(t) else ()  # a stream of inputs, one a step
             pair = (*_places_of(v), *_places_of(w))
             return Function(given.kernel)(*pair, *times)
-        named = {
-            canonical(vector(self.program, x, _all_ranges(self.program, x))): n
-            for x, n in self.program.notation.items()
-        }
-        name = named.get(a) if a == b else None
-        if name is None:
-            name = f"C_{self.head(v)}" if a == b else f"C_{self.head(v)}{self.head(w)}"
-        site = () if v.site is None else (v.site,)
         if a != b and default_sort_key(b) < default_sort_key(a):  # <a b> and <b a> are one order parameter
             return self.correlation(w, v, past, time)
+        named = (n for x, n in self._named.items() if a == b == canonical(x))
+        name = next(named, None) or f"C_{self.head(v)}{'' if a == b else self.head(w)}"
+        site = () if v.site is None else (v.site,)
         self._define_correlation(name, a, b, v, w)
         return Function(name)(*site, *v.arguments, *w.arguments, time, past)
 
@@ -193,71 +187,46 @@ class Registry:
         own, other = self._indices(a, v), self._indices(b, w)
         first = tuple(IndexRange(i, *self.extent(v, n)) for n, i in enumerate(own))
         second = tuple(IndexRange(primed(i), *self.extent(w, n)) for n, i in enumerate(other))
-        slots = _slots(len(v.ranges)), _slots(len(w.ranges))
-        body = a.xreplace(dict(zip(slots[0], own, strict=True)))
-        body *= b.xreplace({t: s} | {i: primed(j) for i, j in zip(slots[1], other, strict=True)})
-        site = (ell,) if v.site is not None else ()
-        symbol = Function(name)(*site, *[r.index for r in first], *[r.index for r in second], t, s)
-        layers = (_common(self._layers(a), self._layers(b)),) if site else ()
-        self.found[name] = OrderParameter(symbol, Average(body), "correlation", (*layers, *first, *second))
+        body = a.xreplace(dict(zip(_slots(len(own)), own, strict=True)))
+        body *= b.xreplace({t: s} | {x: primed(j) for x, j in zip(_slots(len(other)), other, strict=True)})
+        layers = (_common(self._layers(a), self._layers(b)),) if v.site is not None else ()
+        ranges = (*layers, *first, *second)
+        symbol = Function(name)(*[r.index for r in ranges], t, s)
+        self.found[name] = OrderParameter(symbol, Average(body), "correlation", ranges)
 
     def _indices(self, body: Expr, v: Vector) -> list[Symbol]:
         """What the indices of a vector are called: as where the program names its correlation."""
-        for x in self.program.notation:
-            named = vector(self.program, x, _all_ranges(self.program, x))
-            if canonical(named) == body:
-                return list(named.indices)
-        return _slots(len(v.ranges))
+        own = [list(x.indices) for x in self._named if canonical(x) == body]
+        return own[0] if own else _slots(len(v.ranges))
 
     def extent(self, v: Vector, n: int) -> tuple[Expr, Expr]:
         """From where to where an index of a vector runs: over its whole family if it is ordered."""
         r, place = v.ranges[n], v.arguments[n]
-        for a in v.body.atoms(AppliedUndef):
-            x = self.program.field_of(str(a.func))
-            if x is not None and x.ordered and a.args[0] == place:
-                found = self._layers(a)
-                return found.lower, found.upper
+        for a, x in _fields_of(self.program, v.body):
+            if x.ordered and a.args[0] == place:
+                r = self._layers(a)
         return r.lower, r.upper
 
     def _layers(self, body: Expr) -> IndexRange:
         """The layers at which all fields of a vector exist, as their definitions say."""
-        low: Expr = sympify(1)
-        high: Expr = self.program.depth
-        found = []
+        spans: dict[str, list[tuple[Expr, Expr]]] = {}
+        fields = {x.name for _, x in _fields_of(self.program, body) if x.layered or x.ordered}
         for d in self.program.definitions:
-            x = self.program.field_of(d.name)
-            if (
-                x is None
-                or not (x.layered or x.ordered)
-                or not any(str(a.func) == d.name for a in body.atoms(AppliedUndef))
-            ):
-                continue
-            if any((r.upper - r.lower).is_negative for r in d.ranges):
-                continue
-            first, last = (
-                d.lhs.args[0].xreplace({r.index: getattr(r, end) for r in d.ranges})
-                for end in ("lower", "upper")
-            )
-            found.append((d.name, first, last))
-        ends = []
-        for name in dict.fromkeys(n for n, *_ in found):
-            own = [(first, last) for n, first, last in found if n == name]
-            least = [x for x, _ in own if all((y - x).is_nonnegative for y, _ in own)]
-            most = [x for _, x in own if all((x - y).is_nonnegative for _, y in own)]
-            ends.append((least[0] if least else low, most[0] if most else high))
-        if ends:
-            low = next((x for x, _ in ends if all((x - y).is_nonnegative for y, _ in ends)), low)
-            high = next((x for _, x in ends if all((y - x).is_nonnegative for _, y in ends)), high)
-        return IndexRange(ell, low, high)
+            if d.name in fields and not any((r.upper - r.lower).is_negative for r in d.ranges):
+                ends = ({r.index: getattr(r, end) for r in d.ranges} for end in ("lower", "upper"))
+                first, last = (d.lhs.args[0].xreplace(x) for x in ends)
+                spans.setdefault(d.name, []).append((first, last))
+        low, high = sympify(1), self.program.depth
+        lows = [_extreme([x for x, _ in own], 1, low) for own in spans.values()]
+        highs = [_extreme([x for _, x in own], -1, high) for own in spans.values()]
+        return IndexRange(ell, _extreme(lows, -1, low), _extreme(highs, 1, high))
 
     def name_all(self) -> None:
         """Correlations that the notation names but no equation needed still belong to the theory."""
         bounds = {r.index: r for d in self.program.definitions for r in d.ranges}
         for body in self.program.notation:
-            free = [r.index for r in _all_ranges(self.program, body)]
-            v = vector(
-                self.program, body, tuple(bounds.get(x, IndexRange(x, sympify(1), sympify(1))) for x in free)
-            )
+            ranges = tuple(bounds.get(r.index, r) for r in _all_ranges(self.program, body))
+            v = vector(self.program, body, ranges)
             self.correlation(v, v.past())
 
     def response(
@@ -282,6 +251,12 @@ class Registry:
         return scale * Function(name)(*site, *v.arguments, *w.indices, t, s)
 
 
+def _extreme(values: list[Expr], sign: int, otherwise: Expr) -> Expr:
+    """The least of ``values`` (of sign -1: the greatest), if they can be compared."""
+    least = (x for x in values if all((sign * (y - x)).is_nonnegative for y in values))
+    return next(least, otherwise)
+
+
 def _plain_head(body: Expr) -> str:
     if isinstance(body, AppliedUndef):
         return str(body.func)
@@ -289,9 +264,12 @@ def _plain_head(body: Expr) -> str:
 
 
 def _fields_in(body: Expr) -> str:
-    return "_".join(
-        sorted({str(a.func) for a in body.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}})
-    )
+    return "_".join(sorted({str(a.func) for a in _innermost(body)}))
+
+
+def _innermost(body: Expr) -> list[AppliedUndef]:
+    """The applied functions that contain no other, in a fixed order."""
+    return sorted((a for a in body.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}), key=str)
 
 
 def _slots(n: int) -> list[Symbol]:
@@ -307,8 +285,7 @@ def _all_ranges(program: Program, body: Expr) -> tuple[IndexRange, ...]:
 
 def _in_order(body: Expr) -> list[Symbol]:
     """The indices of a vector in the order in which its fields carry them."""
-    atoms = sorted((a for a in body.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}), key=str)
-    found = [x for a in atoms for e in a.args for x in sorted(e.free_symbols, key=str)]
+    found = [x for a in _innermost(body) for e in a.args for x in sorted(e.free_symbols, key=str)]
     return list(dict.fromkeys(x for x in found if isinstance(x, Symbol)))
 
 

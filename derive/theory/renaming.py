@@ -9,21 +9,22 @@ exactly, by renaming one theory and comparing it with the other term by term.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
 
-from sympy import Add, Expr, Function, Integral, Mul, Sum, Symbol, sympify
+from sympy import Add, Expr, Function, Integral, Mul, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import normal_form
 from derive.calculus.symbols import L, ell, s, t
 from derive.theory.compare import compare
-from derive.theory.data import Equation, OrderParameter, TheoryData
+from derive.theory.data import Equation, OrderParameter, Source, TheoryData
 
 Colours = dict[str, int]
 Shape = tuple[Any, ...]
+Fun = Callable[[Any], Any]
 
 
 def renaming(left: TheoryData, right: TheoryData, *, parameters: bool = False) -> dict[str, str] | None:
@@ -45,7 +46,7 @@ def renaming(left: TheoryData, right: TheoryData, *, parameters: bool = False) -
     a, b = (_Reading.of(x, parameters) for x in (left, right))
     if len(a.roles) != len(b.roles) or len(a.statements) != len(b.statements):
         return None
-    for found in _matchings(a, b, _start(a, b)):
+    for found in _matchings(a, b, _numbered(a.roles, b.roles)):
         if not compare(renamed(a.theory, found, right), b.theory):
             return found
     return None
@@ -79,17 +80,13 @@ def renamed(theory: TheoryData, names: dict[str, str], like: TheoryData) -> Theo
 def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...] | None:
     """Where each of our arguments stands among theirs, if not in the same place."""
     a, b = ours.symbol.args, theirs.symbol.args
-    if (
-        len(a) != len(b)
-        or len(a) > 7
-        or ours.definition.xreplace(dict(zip(a, b, strict=True))) == theirs.definition
-    ):
+    if len(a) != len(b) or len(a) > 7:
         return None
-    for places in permutations(range(len(a))):
-        if all(a[i] == b[k] or (_is_free(a[i]) and _is_free(b[k])) for i, k in enumerate(places)):
-            put = {x: b[k] for x, k in zip(a, places, strict=True)}
-            if ours.definition.xreplace(put) == theirs.definition:
-                return places
+    for places in permutations(range(len(a))):  # in order first
+        put = {x: b[k] for x, k in zip(a, places, strict=True)}
+        allowed = all(x == y or (_is_free(x) and _is_free(y)) for x, y in put.items())
+        if allowed and ours.definition.xreplace(put) == theirs.definition:
+            return None if places == tuple(range(len(a))) else places
     return None
 
 
@@ -107,13 +104,15 @@ class _Reading:
     @classmethod
     def of(cls, theory: TheoryData, parameters: bool) -> _Reading:
         plain = _plain(theory)
-        statements = tuple(_statements(plain))
-        roles = _roles(plain)
+        statements, roles = tuple(_statements(plain)), _roles(plain)
         if parameters:
             fixed = {ell, t, s} | {r.index for x in _items(plain) for r in x.ranges}
             found = {x for _, es in statements for e in es for x in e.free_symbols} - fixed
             roles |= {x.name: ("parameter",) for x in found if not x.name.startswith("slot")}
         return cls(plain, roles, statements)
+
+
+_PARTS = ("equations", "scalars", "observables", "sources", "order_parameters")
 
 
 def _items(theory: TheoryData) -> tuple[Any, ...]:
@@ -122,69 +121,53 @@ def _items(theory: TheoryData) -> tuple[Any, ...]:
 
 def _plain(theory: TheoryData) -> TheoryData:
     """Without where terms came from, and with indices that differ in nothing but their names."""
-    indices = {r.index for x in _items(theory) for r in x.ranges} | {
-        lim[0]
-        for x in _items(theory)
-        for e in _expressions(x)
-        for y in e.atoms(Sum, Integral)
-        for lim in y.limits
-    }
+    bound = {lim[0] for e in _everything(theory) for y in e.atoms(Sum, Integral) for lim in y.limits}
+    indices = bound | {r.index for x in _items(theory) for r in x.ranges}
     same = {x: Symbol(x.name, integer=True, positive=True) for x in indices if x.is_integer and x != ell}
     same |= {x: Symbol(x.name, nonnegative=True) for x in indices if not x.is_integer}
 
-    def blank(equations: tuple[Equation, ...]) -> tuple[Equation, ...]:
-        return tuple(
-            replace(e, terms=tuple(replace(x, kind="", matrix="", rule="") for x in e.terms))
-            for e in equations
-        )
+    def blank(x: Any) -> Any:
+        if isinstance(x, Equation):
+            terms = tuple(replace(y, kind="", matrix="", rule="") for y in x.terms)
+            return replace(x, terms=terms)
+        return replace(x, matrix="") if isinstance(x, Source) else x
 
-    found = _mapped(theory, lambda e: sympify(e).xreplace(same))
-    return replace(
-        found,
-        sources=tuple(replace(u, matrix="") for u in found.sources),
-        equations=blank(found.equations),
-        scalars=blank(found.scalars),
-        observables=blank(found.observables),
-    )
+    return _mapped(theory, lambda e: e.xreplace(same), blank)
 
 
-def _mapped(theory: TheoryData, fun: Callable[[Any], Any]) -> TheoryData:
+def _mapped(theory: TheoryData, fun: Fun, last: Fun = lambda x: x) -> TheoryData:
     """``fun`` applied to every expression and index of what the theory states; its program stays."""
 
-    def each(items: tuple[Any, ...]) -> tuple[Any, ...]:
-        moved = (x.map(lambda e: fun(sympify(e))) for x in items)
-        return tuple(replace(x, ranges=tuple(r.renamed(fun(r.index)) for r in x.ranges)) for x in moved)
+    def moved(x: Any) -> Any:
+        x = x.map(fun)
+        return last(replace(x, ranges=tuple(r.renamed(fun(r.index)) for r in x.ranges)))
 
-    changed: dict[str, Any] = {k: each(getattr(theory, k)) for k in _PARTS}
+    changed: dict[str, Any] = {k: tuple(map(moved, getattr(theory, k))) for k in _PARTS}
     return replace(theory, **changed)
 
 
-_PARTS = ("equations", "scalars", "observables", "sources", "order_parameters")
+def _everything(theory: TheoryData) -> list[Expr]:
+    return [e for x in _items(theory) for e in _expressions(x)]
 
 
 def _expressions(x: Any) -> tuple[Expr, ...]:
     if isinstance(x, Equation):
-        return (x.lhs, x.rhs)
-    return (x.symbol, x.partner, x.covariance) if hasattr(x, "covariance") else (x.symbol, x.definition)
+        return x.lhs, x.rhs
+    return (x.symbol, x.partner, x.covariance) if isinstance(x, Source) else (x.symbol, x.definition)
 
 
-def _statements(theory: TheoryData) -> list[tuple[Shape, tuple[Expr, ...]]]:
+def _statements(theory: TheoryData) -> Iterator[tuple[Shape, tuple[Expr, ...]]]:
     """Every equation, covariance and definition, with its kind and the indices it holds for."""
-    found: list[tuple[Shape, tuple[Expr, ...]]] = []
-    kinds: list[tuple[str, Any]] = [("equation", x) for x in theory.equations]
-    kinds += [("scalar", x) for x in theory.scalars]
-    kinds += [("observable", x) for x in theory.observables]
-    kinds += [("source", x) for x in theory.sources]
-    kinds += [(f"{x.kind} {x.causal}", x) for x in theory.order_parameters]
-    for kind, x in kinds:
-        layers = next((r for r in x.ranges if r.index == ell), None)
-        shift = {} if layers is None else {ell: ell + layers.lower}
-        head = [y for e in _expressions(x)[:1] for a in e.atoms(AppliedUndef) for y in a.args]
-        names = {y: Symbol("slot") for y in (*head, *(r.index for r in x.ranges), t, s) if _is_free(y)}
-        heads = [normal_form(e.xreplace(shift)).xreplace(names) for e in _expressions(x)]
-        size = [] if layers is None else [layers.upper - layers.lower]
-        found.append(((kind, len(x.ranges)), (*heads, *size)))
-    return found
+    for part in _PARTS:
+        for x in getattr(theory, part):
+            kind = f"{x.kind} {x.causal}" if isinstance(x, OrderParameter) else part
+            layers = next((r for r in x.ranges if r.index == ell), None)
+            shift = {} if layers is None else {ell: ell + layers.lower}
+            head = [y for a in _expressions(x)[0].atoms(AppliedUndef) for y in a.args]
+            names = {y: Symbol("slot") for y in (*head, *(r.index for r in x.ranges), t, s) if _is_free(y)}
+            heads = [normal_form(e.xreplace(shift)).xreplace(names) for e in _expressions(x)]
+            size = [] if layers is None else [layers.upper - layers.lower]
+            yield (kind, len(x.ranges)), (*heads, *size)
 
 
 def _is_free(x: Any) -> bool:
@@ -194,33 +177,25 @@ def _is_free(x: Any) -> bool:
 def _roles(theory: TheoryData) -> dict[str, Shape]:
     """What each name stands for; two names can only be the same if this is."""
     program = theory.program
-    roles: dict[str, Shape] = {}
-    atoms = [a for x in _items(theory) for e in _expressions(x) for a in e.atoms(AppliedUndef)]
-    for a in atoms:
-        roles.setdefault(str(a.func), ("function", len(a.args)))
-    kinds: list[tuple[str, list[str]]] = [
-        ("field", [x.name for x in program.fields]),
-        ("attribute", [x.name for x in program.attributes]),
-        ("source", [str(x.func) for u in theory.sources for x in (u.symbol, u.partner)]),
-        ("scalar", [e.name for e in theory.scalars]),
-        ("observable", [e.name for e in theory.observables]),
-        ("constant", list(program.constants)),
-        ("kernel", [x.kernel for x in program.given]),
-    ]
-    for kind, names in kinds:
-        for n in names:
-            if n in roles:
-                roles[n] = (kind, *roles[n][1:])
+    atoms = {a for e in _everything(theory) for a in e.atoms(AppliedUndef)}
+    roles: dict[str, Shape] = {str(a.func): ("function", len(a.args)) for a in sorted(atoms, key=str)}
+    kinds: dict[str, Iterable[str]] = {
+        "field": [x.name for x in program.fields],
+        "attribute": [x.name for x in program.attributes],
+        "source": [str(x.func) for u in theory.sources for x in (u.symbol, u.partner)],
+        "scalar": [e.name for e in theory.scalars],
+        "observable": [e.name for e in theory.observables],
+        "constant": program.constants,
+        "kernel": [x.kernel for x in program.given],
+    }
+    for kind, names in kinds.items():
+        roles |= {n: (kind, *roles[n][1:]) for n in names if n in roles}
     for q in theory.order_parameters:
         roles[q.name] = (q.kind, q.causal, len(q.symbol.args))
     return roles
 
 
 # -- colours -------------------------------------------------------------------------------------------------
-
-
-def _start(a: _Reading, b: _Reading) -> tuple[Colours, Colours]:
-    return _numbered(a.roles, b.roles)
 
 
 def _numbered(left: dict[str, Shape], right: dict[str, Shape]) -> tuple[Colours, Colours]:
@@ -249,7 +224,7 @@ def _contexts(reading: _Reading, colours: Colours) -> dict[str, Shape]:
         inside |= {x.name for e in expressions for x in e.free_symbols}
         for n in inside & set(colours):
             shapes = [_shape(e, colours, n) for e in expressions]
-            if kind[0] == "source":
+            if kind[0] == "sources":
                 shapes = [*sorted(map(repr, shapes[:2])), *shapes[2:]]
             found[n].append(repr((kind, shapes)))
     return {n: (colours[n], *sorted(x)) for n, x in found.items()}

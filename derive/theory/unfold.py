@@ -1,18 +1,16 @@
 """A theory's sources and equations put into averages and responses.
 
-The Gaussian sources of a theory at any indices: their covariances, and Stein's lemma over all of them.
-
-Put a theory's single-site equations into responses and averages, one level at a time.
-
-This shows the recursion that a response obeys: the chain rule down to the response of a field, then that of
-each term of the field's equation.  Sources respond to themselves only, deterministic functions to nothing,
-and nothing to what comes later, so sums over the past begin where the source is pushed.
+The Gaussian sources at any indices: their covariances, and Stein's lemma over all of them.  And the
+equations, put in one level at a time, which shows the recursion that a response obeys: the chain rule down to
+the response of a field, then that of each term of the field's equation.  Sources respond to themselves only,
+deterministic functions to nothing, and nothing to what comes later, so sums over the past begin where the
+source is pushed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sympy import (
@@ -75,25 +73,19 @@ def covariance(a: Expr, b: Expr, sources: Iterable[Source]) -> Expr:
 def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> Iterator[Partner]:
     """Every source correlated with ``a``, at indices and a time kept apart from those ``taken``."""
     for u in sources:
-        pairs = [(u.symbol, u.partner)]
-        if u.symbol.func != u.partner.func:
-            pairs.append((u.partner, u.symbol))
-        for mine, other in pairs:
+        for mine, other in dict.fromkeys([(u.symbol, u.partner), (u.partner, u.symbol)]):
             found = match(mine, a, u.ranges)
-            if found is None:
+            if found is None or (mine is u.partner and u.symbol.func == u.partner.func):
                 continue
-            used = {*taken, *a.free_symbols}
-            over = []
+            used, over = {*taken, *a.free_symbols}, []
             for r in u.ranges:
                 if r.index not in found and other.has(r.index):
                     new = unused(r.index, used)
                     used.add(new)
                     found[r.index] = new
-                    over.append(IndexRange(new, r.lower, r.upper))
+                    over.append(r.renamed(new))
             # the partner's time is the other one of t and s; either way it is called s
-            clock = t if other.has(t) else s
-            now = unused(s, used)
-            found[clock] = now
+            now = found[t if other.has(t) else s] = unused(s, used)
             yield Partner(put(other, found), put(u.covariance, found), tuple(over), now)
 
 
@@ -202,24 +194,17 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
     return _off_diagonal(e) if strict else e
 
 
-@dataclass
 class _Unfolder:
     """A theory's equations and sources, ends joined to their families, and who reaches whom at once."""
 
-    theory: TheoryData
-    sources: tuple[Source, ...] = ()
-    equations: tuple[Equation, ...] = ()
-    moving: frozenset[str] = frozenset()
-    names: frozenset[str] = frozenset()
-    now: dict[str, set[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        joined = families(self.theory)
+    def __init__(self, theory: TheoryData) -> None:
+        self.theory, joined = theory, families(theory)
         # ends first: at its own layer an end is found before the family that it was joined to
         self.sources = (*_ends(self.theory.sources), *joined.sources)
         self.equations = (*_ends(self.theory.equations), *joined.equations)
         self.names = frozenset(str(x.func) for u in self.sources for x in (u.symbol, u.partner))
-        self.moving = self.names | {_subject(e).func.__name__ for e in self.equations}
+        self.moving = self.names | {e.name for e in self.equations}
+        self.random = self.moving | {x.name for x in self.theory.program.attributes}
         self.discrete = self.theory.program.rule.discrete
         self.now = computed_now(self.equations, self.moving)
 
@@ -227,14 +212,11 @@ class _Unfolder:
         """The expression meant, and whether it is only used at earlier times."""
         if not isinstance(what, str):
             return sympify(what), False
-        for q in self.theory.order_parameters:
-            if q.name == what:
-                return q.definition, q.causal == "strict"
-        for e in self.theory.scalars:
-            if e.name == what:
-                return e.rhs, False
-        known = [q.name for q in self.theory.order_parameters] + [e.name for e in self.theory.scalars]
-        raise KeyError(f"no order parameter or scalar {what}; there are {', '.join(dict.fromkeys(known))}")
+        known = {q.name: (q.definition, q.causal == "strict") for q in reversed(self.theory.order_parameters)}
+        known |= {e.name: (e.rhs, False) for e in self.theory.scalars if e.name not in known}
+        if what not in known:
+            raise KeyError(f"no order parameter or scalar {what}; there are {', '.join(known)}")
+        return known[what]
 
     # -- one level ---------------------------------------------------------------------------------------
 
@@ -259,10 +241,6 @@ class _Unfolder:
         found = {x: self.response(x) for x in outermost}
         unfolded = body.xreplace(found) if found else self.factors(body)
         return self.moments(Average(unfolded).linear(self.random))
-
-    @property
-    def random(self) -> frozenset[str]:
-        return self.moving | {x.name for x in self.theory.program.attributes}
 
     def factors(self, body: Expr) -> Expr:
         """Fields that are factors, replaced by the right-hand sides of their equations."""
@@ -298,11 +276,12 @@ class _Unfolder:
             if isinstance(x.body, Response):
                 table[x] = Response(self.response(x.body), x.source)
                 continue
-            value = (
-                self.rate(x.body) if isinstance(x.body, Derivative) else self.value(x.body, x.free_symbols)
-            )
-            if value is None and not isinstance(x.body, Derivative):
-                value = self.integrated(x)
+            if isinstance(x.body, Derivative):
+                one = len(x.body.variables) == 1
+                value = self.value(x.body.expr, x.body.free_symbols, evolving=True) if one else None
+            else:
+                value = self.value(x.body, x.free_symbols)
+                value = self.integrated(x) if value is None else value
             table[x] = x if value is None else self.chain(value, x.source)
         return self.tidied(split.xreplace(table))
 
@@ -313,18 +292,11 @@ class _Unfolder:
     def value(self, atom: Expr, taken: set[Symbol], evolving: bool = False) -> Expr | None:
         """The right-hand side of ``atom``'s equation, its dummies kept apart from those ``taken``."""
         for e in self.equations:
-            lhs = _subject(e)
-            if isinstance(e.lhs, Derivative) != evolving:
-                continue
-            found = match(lhs, atom, e.ranges)
-            if found is not None:
+            found = match(_subject(e), atom, e.ranges)
+            if found is not None and isinstance(e.lhs, Derivative) == evolving:
                 rhs = all_apart(e.rhs, taken | atom.free_symbols)
                 return rhs.subs(found, simultaneous=True) if bound(rhs) & set(found) else rhs.xreplace(found)
         return None
-
-    def rate(self, x: Derivative) -> Expr | None:
-        """The right-hand side of an evolving field's equation."""
-        return self.value(x.expr, x.free_symbols, evolving=True) if len(x.variables) == 1 else None
 
     def integrated(self, x: Response) -> Expr | None:
         """An evolving field of a flow is the integral of its rate; its start moves with no source."""
@@ -338,9 +310,9 @@ class _Unfolder:
 
     # -- causality ---------------------------------------------------------------------------------------
 
-    def reaches(self, body: Expr, source: Expr) -> bool:
+    def reaches(self, r: Response) -> bool:
         """Does a field respond to a source at its own time?"""
-        return reaches(self.now, str(body.func), str(source.func))
+        return reaches(self.now, str(r.body.func), str(r.source.func))
 
     def tidied(self, e: Expr) -> Expr:
         """Every sum over time begun where its summand can respond, and deltas summed out."""
@@ -356,7 +328,7 @@ class _Unfolder:
         if not (is_field(r.body) and is_field(r.source)):
             return False
         gap = r.body.args[-1] - r.source.args[-1]
-        return bool(gap.is_negative or (gap == 0 and not self.reaches(r.body, r.source)))
+        return bool(gap.is_negative or (gap == 0 and not self.reaches(r)))
 
     def tidy(self, x: Sum | Integral) -> Expr:
         return Add(*[self.narrowed(x, term) for term in Add.make_args(x.function.expand())])
@@ -385,15 +357,12 @@ class _Unfolder:
 
     def begins(self, term: Expr, v: Symbol, flows: bool) -> Expr | None:
         """The first value of ``v`` at which a response in ``term`` is not zero."""
-        for r in Mul.make_args(term):
-            r = r.body if isinstance(r, Average) else r
-            for y in Mul.make_args(r):
-                if not (isinstance(y, Response) and is_field(y.body) and y.body.args[-1] == v):
-                    continue
+        factors = [r.body if isinstance(r, Average) else r for r in Mul.make_args(term)]
+        for y in (y for r in factors for y in Mul.make_args(r)):
+            if isinstance(y, Response) and is_field(y.body) and y.body.args[-1] == v:
                 pushed = y.source.args[-1]
-                if pushed.has(v):
-                    continue
-                return pushed if flows or self.reaches(y.body, y.source) else pushed + 1
+                if not pushed.has(v):
+                    return pushed if flows or self.reaches(y) else pushed + 1
         return None
 
 
@@ -408,8 +377,8 @@ def _subject(e: Equation) -> Any:
 
 def _off_diagonal(e: Expr) -> Expr:
     """``e`` at a source time strictly before the present."""
-    return e.replace(lambda x: isinstance(x, KroneckerDelta | DiracDelta) and _times(x), lambda x: S.Zero)
 
+    def equal_times(x: Expr) -> bool:
+        return isinstance(x, KroneckerDelta | DiracDelta) and {str(a) for a in x.free_symbols} == {"s", "t"}
 
-def _times(x: Expr) -> bool:
-    return {str(a) for a in x.free_symbols} == {"s", str(t)}
+    return e.replace(equal_times, lambda x: S.Zero)

@@ -130,15 +130,8 @@ def network(
     x, h = GivenVector("x", Population("input", given=True), "K_x"), Field("h", layer, layered=True)
     interior, hidden = IndexRange(ell, Integer(1), last - 1), IndexRange(ell, Integer(1), last)
     W0 = GaussianMatrix("W0", layer.at(1), x.population, variance.subs(ell, 0), others=offsets)
-    W = GaussianMatrix(
-        "W",
-        layer.at(ell + 1),
-        layer.at(ell),
-        variance / width,
-        interior,
-        responses=("A", "B"),
-        others=offsets,
-    )
+    family = {"index": interior, "responses": ("A", "B"), "others": offsets}
+    W = GaussianMatrix("W", layer.at(ell + 1), layer.at(ell), variance / width, **family)  # type: ignore[arg-type]
     w = GaussianVector("w", layer.at(last), variance.subs(ell, last), indices=(*places, *channels))
     start = expression(0 if bias is False else 1 if bias is True else bias, "bias")
     b = GaussianVector("b", layer.at(ell), start, "b", (hidden,))
@@ -157,11 +150,7 @@ def network(
     stream = S.Zero if branch is None else h(ell, *at, t)
     through = S.One if branch is None else expression(branch, "branch")
     handed = over(through * (later @ phi(h(ell, *near, t))), offsets)
-    read = (
-        Mean(w(*(r.index for r in w.indices)) * phi(h(last, *at, t)))
-        if w.indices
-        else Mean(w.symbol * phi(h(last, *at, t)))
-    )
+    read = Mean(w.symbol * phi(h(last, *at, t)))
     out = f(mu, *channel, t)
     forward = {
         h(1, *at, t): over(first @ x(*near), offsets) + added(S.One),
@@ -178,9 +167,7 @@ def network(
         depth=last,
     )
     counts = Function(SAMPLE_WEIGHT)(mu) if sample_weights else S.One
-    feedback: dict[str, Any] = {}
-    if backward != "transposed":
-        feedback["W"] = replace(W, name="V", responses=None)
+    feedback: dict[str, Any] = {} if backward == "transposed" else {"W": replace(W, name="V", responses=None)}
     if backward == "fixed":
         feedback["w"] = replace(w, name="v")
     return net.train(
@@ -195,17 +182,11 @@ def network(
 def _name(linear: bool, branch: Any, places: Any, bias: Any, channels: Any, backward: str) -> str:
     residual = branch is not None
     plain = "network" if linear or residual else "multilayer perceptron"
-    words = [
-        *(["deep linear"] if linear else []),
-        *(["residual"] if residual else []),
-        "convolutional network" if places else plain,
-    ]
-    extras = [
-        *(["biases"] if bias is not False else []),
-        *(["several outputs"] if channels else []),
-        *(["fixed feedback"] if backward == "fixed" else []),
-    ]
-    return " ".join(words) + (f" with {' and '.join(extras)}" if extras else "")
+    kind = "convolutional network" if places else plain
+    extras = {"biases": bias is not False, "several outputs": channels, "fixed feedback": backward == "fixed"}
+    told = " and ".join(x for x, there in extras.items() if there)
+    words = ["deep linear"] * linear + ["residual"] * residual + [kind]
+    return " ".join(words) + (f" with {told}" if told else "")
 
 
 def mlp(

@@ -79,35 +79,26 @@ def activation_of(activation: str | Any) -> Activation:
     y**2
     phi(y)
     """
-    function = _function(activation)
-    slot = Dummy("x", real=True)
-    body = function(slot)
-    if not isinstance(body, Expr) or not body.has(slot):
-        raise ProgramError(f"activation = {activation!r}: must depend on the field it is applied to")
-    return Activation(function, linear=body == slot)
-
-
-def _function(activation: str | Any) -> Callable[[Expr], Expr]:
+    function: Any = activation
     if isinstance(activation, str):
         if activation not in NAMED:
-            raise ProgramError(
-                f"activation = {activation!r}: must be one of {', '.join(NAMED)}, "
-                "or a SymPy function such as tanh"
-            )
-        named: Callable[[Expr], Expr] = Lambda(_x, NAMED[activation])
-        return named
-    if isinstance(activation, Expr) and not isinstance(activation, Lambda):
+            told = f"must be one of {', '.join(NAMED)}, or a SymPy function such as tanh"
+            raise ProgramError(f"activation = {activation!r}: {told}")
+        function = Lambda(_x, NAMED[activation])
+    elif isinstance(activation, Expr) and not isinstance(activation, Lambda):
         free = sorted(activation.free_symbols, key=str)
         if len(free) != 1:
             raise ProgramError(
                 f"activation = {activation}: must contain one symbol, the field; it has {free}"
             )
-        written: Callable[[Expr], Expr] = Lambda(free[0], activation)
-        return written
-    if callable(activation):
-        given: Callable[[Expr], Expr] = activation
-        return given
-    raise ProgramError(f"activation = {activation!r}: must be a name or a SymPy function such as tanh")
+        function = Lambda(free[0], activation)
+    elif not callable(activation):
+        raise ProgramError(f"activation = {activation!r}: must be a name or a SymPy function such as tanh")
+    slot = Dummy("x", real=True)
+    body = function(slot)
+    if not isinstance(body, Expr) or not body.has(slot):
+        raise ProgramError(f"activation = {activation!r}: must depend on the field it is applied to")
+    return Activation(function, linear=body == slot)
 
 
 # -- numbers that differ from layer to layer -----------------------------------------------------------------
@@ -161,13 +152,10 @@ def per_layer(key: str, value: PerLayer, first: int, last: Expr) -> Expr:
         raise ProgramError(f"{key} = {list(value)}: a list needs a depth that is a number, not {last}")
     wanted = int(last) - first + 1
     if len(value) != wanted:
-        raise ProgramError(
-            f"{key} has {len(value)} entries: must have {wanted}, for layers {first} to {last}"
-        )
+        told = f"{key} has {len(value)} entries: must have {wanted}"
+        raise ProgramError(f"{told}, for layers {first} to {last}")
     entries = [_positive(key, expression(x, key)) for x in value]
-    if len(set(entries)) == 1:
-        return entries[0]
-    return Listed(ell, first, *entries)
+    return entries[0] if len(set(entries)) == 1 else Listed(ell, first, *entries)
 
 
 def _positive(key: str, value: Expr) -> Expr:
@@ -253,33 +241,34 @@ def training_rule(
     share = {"sum": S.One, "mean": 1 / samples}.get(loss)
     if share is None:
         raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")
-    decay, kept, heat = (
-        _exact_zero(x, key)
-        for key, x in (("weight_decay", weight_decay), ("momentum", momentum), ("temperature", temperature))
-    )
+    numbers = {"weight_decay": weight_decay, "momentum": momentum, "temperature": temperature}
+    decay, kept, heat = (_exact_zero(x, key) for key, x in numbers.items())
     if kept != 0 and heat != 0:
         raise ProgramError(
             f"momentum = {kept} with temperature = {heat}: noise that enters through a velocity (underdamped "
             "Langevin dynamics) is no training rule here; leave one of them out"
         )
+    if rule == "gd" and kept != 0:
+        return Momentum(eta * share, kept, decay=eta * decay)
     if rule == "gd":
-        if kept != 0:
-            return Momentum(eta * share, kept, decay=eta * decay)
         return GradientDescent(eta * share, decay=eta * decay, diffusion=2 * eta * heat)
+    if rule == "flow" and kept == 0:
+        return GradientFlow(share, decay=decay, diffusion=2 * heat)
+    if rule == "flow" and decay == 0:
+        return MomentumFlow(kept, share)
     if rule == "flow":
-        if kept == 0:
-            return GradientFlow(share, decay=decay, diffusion=2 * heat)
-        if decay == 0:
-            return MomentumFlow(kept, share)
-        raise ProgramError(
-            f"momentum = {kept} with weight_decay = {decay} in continuous time: "
-            "no training rule here has both; use 'gd'"
-        )
+        told = f"momentum = {kept} with weight_decay = {decay} in continuous time"
+        raise ProgramError(f"{told}: no training rule here has both; use 'gd'")
     if rule == "multistep":
         flow = training_rule("flow", weight_decay=decay, momentum=kept, temperature=heat)
         forgets, noisy = flow.memory(t, s)[0] != 1, flow.noise(t, s) != 0
         return Multistep(share, left="m" if forgets else None, heat="n" if noisy else None)
-    raise ProgramError(f"rule = {rule!r}: {_why_not(rule)}must be 'gd', 'flow' or 'multistep'")
+    why = (
+        "its steps are not linear in the updates (they divide by their size), so weights have no memory "
+        "W(t) = m(t) W(0) + sum_s k(t, s) U(s) and no mean-field theory of this kind; "
+    )
+    why = why if rule.lower() in ADAPTIVE.split() else ""
+    raise ProgramError(f"rule = {rule!r}: {why}must be 'gd', 'flow' or 'multistep'")
 
 
 def rule_of(rule: str | TrainingRule, loss: str, samples: Expr = P, **numbers: Number) -> TrainingRule:
@@ -302,15 +291,6 @@ def _exact_zero(value: Number, key: str) -> Expr:
     """A number as SymPy has it, but 0 where it is 0.0, which leaves a term out rather than multiplies it."""
     number = expression(value, key)
     return S.Zero if number.is_zero else number
-
-
-def _why_not(rule: str) -> str:
-    if rule.lower() not in ADAPTIVE.split():
-        return ""
-    return (
-        "its steps are not linear in the updates (they divide by their size), so weights have no memory "
-        "W(t) = m(t) W(0) + sum_s k(t, s) U(s) and no mean-field theory of this kind; "
-    )
 
 
 # -- losses of an output -------------------------------------------------------------------------------------

@@ -72,6 +72,10 @@ DATA = {"full-batch": alpha, "online": alpha_B, "population": S.Infinity}
 """How the loss is averaged over data, and the number of samples at each step over that of features."""
 
 
+NAMES: Any = {"sources": ("u_Delta", "u0"), "responses": ("R_vu", "R_Delta")}
+"""How the fields and responses are called that a data matrix brings."""
+
+
 def isotropic(
     depth: int | Expr = L,
     *,
@@ -103,9 +107,7 @@ def isotropic(
     >>> [d.name for d in isotropic(data="online").causal_order()]
     ['g', 'g', 'v', 'Delta', 'h0', 'h', 'h']
     """
-    build = _Linear(
-        depth, rule, parametrization, widths=widths, outputs=outputs, branch=branch, center=center
-    )
+    build = _Linear(depth, rule, parametrization, widths, outputs, branch, center=center)
     if data not in DATA:
         raise ProgramError(f"data = {data!r}: must be one of {', '.join(DATA)}")
     share, fresh = DATA[data], data == "online"
@@ -116,9 +118,7 @@ def isotropic(
         _no_samples(noise)
         return build.program(name, w_star.symbol, {v: "C_v"}, Mean(v**2) / 2, frozen=(w_star,))
     samples = Population("samples", ratio=share)
-    X = GaussianMatrix(
-        "X", samples, build.inputs, sources=("u_Delta", "u0"), responses=("R_vu", "R_Delta"), fresh=fresh
-    )
+    X = GaussianMatrix("X", samples, build.inputs, fresh=fresh, **NAMES)
     eps = GaussianVector("eps", samples, source="eps", indices=build.over, fresh=fresh)
     return build.program(name, w_star.symbol, {v: "C_v"}, None, X, v, eps, _strength(noise), (w_star,))
 
@@ -163,9 +163,7 @@ def structured(
         return build.program(f"{name} (population)", target(k), {seen: "C_v"}, loss, attributes=own)
     fresh = data == "online"
     batch = Population("samples", ratio=(B if fresh else P) / M)
-    Z = GaussianMatrix(
-        "Z", batch, modes, M, sources=("u_Delta", "u0"), responses=("R_vu", "R_Delta"), fresh=fresh
-    )
+    Z = GaussianMatrix("Z", batch, modes, M, fresh=fresh, **NAMES)
     eps = GaussianVector("eps", batch, source="eps", fresh=fresh)
     name += "" if fresh else " (full-batch)"
     return build.program(name, target(k), {seen: "C_v"}, None, Z, seen, eps, _strength(noise), attributes=own)
@@ -192,7 +190,6 @@ class _Linear:
         depth: int | Expr,
         rule: str | TrainingRule,
         parametrization: str,
-        *,
         widths: Expr | Callable[[Expr], Expr] = nu,
         outputs: int | Expr | None = None,
         branch: Expr | float | None = None,
@@ -210,9 +207,8 @@ class _Linear:
             raise ProgramError(f"parametrization = {parametrization!r}: must be 'mean-field' or 'ntk'")
         self.width: Callable[[Expr], Expr] = widths if uneven else lambda _: expression(widths, "widths")
         self.last = self.width(self.depth)
-        self.gamma = (
-            gamma0 if parametrization == "mean-field" else gamma0 / sqrt(self.last if ntk is None else ntk)
-        )
+        width = self.last if ntk is None else ntk
+        self.gamma = gamma0 if parametrization == "mean-field" else gamma0 / sqrt(width)
         self.branch = None if branch is None else expression(branch, "branch")
         self.layer = Population("layer", ratio=self.width(ell), shared=branch is not None)
         self.inputs = Population("features") if inputs is None else inputs
@@ -242,9 +238,8 @@ class _Linear:
         at, g = self.at, self.g
         W0 = GaussianMatrix("W0", self.layer.at(1), self.inputs, self.unit, sources=("u", "r0"))
         interior = IndexRange(ell, Integer(1), self.depth - 1)
-        W = GaussianMatrix(
-            "W", self.layer.at(ell + 1), self.layer.at(ell), 1 / self.width(ell), index=interior
-        )
+        below, above = self.layer.at(ell), self.layer.at(ell + 1)
+        W = GaussianMatrix("W", above, below, 1 / self.width(ell), index=interior)
         w = GaussianVector("w", self.layer.at(self.depth), indices=self.over)
         readout = 1 / (self.last * self.unit * self.gamma)
         learnt, back = readout * (W0.T @ at(g, 1)), W(ell).T @ at(g, ell + 1)
@@ -260,15 +255,10 @@ class _Linear:
             loss, notation = Mean(at(Delta) ** 2) / 2, {**notation, at(Delta): "C_Delta"}
             frozen = (*frozen, *((eps,) if noise != 0 else ()))
         h0, h = Function("h0")(*self.channels, t), Function("h")(ell, *self.channels, t)
+        fields = (*((self.xi,) if self.center else ()), self.v, *(() if Delta is None else (Delta,)), g)
+        drawn = (*(() if data is None else (data,)), *frozen)
         net = Network(
-            name,
-            (*((self.xi,) if self.center else ()), self.v, *(() if Delta is None else (Delta,)), g),
-            lines,
-            (W0, W, w),
-            (*(() if data is None else (data,)), *frozen),
-            attributes=attributes,
-            ranges=self.over,
-            depth=self.depth,
+            name, fields, lines, (W0, W, w), drawn, (), attributes, ranges=self.over, depth=self.depth
         )
         assert loss is not None
         return net.train(

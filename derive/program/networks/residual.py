@@ -39,6 +39,12 @@ class _Loss(Function):
         return Function("dloss")(*self.args)
 
 
+def _scales(depth: Any, alpha: Any, gamma: Any) -> tuple[Expr, Expr, Expr]:
+    """The number of blocks, the multiplier of their branches and the learning rate."""
+    blocks = layer_count(depth)
+    return blocks, blocks ** -expression(alpha, "alpha"), blocks ** -expression(gamma, "gamma")
+
+
 def depth_program(depth: int | Expr = L, alpha: Expr | float = half, gamma: Expr | float = half) -> Program:
     """The linear residual network of depth2023: branches times ``L^-alpha``, learning rate ``L^-gamma``.
 
@@ -50,8 +56,7 @@ def depth_program(depth: int | Expr = L, alpha: Expr | float = half, gamma: Expr
     >>> [d.name for d in depth_program().causal_order()]
     ['x', 'x', 'readout', 'f', 'chi', 'dx', 'dx']
     """
-    blocks = layer_count(depth)
-    share, rate = blocks ** -expression(alpha, "alpha"), blocks ** -expression(gamma, "gamma")
+    blocks, share, rate = _scales(depth, alpha, gamma)
     stream = Population("stream", shared=True)
     x = Field("x", stream, layered=True)
     inside = IndexRange(ell, Integer(1), blocks)
@@ -71,8 +76,7 @@ def nonlinear_program(depth: Expr | int = L, alpha: Expr = half, gamma: Expr = h
     >>> [str(d.rhs) for d in nonlinear_program().definitions if d.name == "b"]
     ['(dx(ell, t) - Mean(dx(ell, t)))*Derivative(phi(h(ell, t)), h(ell, t))']
     """
-    blocks = layer_count(depth)
-    share, rate = blocks ** -expression(alpha, "alpha"), blocks ** -expression(gamma, "gamma")
+    blocks, share, rate = _scales(depth, alpha, gamma)
     stream = Population("stream", shared=True)
     x, h = (Field(n, stream, layered=True) for n in "xh")
     W = GaussianMatrix("W", stream.at(ell), stream.at(ell - 1), index=IndexRange(ell, S.One, blocks))
@@ -95,21 +99,18 @@ def _trained(
 ) -> Program:
     """The stream between its frozen ends, trained down the slope of the loss in its output."""
     x, stream = fields[0], fields[0].population
-    readout, U, V = (
-        Field("readout", stream),
-        GaussianVector("U", stream, source="U"),
-        GaussianVector("V", stream, source="V"),
-    )
+    readout, (U, V) = Field("readout", stream), (GaussianVector(n, stream, source=n) for n in "UV")
     inside = IndexRange(ell, S.One, blocks)
     forward = {x(0, t): xi(t) * U.symbol, **lines}
     forward |= {readout(t): V.symbol, f(t): Mean(x(blocks, t) * readout(t))}
     net = Network(name, (*fields, readout), forward, weights, (*frozen, U, V), ranges=(inside,), depth=blocks)
+    minus = S.NegativeOne
+    named = {"x": Gradient("dx", normal=minus), "f": Gradient("chi", normal=minus)}
     return net.train(
         _Loss(t, f(t)),
         GradientDescent(S.One),
         Parametrization(S.One, rates=tuple(rates.items())),
-        gradients={"x": Gradient("dx", normal=S.NegativeOne), "f": Gradient("chi", normal=S.NegativeOne)}
-        | (gradients or {}),
+        gradients=named | (gradients or {}),
         notation={x(ell, t): "C_x", Function("dx")(ell, t): "C_dx"},
         together=True,
     )
@@ -163,10 +164,8 @@ def block_program(
     name, passed = "residual network with blocks of two matrices", -1 / share
     if not linearised:
         lines = {here: W(ell) @ below, x(ell, t): below + share * (Z(ell) @ here)}
-        rates = {"W": slow / share, "Z": fast / share}
-        return _trained(
-            name, (x, h), lines, (W, Z), blocks, rates, gradients={"h": Gradient("b", normal=passed)}
-        )
+        rates, gradients = {"W": slow / share, "Z": fast / share}, {"h": Gradient("b", normal=passed)}
+        return _trained(name, (x, h), lines, (W, Z), blocks, rates, gradients=gradients)
     moved_w, moved_z = replace(W, name="dW"), replace(Z, name="dZ")
     lines = {
         here: W(ell) @ below,
@@ -175,9 +174,8 @@ def block_program(
     }
     rates = {"dW": slow / share, "dZ": fast / share}
     gradients = {"k": Gradient("b", normal=passed), "h": Gradient("c", normal=passed)}
-    program = _trained(
-        f"{name}, linearised", (x, h, k), lines, (moved_w, moved_z), blocks, rates, (W, Z), gradients
-    )
+    weights = (moved_w, moved_z)
+    program = _trained(f"{name}, linearised", (x, h, k), lines, weights, blocks, rates, (W, Z), gradients)
     matrices: tuple[Any, ...] = tuple(
         replace(m, rule=Updates()) if isinstance(m, TrainedMatrix) else m for m in program.matrices
     )

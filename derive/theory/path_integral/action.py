@@ -55,13 +55,17 @@ from derive.theory.path_integral.weights import covariance, matrix_memory, param
 N = Symbol("N", positive=True)
 
 
-class Inner(Expr):
-    """``Inner(population, a, b)``: the inner product ``a . b`` over the units of a population."""
+class _Node(Expr):
+    """An expression that says its own name and keeps what it is about unevaluated."""
 
     is_commutative = True
 
-    def __new__(cls, population: Any, left: Any, right: Any) -> Inner:
-        return cast(Inner, Expr.__new__(cls, Symbol(str(population)), left, right))
+    def __new__(cls, name: Any, *args: Any) -> Self:
+        return cast(Self, Expr.__new__(cls, Symbol(str(name)), *args))
+
+
+class Inner(_Node):
+    """``Inner(population, a, b)``: the inner product ``a . b`` over the units of a population."""
 
     @property
     def population(self) -> str:
@@ -78,6 +82,39 @@ class Inner(Expr):
 
     def _sympystr(self, printer: Any, *_: Any) -> str:
         return f"({' . '.join(printer._print(x) for x in self.vectors)})"
+
+
+class Entries(_Node):
+    """``Entries(W, t, s)``: the covariance of an entry of the random part of W at two times, kept folded."""
+
+    def __new__(cls, matrix: Any, time: Any, past: Any) -> Entries:
+        return super().__new__(cls, matrix, *sorted((sympify(time), sympify(past)), key=default_sort_key))
+
+    def _latex(self, printer: Any, *_: Any) -> str:
+        times = ", ".join(printer._print(x) for x in self.args[1:])
+        return rf"c_{{{self.args[0]}}}\left({times}\right)"
+
+    def _sympystr(self, printer: Any, *_: Any) -> str:
+        return f"c_{self.args[0]}({printer._print(self.args[1])}, {printer._print(self.args[2])})"
+
+
+class Partition(_Node):
+    """``Partition(name, exponent)``: the integral of ``exp(exponent)`` over the fields of one unit.
+
+    Layers do not meet in the exponent; ``Partition(name, exponent, ell)`` is the factor of layer ell.
+    """
+
+    @property
+    def exponent(self) -> Expr:
+        """The exponent of the single-site weight."""
+        return self.args[1]
+
+    def _latex(self, printer: Any, *_: Any) -> str:
+        layer = f"^{{{printer._print(self.args[2])}}}" if len(self.args) > 2 else ""
+        return rf"\mathcal{{Z}}{layer}_{{\mathrm{{{self.args[0]}}}}}"
+
+    def _sympystr(self, printer: Any, *_: Any) -> str:
+        return f"Z{f'^{printer._print(self.args[2])}' if len(self.args) > 2 else ''}_{self.args[0]}"
 
 
 def hatted(name: str) -> str:
@@ -249,39 +286,18 @@ def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
                 yield Pairing(strength * k, a, b, other, first, second)
 
 
-class Entries(Expr):
-    """``Entries(W, t, s)``: the covariance of an entry of the random part of W at two times, kept folded."""
-
-    is_commutative = True
-
-    def __new__(cls, matrix: Any, time: Any, past: Any) -> Entries:
-        first, second = sorted((sympify(time), sympify(past)), key=default_sort_key)
-        return cast(Entries, Expr.__new__(cls, Symbol(str(matrix)), first, second))
-
-    def _latex(self, printer: Any, *_: Any) -> str:
-        times = ", ".join(printer._print(x) for x in self.args[1:])
-        return rf"c_{{{self.args[0]}}}\left({times}\right)"
-
-    def _sympystr(self, printer: Any, *_: Any) -> str:
-        return f"c_{self.args[0]}({printer._print(self.args[1])}, {printer._print(self.args[2])})"
-
-
 def folded(leg: Leg) -> Expr:
     """The covariance in time of the leg's matrix, folded unless it is a number or a delta."""
     value = covariance(leg.use)
-    if value.is_number or value.has(KroneckerDelta):
-        return value
-    return Entries(leg.use.matrix.name, t, s)
+    plain = value.is_number or value.has(KroneckerDelta)
+    return value if plain else Entries(leg.matrix, t, s)
 
 
 def unfolded(e: Expr, legs: tuple[Leg, ...]) -> Expr:
     """``e`` with folded covariances in time written out."""
-    if not e.has(Entries):
-        return e
-    values = {x.use.matrix.name: x.use for x in legs}
-    return e.replace(
-        lambda x: isinstance(x, Entries), lambda x: covariance(values[str(x.args[0])], x.args[1], x.args[2])
-    )
+    uses = {x.matrix: x.use for x in legs}
+    found = {x: covariance(uses[str(x.args[0])], *x.args[1:]) for x in e.atoms(Entries)}
+    return e.xreplace(found) if found else e
 
 
 Pair = tuple[Expr, Entry, Entry, tuple[IndexRange, ...]]
@@ -303,30 +319,6 @@ def average_exponent(legs: tuple[Leg, ...], entries: tuple[Entry, ...], discrete
     for strength, a, b, limits in parameter_pairings(entries):
         found.append(over(-strength / 2 * Inner(a.home, a.hat, b.hat), limits, (t, s), discrete))
     return Add(*found)
-
-
-class Partition(Expr):
-    """``Partition(name, exponent)``: the integral of ``exp(exponent)`` over the fields of one unit.
-
-    Layers do not meet in the exponent; ``Partition(name, exponent, ell)`` is the factor of layer ell.
-    """
-
-    is_commutative = True
-
-    def __new__(cls, name: Any, exponent: Expr, *layer: Expr) -> Partition:
-        return cast(Partition, Expr.__new__(cls, Symbol(str(name)), exponent, *layer))
-
-    @property
-    def exponent(self) -> Expr:
-        """The exponent of the single-site weight."""
-        return self.args[1]
-
-    def _latex(self, printer: Any, *_: Any) -> str:
-        layer = f"^{{{printer._print(self.args[2])}}}" if len(self.args) > 2 else ""
-        return rf"\mathcal{{Z}}{layer}_{{\mathrm{{{self.args[0]}}}}}"
-
-    def _sympystr(self, printer: Any, *_: Any) -> str:
-        return f"Z{f'^{printer._print(self.args[2])}' if len(self.args) > 2 else ''}_{self.args[0]}"
 
 
 @dataclass(frozen=True)
@@ -420,9 +412,10 @@ class Action:
     def free_energy(self, population: str) -> Expr:
         """The units of a population: each layer counts its own where they are not equally many."""
         ratio, exponent = self.ratios[population], self.exponent(population)
-        if ell not in ratio.free_symbols:
-            return ratio * log(Partition(population, exponent))
-        return Sum(ratio * log(Partition(population, exponent, ell)), (ell, 1, self.reading.program.depth))
+        if ell in ratio.free_symbols:
+            whole = ratio * log(Partition(population, exponent, ell))
+            return Sum(whole, (ell, 1, self.reading.program.depth))
+        return ratio * log(Partition(population, exponent))
 
     # -- building it -----------------------------------------------------------------------------------------
 
@@ -456,10 +449,9 @@ class Action:
         at = 0 if p.first.vectors == (p.a.body, p.b.body) else 1
         hats = (p.first, p.second)[1 - at]
         correlation = self.reading.registry.correlation(p.a.use.vector, p.b.use.vector)
-        strength = -p.strength / 2 * p.ratios[at]
-        body = strength * correlation * Mul(*hats.vectors)
+        body = -p.strength / 2 * p.ratios[at] * correlation * Mul(*hats.vectors)
         expr = over(body, p.limits, (t, s), self.discrete)
-        self.add(hats.population, Piece("quadratic", expr, p.ratios[1 - at], p.a.use.matrix.name))
+        self.add(hats.population, Piece("quadratic", expr, p.ratios[1 - at], p.a.matrix))
 
     def response_pair(self, p: Pairing) -> None:
         """``(hat.b)(a.hat)``: two responses, each the conjugate of the other."""
@@ -475,11 +467,11 @@ class Action:
             home = (p.first, p.second)[at].population
             body = -I * k / p.ratios[at] * scale * weight * vector * hat
             expr = over(body, p.limits, (t, s), self.discrete)
-            piece = Piece("response", expr, p.ratios[at], p.a.use.matrix.name)
+            piece = Piece("response", expr, p.ratios[at], p.a.matrix)
             self.add(home, piece)
             sites.append((home, piece.weighted))
-        self.record(p.a, p.other, algebra, tuple(sites))
-        self.record(p.other, p.a, algebra, tuple(sites))
+        for leg, other in ((p.a, p.other), (p.other, p.a)):
+            self.record(leg, other, algebra, tuple(sites))
 
     def record(self, leg: Leg, other: Leg, algebra: Expr, sites: tuple[tuple[str, Expr], ...]) -> None:
         """Remember a response under its own name, its vector at t and its source at s."""
@@ -512,10 +504,9 @@ class Action:
 
         def final(x: AppliedUndef) -> Expr:
             name, sites, use = self.elsewhere[str(x.func)]
-            members = [r.index for r in use.summed]
-            split = sites + len(members)
-            end = split + len(use.vector.indices)
-            values = dict(zip((*members, *use.vector.indices), x.args[sites:end], strict=True))
+            indices = [*(r.index for r in use.summed), *use.vector.indices]
+            end = sites + len(indices)
+            values = dict(zip(indices, x.args[sites:end], strict=True))
             taken = [y.xreplace(values) for y in use.vector.arguments]
             return Function(name)(*x.args[:sites], *taken, *x.args[end:])
 

@@ -30,7 +30,6 @@ from sympy import (
     MatrixSymbol,
     Mul,
     Piecewise,
-    Pow,
     S,
     Sum,
     Symbol,
@@ -56,10 +55,9 @@ class SaddlePoint:
         self.action = action
         program = action.reading.program
         fields = {x.name for x in program.fields} | {x.name for x in program.attributes}
-        hats = {str(y.func) for x in action.variables for y in (x.primal, x.hat)}
-        self.random = frozenset(fields | hats)
         self.hats = frozenset(str(x.hat.func) for x in action.variables)
-        self.order = symmetric(action.reading.registry.found.values(), action.reading.program.given)
+        self.random = self.hats | fields | {str(x.primal.func) for x in action.variables}
+        self.order = symmetric(action.reading.registry.found.values(), program.given)
 
     def variation(self, target: AppliedUndef, ranges: tuple[IndexRange, ...]) -> tuple[Expr, Expr]:
         """``delta S / delta target``: the algebraic part, and the part from the single-site integrals."""
@@ -120,9 +118,7 @@ class SaddlePoint:
         """
 
         def zero(e: Average) -> Expr:
-            factors = [
-                x for f in Mul.make_args(e.body) for x in ([f.base] * f.exp if isinstance(f, Pow) else [f])
-            ]
+            factors = [x for f in Mul.make_args(e.body) for x in ([f.base] * f.exp if f.is_Pow else [f])]
             if len(factors) != 2 or any(str(x.func) not in self.hats for x in factors):
                 raise ValueError(f"the conjugate of {q.symbol} is not an average of two hatted fields: {e}")
             return S.Zero
@@ -212,17 +208,15 @@ def hatted_correlator() -> tuple[Expr, Expr]:
 
 def averaged(e: Expr, random: frozenset[str]) -> Expr:
     """The single-site average of an expression, taken inside cases and sums."""
-    if e == 0:
-        return e
     if isinstance(e, Add):
         return Add(*[averaged(x, random) for x in e.args])
     if isinstance(e, Piecewise):
         return Piecewise(*[(averaged(x, random), c) for x, c in e.args])
-    if isinstance(e, Mul) and any(isinstance(x, Piecewise) for x in e.args):
-        case = next(x for x in e.args if isinstance(x, Piecewise))
-        rest = Mul(*[x for x in e.args if x is not case])
+    case = next((x for x in Mul.make_args(e) if isinstance(x, Piecewise)), None)
+    if case is not None:
+        rest = Mul(*[x for x in Mul.make_args(e) if x is not case])
         return averaged(Piecewise(*[(rest * x, c) for x, c in case.args]), random)
-    return Average(e).linear(random)
+    return e if e == 0 else Average(e).linear(random)
 
 
 def _divided(e: Expr, by: Expr) -> Expr:
@@ -268,8 +262,8 @@ class _Step:
 
     def __init__(self, action: Action) -> None:
         self.action = action
-        program = action.reading.program
-        self.variables: dict[str, Dummy] = {x.name: Dummy(x.name) for x in program.fields}
+        self.responses = tuple(action.responses.values())
+        self.variables = {x.name: Dummy(x.name) for x in action.reading.program.fields}
         self.products = {str(x.primal.func): Dummy(str(x.primal.func)) for x in action.legs}
         self.links: dict[Dummy, list[Expr]] = {}
         for d in action.reading.definitions:
@@ -281,26 +275,24 @@ class _Step:
 
         def product(x: Expr) -> Expr:
             uses = (a for xs in self.action.reading.products.values() for a in xs if a.product == x)
-            use = next(uses, None)
-            leg = None if use is None else next(y for y in self.action.legs if y.use.same_use(use))
-            return Dummy("constant") if leg is None else self.products[str(leg.primal.func)]
+            if (use := next(uses, None)) is None:
+                return Dummy("constant")
+            leg = next(y for y in self.action.legs if y.use.same_use(use))
+            return self.products[str(leg.primal.func)]
 
         e = e.replace(lambda x: isinstance(x, Mean), lambda x: Dummy("average"))
         e = e.replace(lambda x: isinstance(x, Product), product)
-        now = {
-            a: v for a in e.atoms(AppliedUndef) if (v := self.variables.get(str(a.func))) and a.args[-1] == t
-        }
-        return e.xreplace(now)
+        now = {a: self.variables.get(str(a.func)) for a in e.atoms(AppliedUndef) if a.args[-1] == t}
+        return e.xreplace({a: v for a, v in now.items() if v is not None})
 
     def found(self) -> frozenset[str]:
         names: set[str] = set()
         while True:
             links = {x: list(rows) for x, rows in self.links.items()}
-            for q in self.action.responses.values():
-                if str(q.symbol.func) in names:
-                    at = self.products[str(q.leg.primal.func)]
-                    links.setdefault(at, []).append(self.written(q.other.body))
-            new = {str(q.symbol.func) for q in self.action.responses.values() if self.reaches(q, links)}
+            for q in (q for q in self.responses if str(q.symbol.func) in names):
+                at = self.products[str(q.leg.primal.func)]
+                links.setdefault(at, []).append(self.written(q.other.body))
+            new = {str(q.symbol.func) for q in self.responses if self.reaches(q, links)}
             if new <= names:
                 return frozenset(names)
             names |= new
@@ -312,9 +304,7 @@ class _Step:
         todo, seen = [self.written(q.leg.body)], set[Dummy]()
         while todo:
             e = todo.pop()
-            for x in sorted(e.free_symbols & known - seen, key=str):
-                if e.diff(x) == 0:
-                    continue
+            for x in (x for x in sorted(e.free_symbols & known - seen, key=str) if e.diff(x) != 0):
                 if x == goal:
                     return True
                 seen.add(x)

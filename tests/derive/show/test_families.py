@@ -10,11 +10,11 @@ from derive.program import L, Outer, Program, ell, mlp, recurrent
 from derive.program.training import TrainedMatrix
 from derive.theory import mean_field
 from derive.theory.document import render
-from derive.theory.families import families, merge_families
+from derive.theory.families import families
 
 
 def base_cases(theory):
-    return {str(e.lhs): str(e.rhs) for e in merge_families(theory)[1]}
+    return {str(e.lhs): str(e.rhs) for e in families(theory).base_cases}
 
 
 def scaled(program: Program, name: str, factor: int) -> Program:
@@ -62,7 +62,8 @@ def test_error_projection_has_its_own_base_case():
 
 
 def test_first_layer_that_learns_at_another_rate_stays_apart():
-    equations, cases = merge_families(mean_field(scaled(mlp(), "W0", 2)))
+    found = families(mean_field(scaled(mlp(), "W0", 2)))
+    equations, cases = found.equations, found.base_cases
     assert [str(e.lhs) for e in cases] == ["G(L + 1, t, s)", "B(L, alpha, t, s)"]
     assert [str(e.lhs) for e in equations] == ["h(1, mu, t)", "h(ell + 1, mu, t)", "g(ell, t)"]
 
@@ -106,7 +107,8 @@ def _nonzero(e):
 
 def test_theory_without_layers_is_left_alone():
     theory = mean_field(mlp(1))
-    assert merge_families(theory) == (theory.equations, ())
+    found = families(theory)
+    assert (found.equations, found.base_cases) == (theory.equations, ())
 
 
 def test_weights_tied_over_depth_say_where_their_equations_hold():
