@@ -212,8 +212,11 @@ class _Unfolder:
         """The expression meant, and whether it is only used at earlier times."""
         if not isinstance(what, str):
             return sympify(what), False
-        known = {q.name: (q.definition, q.causal == "strict") for q in reversed(self.theory.order_parameters)}
-        known |= {e.name: (e.rhs, False) for e in self.theory.scalars if e.name not in known}
+        known: dict[str, tuple[Expr, bool]] = {}
+        for q in self.theory.order_parameters:  # of several layers the first
+            known.setdefault(q.name, (q.definition, q.causal == "strict"))
+        for e in self.theory.scalars:
+            known.setdefault(e.name, (e.rhs, False))
         if what not in known:
             raise KeyError(f"no order parameter or scalar {what}; there are {', '.join(known)}")
         return known[what]
