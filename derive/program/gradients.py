@@ -145,7 +145,10 @@ class Gradients:
             graph.append(Definition(place, body, free))
         self.uses: dict[str, list[_Use]] = {}
         for d in graph:
-            for use in self._uses_in(d):
+            fresh = {r.index: Dummy(r.index.name, **r.index.assumptions0) for r in d.ranges}
+            runs = tuple((fresh[r.index], r) for r in d.ranges)
+            lhs, rhs = d.lhs.xreplace(fresh), d.rhs.xreplace(fresh)
+            for use in self._partials(lhs, rhs, S.One, runs, frozenset()):
                 self.uses.setdefault(name_of(use.target), []).append(use)
         self.place = self._places()
 
@@ -230,11 +233,6 @@ class Gradients:
         return e.xreplace(table) if table else e
 
     # -- derivatives of one definition -----------------------------------------------------------------------
-
-    def _uses_in(self, d: Definition) -> Iterator[_Use]:
-        fresh = {r.index: Dummy(r.index.name, **r.index.assumptions0) for r in d.ranges}
-        runs = tuple((fresh[r.index], r) for r in d.ranges)
-        yield from self._partials(d.lhs.xreplace(fresh), d.rhs.xreplace(fresh), S.One, runs, frozenset())
 
     def _partials(
         self,

@@ -202,15 +202,24 @@ class _Assembly:
         updates = {name: [self._put(u, aliases) for u in found] for name, found in updates.items()}
         edited = tuple(replace(d, rhs=_fed_back(d.rhs, feedback, net)) for d in derived)
         reads, definitions = self._readouts((*self.forward, *self._errors()), derived, edited)
-        weights = [self._trained(w, updates[w.name]) for w in net.weights]
-        matrices = [w for w in weights if isinstance(w, TrainedMatrix)]
+        matrices: list[Any] = []
+        vectors = []
+        for w in net.weights:
+            found: Any = updates[w.name]
+            if isinstance(w, GaussianMatrix):
+                rule = with_noise(self.rule, w.variance * self.parametrization.fan_in_of(w), w.name)
+                matrices.append(TrainedMatrix(w, replace(found[0], more=tuple(found[1:])), rule))
+            else:
+                rule = with_noise(self.rule, expression(w.variance), w.name)
+                vectors.append(TrainedVector(w, _one_along(found, w), rule))
         for name, v in feedback.items():
             if isinstance(v, GaussianMatrix):
                 own = next(w for w in matrices if w.name == name)
-                matrices.append(replace(own, initial=v) if learning else v)  # type: ignore[arg-type]
-        gradients = self._gradient_fields(edited)
+                matrices.append(replace(own, initial=v) if learning else v)
+        nodes = ((x, [n for n in graph.nodes if graph.owner[n] == x.name]) for x in net.fields)
+        gradients = (replace(x, name=graph.called(n)) for x, own in nodes for n in (*own, x.name))
         names = {d.name for d in definitions}
-        fields = (*net.fields, *gradients, *reads)
+        fields = tuple(dict.fromkeys((*net.fields, *gradients, *reads)))
         ours = {x.name for x in fields}
         parts = Parts(
             name=net.name,
@@ -221,7 +230,7 @@ class _Assembly:
             matrices=(*(m for m in net.matrices if m in net.frozen), *matrices),
             vectors=(
                 *(v for v in net.vectors if v in net.frozen),
-                *(w for w in weights if isinstance(w, TrainedVector)),
+                *vectors,
                 *(v for v in feedback.values() if isinstance(v, GaussianVector)),
             ),
             given=net.given,
@@ -306,13 +315,6 @@ class _Assembly:
         alone = ForwardPass((), lines, (), (), (), Parametrization(S.One), named)
         return tuple(replace(d, rhs=_neat(d.rhs)) for d in Gradients(alone).definitions_of(name_of(output)))
 
-    def _gradient_fields(self, lines: tuple[Definition, ...]) -> tuple[Field, ...]:
-        """The fields that backward definitions define, functions of a field before the field itself."""
-        graph = self.graph
-        nodes = {x.name: [n for n in graph.nodes if graph.owner[n] == x.name] for x in self.network.fields}
-        named = ((x, n) for x in self.network.fields for n in (*nodes[x.name], x.name))
-        return tuple(dict.fromkeys(replace(x, name=graph.called(n)) for x, n in named))
-
     # -- vectors of weights in means -------------------------------------------------------------------------
 
     def _readouts(
@@ -369,23 +371,11 @@ class _Assembly:
             site = (v.population.site,) if layered else ()
             self.graph.inside.add(name)
             lhs = Function(name)(*site, *(r.index for r in v.indices), t)
-            made[v.name] = (
-                Field(name, home.population, layered=layered),
-                Definition(lhs, factor * v.symbol, v.indices),
-            )
+            line = Definition(lhs, factor * v.symbol, v.indices)
+            made[v.name] = Field(name, home.population, layered=layered), line
         _, line = made[v.name]
         names = dict(zip(v.symbol.args, member.args, strict=True))
         return line.lhs.xreplace(names) / (line.rhs / v.symbol).xreplace(names)
-
-    # -- weights ---------------------------------------------------------------------------------------------
-
-    def _trained(self, w: Weight, found: list[Any]) -> TrainedMatrix | TrainedVector:
-        if isinstance(w, GaussianMatrix):
-            raw = expression(w.variance) * self.parametrization.fan_in_of(w)
-            return TrainedMatrix(
-                w, replace(found[0], more=tuple(found[1:])), with_noise(self.rule, raw, w.name)
-            )
-        return TrainedVector(w, _one_along(found, w), with_noise(self.rule, expression(w.variance), w.name))
 
     # -- names -----------------------------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ def terms(e: Expr) -> tuple[Expr, ...]:
 class Mapped:
     """Data with expressions in it, all of which can be rewritten at once."""
 
-    def map(self, fun: Callable[[Any], Any]) -> Self:
+    def map(self, fun: Callable[..., Any]) -> Self:
         """The same with ``fun`` applied to every expression, but not to the index of a range.
 
         >>> Population("layer", ratio=2 * ell).map(lambda e: e.subs(ell, 3)).ratio
@@ -118,7 +118,7 @@ class Mapped:
         return replace(self, **new)  # type: ignore[type-var]
 
 
-def _mapped(x: Any, fun: Callable[[Any], Any]) -> Any:
+def _mapped(x: Any, fun: Callable[..., Any]) -> Any:
     if isinstance(x, Mapped):
         return x.map(fun)
     if isinstance(x, IndexRange):

@@ -65,7 +65,8 @@ class Notation:
 
     def is_random(self, x: Expr) -> bool:
         """Does ``x`` contain a field of the single-site process?"""
-        return any(n in self.random or self._is_hatted(n) for n in map(_called, x.atoms(AppliedUndef)))
+        names = (str(a.func) for a in x.atoms(AppliedUndef))
+        return any(n in self.random or self._is_hatted(n) for n in names)
 
     def _is_hatted(self, name: str) -> bool:
         """An integration variable (``xihat_w_star``), not the conjugate of an order parameter."""
@@ -79,14 +80,10 @@ class Notation:
         head, _, tail = name.partition("_")
         if not head or not tail:
             return Name(latex_name(name.rstrip("_")) + "'" * (len(name) - len(name.rstrip("_"))))
-        mark = self._mark(tail)
+        known = {*self.random, *self.activations, *self.roles, *self.matrices}  # a mark is made of such names
+        mark = " ".join(self._pieces(tail, sorted(known, key=len, reverse=True)) or ())
         base = latex_name(head)
         return Name(base, upper=mark) if name in self.kernels else Name(base, lower=mark)
-
-    def _mark(self, tail: str) -> str:
-        """A mark such as ``phiu`` or ``phi_r_W``, split into names that the theory knows, or into words."""
-        known = {*self.random, *self.activations, *self.roles, *self.matrices}
-        return " ".join(self._pieces(tail, sorted(known, key=len, reverse=True)) or ())
 
     def _pieces(self, tail: str, known: list[str], start: bool = True) -> list[str] | None:
         """``tail`` cut before and after known names; None where the rest of a word would be left over."""
@@ -108,10 +105,6 @@ class Notation:
             return latex_name(name)
         inner = self.name(name)
         return inner.base + (f"_{{{inner.lower}}}" if inner.lower else "")
-
-
-def _called(atom: AppliedUndef) -> str:
-    return str(atom.func)
 
 
 def guess_roles(atom: AppliedUndef) -> tuple[str, ...]:

@@ -384,26 +384,23 @@ def read(program: Program) -> Reading:
     registry = Registry(program)
     reading = Reading(program, registry, nonempty(program.causal_order()))
     for d in reading.definitions:
-        reading.products[d] = [_application(program, d, x) for x in d.products()]
+        layer = tuple(r for r in d.ranges if r.index == ell)
+        indices = tuple(r.index for r in d.ranges if r.index != ell)
+        reading.products[d] = uses = []
+        for product in d.products():
+            m = program.matrix_of(product)
+            matrix, trained = gaussian(m), m if isinstance(m, TrainedMatrix) else None
+            v, i = vector(program, product.vector, d.ranges), member(matrix, product)
+            layers, summed = layer if i.has(ell) else (), _summed(d, product, matrix)
+            uses.append(Application(product, matrix, trained, v, i, d.name, layers, indices, summed))
         found = []
-        for v in program.vectors:
-            initial, trained = (v.initial, v) if isinstance(v, TrainedVector) else (v, None)
+        for w in program.vectors:
+            initial, moved = (w.initial, w) if isinstance(w, TrainedVector) else (w, None)
             ranges = tuple(r for r in d.ranges if d.lhs.has(r.index))
-            found += [Parameter(initial, trained, d.lhs, ranges, member=x) for x in initial.uses(d.rhs)]
+            found += [Parameter(initial, moved, d.lhs, ranges, member=x) for x in initial.uses(d.rhs)]
         reading.parameters[d] = found
     _name_sources(reading)
     return reading
-
-
-def _application(program: Program, d: Definition, product: Product) -> Application:
-    m = program.matrix_of(product)
-    matrix = gaussian(m)
-    v, i = vector(program, product.vector, d.ranges), member(matrix, product)
-    trained = m if isinstance(m, TrainedMatrix) else None
-    layers = tuple(r for r in d.ranges if r.index == ell and i.has(ell))
-    indices = tuple(r.index for r in d.ranges if r.index != ell)
-    summed = _summed(d, product, matrix)
-    return Application(product, matrix, trained, v, i, d.name, layers, indices, summed)
 
 
 def _summed(d: Definition, product: Product, matrix: GaussianMatrix) -> tuple[IndexRange, ...]:

@@ -321,7 +321,13 @@ class Assembly:
         self.reading = saddle.action.reading
         self.program = self.reading.program
         self.instant = instant_responses(self.action)
-        self.fixed = {str(q.symbol.func) for q in self.action.responses.values() if not self._reaches(q)}
+        self.fixed = set()
+        for q in self.action.responses.values():
+            # given vectors respond to nothing, vectors that meet a matrix of one step to no other step
+            name, atoms = str(q.symbol.func), q.leg.body.atoms(AppliedUndef)
+            moves = any(self.program.field_of(str(a.func)) is not None for a in atoms)
+            if not moves or (q.leg.use.matrix.fresh and name not in self.instant):
+                self.fixed.add(name)
 
     def theory(self) -> TheoryData:
         """The theory in the same form as that of the conditioning rule."""
@@ -361,19 +367,18 @@ class Assembly:
         causal = "past" if str(a.symbol.func) in self.instant else "strict"
         return OrderParameter(symbol, definition, "response", ranges, causal)
 
-    def _reaches(self, q: Response) -> bool:
-        """A vector made of given vectors alone responds to nothing; a matrix of one step to no other step."""
-        moves = any(self.program.field_of(str(a.func)) is not None for a in q.leg.body.atoms(AppliedUndef))
-        return moves and (not q.leg.use.matrix.fresh or str(q.symbol.func) in self.instant)
-
     # -- equations -------------------------------------------------------------------------------------------
 
     def product(self, a: Application) -> list[Term]:
         """``M(t) a(t)``: what is left of the initial matrix, and the updates."""
         leg = next(x for x in self.action.legs if x.use.same_use(a))
+        # from the matrix's own index to the member that the definition uses, with the definition's indices
+        moved: dict[Any, Any] = dict(zip(leg.indices, a.vector.indices, strict=True))
+        if a.layers and a.member != leg.use.member:
+            moved[ell] = ell + (a.member - leg.use.member)
 
         def here(e: Expr) -> Expr:
-            return self.action.called(unfolded(_at(e, leg, a), self.action.legs))
+            return self.action.called(unfolded(e.xreplace(moved), self.action.legs))
 
         found = [y.map(here) for x in self.saddle.single_site(leg) for y in self.structured(x)]
         found = [replace(x, kernel=earlier(x.kernel)) if x.kind == "response" else x for x in found]
@@ -414,10 +419,3 @@ class Assembly:
             kernel = Mul(*[x for x in factors if x not in random])
             over = tuple(IndexRange(*x) for x in limits if x[0] != s)
             yield Term(term.kind, Mul(*random), S.One, kernel, over, reach, term.matrix, term.rule)
-
-
-def _at(e: Expr, leg: Leg, a: Application) -> Expr:
-    """From the matrix's own index to the member that the definition uses, with the definition's indices."""
-    names = dict(zip(leg.use.vector.indices, a.vector.indices, strict=True))
-    shift = {ell: ell + (a.member - leg.use.member)} if a.layers and a.member != leg.use.member else {}
-    return e.xreplace({**names, **shift})

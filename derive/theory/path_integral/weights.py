@@ -15,7 +15,7 @@ from sympy import Expr, Float, KroneckerDelta, Matrix, Min, Rational, S, Symbol,
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import s, t
-from derive.program.training import Outer, TrainedMatrix, TrainedVector, TrainingRule
+from derive.program.training import TrainedMatrix, TrainedVector, TrainingRule
 from derive.theory.applications import Application, Parameter, Reading, apart
 from derive.theory.data import Term
 from derive.theory.names import vector
@@ -47,17 +47,17 @@ def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> l
 
     A transposed use exchanges ``l`` and ``r``.
     """
-    return [_outer_memory(reading, a, trained, u) for u in trained.update.terms]
-
-
-def _outer_memory(reading: Reading, a: Application, trained: TrainedMatrix, u: Outer) -> Term:
-    names, over = apart(u.over, a.indices)
     member: dict[Any, Any] = {} if a.matrix.index is None else {a.matrix.index.index: a.member}
-    left, right, c = (x.xreplace(member).xreplace(names | {t: s}) for x in (u.left, u.right, u.coefficient))
-    out, met = (right, left) if a.transposed else (left, right)
-    inner = a.acts_on.ratio * reading.registry.correlation(a.vector, vector(reading.program, met, over))
-    kernel, ranges = trained.rule.memory(t, s)[1] * c * inner, (*a.summed, *over)
-    return Term("memory", out, S.One, kernel, ranges, _reach(trained.rule), a.matrix.name, _RULE)
+    found = []
+    for u in trained.update.terms:
+        names, over = apart(u.over, a.indices)
+        parts = (u.left, u.right, u.coefficient)
+        left, right, c = (x.xreplace(member).xreplace(names | {t: s}) for x in parts)
+        out, met = (right, left) if a.transposed else (left, right)
+        inner = a.acts_on.ratio * reading.registry.correlation(a.vector, vector(reading.program, met, over))
+        kernel, ranges = trained.rule.memory(t, s)[1] * c * inner, (*a.summed, *over)
+        found.append(Term("memory", out, S.One, kernel, ranges, _reach(trained.rule), a.matrix.name, _RULE))
+    return found
 
 
 def vector_memory(p: Parameter, trained: TrainedVector) -> Term:
