@@ -29,6 +29,7 @@ from sympy import (
     Function,
     KroneckerDelta,
     Mul,
+    Pow,
     S,
     Subs,
     Sum,
@@ -57,30 +58,6 @@ from derive.program.words import (
 LOSS = "loss"
 """The name under which the loss is differentiated."""
 ANY = (S.NegativeInfinity, S.Infinity)
-
-
-@dataclass(frozen=True)
-class ForwardPass:
-    """What is differentiated: fields, their definitions, weights, and the output or the loss.
-
-    ``output`` is ``f(mu, c, t)``, with ``error`` its ``Delta(mu, c, t)``; without them the gradient is that
-    of minus the number called ``loss``, which is then one of the definitions.
-    """
-
-    fields: tuple[Field, ...]
-    definitions: tuple[Definition, ...]
-    matrices: tuple[GaussianMatrix, ...]
-    vectors: tuple[GaussianVector, ...]
-    data: tuple[Attribute | GivenVector, ...]
-    parametrization: Parametrization
-    names: Mapping[str, Gradient]
-    output: Expr | None = None
-    error: Expr | None = None
-
-    @property
-    def root(self) -> str:
-        """What the gradient is taken of."""
-        return LOSS if self.output is None else name_of(self.output)
 
 
 @dataclass(frozen=True)
@@ -128,18 +105,33 @@ class _Cell:
 
 
 class Gradients:
-    """The backward pass and the updates of a forward pass."""
+    """The backward pass and the updates of a forward pass.
 
-    def __init__(self, forward: ForwardPass) -> None:
-        self.forward = forward
-        self.fields = {x.name: x for x in forward.fields}
-        self.scalars = {d.name for d in forward.definitions} - set(self.fields)
-        self.vectors = {v.name: v for v in forward.vectors}
-        self.inside = {x.name for x in forward.data} | set(self.fields)
+    ``output`` is ``f(mu, c, t)``, with ``error`` its ``Delta(mu, c, t)``; without them the gradient is that
+    of minus the number called ``loss``, which is then one of the definitions.
+    """
+
+    def __init__(
+        self,
+        fields: tuple[Field, ...],
+        definitions: tuple[Definition, ...],
+        vectors: tuple[GaussianVector, ...],
+        data: tuple[Attribute | GivenVector, ...],
+        parametrization: Parametrization,
+        names: Mapping[str, Gradient],
+        output: Expr | None = None,
+        error: Expr | None = None,
+    ) -> None:
+        self.definitions, self.parametrization, self.names = definitions, parametrization, names
+        self.output, self.error, self.root = output, error, LOSS if output is None else name_of(output)
+        self.fields = {x.name: x for x in fields}
+        self.scalars = {d.name for d in definitions} - set(self.fields)
+        self.vectors = {v.name: v for v in vectors}
+        self.inside = {x.name for x in data} | set(self.fields)
         self.nodes: dict[str, tuple[Expr, Expr]] = {}
         self.owner: dict[str, str] = {}
-        self.slots = {d.name: _slots(forward.definitions, d.name) for d in forward.definitions}
-        graph = [self._with_nodes(d) for d in forward.definitions]
+        self.slots = {d.name: _slots(definitions, d.name) for d in definitions}
+        graph = [self._with_nodes(d) for d in definitions]
         for name, (place, body) in self.nodes.items():
             free = tuple(IndexRange(x, *ANY) for x in self.slots[name] if place.has(x))
             graph.append(Definition(place, body, free))
@@ -247,7 +239,7 @@ class Gradients:
         masked = self._masked(e, masks)
         whole = {v: k for k, v in masks.items()}
         for node, mask in masks.items():
-            slope = masked.diff(mask)
+            slope = _slope(masked, mask)
             if slope == 0:
                 continue
             slope = outside * slope.subs(whole)
@@ -322,12 +314,8 @@ class Gradients:
 
     def _places(self) -> dict[str, tuple[int | None, ...]]:
         """For each vertex that the output is computed from: where among its indices the output's are."""
-        root = self.forward.root
-        output = self.forward.output
-        found: dict[str, tuple[int | None, ...]] = {
-            root: tuple(range(len(output.args) - 1)) if output else ()
-        }
-        todo = [root]
+        found: dict[str, tuple[int | None, ...]] = {self.root: tuple(range(len(self.labels)))}
+        todo = [self.root]
         while todo:
             by = todo.pop()
             for name, uses in self.uses.items():
@@ -364,7 +352,7 @@ class Gradients:
     @property
     def labels(self) -> tuple[Symbol, ...]:
         """The indices of the output."""
-        return () if self.forward.output is None else tuple(self.forward.output.args[:-1])
+        return () if self.output is None else tuple(self.output.args[:-1])
 
     def _extra(self, name: str) -> tuple[Symbol, ...]:
         """Those that a backward field carries besides the indices of its field."""
@@ -380,18 +368,18 @@ class Gradients:
     def normal(self, atom: Expr) -> Expr:
         """``n_x/N`` of a field, n_x of a number."""
         name = name_of(atom)
-        if name == self.forward.root:
+        if name == self.root:
             return S.One
-        given = self.forward.names.get(self.owner.get(name, name))
+        given = self.names.get(self.owner.get(name, name))
         if given is not None and given.normal is not None:
             return expression(given.normal).xreplace(dict(zip(self.slots[name], atom.args, strict=False)))
-        scale = expression(self.forward.parametrization.scale)
+        scale = expression(self.parametrization.scale)
         return scale if name in self.scalars else scale * sqrt(expression(self.population(atom).ratio))
 
     def called(self, name: str) -> str:
         """The name of the gradient with respect to a field, a number or a function of a field."""
         owner = self.owner.get(name, name)
-        given = self.forward.names.get(owner)
+        given = self.names.get(owner)
         if name not in self.nodes:
             return given.name if given is not None else "g" if name == "h" else f"g_{name}"
         same = [n for n in self.nodes if self.owner[n] == owner]
@@ -401,8 +389,8 @@ class Gradients:
     def backward(self, atom: Expr) -> Expr:
         """The backward field at ``atom``."""
         name = name_of(atom)
-        if name == self.forward.root:
-            return S.One if self.forward.output is not None else S.NegativeOne
+        if name == self.root:
+            return S.One if self.output is not None else S.NegativeOne
         return Function(self.called(name))(*atom.args[:-1], *self._extra(name), t)
 
     def _contribution(self, use: _Use) -> Expr:
@@ -528,7 +516,7 @@ class Gradients:
 
     def range_of(self, index: Symbol) -> IndexRange:
         """Over what an index runs that is not one of layers."""
-        found = (r for d in self.forward.definitions for r in d.ranges if r.index == index)
+        found = (r for d in self.definitions for r in d.ranges if r.index == index)
         if (own := next(found, None)) is None:
             raise ProgramError(f"nothing says over what {index} runs")
         return own
@@ -555,15 +543,15 @@ class Gradients:
         return _joined([self._update(weight, use) for use in uses], weight)
 
     def _update(self, weight: GaussianMatrix | GaussianVector, use: _Use) -> tuple[_Solved, Outer | Along]:
-        by, p = use.by, self.forward.parametrization
+        by, p = use.by, self.parametrization
         symbol = weight.symbol
         solved = self._solve(use, tuple(symbol.args), bool(symbol.args))
         back, unit = self.backward(by), S.One / self.normal(by)
         same, local = self.split(use.factor)
         error = S.One
-        if self.forward.error is not None:
+        if self.error is not None:
             where = zip(self.labels, self.place[name_of(by)], strict=True)
-            error = self.forward.error.func(*(x if i is None else by.args[i] for x, i in where), t)
+            error = self.error.func(*(x if i is None else by.args[i] for x, i in where), t)
         moved = expression(p.scale) ** 2 * p.rate_of(weight.name) * error
         bodies: tuple[Expr, ...]
         fan_in = S.One
@@ -591,7 +579,7 @@ class Gradients:
         if isinstance(weight, GaussianVector):
             return solved, Along(coefficient, vectors[0], over)
         gradient = written(unit)
-        plain = written(moved * unit / p.rate_of(weight.name)) == coefficient or self.forward.error is None
+        plain = written(moved * unit / p.rate_of(weight.name)) == coefficient or self.error is None
         return solved, Outer(coefficient, vectors[0], vectors[1], over, None if plain else gradient)
 
     def _summed(self, use: _Use, solved: _Solved) -> tuple[dict[Any, Any], tuple[IndexRange, ...]]:
@@ -604,7 +592,7 @@ class Gradients:
             if x in solved.indices:
                 continue
             layer = self._on_axis(name) and use.by.args[0].has(x)
-            kept = layer or (self.forward.output is None and r.index != mu)
+            kept = layer or (self.output is None and r.index != mu)
             rename[x] = r.index if kept else _other(r.index)
             run = IndexRange(rename[x], r.lower, r.upper)
             if layer:
@@ -636,10 +624,25 @@ def _slots(definitions: tuple[Definition, ...], name: str) -> tuple[Symbol, ...]
     return tuple(found)
 
 
+def _slope(e: Expr, x: Dummy) -> Expr:
+    """``de/dx``: what sums, products and powers need is less than SymPy does for them."""
+    if e == x:
+        return S.One
+    inside = [y for y in e.args if x in y.free_symbols]
+    if isinstance(e, Add):
+        return Add(*[_slope(y, x) for y in inside])
+    if isinstance(e, Mul) and len(inside) == 1:
+        return Mul(*[y for y in e.args if y is not inside[0]], _slope(inside[0], x))
+    if isinstance(e, Pow) and e.exp.is_number:
+        return e.exp * e.base ** (e.exp - 1) * _slope(e.base, x)
+    return e.diff(x)
+
+
 def _linear(e: Expr, atom: Expr) -> bool:
     x = Dummy()
-    slope = e.subs(atom, x).diff(x)
-    return not slope.has(x) and slope * x - e.subs(atom, x) == 0
+    body = e.subs(atom, x)
+    slope = _slope(body, x)
+    return not slope.has(x) and slope * x - body == 0
 
 
 def _other(x: Symbol) -> Symbol:

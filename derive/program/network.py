@@ -16,7 +16,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import IndexRange, L, P, expression, mu, t
 from derive.errors import ProgramError
-from derive.program.gradients import LOSS, ForwardPass, Gradients, name_of
+from derive.program.gradients import LOSS, Gradients, name_of
 from derive.program.program import Definition, Parts, Program
 from derive.program.training import (
     Along,
@@ -169,10 +169,8 @@ class Network:
             target = next(d.lhs for d in forward if d.name == outputs[0])
             delta = Function(error)(*target.args)
         data: tuple[Attribute | GivenVector, ...] = (*self.attributes, *self.given)
-        graph = Gradients(
-            ForwardPass(self.fields, lines, self.matrices, self.vectors, data, p, names, target, delta)
-        )
-        assembly = _Assembly(self, forward, graph, loss, rule, p, delta)
+        graph = Gradients(self.fields, lines, self.vectors, data, p, names, target, delta)
+        assembly = _Assembly(self, forward, graph, loss, rule)
         return assembly.program(feedback or {}, learning_feedback, notation)
 
 
@@ -185,8 +183,6 @@ class _Assembly:
     graph: Gradients
     loss: Expr
     rule: TrainingRule
-    parametrization: Parametrization
-    error: Expr | None
 
     def program(
         self, feedback: Mapping[str, Weight], learning: bool, notation: Mapping[Expr, str] | None
@@ -207,7 +203,7 @@ class _Assembly:
         for w in net.weights:
             found: Any = updates[w.name]
             if isinstance(w, GaussianMatrix):
-                rule = with_noise(self.rule, w.variance * self.parametrization.fan_in_of(w), w.name)
+                rule = with_noise(self.rule, w.variance * graph.parametrization.fan_in_of(w), w.name)
                 matrices.append(TrainedMatrix(w, replace(found[0], more=tuple(found[1:])), rule))
             else:
                 rule = with_noise(self.rule, expression(w.variance), w.name)
@@ -238,7 +234,7 @@ class _Assembly:
             scalars=tuple(dict.fromkeys(d.name for d in definitions if d.name not in ours)),
             constants=self._constants(definitions, ours, {v.name for v in feedback.values()}),
             notation=self._notation() if notation is None else notation,
-            scale=S.One if self.error is None else expression(self.parametrization.scale),
+            scale=S.One if graph.error is None else expression(graph.parametrization.scale),
             depth=expression(net.depth),
         )
         return Program(**vars(parts.drop_idle_indices()))
@@ -253,12 +249,12 @@ class _Assembly:
         needed: set[str] = set()
         while todo:
             name = todo.pop()
-            if name in needed or name not in graph.place or name == graph.forward.root:
+            if name in needed or name not in graph.place or name == graph.root:
                 continue
             needed.add(name)
             todo += [name_of(u.by) for u in graph.uses.get(name, ())]
         lines = [d for name in graph.place if name in needed for d in graph.definitions_of(name)]
-        own = {graph.called(n) for n in (*graph.forward.names, *graph.scalars) if n in graph.slots}
+        own = {graph.called(n) for n in (*graph.names, *graph.scalars) if n in graph.slots}
         own |= {graph.called(n) for n in graph.nodes}
         aliases: dict[str, Definition] = {}
         while True:
@@ -271,7 +267,7 @@ class _Assembly:
             aliases[alias.name] = alias
             lines = [replace(d, rhs=self._replaced(d.rhs, aliases)) for d in lines if d is not alias]
         scalars = graph.scalars
-        neat = {graph.called(n) for n in scalars if n in graph.place and n != graph.forward.root}
+        neat = {graph.called(n) for n in scalars if n in graph.place and n != graph.root}
         return tuple(replace(d, rhs=_neat(d.rhs)) if d.name in neat else d for d in lines), aliases
 
     def _is_alias(self, d: Definition, lines: list[Definition]) -> bool:
@@ -283,11 +279,10 @@ class _Assembly:
         return isinstance(local, AppliedUndef) and name_of(local) != d.name and local.free_symbols <= inside
 
     def _replaced(self, e: Expr, aliases: Mapping[str, Definition]) -> Expr:
-        table = {
-            a: aliases[name_of(a)].rhs.xreplace(dict(zip(aliases[name_of(a)].lhs.args, a.args, strict=True)))
-            for a in e.atoms(AppliedUndef)
-            if name_of(a) in aliases
-        }
+        table = {}
+        for a in e.atoms(AppliedUndef):
+            if (d := aliases.get(name_of(a))) is not None:
+                table[a] = d.rhs.xreplace(dict(zip(d.lhs.args, a.args, strict=True)))
         return self.graph.tidy(e.xreplace(table)) if table else e
 
     def _put(self, u: Any, aliases: Mapping[str, Definition]) -> Any:
@@ -306,14 +301,14 @@ class _Assembly:
 
     def _errors(self) -> tuple[Definition, ...]:
         """Minus the slope of the loss in the output; the gradient of the loss finds its own."""
-        output, error = self.graph.forward.output, self.error
+        output, error = self.graph.output, self.graph.error
         if output is None or error is None:
             return ()
         line = next(d for d in self.forward if d.lhs == output)
         lines = (replace(line, rhs=S.Zero), Definition(Function(LOSS)(t), _summed(self.forward, self.loss)))
         named = {name_of(output): Gradient(name_of(error))}
-        alone = ForwardPass((), lines, (), (), (), Parametrization(S.One), named)
-        return tuple(replace(d, rhs=_neat(d.rhs)) for d in Gradients(alone).definitions_of(name_of(output)))
+        alone = Gradients((), lines, (), (), Parametrization(S.One), named)
+        return tuple(replace(d, rhs=_neat(d.rhs)) for d in alone.definitions_of(name_of(output)))
 
     # -- vectors of weights in means -------------------------------------------------------------------------
 

@@ -478,40 +478,30 @@ def _is_end(d: Definition) -> bool:
 # -- indices that nothing depends on ----
 
 
-def _alone(e: Expr) -> Expr:
-    """``e`` without its fields, functions and products: an index that is left stands for itself."""
-    return e.replace(lambda x: isinstance(x, AppliedUndef | Product), lambda _: Dummy())
-
-
 def _needed_positions(program: Parts) -> dict[str, set[int]]:
+    """The places of the indices that each field or number keeps: layers, times, and what data carry in."""
     names = {x.name for x in program.fields} | set(program.scalars)
     kept: dict[str, set[int]] = {n: set() for n in names}
+    layered = {x.name for x in program.fields if x.layered or x.ordered}
     for d in program.definitions:
-        for i, arg in enumerate(d.lhs.args):
-            layered = (x := program.field_of(d.name)) is not None and (x.layered or x.ordered) and i == 0
-            if layered or arg == t:
+        kept[d.name] |= {i for i, x in enumerate(d.lhs.args) if x == t or (i == 0 and d.name in layered)}
+
+    def needs(e: Expr, index: Symbol) -> bool:
+        if e.replace(lambda x: isinstance(x, AppliedUndef | Product), lambda _: Dummy()).has(index):
+            return True  # it stands for itself
+        atoms = ((str(a.func), a.args) for a in preorder_traversal(e) if isinstance(a, AppliedUndef))
+        used = ((n, [i for i, x in enumerate(xs) if x.has(index) and x != t]) for n, xs in atoms)
+        return any(places if n not in names else kept[n] & set(places) for n, places in used)
+
+    found = True
+    while found:
+        places = [(d, i, x) for d in program.definitions for i, x in enumerate(d.lhs.args)]
+        open_ones = [(d, i, x) for d, i, x in places if i not in kept[d.name] and isinstance(x, Symbol)]
+        found = False
+        for d, i, x in open_ones:
+            if needs(d.rhs, x):
                 kept[d.name].add(i)
-    changed = True
-    while changed:
-        changed = False
-        for d in program.definitions:
-            for i, arg in enumerate(d.lhs.args):
-                if i in kept[d.name] or not isinstance(arg, Symbol):
-                    continue
-                if _alone(d.rhs).has(arg):
-                    kept[d.name].add(i)
-                    changed = True
-                    continue
-                for node in preorder_traversal(d.rhs):
-                    if not isinstance(node, AppliedUndef) or not node.has(arg):
-                        continue
-                    name = str(node.func)
-                    if name not in names or any(
-                        node.args[j].has(arg) for j in kept[name] if node.args[j] != t
-                    ):
-                        kept[d.name].add(i)
-                        changed = True
-                        break
+                found = True
     return kept
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -17,7 +17,7 @@ from sympy import Expr, Symbol
 from sympy.core.function import AppliedUndef
 from sympy.printing.latex import translate
 
-from derive.calculus.symbols import IndexRange, L, alpha, ell, mu, s, t
+from derive.calculus.symbols import L, alpha, ell, mu, s, t
 
 PAPERS: Mapping[str, str] = {"K": r"K^{\mathrm{NTK}}"}
 """The notation of selfconsistent2023, where it is not the name itself: name -> LaTeX."""
@@ -151,7 +151,9 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
     bodies = [x.expr for e in theory.equations for x in e.terms]
     bodies += [q.definition for q in theory.order_parameters]
     applied = {a for b in bodies for a in b.atoms(AppliedUndef)}
-    ranges = {(r.index, r.lower, r.upper): None for r in _ranges(theory) if r.index != ell}
+    items = (*theory.sources, *theory.equations, *theory.order_parameters, *theory.observables)
+    every = (r for x in items for r in x.ranges if r.index != ell)
+    ranges = {(r.index, r.lower, r.upper): None for r in every}
     several = {r[0] for r in ranges if sum(r[0] == other[0] for other in ranges) > 1}
     return Notation(
         table,
@@ -160,32 +162,21 @@ def notation(theory: Declares | None = None, names: str | Mapping[str, str] | No
         scalars=frozenset((*program.scalars, *program.constants)),
         kernels=frozenset(x.kernel for x in program.given),
         activations=frozenset(str(a.func) for a in applied if any(x.atoms(AppliedUndef) for x in a.args)),
-        matrices=frozenset(_matrices(program)),
+        matrices=frozenset(m.name for m in program.matrices),
         ranges=tuple(r for r in ranges if r[0] not in several),
     )
 
 
-def _matrices(program: Any) -> Iterable[str]:
-    """The matrices' names, which stand in marks of the sources that they bring."""
-    for m in program.matrices:
-        yield m.name
-
-
 def _declarations(theory: Declares) -> dict[str, tuple[str, ...]]:
     """The roles of the arguments of everything that a theory declares."""
-    roles: dict[str, tuple[str, ...]] = {}
-    for u in theory.sources:
-        for a in (u.symbol, u.partner):
-            roles[str(a.func)] = _declared(a, 1, _is_layer(a.args))
+    atoms = [(a, 1, _is_layer(a.args)) for u in theory.sources for a in (u.symbol, u.partner)]
     for e in (*theory.equations, *theory.scalars):
-        atom = sorted(e.lhs.atoms(AppliedUndef), key=str)[0]
+        atom = min(e.lhs.atoms(AppliedUndef), key=str)
         x = theory.program.field_of(str(atom.func))
-        roles[str(atom.func)] = _declared(atom, 1, x.layered if x is not None else _is_layer(atom.args))
-    for q in theory.order_parameters:
-        roles[q.name] = _declared(q.symbol, 2, _is_layer(q.symbol.args))
-    for e in theory.observables:
-        roles[str(e.lhs.func)] = _declared(e.lhs, 2, False)
-    return roles
+        atoms.append((atom, 1, x.layered if x is not None else _is_layer(atom.args)))
+    atoms += [(q.symbol, 2, _is_layer(q.symbol.args)) for q in theory.order_parameters]
+    atoms += [(e.lhs, 2, False) for e in theory.observables]
+    return {str(a.func): _declared(a, times, layered) for a, times, layered in atoms}
 
 
 def _is_layer(args: tuple[Expr, ...]) -> bool:
@@ -197,12 +188,6 @@ def _declared(atom: AppliedUndef, times: int, layered: bool) -> tuple[str, ...]:
     n = len(atom.args)
     first = (LAYER,) if layered else ()
     return (*first, *([SAMPLE] * (n - len(first) - times)), *([TIME] * times))
-
-
-def _ranges(theory: Declares) -> Iterable[IndexRange]:
-    items = (*theory.sources, *theory.equations, *theory.order_parameters, *theory.observables)
-    for item in items:
-        yield from item.ranges
 
 
 def latex_name(name: str) -> str:

@@ -234,7 +234,9 @@ class TheoryData(Mapped):
                 if not ((at - family.upper).is_positive or (family.lower - at).is_positive):
                     found: Equation = _member(e, family, at)
                     return found
-        there = ", ".join(map(_told, named)) or ", ".join(sorted({e.name for e in self.equations}))
+        families = ([f" for ell = {r.lower}..{r.upper}" for r in e.ranges if r.index == ell] for e in named)
+        told = ["".join((str(e.symbol), *family)) for e, family in zip(named, families, strict=True)]
+        there = ", ".join(told or sorted({e.name for e in self.equations}))
         raise KeyError(f"no equation for {name}{'' if site is None else f'({site}, ...)'}; there are {there}")
 
     @property
@@ -306,11 +308,6 @@ def _member(item: Any, family: IndexRange, layer: Expr) -> Any:
 def _put(item: Any, old: Expr, new: Expr) -> Any:
     """An equation, source or order parameter with ``new`` put for a symbol."""
     return item.subs(old, new) if isinstance(item, Equation) else item.map(lambda e: e.subs(old, new))
-
-
-def _told(e: Equation) -> str:
-    family = [f" for ell = {r.lower}..{r.upper}" for r in e.ranges if r.index == ell]
-    return "".join((str(e.symbol), *family))
 
 
 __all__ = ["Equation", "OrderParameter", "Source", "Term", "TheoryData"]

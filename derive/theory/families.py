@@ -130,14 +130,11 @@ class _Search:
             a = self.substituted(x)
             for atom in sorted((a for a in a.atoms(AppliedUndef) if self.outside(a)), key=str):
                 values = [v for k, b in boundary if k == kind and (v := _match(a, b, atom)) is not None]
-                values = [v for v in values if self.may_be(atom, v)]
+                # a base case depends on the indices of its order parameter only, and on no field
+                values = [v for v in values if v.free_symbols & self.indices <= atom.free_symbols]
+                values = [v for v in values if not self.fields & {str(x.func) for x in v.atoms(AppliedUndef)}]
                 own = dict(zip(atom.args[1:], self.parameters[str(atom.func)].symbol.args[1:], strict=True))
                 self.known[self.key(atom)] = values[0].xreplace(own) if values else S.Zero
-
-    def may_be(self, atom: Expr, value: Expr) -> bool:
-        """A base case depends on the indices of its order parameter only, and on no field."""
-        random = any(str(a.func) in self.fields for a in value.atoms(AppliedUndef))
-        return not random and value.free_symbols & self.indices <= atom.free_symbols
 
     def substituted(self, e: Expr) -> Expr:
         """``e`` with the known base cases put in."""

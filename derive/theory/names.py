@@ -75,14 +75,10 @@ def vector(program: Program, body: Expr, ranges: tuple[IndexRange, ...]) -> Vect
     own = [r for r in ranges if r.index != ell and body.has(r.index)]
     order = _in_order(body)
     kept = tuple(sorted(own, key=lambda r: order.index(r.index) if r.index in order else len(order)))
-    return Vector(body, site, kept, tuple(_taken_at(body, r.index) for r in kept))
-
-
-def _taken_at(body: Expr, index: Symbol) -> Expr:
-    """The one place where an index is taken, such as ``a + k``; else the index itself."""
-    own = [x for a in body.atoms(AppliedUndef) for x in a.args]
-    places = {x for x in own if x.has(index) and not x.atoms(AppliedUndef)}
-    return places.pop() if len(places) == 1 else index
+    places = {x for a in body.atoms(AppliedUndef) for x in a.args if not x.atoms(AppliedUndef)}
+    taken = ([x for x in places if x.has(r.index)] for r in kept)  # in one place, such as a + k
+    arguments = (x[0] if len(x) == 1 else r.index for r, x in zip(kept, taken, strict=True))
+    return Vector(body, site, kept, tuple(arguments))
 
 
 def _end_as_index(program: Program, v: Vector, index: Symbol) -> Vector:

@@ -168,14 +168,10 @@ class _Translation:
                 return self.expectation(self.parameters[name], e)
             if name in self.fields:
                 return self.z(e)
-        if e.args and self.is_vector(e):
-            return self.z(e)
+        single = not isinstance(e, Add | Mul | Sum | Integral) and not e.has(Average, Response)
+        if single and any(str(a.func) in self.fields for a in e.atoms(AppliedUndef)):
+            return self.z(e)  # a function of fields, such as phi(h), is one vector
         return e.func(*[self.expression(x) for x in e.args]) if e.args else e
-
-    def is_vector(self, e: Expr) -> bool:
-        """A function of fields, such as ``phi(h)``, that is one vector."""
-        atoms = [a for a in e.atoms(AppliedUndef) if str(a.func) in self.fields]
-        return bool(atoms) and not isinstance(e, Add | Mul | Sum | Integral) and not e.has(Average, Response)
 
     def expectation(self, q: OrderParameter, e: AppliedUndef) -> Expr:
         """An order parameter by its definition, at the arguments at which it stands."""
@@ -207,7 +203,8 @@ class _Translation:
     def renamed(self, e: Expr) -> Expr:
         """Vectors under the names that the user gave, indices matched one by one."""
         for pattern, name in self.names.items():
-            atom = next(iter(sorted(pattern.atoms(AppliedUndef) & _inner(pattern), key=str)))
+            inner = [a for a in pattern.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}]
+            atom = min(inner, key=str)
 
             def called(x: Expr, pattern: Expr = pattern, name: Expr = name, atom: Expr = atom) -> Expr:
                 found = next((a for a in x.atoms(AppliedUndef) if a.func == atom.func), None)
@@ -221,11 +218,6 @@ class _Translation:
             )
             e = e.xreplace({slot: d for d, slot in slopes.items()})  # the slope of phi is not that of x
         return e
-
-
-def _inner(e: Expr) -> set[AppliedUndef]:
-    """Applied functions without applied functions inside."""
-    return {a for a in e.atoms(AppliedUndef) if not a.atoms(AppliedUndef) - {a}}
 
 
 def _factor(d: Definition, product: Product) -> Expr:
