@@ -21,24 +21,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from sympy import (
-    Add,
-    Derivative,
-    Dummy,
-    Expr,
-    Function,
-    KroneckerDelta,
-    Mul,
-    Pow,
-    S,
-    Subs,
-    Sum,
-    Symbol,
-    Tuple,
-    factor_terms,
-    sqrt,
-)
-from sympy.core.function import AppliedUndef
+from sympy import Add, Dummy, Expr, KroneckerDelta, Mul, Pow, S, Sum, Symbol, Tuple, factor_terms, sqrt
+from sympy.core.function import AppliedUndef, Derivative, Function, Subs
 
 from derive.calculus.symbols import IndexRange, alpha, ell, expression, mu, t
 from derive.errors import ProgramError
@@ -323,24 +307,17 @@ class Gradients:
                     if name_of(use.by) != by or name not in self.slots:
                         continue
                     solved = self._solve(use, self.slots[name], self._on_axis(name)).indices
-                    here = tuple(
-                        None if i is None else self._index(name, use, use.by.args[i], solved)
-                        for i in found[by]
-                    )
+                    slots = self.slots[name]
+                    values = [None if i is None else use.by.args[i].xreplace(solved) for i in found[by]]
+                    if any(x not in slots and not isinstance(x, Dummy | None) for x in values):
+                        raise self._mixes(use)
+                    here = tuple(slots.index(x) if x in slots else None for x in values)
                     if name not in found:
                         found[name] = here
                         todo.append(name)
                     elif found[name] != here:
                         raise self._mixes(use)
         return found
-
-    def _index(self, name: str, use: _Use, value: Expr, solved: dict[Dummy, Expr]) -> int | None:
-        value, slots = value.xreplace(solved), self.slots[name]
-        if value in slots:
-            return slots.index(value)
-        if isinstance(value, Dummy):
-            return None
-        raise self._mixes(use)
 
     def _mixes(self, use: _Use) -> ProgramError:
         by = _plain(use.by, dict(use.runs))
@@ -432,15 +409,11 @@ class Gradients:
         """Indices solved for; those that are left carry the output's names or are summed over."""
         where = self.place[name_of(use.by)]
         labels = {use.by.args[i]: x for x, i in zip(self.labels, where, strict=True) if i is not None}
-        names: dict[Any, Any] = {}
+        names: dict[Any, Any] = {x: labels[x] for x, _ in use.runs if x in labels and x not in solved.indices}
         value = solved.chosen * value.xreplace(solved.indices)
-        used = {*taken, *self.labels}
-        summed = []
+        used, limits = {*taken, *self.labels}, []
         for x, r in use.runs:
-            if x in solved.indices:
-                continue
-            if x in labels:
-                names[x] = labels[x]
+            if x in solved.indices or x in names:
                 continue
             name = r.index
             while name in used:
@@ -448,11 +421,11 @@ class Gradients:
             names[x] = name
             used.add(name)
             if value.has(x):
-                summed.append(Tuple(name, r.lower, r.upper))
+                limits.append((name, r.lower, r.upper))
             else:
                 value *= r.upper - r.lower + 1
-        limits = [Tuple(*(expression(b).xreplace(names) for b in x)) for x in summed]
-        return Sum(value.xreplace(names), *limits) if limits else value.xreplace(names)
+        bounds = [Tuple(*(expression(b).xreplace(names) for b in x)) for x in limits]
+        return Sum(value.xreplace(names), *bounds) if bounds else value.xreplace(names)
 
     # -- the backward pass -----------------------------------------------------------------------------------
 
@@ -483,13 +456,12 @@ class Gradients:
                 continue
             constants = {k for _, k in here}
             constant = constants.pop() if len(constants) == 1 else S.One
-            shifts = {c.shift for c, _ in here if (c.low, c.high) == (low, high)}
-            whole = len(shifts) == 1 and all((c.low, c.high) == (low, high) for c, _ in here)
+            whole = all((c.low, c.high) == (low, high) for c, _ in here)
+            shifts = {c.shift for c, _ in here}
+            shift = shifts.pop() if whole and len(shifts) == 1 else S.Zero
             value = Add(*[_divided(c.value, constant) for c, _ in here])
-            value = value if value.has(Product) else factor_terms(value)
-            shift = shifts.pop() if whole else S.Zero
-            family = all(c.family for c, _ in here)
-            cells.append(_Cell(low, high, self.tidy(value), shift, constant, family))
+            value = self.tidy(value if value.has(Product) else factor_terms(value))
+            cells.append(_Cell(low, high, value, shift, constant, all(c.family for c, _ in here)))
         return cells
 
     def definitions_of(self, name: str) -> list[Definition]:
@@ -714,14 +686,13 @@ def _same(a: _Cell, b: _Cell, axis: Symbol) -> bool:
 def _joined(lines: list[tuple[_Solved, Any]], weight: GaussianMatrix | GaussianVector) -> list[Any]:
     """Updates of the same form at neighbouring layers as one."""
     found: list[tuple[_Solved, Any]] = []
-    for solved, u in lines:
-        for i, (other, v) in enumerate(found):
-            one = _one_update(weight, (other, v), (solved, u))
-            if one is not None:
+    for line in lines:
+        for i, other in enumerate(found):
+            if (one := _one_update(weight, other, line)) is not None:
                 found[i] = one
                 break
         else:
-            found.append((solved, u))
+            found.append(line)
     return [u for _, u in found]
 
 

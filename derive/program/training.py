@@ -10,24 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from sympy import (
-    Dummy,
-    Expr,
-    Function,
-    Integral,
-    Matrix,
-    Min,
-    Piecewise,
-    S,
-    Sum,
-    Symbol,
-    exp,
-    eye,
-    integrate,
-    powsimp,
-    simplify,
-    summation,
-)
+from sympy import Dummy, Expr, Integral, Matrix, Min, Piecewise, S, Sum, Symbol, exp, integrate, summation
+from sympy.core.function import Function
+from sympy.simplify import powsimp, simplify
 
 from derive.calculus.symbols import IndexRange, expression, gamma0
 from derive.errors import ProgramError
@@ -288,7 +273,7 @@ def held_at_rest(rule: TrainingRule) -> Expr | None:
     if system is None:
         return None
     A, b = Matrix([[system.A]]) if not isinstance(system.A, Matrix) else system.A, Matrix([system.b])
-    moving = (A - eye(A.rows) if rule.discrete else A).applyfunc(simplify)
+    moving = (A - Matrix.eye(A.rows) if rule.discrete else A).applyfunc(simplify)
     return None if simplify(moving.det()) == 0 else simplify((-moving.inv() * b)[0, 0])
 
 
@@ -336,32 +321,31 @@ class Along(Mapped):
     over: tuple[IndexRange, ...] = ()
 
 
+class _Trained(Mapped):
+    initial: GaussianMatrix | GaussianVector
+
+    @property
+    def name(self) -> str:
+        """The name by which definitions refer to the weight."""
+        return self.initial.name
+
+
 @dataclass(frozen=True)
-class TrainedMatrix(Mapped):
+class TrainedMatrix(_Trained):
     """A weight matrix: Gaussian at first, then moved by ``update`` as ``rule`` says."""
 
     initial: GaussianMatrix
     update: Outer
     rule: TrainingRule
 
-    @property
-    def name(self) -> str:
-        """The name by which products refer to the matrix."""
-        return self.initial.name
-
 
 @dataclass(frozen=True)
-class TrainedVector(Mapped):
+class TrainedVector(_Trained):
     """A trained vector parameter (a readout, a bias)."""
 
     initial: GaussianVector
     update: Along
     rule: TrainingRule
-
-    @property
-    def name(self) -> str:
-        """The name by which definitions refer to the vector."""
-        return self.initial.name
 
 
 @dataclass(frozen=True)

@@ -433,11 +433,8 @@ def earlier(e: Expr) -> Expr:
 
 
 def overlap(reading: Reading, a: Application, u: Outer) -> tuple[Expr, Expr, Expr, tuple[IndexRange, ...]]:
-    """What the update ``u`` made at ``s`` does to the vector of ``a``: order parameter, coefficient, the
-    vector that they multiply, sums over.
-
-    The update's one vector meets the vector of ``a`` in an inner product per unit; its other vector is
-    what remains.
+    """What the update ``u`` made at ``s`` does to the vector of ``a``: the order parameter in which the two
+    meet, coefficient, the update's other vector, sums over.
     """
     at = {a.matrix.index.index: a.member} if a.matrix.index is not None else {}
     names, over = apart(u.over, a.indices)

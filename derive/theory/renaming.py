@@ -53,10 +53,8 @@ def renaming(left: TheoryData, right: TheoryData, *, parameters: bool = False) -
 
 
 def renamed(theory: TheoryData, names: dict[str, str], like: TheoryData) -> TheoryData:
-    """``theory`` with other names, as a theory of the program of ``like``.
-
-    Which of two vectors comes first in their correlation depends on what they are called, so arguments of a
-    correlation are rearranged where that gives it the definition it has in ``like``.
+    """``theory`` with other names, as a theory of the program of ``like``; arguments of a correlation, whose
+    order depends on names, are rearranged where that gives it the definition it has in ``like``.
     """
     new = replace(_mapped(theory, lambda e: _renamed(e, names)), program=like.program)
     theirs = {q.name: q for q in like.order_parameters}

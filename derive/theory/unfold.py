@@ -13,23 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sympy import (
-    Add,
-    Derivative,
-    DiracDelta,
-    Expr,
-    Integral,
-    KroneckerDelta,
-    Max,
-    Mul,
-    Pow,
-    S,
-    Sum,
-    Symbol,
-    oo,
-    sympify,
-)
-from sympy.core.function import AppliedUndef
+from sympy import Add, DiracDelta, Expr, Integral, KroneckerDelta, Max, Mul, Pow, S, Sum, Symbol, oo, sympify
+from sympy.core.function import AppliedUndef, Derivative
 
 from derive.calculus.averages import Average, Response, is_field, is_random
 from derive.calculus.gaussian import GaussianAverage

@@ -28,24 +28,8 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
 from typing import Any, Self, cast
 
-from sympy import (
-    Add,
-    Expr,
-    Function,
-    I,
-    Integer,
-    Integral,
-    KroneckerDelta,
-    Mul,
-    S,
-    Sum,
-    Symbol,
-    default_sort_key,
-    log,
-    oo,
-    sympify,
-)
-from sympy.core.function import AppliedUndef
+from sympy import Add, Expr, I, Integral, KroneckerDelta, Mul, S, Sum, Symbol, default_sort_key, log, sympify
+from sympy.core.function import AppliedUndef, Function
 
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.theory.applications import Application, Parameter, Reading, tangent_kernel
@@ -130,7 +114,7 @@ def hatted(name: str) -> str:
 def over(integrand: Expr, ranges: Iterable[IndexRange], times: Sequence[Symbol], discrete: bool) -> Expr:
     """Sum over indices, and over all times (as a sum of steps or an integral)."""
     limits = [r.limits for r in ranges]
-    whole = [(time, 0, oo) for time in times]
+    whole = [(time, 0, S.Infinity) for time in times]
     if discrete:
         return Sum(integrand, *limits, *whole)
     return Integral(Sum(integrand, *limits) if limits else integrand, *whole)
@@ -271,15 +255,12 @@ class Pairing:
 
 
 def pairings(legs: tuple[Leg, ...]) -> Iterator[Pairing]:
-    """The square of the exponent linear in the matrices, term by term.
-
-    Legs of different matrices do not meet.  A pair of different legs comes twice in the square.
-    """
+    """The square of the exponent linear in the matrices; a pair of different legs comes twice in it."""
     for a, other in combinations_with_replacement(legs, 2):
         if not a.use.meets(other.use) or covariance(a.use) == 0:
             continue
         m, b = a.use.matrix, other.past(a.use.indices)
-        strength = Integer(1 if a is other else 2) * m.variance * folded(a)
+        strength = (1 if a is other else 2) * m.variance * folded(a)
         for k, x, y in ((S.One, b.row, b.col), (m.symmetry, b.col, b.row)):
             if k != 0:
                 first, second = Inner(m.rows.name, a.row, x), Inner(m.cols.name, a.col, y)
@@ -356,7 +337,7 @@ class Response:
     ``other``.
 
     ``conjugate`` is the response with which it shares a term ``-strength A B`` of the action (it may be A
-    itself); ``algebra`` is that term and ``sites`` what the pair adds to single-site exponents.
+    itself); ``algebra`` is that term and ``exponents`` what the pair adds to single-site exponents.
     """
 
     symbol: AppliedUndef
@@ -365,7 +346,7 @@ class Response:
     other: Leg
     ranges: tuple[IndexRange, ...]
     algebra: Expr
-    sites: tuple[tuple[str, Expr], ...]
+    exponents: tuple[Expr, ...]
 
 
 @dataclass
@@ -461,7 +442,7 @@ class Action:
         k = p.strength / 2 * p.ratios[0] * p.ratios[1]
         algebra = over(-k * scale**2 * one * two, p.limits, (t, s), self.discrete)
         self.terms.append(algebra)
-        sites = []
+        exponents = []
         for weight, vector, hat in ((two, p.a.body, p.b.hat), (one, p.b.body, p.a.hat)):
             at = 0 if set(p.first.vectors) == {vector, hat} else 1
             home = (p.first, p.second)[at].population
@@ -469,11 +450,11 @@ class Action:
             expr = over(body, p.limits, (t, s), self.discrete)
             piece = Piece("response", expr, p.ratios[at], p.a.matrix)
             self.add(home, piece)
-            sites.append((home, piece.weighted))
+            exponents.append(piece.weighted)
         for leg, other in ((p.a, p.other), (p.other, p.a)):
-            self.record(leg, other, algebra, tuple(sites))
+            self.record(leg, other, algebra, tuple(exponents))
 
-    def record(self, leg: Leg, other: Leg, algebra: Expr, sites: tuple[tuple[str, Expr], ...]) -> None:
+    def record(self, leg: Leg, other: Leg, algebra: Expr, exponents: tuple[Expr, ...]) -> None:
         """Remember a response under its own name, its vector at t and its source at s."""
         past = other.past(leg.use.indices)
         symbol = self.symbol(leg, past, t, s)
@@ -481,13 +462,11 @@ class Action:
             conjugate = self.symbol(past, leg, s, t)
             moved = leg.use.summed if leg.body != leg.use.vector.plain else ()
             ranges = (*leg.limits, *past.ranges, *moved)
-            self.responses[str(symbol)] = Response(symbol, conjugate, leg, other, ranges, algebra, sites)
+            self.responses[str(symbol)] = Response(symbol, conjugate, leg, other, ranges, algebra, exponents)
 
     def symbol(self, leg: Leg, other: Leg, time: Expr, past: Expr) -> AppliedUndef:
-        """The response of the vector of ``leg`` at ``time`` to the source of ``other`` at ``past``.
-
-        A vector taken elsewhere than at its own indices, such as ``phi(h(ell, mu, a + k, t))``, has a
-        variable of its own, see :meth:`called`.
+        """The response of the vector of ``leg`` at ``time`` to the source of ``other`` at ``past``; a vector
+        taken elsewhere, such as ``phi(h(ell, mu, a + k, t))``, has a variable of its own, see :meth:`called`.
         """
         name, site = self.reading.response_name(leg.use, other.use)
         sites = () if site is None else (site,)

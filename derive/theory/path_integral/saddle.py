@@ -18,23 +18,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from sympy import (
-    Add,
-    Dummy,
-    Eq,
-    Expr,
-    I,
-    Integral,
-    Inverse,
-    KroneckerDelta,
-    MatrixSymbol,
-    Mul,
-    Piecewise,
-    S,
-    Sum,
-    Symbol,
-)
+from sympy import Add, Dummy, Eq, Expr, I, Integral, KroneckerDelta, Mul, Piecewise, S, Sum, Symbol
 from sympy.core.function import AppliedUndef
+from sympy.matrices import Inverse, MatrixSymbol
 
 from derive.calculus.averages import Average
 from derive.calculus.averages import Response as Pushed
@@ -59,49 +45,40 @@ class SaddlePoint:
         self.random = self.hats | fields | {str(x.primal.func) for x in action.variables}
         self.order = symmetric(action.reading.registry.found.values(), program.given)
 
-    def variation(self, target: AppliedUndef, ranges: tuple[IndexRange, ...]) -> tuple[Expr, Expr]:
-        """``delta S / delta target``: the algebraic part, and the part from the single-site integrals."""
-        sites = tuple((p, self.action.weighted(p)) for p in self.action.sites)
-        return self.varied(self.action.algebraic, sites, target, ranges)
-
-    def varied(
+    def stationary(
         self,
-        algebra: Expr,
-        sites: Iterable[tuple[str, Expr]],
+        unknown: AppliedUndef,
         target: AppliedUndef,
         ranges: tuple[IndexRange, ...],
-    ) -> tuple[Expr, Expr]:
-        """The same for a part of the action, the exponents as often as there are units: the derivative of
-        ``ln Z`` is an average.
+        part: tuple[Expr, Iterable[Expr]] | None = None,
+    ) -> Eq:
+        """``delta S / delta target = 0`` solved for ``unknown``: of the action, or of a part of it in algebra and
+        in exponents.  The derivative of ``ln Z`` is an average.
         """
-        averages = [averaged(functional_derivative(x, target, ranges), self.random) for _, x in sites]
-        return functional_derivative(algebra, target, ranges).expand(), Add(*averages)
-
-    @staticmethod
-    def solved(unknown: AppliedUndef, condition: tuple[Expr, Expr]) -> Eq:
-        """A stationarity condition solved for ``unknown``."""
-        algebra, sites = condition
-        slope = algebra.coeff(unknown)
-        if slope == 0 or (algebra - slope * unknown).expand() != 0:
-            raise ValueError(f"the condition {algebra} + {sites} = 0 does not fix {unknown}")
-        return Eq(unknown, _divided(-sites, slope), evaluate=False)
+        a = self.action
+        algebra, exponents = part or (a.algebraic, [a.weighted(p) for p in a.sites])
+        fixed = functional_derivative(algebra, target, ranges).expand()
+        moved = Add(*[averaged(functional_derivative(x, target, ranges), self.random) for x in exponents])
+        slope = fixed.coeff(unknown)
+        if slope == 0 or (fixed - slope * unknown).expand() != 0:
+            raise ValueError(f"the condition {fixed} + {moved} = 0 does not fix {unknown}")
+        return Eq(unknown, _divided(-moved, slope), evaluate=False)
 
     def correlation(self, q: Correlation) -> Eq:
         """``C = <a b>``, from varying the conjugate."""
-        return self.solved(q.symbol, self.variation(q.conjugate, q.ranges))
+        return self.stationary(q.symbol, q.conjugate, q.ranges)
 
     def conjugate(self, q: Correlation) -> Eq:
         """``Chat`` as an average of two hatted fields, from varying C."""
-        return self.solved(q.conjugate, self.variation(q.symbol, q.ranges))
+        return self.stationary(q.conjugate, q.symbol, q.ranges)
 
     def response(self, q: Response) -> Eq:
-        """``A = -i <a hat>`` in units of the scale, from varying its conjugate in the term that the two
-        share.
+        """``A = -i <a hat>`` in units of the scale, from varying its conjugate in the term that both share.
 
         Each product of mixed inner products is linearised by variables of its own; those of equal inner
         products agree.
         """
-        return self.solved(q.symbol, self.varied(q.algebra, q.sites, q.conjugate, q.ranges))
+        return self.stationary(q.symbol, q.conjugate, q.ranges, (q.algebra, q.exponents))
 
     def equations(self) -> tuple[Eq, ...]:
         """Every condition: correlations, their conjugates, responses."""
@@ -111,10 +88,8 @@ class SaddlePoint:
         return (*found, *(self.response(a) for a in self.action.responses.values()))
 
     def vanished(self, q: Correlation) -> Eq:
-        """``Chat = 0``: its condition averages two hatted fields and nothing else, see
-        :func:`hatted_correlator`.
-
-        Raises ValueError if that is not so.
+        """``Chat = 0``: its condition averages two hatted fields, see :func:`hatted_correlator`, and nothing
+        else (else ValueError).
         """
 
         def zero(e: Average) -> Expr:
@@ -130,9 +105,7 @@ class SaddlePoint:
 
     def sources(self) -> Iterator[Source]:
         """Gaussian fields whose average of ``exp(-i sum hat source)`` is the quadratic part of the exponents
-        (D.38, D.39).
-
-        Their covariance is minus the second derivative of that part.
+        (D.38, D.39): their covariance is minus its second derivative.
         """
         everything = self.action.variables
         for i, x in enumerate(everything):
@@ -391,10 +364,8 @@ class Assembly:
         return [*self.saddle.single_site(entry), *moved]
 
     def structured(self, term: Term) -> Iterator[Term]:
-        """A term of a stationarity condition as kernels on fields, its sum over all times cut by causality.
-
-        The random factors of an addend are the field.  A response that is never there gives nothing, and a
-        matrix of one step only that step.
+        """A term of a stationarity condition as kernels on fields (the random factors of an addend), its sum
+        over all times cut by causality.
         """
         if term.kind == "source":
             yield term

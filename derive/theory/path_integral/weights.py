@@ -43,10 +43,7 @@ def parameter_covariance(a: Parameter, b: Parameter, names: dict[Symbol, Symbol]
 
 
 def matrix_memory(reading: Reading, a: Application, trained: TrainedMatrix) -> list[Term]:
-    """``sum_s k(t, s) c(s) l(s) <r(s) a(t)>``: the updates ``c l r^T / N`` applied to the vector ``a``.
-
-    A transposed use exchanges ``l`` and ``r``.
-    """
+    """``sum_s k(t, s) c(s) l(s) <r(s) a(t)>``: the updates ``c l r^T / N`` (or their transposes) applied."""
     member: dict[Any, Any] = {} if a.matrix.index is None else {a.matrix.index.index: a.member}
     found = []
     for u in trained.update.terms:
