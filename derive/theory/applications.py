@@ -25,47 +25,29 @@ from derive.program.words import GaussianMatrix, GaussianVector, Mean, Populatio
 from derive.theory.data import Equation, Term
 from derive.theory.names import Registry, Vector, primed, primed_apart, vector
 
-
-@dataclass(frozen=True)
-class Use:
-    """One use of a Gaussian matrix: it, or its transpose, applied to ``vector`` enters ``gives``."""
-
-    matrix: str
-    transposed: bool
-    gives: str
-    vector: Expr
-
-    @property
-    def key(self) -> tuple[str, bool, Expr]:
-        """The product, whichever field it enters."""
-        return self.matrix, self.transposed, self.vector
+Key = tuple[str, bool, Expr]
 
 
-Pair = tuple[tuple[str, bool, Expr], tuple[str, bool, Expr]]
-
-
-def equal_time_pairs(program: Program, uses: Iterable[Use]) -> set[Pair]:
+def equal_time_pairs(program: Program, uses: Iterable[Application]) -> set[tuple[Key, Key]]:
     """The pairs of products, by key, where the first vector responds within the step to the second source.
 
     Whether ``a`` is computed from the field that carries ``r`` depends in turn on which responses have an
     equal-time part, so the least solution is found by iteration: start from none and add what is forced.
     """
-    symmetric = {m.name for m in map(gaussian, program.matrices) if m.symmetry != 0}
-    uses = list(uses)
+    every = list(uses)
     coupled = [  # opposite uses; equal ones if the matrix is correlated with its transpose
         (a, b)
-        for a in uses
-        for b in uses
-        if a.matrix == b.matrix and (a.transposed != b.transposed or a.matrix in symmetric)
+        for a in every
+        for b in every
+        if a.matrix == b.matrix and (a.transposed != b.transposed or a.matrix.symmetry != 0)
     ]
-    now = {use: _at_once(program, use) for use in uses}
-    reached: set[Pair] = set()
+    reached: set[tuple[Key, Key]] = set()
     while True:
-        graph = _graph(program, [(a, b) for a, b in coupled if (a.key, b.key) in reached and now[a]])
+        graph = _graph(program, [(a, b) for a, b in coupled if (a.key, b.key) in reached and a.at_once])
         new = {
             (a.key, b.key)
             for a, b in coupled
-            if now[b] and any(reaches(graph, x, b.gives) for x in _names(a.vector) & set(graph))
+            if b.at_once and any(reaches(graph, x, b.gives_field) for x in _names(a.key[2]) & set(graph))
         }
         if new <= reached:
             return reached
@@ -76,18 +58,7 @@ def _names(e: Expr) -> set[str]:
     return {str(a.func) for a in e.atoms(AppliedUndef)}
 
 
-def _at_once(program: Program, use: Use) -> bool:
-    """Does the product enter its field within the step?  A rate of change moves the field only later."""
-
-    def is_of(x: Product) -> bool:
-        name = str(x.matrix.func) if x.matrix.args else str(x.matrix)
-        return (name, x.transposed) == (use.matrix, use.transposed)
-
-    own = [d for d in program.definitions if d.name == use.gives and not d.evolves]
-    return any(is_of(x) for d in own for x in d.products())
-
-
-def _graph(program: Program, answered: list[tuple[Use, Use]]) -> dict[str, set[str]]:
+def _graph(program: Program, answered: list[tuple[Application, Application]]) -> dict[str, set[str]]:
     """Which fields of one site enter which at the same time: directly, or by a response at equal time."""
     graph: dict[str, set[str]] = {x.name: set() for x in program.fields}
 
@@ -100,7 +71,7 @@ def _graph(program: Program, answered: list[tuple[Use, Use]]) -> dict[str, set[s
             # what multiplies a product acts at once; what is inside one acts by its source and responses
             enter(d.name, d.rhs.replace(lambda e: isinstance(e, Product), lambda _: Dummy("product")))
     for a, b in answered:
-        enter(a.gives, b.vector)
+        enter(a.gives_field, b.key[2])
     return graph
 
 
@@ -153,7 +124,7 @@ class Application:
     ``layers`` holds the range of the layer index, when the definition is of a family; ``indices`` all the
     other indices of the definition.  ``summed`` are further indices of the matrix family over which the
     definition adds up products (the offsets of a convolution): all its members act together, like one
-    matrix on stacked vectors.
+    matrix on stacked vectors.  A product in a rate of change does not move its field ``at_once``.
     """
 
     product: Product
@@ -165,6 +136,7 @@ class Application:
     layers: tuple[IndexRange, ...] = ()
     indices: tuple[Symbol, ...] = ()
     summed: tuple[IndexRange, ...] = ()
+    at_once: bool = True
     source_name: str = ""
 
     @property
@@ -212,16 +184,17 @@ class Application:
         """The use written at the matrix's own index (a single member stays where it is)."""
         return self.at(self.matrix.index.index) if self.matrix.index is not None and self.layers else self
 
-    def flat(self) -> Use:
-        """The use as causality sees it."""
+    @cached_property
+    def key(self) -> Key:
+        """The product, whichever field it enters."""
         v = self.canonical().vector
         body = v.plain.xreplace(dict(zip(v.indices, _SLOTS, strict=False)))
-        return Use(self.matrix.name, self.transposed, self.gives_field, body)
+        return self.matrix.name, self.transposed, body
 
     def same_use(self, other: Application) -> bool:
         """Do two definitions contain the same product?"""
         a, b = self.canonical(), other.canonical()
-        return (a.matrix, a.member) == (b.matrix, b.member) and self.flat().key == other.flat().key
+        return (a.matrix, a.member) == (b.matrix, b.member) and self.key == other.key
 
     def meets(self, other: Application) -> bool:
         """Is it the same matrix that both apply?  Raises :class:`ProgramError` when only for some layers."""
@@ -329,9 +302,9 @@ class Reading:
         return found
 
     @cached_property
-    def instant(self) -> set[Pair]:
+    def instant(self) -> set[tuple[Key, Key]]:
         """Which vectors respond to which sources within a step."""
-        return equal_time_pairs(self.program, [a.flat() for d in self.definitions for a in self.products[d]])
+        return equal_time_pairs(self.program, [a for d in self.definitions for a in self.products[d]])
 
     def response_name(self, a: Application, b: Application) -> tuple[str, Expr | None]:
         """How the response of ``a``'s vector to the source of ``b`` is called, and its layer.
@@ -392,7 +365,8 @@ def read(program: Program) -> Reading:
             matrix, trained = gaussian(m), m if isinstance(m, TrainedMatrix) else None
             v, i = vector(program, product.vector, d.ranges), member(matrix, product)
             layers, summed = layer if i.has(ell) else (), _summed(d, product, matrix)
-            uses.append(Application(product, matrix, trained, v, i, d.name, layers, indices, summed))
+            runs = (layers, indices, summed)
+            uses.append(Application(product, matrix, trained, v, i, d.name, *runs, not d.evolves))
         found = []
         for w in program.vectors:
             initial, moved = (w.initial, w) if isinstance(w, TrainedVector) else (w, None)

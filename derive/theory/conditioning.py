@@ -111,7 +111,7 @@ class _Derivation:
     def response(self, a: Application, b: Application) -> list[Term]:
         """``sum_j sum_s s2 c c(t, s) <d a(t)/d source_b(s)> b_j(s)``; nothing for a matrix already lost."""
         past = b.at(a.member).past(a.indices)
-        instant = (a.flat().key, b.flat().key) in self.reading.instant
+        instant = (a.key, b.key) in self.reading.instant
         if a.matrix.fresh and not instant:
             return []
         sign = 1 if a.transposed != b.transposed else a.matrix.symmetry

@@ -214,14 +214,10 @@ class View:
         theory = self.theory
         if key == "order_parameters":
             return theory.correlations()
-        if key == "responses":
-            return theory.responses()
-        if key in ("sources", "equations", "scalars"):
-            return getattr(theory, key)  # type: ignore[no-any-return]
+        if key in ("responses", "weights"):
+            return theory.responses() if key == "responses" else self.weights()
         if key == "families":
             return self.families.equations
-        if key in ("base_cases", "observables"):
-            return getattr(self.families, key)  # type: ignore[no-any-return]
         if key == "action":  # per unit, and that of a single site (minus its Hamiltonian)
             sites = {-Symbol(f"Hcal_{name}"): e for name, e in self.route.single_site.items()}
             whole = {Symbol("S"): self.route.action, **sites}
@@ -229,7 +225,7 @@ class View:
         if key == "saddle_point":
             eqs = self.route.saddle_point
             return [Entry((e.lhs,), tuple(map(_drawn, _addends(e.rhs)))) for e in eqs]
-        return self.weights()
+        return getattr(self.families if key in ("base_cases", "observables") else theory, key)  # type: ignore[no-any-return]
 
     def weights(self) -> list[Entry]:
         """What the action keeps folded: how an entry of a random matrix, unlearned, covaries with itself."""

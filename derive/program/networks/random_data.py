@@ -26,7 +26,6 @@ samples times features with entries N(0, 1/N), used forwards for predictions and
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from sympy import Expr, Function, Integer, S, Symbol, exp, log, sign, sqrt
@@ -323,7 +322,7 @@ def perceptron(
     v, h, y = Field("v", features), Field("h", samples), Field("y", samples)
     Z = GaussianMatrix("Z", samples, features)
     w = GaussianVector("w", features, expression(init_variance, "init_variance"), source="w")
-    world = (
+    fields, lines, vectors, shift = (
         _teacher(Z, y, teacher, expression(noise, "noise")) if task == "teacher" else _mixture(y, v, signal)
     )
     cost = expression((LOSSES[loss] if isinstance(loss, str) else loss)(h(t), y(t)))
@@ -331,10 +330,10 @@ def perceptron(
         raise ProgramError(f"loss = {loss!r}: does not depend on the prediction")
     net = Network(
         f"perceptron on a {task}" if task == "mixture" else "perceptron with a teacher",
-        (v, h, y, *world.fields),
-        {v(t): w.symbol, h(t): Z @ v(t) + world.prediction, **world.lines},
+        (v, h, y, *fields),
+        {v(t): w.symbol, h(t): Z @ v(t) + shift, **lines},
         (w,),
-        (Z, *world.vectors),
+        (Z, *vectors),
     )
     return net.train(
         size * Mean(cost),
@@ -345,30 +344,24 @@ def perceptron(
     )
 
 
-@dataclass(frozen=True)
-class _World:
-    """Where labels come from, and what their correlation with the inputs adds to predictions."""
-
-    fields: tuple[Field, ...]
-    lines: dict[Expr, Expr]
-    vectors: tuple[GaussianVector, ...]
-    prediction: Expr = S.Zero
+World = tuple[tuple[Field, ...], dict[Expr, Expr], tuple[GaussianVector, ...], Expr]
+"""Where labels come from, and what their correlation with the inputs adds to predictions."""
 
 
-def _teacher(Z: GaussianMatrix, y: Field, teacher: Any, noise: Expr) -> _World:
+def _teacher(Z: GaussianMatrix, y: Field, teacher: Any, noise: Expr) -> World:
     v_star, h_star = Field("v_star", Z.cols), Field("h_star", Z.rows)
     start = GaussianVector("w_star", Z.cols, source="w_star")
     eps = GaussianVector("eps", Z.rows, source="eps")
     answer = h_star(t) if teacher is None else activation_of(teacher)(h_star(t))
     label = answer + (sqrt(noise) * eps.symbol if noise != 0 else S.Zero)
     lines = {v_star(t): start.symbol, h_star(t): Z @ v_star(t), y(t): label}
-    return _World((v_star, h_star), lines, (start, *((eps,) if noise != 0 else ())))
+    return (v_star, h_star), lines, (start, *((eps,) if noise != 0 else ())), S.Zero
 
 
-def _mixture(y: Field, v: Field, signal: Number) -> _World:
+def _mixture(y: Field, v: Field, signal: Number) -> World:
     m, side = Field("m", v.population), Field("xi", y.population)
     mean = GaussianVector("m_0", v.population, expression(signal), source="m_0")
     coin = GaussianVector("xi_0", y.population, source="xi_0")
     M = Function("M")
     lines = {m(t): mean.symbol, side(t): coin.symbol, y(t): sign(side(t)), M(t): Mean(m(t) * v(t))}
-    return _World((m, side), lines, (mean, coin), M(t) * y(t))
+    return (m, side), lines, (mean, coin), M(t) * y(t)

@@ -52,8 +52,8 @@ class SaddlePoint:
         ranges: tuple[IndexRange, ...],
         part: tuple[Expr, Iterable[Expr]] | None = None,
     ) -> Eq:
-        """``delta S / delta target = 0`` solved for ``unknown``: of the action, or of a part of it in algebra and
-        in exponents.  The derivative of ``ln Z`` is an average.
+        """``delta S / delta target = 0`` solved for ``unknown``, of the action or of a part of it (algebra,
+        exponents); the derivative of ``ln Z`` is an average.
         """
         a = self.action
         algebra, exponents = part or (a.algebraic, [a.weighted(p) for p in a.sites])
