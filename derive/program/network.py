@@ -206,8 +206,14 @@ class _Assembly:
                 rule = with_noise(self.rule, w.variance * graph.parametrization.fan_in_of(w), w.name)
                 matrices.append(TrainedMatrix(w, replace(found[0], more=tuple(found[1:])), rule))
             else:
+                along = found[0]
+                if any(u.over != along.over for u in found):
+                    told = f"{w.name} is used where other indices run"
+                    raise ProgramError(f"{told}: give each use a vector of its own")
+                if len(found) > 1:
+                    along = Along(S.One, Add(*[u.coefficient * u.vector for u in found]), along.over)
                 rule = with_noise(self.rule, expression(w.variance), w.name)
-                vectors.append(TrainedVector(w, _one_along(found, w), rule))
+                vectors.append(TrainedVector(w, along, rule))
         for name, v in feedback.items():
             if isinstance(v, GaussianMatrix):
                 own = next(w for w in matrices if w.name == name)
@@ -403,16 +409,6 @@ class _Assembly:
                 if name_of(a) not in known and not of_fields:
                     found[name_of(a)] = None
         return tuple(found)
-
-
-def _one_along(found: list[Along], w: GaussianVector) -> Along:
-    """Several uses of a vector as one update."""
-    first = found[0]
-    if len(found) == 1:
-        return first
-    if any(u.over != first.over for u in found):
-        raise ProgramError(f"{w.name} is used where other indices run: give each use a vector of its own")
-    return Along(S.One, Add(*[u.coefficient * u.vector for u in found]), first.over)
 
 
 def _fed_back(e: Expr, feedback: Mapping[str, Weight], net: Network) -> Expr:

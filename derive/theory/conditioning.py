@@ -55,7 +55,14 @@ class _Derivation:
 
     def theory(self) -> Theory:
         equations, scalars = self.reading.equations(self.condition, self.parameter)
-        self.shared_matrices()
+        # uses of one matrix, of a symmetric one and its transpose, or of one vector: correlated sources
+        for a, b in combinations([x.canonical() for x in self.uses], 2):
+            strength = sympify(1 if a.transposed == b.transposed else a.matrix.symmetry)
+            if strength != 0 and a.entries() != 0 and a.meets(b):
+                self.sources[f"{a.source()}, {b.source()}"] = self.covariance(a, b, strength)
+        for v, x in combinations(self.reading.entries, 2):
+            if v.meets(x) and v.source() != x.source():
+                self.sources[f"{v.source()}, {x.source()}"] = self.parameter_source(v, x)
         self.registry.name_all()
         observables = tangent_kernel(self.reading)  # may meet correlations that no equation needed
         return Theory(
@@ -97,16 +104,6 @@ class _Derivation:
         whole = Sum(each, *[r.limits for r in a.summed]) if a.summed else each
         ranges = (*a.layers, *a.vector.ranges, *w.vector.ranges)
         return Source(a.source(), w.source(s), strength * a.entries() * whole, ranges, a.matrix.name)
-
-    def shared_matrices(self) -> None:
-        """Uses of one matrix, of a symmetric one and its transpose, or of one vector: correlated sources."""
-        for a, b in combinations([x.canonical() for x in self.uses], 2):
-            strength = sympify(1 if a.transposed == b.transposed else a.matrix.symmetry)
-            if strength != 0 and a.entries() != 0 and a.meets(b):
-                self.sources[f"{a.source()}, {b.source()}"] = self.covariance(a, b, strength)
-        for v, x in combinations(self.reading.entries, 2):
-            if v.meets(x) and v.source() != x.source():
-                self.sources[f"{v.source()}, {x.source()}"] = self.parameter_source(v, x)
 
     def response(self, a: Application, b: Application) -> list[Term]:
         """``sum_j sum_s s2 c c(t, s) <d a(t)/d source_b(s)> b_j(s)``; nothing for a matrix already lost."""

@@ -146,7 +146,7 @@ def _returned(theory: TheoryData, x: Term, m: GaussianMatrix, product: Product |
     if pushed is None:
         return f"{m.name}: {x.rule}"
     partner = _use_with(theory, m, pushed.source)
-    other = f"{partner}" if partner is not None else f"another use of {m.name}"
+    other = f"another use of {m.name}" if partner is None else str(partner)
     same = partner is not None and product is not None and partner.transposed == product.transposed
     if m.symmetry != 0 and same:
         met = f"{use} at different times" if partner == product else f"{use} and {other}"

@@ -95,12 +95,11 @@ class _Search:
             r = _layers(family)
             if r is None or not family.symbol.args[0].has(ell):
                 continue
+            rest = tuple(x for x in family.ranges if x is not r)
+            alone = [x for x in items if _layers(x) is None and x.ranges == rest]
             for layer in (r.lower - 1, r.upper + 1):
                 shifted = [x.subs(ell, layer) for x in _heads(family)]
-                rest = tuple(x for x in family.ranges if x is not r)
-                for other in items:
-                    if _layers(other) is None and _heads(other) == shifted and other.ranges == rest:
-                        yield _End(family, other, layer)
+                yield from (_End(family, x, layer) for x in alone if _heads(x) == shifted)
 
     def extended(self, end: _End) -> list[tuple[str, Expr]]:
         """The family's terms, by kind, written at the end's layer."""
@@ -108,7 +107,7 @@ class _Search:
 
     def beyond(self, end: _End) -> set[tuple[str, Expr]]:
         """What the extended family names that lies beyond an order parameter's range."""
-        return {self.key(a) for _, x in self.extended(end) for a in x.atoms(AppliedUndef) if self.outside(a)}
+        return {_key(a) for _, x in self.extended(end) for a in x.atoms(AppliedUndef) if self.outside(a)}
 
     def outside(self, atom: Expr) -> bool:
         q = self.parameters.get(str(getattr(atom, "func", "")))
@@ -116,10 +115,6 @@ class _Search:
         if r is None:
             return False
         return bool((atom.args[0] - r.upper).is_positive or (r.lower - atom.args[0]).is_positive)
-
-    @staticmethod
-    def key(atom: Expr) -> tuple[str, Expr]:
-        return str(atom.func), atom.args[0]
 
     # -- values ----------------------------------------------------------------------------------------
 
@@ -134,7 +129,7 @@ class _Search:
                 values = [v for v in values if v.free_symbols & self.indices <= atom.free_symbols]
                 values = [v for v in values if not self.fields & {str(x.func) for x in v.atoms(AppliedUndef)}]
                 own = dict(zip(atom.args[1:], self.parameters[str(atom.func)].symbol.args[1:], strict=True))
-                self.known[self.key(atom)] = values[0].xreplace(own) if values else S.Zero
+                self.known[_key(atom)] = values[0].xreplace(own) if values else S.Zero
 
     def substituted(self, e: Expr) -> Expr:
         """``e`` with the known base cases put in."""
@@ -142,9 +137,9 @@ class _Search:
         def value(a: Expr) -> Expr:
             arguments = self.parameters[str(a.func)].symbol.args[1:]
             renamed = dict(zip(arguments, a.args[1:], strict=True))
-            return self.known[self.key(a)].subs(renamed, simultaneous=True)
+            return self.known[_key(a)].subs(renamed, simultaneous=True)
 
-        table = {a: value(a) for a in e.atoms(AppliedUndef) if a.args and self.key(a) in self.known}
+        table = {a: value(a) for a in e.atoms(AppliedUndef) if a.args and _key(a) in self.known}
         return without_empty(e.xreplace(table)) if table else e
 
     def fits(self, end: _End) -> bool:
@@ -184,6 +179,10 @@ class _Search:
                 gathered = x.put(Sum(x.expr.function, (ell, lower, upper)))
                 return replace(e, terms=(gathered, *rest))
         return e
+
+
+def _key(atom: Expr) -> tuple[str, Expr]:
+    return str(atom.func), atom.args[0]
 
 
 def _layers(item: Any) -> IndexRange | None:

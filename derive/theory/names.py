@@ -96,13 +96,6 @@ def _fields_of(program: Program, body: Expr) -> list[tuple[AppliedUndef, Field]]
     return [(a, x) for a, x in found if x is not None]
 
 
-def _common(a: IndexRange, b: IndexRange) -> IndexRange:
-    """The layers at which both of two vectors are defined."""
-    lower = b.lower if sympify(b.lower - a.lower).is_positive else a.lower
-    upper = b.upper if sympify(a.upper - b.upper).is_positive else a.upper
-    return IndexRange(a.index, lower, upper)
-
-
 def _places_of(v: Vector) -> tuple[Expr, ...]:
     """Where a given vector is taken: its running indices, and those that stand at one place, in order."""
     at = dict(zip(v.indices, v.arguments, strict=True))
@@ -185,7 +178,10 @@ class Registry:
         second = tuple(IndexRange(primed(i), *self.extent(w, n)) for n, i in enumerate(other))
         body = a.xreplace(dict(zip(_slots(len(own)), own, strict=True)))
         body *= b.xreplace({t: s} | {x: primed(j) for x, j in zip(_slots(len(other)), other, strict=True)})
-        layers = (_common(self._layers(a), self._layers(b)),) if v.site is not None else ()
+        p, q = self._layers(a), self._layers(b)  # the layers at which both are defined
+        lower = q.lower if (q.lower - p.lower).is_positive else p.lower
+        upper = q.upper if (p.upper - q.upper).is_positive else p.upper
+        layers = (IndexRange(ell, lower, upper),) if v.site is not None else ()
         ranges = (*layers, *first, *second)
         symbol = Function(name)(*[r.index for r in ranges], t, s)
         self.found[name] = OrderParameter(symbol, Average(body), "correlation", ranges)

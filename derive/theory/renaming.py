@@ -232,7 +232,7 @@ def _shape(e: Any, colours: Colours, mark: str) -> Any:
     """An expression without names: colours for functions, nothing for indices, ``*`` for one marked name."""
     if isinstance(e, Symbol):
         known = "*" if e.name == mark else colours.get(e.name)
-        return ("symbol", known) if known is not None else e.name if not _is_index(e) else "index"
+        return ("symbol", known) if known is not None else "index" if e.name.startswith(_INDICES) else e.name
     if isinstance(e, AppliedUndef):
         name = str(e.func)
         inside = sorted(repr(_shape(x, colours, mark)) for x in e.args)
@@ -247,8 +247,8 @@ def _shape(e: Any, colours: Colours, mark: str) -> Any:
     return (type(e).__name__, *parts)
 
 
-def _is_index(x: Symbol) -> bool:
-    return str(x.name).startswith(("slot", "dummy", "_"))
+_INDICES = ("slot", "dummy", "_")
+"""How the names of indices begin in a normal form."""
 
 
 def _matchings(a: _Reading, b: _Reading, colours: tuple[Colours, Colours]) -> Iterator[dict[str, str]]:

@@ -7,8 +7,6 @@ the updates are found twice; what a rule states of its memory is held against it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from derive.program.program import Program
 from derive.theory.compare import Difference, compare
 from derive.theory.conditioning import mean_field
@@ -29,14 +27,11 @@ def check_routes(program: Program) -> list[Difference]:
     >>> check_routes(mlp(2))
     []
     """
-    differences = [*compare(mean_field(program), path_integral(program).theory()), *_memories(program)]
+    differences = compare(mean_field(program), path_integral(program).theory())
+    for rule in dict.fromkeys([program.rule, *(w.rule for w in program.trained())]):
+        # the memory that it states, against the equation of motion that it states, followed in time
+        for what, stated, followed in broken_promises(rule):
+            differences.append(Difference("memory", f"of {type(rule).__name__}: {what}", stated, followed))
     if differences:
         raise RoutesDisagree(f"{program.name}:\n" + "\n".join(f"  {x}" for x in differences))
     return differences
-
-
-def _memories(program: Program) -> Iterator[Difference]:
-    """The memory that each rule states, against the equation of motion that it states, followed in time."""
-    for rule in dict.fromkeys([program.rule, *(w.rule for w in program.trained())]):
-        for what, stated, followed in broken_promises(rule):
-            yield Difference("memory", f"of {type(rule).__name__}: {what}", stated, followed)

@@ -56,13 +56,6 @@ class Theory(TheoryData):
         """A response or an average, or the order parameter of that name, with the equations put in.
 
         See :func:`derive.theory.unfold.unfold`.
-
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
-        >>> from sympy import tanh
-        >>> mean_field(mlp(1, tanh)).unfold("f")
-        eta*Sum(Delta(alpha, s)*<tanh(h(1, alpha, s))*tanh(h(1, mu, t))>, (alpha, 1, P), (s, 0, t - 1))
-            + <r(1, mu, t)*tanh(h(1, mu, t))>/gamma0
         """
         return unfolding.unfold(self, what, levels)
 

@@ -168,6 +168,10 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
 
     >>> from derive.theory import mean_field
     >>> from derive.program import mlp
+    >>> from sympy import tanh
+    >>> mean_field(mlp(1, tanh)).unfold("f")
+    eta*Sum(Delta(alpha, s)*<tanh(h(1, alpha, s))*tanh(h(1, mu, t))>, (alpha, 1, P), (s, 0, t - 1))
+        + <r(1, mu, t)*tanh(h(1, mu, t))>/gamma0
     >>> print(unfold(mean_field(mlp()), "A"))
     eta*Sum(Delta(alpha, s_)*H(ell - 1, mu, alpha, t, s_)*<d g(ell, s_) / d r(ell, s)>, (alpha, 1, P),
         (s_, s, t - 1)) + Sum(A(ell - 1, mu, t, s_)*<d g(ell, s_) / d r(ell, s)>, (s_, s, t - 1))
@@ -176,7 +180,10 @@ def unfold(theory: TheoryData, what: Any, levels: int = 1) -> Expr:
     e, strict = unfolder.read(what)
     for _ in range(levels):
         e = all_apart(unfolder.once(e).expand(), (), nested=True)
-    return _off_diagonal(e) if strict else e
+    if not strict:
+        return e
+    deltas = (x for x in e.atoms(KroneckerDelta, DiracDelta))  # at a source time before the present
+    return e.xreplace({x: S.Zero for x in deltas if {str(a) for a in x.free_symbols} == {"s", "t"}})
 
 
 class _Unfolder:
@@ -361,12 +368,3 @@ def _ends(items: tuple[Any, ...]) -> list[Any]:
 def _subject(e: Equation) -> Any:
     """The field that an equation is for."""
     return e.lhs.expr if isinstance(e.lhs, Derivative) else e.lhs
-
-
-def _off_diagonal(e: Expr) -> Expr:
-    """``e`` at a source time strictly before the present."""
-
-    def equal_times(x: Expr) -> bool:
-        return isinstance(x, KroneckerDelta | DiracDelta) and {str(a) for a in x.free_symbols} == {"s", "t"}
-
-    return e.replace(equal_times, lambda x: S.Zero)

@@ -242,7 +242,8 @@ def training_rule(
     if share is None:
         raise ProgramError(f"loss = {loss!r}: must be 'sum' or 'mean'")
     numbers = {"weight_decay": weight_decay, "momentum": momentum, "temperature": temperature}
-    decay, kept, heat = (_exact_zero(x, key) for key, x in numbers.items())
+    exact = (expression(x, key) for key, x in numbers.items())
+    decay, kept, heat = (S.Zero if n.is_zero else n for n in exact)  # 0.0 leaves its term out, as 0 does
     if kept != 0 and heat != 0:
         raise ProgramError(
             f"momentum = {kept} with temperature = {heat}: noise that enters through a velocity (underdamped "
@@ -285,12 +286,6 @@ def rule_of(rule: str | TrainingRule, loss: str, samples: Expr = P, **numbers: N
     if given:
         raise ProgramError(f"{', '.join(given)}: belongs to a rule given by its name, not to {rule!r}")
     return rule
-
-
-def _exact_zero(value: Number, key: str) -> Expr:
-    """A number as SymPy has it, but 0 where it is 0.0, which leaves a term out rather than multiplies it."""
-    number = expression(value, key)
-    return S.Zero if number.is_zero else number
 
 
 # -- losses of an output -------------------------------------------------------------------------------------
