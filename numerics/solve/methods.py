@@ -222,21 +222,17 @@ class Paths:
             return no
         if not problem.seen:
             return No(*problem.said("data.kind"), "has no given samples", '"fixed"')
-        entries = len(problem.times) * problem.sample_count
-        samples = problem.solver.samples or max(512, 2 * entries)
-        depth = problem.depth or 1
-        memory = 8.0 * depth * (6 * samples * entries + 6 * entries**2)
-        cost = 8 * depth * (1e-9 * samples * entries**2 + 1e-9 * entries**3 + 2e-3 * len(problem.times))
-        error = max(problem.solver.accuracy or paths.ACCURACY, SAMPLED)
+        try:
+            cost, memory, error = paths.forecast(problem)
+        except (Unserved, NotApplicable) as reason:
+            return No(*problem.said("network.activation"), _reason(reason), "another network or rule")
         have = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-        if memory > have:
-            note = f"about {memory / 2**30:.0f} GiB with {samples} paths; there are {have / 2**30:.0f}"
-            return Yes(cost, memory, error, note)
-        return Yes(cost, memory, error)
+        lacks = f"; there are {have / 2**30:.0f} GiB" if memory > have else ""
+        return Yes(cost, memory, max(error, SAMPLED), "for a first number of samples" + lacks)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         keep = paths.fitting(problem) if keep == "auto" else keep
-        values, notes = paths.solve_nonlinear(problem, keep, progress)
+        values, notes = paths.solve_paths(problem, keep, progress)
         return Solved(values, {"method": "particles", "nonlinear": True, "kernels": keep, **notes})
 
 

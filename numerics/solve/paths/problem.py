@@ -1,7 +1,7 @@
-"""Solve an experiment on any nonlinear network: derive its theory, sample its paths, label the averages.
+"""Solve any problem on given samples by sampled paths, and label the averages.
 
-The theory is that of the experiment's program, in exact steps or, along a flow, as an explicit integrator has
-it.  Everything in a result is an average over paths, with a standard error from independent replicas.
+The theory is that of the program, in exact steps or, along a flow, as an explicit integrator has it.
+Everything in a result is an average over paths, with a standard error from independent replicas.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from numerics.errors import NotConverged, SpecError
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
 from numerics.results import STDERR
-from numerics.solve.direct.layout import Unserved
 from numerics.solve.grid import Grid
 from numerics.solve.memory import is_noisy, tables_of
 from numerics.solve.paths.accuracy import (
@@ -48,6 +47,12 @@ ROOM = 2.0**31
 """Bytes up to which ``auto`` keeps kernels of all pairs of samples, or their traces."""
 
 
+SPREAD = 4.0
+"""The relative standard error of losses and errors, times the samples, measured (tanh, L = 2 and 3)."""
+
+GRIDS = 6.0
+"""What refining the grid of a flow takes, in solutions on the coarsest one, measured."""
+
 WATCHED = ("train_loss", "error", "test_loss", "test_f")
 """What an accuracy is about."""
 
@@ -62,10 +67,8 @@ def fitting(problem: Problem) -> Literal["full", "trace", "none"]:
     return "full" if pairs <= ROOM else "trace" if traces <= ROOM else "none"
 
 
-def solve_nonlinear(
-    problem: Problem,
-    kernels: str = "full",
-    progress: Progress | None = None,
+def solve_paths(
+    problem: Problem, kernels: str = "full", progress: Progress | None = None
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """The contract's variables with their standard errors, by name, and what to report.
 
@@ -81,10 +84,10 @@ def solve_nonlinear(
     grid: Grid | None = None
     first = 0
     if problem.flow:
-        first = _first(problem, _prepared(problem, _coarse(problem)))
+        first = _first(problem, prepared_for(problem))
         settled = _settled(problem, first, progress)
         grid, notes = settled.grid, dict(settled.notes)
-    prepared = _prepared(problem, grid)
+    prepared = prepared_for(problem, grid)
     if grid is None or solver.samples is None:
         first = _first(problem, prepared)
     _refuse_too_large(problem, prepared, first)
@@ -110,21 +113,37 @@ def solve_nonlinear(
 # -- the theory with its numbers ----------------------------------------------------------------------------
 
 
-def _prepared(problem: Problem, grid: Grid | None) -> Prepared:
-    """The theory ready to be marched, in steps or on a grid.  Raises SpecError for what is not served."""
+def prepared_for(problem: Problem, grid: Grid | None = None) -> Prepared:
+    """The theory ready to be marched, in steps or on a grid, of a flow the coarsest unless one is given.
+
+    Raises :class:`~numerics.errors.Unserved` for what paths do not serve.
+    """
     data: dict[str, Any] = dict(problem.arrays)
     steps = len(problem.times)
-    if grid is not None:
+    if problem.flow:
+        grid = grid or next(grids(problem.times, 2))
         data |= tables_of(problem.program.rule, problem.numbers, grid.nodes, grid.weights)
         steps = len(grid.nodes)
-    try:
-        return Prepared(problem.discrete, steps=steps, values=problem.values, data=data)
-    except Unserved as reason:
-        raise SpecError(
-            *problem.said("network.activation"),
-            f"is not served by particles: {reason}",
-            '"tanh", "relu", ...',
-        ) from reason
+    return Prepared(problem.discrete, steps=steps, values=problem.values, data=data)
+
+
+def forecast(problem: Problem) -> tuple[float, float, float]:
+    """Seconds, bytes and relative error that paths take and reach, from the sizes of what is marched.
+
+    The first attempt has as many samples as the file says, or the fewest; those for an accuracy that is
+    asked for are found by doubling, as if the error of the first one fell like 1/samples from SPREAD.
+    """
+    prepared = prepared_for(problem)
+    samples, accuracy = problem.solver.samples, problem.solver.accuracy or ACCURACY
+    first = samples or prepared.enough
+    if samples is None:
+        first = min(max(first, 2 ** int(np.ceil(np.log2(SPREAD / accuracy)))), _most(prepared, first))
+    tries = 2.0 if samples is None else 1.5  # halves of it come before
+    if problem.flow:
+        tries *= GRIDS
+    cost = tries * REPLICAS * prepared.seconds(first)
+    error = accuracy if samples is None else max(SPREAD / samples, 1e-5)
+    return cost, float(prepared.bytes(first)), error
 
 
 def _first(problem: Problem, prepared: Prepared) -> int:
@@ -141,8 +160,7 @@ def _first(problem: Problem, prepared: Prepared) -> int:
         reason = reason if given < entries else "is too few paths for a standard error"
         raise SpecError("solver.samples", given, reason, f"{least} or more, better {2 * least}")
     if given % 2:
-        reason = "is odd, but paths come in mirrored pairs"
-        raise SpecError("solver.samples", given, reason, "an even number")
+        raise SpecError("solver.samples", given, "is odd, but paths come in mirrored pairs", "an even number")
     return given
 
 
@@ -158,11 +176,10 @@ def _refuse_too_large(problem: Problem, prepared: Prepared, samples: int) -> Non
     """What no memory holds is refused before anything runs."""
     have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     needed = prepared.bytes(samples)
-    if needed <= have:
-        return
-    reason = f"needs {needed / 2**30:.0f} GiB with {samples} paths; there are {have / 2**30:.0f}"
-    key, value = problem.said("training.points" if problem.flow else "training.steps")
-    raise SpecError(key, value, reason, "fewer times, or fewer samples")
+    if needed > have:
+        reason = f"needs {needed / 2**30:.0f} GiB with {samples} paths; there are {have / 2**30:.0f}"
+        key = "training.points" if problem.flow else "training.steps"
+        raise SpecError(*problem.said(key), reason, "fewer times, or fewer samples")
 
 
 # -- one replica after another ------------------------------------------------------------------------------
@@ -256,18 +273,14 @@ class _Labelled:
 # -- the flow -----------------------------------------------------------------------------------------------
 
 
-def _coarse(problem: Problem) -> Grid:
-    return next(grids(problem.times, 2))
-
-
 def _settled(problem: Problem, samples: int, progress: Progress | None) -> Settled:
     """The grid on which the flow has settled to a part of the statistical error."""
     solver = problem.solver
     noisy = is_noisy(problem.program.rule)
-    smooth = _prepared(problem, _coarse(problem)).smooth and not noisy
+    smooth = prepared_for(problem).smooth and not noisy
 
     def attempt(grid: Grid) -> list[dict[str, Array]]:
-        prepared = _prepared(problem, grid)
+        prepared = prepared_for(problem, grid)
         _refuse_too_large(problem, prepared, samples)
         labelled = _Labelled(problem, prepared, "none", grid)
         solve = _Attempt(problem, prepared, labelled, progress)
