@@ -233,8 +233,8 @@ def test_another_program_in_its_place() -> None:
 
 def test_samples_are_chosen_for_an_accuracy() -> None:
     network = {"depth": 1, "gamma0": 2.0}
-    coarse = solve(experiment(network, accuracy=0.02), kernels="none")
-    fine = solve(experiment(network, accuracy=0.0005), kernels="none")
+    coarse = solve(experiment(network, accuracy=0.02, method="paths"), kernels="none")
+    fine = solve(experiment(network, accuracy=0.0005, method="paths"), kernels="none")
     assert coarse.attrs["samples"] == 256
     assert fine.attrs["samples"] > 512
     assert fine.attrs["accuracy"] <= 0.0005
