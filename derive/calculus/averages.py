@@ -275,6 +275,3 @@ def is_field(x: Any, formal: frozenset[Expr] = frozenset()) -> bool:
     if not isinstance(x, AppliedUndef):
         return False
     return not any(a.atoms(AppliedUndef) for a in x.args) and not (formal & x.free_symbols)
-
-
-__all__ = ["Average", "Response", "carried_out", "chain_rule", "delta", "is_field", "is_random", "leaves"]

@@ -276,6 +276,3 @@ def _apart(e: Expr) -> dict[Expr, Expr]:
 
 def _dot(w: Sequence[Expr], f: Sequence[Expr]) -> Expr:
     return sum((x * y for x, y in zip(w, f, strict=True)), S.Zero)
-
-
-__all__ = ["Z_L", "Polynomials", "Recurrences", "Z", "factored", "power_sum", "q", "telescoped"]

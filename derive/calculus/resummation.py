@@ -218,6 +218,3 @@ def conformal(series: PowerSeries, distance: Expr | float, angle: Expr | float =
         power = power * z
         total = total + power * c
     return Mapped(series, total, d, a)
-
-
-__all__ = ["Mapped", "Radius", "conformal", "determinants", "poles", "radius", "ratios"]

@@ -506,6 +506,3 @@ def _solved(known: list[Expr], m: int, n: int) -> list[Expr]:
     except DMNonInvertibleMatrixError:
         raise DegeneratePade(f"[{m}/{n}]: the equations for the denominator are singular") from None
     return [domain.to_sympy(x) for x in solution.to_list_flat()]
-
-
-__all__ = ["DegeneratePade", "Expressions", "PowerSeries", "SeriesRing", "pade", "solved_series"]

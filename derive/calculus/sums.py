@@ -451,32 +451,3 @@ def _standard(body: Expr, limits: list[Limit]) -> Expr:
             best = (candidate, rest)
     assert best is not None
     return number * best[1]
-
-
-__all__ = [
-    "Binding",
-    "Limit",
-    "addends",
-    "all_apart",
-    "apart",
-    "binding",
-    "bound",
-    "closed",
-    "defined",
-    "drawn_out",
-    "factors",
-    "is_at",
-    "match",
-    "normal_form",
-    "opened",
-    "over",
-    "pinned",
-    "placed",
-    "put",
-    "rewritten",
-    "settled",
-    "times",
-    "unused",
-    "within",
-    "without_empty",
-]

@@ -94,6 +94,3 @@ def exact(name: str, value: Any) -> Expr:
     if isinstance(value, Fraction):
         return Rational(value.numerator, value.denominator)
     return Integer(value) if isinstance(value, int) else sympify(value, strict=True)
-
-
-__all__ = ["IndexRange", "L", "P", "alpha", "ell", "eta", "exact", "expression", "gamma0", "mu", "s", "t"]

@@ -186,6 +186,3 @@ def without_blocks(limit: LayerTime) -> LayerTime:
         correlations=rows(limit.correlations),
         scalars=rows(limit.scalars),
     )
-
-
-__all__ = ["BlockLimit", "balanced", "block_limit", "within_blocks", "without_blocks", "without_silent"]

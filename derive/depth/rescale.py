@@ -219,6 +219,3 @@ def gamma_c_recursion(theory: Theory) -> CrossLayer:
         scalars=tuple(Eq(put(e.lhs), e.rhs, evaluate=False) for e in whole.scalars),
         diagonal=(*whole.diagonal, *own),
     )
-
-
-__all__ = ["ends_apart", "gamma_c_recursion", "relabelled", "rescale"]

@@ -395,6 +395,3 @@ def _spaces(q: OrderParameter) -> tuple[tuple[IndexRange, ...], tuple[IndexRange
         return ranges, ()
     now, past = atoms
     return tuple(r for r in ranges if now.has(r.index)), tuple(r for r in ranges if past.has(r.index))
-
-
-__all__ = ["LinearClosure", "linear_closure"]

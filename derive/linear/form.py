@@ -198,6 +198,3 @@ def _random_in(e: Expr, random: frozenset[str]) -> set[AppliedUndef]:
     if isinstance(e, AppliedUndef) and str(e.func) in random:
         return {e}
     return set().union(*[_random_in(x, random) for x in e.args]) if e.args else set()
-
-
-__all__ = ["Action", "LinearForm", "Row", "linear_form"]

@@ -591,6 +591,3 @@ def _started(word: Expr, kernels: dict[Expr, Kernel]) -> Expr:
         return any(a == START and b in strict for a, b in pairwise(letters))
 
     return sympify(word).replace(empty, lambda _: S.Zero)
-
-
-__all__ = ["START", "CrossLayer", "Push", "Transfer", "cross_layer", "k", "population", "transfer", "units"]

@@ -332,6 +332,3 @@ def _symmetric(e: Expr) -> Expr:
         return x.func(site, b, a) if b == mu else x
 
     return tidy_sums(rewritten(e, ("Phi", "Phihat"), turned).expand())
-
-
-__all__ = ["Equilibrium", "equilibrium"]

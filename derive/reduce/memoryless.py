@@ -354,6 +354,3 @@ def _positive(e: Expr) -> tuple[Expr, dict[Expr, Expr]]:
     bases = {x: Dummy("b", positive=True) for x in sorted(found, key=str)}
     swapped = e.xreplace({x: Pow(bases[x.base], x.exp) for x in e.atoms(Pow) if x.base in bases})
     return swapped, {b: x for x, b in bases.items()}
-
-
-__all__ = ["Markov", "Motion", "State", "exponential", "markov", "motions", "relaxation"]

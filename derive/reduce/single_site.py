@@ -214,6 +214,3 @@ def _coordinate(field: Expr) -> Expr:
     """``h(mu)`` or ``z`` for a field: without layer and time."""
     kept = [x for x in field.args if x != t and not sympify(x).is_Integer]
     return Function(str(field.func))(*kept) if kept else Symbol(str(field.func), real=True)
-
-
-__all__ = ["SingleSite", "single_site"]

@@ -415,6 +415,3 @@ def _eps(name: str) -> str:
 def _other(x: AppliedUndef) -> AppliedUndef:
     """The partner of a source or of a response."""
     return Function(_eps(str(x.func)))(*x.args)
-
-
-__all__ = ["Static", "Stationary", "TwoSources", "static", "stationary", "tau", "timeless", "two_sources"]
