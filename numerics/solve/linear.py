@@ -30,7 +30,7 @@ from numerics.compile.table import Node, Request, Table
 from numerics.errors import SpecError
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Layered, Reduction, derived, integrated
-from numerics.predictions import OUTPUT, mean_square, size_of, split, watched
+from numerics.predictions import OUTPUT, size_of, split, watched
 from numerics.solve.afterwards import Afterwards, needed
 from numerics.solve.densities import densities
 from numerics.solve.grid import Grid
@@ -103,6 +103,15 @@ def solved(
     run = _Run(problem, lowered, kernels, progress)
     values, notes = run.flow() if problem.flow else (run.steps(), {})
     return values, {"method": "linear causal march", "kernels": kernels if problem.seen else None, **notes}
+
+
+def unlabelled(problem: Problem) -> str | None:
+    """What a theory lacks of the names that results are made of, if it lacks any."""
+    theory = problem.discrete
+    there = {e.name for e in (*theory.equations, *theory.scalars)}
+    there |= {x.name for x in theory.order_parameters}
+    lacking = ({"h", "g", "f", "Delta"} if problem.seen else {"C_v"}) - there
+    return f"the theory has no {', '.join(sorted(lacking))}" if lacking else None
 
 
 def _fitting(problem: Problem) -> Kernels:
@@ -222,7 +231,13 @@ class _Run:
         logarithms too.
         """
         result, grid = found
-        values = self.values(result, np.arange(len(grid.nodes)), grid)
+        nodes = np.arange(len(grid.nodes))
+        if self.fixed:
+            values = self.of_samples(result, nodes, grid)
+            return {
+                name: even.once(a) if name == OUTPUT else even.read(name, a) for name, a in values.items()
+            }
+        values = self.values(result, nodes, grid)
         read = {name: even.read(name, a) for name, a in values.items()}
         for name, a in values.items():
             if name.startswith("C_") and a.ndim < 4:  # of one output
@@ -230,17 +245,14 @@ class _Run:
         return read
 
     def assembled(self, found: Values) -> Values:
-        """Equal times put in, and losses of what is found."""
+        """What is found by the contract's names: equal times put in, and losses."""
+        if self.fixed:
+            return split(self.problem, found)
         values = {name: a for name, a in found.items() if not name.endswith(" now")}
         for name in found.keys() - values.keys():
             whole, now = values[name.removesuffix(" now")], np.arange(len(found[name]))
             whole[..., now, now] = np.moveaxis(np.exp(found[name]), 0, -1)
-        if not self.fixed:
-            return values | self.losses(values)
-        for loss, error in (("train_loss", "error"), ("test_loss", "test_error")):
-            if error in values and self.problem.objective in (None, "square"):
-                values[loss] = mean_square(values[error])
-        return values
+        return values | self.losses(values)
 
     def on(self, grid: Grid, rtol: float | None = None) -> March:
         """A march on a grid; with ``rtol`` of an implicit rule."""
@@ -288,7 +300,7 @@ class _Run:
         yield from map(self.gradient, self.layers)
         if self.kernels != "none":
             yield from needed(self.table, [("h", k) for k in self.layers])
-        if self.kernels == "full":
+        if self.kernels == "full" and self.answers:
             yield from (self.response_A(k) for k in self.layers)
             yield from (self.response_B(k) for k in self.layers[:-1])
 
@@ -310,6 +322,11 @@ class _Run:
         """The response of the last layer of random data, which no layer above reads."""
         known = next((q for (name, _), q in self.table.tensors.items() if name == "R_hr"), None)
         return known and Request("response", ("h", self.depth), ("r", self.depth), known.factor)
+
+    @cached_property
+    def answers(self) -> bool:
+        """Do responses enter the theory?  Those of one layer alone are there to be read."""
+        return self.depth == 1 or bool(self.theory.responses())
 
     @cached_property
     def projected(self) -> bool:
@@ -355,9 +372,7 @@ class _Run:
         tensors |= {("H", k): a.transpose(1, 3, 0, 2) for k, a in full.items()}
         for e in self.theory.observables:
             values["tangent_kernel"] = evaluate(e, tensors, data, self.constants)
-        if self.depth > 1 and not self.problem.discrete.responses():
-            return values  # nothing answers: the backward pass is independent of the forward one
-        return values | self.responses(result, at, grid)
+        return values | (self.responses(result, at, grid) if self.answers else {})
 
     def responses(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
         """A^l and B^l; for the flow as densities in s."""

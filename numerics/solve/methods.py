@@ -76,6 +76,10 @@ class March:
             return no
         if isinstance(problem.linear, NotApplicable):
             return No(*problem.said("network.activation"), _reason(problem.linear), "a linear network")
+        if (lacking := linear.unlabelled(problem)) is not None:
+            return No(
+                *problem.said("network.depth"), lacking, "a program with these names, or another method"
+            )
         if (no := _mixed(problem)) is not None:
             return no
         steps, samples = len(problem.times), max(problem.sample_count, 1)

@@ -10,7 +10,7 @@ import pytest
 import numerics.experiment.theory
 from derive.theory import Theory
 from derive.theory.conditioning import mean_field
-from numerics.solve import solve
+from numerics.solve import linear, solve
 from tests.numerics.solve.helpers import flow, gd
 from tests.reference.adams_weights import step_sum_weights
 from tests.reference.dense_causal import dense_causal
@@ -71,9 +71,15 @@ MUTATIONS = {
 }
 
 
+def forget() -> None:
+    """A theory that was changed is in no cache."""
+    numerics.experiment.theory.derived.cache_clear()
+    linear._lowered.cache_clear()
+
+
 @pytest.fixture
 def mutated(monkeypatch):
-    numerics.experiment.theory.solvable.cache_clear()
+    forget()
 
     def install(mutate):
         monkeypatch.setattr(
@@ -81,7 +87,7 @@ def mutated(monkeypatch):
         )
 
     yield install
-    numerics.experiment.theory.solvable.cache_clear()
+    forget()
 
 
 def worst(depth: int, names: tuple[str, ...]) -> float:
@@ -107,7 +113,7 @@ def test_a_changed_coefficient_is_seen(mutated, name):
 
 def test_a_flow_with_no_responses_is_another_curve(mutated):
     right = solve(flow(3, 2, rtol=1e-4), kernels="none").error.values
-    numerics.experiment.theory.solvable.cache_clear()
+    forget()
     mutated(MUTATIONS["no response in h"])
     wrong = solve(flow(3, 2, rtol=1e-4), kernels="none").error.values
     assert np.abs(wrong - right).max() > 100 * 1e-4

@@ -19,6 +19,7 @@ from numerics.cli import run
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.results import load
+from numerics.solve.linear import _lowered
 from numerics.verify import identities, networks, series, verify
 from numerics.verify import run as running
 from numerics.verify.networks import Plan, plan_of
@@ -70,6 +71,13 @@ def spec(tmp_path: Path) -> Path:
     return path
 
 
+def forget() -> None:
+    """A theory that was changed is in no cache."""
+    numerics.experiment.theory.solvable.cache_clear()
+    numerics.experiment.theory.derived.cache_clear()
+    _lowered.cache_clear()
+
+
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[Theory], Theory]], None]]:
     """Changes the theory that is solved; the expansion and the networks go on as they do."""
@@ -78,13 +86,11 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[The
         monkeypatch.setattr(
             numerics.experiment.theory, "mean_field", lambda program: change(mean_field(program))
         )
-        numerics.experiment.theory.solvable.cache_clear()
-        numerics.experiment.theory.derived.cache_clear()
+        forget()
 
     yield plant
     monkeypatch.undo()
-    numerics.experiment.theory.solvable.cache_clear()
-    numerics.experiment.theory.derived.cache_clear()
+    forget()
 
 
 def scaled(theory: Theory, factor: Expr, kind: str, fields: str) -> Theory:
