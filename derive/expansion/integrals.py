@@ -1,6 +1,4 @@
-"""Words of a linear expansion as iterated integrals over time, and how these are printed.
-
-Entries of operator words as iterated time integrals of the error.
+"""Words of a linear expansion as iterated integrals of the error over time, and how both are printed.
 
 With the error's coefficients Delta0, Delta2, ... and a, b, ... samples,
 
@@ -13,8 +11,6 @@ causal kernels applied to a constant.  All of it is read off the definitions of 
 multiply each other under one more integral they are shuffled, and integrals that start at 0 are split at s
 (Chen), so that for the flow every entry is a sum of products of iterated integrals.  Sums over steps obey
 other rules and are not rewritten.
-
-The linear expansion as text and LaTeX: operator words first, then what they are as time integrals.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from math import gcd, lcm
 from typing import Any
 
@@ -73,9 +72,8 @@ def modes_of(
     """
     values = [exact("eigenvalues", x) for x in eigenvalues]
     parts = [exact("targets", x) for x in targets]
-    counts = [
-        exact("multiplicities", m) for m in ([1] * len(values) if multiplicities is None else multiplicities)
-    ]
+    many = [1] * len(values) if multiplicities is None else multiplicities
+    counts = [exact("multiplicities", m) for m in many]
     if not len(values) == len(parts) == len(counts) or not values:
         raise ValueError(
             f"{len(values)} eigenvalues, {len(parts)} targets, {len(counts)} multiplicities: give as many"
@@ -160,18 +158,12 @@ def scales_of(modes: Sequence[Mode], weight: Expr, discrete: bool) -> Scales:
 def _flow(values: list[Expr], weight: Expr) -> tuple[list[Expr], dict[str, Any]]:
     """Rates in units of one of the symbols, if all are homogeneous in them."""
     symbols = sorted({x for v in values for x in v.free_symbols}, key=str)
-    for reference in symbols[:1]:
-        others = [x for x in symbols if x != reference]
-        scaled = {x: x * reference for x in others}
-        ratios = [cancel(v.subs(scaled, simultaneous=True) / reference) for v in values]
-        if not any(v.has(reference) for v in ratios):
-            names = {x: x / reference for x in others}
-            return ratios, {
-                "unit": 1 / reference,
-                "clock": weight * reference,
-                "names": names,
-                "reference": reference,
-            }
+    for one in symbols[:1]:
+        scaled = {x: x * one for x in symbols if x != one}
+        ratios = [cancel(v.subs(scaled, simultaneous=True) / one) for v in values]
+        if not any(v.has(one) for v in ratios):
+            names = {x: x / one for x in scaled}
+            return ratios, {"unit": 1 / one, "clock": weight * one, "names": names, "reference": one}
     return values, {"unit": S.One, "clock": weight, "names": {}}
 
 
@@ -197,28 +189,14 @@ def _generators(
     if not distinct:
         return tuple(() for _ in rates), ()
     if not discrete:
-        ratios = [_rational(field, v / distinct[0]) for v in distinct]
-        found = [r for r in ratios if r is not None]
-        if len(found) == len(ratios):
-            base = QQ(
-                reduce(gcd, (int(r.numerator) for r in found)), lcm(*(int(r.denominator) for r in found))
-            )
-            step = distinct[0] * field.convert(base)
-            multiple = {v: int(r / base) for v, r in zip(distinct, found, strict=True)}
+        ratios = [field.to_sympy(v / distinct[0]) for v in distinct]
+        if all(r.is_Rational for r in ratios):
+            base = Rational(gcd(*(r.p for r in ratios)), lcm(*(r.q for r in ratios)))
+            step = distinct[0] * field.convert(QQ(base.p, base.q))
+            multiple = {v: int(r / base) for v, r in zip(distinct, ratios, strict=True)}
             return tuple((multiple[v],) if x else (0,) for v, x in zip(decays, rates, strict=True)), (step,)
-    place = {v: k for k, v in enumerate(distinct)}
-    n = len(distinct)
-    vectors = tuple(
-        tuple(int(k == place[v]) for k in range(n)) if x else (0,) * n
-        for v, x in zip(decays, rates, strict=True)
-    )
-    return vectors, tuple(distinct)
-
-
-def _rational(field: Any, x: Any) -> Any:
-    """``x`` as a rational number; None if it is none."""
-    value = field.to_sympy(x)
-    return QQ(value.p, value.q) if value.is_Rational else None
+    own = [v if x else None for v, x in zip(decays, rates, strict=True)]
+    return tuple(tuple(int(w == v) for w in distinct) for v in own), tuple(distinct)
 
 
 def samples_of(modes: Sequence[Mode]) -> Expr:
@@ -376,8 +354,10 @@ class InTime(Expansion):
         at = self._place(name, modes)
         if name == "loss":
             return self.loss(n, now)
-        if name in ("Delta", "f"):
-            return self.Delta(n, at[0], now) if name == "Delta" else self._output(n, at[0], now)
+        if name == "f":
+            return (self.modes[at[0]].target if n == 0 else S.Zero) - self.Delta(n, at[0], now)
+        if name == "Delta":
+            return self.Delta(n, at[0], now)
         x = self.values.operator(name, n, layer)
         front = self.expressions.front(x) * (self.expressions.scales.clock if x.causal else 1)
         return self.expressions.written(x.at(*at), front, now, past)
@@ -399,20 +379,13 @@ class InTime(Expansion):
 
     def Delta(self, n: int, mode: int = 0, now: Expr = t) -> Expr:
         """The coefficient of gamma0^n of the error along a mode."""
-        return self._written(self._error(n), mode, now)
+        self.check_order(n)
+        return self._written(self.values.algebra.errors[n], mode, now)
 
     def _written(self, v: Vector, mode: int, now: Expr, count: Expr = S.One) -> Expr:
         f = v.entries.get(mode)
         found = {} if f is None else {self.values.algebra.functions.idle: f}
         return self.expressions.written(found, self.expressions.front(v) / count, now, S.Zero)
-
-    def _output(self, n: int, mode: int, now: Expr) -> Expr:
-        start = self.modes[mode].target if n == 0 else S.Zero
-        return start - self.Delta(n, mode, now)
-
-    def _error(self, n: int) -> Vector:
-        self.check_order(n)
-        return self.values.algebra.errors[n]
 
     def loss(self, n: int, now: Expr = t) -> Expr:
         """The coefficient of gamma0^n of the mean over samples of the squared error."""
@@ -425,14 +398,13 @@ class InTime(Expansion):
 
     def squared(self, n: int) -> Vector:
         """Order n of the sum of squared errors, as the one entry of a vector."""
-        pairs = [(self._error(k), self._error(n - k)) for k in range(n + 1)]
-        parts = [
-            Vector({0: f * v.entries[i]}, u.unit + v.unit, u.damping + v.damping)
-            for u, v in pairs
-            for i, f in u.entries.items()
-            if i in v.entries
-        ]
-        return self.values.algebra.add(Vector({}), *parts)
+        self.check_order(n)
+        errors, total = self.values.algebra.errors, Vector({})
+        for u, v in ((errors[k], errors[n - k]) for k in range(n + 1)):
+            for i in u.entries.keys() & v.entries.keys():
+                square = Vector({0: u.entries[i] * v.entries[i]}, u.unit + v.unit, u.damping + v.damping)
+                total = self.values.algebra.add(total, square)
+        return total
 
     def conditions(self) -> tuple[str, ...]:
         """What was assumed: symbols among the eigenvalues are generic, so that no rates resonate."""

@@ -183,22 +183,11 @@ class KinkExpansion(Expansion):
 
     @property
     def drift(self) -> Expr:
-        """``<xi(t) xi(s)>``: what u has moved since the start, from its covariance at order two.
-
-        Zero with one hidden layer, whose sources rest.
-
-        >>> from derive.theory import mean_field
-        >>> from derive.program import L, mlp
-        >>> expand_kinks(mean_field(mlp(L, "relu"))).drift.subs(t, 0)
-        0
-        """
-        if not self.drifts:
+        """``<xi(t) xi(s)>``: what u has moved since the start, from its covariance at order two."""
+        if not self.drifts:  # with one hidden layer sources rest
             return S.Zero
-
-        def known(a: Expr, b: Expr) -> Expr:
-            return self._variance(2, a, b)
-
-        return known(t, s) - known(t, S.Zero) - known(S.Zero, s) + known(S.Zero, S.Zero)
+        ends = (((t, s), 1), ((t, S.Zero), -1), ((S.Zero, s), -1), ((S.Zero, S.Zero), 1))
+        return Add(*[c * self._variance(2, *times) for times, c in ends])
 
     def _variance(self, order: int, *times: Expr) -> Expr:
         """The variance of the source ``u_kappa`` at an order."""
@@ -220,8 +209,7 @@ class KinkExpansion(Expansion):
         slot = Dummy("u", real=True)
         parts = conditioned([DiracDelta(slot)], (slot,), ImmutableDenseMatrix([[self._variance(0)]]))
         assert parts is not None
-        ((number, body, _, _),) = parts
-        return number * body
+        return Mul(*parts[0][:2])
 
     @property
     def equations(self) -> tuple[Eq, ...]:
@@ -275,8 +263,8 @@ class KinkExpansion(Expansion):
             feature = (phi(u(sample)), slope * (V(sample, time) if followed else Vbar(sample, time)))
         # [z - r]_1 is the same for both, for it knows features at order 0 only
         z = r(at), Z(at, time)
-        fields = {"phi": feature, "z": z, "g": (slope * z[0], slope * z[1])}
-        return fields | {q.name: (q(sample), S.Zero) for q in (rho, upsilon)}
+        pushed = {q.name: (q(sample), S.Zero) for q in (rho, upsilon)}
+        return {"phi": feature, "z": z, "g": (slope * z[0], slope * z[1])} | pushed
 
     def _jump(self, name: str, one: str, two: str) -> Jump:
         """The first order at which the product of two fields changes."""
@@ -325,13 +313,7 @@ class KinkExpansion(Expansion):
 
     @property
     def known(self) -> dict[str, int]:
-        """The highest power of ``|gamma0|`` that is known of each variable.
-
-        >>> from derive.theory import mean_field
-        >>> from derive.program import mlp
-        >>> expand_kinks(mean_field(mlp(1, "relu"))).known
-        {'Phi': 2, 'G': 1, 'f': 1, 'K': 1, 'Delta': 1, 'loss': 1}
-        """
+        """The highest power of ``|gamma0|`` that is known of each variable."""
         orders = {name: min(j.order, self.highest) for name, j in self.jumps.items() if name in FACTORS}
         least = min(orders.values())
         return orders | {name: least for name in ("K", "Delta", "loss")}

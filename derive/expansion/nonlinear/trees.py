@@ -150,7 +150,7 @@ def _sorted(p: Piece) -> Piece:
         for j in sorted(children[i], key=nested):
             walk(j, here)
 
-    for i in children[-1]:
+    for i in sorted(children[-1], key=lambda i: p.nodes[i].sample):  # the row's first
         walk(i, -1)
     return Piece(tuple(nodes), tuple(sorted(map(_symmetric, p.statics))), tuple(sorted(p.averages)))
 
@@ -177,24 +177,17 @@ def oriented(x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
 @lru_cache(maxsize=10_000)
 def mirrored(shape: Forest) -> tuple[Forest, tuple[int, ...]]:
     """The forest with row and column exchanged, and which of the samples stands at each place there."""
-    old = sorted({x.sample for x in shape} | {ROW, COL})
-    swapped = Piece(shape).renamed({ROW: COL, COL: ROW})
-    roots = swapped.roots
-    turned = [*swapped.nodes[roots[1] :], *swapped.nodes[: roots[1]]] if len(roots) == 2 else [*shape]
     if not shape:
         return shape, (COL, ROW)
-    size = len(shape) - roots[1]
-    place = {i: (i - roots[1] if i >= roots[1] else i + size) for i in range(len(shape))}
-    nodes = tuple(x._replace(parent=place.get(x.parent, -1)) for x in turned)
+    old = sorted({x.sample for x in shape} | {ROW, COL})
     bound = [i for i in old if i >= BOUND]
     found: list[tuple[tuple[object, ...], Forest, tuple[int, ...]]] = []
     for new in permutations(bound):
-        names = dict(zip(bound, new, strict=True))
-        piece = _sorted(Piece(nodes).renamed(names))
-        back = {v: k for k, v in {ROW: COL, COL: ROW, **names}.items()}
+        names = {ROW: COL, COL: ROW, **dict(zip(bound, new, strict=True))}
+        piece, back = _sorted(Piece(shape).renamed(names)), {v: k for k, v in names.items()}
         found.append((_key(piece), piece.nodes, tuple(old.index(back[i]) for i in old)))
-    best = min(found)
-    return best[1], best[2]
+    _, nodes, places = min(found)
+    return nodes, places
 
 
 def _key(p: Piece) -> tuple[object, ...]:
