@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,9 +16,9 @@ from numerics.cli.common import (
     load_problem,
     naming_the_key,
     progress,
-    refuse_program,
     report,
 )
+from numerics.experiment import Experiment
 
 
 def simulate(
@@ -33,9 +33,12 @@ def simulate(
     """Train finite networks and average; the randomness starts from solver.seed."""
     problem = load_problem(file, data, settings)
     check_netcdf(output)
-    from numerics.simulate import simulate
+    from numerics.simulate import simulate, simulate_problem
 
-    experiment = refuse_program(problem, "dmft simulate", "dmft solve, which takes programs")
+    given: dict[str, Any] = {"width": width, "seeds": seeds, "rng": problem.solver.seed}
     with naming_the_key(problem), progress("simulate") as meter:
-        result = simulate(experiment, width=width, seeds=seeds, rng=problem.solver.seed, progress=meter)
+        if isinstance(problem, Experiment):
+            result = simulate(problem, progress=meter, **given)
+        else:
+            result = simulate_problem(problem, progress=meter, **given)
     report(result, output, as_json)

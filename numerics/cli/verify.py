@@ -33,14 +33,12 @@ def verify(
     problem = load_problem(file, data, settings)
     experiment = refuse_program(problem, "dmft verify", "dmft solve and dmft simulate, which take programs")
     check_folder(output)
-    from numerics.expand import series
-    from numerics.experiment.activation import is_linear
-    from numerics.experiment.refusals import is_plain
+    from numerics.expand import has_words, series
     from numerics.experiment.theory import theory_of
     from numerics.verify import verify as verified
 
     typer.echo(theory_of(experiment).render("all", "text"))
-    if is_linear(experiment.network.activation) and is_plain(experiment):
+    if has_words(experiment):
         typer.echo(series(experiment, SHOWN_ORDER).render("text"))
     with naming_the_key(experiment), progress("verify") as meter:
         report = verified(experiment, out_dir=output, progress=meter)

@@ -6,11 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from derive.errors import NotApplicable
-from derive.program import L, mlp
 from numerics.errors import SpecError, value_to_toml
-from numerics.experiment.activation import parse_activation
 from numerics.experiment.experiment import Experiment
-from numerics.experiment.theory import program_of
 
 T = TypeVar("T")
 
@@ -42,20 +39,6 @@ def served(
         raise SpecError("network.depth", depth, f"{what}: {reason}", "another network") from None
 
 
-def is_plain(experiment: Experiment) -> bool:
-    """Is it a network on fixed data without anything added, whatever its activation?
-
-    >>> is_plain(Experiment.without_arrays({"network": {"depth": 2, "outputs": 3}}))
-    False
-    """
-    if experiment.spec.kind != "fixed" or experiment.training.center:
-        return False
-    depth = L if experiment.symbolic else experiment.depth
-    training = experiment.training
-    activation = parse_activation(experiment.network.activation)
-    return program_of(experiment) == mlp(depth, activation, training.rule, training.loss)
-
-
 def _value(experiment: Experiment, path: str) -> object:
     section, _, key = path.partition(".")
     if path == "data.kind":
@@ -63,4 +46,4 @@ def _value(experiment: Experiment, path: str) -> object:
     return getattr(getattr(experiment.spec, section), key, None)
 
 
-__all__ = ["is_plain", "served"]
+__all__ = ["served"]

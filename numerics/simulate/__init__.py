@@ -10,11 +10,19 @@ that it can judge the theory of any program.
 
 from numerics.rooms import callable_as_its_function
 
-from .experiment import simulate
+from .experiment import simulate, simulate_problem
 from .measure import Measured
 from .run import Networks, Trainer, simulate_program
 from .sizes import inputs_from_kernel
 
-__all__ = ["Measured", "Networks", "Trainer", "inputs_from_kernel", "simulate", "simulate_program"]
+__all__ = [
+    "Measured",
+    "Networks",
+    "Trainer",
+    "inputs_from_kernel",
+    "simulate",
+    "simulate_problem",
+    "simulate_program",
+]
 
 callable_as_its_function(__name__)

@@ -22,13 +22,15 @@ import xarray as xr
 from numpy.typing import NDArray
 from sympy import Eq, Expr, Lambda, Piecewise, Symbol
 
+from derive.linear.form import LinearForm
 from derive.program import Program, mu
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.activation import is_linear, slope_jumps
 from numerics.experiment.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of
+from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Variant, program_of
-from numerics.predictions import OUTPUT, mean_square, split
+from numerics.predictions import OUTPUT, split
 from numerics.results import VARIABLES, dataset
 from numerics.stats import Spread
 from numerics.threads import one_thread
@@ -128,6 +130,71 @@ def simulate(
         method="finite networks",
         width=width,
         features=size if experiment.spec.kind == "isotropic" else None,
+        seeds=seeds,
+        seed=entropy,
+        integration_error=error,
+        wall_time_s=time.perf_counter() - started,
+    )
+
+
+@one_thread
+def simulate_problem(
+    problem: Problem,
+    *,
+    width: int,
+    seeds: int,
+    rng: int | np.random.Generator | None = None,
+    tolerance: float = 1e-6,
+    progress: Callable[[int, int], None] | None = None,
+) -> xr.Dataset:
+    """The same of a program with its numbers, arrays and times: the variables that have the contract's names.
+
+    Raises what :func:`simulate` raises.
+
+    >>> from derive.program import mlp
+    >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": np.eye(2), "y": np.ones(2)}}
+    >>> problem = Problem.of(mlp(1, "tanh"), times=range(3), **given)
+    >>> simulate_problem(problem, width=20, seeds=2, rng=0).error.shape
+    (3, 2)
+    """
+    if seeds < 2:
+        raise SpecError("seeds", seeds, "one network gives no standard error", "an integer >= 2")
+    started, entropy = time.perf_counter(), entropy_of(rng)
+    program, error = problem.program, None
+    setup: dict[str, Any] = {
+        "width": width,
+        "steps": len(problem.times) - 1,
+        "values": {str(k): v for k, v in problem.values.items()},
+        "data": dict(problem.arrays),
+        "wanted": {name: vector for vector, name in program.notation.items()},
+        "times": problem.times if problem.flow else None,
+    }
+    children = np.random.SeedSequence(entropy).spawn(seeds)
+    if problem.flow:
+        noisy = program.rule.noise(Symbol("t"), Symbol("s")) != 0
+        plain = Trainer.of(program, **setup, dt=float(np.max(np.diff(problem.times))))
+        networks, error = settled(plain, children[0], max(tolerance, NOISY if noisy else 0.0), noisy)
+    else:
+        networks = Trainer.of(program, **setup)
+    spread, done = Spread(), 0
+    linear = isinstance(problem.linear, LinearForm)
+    for batch in networks.batches(children):
+        runs = networks.train_together(batch)
+        for k in range(len(batch)):
+            found = {NAMES.get(n, n): _layers_first(x[k], networks.axes[n]) for n, x in runs.items()}
+            known = {n: x for n, x in found.items() if n in VARIABLES or n == OUTPUT}
+            spread.add(split(problem, known, nonlinear=not linear))
+            done += 1
+            if progress is not None:
+                progress(done, seeds)
+    means, errors = spread.mean(), spread.stderr()
+    return dataset(
+        means | {f"{name}_stderr": x for name, x in errors.items()},
+        times=problem.times,
+        spec=problem.text,
+        nonlinear=not linear,
+        method="finite networks",
+        width=width,
         seeds=seeds,
         seed=entropy,
         integration_error=error,
@@ -269,7 +336,7 @@ def _of_one_network(
         found = {name: x for name, x in found.items() if name != "Phi" and (linear or name != "G")}
     elif tangent is not None:
         found["tangent_kernel"] = tangent(found)
-    if experiment.held_out is not None:
+    if "error" in found:
         known = {k: x for k, x in found.items() if k in VARIABLES or k == OUTPUT}
         found = split(experiment, known, nonlinear=not linear)
     yield from ((name, value) for name, value in found.items() if name in VARIABLES)
@@ -282,7 +349,6 @@ def _of_one_network(
         own = "ltsmm->lts" if experiment.network.outputs == 1 else "ltsmcmc->lts"
         yield "G_trace", np.einsum(own, found["G"])
     if "error" in found:
-        yield "train_loss", mean_square(found["error"])
         return
     data = experiment.spec.data
     noise = 0.0 if data is None or data.noise is None else data.noise

@@ -108,8 +108,13 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         monkeypatch.setattr(importlib.import_module(parent), child, module, raising=False)
 
     install("numerics.solve.registry", solve=computing("solve"))
-    install("numerics.simulate", simulate=computing("simulate"))
-    install("numerics.expand", evaluated_at=computing("expand"), series=rendering("series"))
+    install("numerics.simulate", simulate=computing("simulate"), simulate_problem=None)
+    install(
+        "numerics.expand",
+        evaluated_at=computing("expand"),
+        series=rendering("series"),
+        has_words=lambda _: True,
+    )
     install(
         "numerics.experiment.theory",
         theory_of=rendering("theory"),

@@ -18,7 +18,6 @@ from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of, structure
-from numerics.experiment.refusals import is_plain
 from numerics.experiment.theory import program_of
 from numerics.results import load as load_result
 from numerics.simulate import simulate
@@ -154,8 +153,6 @@ def test_the_program_has_weights_only_when_asked(folder: Path) -> None:
     plain, more = load(folder, INPUTS), load(folder, INPUTS | {"test_inputs": "xt.npy"})
     assert "rho" in program_of(more).constants
     assert "rho" not in program_of(plain).constants
-    assert is_plain(plain)
-    assert not is_plain(more)
 
 
 def test_structures_know_whether_there_are_test_points(folder: Path) -> None:

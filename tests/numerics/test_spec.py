@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import require_numbers
-from numerics.experiment.refusals import is_plain
 from numerics.experiment.schema import SECTIONS, Spec, parse
+from numerics.experiment.theory import program_of
 
 Tables = dict[str, dict[str, Any]]
 
@@ -187,7 +187,7 @@ def test_keys_that_do_not_go_together_are_named_with_what_would_do(
     assert str(caught.value).startswith(f"{key} = ")
 
 
-def test_what_is_spelt_out_but_plain_is_served() -> None:
+def test_what_is_spelt_out_at_its_default_is_the_same_program() -> None:
     plain = {
         "network.activation": "h",
         "network.bias": False,
@@ -198,7 +198,8 @@ def test_what_is_spelt_out_but_plain_is_served() -> None:
         "training.momentum": 0.0,
     }
     for base in ("fixed", "flow"):
-        assert is_plain(Experiment.from_dict(changed(base, plain)))
+        bare, spelt = (Experiment.from_dict(changed(base, x)) for x in ({}, plain))
+        assert program_of(spelt) == program_of(bare)
 
 
 @pytest.mark.parametrize(

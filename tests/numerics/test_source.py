@@ -1,0 +1,192 @@
+"""What a command is given: programs in a Python file, arrays of three kinds, keys from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import numerics
+from numerics.cli import run
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.experiment.arrays import read_array
+from numerics.experiment.source import experiment_in, problem_in, program_in
+
+X = np.array([[1.0, 0.2, -0.5], [0.3, -1.0, 0.8]])
+Y = np.array([1.0, -0.6])
+NET = """
+from derive.program import mlp
+
+program = mlp(2, "linear", "gd", "mean")
+number = 3
+
+
+def deep():
+    return mlp(rule="flow", loss="mean")
+
+
+def broken():
+    raise RuntimeError("no such network")
+"""
+SPEC = """
+[network]
+depth = 2
+[data]
+inputs = "all.npz:x"
+targets = "y.csv"
+[training]
+learning_rate = 0.2
+steps = 3
+"""
+ARRAYS = {"kernel": "k.npy", "targets": "y.npy"}
+SETTINGS = {"training.steps": "3", "training.learning_rate": "0.2", "network.gamma0": "1.0"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    np.save("k.npy", X @ X.T / 3)
+    np.save("y.npy", Y)
+    np.savez("all.npz", x=X, y=Y)
+    np.savetxt("x.csv", X, delimiter=",")
+    Path("y.csv").write_text("label\n1.0\n-0.6\n")
+    Path("net.py").write_text(NET)
+    Path("spec.toml").write_text(SPEC)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("all.npz:x", X), ("all.npz:y", Y), ("x.csv", X), ("y.csv", Y), ("y.npy", Y)]
+)
+def test_arrays_of_three_kinds(name: str, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(read_array("data.inputs", name, Path()), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("all.npz", "does not say which array"),
+        ("all.npz:z", "has no array z"),
+        ("none.npz:x", "no such file"),
+        ("none.csv", "no such file"),
+        ("net.py", "cannot be read as an array"),
+        ("bad.csv", "cannot be read as an array"),
+        ("empty.csv", "no numbers"),
+        ("bad.npz:x", "cannot be read as an array"),
+    ],
+)
+def test_arrays_that_cannot_be_read_are_refused(name: str, words: str) -> None:
+    Path("bad.csv").write_text("1.0,2.0\n3.0\n")
+    Path("empty.csv").write_text("label\n")
+    Path("bad.npz").write_text("no archive")
+    with pytest.raises(SpecError, match=words) as caught:
+        read_array("data.inputs", name, Path())
+    assert (caught.value.key, caught.value.value) == ("data.inputs", name)
+    assert ".npz" in caught.value.accepted
+
+
+def test_a_file_with_all_of_them_is_the_same_experiment() -> None:
+    found = Experiment.load("spec.toml")
+    np.testing.assert_allclose(found.kernel, X @ X.T / 3)
+    np.testing.assert_allclose(found.targets, Y)
+
+
+def test_keys_and_arrays_from_the_command_line() -> None:
+    found = experiment_in("spec.toml", {"targets": "all.npz:y"}, {"training.steps": "5"})
+    assert found.training.steps == 5
+    np.testing.assert_allclose(found.targets, Y)
+    for settings, key in (({"training.stepz": "5"}, "training.stepz"), ({"steps": "5"}, "steps")):
+        with pytest.raises(SpecError) as caught:
+            experiment_in("spec.toml", {}, settings)
+        assert caught.value.key == key
+
+
+def test_a_program_in_a_file_is_the_network_of_an_experiment(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [f"-D={k}={v}" for k, v in ARRAYS.items()] + [f"--set={k}={v}" for k, v in SETTINGS.items()]
+    words = [part for word in words for part in (word.split("=", 1))]
+    assert run(["solve", "net.py:program", *words, "--json"]) == 0
+    program = json.loads(capsys.readouterr().out)
+    assert run(["solve", "spec.toml", "--json"]) == 0
+    experiment = json.loads(capsys.readouterr().out)
+    np.testing.assert_allclose(program["train_loss"], experiment["train_loss"], rtol=1e-10)
+    assert "net.py:program" in program["spec"]
+    assert run(["simulate", "net.py:program", *words, "--width", "8", "--seeds", "2"]) == 0
+    assert run(["derive", "net.py:program"]) == 0
+    assert run(["solve", "net.py:program", *words, "--explain"]) == 0
+    assert "runs: march" in capsys.readouterr().out
+
+
+def test_a_function_makes_a_program_and_its_depth_is_set() -> None:
+    settings = {"network.depth": "2", "training.time": "1.0", "training.points": "4", "gamma0": "0.5"}
+    problem = problem_in("net.py:deep", ARRAYS, settings)
+    assert (problem.depth, problem.flow, len(problem.times)) == (2, True, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("net.py:number", "is int, no program"),
+        ("net.py:nothing", "is not there"),
+        ("net.py:broken", "raised RuntimeError: no such network"),
+        ("none.py:program", "no such file"),
+        ("spec.toml", "names no program"),
+    ],
+)
+def test_what_is_no_program_is_refused(name: str, words: str) -> None:
+    with pytest.raises(SpecError, match=words):
+        program_in(name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"training.learning_rate": None}, "numbers.eta"),
+        ({"training.steps": None}, "training.steps"),
+        ({"training.steps": "-1"}, "training.steps"),
+        ({"network.bias": "true"}, "network.bias"),
+        ({"zeta": "1.0"}, "numbers.zeta"),
+        ({"zeta": "blue"}, "zeta"),
+        ({"solver.method": "magic"}, "solver.method"),
+    ],
+)
+def test_what_a_program_lacks_ends_with_2(
+    changes: dict[str, str | None], key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {k: v for k, v in (SETTINGS | changes).items() if v is not None}
+    words = [w for k, v in ARRAYS.items() for w in ("-D", f"{k}={v}")]
+    words += [w for k, v in settings.items() for w in ("--set", f"{k}={v}")]
+    assert run(["solve", "net.py:program", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"dmft: {key}")
+
+
+def test_a_toml_file_never_runs_code(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("evil.toml").write_text("[network]\ndepth = 1\nactivation = \"__import__('os')\"\n")
+    assert run(["derive", "evil.toml"]) == 2
+    assert "network.activation" in capsys.readouterr().err
+
+
+def test_rooms_are_called_with_a_path_or_an_experiment() -> None:
+    one, two = numerics.solve("spec.toml"), numerics.solve(numerics.Experiment.load("spec.toml"))
+    xr.testing.assert_identical(one.drop_attrs(), two.drop_attrs())
+    assert numerics.simulate("spec.toml", width=8, seeds=2, rng=0).sizes["sample"] == 2
+    assert set(numerics.__all__) <= set(dir(numerics))
+    with pytest.raises(AttributeError):
+        _ = numerics.nothing
+
+
+def test_a_defect_is_one_line_and_status_4(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr("numerics.solve.registry.choose", broken)
+    assert run(["solve", "spec.toml"]) == 4
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "a defect: KeyError" in err
