@@ -33,6 +33,7 @@ from sympy import (
     Sum,
     Symbol,
     nsimplify,
+    solve,
     sympify,
 )
 from sympy.core.function import AppliedUndef
@@ -389,18 +390,11 @@ def solve_linear(powers: list[Expr], names: tuple[Expr, ...]) -> dict[Expr, Expr
 
     Later names are expressed by earlier ones.
     """
-    order = list(reversed(names))
-    rows = [[p.expand().coeff(x) for x in order] for p in powers]
-    rest = [-p.expand().xreplace(dict.fromkeys(order, S.Zero)) for p in powers]
-    M, pivots = Matrix([[*row, r] for row, r in zip(rows, rest, strict=True)]).rref()
-    if len(order) in pivots:
+    asked = [p.expand() for p in powers if p.expand() != 0]
+    found = solve(asked, list(reversed(names)), dict=True) if asked else [{}]
+    if not found:
         raise NotApplicable("no exponents fulfil all of these conditions")
-    found = {}
-    for i, p in enumerate(pivots):
-        found[order[p]] = M[i, len(order)] - sum(
-            (M[i, j] * order[j] for j in range(p + 1, len(order))), start=S.Zero
-        )
-    return {x: found[x] for x in names if x in found}
+    return {x: found[0][x] for x in names if x in found[0]}
 
 
 # -- what becomes of numbers ---------------------------------------------------------------------------------
