@@ -41,6 +41,7 @@ from sympy import (
     simplify,
 )
 from sympy.core.function import AppliedUndef
+from sympy.utilities.iterables import connected_components
 
 from derive.calculus.averages import Average
 from derive.calculus.symbols import L, ell, exact, gamma0, mu, s, t
@@ -354,10 +355,8 @@ def in_modes(part: Expr, expansion: LinearExpansion, kernel: Expr) -> tuple[Expr
     """
     number, body = part.as_independent(Sum, as_Add=False)
     inputs = [x for x in body.function.atoms(AppliedUndef) if x.func == Function("K_x")]
-    joined: list[set[Expr]] = []
-    for x in inputs:
-        met = [g for g in joined if g & set(x.args)]
-        joined = [g for g in joined if g not in met] + [set(x.args).union(*met)]
+    indices = sorted({i for x in inputs for i in x.args}, key=str)
+    joined = connected_components((indices, [x.args for x in inputs]))
     if sum(mu not in g for g in joined) != 1:
         raise NotApplicable(f"{part} is no sum over one mode beside that of mu")
     rates = {i: rate if mu in g else rate_ for g in joined for i in g}

@@ -80,13 +80,17 @@ class Counted:
     stopped: str | None = None
     nodes: tuple[tuple[str, Expr | None], ...] = ()
 
+    def parts(self, name: str, site: Any = None, step: int = 0) -> Parts:
+        """The parts of a field or number; none if it is zero or was not reached."""
+        return self.found.get((name, None if site is None else sympify(site), step), ())
+
     def power(self, name: str, site: Any = None, step: int = 0) -> Expr | None:
         """The power of N of a field or number; None if it is zero or was not reached."""
-        return top(self.found.get((name, _site(site), step), ()))
+        return top(self.parts(name, site, step))
 
     def change(self, name: str, site: Any = None, step: int = 1) -> Expr | None:
         """The power of what training has added to it; None if nothing, or if not reached."""
-        return top(p for p in self.found.get((name, _site(site), step), ()) if p.order)
+        return top(p for p in self.parts(name, site, step) if p.order)
 
     def owed(
         self, name: str, site: Any = None, step: int = 1, *, systematic: bool = False
@@ -96,15 +100,11 @@ class Counted:
         With ``systematic`` without what is there by chance, because a mean vanishes.
         """
         table: dict[str, list[Part]] = {}
-        for p in self.found.get((name, _site(site), step), ()):
+        for p in self.parts(name, site, step):
             if p.order == 1 and not (systematic and p.chance):
                 (weight,) = p.owed
                 table.setdefault(weight, []).append(Part(p.power))
         return {w: tuple(x.power for x in combined(parts)) for w, parts in table.items()}
-
-
-def _site(site: Any) -> Expr | None:
-    return None if site is None else sympify(site)
 
 
 def count_powers(
