@@ -10,6 +10,7 @@ In an average a point mass is integrated out: a Gaussian on a hyperplane is a Ga
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from math import factorial
 from typing import Any
 
@@ -47,6 +48,7 @@ from sympy.matrices import MatrixBase
 Monomial = tuple[int, int, int]
 """``x**n * sign(x)**s``, or, if ``m`` is not -1, that times the ``m``-th derivative of ``delta(x)``."""
 Jumps = dict[Monomial, Expr]
+ONE: Jumps = {(0, 0, -1): S.One}
 
 
 class Ambiguous(ValueError):
@@ -76,10 +78,7 @@ def jumps(e: Expr, x: Symbol) -> Jumps:
 
 def multiplied(factors: Iterable[Mapping[Monomial, Expr]]) -> Jumps:
     """The product of functions of the same number.  Raises Ambiguous."""
-    total: Jumps = {(0, 0, -1): S.One}
-    for f in factors:
-        total = _times(total, f)
-    return lowest(total)
+    return lowest(reduce(_times, factors, ONE))
 
 
 def slope(monomial: Monomial) -> Jumps:
@@ -129,10 +128,7 @@ def _read(e: Expr, x: Symbol) -> Jumps:
                 found[k] = found.get(k, S.Zero) + c
         return found
     if isinstance(e, Mul):
-        total: Jumps = {(0, 0, -1): S.One}
-        for a in e.args:
-            total = _times(total, _read(a, x))
-        return total
+        return reduce(_times, [_read(a, x) for a in e.args], ONE)
     if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 0:
         return _times(_read(e.base, x), _read(e.base ** (e.exp - 1), x))
     if isinstance(e, sign):
