@@ -299,6 +299,7 @@ class _Changes:
             if times[1:] == times[:1] != (0,) and self.alike(r, head)
         }
         self.parts = dict(self.split())
+        self.added: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.covariance = self.branch()
 
     def alike(self, r: Row, head: str) -> bool:
@@ -350,9 +351,11 @@ class _Changes:
                 r = own[f"{self.c}_{now}_{past}"]
                 rest = own[f"{self.c}_{now}_0"].rhs + own[f"{self.c}_{past}_0"].rhs - start
                 added.append(self.row(f"D_{self.field}_{now}_{past}", r, r.rhs - rest))
-        return replace(self.steps, rows=(*(r for r in rows if r.name not in gone), *added))
+        kept = (r for r in rows if r.name not in gone)
+        return replace(self.steps, rows=(*kept, *added), times={**self.steps.times, **self.added})
 
     def row(self, name: str, like: Row, rhs: Expr) -> Row:
+        self.added[name] = name, self.steps.times[like.name][1]
         return Row(Function(name)(*like.symbol.args), rhs.expand())
 
     def put(self, e: Expr) -> Expr:
