@@ -103,9 +103,10 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     def install(name: str, **contents: object) -> None:
         module = ModuleType(name)
         module.__dict__.update(contents)
+        above, _, child = name.rpartition(".")
+        parent = importlib.import_module(above)
         monkeypatch.setitem(sys.modules, name, module)
-        parent, _, child = name.rpartition(".")
-        monkeypatch.setattr(importlib.import_module(parent), child, module, raising=False)
+        monkeypatch.setattr(parent, child, module, raising=False)
 
     install("numerics.solve.registry", solve=computing("solve"))
     install("numerics.simulate", simulate=computing("simulate"), simulate_problem=None)
