@@ -19,7 +19,6 @@ from numerics.cli.common import (
     load_program,
     naming_the_key,
     print_json,
-    refuse_program,
     report,
 )
 from numerics.errors import SpecError
@@ -69,11 +68,10 @@ def expand(
             print_json(extra)
         return
     problem = load_problem(file, data, settings)
-    experiment = refuse_program(problem, "dmft expand", "--show, which prints its series")
     from numerics.expand import evaluated_at
 
-    with naming_the_key(experiment):
-        result = evaluated_at(experiment, order, resum)
+    with naming_the_key(problem):
+        result = evaluated_at(problem, order, resum)
     report(result, output, as_json, extra)
 
 

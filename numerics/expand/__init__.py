@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time as clock
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,19 +14,22 @@ from sympy import Expr, Integer
 
 from derive.errors import NotApplicable
 from derive.expansion import Expansion, LinearExpansion, expand_linear
+from derive.expansion.strength import expand_strength
 from derive.program import L, Program
+from derive.program import gamma0 as gamma0_symbol
 from derive.theory import mean_field
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.expand.by_recursion import ByRecursion
 from numerics.expand.by_words import ByWords, feedback, memories
 from numerics.expand.evaluated import LOWEST, Method, with_values, without_values
-from numerics.expand.nonlinear import evaluation as nonlinear
+from numerics.expand.nonlinear import evaluation as trees
 from numerics.expand.nonlinear import kinks
-from numerics.expand.orders import strength, strength_series
-from numerics.expand.self_consistent import Problem, solved, with_truncation
-from numerics.expand.setting import Setting, parted
+from numerics.expand.orders import strength_series
+from numerics.expand.self_consistent import AtFixedError, solved, with_truncation
+from numerics.expand.setting import Setting, parted, symbolic
 from numerics.experiment.activation import is_linear, slope_jumps
 from numerics.experiment.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.experiment.theory import integrated, program_of, theory_of
 from numerics.predictions import split
 from numerics.results import dataset
@@ -62,6 +66,10 @@ class Orders(Protocol):
         """Order n of the tangent kernel at output times, (out, out, P, P)."""
 
 
+Source = Problem | Experiment | str | Path
+"""What is expanded: an experiment, its file, or any problem."""
+
+
 def series(experiment: Experiment, order: int) -> Expansion:
     """The expansion in the experiment's own rule, loss and nonlinearity; layer and depth may be symbols.
 
@@ -73,14 +81,20 @@ def series(experiment: Experiment, order: int) -> Expansion:
     if order and slope_jumps(experiment.network.activation):
         return kinks.series(experiment, order)
     if not is_linear(experiment.network.activation):
-        return nonlinear.series(experiment, order)
-    if has_words(experiment):
+        return trees.series(experiment, order)
+    try:
         return _expansion(program_of(experiment, L), order)
-    return strength(theory_of(experiment), order, experiment)
+    except NotApplicable:
+        pass  # words do not apply, or the data are random
+    try:
+        return expand_strength(theory_of(experiment), order)
+    except NotApplicable as reason:
+        gamma0, problem = experiment.network.gamma0, f"the theory has no series in it: {reason}"
+        raise SpecError("network.gamma0", gamma0, problem, "`dmft solve`") from None
 
 
 @one_thread
-def expand(experiment: Experiment, order: int) -> xr.Dataset:
+def expand(source: Source, order: int) -> xr.Dataset:
     """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
 
     A linear network on fixed samples whose closure has a series of words is evaluated by these (momentum and
@@ -91,31 +105,34 @@ def expand(experiment: Experiment, order: int) -> xr.Dataset:
     networks: see :mod:`numerics.expand.nonlinear`; kinks: :mod:`numerics.expand.nonlinear.kinks`.
     """
     _check(order)
-    if order and slope_jumps(experiment.network.activation):
-        return kinks.expand_kinks(experiment, order)
-    if not is_linear(experiment.network.activation):
-        return nonlinear.expand_nonlinear(experiment, order)
-    if not has_words(experiment):
-        return strength_series(experiment, order)
+    problem = Problem.of(source)
+    if problem.depth is None:
+        raise SpecError(*problem.said("network.depth"), "numbers need a depth that is one", "an integer >= 1")
+    if order and jumps(problem):
+        return kinks.expand_kinks(problem, order)
+    if isinstance(problem.linear, NotApplicable):
+        return trees.expand_nonlinear(problem, order)
+    if not has_words(problem):
+        return strength_series(problem, order)
     started = clock.perf_counter()
     notes: dict[str, Any] = {}
-    if experiment.training.rule == "gd":
-        setting = Setting(experiment)
+    if not problem.flow:
+        setting = Setting(problem)
         found, values = _values(setting, _orders(setting, order), order)
     else:
 
         def attempt(grid: Grid) -> Attempt[Orders]:
-            found = _orders(Setting(experiment, grid), order)
+            found = _orders(Setting(problem, grid), order)
             return Attempt(np.stack([e[grid.outputs] for e in found.errors.values()]), found)
 
-        grid, evaluation, notes = refine(Multistep(experiment.times, experiment.solver.rtol), attempt).parts
-        found, values = _values(Setting(experiment, grid), evaluation, order)
+        grid, evaluation, notes = refine(Multistep(problem.times, problem.solver.rtol), attempt).parts
+        found, values = _values(Setting(problem, grid), evaluation, order)
     orders = [n for n in found if n == 0 or any(np.any(v[found.index(n)]) for v in values.values())]
     kept = [found.index(n) for n in orders]
     return dataset(
         {k: v if len(kept) == len(found) else v[kept] for k, v in values.items()},
-        times=experiment.times,
-        spec=experiment.text,
+        times=problem.times,
+        spec=problem.text,
         orders=orders,
         method="expansion in gamma0",
         truncation_order=order,
@@ -125,7 +142,7 @@ def expand(experiment: Experiment, order: int) -> xr.Dataset:
 
 
 @one_thread
-def resum(experiment: Experiment, order: int, gamma0: float | None = None) -> xr.Dataset:
+def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset:
     """Error and loss at ``gamma0`` (the experiment's) from words up to ``order``, the error in them in full.
 
     See :mod:`numerics.expand.self_consistent` and :mod:`numerics.expand.by_laws`.  Expanded in gamma0 the
@@ -134,44 +151,43 @@ def resum(experiment: Experiment, order: int, gamma0: float | None = None) -> xr
     the closure's laws has moved it.  Raises :class:`~numerics.errors.SpecError` for an order below 4 and
     :class:`~numerics.errors.NotConverged` where a series has no approximant or the error does not settle.
     """
-    _check_resummable(experiment, order)
+    problem = Problem.of(source)
+    _check_resummable(problem, order)
     started = clock.perf_counter()
-    strength = float(experiment.spec.network.gamma0) if gamma0 is None else gamma0
-    few = _expansion(integrated(program_of(experiment, L)), 0)
-    gain = float(feedback(few, 0).subs(L, experiment.depth))
+    strength = _strength(problem) if gamma0 is None else gamma0
+    few, depth = _expansion(integrated(symbolic(problem)), 0), int(problem.program.depth)
+    gain = float(feedback(few, 0).subs(L, depth))
     last = order // 2 * 2
 
     def attempt(setting: Setting) -> tuple[Array, Array]:
         data = (memories(setting, few.closure), setting.kernel, setting.targets, setting.rho)
-        return solved(Problem(few.closure, experiment.depth, setting.numbers, *data, gain, strength, last))
+        return solved(AtFixedError(few.closure, depth, setting.numbers, *data, gain, strength, last))
 
     notes: dict[str, Any] = {}
-    if experiment.training.rule == "gd":
-        errors = attempt(Setting(experiment))
+    if not problem.flow:
+        errors = attempt(Setting(problem))
     else:
 
         def lazy(grid: Grid) -> Attempt[None]:
-            setting = Setting(experiment, grid)
+            setting = Setting(problem, grid)
             memory = next(iter(memories(setting, few.closure).values()))
             return Attempt(
                 setting.answer(memory, gain * setting.kernel, setting.target(0), 0)[grid.outputs], None
             )
 
-        enough = len(refine(Multistep(experiment.times, COARSE), lazy).grid.nodes)
+        enough = len(refine(Multistep(problem.times, COARSE), lazy).grid.nodes)
 
         def on(grid: Grid) -> Attempt[tuple[Array, Array]]:
             if len(grid.nodes) < enough:
                 raise Diverged("the grid is too coarse for the lazy network")
-            found = attempt(Setting(experiment, grid))
+            found = attempt(Setting(problem, grid))
             return Attempt(found[0][grid.outputs], (found[0][grid.outputs], found[1][grid.outputs]))
 
-        _, errors, notes = refine(Multistep(experiment.times, experiment.solver.rtol), on).parts
-    values = with_truncation(
-        (errors[0][:, : len(experiment.targets)], errors[1][:, : len(experiment.targets)])
-    )
-    coordinates = {"time": experiment.times, "sample": np.arange(len(experiment.targets))}
+        _, errors, notes = refine(Multistep(problem.times, problem.solver.rtol), on).parts
+    values = with_truncation((errors[0][:, : problem.seen], errors[1][:, : problem.seen]))
+    coordinates = {"time": problem.times, "sample": np.arange(problem.seen)}
     attributes = {
-        "spec": experiment.text,
+        "spec": problem.text,
         "status": "ok",
         "method": "expansion in gamma0 at fixed error",
         "gamma0": strength,
@@ -182,7 +198,7 @@ def resum(experiment: Experiment, order: int, gamma0: float | None = None) -> xr
     return xr.Dataset(values, coordinates, attributes)
 
 
-def evaluated_at(experiment: Experiment, order: int, method: str | None = None) -> xr.Dataset:
+def evaluated_at(source: Source, order: int, method: str | None = None) -> xr.Dataset:
     """The coefficients, and loss and error at the experiment's gamma0 with estimates of what is missed.
 
     ``method`` is "sum", "pade" or "self-consistent" (:func:`resum`); the default is "pade", and then a series
@@ -190,22 +206,32 @@ def evaluated_at(experiment: Experiment, order: int, method: str | None = None) 
     :class:`~numerics.errors.NotConverged`.  Powers of ``|gamma0|``, of which two are known, are not summed,
     for nothing tells what the sum misses; a method named is refused.
     """
-    gamma0, chosen = float(experiment.spec.network.gamma0), Method(method or "pade")
-    if order and slope_jumps(experiment.network.activation):
+    problem = Problem.of(source)
+    gamma0, chosen = _strength(problem), Method(method or "pade")
+    if order and jumps(problem):
         if method is not None:
-            problem = "two powers of |gamma0| are known, which do not tell what their sum misses"
-            raise SpecError("--resum", str(method), problem, "no --resum, or a smooth activation")
-        return expand(experiment, order)
+            reason = "two powers of |gamma0| are known, which do not tell what their sum misses"
+            raise SpecError("--resum", str(method), reason, "no --resum, or a smooth activation")
+        return expand(problem, order)
     if chosen is Method.SELF_CONSISTENT:
-        _check_resummable(experiment, order)
-    result = expand(experiment, order)
+        _check_resummable(problem, order)
+    result = expand(problem, order)
     try:
-        values = resum(experiment, order, gamma0) if chosen is Method.SELF_CONSISTENT else None
+        values = resum(problem, order, gamma0) if chosen is Method.SELF_CONSISTENT else None
         return with_values(result, values, gamma0, chosen)
-    except NotConverged as reason:
+    except NotConverged as failure:
         if method is not None:
             raise
-        return without_values(result, gamma0, chosen, reason)
+        return without_values(result, gamma0, chosen, failure)
+
+
+def _strength(problem: Problem) -> float:
+    return float(problem.numbers[gamma0_symbol])
+
+
+def jumps(problem: Problem) -> bool:
+    """Has the activation a slope that jumps?"""
+    return problem.experiment is not None and slope_jumps(problem.experiment.network.activation)
 
 
 def _check(order: int, lowest: int = 0) -> None:
@@ -215,19 +241,20 @@ def _check(order: int, lowest: int = 0) -> None:
         raise SpecError("--order", order, "is too low to be resummed", f"{lowest} or more")
 
 
-def _check_resummable(experiment: Experiment, order: int) -> None:
+def _check_resummable(problem: Problem, order: int) -> None:
     _check(order, LOWEST)
-    if not has_words(experiment):
-        problem = "is for linear networks whose closure has a series of words"
-        raise SpecError("--resum", "self-consistent", problem, '"sum" or "pade"')
+    if not has_words(problem):
+        reason = "is for linear networks whose closure has a series of words"
+        raise SpecError("--resum", "self-consistent", reason, '"sum" or "pade"')
 
 
-def has_words(experiment: Experiment) -> bool:
-    """Has the closure of the experiment's theory a series of words?"""
-    if experiment.spec.kind != "fixed" or not is_linear(experiment.network.activation):
+def has_words(source: Source) -> bool:
+    """Has the closure of the theory a series of words?"""
+    problem = Problem.of(source)
+    if not problem.seen or problem.outputs > 1:
         return False
     try:
-        _expansion(integrated(program_of(experiment, L)), 0)
+        _expansion(integrated(symbolic(problem)), 0)
     except NotApplicable:
         return False
     return True
@@ -246,7 +273,7 @@ def _gains(program: Program, order: int) -> tuple[Expr, ...]:
 
 def _orders(setting: Setting, order: int) -> Orders:
     """By words while they are few, else by the recursion that they solve."""
-    program = integrated(program_of(setting.experiment, L))
+    program = integrated(symbolic(setting.problem))
     few = _expansion(program, min(order, BY_WORDS))
     if order <= BY_WORDS:
         return ByWords(setting, few, _gains(program, order))
@@ -255,7 +282,7 @@ def _orders(setting: Setting, order: int) -> Orders:
 
 def _values(setting: Setting, e: Orders, order: int) -> tuple[list[int], dict[str, Array]]:
     """The orders at which anything occurs, and every variable, with the order first."""
-    depth, out = setting.experiment.depth, setting.out
+    depth, out = setting.depth, setting.out
     orders, layers = [n for n in range(order + 1) if e.occurs(n)], range(1, depth + 1)
     T, P = len(out), e.errors[0].shape[1]
     error, f = (np.stack([x[n][out] for n in range(order + 1)]) for x in (e.errors, e.outputs))
@@ -270,8 +297,8 @@ def _values(setting: Setting, e: Orders, order: int) -> tuple[list[int], dict[st
             B[i, j] = e.responses("B", n, k, out)
         tangent[i] = e.tangent(n, out)
     kernels = {"Phi": Phi.transpose(0, 1, 2, 4, 3, 5), "G": G, "A": A, "B": B, "tangent_kernel": tangent}
-    losses = parted(setting.experiment, {"error": error}, f)
-    cut = [split(setting.experiment, {k: x[i] for k, x in kernels.items()}) for i in range(len(orders))]
+    losses = parted(setting.problem, {"error": error}, f)
+    cut = [split(setting.problem, {k: x[i] for k, x in kernels.items()}) for i in range(len(orders))]
     return orders, {k: x[orders] for k, x in losses.items()} | {
         k: np.stack([x[k] for x in cut]) for k in kernels
     }

@@ -270,9 +270,8 @@ class ByRecursion:
     """The coefficients of an experiment up to ``order``; ``few`` is its expansion to the lowest orders."""
 
     def __init__(self, setting: Setting, few: LinearExpansion, order: int) -> None:
-        experiment = setting.experiment
         memory = memories(setting, few.closure)
-        self.closed = Closed(few.closure, experiment.depth, setting.numbers, memory, setting.kernel)
+        self.closed = Closed(few.closure, setting.depth, setting.numbers, memory, setting.kernel)
         self.errors, self.P, self.grid = self.closed.errors, len(setting.targets), setting.grid
         gain = self.closed.number(feedback(few, 0))
         self.outputs = {n: self.closed.advance(setting, gain) for n in range(order + 1)}

@@ -71,7 +71,7 @@ class ByWords:
 
     def number(self, c: Expr, layer: int = 0) -> float:
         """A coefficient at this depth and ``layer``."""
-        return _number(c, layer, self.setting.experiment.depth)
+        return _number(c, layer, self.setting.depth)
 
     def terms(self, name: str, n: int) -> tuple[tuple[Expr, Expr], ...]:
         """Order n of an operator as (coefficient, word)."""

@@ -6,11 +6,11 @@ The expanded theory is a theory, and it is solved by what solves theories.
 from __future__ import annotations
 
 import time as clock
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,27 +22,29 @@ from derive.calculus.series import PowerSeries
 from derive.errors import NotApplicable
 from derive.expansion.orders import TheorySeries, expand_sizes, expand_step_size, named
 from derive.expansion.strength import StrengthSeries, expand_strength
-from derive.program import P, eta
+from derive.program import P, Program, eta
 from derive.program.networks.random_data import alpha, alpha_B, nu
-from derive.theory import Theory
+from derive.program.networks.random_data import sigma as label_noise
 from numerics.compile.lower import lower
 from numerics.compile.table import Node, Request, Table
 from numerics.errors import SpecError
 from numerics.expand.setting import parted
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import arrays_of, numbers_of, spectrum_of, structure, theory_at_depth
+from numerics.experiment.problem import Problem
+from numerics.experiment.theory import Layered, Reduction, derived, integrated
 from numerics.predictions import OUTPUT
 from numerics.results import dataset
 from numerics.solve.end_weights import end_weights
 from numerics.solve.grid import Grid
 from numerics.solve.linear import RANDOM
 from numerics.solve.march import March, march
-from numerics.solve.memory import memory_tables
+from numerics.solve.memory import tables_of
 from numerics.solve.observables import evaluate
 from numerics.solve.refine import Attempt, Multistep, refine
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
+Source = Problem | Experiment | str | Path
 
 SIZES: Mapping[str, tuple[str, Symbol]] = {
     "nu": ("network.width_ratio", nu),
@@ -53,7 +55,7 @@ SIZES: Mapping[str, tuple[str, Symbol]] = {
 
 
 @one_thread
-def size_series(experiment: Experiment, size: str, order: int, together: tuple[str, ...] = ()) -> xr.Dataset:
+def size_series(source: Source, size: str, order: int, together: tuple[str, ...] = ()) -> xr.Dataset:
     """Coefficients of ``(1/size)^n``, n <= ``order``, of every result variable on isotropic data.
 
     ``size`` is ``nu``, ``alpha`` or ``alpha_B``.  Sizes in ``together`` grow with it, in the proportion
@@ -63,35 +65,39 @@ def size_series(experiment: Experiment, size: str, order: int, together: tuple[s
     :class:`~numerics.errors.NotConverged` for a flow.
     """
     _check(order)
-    started = clock.perf_counter()
-    ratios = {x: Rational(str(_size(experiment, x))) for x in (size, *together)}
+    started, problem = clock.perf_counter(), Problem.of(source)
+    ratios = {x: Rational(str(_size(problem, x))) for x in (size, *together)}
     key, symbol = SIZES[size]
     multiples = {SIZES[x][1]: ratios[x] / ratios[size] * symbol for x in together}
     try:
-        found = expand_sizes(theory_at_depth(experiment), symbol, order, multiples)
-        table = _table(experiment, found)
+        found = expand_sizes(problem.discrete, symbol, order, multiples)
+        table = _table(problem, found)
     except NotApplicable as reason:
         raise SpecError(
             key, float(ratios[size]), f"no series in 1/{size}: {reason}", "mean-field networks"
         ) from None
-    if experiment.training.rule == "flow":
+    run, grid, notes = _marched(problem, found, table)
+    return _labelled(run, _random(run, grid), problem.times, notes, started)
 
-        def attempt(grid: Grid) -> Attempt[_Solved]:
-            run = _march(
-                experiment, found, table, len(grid.nodes), memory_tables(experiment, grid.nodes, grid.weights)
-            )
-            return Attempt(run.errors()[:, grid.outputs], run)
 
-        grid, run, notes = refine(Multistep(experiment.times, experiment.solver.rtol), attempt).parts
-        values = _random(run, grid)
-    else:
-        run, notes = _march(experiment, found, table, len(experiment.times), {}), {}
-        values = _random(run, None)
-    return _labelled(run, values, experiment.times, notes, started)
+def _marched(
+    problem: Problem, found: TheorySeries, table: Table
+) -> tuple[_Solved, Grid | None, dict[str, Any]]:
+    """The march of all orders, of a flow on the grid on which the errors have settled."""
+    if not problem.flow:
+        return _march(problem, found, table, len(problem.times), {}), None, {}
+
+    def attempt(grid: Grid) -> Attempt[_Solved]:
+        tables = tables_of(problem.program.rule, problem.numbers, grid.nodes, grid.weights)
+        run = _march(problem, found, table, len(grid.nodes), tables)
+        return Attempt(run.errors()[:, grid.outputs], run)
+
+    grid, run, notes = refine(Multistep(problem.times, problem.solver.rtol), attempt).parts
+    return run, grid, notes
 
 
 @one_thread
-def step_size_series(experiment: Experiment, order: int, rtol: float = 1e-5) -> xr.Dataset:
+def step_size_series(source: Source, order: int, rtol: float = 1e-5) -> xr.Dataset:
     """Coefficients of ``learning_rate^n``, n <= ``order``, at the times ``rate * steps`` of the experiment.
 
     The order zero is the flow.  On fixed data there are ``error``, ``train_loss``, ``Phi`` and ``G``; on
@@ -101,31 +107,29 @@ def step_size_series(experiment: Experiment, order: int, rtol: float = 1e-5) -> 
     and what a flow raises.
     """
     _check(order)
-    started = clock.perf_counter()
-    rule = experiment.training.rule
-    if rule != "gd":
-        raise SpecError("training.rule", rule, "has no steps that become small", "gd")
+    started, problem = clock.perf_counter(), Problem.of(source)
+    key, rule = problem.said("training.rule")
+    if problem.flow or rule == "sgd":
+        raise SpecError(key, rule, "has no steps that become small", "gd")
     try:
-        found = expand_step_size(theory_at_depth(experiment), order)
-        table = _table(experiment, found)
+        found = expand_step_size(problem.theory, order)
+        table = _table(problem, found)
     except NotApplicable as reason:
-        raise SpecError(
-            "training.rule", rule, str(reason), "gd without decay, momentum and temperature"
-        ) from None
-    times = experiment.times * numbers_of(experiment)[eta]
+        raise SpecError(key, rule, str(reason), "gd without decay, momentum and temperature") from None
+    times = problem.times * problem.numbers[eta]
 
     def attempt(grid: Grid) -> Attempt[_Solved]:
         tables = {"w": grid.weights} | end_weights(grid.nodes, order)
-        run = _march(experiment, found, table, len(grid.nodes), tables)
+        run = _march(problem, found, table, len(grid.nodes), tables)
         return Attempt(run.errors()[:, grid.outputs], run)
 
     grid, run, notes = refine(Multistep(times, rtol), attempt).parts
-    values = _fixed(run, grid) if experiment.spec.kind == "fixed" else _random(run, grid)
+    values = _fixed(run, grid) if problem.seen else _random(run, grid)
     return _labelled(run, values, times, notes, started)
 
 
 @one_thread
-def strength_series(experiment: Experiment, order: int) -> xr.Dataset:
+def strength_series(source: Source, order: int) -> xr.Dataset:
     """Coefficients of ``gamma0^n``, n <= ``order``, of every result variable: any linear network and data.
 
     Those of the theory itself, order by order (:func:`derive.expansion.strength.expand_strength`): biases,
@@ -135,50 +139,37 @@ def strength_series(experiment: Experiment, order: int) -> xr.Dataset:
     :class:`~numerics.errors.NotConverged` for a flow that does not settle to ``solver.rtol``.
     """
     _check(order)
-    started = clock.perf_counter()
-    found, table = _in_strength(structure(experiment).text, experiment.depth, order)
-    fixed = experiment.spec.kind == "fixed"
-
-    def run(steps: int, tables: Mapping[str, Array]) -> _Solved:
-        return _march(experiment, found, table, steps, tables)
-
-    grid: Grid | None = None
-    notes: dict[str, Any] = {}
-    if experiment.training.rule == "flow":
-
-        def attempt(grid: Grid) -> Attempt[_Solved]:
-            solved = run(len(grid.nodes), memory_tables(experiment, grid.nodes, grid.weights))
-            return Attempt(solved.errors()[:, grid.outputs], solved)
-
-        grid, solved, notes = refine(Multistep(experiment.times, experiment.solver.rtol), attempt).parts
-    else:
-        solved = run(len(experiment.times), {})
-    values = _of_samples(solved, grid) if fixed else _random(solved, grid)
+    started, problem = clock.perf_counter(), Problem.of(source)
+    try:
+        found, table = _in_strength(problem.program, problem.reductions, problem.layered, order)
+    except NotApplicable as reason:
+        raise no_series(problem, reason) from None
+    solved, grid, notes = _marched(problem, found, table)
+    values = _of_samples(solved, grid) if problem.seen else _random(solved, grid)
     own = [x for k, x in values.items() if k != "tangent_kernel"]
     orders = [n for n in range(order + 1) if n == 0 or any(np.any(np.nan_to_num(x[n])) for x in own)]
-    return _labelled(
-        solved, {k: x[orders] for k, x in values.items()}, experiment.times, notes, started, orders
+    kept = {k: x[orders] for k, x in values.items()}
+    return _labelled(solved, kept, problem.times, notes, started, orders)
+
+
+def no_series(problem: Problem, reason: NotApplicable) -> SpecError:
+    """The refusal of a theory that has no series in gamma0."""
+    return SpecError(
+        *problem.said("network.gamma0"), f"the theory has no series in it: {reason}", "`dmft solve`"
     )
 
 
-def strength(theory: Theory, order: int, experiment: Experiment) -> StrengthSeries:
-    """The series of a theory in gamma0.  Raises SpecError with the reason where there is none."""
-    try:
-        return expand_strength(theory, order)
-    except NotApplicable as reason:
-        problem = f"the theory has no series in it: {reason}"
-        raise SpecError("network.gamma0", experiment.network.gamma0, problem, "`dmft solve`") from None
-
-
 @lru_cache(maxsize=8)
-def _in_strength(text: str, depth: int, order: int) -> tuple[StrengthSeries, Table]:
-    """The series of a structure, and its rows."""
-    experiment = Experiment.without_arrays(tomllib.loads(text))
-    found = strength(theory_at_depth(experiment), order, experiment)
+def _in_strength(
+    program: Program, reductions: tuple[Reduction, ...], layered: Layered, order: int
+) -> tuple[StrengthSeries, Table]:
+    """The series of a program's theory, and its rows."""
+    found = expand_strength(derived(integrated(program), reductions, layered), order)
+    depth, fixed = int(program.depth), any(e.name == "Delta" for e in found.theory.scalars)
     table = lower(found.expanded)
     more: dict[Node, Request] = {}
     there = {row.field for row in table.fields}
-    if experiment.spec.kind == "fixed":
+    if fixed:
         for (name, a), layer in product((("H", "h"), ("G", "g")), range(1, depth + 1)):
             for n, k in product(range(order + 1), repeat=2):
                 pair = (named(a, n), layer), (named(a, k), layer)
@@ -202,8 +193,8 @@ def _in_strength(text: str, depth: int, order: int) -> tuple[StrengthSeries, Tab
 
 def _of_samples(run: _Solved, grid: Grid | None) -> dict[str, Array]:
     """The contract's variables of fixed samples, orders first."""
-    experiment, series = run.experiment, run.series
-    layers = range(1, experiment.depth + 1)
+    problem, series = run.problem, run.series
+    layers = range(1, (problem.depth or 0) + 1)
     assert isinstance(series, StrengthSeries)
     at = slice(None) if grid is None else grid.outputs
 
@@ -218,7 +209,7 @@ def _of_samples(run: _Solved, grid: Grid | None) -> dict[str, Array]:
     f, error = scalar(OUTPUT), scalar("Delta")
     H = {k: pair("H", k) for k in layers}
     G = {k: pair("G", k) for k in layers}
-    many = experiment.network.outputs > 1
+    many = problem.outputs > 1
     values = {
         "error": error,
         "Phi": np.stack([x.transpose(0, 1, 3, 2, 4) for x in H.values()], axis=1),
@@ -234,7 +225,7 @@ def _of_samples(run: _Solved, grid: Grid | None) -> dict[str, Array]:
         for k in layers:
             tensors["H", k], tensors["G", k] = H[k], G[k]
         values["tangent_kernel"] = _tangent(run, tensors, many)
-    return parted(experiment, values, f)
+    return parted(problem, values, f)
 
 
 def _first(parts: tuple[tuple[Expr, tuple[int, ...]], ...]) -> list[tuple[int, ...]]:
@@ -248,7 +239,7 @@ def _tangent(run: _Solved, tensors: Mapping[Node, Array], many: bool) -> Array:
     a polynomial of twice the order is cut off exactly.
     """
     series, order = run.series, run.series.order
-    data, numbers = arrays_of(run.experiment), numbers_of(run.experiment)
+    data, numbers = run.problem.arrays, run.problem.numbers
     (equation,) = series.theory.observables[:1]
     points = np.cos(np.pi * (np.arange(2 * order + 1) + 0.5) / (2 * order + 1))
     found = []
@@ -290,33 +281,34 @@ def _check(order: int) -> None:
         raise SpecError("order", order, "must not be negative", "an integer >= 0, such as 2")
 
 
-def _size(experiment: Experiment, size: str) -> float:
+def _size(problem: Problem, size: str) -> float:
     if size not in SIZES:
         raise SpecError("size", size, "is no size of a theory", ", ".join(SIZES))
     key, symbol = SIZES[size]
-    if experiment.spec.kind != "isotropic":
-        raise SpecError("data.kind", experiment.spec.kind, f"has no {key}", "isotropic")
-    value = numbers_of(experiment).get(symbol)
+    kind = problem.said("data.kind")
+    if kind[1] not in (None, "isotropic") and problem.experiment is not None:
+        raise SpecError(*kind, f"has no {key}", "isotropic")
+    value = problem.numbers.get(symbol)
     if value is None:
-        given = experiment.network.width_ratio if size == "nu" else None
+        given = problem.said(key)[1] if size == "nu" else None
         raise SpecError(key, given, f"must be one number, for a series in 1/{size}", "a ratio such as 2.0")
     return value
 
 
-def _table(experiment: Experiment, found: TheorySeries) -> Table:
+def _table(problem: Problem, found: TheorySeries) -> Table:
     """The rows of the expanded theory, and order parameters of the ends that no equation needs."""
     table = lower(found.expanded)
     more: dict[Node, Request] = {}
-    layers = range(1, experiment.depth + 1)
-    if experiment.spec.kind == "fixed":
+    layers = range(1, (problem.depth or 0) + 1)
+    if problem.seen:
         for (name, a), layer in product((("H", "h"), ("G", "g")), layers):
             for n, k in product(range(found.order + 1), repeat=2):
                 pair = (named(a, n), layer), (named(a, k), layer)
                 more[named(name, n, k), layer] = Request("correlation", *pair, S.One)
     elif any(name == "R_hr" for name, _ in table.tensors):
         for n in range(found.order + 1):
-            last = (named("h", n), experiment.depth), ("r", experiment.depth)
-            more[named("R_hr", n), experiment.depth] = Request("response", *last, S.One)
+            last = (named("h", n), problem.depth), ("r", problem.depth)
+            more[named("R_hr", n), problem.depth] = Request("response", *last, S.One)
     return replace(table, tensors={**more, **table.tensors})
 
 
@@ -324,13 +316,13 @@ def _table(experiment: Experiment, found: TheorySeries) -> Table:
 class _Solved:
     """A march of an expanded theory."""
 
-    experiment: Experiment
+    problem: Problem
     series: TheorySeries
     run: March
 
     def coefficients(self, name: str, layer: int | None) -> Array:
         """Orders 0, 1, ... of an order parameter of two times, (orders, T, n, T, m)."""
-        numbers = numbers_of(self.experiment)
+        numbers = self.problem.numbers
         found: list[Array | None] = []
         for parts in self.series.parts(name):
             known = [(c, (named(name, *k), layer)) for c, k in parts]
@@ -345,8 +337,8 @@ class _Solved:
 
     def response(self, name: str, layer: int) -> Array:
         """Orders 0, 1, ... of A or B, (orders, T, n, T, m); zero where it vanishes."""
-        tensors, numbers = self.run.plan.table.tensors, numbers_of(self.experiment)
-        samples, outputs = int(numbers[P]), self.experiment.network.outputs
+        tensors, numbers = self.run.plan.table.tensors, self.problem.numbers
+        samples, outputs = int(numbers[P]), self.problem.outputs
         rows, columns = (samples, outputs) if name == "A" else (outputs, samples)
         found = np.zeros((self.series.order + 1, self.run.steps, rows, self.run.steps, columns))
         for n in range(self.series.order + 1):
@@ -356,7 +348,7 @@ class _Solved:
 
     def errors(self) -> Array:
         """What a flow is refined for: errors on samples, or ``C_v`` at equal times; (orders, T, ...)."""
-        if self.experiment.spec.kind == "fixed":
+        if self.problem.seen:
             first = self.run.scalars["Delta"]
             zero = np.zeros_like(first)
             return np.stack(
@@ -367,19 +359,19 @@ class _Solved:
 
 
 def _march(
-    experiment: Experiment, found: TheorySeries, table: Table, steps: int, tables: Mapping[str, Array]
+    problem: Problem, found: TheorySeries, table: Table, steps: int, tables: Mapping[str, Array]
 ) -> _Solved:
     """Of responses to a flow there are only densities, which are not asked for."""
     run = march(
         table,
         steps=steps,
-        constants=numbers_of(experiment),
-        data=arrays_of(experiment) | dict(tables),
+        constants=problem.numbers,
+        data={**problem.arrays, **tables},
         wanted=tuple(n for n, q in table.tensors.items() if q.kind == "correlation" or not tables),
-        watched=() if experiment.spec.kind == "fixed" else (("C_v", None),),
-        units=spectrum_of(experiment),
+        watched=() if problem.seen else (("C_v", None),),
+        units=problem.spectrum,
     )
-    return _Solved(experiment, found, run)
+    return _Solved(problem, found, run)
 
 
 # -- values --------------------------------------------------------------------------------------------
@@ -396,7 +388,7 @@ def _labelled(
     return dataset(
         values,
         times=times,
-        spec=run.experiment.text,
+        spec=run.problem.text,
         orders=range(run.series.order + 1) if orders is None else orders,
         method=f"expansion in {run.series.variable}",
         truncation_order=run.series.order,
@@ -416,11 +408,10 @@ def _random(run: _Solved, grid: Grid | None) -> dict[str, Array]:
             values[name] = found[None]
         else:
             empty = np.zeros_like(next(iter(found.values())))
-            numbers = range(1, run.experiment.depth + 1)
+            numbers = range(1, (run.problem.depth or 0) + 1)
             values[name] = np.stack([found.get(k, empty) for k in numbers], axis=1)
-    data = run.experiment.spec.data
     test = _equal(values["C_v"])
-    test[0] += ((data.noise if data else 0.0) or 0.0) ** 2 * run.experiment.network.outputs
+    test[0] += run.problem.numbers.get(label_noise, 0.0) ** 2 * run.problem.outputs
     train = _equal(values["C_Delta"]) if "C_Delta" in values else test
     return {"train_loss": train, "test_loss": test} | values
 
@@ -428,7 +419,7 @@ def _random(run: _Solved, grid: Grid | None) -> dict[str, Array]:
 def _fixed(run: _Solved, grid: Grid) -> dict[str, Array]:
     error, orders = run.errors()[:, grid.outputs], range(run.series.order + 1)
     losses = [np.sum([error[k] * error[n - k] for k in range(n + 1)], axis=0) for n in orders]
-    layers = range(1, run.experiment.depth + 1)
+    layers = range(1, (run.problem.depth or 0) + 1)
     H, G = (np.stack([_at(run.coefficients(x, k), grid) for k in layers], axis=1) for x in ("H", "G"))
     return {
         "error": error,
@@ -456,10 +447,10 @@ def _equal(a: Array) -> Array:
 
 __all__ = [
     "SIZES",
+    "no_series",
     "partial_sum",
     "size_series",
     "step_size_series",
-    "strength",
     "strength_series",
     "truncation_error",
 ]

@@ -34,7 +34,7 @@ HORIZONS = 8
 
 
 @dataclass(frozen=True)
-class Problem:
+class AtFixedError:
     """What the error's equation is made of; it feeds back ``gain * kernel`` at lowest order."""
 
     closure: LinearClosure
@@ -48,7 +48,7 @@ class Problem:
     gamma0: float
     order: int
 
-    def upto(self, now: int) -> Problem:
+    def upto(self, now: int) -> AtFixedError:
         """The same up to a time only."""
         return replace(self, memory={k: v[:now, :now] for k, v in self.memory.items()})
 
@@ -75,7 +75,7 @@ class Problem:
         )
 
 
-def solved(problem: Problem) -> tuple[Array, Array]:
+def solved(problem: AtFixedError) -> tuple[Array, Array]:
     """The error, (T, P), and the same with f pushed by what its series is estimated to miss.
 
     Raises :class:`~numerics.errors.NotConverged` where the words' own series fails, or the equation does not
@@ -114,4 +114,4 @@ def with_truncation(errors: tuple[Array, Array]) -> dict[str, tuple[tuple[str, .
     }
 
 
-__all__ = ["Problem", "beyond_lowest", "solved", "with_truncation"]
+__all__ = ["AtFixedError", "beyond_lowest", "solved", "with_truncation"]

@@ -18,54 +18,55 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Symbol
 
+from derive.program import L, Program
 from derive.program.networks.options import SAMPLE_WEIGHT
 from numerics.errors import Diverged
-from numerics.experiment.experiment import Experiment
-from numerics.experiment.numbers import arrays_of, numbers_of
+from numerics.experiment.problem import Problem
+from numerics.experiment.theory import program_of
 from numerics.predictions import split
 from numerics.solve.grid import Grid
 from numerics.solve.march import RUNAWAY
-from numerics.solve.memory import memory_tables
+from numerics.solve.memory import tables_of
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """An experiment on fixed samples, test points last, in steps or on the ``grid`` of a flow."""
+    """A problem on given samples, test points last, in steps or on the ``grid`` of a flow."""
 
-    experiment: Experiment
+    problem: Problem
     grid: Grid | None = None
 
-    @cached_property
-    def numbers(self) -> dict[Symbol, float]:
+    @property
+    def numbers(self) -> Mapping[Symbol, float]:
         """Numbers for the symbols of the theory."""
-        return numbers_of(self.experiment)
+        return self.problem.numbers
 
-    @cached_property
-    def arrays(self) -> dict[str, Array]:
-        """The arrays that stand in the theory."""
-        return arrays_of(self.experiment)
+    @property
+    def depth(self) -> int:
+        """The number of hidden layers."""
+        return int(self.problem.program.depth)
 
     @property
     def kernel(self) -> Array:
         """The data's kernel, (P, P)."""
-        return self.arrays["K_x"]
+        return np.asarray(self.problem.arrays["K_x"])
 
     @property
     def targets(self) -> Array:
         """The targets, (P,); zero where they are not known."""
-        return self.arrays["y"]
+        return np.asarray(self.problem.arrays["y"])
 
     @cached_property
     def rho(self) -> Array:
         """What each sample counts in the loss, (P,)."""
-        return self.arrays.get(SAMPLE_WEIGHT, np.ones(len(self.targets)))
+        return self.problem.arrays.get(SAMPLE_WEIGHT, np.ones(len(self.targets)))
 
     @property
     def times(self) -> int:
         """The number of steps or nodes."""
-        return len(self.experiment.times) if self.grid is None else len(self.grid.nodes)
+        return len(self.problem.times) if self.grid is None else len(self.grid.nodes)
 
     @property
     def out(self) -> NDArray[np.intp]:
@@ -77,7 +78,8 @@ class Setting:
         """The integrator's weights with the rule's memory in them, by the theory's name for them."""
         if self.grid is None:
             return {}
-        return memory_tables(self.experiment, self.grid.nodes, self.grid.weights)
+        problem = self.problem
+        return tables_of(problem.program.rule, problem.numbers, self.grid.nodes, self.grid.weights)
 
     def target(self, n: int) -> Array:
         """What the error starts from at order n, (T, P)."""
@@ -87,6 +89,11 @@ class Setting:
     def answer(self, weight: Array, feedback: Array, drive: Array, n: int) -> Array:
         """Delta_n, (T, P), from what drives it.  Raises :class:`~numerics.errors.Diverged`."""
         return volterra(weight, self.rho[:, None] * feedback, self.rho * drive, n)
+
+
+def symbolic(problem: Problem) -> Program:
+    """The program with layer and depth as symbols where a file says what it is, else as it was given."""
+    return problem.program if problem.experiment is None else program_of(problem.experiment, L)
 
 
 def volterra(w: Array, K: Array, drive: Array, n: int) -> Array:
@@ -105,15 +112,14 @@ def volterra(w: Array, K: Array, drive: Array, n: int) -> Array:
 
 
 def parted(
-    experiment: Experiment, values: Mapping[str, Array], f: Array, *, nonlinear: bool = False
+    problem: Problem, values: Mapping[str, Array], f: Array, *, nonlinear: bool = False
 ) -> dict[str, Array]:
     """The contract's variables from those of all samples, orders first; ``f`` (orders, time, sample)."""
-    cut = [
-        split(experiment, {k: x[n] for k, x in values.items()}, nonlinear=nonlinear) for n in range(len(f))
-    ]
-    found = {k: np.stack([x[k] for x in cut]) for k in values}
-    found["train_loss"] = squared(found["error"])
-    held = experiment.held_out
+    cut = [split(problem, {k: x[n] for k, x in values.items()}, nonlinear=nonlinear) for n in range(len(f))]
+    error = np.stack([x["error"] for x in cut])
+    found = {"error": error, "train_loss": squared(error)}
+    found |= {k: np.stack([x[k] for x in cut]) for k in values if k != "error"}
+    held = problem.held_out
     if held is not None:
         found["test_f"] = f[:, :, held.training :]
         if held.targets is not None:
@@ -136,4 +142,4 @@ def squared(error: Array) -> Array:
     )
 
 
-__all__ = ["Setting", "parted", "squared", "volterra"]
+__all__ = ["Setting", "parted", "squared", "symbolic", "volterra"]

@@ -13,6 +13,7 @@ import xarray as xr
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear import expand_nonlinear as derived
+from derive.expansion.nonlinear.expansion import KINKS
 from derive.expansion.nonlinear.trees import OUTPUT, Tensor
 from derive.program import L, Program, ell
 from derive.theory import mean_field
@@ -21,9 +22,10 @@ from numerics.expand.nonlinear.forests import Forests, Index
 from numerics.expand.nonlinear.moments import Moments, Points
 from numerics.expand.nonlinear.statics import Array, Statics
 from numerics.expand.operators import time_table
-from numerics.expand.setting import Setting, parted
+from numerics.expand.setting import Setting, parted, symbolic
 from numerics.experiment.activation import slope_jumps
 from numerics.experiment.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.experiment.theory import integrated, program_of
 from numerics.results import STDERR, dataset
 from numerics.solve.grid import Grid
@@ -48,11 +50,14 @@ def series(experiment: Experiment, order: int) -> NonlinearExpansion:
     """
     _check(order)
     _check_kinks(experiment, order)
-    return _derived(experiment, order, as_it_is=True)
+    try:
+        return _expansion(program_of(experiment, L), order)
+    except NotApplicable as reason:
+        raise _no_trees("network.activation", experiment.network.activation, reason) from None
 
 
 @one_thread
-def expand_nonlinear(experiment: Experiment, order: int) -> xr.Dataset:
+def expand_nonlinear(source: Problem | Experiment, order: int) -> xr.Dataset:
     """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
 
     Raises :class:`~numerics.errors.SpecError` for a negative order, for kinks beyond order 0 and for networks
@@ -66,34 +71,36 @@ def expand_nonlinear(experiment: Experiment, order: int) -> xr.Dataset:
      Activations with a kink have order 0, without A and B.
     """
     _check(order)
-    _check_kinks(experiment, order)
+    problem = Problem.of(source)
     started = clock.perf_counter()
-    flow = experiment.training.rule == "flow"
-    few = experiment.sample_count <= QUADRATURE
+    flow, solver = problem.flow, problem.solver
+    few = problem.sample_count <= QUADRATURE
     sampled = order > 0 and not few
-    expansion = _derived(experiment, order)
-    responses = few and not flow and not slope_jumps(experiment.network.activation)
+    expansion = _derived(problem, order)
+    bends = expansion.activation.expr.has(*KINKS)
+    if order and bends:
+        raise _kinked(*problem.said("network.activation"))
+    responses = few and not flow and not bends
     # B of order 0 stands in the other laws beyond order 0
     skipped = frozenset() if responses else frozenset(f"B{n}" for n in range(min(order, 1), order + 1))
-    accuracy = min(1e-2 * experiment.solver.rtol, 1e-9)
+    accuracy = min(1e-2 * solver.rtol, 1e-9)
     exact: dict[int, Moments] = {}
 
     def statics(points: Points | None) -> Statics:
-        data = Setting(experiment).kernel
-        return Statics(expansion, experiment.depth, data, accuracy, skipped, points, exact)
+        whole = Setting(problem)
+        return Statics(expansion, whole.depth, whole.kernel, accuracy, skipped, points, exact)
 
-    solver = experiment.solver
     count = 1 << max(4, int(np.ceil(np.log2((solver.samples or SAMPLES) / (2 * REPLICAS)))))
     points: list[Points | None] = [None]
     if sampled:
         points = [Points(count, (solver.seed, k)) for k in range(REPLICAS)]
-    setting = Setting(experiment)
+    setting = Setting(problem)
     notes: dict[str, Any] = {}
     runs = Spread()
     for part in map(statics, points):
         if flow and setting.grid is None:
-            grid, found, notes = _settled(experiment, part)
-            setting = Setting(experiment, grid)
+            grid, found, notes = _settled(problem, part)
+            setting = Setting(problem, grid)
         else:
             found = Evaluation(setting, part)
         runs.add(found.values(setting.out, responses))
@@ -107,8 +114,8 @@ def expand_nonlinear(experiment: Experiment, order: int) -> xr.Dataset:
     ]
     return dataset(
         {k: v[orders] for k, v in values.items()},
-        times=experiment.times,
-        spec=experiment.text,
+        times=problem.times,
+        spec=problem.text,
         orders=orders,
         nonlinear=True,
         method="expansion in gamma0",
@@ -118,14 +125,14 @@ def expand_nonlinear(experiment: Experiment, order: int) -> xr.Dataset:
     )
 
 
-def _settled(experiment: Experiment, statics: Statics) -> tuple[Grid, Evaluation, dict[str, Any]]:
+def _settled(problem: Problem, statics: Statics) -> tuple[Grid, Evaluation, dict[str, Any]]:
     """A time grid fine enough for every order of the error."""
 
     def attempt(grid: Grid) -> Attempt[Evaluation]:
-        found = Evaluation(Setting(experiment, grid), statics)
+        found = Evaluation(Setting(problem, grid), statics)
         return Attempt(np.stack([e[grid.outputs] for e in found.errors.values()]), found)
 
-    return refine(Multistep(experiment.times, experiment.solver.rtol), attempt).parts
+    return refine(Multistep(problem.times, problem.solver.rtol), attempt).parts
 
 
 def _check(order: int) -> None:
@@ -136,33 +143,28 @@ def _check(order: int) -> None:
 def _check_kinks(experiment: Experiment, order: int) -> None:
     activation = experiment.network.activation
     if order > 0 and slope_jumps(activation):
-        raise SpecError(
-            "network.activation",
-            activation,
-            "has a slope that jumps: units that cross the kink add odd powers of |gamma0|",
-            "a smooth activation, or --order 0; `dmft solve` serves this one",
-        )
+        raise _kinked("network.activation", activation)
 
 
-def _derived(experiment: Experiment, order: int, *, as_it_is: bool = False) -> NonlinearExpansion:
-    """Of the experiment's program, as an integrator trains it unless ``as_it_is``.
+def _kinked(key: str, value: Any) -> SpecError:
+    problem = "has a slope that jumps: units that cross the kink add odd powers of |gamma0|"
+    return SpecError(key, value, problem, "a smooth activation, or --order 0; `dmft solve` serves this one")
 
-    Raises SpecError with the reason where there is none.
-    """
-    spec = experiment.spec
-    if spec.kind != "fixed":
-        problem = (
-            "nonlinear networks on random data have no expansion: their theory is not expanded in gamma0"
-        )
-        raise SpecError("data.kind", spec.kind, problem, '"fixed"')
+
+def _derived(problem: Problem, order: int) -> NonlinearExpansion:
+    """Of the program as an integrator trains it.  Raises SpecError with the reason where there is none."""
+    if not problem.seen:
+        reason = "nonlinear networks on random data have no expansion: their theory is not expanded in gamma0"
+        raise SpecError(*problem.said("data.kind"), reason, '"fixed"')
     try:
-        program = program_of(experiment, L)
-        return _expansion(program if as_it_is else integrated(program), order)
+        return _expansion(integrated(symbolic(problem)), order)
     except NotApplicable as reason:
-        activation = spec.network.activation
-        problem = f"the theory of this network has no expansion in trees: {reason}"
-        accepted = '"linear", which has a series; `dmft solve` solves both'
-        raise SpecError("network.activation", activation, problem, accepted) from None
+        raise _no_trees(*problem.said("network.activation"), reason) from None
+
+
+def _no_trees(key: str, value: Any, reason: NotApplicable) -> SpecError:
+    problem = f"the theory of this network has no expansion in trees: {reason}"
+    return SpecError(key, value, problem, '"linear", which has a series; `dmft solve` solves both')
 
 
 @lru_cache(maxsize=16)
@@ -178,7 +180,7 @@ class Evaluation:
 
     def __init__(self, setting: Setting, statics: Statics, order: int | None = None) -> None:
         self.setting, self.statics, self.expansion = setting, statics, statics.expansion
-        self.depth = setting.experiment.depth
+        self.depth = setting.depth
         self.order = self.expansion.order if order is None else order
         self.weight = time_table(self.expansion.site.weight, setting.numbers, setting.times, setting.tables)
         self.errors: dict[int, Array] = {}
@@ -267,7 +269,7 @@ class Evaluation:
                 found[name] = found[name].transpose(0, 1, 2, 4, 3, 5)
         K = np.stack([self.tangent(n, out) for n in orders])
         found["tangent_kernel"] = K.transpose(0, 1, 3, 2, 4)
-        return parted(self.setting.experiment, found, f, nonlinear=True)
+        return parted(self.setting.problem, found, f, nonlinear=True)
 
 
 def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, int]]]:

@@ -30,6 +30,7 @@ from numerics.expand.nonlinear.statics import Array, Statics
 from numerics.expand.nonlinear.two_times import TwoTimes
 from numerics.expand.setting import Setting
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
 from numerics.results import STDERR, dataset
 from numerics.threads import one_thread
@@ -83,7 +84,7 @@ def _derived(program: Program) -> KinkExpansion:
 
 
 @one_thread
-def expand_kinks(experiment: Experiment, order: int) -> xr.Dataset:
+def expand_kinks(source: Problem | Experiment, order: int) -> xr.Dataset:
     """Coefficients of ``|gamma0|^n``, n <= ``order``, which is 1 or 2.
 
     Each variable has the attribute ``known_to_order``: 2 for Phi, 1 for the others, whose coefficient of
@@ -97,6 +98,10 @@ def expand_kinks(experiment: Experiment, order: int) -> xr.Dataset:
     Raises SpecError for what :func:`series` refuses, a higher order, flows (a unit that both sides push onto
     the kink has no slope there: take steps), and samples that cross the kink together.
     """
+    whole = Problem.of(source)
+    experiment = whole.experiment
+    if experiment is None:
+        raise SpecError(*whole.said("network.activation"), "units at a kink are followed for files", "a file")
     expansion = series(experiment, order)
     if experiment.training.rule != "gd":
         raise SpecError(
@@ -106,8 +111,8 @@ def expand_kinks(experiment: Experiment, order: int) -> xr.Dataset:
             'rule = "gd", with a small learning_rate if the flow is meant',
         )
     started = clock.perf_counter()
-    _check_apart(experiment)
-    setting = Setting(experiment)
+    setting = Setting(whole)
+    _check_apart(setting.kernel)
     many, deep = len(setting.targets) > EXACT, experiment.depth > 1
     seed, accuracy = experiment.solver.seed, min(1e-2 * experiment.solver.rtol, 1e-9)
     count = 1 << max(2, int(np.ceil(np.log2((experiment.solver.samples or 4 * DIRECTIONS) / 4))))
@@ -117,7 +122,7 @@ def expand_kinks(experiment: Experiment, order: int) -> xr.Dataset:
         if many or bulk is None:
             points = Points(POINTS, (seed, k)) if many else None
             unread = frozenset({"B0"})
-            bulk = Statics(expansion.bulk, experiment.depth, setting.kernel, accuracy, unread, points)
+            bulk = Statics(expansion.bulk, setting.depth, setting.kernel, accuracy, unread, points)
             averages: dict[int, Moments] = {}
         found = AtKinks(setting, bulk, expansion, Directions(count, (seed, k)), averages)
         runs.append(found.values(setting.out, responses=False))
@@ -156,8 +161,7 @@ def expand_kinks(experiment: Experiment, order: int) -> xr.Dataset:
 NAMES = {"error": "Delta", "train_loss": "loss", "tangent_kernel": "K"}
 
 
-def _check_apart(experiment: Experiment) -> None:
-    K = Setting(experiment).kernel
+def _check_apart(K: Array) -> None:
     size = np.sqrt(np.diag(K))
     if np.any(size == 0):
         raise SpecError("data", "a sample with K_x = 0", "stands at the kink from the start", "inputs not 0")

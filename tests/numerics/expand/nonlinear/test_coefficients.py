@@ -17,7 +17,7 @@ from numerics.expand.nonlinear import expand_nonlinear, series
 from numerics.experiment import Experiment
 from numerics.solve.nodes import solve_nodes
 from numerics.verify.series import compared, differences, expansion
-from tests.numerics.expansion_nonlinear.networks import Problem
+from tests.numerics.expand.nonlinear.networks import Problem
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
 TARGETS = np.array([1.0, -0.6])

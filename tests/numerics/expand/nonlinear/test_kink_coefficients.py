@@ -15,7 +15,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import theory_at_depth
 from numerics.solve.paths import solve_particles
 from numerics.verify.series import expansion
-from tests.numerics.expansion_nonlinear.kinks import Problem
+from tests.numerics.expand.nonlinear.kinks import Problem
 
 TWO = Problem(np.array([[1.0, 0.3], [0.3, 0.8]]), np.array([1.0, -0.6]), 0.2, 4)
 ONE = Problem(np.array([[0.7]]), np.array([1.3]), 0.3, 5)

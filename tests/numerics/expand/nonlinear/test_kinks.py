@@ -16,7 +16,7 @@ from numerics.cli.common import summary
 from numerics.errors import Diverged, SpecError
 from numerics.expand import evaluated_at, expand, series
 from numerics.experiment import Experiment
-from tests.numerics.expansion_nonlinear.kinks import Problem
+from tests.numerics.expand.nonlinear.kinks import Problem
 
 KERNEL = np.array([[1.0, 0.3, -0.2], [0.3, 0.8, 0.4], [-0.2, 0.4, 0.9]])
 TARGETS = np.array([1.0, -0.6, 0.5])

@@ -15,7 +15,7 @@ from numerics.expand import expand
 from numerics.expand.nonlinear.kink_units import Units
 from numerics.experiment import Experiment
 from numerics.verify.series import _runs
-from tests.numerics.expansion_nonlinear.networks import Problem
+from tests.numerics.expand.nonlinear.networks import Problem
 
 KERNEL, TARGETS = np.array([[1.0, 0.3], [0.3, 0.8]]), np.array([1.0, -0.6])
 

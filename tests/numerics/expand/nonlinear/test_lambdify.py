@@ -20,6 +20,7 @@ from numerics.expand.nonlinear import evaluation
 from numerics.expand.nonlinear.statics import Statics
 from numerics.expand.setting import Setting
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 
 KERNEL, TARGETS, STEPS, DEPTH, RATE = np.array([[1.0, 0.3], [0.3, 0.8]]) / 4, np.array([1.0, -0.6]), 3, 2, 0.3
 TIMES = np.arange(STEPS + 1)
@@ -37,7 +38,7 @@ class Numbers:
         run = Experiment.from_dict(tables, kernel=KERNEL.tolist(), targets=TARGETS.tolist())
         self.series = evaluation.series(run, order)
         statics = Statics(self.series, DEPTH, KERNEL, 1e-12, frozenset())
-        self.found = evaluation.Evaluation(Setting(run), statics)
+        self.found = evaluation.Evaluation(Setting(Problem.of(run)), statics)
         self.kernel = cache(lambda name, n, layer: self.found.kernel(name, n, layer, TIMES))
         self.functions = dict(self._functions())
 
