@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from derive.depth.infinite import Diversity, diversity
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import structure
 from numerics.solve import solve
-from numerics.solve.depth import LAYERS, Progress
+from numerics.solve.depth import LAYERS, Progress, limit_of
 from numerics.solve.depth_correction import correction_of, solve_depth_correction
 
 Array = NDArray[np.float64]
@@ -103,7 +102,7 @@ def depth_limits(
         deep = experiment.replace({"network.depth": "L", "network.branch": beta0})
     found = solve_depth_correction(deep, layers=layers, progress=progress)
     name = "test_loss" if experiment.spec.kind == "isotropic" else "train_loss"
-    limit = correction_of(structure(deep).text).limit
+    limit = correction_of(*limit_of(deep)).limit
     field = next(str(e.lhs.func) for e in limit.correlations if str(e.lhs.func) in ("C_h", "H"))
     finite = None if depth is None else np.asarray(solve(experiment)[name].values, dtype=float)
     return DepthLimits(

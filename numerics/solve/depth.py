@@ -7,7 +7,6 @@ In an experiment of symbolic depth, ``depth = "L"``, the branch is ``branch/sqrt
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,20 +16,17 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Symbol, oo, sqrt
+from sympy import Symbol, sqrt
 
 from derive.depth import CrossLayer, Scaling, cross_layer, layer_time, rescale
 from derive.errors import NotApplicable
-from derive.program import L
-from derive.program.networks.random_data import nu
-from derive.reduce.data import theory_limit
-from derive.theory import mean_field
+from derive.program import L, Program
 from numerics.compile.layered import LayerTable, lower_layer_time
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.activation import is_linear
-from numerics.experiment.numbers import arrays_of, numbers_of, structure
-from numerics.experiment.theory import beta, program_of
+from numerics.experiment.numbers import arrays_of, numbers_of
+from numerics.experiment.theory import Reduction, beta, derived, program_of, reductions_of, wide_layers
 from numerics.predictions import OUTPUT, mean_square, split
 from numerics.solve.layer_grid import LayerGrid, needed_bytes, solve_layer_grid
 
@@ -94,7 +90,7 @@ def solve_depth_limit(
     True
     """
     require_limit(experiment)
-    table = _table(structure(experiment).text)
+    table = _table(*limit_of(experiment))
     runs = on_grids(experiment, table, layers, progress)
     return extrapolated(layers, [dict(values_of(experiment, run, table)) for run in runs], LAYERED)
 
@@ -157,9 +153,9 @@ def require_limit(experiment: Experiment) -> None:
 
 
 @lru_cache(maxsize=32)
-def _table(text: str) -> LayerTable:
-    """The equations in layer time of a structure."""
-    return lower_layer_time(refused(lambda: layer_time(closed_equations(text), SCALING)))
+def _table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTable:
+    """The equations in layer time of a program."""
+    return lower_layer_time(refused(lambda: layer_time(closed_equations(program, reductions), SCALING)))
 
 
 def refused(derive: Callable[[], T]) -> T:
@@ -173,13 +169,15 @@ def refused(derive: Callable[[], T]) -> T:
 
 
 @lru_cache(maxsize=32)
-def closed_equations(text: str) -> CrossLayer:
-    """The equations across layers of a structure, its branch ``beta``."""
-    experiment = Experiment.without_arrays(tomllib.loads(text))
-    theory = mean_field(program_of(experiment))
-    if experiment.spec.kind == "isotropic" and experiment.network.width_ratio is None:
-        theory = theory_limit(theory, {nu: oo})
-    return refused(lambda: rescale(cross_layer(theory), beta))
+def closed_equations(program: Program, reductions: tuple[Reduction, ...]) -> CrossLayer:
+    """The equations across layers of a program, its branch ``beta``."""
+    return refused(lambda: rescale(cross_layer(derived(program, reductions)), beta))
+
+
+def limit_of(experiment: Experiment) -> tuple[Program, tuple[Reduction, ...]]:
+    """The program of an experiment, and what is done to its theory: the limit of wide layers."""
+    reductions = reductions_of(experiment.spec)
+    return program_of(experiment), tuple(x for x in reductions if x is wide_layers)
 
 
 def values_of(experiment: Experiment, run: LayerGrid, table: LayerTable) -> Iterator[tuple[str, Array]]:

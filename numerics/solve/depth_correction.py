@@ -17,11 +17,12 @@ from derive.calculus.symbols import L
 from derive.depth import cross_layer, rescale
 from derive.depth.infinite import InfiniteDepth, infinite_depth
 from derive.depth.layers import coefficient_name
+from derive.program import Program
 from derive.program.networks.residual import depth_program
 from derive.theory import mean_field
 from numerics.compile.layered import LayerTable, lower_layer_time
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import structure
+from numerics.experiment.theory import Reduction
 from numerics.solve.depth import (
     GRIDS,
     LAYERED,
@@ -31,6 +32,7 @@ from numerics.solve.depth import (
     Progress,
     closed_equations,
     extrapolated,
+    limit_of,
     on_grids,
     refused,
     require_limit,
@@ -78,8 +80,8 @@ def solve_depth_correction(
     [True, True]
     """
     require_limit(experiment)
-    text = structure(experiment).text
-    table, whole = lower_layer_time(correction_of(text).limit), _table(text)
+    deep = limit_of(experiment)
+    table, whole = lower_layer_time(correction_of(*deep).limit), _table(*deep)
     runs = on_grids(experiment, whole, layers, progress)
 
     def values(run: LayerGrid, share: float) -> dict[str, Array]:
@@ -92,7 +94,7 @@ def solve_depth_correction(
         return {n: 0.5 * (up[n] - down[n]) for n in up}
 
     return DepthCorrection(
-        float(correction_of(text).power),
+        float(correction_of(*deep).power),
         extrapolated(layers, [values(run, 0.0) for run in runs], LAYERED),
         extrapolated(layers, [first(run) for run in runs], LAYERED),
     )
@@ -152,14 +154,14 @@ def _frozen_table(alpha: Expr, gamma: Expr) -> LayerTable:
 
 
 @lru_cache(maxsize=8)
-def correction_of(text: str) -> InfiniteDepth:
-    """The equations of a structure (see :func:`numerics.experiment.numbers.structure`), to first order."""
-    return refused(lambda: infinite_depth(closed_equations(text), SCALING))
+def correction_of(program: Program, reductions: tuple[Reduction, ...]) -> InfiniteDepth:
+    """The equations of a program (see :func:`.limit_of`), to first order."""
+    return refused(lambda: infinite_depth(closed_equations(program, reductions), SCALING))
 
 
 @lru_cache(maxsize=8)
-def _table(text: str) -> LayerTable:
-    return lower_layer_time(correction_of(text).system)
+def _table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTable:
+    return lower_layer_time(correction_of(program, reductions).system)
 
 
 def _names(table: LayerTable) -> list[str]:
