@@ -85,7 +85,7 @@ def bound(count: int, level: float, dof: Any = np.inf) -> Any:
     the correlations of Gaussian estimates are (Sidak's inequality), and is wide when they are strong.
 
     >>> round(bound(1, 0.05), 3), round(bound(100, 0.05, 20), 3)
-    (1.96, 4.136)
+    (1.96, 4.135)
     """
     each = each_of(count, level) / 2
     found = np.where(np.isinf(dof), norm.isf(each), student.isf(each, np.where(np.isinf(dof), 1, dof)))
