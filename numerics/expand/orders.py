@@ -34,8 +34,7 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Layered, Reduction, derived, integrated
 from numerics.predictions import OUTPUT
 from numerics.results import dataset
-from numerics.solve.end_weights import end_weights
-from numerics.solve.grid import Grid
+from numerics.solve.grid import Grid, end_weights
 from numerics.solve.linear import RANDOM
 from numerics.solve.march import March, march
 from numerics.solve.memory import tables_of

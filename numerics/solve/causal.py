@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
-Op = TypeVar("Op")
+Op = TypeVar("Op", bound=Hashable)
 
 
 class NotCausal(ValueError):
@@ -23,21 +24,15 @@ def in_order(
     >>> in_order(needs, lambda x: iter([needs[x]] if needs[x] else []), str)
     ['output', 'error', 'loss']
     """
-    done: dict[Op, None] = {}
-    path: dict[Op, Iterator[Op]] = {}  # from the operation that is wanted to what it waits for
-    for wanted in operations:
-        if wanted not in done:
-            path[wanted] = needs(wanted)
-        while path:
-            op, rest = next(reversed(path.items()))
-            other = next((x for x in rest if x not in done), None)
-            if other is None:
-                path.popitem()
-                done[op] = None
-            elif other in path:
-                circle = list(path)
-                names = " -> ".join(map(name, (*circle[circle.index(other) :], other)))
-                raise NotCausal(f"within a step these need each other: {names}")
-            else:
-                path[other] = needs(other)
-    return list(done)
+    graph: dict[Op, list[Op]] = {}
+    todo = list(operations)[::-1]
+    while todo:
+        op = todo.pop()
+        if op not in graph:
+            graph[op] = list(needs(op))
+            todo += graph[op][::-1]
+    try:
+        return list(TopologicalSorter(graph).static_order())
+    except CycleError as circle:
+        names = " -> ".join(map(name, reversed(circle.args[1])))
+        raise NotCausal(f"within a step these need each other: {names}") from None

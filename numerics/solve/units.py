@@ -187,21 +187,9 @@ class Units:
 
 
 def _solved(left: Array, right: Array) -> Array:
-    """The solution of ``left @ x = right`` at each unit, by elimination; ``right`` is (fields, times, n)."""
-    left, x = left.copy(), right.copy()
-    fields = range(len(left))
-    for i in fields:
-        x[i] /= left[i, i]
-        left[i] /= left[i, i]
-        for j in fields[i + 1 :]:
-            if left[j, i].any():
-                x[j] -= left[j, i] * x[i]
-                left[j] -= left[j, i] * left[i]
-    for i in reversed(fields):
-        for j in fields[:i]:
-            if left[j, i].any():
-                x[j] -= left[j, i] * x[i]
-    return x
+    """The solution of ``left @ x = right`` at each unit; ``right`` is (fields, times, n)."""
+    x = np.linalg.solve(np.moveaxis(left, -1, 0), np.moveaxis(right, -1, 0))
+    return np.ascontiguousarray(np.moveaxis(x, 0, -1))
 
 
 __all__ = ["Units"]
