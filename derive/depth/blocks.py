@@ -13,14 +13,14 @@ from sympy import Add, Eq, Expr, Integral, KroneckerDelta, S, Sum, sympify
 from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
-from derive.calculus.sums import placed, settled
+from derive.calculus.sums import placed, settled, without_empty
 from derive.calculus.symbols import L
 from derive.depth.balance import Counted, as_expression, balance, counted
 from derive.depth.infinite import LayerTime, Scaling, aligned, layer_time
 from derive.depth.layers import neighbour, tau, tau_
 from derive.depth.rescale import ends_apart, in_units
 from derive.linear.propagators import CrossLayer, k
-from derive.theory import Equation, Term, Theory
+from derive.theory import Equation, Theory
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,12 @@ def without_silent(theory: Theory) -> Theory:
     return replace(
         theory,
         equations=tuple(
-            replace(e, terms=tuple(x for x in e.terms if speaks(x.expr) and not _is_zero(x)))
+            replace(e, terms=tuple(x for x in e.terms if speaks(x.expr) and without_empty(x.expr) != 0))
             for e in theory.equations
         ),
         sources=tuple(u for u in theory.sources if speaks(u.symbol)),
         order_parameters=tuple(q for q in theory.order_parameters if speaks(q.definition)),
     )
-
-
-def _is_zero(x: Term) -> bool:
-    return 0 in (x.coefficient, x.kernel, x.field) or (isinstance(x.field, Sum) and x.field.function == 0)
 
 
 def within_blocks(cross: CrossLayer) -> CrossLayer:

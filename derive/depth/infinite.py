@@ -360,19 +360,6 @@ class _Limit(_Rows):
         return rewritten(e, self.singles, put)
 
 
-def _after(direction: int) -> Expr:
-    """One where a recursion has passed the layer of the source."""
-    return Heaviside(tau - tau_) if direction == 1 else Heaviside(tau_ - tau)
-
-
-def _path(rate: Expr, direction: int) -> Expr:
-    """The integral of a rate over the layers that a recursion has passed."""
-    if rate == 0:
-        return S.Zero
-    limits = (between, S.Zero, tau) if direction == 1 else (between, tau, S.One)
-    return Integral(rate.xreplace({tau: between}), limits)
-
-
 def _vanishing(rows: list[Eq]) -> set[str]:
     """Responses that nothing starts: every term of their equations contains another of them."""
     zero = {str(e.lhs.func) for e in rows}
@@ -402,8 +389,11 @@ class _Solution:
     local: Expr
 
     def expr(self) -> Expr:
-        steps = Add(*[_after(self.direction) * x for x in Add.make_args(self.step.expand(deep=False))])
-        return self.start + steps + _path(self.rate, self.direction) + self.local
+        up = self.direction == 1
+        passed, layers = Heaviside(tau - tau_ if up else tau_ - tau), (S.Zero, tau) if up else (tau, S.One)
+        steps = Add(*[passed * x for x in Add.make_args(self.step.expand(deep=False))])
+        path = Integral(self.rate.xreplace({tau: between}), (between, *layers)) if self.rate != 0 else S.Zero
+        return self.start + steps + path + self.local
 
     def by_layer(self, reader: Reader) -> _Solution:
         """The derivative by tau."""
