@@ -193,7 +193,8 @@ class Reading:
             x = addends(state)
             if x.shape[1] == 1:
                 return count * x
-            return x.reshape(x.shape[0], len(leaves), count, x.shape[2]).sum(axis=2)
+            total: Array = x.reshape(x.shape[0], len(leaves), count, x.shape[2]).sum(axis=2)
+            return total
 
         return value
 

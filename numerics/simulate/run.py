@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 import xarray as xr
-from sympy import Symbol
+from sympy import Expr, Symbol
 
-from derive.program import Program
+from derive.program import Parametrization, Program
 from derive.program.program import gaussian
 from numerics.errors import Diverged
 from numerics.paths import Block, Paths, gathered
@@ -24,6 +24,7 @@ from .formulas import Binder
 from .leaves import Key
 from .measure import Axis, Measured, Record, Side, Wanted, read_wanted
 from .network import Network, domains, unroll
+from .numerical import numerical
 from .rows import Array, State
 from .sizes import given_sizes, given_vectors
 from .units import Kept, read_kept
@@ -72,6 +73,8 @@ def simulate_program(
     each: bool = False,
     paths: Paths | None = None,
     equal: Symbol | None = None,
+    loss: Expr | None = None,
+    parametrization: Parametrization | None = None,
 ) -> Networks:
     """Train ``seeds`` networks of width N = ``width`` for ``steps`` steps; averages over units, as means over
     networks with standard errors.
@@ -91,6 +94,9 @@ def simulate_program(
     ``each``: keep what every network gave; ``paths``: keep fields of its units at chosen steps (at chosen of
     the ``times``, if these are given).  ``equal``: an index, such as the sample; correlations of a vector
     that has it with itself are measured where its indices are equal, and have each of them once.
+    ``loss``, as :meth:`derive.program.Network.train` takes it: weights go down its gradient, found by central
+    differences through the forward pass (two of it for every weight), in place of the program's updates, as
+    a check of these; raw weights and their rates are those of ``parametrization``.
 
     Conventions: a population has round(ratio N) units.  Matrices to a given population have entries of
     variance ``variance ratio/D``.  A field's index written as a sum (``a + k``) that leaves its range goes
@@ -122,6 +128,8 @@ def simulate_program(
         initial=initial,
         paths=paths,
         equal=equal,
+        loss=loss,
+        parametrization=parametrization,
     )
     spread = Spread()
     every_one: dict[str, list[Array]] = {}
@@ -181,6 +189,8 @@ class Trainer:
         initial: Mapping[str, Any] | None = None,
         paths: Paths | None = None,
         equal: Symbol | None = None,
+        loss: Expr | None = None,
+        parametrization: Parametrization | None = None,
     ) -> Self:
         """Arguments and errors are those of :func:`simulate_program`; correlations of vectors with the index
         ``equal`` are measured at equal indices only.
@@ -192,10 +202,13 @@ class Trainer:
         weights = laws(binder)
         network = unroll(binder, data)
         reading = network.reading
+        moving = trainings(binder, reading, weights)
+        if loss is not None:
+            moving = numerical(binder, network, moving, loss, parametrization or Parametrization())
         plan = Plan(
             network,
             weights,
-            trainings(binder, reading, weights),
+            moving,
             chosen(weights, initial or {}, steps),
             read_wanted(binder, reading, wanted, equal),
             None if paths is None else read_kept(binder, reading, paths, steps),
