@@ -19,8 +19,9 @@ from derive.reduce.memoryless import Markov
 from derive.reduce.stationary import Static, static
 from derive.theory import OrderParameter, Theory
 from numerics.averages.panels import Moment
+from numerics.errors import Unserved
 from numerics.solve.direct.evaluate import Place
-from numerics.solve.direct.layout import Number, Unserved
+from numerics.solve.direct.layout import Number
 from numerics.tensors.leaves import Node, node_of
 from numerics.tensors.present import Present, System, axes_of, layers_written_out
 from numerics.threads import one_thread

@@ -16,14 +16,13 @@ from derive.program import P, eta, gamma0
 from derive.reduce.memoryless import markov
 from derive.reduce.ridge import representer
 from derive.reduce.stationary import static
-from numerics.errors import Diverged, NotConverged
+from numerics.errors import Diverged, NotConverged, Unserved
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
 from numerics.results import VARIABLES
 from numerics.solve import linear, ridge
 from numerics.solve.depth import LAYERS, require_limit, solve_depth_limit
 from numerics.solve.direct.evaluate import Place, evaluate
-from numerics.solve.direct.layout import Unserved
 from numerics.solve.lazy import solve_lazy
 from numerics.solve.method import Kernels, No, Progress, Solved, Yes
 from numerics.solve.nodes import forecast, solve_nodes

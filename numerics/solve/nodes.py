@@ -26,11 +26,11 @@ from derive.calculus.averages import Average
 from derive.calculus.symbols import ell, s, t
 from derive.reduce.memoryless import markov
 from derive.theory import Theory
-from numerics.errors import Diverged, NotConverged
+from numerics.errors import Diverged, NotConverged, Unserved
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solve.direct.evaluate import Evaluated, Place
-from numerics.solve.direct.layout import Number, Unserved
+from numerics.solve.direct.layout import Number
 from numerics.tensors.leaves import Node, node_of
 from numerics.tensors.present import Axes, Present, System, axes_of, layers_written_out
 from numerics.threads import one_thread

@@ -26,10 +26,12 @@ from sympy import Eq as Equal
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.symbols import ell
-from numerics.solve.direct.layout import TIMES, Unserved
+from derive.calculus.symbols import ell, s, t
+from numerics.errors import Unserved
 
 Array = NDArray[np.float64]
+
+TIMES = (t, s)
 Node = tuple[str, tuple[int, ...]]
 """A name and its layer (integers that stand in the symbol): ``("h", (2,))``."""
 

@@ -19,8 +19,8 @@ from derive.calculus.averages import Average, Response, is_random
 from derive.calculus.symbols import ell, t
 from derive.reduce.memoryless import Markov, State
 from derive.theory import Equation
-from numerics.solve.direct.layout import TIMES, Unserved
-from numerics.tensors.leaves import Function, Node, node_of
+from numerics.errors import Unserved
+from numerics.tensors.leaves import TIMES, Function, Node, node_of
 
 Array = NDArray[np.float64]
 Axes = tuple[Symbol, ...]

@@ -19,11 +19,11 @@ from derive.calculus.averages import Average
 from derive.errors import NotApplicable
 from derive.program import IndexRange, s, t
 from derive.theory import OrderParameter, Theory
+from numerics.errors import Unserved
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of, theory_at_depth
 from numerics.solve import solve
 from numerics.solve.direct import Evaluated, evaluate
-from numerics.solve.direct.layout import Unserved
 from numerics.solve.lazy import solve_lazy
 from numerics.solve.paths import Solved, solve_particles
 from numerics.stats import bound

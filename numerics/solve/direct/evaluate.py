@@ -15,9 +15,10 @@ from sympy import Symbol
 
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.solve.direct.interpret import Interpreter
-from numerics.solve.direct.layout import TIMES, Constants, Datum, Family, Layout, Member, Number
+from numerics.solve.direct.layout import Constants, Datum, Family, Layout, Member, Number
 from numerics.solve.direct.linear import Linear
 from numerics.solve.direct.particles import Particles
+from numerics.tensors.leaves import TIMES
 
 Array = NDArray[np.float64]
 Method = Literal["auto", "linear", "particles"]

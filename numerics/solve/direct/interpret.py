@@ -33,7 +33,8 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from numerics.solve.direct.layout import Constants, Entry, Family, Layout, Number, Unserved
+from numerics.errors import Unserved
+from numerics.solve.direct.layout import Constants, Entry, Family, Layout, Number
 
 Array = NDArray[np.float64]
 

@@ -18,13 +18,12 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import IndexRange, L, ell, s, t
 from derive.theory import Equation, OrderParameter, Source, Theory
-from numerics.errors import Unserved as Unserved
+from numerics.errors import Unserved
+from numerics.tensors.leaves import TIMES
 
 Entry = tuple[str, tuple[int, ...]]
 Key = tuple[str, tuple[int | None, ...]]
 Number = int | float
-
-TIMES = (t, s)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from numerics.errors import Unserved
 from numerics.solve.direct.interpret import Compiled, Interpreter, Value
-from numerics.solve.direct.layout import Entry, Unserved
+from numerics.solve.direct.layout import Entry
 
 Array = NDArray[np.float64]
 

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import qmc
 
+from numerics.errors import Unserved
 from numerics.solve.direct.interpret import ALL, Compiled, Interpreter, Jump, Value
-from numerics.solve.direct.layout import Entry, Key, Layout, Unserved
+from numerics.solve.direct.layout import Entry, Key, Layout
 
 Array = NDArray[np.float64]
 

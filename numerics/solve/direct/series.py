@@ -18,9 +18,10 @@ from sympy import Expr, Symbol
 
 from derive.calculus.symbols import gamma0
 from derive.theory import Theory
+from numerics.errors import Unserved
 from numerics.solve.direct.evaluate import Place, _array_of, _deep_recursion, _march
 from numerics.solve.direct.interpret import Compiled, Handler, Interpreter, Value
-from numerics.solve.direct.layout import Constants, Datum, Entry, Family, Layout, Unserved
+from numerics.solve.direct.layout import Constants, Datum, Entry, Family, Layout
 
 Exact = int | Fraction
 Table = NDArray[np.object_]

@@ -17,9 +17,11 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import s, t
 from derive.theory import OrderParameter
+from numerics.errors import Unserved
 from numerics.solve.causal import in_order
-from numerics.solve.direct.layout import TIMES, Layout, Unserved
+from numerics.solve.direct.layout import Layout
 from numerics.tensors.leaves import (
+    TIMES,
     Function,
     Node,
     function,

@@ -12,9 +12,9 @@ from sympy import Abs, Expr, Function, Max, S, Symbol, sign, tanh
 from derive.program import P, eta, gamma0, mlp
 from derive.program.networks import perceptron
 from derive.theory import Theory, mean_field
+from numerics.errors import Unserved
 from numerics.solve.direct import Evaluated, evaluate
 from numerics.solve.direct.interpret import CyclicDemand
-from numerics.solve.direct.layout import Unserved
 from tests.numerics.solve.helpers import INPUTS, TARGETS, gd, kernel, unprojected
 from tests.numerics.solve.test_handwritten import ETA, GAMMA0, SAMPLES, STEPS, g, recurrent, tau, two_layers
 from tests.numerics.solve.test_handwritten import solved as marched_by_hand

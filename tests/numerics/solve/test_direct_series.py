@@ -8,8 +8,8 @@ from sympy import symbols, tanh
 
 from derive.program import P, eta, gamma0, mlp
 from derive.theory import mean_field
+from numerics.errors import Unserved
 from numerics.solve.direct import evaluate
-from numerics.solve.direct.layout import Unserved
 from numerics.solve.direct.series import Power, evaluate_series
 from numerics.solve.nodes import solve_two_layer
 

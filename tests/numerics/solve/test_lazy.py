@@ -18,7 +18,7 @@ from derive.program import P, Program, convolution, eta, feedback_alignment, gam
 from derive.program.networks.options import NAMED
 from derive.theory import mean_field
 from numerics.averages.panels import Moment
-from numerics.solve.direct.layout import Unserved
+from numerics.errors import Unserved
 from numerics.solve.lazy import LazySolved, solve_lazy
 from numerics.solve.paths import solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel

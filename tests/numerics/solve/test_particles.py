@@ -11,9 +11,8 @@ from sympy import Function
 
 from derive.program import L, P, eta, gamma0, mlp
 from derive.theory import mean_field
-from numerics.errors import Diverged
+from numerics.errors import Diverged, Unserved
 from numerics.solve.direct import evaluate
-from numerics.solve.direct.layout import Unserved
 from numerics.solve.paths import Solved, solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 from tests.numerics.solve.lazy_kernels import erf_moments, recursion, relu_moments

@@ -20,9 +20,9 @@ from derive.program import (
     structured,
 )
 from derive.theory import mean_field
+from numerics.errors import Unserved
 from numerics.simulate import simulate_program
 from numerics.solve.direct import evaluate
-from numerics.solve.direct.layout import Unserved
 from numerics.solve.paths import solve_particles
 from tests.numerics.solve.helpers import TARGETS, kernel
 from tests.numerics.solve.test_particles_networks import distances
