@@ -78,7 +78,10 @@ class SingleSite:
     def unfolded(self, body: Expr) -> Expr:
         """``body`` in terms of the independent fields."""
         flows = {str(x.field.func): x.field for x in self.flows}
-        body = rewritten(body, flows, lambda x: _fewer(x, flows[str(x.func)]))
+        # without an index that a field does not need
+        body = rewritten(
+            body, flows, lambda x: x.func(x.args[0], *x.args[1 - len(flows[str(x.func)].args) :])
+        )
         return defined(body, self.definitions.items())
 
     # -- the density -----------------------------------------------------------------------------------------
@@ -195,13 +198,6 @@ def _idle(x: Motion) -> tuple[int, ...]:
 
 
 # -- writing it down -----------------------------------------------------------------------------------------
-
-
-def _fewer(x: AppliedUndef, field: AppliedUndef) -> AppliedUndef:
-    """A field as it is called elsewhere, without the index that it does not need."""
-    if len(x.args) == len(field.args):
-        return x
-    return x.func(x.args[0], *x.args[-(len(field.args) - 1) :])
 
 
 def _unlayered(e: Expr, equation: Equation) -> Expr:
