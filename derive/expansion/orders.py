@@ -285,10 +285,14 @@ class Expander(Expressions):
         """Its orders; ``live`` are the sources that are left."""
         if not isinstance(e.lhs, AppliedUndef):
             raise NotApplicable(f"{e.lhs} is given by its rate of change, not by its past")
-        terms = [(x, self.coefficients(x.coefficient * x.kernel * x.field)) for x in e.terms]
+        terms = [(x, self.series(x.coefficient * x.kernel * x.field, x)) for x in e.terms]
         for n in range(self.order + 1):
             kept = ((x, y) for x, c in terms for y in Add.make_args(self.alive(c[n], live).expand()))
             yield Equation(at_order(e.lhs, n), tuple(self.term(x, y) for x, y in kept if y != 0), e.ranges)
+
+    def series(self, e: Expr, term: Term | None = None) -> Coefficients:
+        """The orders of a covariance, or of what stands in a term."""
+        return self.coefficients(e)
 
     def term(self, x: Term, body: Expr) -> Term:
         """One product at some order in the place of ``x``; a sum reaches the present where a factor does."""
@@ -307,7 +311,7 @@ class Expander(Expressions):
 
     def source(self, u: Source) -> Iterator[Source]:
         """``<u_0 u_0>``, and half of each further order as ``<u_0 u_n>`` and as ``<u_n u_0>``."""
-        for n, c in enumerate(self.coefficients(u.covariance)):
+        for n, c in enumerate(self.series(u.covariance)):
             for a, b in [] if c == 0 else [(0, 0)] if n == 0 else [(0, n), (n, 0)]:
                 ends = {"symbol": at_order(u.symbol, a), "partner": at_order(u.partner, b)}
                 yield replace(u, **ends, covariance=(c if n == 0 else c / 2).expand())

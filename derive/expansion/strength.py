@@ -25,7 +25,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import ell, gamma0
 from derive.errors import NotApplicable
-from derive.expansion.orders import Coefficients, Expander, TheorySeries, at_order, named
+from derive.expansion.orders import Coefficients, Expander, TheorySeries, named
 from derive.linear.form import linear_form
 from derive.theory import Equation, OrderParameter, Source, Term, Theory
 
@@ -188,29 +188,23 @@ class _Strength(Expander):
                 )
         return there.theory()
 
+    def series(self, e: Expr, term: Term | None = None) -> Coefficients:
+        pole, found = self.laurent(e.expand())
+        summed = term is not None and (term.reach or term.over)
+        self.poles += [term.expr.func(y, *term.expr.limits) if term and summed else y for y in pole]
+        return found
+
     def equation(self, e: Equation, live: Any) -> Iterator[Equation]:
         """Its orders, as far as they are known."""
-        if not isinstance(e.lhs, AppliedUndef):
-            raise NotApplicable(f"{e.lhs} is given by its rate of change, not by its past")
-        terms = []
-        for x in e.terms:
-            pole, series = self.laurent((x.coefficient * x.kernel * x.field).expand())
-            self.poles += [x.expr.func(y, *x.expr.limits) if x.reach or x.over else y for y in pole]
-            terms.append((x, series))
-        for n in range(self.order + 1):
-            parts = [(x, y) for x, c in terms for y in Add.make_args(sympify(c[n]).expand()) if y != 0]
-            self.note(e.name, n, [y for _, y in parts])
-            yield Equation(at_order(e.lhs, n), tuple(self.term(x, y) for x, y in parts), e.ranges)
+        for x in super().equation(e, live):
+            self.note(e.name, order_of(x.symbol), [y.expr for y in x.terms])
+            yield x
 
     def source(self, u: Source) -> Iterator[Source]:
-        """``<u_0 u_0>``, and half of each further order as ``<u_0 u_n>`` and as ``<u_n u_0>``."""
-        pole, series = self.laurent(u.covariance)
-        self.poles += pole
-        for n, c in enumerate(series):
-            self.note(u.name, n, [sympify(c)])
-            for a, b in [] if c == 0 else [(0, 0)] if n == 0 else [(0, n), (n, 0)]:
-                ends = {"symbol": at_order(u.symbol, a), "partner": at_order(u.partner, b)}
-                yield replace(u, **ends, covariance=(c if n == 0 else c / 2).expand())
+        """Its parts, as far as they are known."""
+        for x in super().source(u):
+            self.note(u.name, order_of(x.symbol) + order_of(x.partner), [x.covariance])
+            yield x
 
     def parameter(self, q: OrderParameter) -> Iterator[OrderParameter]:
         """``<a_k b_l>`` and ``<d a_n / d u_0>``, as far as their fields are known."""
