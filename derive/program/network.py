@@ -14,6 +14,7 @@ from typing import Any
 from sympy import Add, Dummy, Expr, Function, Mul, Pow, S, Sum, Symbol, factor_terms, log
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.sums import defined, drawn_out, over
 from derive.calculus.symbols import IndexRange, L, P, expression, mu, t
 from derive.errors import ProgramError
 from derive.program.gradients import LOSS, Gradients, name_of
@@ -285,11 +286,8 @@ class _Assembly:
         return isinstance(local, AppliedUndef) and name_of(local) != d.name and local.free_symbols <= inside
 
     def _replaced(self, e: Expr, aliases: Mapping[str, Definition]) -> Expr:
-        table = {}
-        for a in e.atoms(AppliedUndef):
-            if (d := aliases.get(name_of(a))) is not None:
-                table[a] = d.rhs.xreplace(dict(zip(d.lhs.args, a.args, strict=True)))
-        return self.graph.tidy(e.xreplace(table)) if table else e
+        new = defined(e, [(d.lhs, d.rhs) for d in aliases.values()])
+        return e if new == e else self.graph.tidy(new)
 
     def _put(self, u: Any, aliases: Mapping[str, Definition]) -> Any:
         def apart(x: Expr) -> tuple[Expr, Expr]:
@@ -332,10 +330,16 @@ class _Assembly:
                     body = body.xreplace({member: self._read(v, member, d, derived, edited, made)})
             return Mean(body)
 
+        def same(x: Expr) -> bool:
+            """Is it one number for all units?"""
+            return not self.graph.varies(x) and not x.has(Mean)
+
         found = []
         for d in (*lines, *edited):
             rhs = d.rhs.replace(lambda e: isinstance(e, Mean), lambda e, d=d: inside(d, e))
-            found.append(d if rhs == d.rhs else replace(d, rhs=_outside(self.graph.tidy(rhs), self.graph)))
+            if rhs != d.rhs:
+                d = replace(d, rhs=drawn_out(self.graph.tidy(rhs), same))
+            found.append(d)
         for i, d in enumerate(found):  # one field stands for the vector wherever it is used
             for v in (v for v in vectors if v.name in made and i >= len(lines)):
                 for member in v.uses(d.rhs):
@@ -428,22 +432,7 @@ def _fed_back(e: Expr, feedback: Mapping[str, Weight], net: Network) -> Expr:
 def _summed(lines: tuple[Definition, ...], loss: Expr) -> Expr:
     """A loss summed over its indices."""
     found = {r.index: r.limits for d in lines for r in d.ranges}
-    free = [limits for x, limits in found.items() if x in loss.free_symbols]
-    return Sum(loss, *free) if free else loss
-
-
-def _outside(e: Expr, graph: Gradients) -> Expr:
-    """Factors that do not depend on the index of a sum, in front of it."""
-
-    def pull(x: Sum) -> Expr:
-        indices = {i for i, *_ in x.limits}
-        factors = Mul.make_args(x.function)
-        free = [
-            y for y in factors if not y.free_symbols & indices and not graph.varies(y) and not y.has(Mean)
-        ]
-        return Mul(*free) * Sum(Mul(*[y for y in factors if y not in free]), *x.limits)
-
-    return e.replace(lambda x: isinstance(x, Sum), pull)
+    return over(loss, [limits for x, limits in found.items() if x in loss.free_symbols])
 
 
 def _defined_everywhere(loss: Expr, outputs: list[str]) -> None:

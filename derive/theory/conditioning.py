@@ -20,9 +20,10 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 
-from sympy import Expr, S, Sum, sympify
+from sympy import Expr, S, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, s, t
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix, TrainingRule
@@ -101,7 +102,7 @@ class _Derivation:
         """``<u_a(t) u_b(s)> = s2 c c(t, s) <a(t) b(s)>``, summed over the members that act together."""
         w = b.past(a.indices)
         each = a.matrix.variance * a.acts_on.ratio * self.registry.correlation(a.vector, w.vector)
-        whole = Sum(each, *[r.limits for r in a.summed]) if a.summed else each
+        whole = over(each, a.summed)
         ranges = (*a.layers, *a.vector.ranges, *w.vector.ranges)
         return Source(a.source(), w.source(s), strength * a.entries() * whole, ranges, a.matrix.name)
 

@@ -14,6 +14,7 @@ from typing import Any, Self, TypeAlias
 from sympy import Add, Eq, Expr, Integer, Integral, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, L, ell, s, t
 from derive.program.program import Program
 from derive.program.words import Mapped, layer_count
@@ -66,10 +67,9 @@ class Term(Mapped):
     def expr(self) -> Expr:
         """The term as one SymPy expression."""
         body = self.coefficient * self.kernel * self.field
-        samples = [r.limits for r in self.over]
         if self.reach in ("strict", "past"):
-            return Sum(body, *samples, (s, S.Zero, t - 1 if self.reach == "strict" else t))
-        summed = Sum(body, *samples) if samples else body
+            return over(body, (*self.over, (s, S.Zero, t - 1 if self.reach == "strict" else t)))
+        summed = over(body, self.over)
         return Integral(summed, (s, S.Zero, t)) if self.reach == "flow" else summed
 
     @property

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from sympy import Expr, Function, Symbol, default_sort_key, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, alpha, ell, mu, s, t
 from derive.program.program import Program
 from derive.program.training import TrainedMatrix
@@ -312,10 +312,7 @@ def symmetric(
             return max(atom, atom.func(*atom.args[half:], *atom.args[:half]), key=_key)
         return max(atom, _turned(atom, halves[name]), key=_key)
 
-    def is_one(e: Any) -> bool:
-        return isinstance(e, AppliedUndef) and (str(e.func) in halves or str(e.func) in kernels)
-
-    return lambda e: e.replace(is_one, order)
+    return lambda e: rewritten(e, {*halves, *kernels}, order)
 
 
 def _turned(atom: AppliedUndef, sites: int) -> AppliedUndef:

@@ -17,7 +17,7 @@ from typing import Any
 from sympy import Add, Expr, Function, Integral, Mul, Sum, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.sums import normal_form
+from derive.calculus.sums import normal_form, rewritten
 from derive.calculus.symbols import L, ell, s, t
 from derive.theory.compare import compare
 from derive.theory.data import Equation, OrderParameter, Source, TheoryData
@@ -69,10 +69,7 @@ def renamed(theory: TheoryData, names: dict[str, str], like: TheoryData) -> Theo
         places = turns[str(a.func)]
         return a.func(*[a.args[places.index(i)] for i in range(len(places))])
 
-    def turned(e: Any) -> Any:
-        return e.replace(lambda a: isinstance(a, AppliedUndef) and str(a.func) in turns, turn)
-
-    return _mapped(new, turned) if turns else new
+    return _mapped(new, lambda e: rewritten(e, turns, turn)) if turns else new
 
 
 def _rearranged(ours: OrderParameter, theirs: OrderParameter) -> tuple[int, ...] | None:

@@ -17,6 +17,7 @@ from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Integral, Mul, Pow
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
+from derive.calculus.sums import factors, placed, times
 from derive.calculus.symbols import ell, s, t
 from derive.program.program import Definition
 from derive.program.words import Product
@@ -24,7 +25,7 @@ from derive.show.latex import PaperLatex
 from derive.show.notation import Notation, notation
 from derive.show.text import PaperText
 from derive.theory.applications import Application, Parameter, Reading, read
-from derive.theory.data import Equation, OrderParameter, TheoryData
+from derive.theory.data import Equation, TheoryData
 
 STYLES = ("Z", "ket")
 
@@ -145,7 +146,7 @@ class _Translation:
         for product, parts in owed.items():
             factor, dot = _factor(d, product), Dot(self.renamed(product))
             found.append(factor * dot)
-            value = Add(*[self.expression(_divided(p, factor)) for p in parts])
+            value = Add(*[self.expression(times(1 / factor, p)) for p in parts])
             if (equation := Eq(dot, value, evaluate=False)) not in dots:
                 dots.append(equation)
         return Add(*found)
@@ -165,18 +166,14 @@ class _Translation:
             if name in self.sources:
                 return self.source(e)
             if name in self.parameters:
-                return self.expectation(self.parameters[name], e)
+                q = self.parameters[name]  # by its definition, at the arguments at which it stands
+                return self.expression(placed(q.definition, q.symbol, e))
             if name in self.fields:
                 return self.z(e)
         single = not isinstance(e, Add | Mul | Sum | Integral) and not e.has(Average, Response)
         if single and any(str(a.func) in self.fields for a in e.atoms(AppliedUndef)):
             return self.z(e)  # a function of fields, such as phi(h), is one vector
         return e.func(*[self.expression(x) for x in e.args]) if e.args else e
-
-    def expectation(self, q: OrderParameter, e: AppliedUndef) -> Expr:
-        """An order parameter by its definition, at the arguments at which it stands."""
-        values = dict(zip(q.symbol.args, e.args, strict=True))
-        return self.expression(q.definition.subs(values, simultaneous=True))
 
     def source(self, e: AppliedUndef) -> Expr:
         """The hat of the product (or the vector parameter) that a source stands for."""
@@ -228,12 +225,6 @@ def _factor(d: Definition, product: Product) -> Expr:
     return cast(Expr, body / slot)
 
 
-def _divided(e: Expr, by: Expr) -> Expr:
-    if isinstance(e, Sum | Integral):
-        return e.func(_divided(e.function, by), *e.limits)
-    return e / by
-
-
 # -- printing ------------------------------------------------------------------------------------------
 
 
@@ -253,9 +244,9 @@ class _Signs:
     _print_Z = _print_Hat = _print_Dot = _print_Partial = _written
 
     def _print_Expectation(self, e: Expectation) -> str:
-        factors = [x for f in Mul.make_args(e.args[0]) for x in ([f.base] * f.exp if f.is_Pow else [f])]
-        if "pair" in self.signs and len(factors) == 2 and all(isinstance(x, Z) for x in factors):
-            first, second = sorted(factors, key=lambda x: (x.args[0].has(s), str(x)))
+        pair = factors(e.args[0])
+        if "pair" in self.signs and len(pair) == 2 and all(isinstance(x, Z) for x in pair):
+            first, second = sorted(pair, key=lambda x: (x.args[0].has(s), str(x)))
             return self._written(_Symbol(first.args[0], second.args[0]), "pair")
         return self._written(e)
 

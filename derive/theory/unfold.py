@@ -18,7 +18,7 @@ from sympy.core.function import AppliedUndef, Derivative
 
 from derive.calculus.averages import Average, Response, is_field, is_random
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.sums import all_apart, bound, match, pinned, put, unused, within
+from derive.calculus.sums import all_apart, bound, match, over, pinned, put, unused, within
 from derive.calculus.sums import factors as factors_of
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.theory.applications import computed_now, reaches
@@ -62,16 +62,16 @@ def partners(a: Expr, sources: Iterable[Source], taken: Iterable[Expr] = ()) -> 
             found = match(mine, a, u.ranges)
             if found is None or (mine is u.partner and u.symbol.func == u.partner.func):
                 continue
-            used, over = {*taken, *a.free_symbols}, []
+            used, summed = {*taken, *a.free_symbols}, []
             for r in u.ranges:
                 if r.index not in found and other.has(r.index):
                     new = unused(r.index, used)
                     used.add(new)
                     found[r.index] = new
-                    over.append(r.renamed(new))
+                    summed.append(r.renamed(new))
             # the partner's time is the other one of t and s; either way it is called s
             now = found[t if other.has(t) else s] = unused(s, used)
-            yield Partner(put(other, found), put(u.covariance, found), tuple(over), now)
+            yield Partner(put(other, found), put(u.covariance, found), tuple(summed), now)
 
 
 def stein(what: Average, sources: Iterable[Source], **hints: Any) -> Expr:
@@ -118,11 +118,10 @@ def _traded(rest: Expr, v: Partner, **hints: Any) -> Expr:
     if not is_random(rest):
         return S.Zero
     inner = v.covariance * Average(Response(rest, v.symbol))
-    limits = [r.limits for r in v.over]
     last = (v.time, 0, last_time(rest, hints.get("fields")))
     if hints.get("discrete", True):
-        return Sum(inner, *limits, last)
-    return Integral(Sum(inner, *limits) if limits else inner, last)
+        return over(inner, (*v.over, last))
+    return Integral(over(inner, v.over), last)
 
 
 def last_time(e: Expr, fields: Iterable[str] | None = None) -> Expr:

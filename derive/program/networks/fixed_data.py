@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack
 
-from sympy import Expr, Function, Integer, S, Sum, Symbol
+from sympy import Expr, Function, Integer, S, Symbol
 
+from derive.calculus.sums import over
 from derive.calculus.symbols import IndexRange, L, P, ell, expression, gamma0, mu, t
 from derive.errors import ProgramError
 from derive.program.network import Network
@@ -140,9 +141,6 @@ def network(
     at, channel = (mu, *(r.index for r in places)), tuple(r.index for r in channels)
     near = (mu, *(r.index + (k if offsets else 0) for r in places))
     first, later = W0(k) if offsets else W0, W(ell, k) if offsets else W(ell)
-
-    def over(body: Expr, ranges: tuple[IndexRange, ...]) -> Expr:
-        return Sum(body, *[r.limits for r in ranges]) if ranges else body
 
     def added(site: Expr) -> Expr:
         return S.Zero if bias is False else b(site)

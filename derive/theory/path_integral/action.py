@@ -31,6 +31,7 @@ from typing import Any, Self, cast
 from sympy import Add, Expr, I, Integral, KroneckerDelta, Mul, S, Sum, Symbol, default_sort_key, log, sympify
 from sympy.core.function import AppliedUndef, Function
 
+from derive.calculus.sums import rewritten
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.theory.applications import Application, Parameter, Reading, tangent_kernel
 from derive.theory.names import primed_apart
@@ -489,7 +490,7 @@ class Action:
             taken = [y.xreplace(values) for y in use.vector.arguments]
             return Function(name)(*x.args[:sites], *taken, *x.args[end:])
 
-        return e.replace(lambda x: isinstance(x, AppliedUndef) and str(x.func) in self.elsewhere, final)
+        return rewritten(e, self.elsewhere, final)
 
     def constrain_correlations(self) -> None:
         """``n C Chat - Chat a.b`` for every correlation met, and for those that the notation names."""

@@ -25,6 +25,7 @@ from sympy.matrices import Inverse, MatrixSymbol
 from derive.calculus.averages import Average
 from derive.calculus.averages import Response as Pushed
 from derive.calculus.functional import functional_derivative
+from derive.calculus.sums import factors
 from derive.calculus.symbols import IndexRange, ell, mu, s, t
 from derive.program.words import Mean, Product
 from derive.theory.applications import Application, Parameter, earlier, tangent_kernel
@@ -93,8 +94,8 @@ class SaddlePoint:
         """
 
         def zero(e: Average) -> Expr:
-            factors = [x for f in Mul.make_args(e.body) for x in ([f.base] * f.exp if f.is_Pow else [f])]
-            if len(factors) != 2 or any(str(x.func) not in self.hats for x in factors):
+            pair = factors(e.body)
+            if len(pair) != 2 or any(str(x.func) not in self.hats for x in pair):
                 raise ValueError(f"the conjugate of {q.symbol} is not an average of two hatted fields: {e}")
             return S.Zero
 
@@ -385,8 +386,11 @@ class Assembly:
                 body = body.xreplace({s: t})
             elif past:
                 reach = "flow" if not self.action.discrete else "past" if instant else "strict"
-            factors = Mul.make_args(body)
-            random = [x for x in factors if {str(a.func) for a in x.atoms(AppliedUndef)} & self.saddle.random]
-            kernel = Mul(*[x for x in factors if x not in random])
+            random = [
+                x
+                for x in Mul.make_args(body)
+                if {str(a.func) for a in x.atoms(AppliedUndef)} & self.saddle.random
+            ]
+            kernel = Mul(*[x for x in Mul.make_args(body) if x not in random])
             over = tuple(IndexRange(*x) for x in limits if x[0] != s)
             yield Term(term.kind, Mul(*random), S.One, kernel, over, reach, term.matrix, term.rule)
