@@ -18,8 +18,7 @@ from sympy.core.function import AppliedUndef, Derivative
 
 from derive.calculus.averages import Average, Response, is_field, is_random
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.sums import all_apart, bound, match, over, pinned, put, unused, within
-from derive.calculus.sums import factors as factors_of
+from derive.calculus.sums import addends, all_apart, bound, factors, match, over, put, settled, unused
 from derive.calculus.symbols import IndexRange, ell, s, t
 from derive.theory.applications import computed_now, reaches
 from derive.theory.data import Equation, Source, TheoryData
@@ -98,19 +97,19 @@ def _stein(term: Expr, sources: tuple[Source, ...], **hints: Any) -> Expr:
     """Stein's lemma in one average, with its coefficient and whatever sums stand around it."""
     if isinstance(term, Sum | Integral):
         return term.func(_stein(term.function, sources, **hints), *term.limits)
-    factors = list(Mul.make_args(term))
-    average = next((x for x in factors if isinstance(x, Average)), None)
+    outside = list(Mul.make_args(term))
+    average = next((x for x in outside if isinstance(x, Average)), None)
     if average is None:
-        inner = next((x for x in factors if isinstance(x, Sum | Integral) and x.has(Average)), None)
+        inner = next((x for x in outside if isinstance(x, Sum | Integral) and x.has(Average)), None)
         return term if inner is None else term.xreplace({inner: _stein(inner, sources, **hints)})
-    factors.remove(average)
-    inside = factors_of(average.body)
+    outside.remove(average)
+    inside = factors(average.body)
     for x in inside:
         found = list(partners(x, sources, average.free_symbols | term.free_symbols)) if is_field(x) else []
         if found:
             inside.remove(x)
             rest = Mul(*inside)
-            return Mul(*factors) * sum((_traded(rest, v, **hints) for v in found), S.Zero)
+            return Mul(*outside) * sum((_traded(rest, v, **hints) for v in found), S.Zero)
     return term
 
 
@@ -325,29 +324,23 @@ class _Unfolder:
         return bool(gap.is_negative or (gap == 0 and not self.reaches(r)))
 
     def tidy(self, x: Sum | Integral) -> Expr:
-        return Add(*[self.narrowed(x, term) for term in Add.make_args(x.function.expand())])
+        """Deltas summed out, and every addend over where it does not vanish."""
+        parts = Add.make_args(settled(x))
+        return Add(*[self.narrowed(z) for y in parts for z in (addends(y) if y.func is x.func else [y])])
 
-    def narrowed(self, x: Sum | Integral, term: Expr) -> Expr:
-        """One addend, its constants in front: the sum over where it does not vanish."""
+    def narrowed(self, x: Expr) -> Expr:
+        """One addend, its constants in front."""
+        if not isinstance(x, Sum | Integral):
+            return x
         limits = [tuple(lim) for lim in x.limits]
-        factor, term = term.as_independent(AppliedUndef, KroneckerDelta, DiracDelta, *[v for v, *_ in limits])
-        for v in [lim[0] for lim in limits]:
-            place = [lim[0] for lim in limits].index(v)
-            lower, upper = limits[place][1:]
-            found = pinned(term, v)
-            weight = within(found[1], lower, upper, v) if found is not None else None
-            if found is not None and weight is not None:
-                delta, value = found
-                others = limits[:place] + limits[place + 1 :]
-                term, factor = (term / delta).xreplace({v: value}), factor * weight
-                limits = [(w, *[b.xreplace({v: value}) for b in bounds]) for w, *bounds in others]
-                continue
-            begin = self.begins(term, v, isinstance(x, Integral))
-            if begin is not None and lower == 0:
+        factor, term = x.function.as_independent(AppliedUndef, *[v for v, *_ in limits])
+        for place, (v, lower, upper) in enumerate(limits):
+            begin = self.begins(term, v, isinstance(x, Integral)) if lower == 0 else None
+            if begin is not None:
                 limits[place] = (v, begin, upper)
             if (upper - limits[place][1]).is_negative:
                 return S.Zero
-        return factor * (x.func(term, *limits) if limits else term)
+        return factor * x.func(term, *limits)
 
     def begins(self, term: Expr, v: Symbol, flows: bool) -> Expr | None:
         """The first value of ``v`` at which a response in ``term`` is not zero."""
