@@ -17,7 +17,7 @@ from sympy import Add, Derivative, Dummy, Eq, Expr, Function, Integral, Mul, Pow
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.sums import factors, placed, times
+from derive.calculus.sums import factors, times
 from derive.calculus.symbols import ell, s, t
 from derive.program.program import Definition
 from derive.program.words import Product
@@ -166,8 +166,9 @@ class _Translation:
             if name in self.sources:
                 return self.source(e)
             if name in self.parameters:
-                q = self.parameters[name]  # by its definition, at the arguments at which it stands
-                return self.expression(placed(q.definition, q.symbol, e))
+                q = self.parameters[name]  # by its definition, at the arguments (also layers) of this one
+                values = dict(zip(q.symbol.args, e.args, strict=True))
+                return self.expression(q.definition.subs(values, simultaneous=True))
             if name in self.fields:
                 return self.z(e)
         single = not isinstance(e, Add | Mul | Sum | Integral) and not e.has(Average, Response)
