@@ -7,6 +7,7 @@ however short the step.  Few directions do not, and mixing the last sweeps remov
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,8 @@ SWEEPS, KEPT = 120, 10
 FAST = 0.1
 """Sweeps that shrink changes by this factor are not mixed."""
 
-SMOOTH = 8
-"""The step from which on the last three steps are continued."""
+LAST, SMOOTH = 5, 12
+"""How many of the last steps are continued, from which step on."""
 
 STALLED, ROUNDING = 12, 1e-7
 """After how many sweeps without progress a change below ROUNDING is put down to rounding."""
@@ -78,7 +79,7 @@ def found_at(
 
 
 def continued(now: Array, before: list[Array]) -> None:
-    """Guess a block from those of the last steps (the latest first): one, or three on a parabola.
+    """Guess a block from those of the last steps (the latest first), by the polynomial through them.
 
     ``x(t, s)`` is smooth along ``t - s``, whatever it does at s = t; at the first times along t.
 
@@ -89,11 +90,11 @@ def continued(now: Array, before: list[Array]) -> None:
     True
     """
     size = now.shape[-1] - before[0].shape[-1]
-    parts = (1.0,) if len(before) < 3 else (3.0, -3.0, 1.0)
+    parts = [-((-1.0) ** k) * comb(len(before), k) for k in range(1, len(before) + 1)]
     if not size:  # it has no time but the present
         now[...] = sum(c * x for c, x in zip(parts, before, strict=True))
         return
-    first = len(parts) * size
+    first = min((len(parts) + 1) * size, before[-1].shape[-1])  # weights of time 0 are others
     now[..., :first] = sum(c * x[..., :first] for c, x in zip(parts, before, strict=True))
     now[..., first:] = sum(
         c * x[..., first - k * size :] for k, (c, x) in enumerate(zip(parts, before, strict=True), 1)

@@ -28,7 +28,7 @@ from numerics.compile.table import Factor, Node, Request, Table
 from numerics.errors import Diverged
 from numerics.experiment.numbers import Spectrum
 from numerics.solve.folded import Folded
-from numerics.solve.implicit import SMOOTH, Settling, continued, found_at
+from numerics.solve.implicit import LAST, SMOOTH, Settling, continued, found_at
 from numerics.solve.plan import Plan
 from numerics.solve.rows import Row, Rows, Source, arranged, times_of, whole
 from numerics.solve.stacked import stackable
@@ -264,7 +264,7 @@ class _Sweep:
         """A first guess of a step: what the last ones found, continued."""
         for x, row in self.compiled.items():
             self.K[x] = np.zeros_like(row(step, step + 1))
-        earlier = [self.blocks(step - k) for k in range(1, min(step, 3 if step >= SMOOTH else 1) + 1)]
+        earlier = [self.blocks(step - k) for k in range(1, min(step, LAST if step >= SMOOTH else 1) + 1)]
         for now, *before in zip(self.blocks(step), *earlier, strict=True):
             if now.ndim and before:
                 continued(now, before)
