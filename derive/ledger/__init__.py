@@ -18,15 +18,24 @@ from pathlib import Path
 
 PAPERS = ("selfconsistent2023", "linear2025", "depth2023")
 
-VERDICTS = ("agrees", "misprint", "wrong", "definition", "convention")
-"""agrees: correct as printed.  misprint: the surrounding equations use the right thing.
-wrong: the statement is false and meant as printed.  definition, convention: nothing to derive."""
+VERDICTS = {
+    "agrees": "correct as printed",
+    "misprint": "the surrounding equations use the right thing",
+    "wrong": "the statement is false and meant as printed",
+    "conditional": "right under a condition that is not printed, or in one of two readings",
+    "improved": "right as a bound; something better is derived",
+    "illegible": "our copy of the text differs from what is derived, and the slip may be the copy's",
+    "definition": "nothing to derive",
+    "convention": "nothing to derive",
+}
+"""What each verdict means.  The findings are those that are wrong and the misprints."""
 
-_NEED_EVIDENCE = ("misprint", "wrong")
+FINDINGS = ("wrong", "misprint")
+_NEED_EVIDENCE = (*FINDINGS, "conditional", "improved", "illegible")
 _SOURCE = re.compile(r"[a-z]+\d{4}")
 _NUMBER = re.compile(
     r"(\d+|[A-Z]\.\d+|(Table|Figure) [A-Z]?\d+|(Program|Algorithm) \d+|"
-    r"(Def|Prop|Thm)\. [A-Z\d]\.\d+|(Lemma|Claim) [A-Z\d]\.\d+)( text)?"
+    r"(Def|Prop|Thm)\. [A-Z\d]\.\d+|(Lemma|Claim|Remark) [A-Z\d]\.\d+)( text)?"
 )
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
@@ -39,7 +48,8 @@ class Entry:
     ``printed`` is LaTeX without dollar signs, slips included; lines of one display are separated by ``\\\\``.
     ``derived`` names what the engine derives in its place.  ``claim`` names the printed right-hand sides as
     SymPy expressions and ``evidence`` the functions that re-run the numerical proof, as ``"module:function"``
-    in tests/ledger; verdicts "misprint" and "wrong" need at least one.
+    in tests/ledger; a verdict that contradicts needs at least one.  ``copy`` says what else in the text may
+    be a slip of our copy alone; it counts as nothing.
 
     Raises ``ValueError``, naming the field, for anything malformed.
 
@@ -61,6 +71,7 @@ class Entry:
     why: str
     derived: str = ""
     claim: str = ""
+    copy: str = ""
     evidence: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -189,6 +200,7 @@ def _text(entries: list[Entry], full: bool) -> str:
             lines += _wrapped(f"printed: {e.printed}")
             lines += _wrapped(f"derived: {e.derived}") if e.derived else []
         lines += _wrapped(e.why)
+        lines += _wrapped(f"perhaps our copy: {e.copy}") if full and e.copy else []
         for name in e.evidence:
             found = f": {measured()[name]}" if full and name in measured() else ""
             lines += _wrapped(f"shown by {name}{found}")
@@ -214,4 +226,4 @@ def _latex(entries: list[Entry]) -> str:
     return "\n".join([*head, *rows, r"\end{longtable}"])
 
 
-__all__ = ["PAPERS", "VERDICTS", "Entry", "entries", "find", "measured", "render"]
+__all__ = ["FINDINGS", "PAPERS", "VERDICTS", "Entry", "entries", "find", "measured", "render"]

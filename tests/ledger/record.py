@@ -1,4 +1,4 @@
-"""Runs the evidence behind every misprint and every wrong statement and records what it finds.
+"""Runs the evidence behind every statement that is contradicted or qualified and records what it finds.
 
     python -m tests.ledger.record [--new]
 
@@ -16,15 +16,19 @@ from importlib.metadata import version
 from pathlib import Path
 
 import derive.ledger
-from derive.ledger import entries
+from derive.ledger import FINDINGS, entries
 from numerics.files import replacing
 from tests.ledger.evidence import check
 
 NUMBERS = Path(derive.ledger.__file__).with_name("numbers.json")
 
 
+CONTRADICTED = (*FINDINGS, "conditional", "improved", "illegible")
+"""The verdicts whose numbers are recorded."""
+
+
 def main(new_only: bool) -> int:
-    chosen = [e for e in entries() if e.verdict in ("misprint", "wrong")]
+    chosen = [e for e in entries() if e.verdict in CONTRADICTED]
     wanted = {name for e in chosen for name in e.evidence}
     rows = {x["evidence"]: x for x in json.loads(NUMBERS.read_text())["evidence"]} if new_only else {}
     rows = {name: x for name, x in rows.items() if name in wanted}

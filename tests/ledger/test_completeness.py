@@ -37,7 +37,7 @@ def test_statements_in_the_text_belong_to_a_numbered_equation() -> None:
 
 
 def test_every_kind_of_verdict_occurs() -> None:
-    assert {e.verdict for e in ALL} == set(VERDICTS)
+    assert {e.verdict for e in entries()} == set(VERDICTS)
 
 
 def test_brackets_of_the_printed_forms_match_line_by_line() -> None:

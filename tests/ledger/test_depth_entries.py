@@ -11,10 +11,10 @@ from tests.ledger.claims import build
 DEPTH = entries("depth2023")
 NAMED = (
     [str(n) for n in range(1, 12)]
-    + ["Table 1", "Table 2", "Program 1", "Def. 4.1", "Prop. 4.2", "Lemma 4.3", "Lemma C.1", "Prop. 4.4"]
-    + ["Prop. C.2", "Thm. 4.1", "Def. 6.1", "Claim 7.1", "Claim 7.2", "D.3", "Def. E.1"]
-    + [f"Def. 7.{k}" for k in range(2, 8)]
-    + [f"Claim 7.{k}" for k in range(3, 7)]
+    + ["Table 1", "Table 2", "Program 1", "Prop. 4.2", "Prop. 4.4", "Prop. C.2", "Thm. 4.1", "Thm. C.3"]
+    + ["Lemma 4.3", "Lemma C.1", "D.3", "Claim E.1", "Remark A.1", "Remark A.2"]
+    + ["Def. 4.1", "Def. 6.1", "Def. 6.2", "Def. B.1", "Def. E.1", *(f"Def. 7.{k}" for k in range(1, 8))]
+    + [f"Claim 7.{k}" for k in range(1, 7)]
 )
 RESIDUAL = [e for e in entries("linear2025") if e.number.split()[0] in map(str, (16, 17, *range(71, 96)))]
 ALL = (*DEPTH, *RESIDUAL)

@@ -54,7 +54,7 @@ def test_equations_tables_figures_and_algorithms_have_numbers(number: str) -> No
     assert Entry(**{**GOOD, "number": number}).number == number
 
 
-@pytest.mark.parametrize("verdict", ["wrong", "misprint"])
+@pytest.mark.parametrize("verdict", ["wrong", "misprint", "conditional", "improved", "illegible"])
 def test_a_contradiction_needs_evidence(verdict: str) -> None:
     with pytest.raises(ValueError, match="needs evidence"):
         Entry(**{**GOOD, "verdict": verdict})

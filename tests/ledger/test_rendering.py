@@ -33,6 +33,7 @@ def test_json_carries_every_field() -> None:
         "title",
         "printed",
         "claim",
+        "copy",
         "derived",
         "verdict",
         "why",

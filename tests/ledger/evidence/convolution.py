@@ -213,26 +213,33 @@ def filter_velocity() -> Evidence:
 
 
 def driven_fields() -> Evidence:
-    """(G.4): both memories after a step of the filters; and its text: chi is a sum over offsets."""
+    """(G.4): both memories once the filters have moved; and its text: chi is a sum over offsets."""
     net, x = small()
     error, rate = np.array([0.7, -0.4]), 0.2
-    after = replace(net, inner=net.inner + rate * _moves(net, x, error)[0])
+    after = replace(net, first=0.8 * net.first, inner=net.inner + rate * _moves(net, x, error)[0])
+    nows = [np.tanh(after.h1(v)) for v in x]
     phis, gs = zip(*[(np.tanh(h1), g2) for h1, _, _, g2 in (gradients(net, v) for v in x)], strict=True)
     phi, g = np.tanh(after.h1(x[0])), gradients(after, x[0])[3]
-    forward, backward = np.zeros((3, N)), np.zeros((3, N))
+    forward, backward, timeless = (np.zeros((3, N)) for _ in range(3))
     for p, c, k in np.ndindex(3, 3, 3):
         b = OFFSETS[k]
-        for delta, old, driven in zip(error, phis, gs, strict=True):
+        for delta, old, now, driven in zip(error, phis, nows, gs, strict=True):
             forward[p] += rate * GAMMA * delta * (phi[(p + b) % 3] @ old[(c + b) % 3] / N) * driven[c]
-            backward[p] += rate * GAMMA * delta * (g[(p - b) % 3] @ driven[(c - b) % 3] / N) * old[c]
+            weight = rate * GAMMA * delta * (g[(p - b) % 3] @ driven[(c - b) % 3] / N)
+            backward[p] += weight * old[c]
+            timeless[p] += weight * now[c]
     chi = after.h2(after.h1(x[0])) - forward
-    xi = _backward(after.inner, g) - backward
+    z, xi = _backward(after.inner, g), _backward(net.inner, g)
     printed = phi @ net.inner[1].T / np.sqrt(N)
     return conclude(
         "convolution:driven_fields",
         "After a step of the inner filters the fields minus the memories of (G.4) are sums over offsets of "
-        "the initial filters, W_b(0) phi(h_{a+b})/sqrt(N) in h; the central filter alone is not enough.",
+        "the initial filters, W_b(0) phi(h_{a+b})/sqrt(N) in h; the central filter alone is not enough, nor "
+        "is a memory of z whose phi(h) has no time of its own.",
         agrees("h minus memory minus chi", float(np.max(np.abs(chi - net.h2(after.h1(x[0]))))), EXACT),
-        agrees("z minus memory minus xi", float(np.max(np.abs(xi - _backward(net.inner, g)))), EXACT),
+        agrees("z minus memory minus xi", float(np.max(np.abs(z - backward - xi))), EXACT),
+        contradicts(
+            "z minus memory with phi(h) at t, minus xi", float(np.max(np.abs(z - timeless - xi))), EXACT
+        ),
         contradicts("h minus memory minus chi as printed", float(np.max(np.abs(chi - printed))), EXACT),
     )
