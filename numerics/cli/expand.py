@@ -20,8 +20,12 @@ from numerics.cli.common import (
     naming_the_key,
     print_json,
     report,
+    say,
 )
 from numerics.errors import SpecError
+
+LONG = 30.0
+"""Seconds from which an estimate is said before anything runs."""
 
 
 class Method(StrEnum):
@@ -68,20 +72,29 @@ def expand(
             print_json(extra)
         return
     problem = load_problem(file, data, settings)
-    from numerics.expand import evaluated_at
+    from numerics.expand import evaluated_at, forecast
 
+    tell(forecast(problem, order))
     with naming_the_key(problem):
         result = evaluated_at(problem, order, resum)
     report(result, output, as_json, extra)
+
+
+def tell(seconds: float | None) -> None:
+    """Says beforehand what takes long."""
+    if seconds is not None and seconds > LONG:
+        say(f"this takes about {seconds:.0f} s on one core")
 
 
 def _series(file: str, order: int, show: Form, settings: list[str] | None) -> str:
     """The series itself, of an experiment or of a program."""
     program = load_program(file)
     if program is None:
-        from numerics.expand import series
+        from numerics.expand import forecast, series
 
-        return series(load(file, None, settings), order).render(show.value)
+        experiment = load(file, None, settings)
+        tell(forecast(experiment, order, symbols=True))
+        return series(experiment, order).render(show.value)
     from derive.errors import NotApplicable
     from derive.expansion import expand
     from derive.program import gamma0

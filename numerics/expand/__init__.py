@@ -35,6 +35,8 @@ from numerics.predictions import split
 from numerics.results import dataset
 from numerics.rooms import callable_as_its_function
 from numerics.solve.grid import Grid
+from numerics.solve.method import Yes
+from numerics.solve.methods import March
 from numerics.solve.refine import Attempt, Multistep, refine
 from numerics.threads import one_thread
 
@@ -139,6 +141,26 @@ def expand(source: Source, order: int) -> xr.Dataset:
         wall_time_s=clock.perf_counter() - started,
         **notes,
     )
+
+
+def forecast(source: Source, order: int, *, symbols: bool = False) -> float | None:
+    """About how many seconds an expansion takes on one core, measured; None where it was not.
+
+    Words as ``symbols`` multiply by eight with each power of gamma0^2, and so does the time to print them;
+    the theory of each order has as many correlations as there are pairs of orders.
+
+    >>> e = Experiment.from_dict({"network": {"depth": "L"}})
+    >>> [round(forecast(e, n, symbols=True)) for n in (4, 6, 8)]
+    [5, 40, 320]
+    """
+    if symbols:
+        linear = isinstance(source, Experiment) and is_linear(source.network.activation)
+        return 40.0 * 8.0 ** ((order - 6) / 2) if linear else None
+    problem = Problem.of(source)
+    if isinstance(problem.linear, NotApplicable) or problem.depth is None or has_words(problem):
+        return None
+    said = March().fits(problem, "auto")
+    return said.cost * (order + 2) ** 2 if isinstance(said, Yes) else None
 
 
 @one_thread
@@ -304,6 +326,15 @@ def _values(setting: Setting, e: Orders, order: int) -> tuple[list[int], dict[st
     }
 
 
-__all__ = ["evaluated_at", "expand", "feedback", "has_words", "resum", "series", "strength_series"]
+__all__ = [
+    "evaluated_at",
+    "expand",
+    "feedback",
+    "forecast",
+    "has_words",
+    "resum",
+    "series",
+    "strength_series",
+]
 
 callable_as_its_function(__name__)

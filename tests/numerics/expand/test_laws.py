@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from derive.program import L
 from numerics.errors import NotConverged
 from numerics.expand import _expansion
 from numerics.expand.by_laws import Laws, output_at, solved_for, with_kernels
@@ -13,6 +14,7 @@ from numerics.expand.by_recursion import Closed
 from numerics.expand.operators import Dense, Separable, Value, memory_weight, remembered
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
+from numerics.experiment.theory import program_of
 from numerics.solve import solve
 
 STRENGTH = 1.5
@@ -30,7 +32,7 @@ def experiment(depth: int) -> Experiment:
 
 
 def closed(e: Experiment) -> Closed:
-    closure, known = _expansion("gd", "sum", 0).closure, numbers_of(e)
+    closure, known = _expansion(program_of(e, L), 0).closure, numbers_of(e)
     causal = [k for k in closure.kernels if k.causal and k.definition != 0]
     memory = {k.name: memory_weight(k, "Delta", known, len(e.times), {}) for k in causal}
     return Closed(closure, e.depth, known, memory, e.kernel)

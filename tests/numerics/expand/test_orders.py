@@ -220,8 +220,10 @@ def test_wrong_files_are_refused() -> None:
         size_series(experiment.replace({WIDE: [1.0, 2.0]}), "nu", 1)
     with pytest.raises(SpecError, match=r"no series in 1/nu: .*no power series"):
         size_series(experiment.replace({"network.parametrization": "ntk"}), "nu", 1)
+    tables = {"network": {"depth": 1}, "training": {"learning_rate": 0.1, "steps": 2}}
+    fixed_data = Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0])
     with pytest.raises(SpecError, match=r"data.kind.* has no network.width_ratio"):
-        size_series(Experiment.from_dict({"network": {"depth": 1}}, kernel=[[1.0]], targets=[1.0]), "nu", 1)
+        size_series(fixed_data, "nu", 1)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mpmath
@@ -24,7 +25,9 @@ from derive.theory import mean_field
 from numerics.cli import run
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.expand import expand, feedback
+from numerics.expand.setting import Setting
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.results import load
 from numerics.solve import solve
 from numerics.solve.grid import Grid, flow_grid
@@ -127,10 +130,10 @@ def test_the_flow_against_the_exact_taylor_coefficients_on_its_grid(
     grid = flow_grid(e.times, step=0.5, order=2)
     every = Grid(grid.nodes, grid.weights, np.arange(len(grid.nodes)), grid.order)
 
-    def once(times: Any, rtol: float, attempt: Any) -> Any:
-        return every, attempt(every)[1], {}
+    def once(clock: Any, attempt: Any) -> Any:
+        return SimpleNamespace(parts=(every, attempt(every).found, {}))
 
-    monkeypatch.setattr(numerics.expand, "settle", once)
+    monkeypatch.setattr(numerics.expand, "refine", once)
     found = numerics.expand.expand(e.replace({"training.points": len(grid.nodes)}), order)
     exact = gamma_expansion(e.kernel, e.targets, grid.weights, depth=depth, order=order // 2)
     agree(found, exact, ("Phi", "G", "error", "tangent_kernel", "train_loss"), 1e-12)
@@ -346,7 +349,7 @@ def test_coefficients_go_through_lambdify(name: str, module: str) -> None:
     series = numerics.expand.series(task, 2)
     assert isinstance(series, LinearExpansion)
     found, T = numerics.expand.expand(task, 2), len(task.times)
-    words = numerics.expand._orders(task, 2, None, T).words
+    words = numerics.expand._orders(Setting(Problem.of(task)), 2).words
     plain = {"J": np.ones((T, T)), "K_x": np.kron(np.ones((T, T)), task.kernel)}
     for layer in (1, 2, 3):
         letters = series.letters(name, layer)
