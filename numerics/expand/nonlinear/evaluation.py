@@ -72,6 +72,8 @@ def expand_nonlinear(source: Problem | Experiment, order: int) -> xr.Dataset:
     """
     _check(order)
     problem = Problem.of(source)
+    if problem.experiment is not None:
+        _check_kinks(problem.experiment, order)
     started = clock.perf_counter()
     flow, solver = problem.flow, problem.solver
     few = problem.sample_count <= QUADRATURE

@@ -18,7 +18,7 @@ from numerics.expand.resummation import resummed
 from numerics.experiment import Experiment
 from numerics.solve import solve
 from numerics.verify.series import partial_sum
-from tests.numerics.test_expand import FLOW, GD, NAMES, agree, expected_names, experiment, exponents
+from tests.numerics.expand.test_words import FLOW, GD, NAMES, agree, expected_names, experiment, exponents
 from tests.reference.adams_weights import step_sum_weights
 from tests.reference.mp_reference import mp_solution
 from tests.reference.power_series import gamma_expansion
