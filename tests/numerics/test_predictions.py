@@ -254,4 +254,4 @@ def test_split_parts_what_has_samples() -> None:
     expected = ((data["test_targets"] - values["f"][:, 3:]) ** 2).sum(axis=2).mean(axis=1)
     np.testing.assert_allclose(found["test_loss"], expected)
     own = Experiment.from_dict(spec, inputs=data["inputs"], targets=data["targets"])
-    assert set(split(own, values)) == {"error", "Phi", "G"}
+    assert set(split(own, values)) == {"error", "Phi", "G", "train_loss"}
