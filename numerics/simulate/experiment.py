@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -41,6 +41,7 @@ from .tangent import TangentKernel
 
 Array = NDArray[np.float64]
 Kernels = Literal["full", "trace", "none"]
+Axes = Mapping[str, tuple[Axis, ...]]
 
 KERNELS = ("H", "Phi", "G")
 """What a program calls the kernels of its layers."""
@@ -102,26 +103,13 @@ def simulate(
     setup = _setup(experiment, program, size, width, kernels)
     streams = [int(x.generate_state(1, np.uint64)[0]) for x in np.random.SeedSequence(entropy).spawn(seeds)]
     children = [np.random.SeedSequence(x).spawn(1)[0] for x in streams]
-    error: float | None = None
-    if experiment.training.rule == "flow":
-        noisy, kinked = bool(experiment.training.temperature), slope_jumps(experiment.network.activation)
-        tolerance = max(tolerance, NOISY if noisy else 0.0, ROUGH if kinked else 0.0)
-        plain = Trainer.of(program, **setup, dt=float(np.max(np.diff(experiment.times))))
-        networks, error = settled(plain, children[0], tolerance, noisy, kinked)
-    else:
-        networks = Trainer.of(program, **setup)
-    spread, done = Spread(), 0
+    noisy, kinked = bool(experiment.training.temperature), slope_jumps(experiment.network.activation)
     tangent = None if kernels == "none" else TangentKernel.of(experiment, program, equal=kernels == "trace")
-    for batch in networks.batches(children):
-        runs = networks.train_together(batch)
-        for k in range(len(batch)):
-            run = {name: x[k] for name, x in runs.items()}
-            spread.add(dict(_of_one_network(experiment, run, networks.axes, tangent)))
-            done += 1
-            if progress is not None:
-                progress(done, seeds)
-    means, errors = spread.mean(), spread.stderr()
-    results = means | {f"{name}_stderr": x for name, x in errors.items()}
+
+    def read(run: dict[str, Array], axes: Axes) -> dict[str, Array]:
+        return dict(_of_one_network(experiment, run, axes, tangent))
+
+    results, error = _averages(program, setup, children, read, (tolerance, noisy, kinked), progress)
     return dataset(
         results,
         times=experiment.times,
@@ -160,7 +148,7 @@ def simulate_problem(
     if seeds < 2:
         raise SpecError("seeds", seeds, "one network gives no standard error", "an integer >= 2")
     started, entropy = time.perf_counter(), entropy_of(rng)
-    program, error = problem.program, None
+    program, linear = problem.program, isinstance(problem.linear, LinearForm)
     setup: dict[str, Any] = {
         "width": width,
         "steps": len(problem.times) - 1,
@@ -169,27 +157,17 @@ def simulate_problem(
         "wanted": {name: vector for vector, name in program.notation.items()},
         "times": problem.times if problem.flow else None,
     }
+
+    def read(run: dict[str, Array], axes: Axes) -> dict[str, Array]:
+        found = {NAMES.get(n, n): _layers_first(x, axes[n]) for n, x in run.items()}
+        known = {n: x for n, x in found.items() if n in VARIABLES or n == OUTPUT}
+        return dict(split(problem, known, nonlinear=not linear))
+
+    noisy = program.rule.noise(Symbol("t"), Symbol("s")) != 0
     children = np.random.SeedSequence(entropy).spawn(seeds)
-    if problem.flow:
-        noisy = program.rule.noise(Symbol("t"), Symbol("s")) != 0
-        plain = Trainer.of(program, **setup, dt=float(np.max(np.diff(problem.times))))
-        networks, error = settled(plain, children[0], max(tolerance, NOISY if noisy else 0.0), noisy)
-    else:
-        networks = Trainer.of(program, **setup)
-    spread, done = Spread(), 0
-    linear = isinstance(problem.linear, LinearForm)
-    for batch in networks.batches(children):
-        runs = networks.train_together(batch)
-        for k in range(len(batch)):
-            found = {NAMES.get(n, n): _layers_first(x[k], networks.axes[n]) for n, x in runs.items()}
-            known = {n: x for n, x in found.items() if n in VARIABLES or n == OUTPUT}
-            spread.add(split(problem, known, nonlinear=not linear))
-            done += 1
-            if progress is not None:
-                progress(done, seeds)
-    means, errors = spread.mean(), spread.stderr()
+    results, error = _averages(program, setup, children, read, (tolerance, noisy, False), progress)
     return dataset(
-        means | {f"{name}_stderr": x for name, x in errors.items()},
+        results,
         times=problem.times,
         spec=problem.text,
         nonlinear=not linear,
@@ -200,6 +178,38 @@ def simulate_problem(
         integration_error=error,
         wall_time_s=time.perf_counter() - started,
     )
+
+
+def _averages(
+    program: Program,
+    setup: dict[str, Any],
+    children: Sequence[np.random.SeedSequence],
+    read: Callable[[dict[str, Array], Axes], dict[str, Array]],
+    accuracy: tuple[float, bool, bool],
+    progress: Callable[[int, int], None] | None,
+) -> tuple[dict[str, Array], float | None]:
+    """Means and standard errors over networks of what ``read`` makes of each; what the steps of a flow miss.
+
+    ``accuracy``: the tolerance of a flow's steps, whether it is noisy, whether the slope of its activation
+    jumps.
+    """
+    error: float | None = None
+    if setup["times"] is None:
+        networks = Trainer.of(program, **setup)
+    else:
+        tolerance, noisy, kinked = accuracy
+        tolerance = max(tolerance, NOISY if noisy else 0.0, ROUGH if kinked else 0.0)
+        plain = Trainer.of(program, **setup, dt=float(np.max(np.diff(setup["times"]))))
+        networks, error = settled(plain, children[0], tolerance, noisy, kinked)
+    spread, done = Spread(), 0
+    for batch in networks.batches(children):
+        runs = networks.train_together(batch)
+        for k in range(len(batch)):
+            spread.add(read({name: x[k] for name, x in runs.items()}, networks.axes))
+            done += 1
+            if progress is not None:
+                progress(done, len(children))
+    return spread.mean() | {f"{name}_stderr": x for name, x in spread.stderr().items()}, error
 
 
 def _check(experiment: Experiment, width: int, seeds: int, kernels: str) -> None:
@@ -321,7 +331,7 @@ def reference_size(experiment: Experiment, width: int) -> int:
 def _of_one_network(
     experiment: Experiment,
     run: dict[str, Array],
-    axes: Mapping[str, tuple[Axis, ...]],
+    axes: Axes,
     tangent: TangentKernel | None,
 ) -> Iterator[tuple[str, Array]]:
     """The contract's variables of one network."""
