@@ -11,7 +11,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from sympy import Add, DiracDelta, Dummy, Expr, Integer, S, Sum, Symbol, lambdify, sympify
+from sympy import (
+    Add,
+    DiracDelta,
+    Dummy,
+    Eq,
+    Expr,
+    Integer,
+    KroneckerDelta,
+    Piecewise,
+    S,
+    Sum,
+    Symbol,
+    lambdify,
+    sympify,
+)
 from sympy import Function as SympyFunction
 from sympy.core.function import AppliedUndef, Derivative, Subs
 
@@ -118,6 +132,7 @@ class Binder:
         left = body.atoms(AppliedUndef, Derivative, Subs)
         if left:
             raise ValueError(f"{min(map(str, left))} in {e}: only activations known to SymPy can be computed")
+        body = body.replace(KroneckerDelta, lambda a, b: Piecewise((1, Eq(a, b)), (0, True)))  # of arrays
         return slots, lambdify(places, body, modules=["scipy", "numpy"], cse=True)
 
     def named(self, e: Expr) -> Expr:
