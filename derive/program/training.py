@@ -7,7 +7,7 @@ program supplies the update ``U``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sympy import Dummy, Expr, Integral, Matrix, Min, Piecewise, S, Sum, Symbol, exp, integrate, summation
@@ -214,7 +214,8 @@ class Multistep:
     Every explicit linear multistep method (Euler, Adams-Bashforth of any order, on any time grid) is of
     this form, so a discretised flow is itself a program with an exact mean-field theory.  Of a flow that
     forgets, ``w(t, s)`` holds its memory of updates too; ``left`` names what is left of W(0), a function of
-    t, and ``heat`` the covariance of its noise, a function of t and s.
+    t, and ``heat`` the covariance of its noise, a function of t and s; ``diffusion`` is how much a weight
+    gets of it, in units of its initial variance (all, if nobody says).
 
     >>> from sympy.abc import t, s
     >>> Multistep(left="m", heat="n").memory(t, s), Multistep(left="m", heat="n").noise(t, s)
@@ -226,6 +227,7 @@ class Multistep:
     left: str | None = None
     heat: str | None = None
     discrete: bool = True
+    diffusion: Expr = field(default=S.Zero, repr=False)
 
     def memory(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """Both stay symbols, ``m(t)`` and ``w(t, s)``; numerics supplies their tables."""
@@ -234,7 +236,9 @@ class Multistep:
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """A symbol as well, where there is any."""
-        return S.Zero if self.heat is None else Function(self.heat)(time, past)
+        if self.heat is None:
+            return S.Zero
+        return (self.diffusion or S.One) * Function(self.heat)(time, past)
 
 
 def entry_covariance(rule: TrainingRule, time: Expr, past: Expr) -> Expr:

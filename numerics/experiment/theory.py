@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypedDict
+from typing import Any, TypedDict
 
-from sympy import Expr, Function, Integer, Symbol, oo
+from sympy import Expr, Function, Integer, S, Symbol, oo
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
@@ -103,7 +103,17 @@ def integrated(program: Program) -> Program:
     if not isinstance(rule, GradientFlow | MomentumFlow):
         raise NotApplicable(f"no integrator is known for {rule!r}")
     forgets, noisy = rule.memory(t, s)[0] != 1, rule.noise(t, s) != 0
-    return program.with_rule(Multistep(rule.rate, left="m" if forgets else None, heat="n" if noisy else None))
+
+    def steps(own: Any) -> Multistep:
+        share = getattr(own, "diffusion", S.Zero) / rule.diffusion if noisy else S.Zero
+        left, heat = "m" if forgets else None, "n" if noisy else None
+        return Multistep(rule.rate, left=left, heat=heat, diffusion=share)
+
+    def weights(found: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(replace(w, rule=steps(w.rule)) if hasattr(w, "rule") else w for w in found)
+
+    matrices, vectors = weights(program.matrices), weights(program.vectors)
+    return replace(program, rule=steps(rule), matrices=matrices, vectors=vectors)
 
 
 def wide_layers(theory: Theory) -> Theory:

@@ -263,7 +263,12 @@ def training_rule(
     if rule == "multistep":
         flow = training_rule("flow", weight_decay=decay, momentum=kept, temperature=heat)
         forgets, noisy = flow.memory(t, s)[0] != 1, flow.noise(t, s) != 0
-        return Multistep(share, left="m" if forgets else None, heat="n" if noisy else None)
+        return Multistep(
+            share,
+            left="m" if forgets else None,
+            heat="n" if noisy else None,
+            diffusion=S.One if noisy else S.Zero,
+        )
     why = (
         "its steps are not linear in the updates (they divide by their size), so weights have no memory "
         "W(t) = m(t) W(0) + sum_s k(t, s) U(s) and no mean-field theory of this kind; "

@@ -199,3 +199,20 @@ def test_what_a_program_lacks_is_named(given: dict[str, Any], key: str) -> None:
     with pytest.raises(SpecError) as caught:
         Problem.of(mlp(1, "tanh"), **(complete | given))
     assert caught.value.key == key
+
+
+def test_noise_of_a_flow_is_that_of_short_steps_at_any_variance() -> None:
+    """Noise is the same for all weights, whatever their initial variance."""
+    kernels = []
+    for training in (
+        {"rule": "flow", "time": 0.5, "points": 3},
+        {"learning_rate": 5e-3, "steps": 100},
+    ):
+        tables = {
+            "network": {"depth": 1, "init_variance": [2.0, 0.5]},
+            "training": training | {"temperature": 0.5, "loss": "sum"},
+            "solver": {"rtol": 1e-4},
+        }
+        found = solve(Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0]))
+        kernels.append(float(found.Phi[0, -1, -1, 0, 0]))
+    assert kernels[0] == pytest.approx(kernels[1], rel=2e-3)
