@@ -105,7 +105,7 @@ def integrated(program: Program) -> Program:
     forgets, noisy = rule.memory(t, s)[0] != 1, rule.noise(t, s) != 0
 
     def steps(own: Any) -> Multistep:
-        share = getattr(own, "diffusion", S.Zero) / rule.diffusion if noisy else S.Zero
+        share = getattr(own, "diffusion", S.Zero) / getattr(rule, "diffusion", S.One) if noisy else S.Zero
         left, heat = "m" if forgets else None, "n" if noisy else None
         return Multistep(rule.rate, left=left, heat=heat, diffusion=share)
 
