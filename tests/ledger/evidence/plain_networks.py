@@ -7,7 +7,7 @@ size ``rate`` adds -rate gamma_0^2 N times the gradient of (1/2) sum_mu Delta_mu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,11 +50,12 @@ def draw_parameters(
     return Parameters(matrices, rng.standard_normal(width), gamma0)
 
 
-def forward(p: Parameters, inputs: Array) -> list[Array]:
-    """[x, h^1, ..., h^L], shapes (P,D), (P,N), ..."""
+def forward(p: Parameters, inputs: Array, kicks: Mapping[int, Array] | None = None) -> list[Array]:
+    """[x, h^1, ..., h^L], shapes (P,D), (P,N), ...; ``kicks`` are added to fields, by layer."""
     fields = [inputs]
-    for matrix in p.matrices:
-        fields.append(fields[-1] @ matrix.T / np.sqrt(matrix.shape[1]))
+    for layer, matrix in enumerate(p.matrices, 1):
+        pushed = 0.0 if kicks is None else kicks.get(layer, 0.0)
+        fields.append(fields[-1] @ matrix.T / np.sqrt(matrix.shape[1]) + pushed)
     return fields
 
 
@@ -75,17 +76,19 @@ def descend(p: Parameters, inputs: Array, targets: Array, rate: float, steps: in
     """Train from the weights ``p``, which are overwritten."""
     record: list[tuple[list[Array], list[Array], Array]] = []
     for step in range(steps + 1):
-        h, g = forward(p, inputs), backward(p)
-        f = output(p, h)
-        record.append((h[1:], g, f))
+        below, above = forward(p, inputs), backward(p)
+        f = output(p, below)
+        record.append((below[1:], above, f))
         if step == steps:
             break
-        pulled = [rate * p.gamma0 * (targets - f) @ x for x in h]
-        for matrix, left, right in zip(p.matrices, g, pulled, strict=False):
+        pulled = [rate * p.gamma0 * (targets - f) @ x for x in below]
+        for matrix, left, right in zip(p.matrices, above, pulled, strict=False):
             matrix += np.outer(left, right) / np.sqrt(matrix.shape[1])
         p.readout = p.readout + pulled[-1]
-    h, g, f = (list(x) for x in zip(*record, strict=True))
-    return History(np.stack([np.stack(x) for x in h], 1), np.stack([np.stack(x) for x in g], 1), np.stack(f))
+    hs, gs, fs = zip(*record, strict=True)
+    return History(
+        np.stack([np.stack(x) for x in hs], 1), np.stack([np.stack(x) for x in gs], 1), np.stack(fs)
+    )
 
 
 def train_network(
