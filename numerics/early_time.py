@@ -22,7 +22,7 @@ from numerics.experiment.numbers import layered_numbers, numbers_of
 from numerics.experiment.refusals import served
 from numerics.experiment.theory import Layered, Reduction, derived, program_of, reductions_of
 
-WANTS = {"data.kind": "isotropic", "training.rule": "gd", "network.outputs": 1, "network.branch": None}
+WANTS = {"data.kind": "isotropic", "training.rule": ("gd", "sgd"), "network.outputs": 1}
 """What has a first step in closed form, as far as keys go."""
 
 

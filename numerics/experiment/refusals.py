@@ -18,7 +18,7 @@ def served(
     """What ``derive`` gives; where a reduction does not apply, a refusal with its reason.
 
     ``what`` says in words what was asked for.  The key that the refusal names is the first of ``wants`` whose
-    value in the file is another one than it says there.
+    value in the file is another one than it says there, or than all that it says in a tuple.
 
     >>> def plain(e):
     ...     if e.network.bias: raise NotApplicable("biases add to every layer")
@@ -31,12 +31,12 @@ def served(
         return derive(experiment)
     except NotApplicable as reason:
         for key, wanted in wants.items():
-            value = _value(experiment, key)
-            if value != wanted and not (value is None and wanted in (False, 0.0)):
-                accepted = "leaving it out" if wanted is None else value_to_toml(wanted)
+            value, good = _value(experiment, key), wanted if isinstance(wanted, tuple) else (wanted,)
+            if value not in good and not (value is None and good[0] in (False, 0.0)):
+                accepted = " or ".join("leaving it out" if x is None else value_to_toml(x) for x in good)
                 raise SpecError(key, value, f"{what}: {reason}", accepted) from None
-        depth = experiment.network.depth
-        raise SpecError("network.depth", depth, f"{what}: {reason}", "another network") from None
+        depth, instead = experiment.network.depth, "a number" if experiment.symbolic else "another network"
+        raise SpecError("network.depth", depth, f"{what}: {reason}", instead) from None
 
 
 def _value(experiment: Experiment, path: str) -> object:

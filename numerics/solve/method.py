@@ -20,13 +20,14 @@ Progress = Callable[[int, int], None]
 @dataclass(frozen=True)
 class Yes:
     """A method can: ``cost`` in seconds on one core and ``memory`` in bytes, both estimated; ``error``, what
-    it expects to reach, relative to the largest loss and error.
+    it expects to reach, relative to the largest loss and error.  ``responses``: does its result hold A and B?
     """
 
     cost: float
     memory: float
     error: float
     note: str = ""
+    responses: bool = True
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,8 @@ class Nodes:
             found = forecast(problem, accuracy, kernels=kept != "none")
         except (Unserved, NotConverged, Diverged) as reason:
             return No(*problem.said("network.activation"), _reason(reason), "another activation or time")
-        note = f"{found.nodes} nodes, {found.rule}; measured with few"
-        return Yes(found.cost, found.memory, found.error, note)
+        note = f"{found.nodes} nodes, {found.rule}; measured with few; no responses"
+        return Yes(found.cost, found.memory, found.error, note, responses=False)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         accuracy = problem.solver.accuracy or QUADRATURE
@@ -196,7 +196,8 @@ class Lazy:
             return No(key, value, f"fields move, by about {error**0.5:.1g}", "a smaller gamma0")
         samples = problem.sample_count
         cost = 2e-3 * (problem.depth or 1) * samples**2 + 1e-5 * len(problem.times) * samples**2
-        return Yes(cost, 8.0 * samples**2 * len(problem.times) ** 2, error, "its error is of order gamma0^2")
+        memory = 8.0 * samples**2 * len(problem.times) ** 2
+        return Yes(cost, memory, error, "its error is of order gamma0^2; no responses", responses=False)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}

@@ -59,7 +59,8 @@ def choose(problem: Problem, keep: Kernels = "auto") -> Choice:
     """The best method that fits: the cheapest of those whose error meets what is asked, else the most exact.
 
     What is asked is ``solver.accuracy``, or ``solver.rtol`` where the file does not say;
-    ``solver.method = "name"`` asks for one by name.
+    ``solver.method = "name"`` asks for one by name.  A result without responses is given only where none with
+    them reaches ``solver.rtol``, and not if all kernels are asked for by ``keep = "full"``.
     """
     answers = tuple((m, m.fits(problem, keep)) for m in METHODS)
     asked = problem.solver.accuracy or problem.solver.rtol
@@ -68,6 +69,9 @@ def choose(problem: Problem, keep: Kernels = "auto") -> Choice:
     if by_name != "auto":
         return Choice(answers, next((m for m, _ in able if m.name == by_name), None), asked)
     able = [(m, x) for m, x in able if m.name not in BY_NAME]
+    whole = [(m, x) for m, x in able if x.responses]
+    if whole and (keep == "full" or min(x.error for _, x in whole) <= problem.solver.rtol):
+        able = whole
     good = [(m, x) for m, x in able if x.error <= asked]
     if good:
         return Choice(answers, min(good, key=lambda pair: pair[1].cost)[0], asked)

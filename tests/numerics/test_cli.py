@@ -115,6 +115,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         "numerics.expand",
         evaluated_at=computing("expand"),
         series=rendering("series"),
+        forecast=lambda *_, **__: None,
         has_words=lambda _: True,
     )
     install(
