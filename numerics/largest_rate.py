@@ -82,12 +82,16 @@ def rate_limit(experiment: Experiment, regime: str | None = None) -> RateLimit:
     >>> print(found.form.regime, found.form.exponent, round(found.exponent, 3), f"{found.rate:.6f}")
     rich L/(L + 1) 0.667 0.000836
     """
-    width = experiment.network.width_ratio
-    if not isinstance(width, float | int):
-        raise SpecError("network.width_ratio", width, "is not one width over features", "a positive number")
     if regime not in (None, "rich", "lazy"):
         raise SpecError("--regime", regime, "is no regime", '"rich" or "lazy"')
+    width = experiment.network.width_ratio
+    if isinstance(width, list):
+        raise SpecError("network.width_ratio", width, "is not one width over features", "a positive number")
     every = served(experiment, _deep_forms, "the largest rate in closed form", WANTS)
+    if width is None:
+        raise SpecError(
+            "network.width_ratio", None, "is missing: layers are infinitely wide", "a positive number"
+        )
     if experiment.symbolic:
         if regime is None:
             raise SpecError("network.depth", "L", "leaves the regime open", "a number, or --regime rich|lazy")

@@ -179,3 +179,10 @@ def test_some_experiments_derive(tables: dict[str, Any]) -> None:
 @given(tables=experiments())
 def test_every_experiment_is_served_or_refused(command: str, tables: dict[str, Any]) -> None:
     judged(command, tables)
+
+
+@pytest.mark.slow
+def test_the_page_says_what_commands_serve() -> None:
+    from tests.numerics.served import PAGE, page
+
+    assert PAGE.read_text(encoding="utf-8") == page()

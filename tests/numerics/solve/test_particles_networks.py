@@ -66,9 +66,12 @@ def test_programs_against_the_direct_evaluation(name: str) -> None:
     data = DATA | ({"y": np.stack([TARGETS[:2], -TARGETS[1:3]], axis=1)} if name == "channels" else {})
     theory = mean_field(PROGRAMS[name])
     given: dict[str, Any] = {"steps": 2, "values": VALUES, "data": data}
-    other = evaluate(theory, samples=2**9, replicas=16, seed=5, **given)
-    ours = solve_particles(theory, samples=2**9, replicas=16, seed=4, **given)
-    z = distances(ours, other)
+    found = []
+    for one, two in ((5, 4), (11, 12)):  # entries of one run depend on each other: two runs say more
+        other = evaluate(theory, samples=2**9, replicas=16, seed=one, **given)
+        ours = solve_particles(theory, samples=2**9, replicas=16, seed=two, **given)
+        found.append(distances(ours, other))
+    z = np.concatenate(found)
     assert z.max() < 5.5
     assert np.sqrt((z**2).mean()) < 1.5
 
