@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.stats import chi2 as chi_squared
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -90,11 +89,6 @@ def bound(count: int, level: float, dof: Any = np.inf) -> Any:
     each = each_of(count, level) / 2
     found = np.where(np.isinf(dof), norm.isf(each), student.isf(each, np.where(np.isinf(dof), 1, dof)))
     return float(found) if found.ndim == 0 else found
-
-
-def chi2_bound(count: int, level: float, dof: int) -> float:
-    """What the worst of ``count`` chi-squared numbers exceeds with chance ``level``."""
-    return float(chi_squared.isf(each_of(count, level), dof))
 
 
 @dataclass(frozen=True)

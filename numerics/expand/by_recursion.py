@@ -191,11 +191,6 @@ class Closed:
         self.settled = n
         return f
 
-    def outputs_at(self, error: Array, order: int) -> list[Array]:
-        """f at orders 0 to ``order`` with ``error`` remembered in full, as if it did not depend on gamma0."""
-        self.remember(error, order)
-        return [self.output(n) for n in range(order + 1)]
-
     def remember(self, error: Array, order: int) -> None:
         """Let ``error`` be remembered in full, as if it did not depend on gamma0."""
         self.errors = {n: error if n == 0 else np.zeros_like(error) for n in range(order + 1)}

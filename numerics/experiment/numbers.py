@@ -19,7 +19,6 @@ from derive.program.networks.random_data import sigma as noise
 from derive.theory import Theory
 from numerics.errors import SpecError
 from numerics.experiment import theory as theories
-from numerics.experiment.arrays import KEYS
 from numerics.experiment.experiment import Experiment
 from numerics.experiment.schema import Section, Spec
 
@@ -106,56 +105,6 @@ def theory_at_depth(experiment: Experiment, variant: theories.Variant | None = N
     return theories.derived(
         program, theories.reductions_of(experiment.spec), layered_numbers(experiment.spec)
     )
-
-
-def structure(experiment: Experiment) -> Experiment:
-    """``experiment`` with another number in place of each that its theory knows as a symbol.
-
-    Experiments of one structure have one theory.
-
-    >>> training = {"learning_rate": 0.1, "weight_decay": 0.2}
-    >>> spec = {"network": {"depth": 2, "gamma0": 0.3}, "training": training}
-    >>> print(structure(Experiment.from_dict(spec)).text.strip())
-    [network]
-    depth = 2
-    <BLANKLINE>
-    [training]
-    weight_decay = 0.5
-    """
-    tables: dict[str, dict[str, object]] = experiment.spec.model_dump(exclude_unset=True, exclude_none=True)
-    tables.pop("solver", None)
-    found: dict[str, dict[str, object]] = {}
-    for name, table in tables.items():
-        kept = {k: _standard(k, v) for k, v in table.items() if k not in FREE}
-        if kept or name == "network":
-            found[name] = kept
-    if experiment.spec.asks_elsewhere:
-        found.setdefault("data", {})["test_inputs"] = "test"
-    return Experiment.without_arrays(found)
-
-
-FREE = (
-    *("gamma0", "learning_rate", "steps", "time", "points", "grid"),
-    *("inputs", "kernel", "targets", *KEYS),
-)
-"""Keys that no theory depends on but by the value of a symbol, and whether there are test points."""
-
-STANDARD = (
-    *("width_ratio", "branch", "sample_ratio", "batch_ratio", "noise"),
-    *("weight_decay", "momentum", "temperature", "capacity", "source", "modes", "batch", "width"),
-)
-"""Keys of which a theory knows whether they are there, or zero."""
-
-
-def _standard(key: str, value: object) -> object:
-    if key in (*STANDARD, "temperature", "capacity", "source", "modes", "batch") and not isinstance(
-        value, list
-    ):
-        number = 1 if key in ("modes", "batch", "width") else 0.5
-        return number if value else value
-    if key == "init_variance" and not isinstance(value, list):
-        return value if value == 1 else 2.0
-    return value
 
 
 def numbers_of(experiment: Experiment) -> dict[Symbol, float]:

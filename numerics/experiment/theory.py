@@ -154,17 +154,6 @@ def theory_of(experiment: Experiment, variant: Variant | None = None) -> Theory:
     return _reduced(_varied(program_of(experiment), variant), experiment.spec)
 
 
-def discretised(experiment: Experiment, variant: Variant | None = None) -> Theory:
-    """The theory of a flow, or of a variant of it, as an integrator with weights ``w(t, s)`` has it.
-
-    >>> from numerics.experiment.experiment import Experiment
-    >>> spec = {"network": {"depth": 1}, "training": {"rule": "flow"}}
-    >>> discretised(Experiment.from_dict(spec)).equation("g").terms[1].expr.function
-    gamma0*Delta(alpha, s)*h(1, alpha, s)*w(t, s)/P
-    """
-    return _reduced(integrated(_varied(program_of(experiment), variant)), experiment.spec)
-
-
 def _varied(program: Program, variant: Variant | None) -> Program:
     return program if variant is None else variant(program)
 

@@ -17,7 +17,7 @@ from derive.program import P, P_train
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import arrays_of, numbers_of, structure
+from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.theory import program_of
 from numerics.results import load as load_result
 from numerics.simulate import simulate
@@ -155,12 +155,10 @@ def test_the_program_has_weights_only_when_asked(folder: Path) -> None:
     assert "rho" not in program_of(plain).constants
 
 
-def test_structures_know_whether_there_are_test_points(folder: Path) -> None:
+def test_experiments_with_test_points_have_one_program_whichever_way_they_are_given(folder: Path) -> None:
     one = load(folder, INPUTS | {"test_inputs": "xt.npy"}, training=STEPS)
     two = load(folder, KERNEL | {"test_kernel": "kt.npy", "test_targets": "yt.npy"}, training=STEPS)
-    assert structure(one).text == structure(two).text
-    assert structure(one).text != structure(load(folder, INPUTS, training=STEPS)).text
-    assert structure(structure(one)).text == structure(one).text
+    assert program_of(one) == program_of(two) != program_of(load(folder, INPUTS, training=STEPS))
 
 
 def test_networks_are_asked_on_them(folder: Path) -> None:
