@@ -6,8 +6,7 @@
 >>> numerics.solve(e).train_loss.values.round(4).tolist()
 [1.0, 0.64, 0.4059, 0.2521]
 
-Each is the room of the same name, which can be called: ``numerics.solve`` holds the methods, and
-``numerics.solve(experiment)`` is the solution by the best that fits.  Nothing is loaded before it is used.
+Each takes an experiment or the path of its file.  Nothing is loaded before it is used.
 """
 
 from __future__ import annotations
@@ -16,23 +15,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from numerics.expand import expand
+    from numerics.analysis.sweep import sweep
+    from numerics.expansion import expand
     from numerics.experiment import Experiment
-    from numerics.simulate import simulate
-    from numerics.solve.registry import solve
-    from numerics.sweep import sweep
-    from numerics.verify import verify
+    from numerics.simulation import simulate
+    from numerics.solver import solve
+    from numerics.verification import verify
 
 __all__ = ["Experiment", "expand", "simulate", "solve", "sweep", "verify"]
 
+_HOMES = {
+    "Experiment": "experiment",
+    "expand": "expansion",
+    "simulate": "simulation",
+    "solve": "solver",
+    "sweep": "analysis.sweep",
+    "verify": "verification",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """A room that can be called, or the class of experiments, on first use."""
-    if name not in __all__:
+    """One of the names above, on first use."""
+    if name not in _HOMES:
         raise AttributeError(f"module 'numerics' has no attribute {name!r}")
-    if name == "Experiment":
-        return import_module("numerics.experiment").Experiment
-    return import_module(f"numerics.{name}")
+    return getattr(import_module(f"numerics.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -29,7 +29,7 @@ LONG = 30.0
 
 
 class Method(StrEnum):
-    """How the series is evaluated; as in :mod:`numerics.expand.evaluated`."""
+    """How the series is evaluated; as in :mod:`numerics.expansion.evaluated`."""
 
     SUM = "sum"
     PADE = "pade"
@@ -72,7 +72,7 @@ def expand(
             print_json(extra)
         return
     problem = load_problem(file, data, settings)
-    from numerics.expand import evaluated_at, forecast
+    from numerics.expansion import evaluated_at, forecast
 
     tell(forecast(problem, order))
     with naming_the_key(problem):
@@ -90,7 +90,7 @@ def _series(file: str, order: int, show: Form, settings: list[str] | None) -> st
     """The series itself, of an experiment or of a program."""
     program = load_program(file)
     if program is None:
-        from numerics.expand import forecast, series
+        from numerics.expansion import forecast, series
 
         experiment = load(file, None, settings)
         tell(forecast(experiment, order, symbols=True))

@@ -33,7 +33,7 @@ def simulate(
     """Train finite networks and average; the randomness starts from solver.seed."""
     problem = load_problem(file, data, settings)
     check_netcdf(output)
-    from numerics.simulate import simulate, simulate_problem
+    from numerics.simulation import simulate, simulate_problem
 
     given: dict[str, Any] = {"width": width, "seeds": seeds, "rng": problem.solver.seed}
     with naming_the_key(problem), progress("simulate") as meter:

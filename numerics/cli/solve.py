@@ -52,7 +52,7 @@ def solve(
     problem = load_problem(file, data, settings, depth=False)
     check_netcdf(output)
     check_plot(plot)
-    from numerics.solve import registry
+    from numerics.solver import registry
 
     if explain:
         typer.echo(str(registry.explain(problem, kernels=kernels.value)))

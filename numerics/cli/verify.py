@@ -33,9 +33,9 @@ def verify(
     problem = load_problem(file, data, settings)
     experiment = refuse_program(problem, "dmft verify", "dmft solve and dmft simulate, which take programs")
     check_folder(output)
-    from numerics.expand import has_words, series
+    from numerics.expansion import has_words, series
     from numerics.experiment.theory import theory_of
-    from numerics.verify import verify as verified
+    from numerics.verification import verify as verified
 
     typer.echo(theory_of(experiment).render("all", "text"))
     if has_words(experiment):

@@ -63,6 +63,11 @@ class Experiment:
         samples, held_out = _samples_of(spec, path.parent)
         return cls(spec, samples, path, path.read_text(encoding="utf-8"), held_out)
 
+    @classmethod
+    def of(cls, source: Self | str | Path) -> Self:
+        """An experiment as it is, or that of the file at a path; raises SpecError."""
+        return cls.load(source) if isinstance(source, str | Path) else source
+
     @staticmethod
     def tables_of(path: str | Path) -> dict[str, Any]:
         """What a file says, as tables; raises SpecError for one that is not there or is no TOML."""

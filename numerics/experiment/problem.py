@@ -106,10 +106,8 @@ class Problem:
         """
         if isinstance(source, Problem):
             return source
-        if isinstance(source, str | Path):
-            source = Experiment.load(source)
-        if isinstance(source, Experiment):
-            return cls._of_experiment(source)
+        if isinstance(source, str | Path | Experiment):
+            return cls._of_experiment(Experiment.of(source))
         program = source.program if isinstance(source, Theory) else source
         return cls._of_program(program, numbers or {}, arrays or {}, times, solver or Solver(), text)
 

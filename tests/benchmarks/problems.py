@@ -12,8 +12,8 @@ from numerics.compile.table import Kernel
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
 from numerics.experiment.theory import solvable
-from numerics.solve.march import March, march
-from numerics.solve.plan import Plan
+from numerics.solver.march import March, march
+from numerics.solver.plan import Plan
 
 
 def experiment(samples: int, times: int, depth: int, *, total: float = 3.0) -> Experiment:

@@ -11,7 +11,7 @@ from sympy import Symbol, exp, symbols
 from derive.expansion import PowerSeries, expand_linear
 from derive.program import mlp
 from derive.theory import mean_field
-from numerics.expand import expand
+from numerics.expansion import expand
 from numerics.experiment import Experiment
 from numerics.threads import one_thread
 from tests.benchmarks.order_two import order_two

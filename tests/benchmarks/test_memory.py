@@ -12,7 +12,7 @@ from tests.benchmarks.problems import experiment, exponent, nbytes, run
 LARGE = """
 import resource, sys, time
 from tests.benchmarks.problems import experiment
-from numerics.solve import solve
+from numerics.solver import solve
 started = time.perf_counter()
 r = solve(experiment(*map(int, sys.argv[1:4])), kernels=sys.argv[4])
 kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from numerics.experiment import Experiment
-from numerics.simulate import simulate
+from numerics.simulation import simulate
 from tests.ledger.evidence.plain_networks import train_network
 
 TITLE = "Programs taken literally, against descent written out for plain networks"

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from numerics.solve.paths import Solved
-from numerics.solve.paths.solve import FEW
+from numerics.solver.paths import Solved
+from numerics.solver.paths.solve import FEW
 from tests.benchmarks.nonlinear import (
     NAMES,
     Get,

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from numerics.solve import solve
+from numerics.solver import solve
 from tests.benchmarks.problems import experiment, run
 from tests.reference.adams_weights import step_sum_weights
 from tests.reference.fixed_point import fixed_point

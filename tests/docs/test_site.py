@@ -16,8 +16,8 @@ import pytest
 
 from numerics.experiment import Experiment
 from numerics.experiment.schema import parse
-from numerics.solve import solve
-from numerics.verify.series import comparable
+from numerics.solver import solve
+from numerics.verification.series import comparable
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

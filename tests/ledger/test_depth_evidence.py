@@ -16,8 +16,8 @@ from derive.program import ell, t
 from derive.program.networks.random_data import isotropic
 from derive.program.networks.residual import depth_program
 from derive.theory import mean_field
-from numerics.simulate import simulate_program
-from numerics.solve.direct import evaluate
+from numerics.simulation import simulate_program
+from numerics.solver.direct import evaluate
 from tests.ledger.evidence import depth, residual, run
 from tests.ledger.evidence.layers import Solution, extrapolated, solve_layer_time, solve_layers
 

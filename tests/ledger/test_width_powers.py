@@ -7,7 +7,7 @@ from sympy import Rational
 from derive.program import feedback_alignment, mlp
 from derive.scale.power_counting import count_powers
 from derive.scale.width import named, parametrized, put_in
-from numerics.simulate import simulate_program
+from numerics.simulation import simulate_program
 from tests.ledger.evidence import width_constraints, width_powers
 from tests.ledger.evidence.width_powers import ETA, GAMMA0, INPUTS, Networks, cases, measured, slope_of
 

@@ -10,11 +10,11 @@ from scipy.stats import t as student
 
 from derive.program import P, eta, gamma0, mlp
 from derive.theory import mean_field
-from numerics.alignment import alignment, change, cosine, each
+from numerics.analysis.alignment import alignment, change, cosine, each
 from numerics.powers import fitted_power
-from numerics.simulate import simulate_program
-from numerics.solve.paths import solve_particles
-from tests.numerics.solve.helpers import TARGETS, kernel
+from numerics.simulation import simulate_program
+from numerics.solver.paths import solve_particles
+from tests.numerics.solver.helpers import TARGETS, kernel
 
 
 @settings(max_examples=50, deadline=None)

@@ -74,7 +74,7 @@ class Fakes:
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     fake = Fakes([], a_result)
-    importlib.import_module("numerics.verify")  # rooms are read before some of them are replaced
+    importlib.import_module("numerics.verification")  # rooms are read before some of them are replaced
 
     def computing(name: str) -> Callable[..., xr.Dataset]:
         def compute(experiment: Experiment, *positional: Any, **options: Any) -> xr.Dataset:
@@ -109,10 +109,10 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         monkeypatch.setitem(sys.modules, name, module)
         monkeypatch.setattr(parent, child, module, raising=False)
 
-    install("numerics.solve.registry", solve=computing("solve"))
-    install("numerics.simulate", simulate=computing("simulate"), simulate_problem=None)
+    install("numerics.solver.registry", solve=computing("solve"))
+    install("numerics.simulation", simulate=computing("simulate"), simulate_problem=None)
     install(
-        "numerics.expand",
+        "numerics.expansion",
         evaluated_at=computing("expand"),
         series=rendering("series"),
         forecast=lambda *_, **__: None,
@@ -123,7 +123,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         theory_of=rendering("theory"),
         path_integral_of=rendering("path integral of"),
     )
-    install("numerics.verify", verify=verify)
+    install("numerics.verification", verify=verify)
     install(
         "derive.ledger",
         entries=lambda source: (Entry("13", "agrees"), Entry("14", "misprint")),

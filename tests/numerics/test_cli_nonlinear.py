@@ -17,7 +17,7 @@ import pytest
 from numerics.cli import run
 from numerics.experiment import Experiment
 from numerics.results import load
-from numerics.solve import solve
+from numerics.solver import solve
 
 SPEC = """
 [network]
@@ -157,7 +157,7 @@ def test_an_interrupt_in_the_middle_ends_with_130_and_writes_nothing(spec: Path)
     spec.write_text(SPEC.replace("steps = 3", "steps = 300").replace("samples = 64", "samples = 4096"))
     # a test run in the background may have been told to ignore interrupts, and its children with it
     before = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    before += "import numerics.solve.paths.march as m; draw = m.March.draw\n"
+    before += "import numerics.solver.paths.march as m; draw = m.March.draw\n"
     announce = "def said(*a): print('drawing', flush=True); return draw(*a)\n"
     code = before + announce + "m.March.draw = said; from numerics.cli import main; main()"
     environment: dict[str, Any] = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

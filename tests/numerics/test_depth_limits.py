@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from numerics.analysis.depth_limits import depth_limits
 from numerics.cli import run
-from numerics.depth_limits import depth_limits
 from numerics.experiment import Experiment
 
 RESIDUAL = """

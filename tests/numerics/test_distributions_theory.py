@@ -12,11 +12,11 @@ from scipy.stats import t as student
 
 from derive.program import P, convolution, eta, gamma0, mlp
 from derive.theory import mean_field
-from numerics.distributions import deviations, histogram, kernel_density, moments, non_gaussianity
+from numerics.analysis.distributions import deviations, histogram, kernel_density, moments, non_gaussianity
 from numerics.paths import Paths
-from numerics.simulate import Networks, simulate_program
-from numerics.solve.paths import solve_particles
-from tests.numerics.solve.helpers import TARGETS, kernel
+from numerics.simulation import Networks, simulate_program
+from numerics.solver.paths import solve_particles
+from tests.numerics.solver.helpers import TARGETS, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}
 VALUES: dict[Any, Any] = {eta: 0.3, gamma0: 2.0, P: 2}

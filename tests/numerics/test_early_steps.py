@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from numerics.analysis.early_steps import early_steps, recovery
+from numerics.analysis.early_time import early_time
 from numerics.cli import run
-from numerics.early_steps import early_steps, recovery
-from numerics.early_time import early_time
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.solve import solve
+from numerics.solver import solve
 
 ONLINE = """
 [network]

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from sympy import Symbol, sympify
 
+from numerics.analysis.early_time import early_time
+from numerics.analysis.sweep import largest_rate
 from numerics.cli import run
-from numerics.early_time import early_time
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.solve import solve
-from numerics.sweep import largest_rate
+from numerics.solver import solve
 
 ONLINE = """
 [network]

@@ -20,7 +20,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.theory import program_of
 from numerics.results import load as load_result
-from numerics.simulate import simulate
+from numerics.simulation import simulate
 
 STEPS = {"learning_rate": 0.1, "steps": 2}
 INPUTS = {"inputs": "x.npy", "targets": "y.npy"}

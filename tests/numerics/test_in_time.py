@@ -12,7 +12,7 @@ from sympy import Matrix, Rational, diag, eye, lambdify
 from derive.expansion import LinearExpansion, expand_linear
 from derive.program import L, mlp, s, t
 from derive.theory import mean_field
-from numerics.expand import expand
+from numerics.expansion import expand
 from numerics.experiment import Experiment
 
 R = Rational

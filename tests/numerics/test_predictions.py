@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from numerics.analysis.sweep import largest_rate
 from numerics.experiment import Experiment
 from numerics.predictions import split
-from numerics.simulate import simulate
-from numerics.solve import solve
+from numerics.simulation import simulate
+from numerics.solver import solve
 from numerics.stats import extrapolate
-from numerics.sweep import largest_rate
 
 Array = NDArray[np.float64]
 

@@ -10,10 +10,10 @@ from sympy import Float, Rational, Symbol, lambdify
 from derive.calculus.symbols import L, eta, gamma0
 from derive.scale.modes import beta, capacity
 from derive.scale.power_laws import lazy_law, leading_law, width_law
+from numerics.analysis.local_slopes import local_slopes
 from numerics.cli import run
 from numerics.experiment import Experiment
-from numerics.local_slopes import local_slopes
-from numerics.solve import solve
+from numerics.solver import solve
 from tests.derive.scale.derived import batches, modes, order, width
 
 T = Symbol("t", positive=True)

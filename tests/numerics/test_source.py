@@ -184,7 +184,7 @@ def test_a_defect_is_one_line_and_status_4(
     def broken(*_: object, **__: object) -> None:
         raise KeyError("lost")
 
-    monkeypatch.setattr("numerics.solve.registry.choose", broken)
+    monkeypatch.setattr("numerics.solver.registry.choose", broken)
     assert run(["solve", "spec.toml"]) == 4
     out, err = capsys.readouterr()
     assert out == ""

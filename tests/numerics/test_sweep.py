@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from numerics.analysis.sweep import largest_rate, sweep
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.solve import solve
-from numerics.sweep import largest_rate, sweep
-from tests.numerics.solve.helpers import flow, gd
+from numerics.solver import solve
+from tests.numerics.solver.helpers import flow, gd
 
 
 def isotropic(depth: int = 1, *, steps: int = 40, **network: Any) -> Experiment:
@@ -81,7 +81,7 @@ def test_processes_change_nothing() -> None:
     ],
 )
 def test_what_cannot_be_swept_is_refused_before_anything_runs(over, why, monkeypatch) -> None:
-    monkeypatch.setattr("numerics.solve.solve", lambda *_, **__: pytest.fail("something ran"))
+    monkeypatch.setattr("numerics.solver.solve", lambda *_, **__: pytest.fail("something ran"))
     with pytest.raises(SpecError, match=why):
         sweep(isotropic(), over)
 

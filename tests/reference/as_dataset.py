@@ -1,4 +1,4 @@
-"""A reference solution with the axes and names of a result file, for ``numerics.verify.compare``."""
+"""A reference solution with the axes and names of a result file, for ``numerics.verification.compare``."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ import pytest
 
 from derive.program import P, eta, gamma0, mlp
 from derive.theory import mean_field
-from numerics.solve.direct import evaluate
-from numerics.solve.paths import solve_particles
+from numerics.solver.direct import evaluate
+from numerics.solver.paths import solve_particles
 from tests.reference.alternating import LINEAR, TANH, Activation, Alternated, alternating
 
 X = np.random.default_rng(3).standard_normal((2, 5))

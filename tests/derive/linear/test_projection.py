@@ -1,6 +1,6 @@
 """The error-projected closure: what it rewrites, and what it refuses.
 
-That it changes no number is in tests/numerics/solve/test_march.py.
+That it changes no number is in tests/numerics/solver/test_march.py.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from derive.program import convolution, feedback_alignment, mlp, perceptron, recurrent
-from numerics.simulate import simulate_program
+from numerics.simulation import simulate_program
 
 Array = NDArray[np.float64]
 Weights = dict[Any, Array]

@@ -20,7 +20,7 @@ from derive.reduce.single_site import single_site
 from derive.reduce.stationary import static, stationary, tau
 from derive.reduce.whitened import Whitened, norm, output, series_radius, whitened, whitened_limits
 from derive.theory import mean_field
-from numerics.solve.nodes import solve_two_layer
+from numerics.solver.nodes import solve_two_layer
 
 lam, beta = symbols("lam beta", positive=True)
 GAMMA, TARGET = 1.3, 1.7

@@ -19,7 +19,7 @@ from derive.scale.lazy import limit_at_zero
 from derive.theory import Theory, mean_field
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of, theory_at_depth
-from numerics.solve import solve
+from numerics.solver import solve
 
 NOISY = pytest.param(1, "online", 1, marks=pytest.mark.slow)
 

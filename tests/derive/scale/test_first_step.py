@@ -15,7 +15,7 @@ from derive.scale import FirstStep, first_step, smallest_rate
 from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
-from numerics.solve import solve
+from numerics.solver import solve
 
 CASES = {
     "online": ({"data": "online", "noise": True}, {"batch_ratio": 0.7, "noise": 0.4}),

@@ -25,7 +25,7 @@ from derive.scale import (
 from derive.scale.width import FREE, named
 from derive.theory import Theory, mean_field
 from numerics.experiment import Experiment
-from numerics.solve import solve
+from numerics.solver import solve
 
 NUMBERS = {L: 2, nu: 0.7, eta: 0.06, gamma0: 1.3}
 MODULES = ["numpy", "mpmath"]

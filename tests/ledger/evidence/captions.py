@@ -11,8 +11,8 @@ from sympy import Symbol
 
 from derive.program import P, eta, gamma0, mlp
 from derive.theory import mean_field
-from numerics.simulate import simulate_program
-from numerics.solve.paths import solve_particles
+from numerics.simulation import simulate_program
+from numerics.solver.paths import solve_particles
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE, kernel_of
 

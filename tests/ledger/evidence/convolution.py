@@ -14,7 +14,7 @@ from sympy import Basic, sympify
 from derive.program import P
 from derive.program.networks import convolution
 from derive.theory import Theory, mean_field
-from numerics.solve.direct import evaluate
+from numerics.solver.direct import evaluate
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.convolution import N as UNITS
 from tests.ledger.claims.selfconsistent2023.convolution import S, X

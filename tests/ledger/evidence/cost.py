@@ -13,7 +13,7 @@ from derive.calculus.symbols import ell, mu
 from derive.program import L, P, gamma0
 from numerics.compile import lower
 from numerics.experiment.theory import solvable
-from numerics.solve.march import _Sweep
+from numerics.solver.march import _Sweep
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.notation import nu
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts

@@ -22,8 +22,8 @@ from derive.depth import (
 from derive.depth.nonlinear import effective, with_activation
 from derive.program.networks.residual import depth_program, nonlinear_program
 from derive.theory import Term, Theory, mean_field
-from numerics.simulate import simulate_program
-from numerics.solve.direct import evaluate
+from numerics.simulation import simulate_program
+from numerics.solver.direct import evaluate
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.layers import (

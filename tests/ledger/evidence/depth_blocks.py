@@ -26,11 +26,11 @@ from derive.program.networks.residual import block_program
 from derive.theory import mean_field
 from numerics.compile.layered import lower_layer_time
 from numerics.compile.lower import lower
-from numerics.solve.depth import GRIDS, extrapolated
-from numerics.solve.depth_correction import FIRST
-from numerics.solve.frozen_ends import given_in_sources
-from numerics.solve.layer_grid import Known, solve_layer_grid
-from numerics.solve.march import march
+from numerics.solver.depth import GRIDS, extrapolated
+from numerics.solver.depth_correction import FIRST
+from numerics.solver.frozen_ends import given_in_sources
+from numerics.solver.layer_grid import Known, solve_layer_grid
+from numerics.solver.march import march
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]

@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from numerics.experiment import Experiment
-from numerics.solve import solve
-from numerics.solve.depth_correction import (
+from numerics.solver import solve
+from numerics.solver.depth_correction import (
     FIRST,
     DepthCorrection,
     frozen_ends_correction,
     solve_depth_correction,
     solve_frozen_ends_correction,
 )
-from numerics.solve.depth_diversity import LayerDistances, layer_distances
-from numerics.solve.frozen_ends import exact_power, solve_frozen_ends
+from numerics.solver.depth_diversity import LayerDistances, layer_distances
+from numerics.solver.frozen_ends import exact_power, solve_frozen_ends
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]

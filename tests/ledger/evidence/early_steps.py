@@ -12,11 +12,11 @@ from derive.program import eta
 from derive.program.networks.random_data import isotropic, nu
 from derive.scale import first_step, memory_free
 from derive.theory import mean_field
-from numerics.early_steps import early_steps, recovery
-from numerics.early_time import early_time
+from numerics.analysis.early_steps import early_steps, recovery
+from numerics.analysis.early_time import early_time
 from numerics.experiment import Experiment
-from numerics.simulate import simulate
-from numerics.solve import solve
+from numerics.simulation import simulate
+from numerics.solver import solve
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.first_step import at

@@ -32,8 +32,8 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import ell, eta, s, t
 from derive.program import Program
 from derive.theory import Equation, OrderParameter, Source, Term, Theory, mean_field
-from numerics.simulate import Measured, simulate_program
-from numerics.solve.direct import Evaluated, evaluate
+from numerics.simulation import Measured, simulate_program
+from numerics.solver.direct import Evaluated, evaluate
 from tests.ledger.evidence.base import MUCH, Finding, agrees, contradicts
 
 Array = NDArray[np.float64]

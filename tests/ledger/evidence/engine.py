@@ -18,8 +18,8 @@ from derive.program import L, P, gamma0, mlp
 from derive.theory import Theory, mean_field
 from numerics.compile import lower
 from numerics.compile.table import Node
-from numerics.solve.march import March, march
-from numerics.solve.observables import evaluate
+from numerics.solver.march import March, march
+from numerics.solver.observables import evaluate
 
 Array = NDArray[np.float64]
 
@@ -59,7 +59,7 @@ class Solved:
         return np.asarray(order.transpose(0, 2, 1, 3))
 
     def dataset(self, times: Array) -> xr.Dataset:
-        """As a dataset that ``numerics.verify.compare`` takes."""
+        """As a dataset that ``numerics.verification.compare`` takes."""
         order = (0, 2, 1, 3)
         axes = ("time", "time_", "sample", "sample_")
         return xr.Dataset(

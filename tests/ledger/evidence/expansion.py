@@ -16,7 +16,7 @@ from sympy import Expr, Integer, Rational, Sum, exp, integrate
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, P, alpha, ell, gamma0, mu, s, t
-from numerics.solve.grid import flow_grid
+from numerics.solver.grid import flow_grid
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023 import expansion as claim
 from tests.ledger.claims.selfconsistent2023.notation import Kx, nu

@@ -18,11 +18,11 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import L, P, ell, gamma0, mu, s, t
 from numerics.compile import lower
 from numerics.errors import NotConverged
-from numerics.expand import expand
+from numerics.expansion import expand
 from numerics.experiment import Experiment
-from numerics.solve import solve
-from numerics.solve.march import march
-from numerics.verify.series import partial_sum
+from numerics.solver import solve
+from numerics.solver.march import march
+from numerics.verification.series import partial_sum
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.notation import nu
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts

@@ -13,7 +13,7 @@ from derive.scale import FirstStep, first_step
 from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
-from numerics.solve import solve
+from numerics.solver import solve
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 

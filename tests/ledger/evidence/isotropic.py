@@ -13,7 +13,7 @@ from sympy import Add, Basic, Expr, Function, Sum, sympify
 
 from derive.calculus.symbols import s, t
 from derive.theory import Average, OrderParameter, Response
-from numerics.solve.direct import evaluate
+from numerics.solver.direct import evaluate
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.isotropic_theory import (

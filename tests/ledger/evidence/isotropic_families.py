@@ -21,7 +21,7 @@ from derive.program.networks import isotropic
 from derive.program.networks.random_data import c
 from derive.program.words import GaussianVector
 from derive.theory import Theory, mean_field
-from numerics.solve.direct import evaluate
+from numerics.solver.direct import evaluate
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import Experiment, off, right

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import sympify
 
-from numerics.solve.direct import Evaluated
+from numerics.solver.direct import Evaluated
 from tests.ledger.claims import claimed
 from tests.ledger.evidence import structured
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts

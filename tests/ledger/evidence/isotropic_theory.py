@@ -16,8 +16,8 @@ from derive.program import Program
 from derive.program.networks import isotropic
 from derive.reduce.data import absorb_factors
 from derive.theory import Equation, Source, Term, Theory, mean_field
-from numerics.simulate import Measured, simulate_program
-from numerics.solve.direct import Evaluated, evaluate
+from numerics.simulation import Measured, simulate_program
+from numerics.solver.direct import Evaluated, evaluate
 from tests.ledger.evidence.base import MUCH, Finding, agrees, contradicts
 
 Array = NDArray[np.float64]

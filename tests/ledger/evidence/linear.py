@@ -12,9 +12,9 @@ from sympy import Expr, Integral, Sum
 
 from derive.calculus.symbols import L, gamma0
 from numerics.experiment import Experiment
-from numerics.simulate import simulate
-from numerics.solve.grid import flow_grid
-from numerics.verify import compare
+from numerics.simulation import simulate
+from numerics.solver.grid import flow_grid
+from numerics.verification import compare
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array, Solved, solved, steps_of

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 from sympy import Expr
 
-from numerics.simulate import inputs_from_kernel
+from numerics.simulation import inputs_from_kernel
 from numerics.stats import Line
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts

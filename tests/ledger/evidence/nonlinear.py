@@ -13,7 +13,7 @@ from derive.calculus.averages import Average
 from derive.calculus.symbols import P, alpha, ell, eta, mu, s, t
 from derive.program import mlp
 from derive.theory import Equation, OrderParameter, Theory
-from numerics.simulate import simulate_program
+from numerics.simulation import simulate_program
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE, Experiment, edited, off, right, value, worst

@@ -16,7 +16,7 @@ from sympy import Expr, Rational
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import ell, gamma0
-from numerics.solve.direct.series import Power
+from numerics.solver.direct.series import Power
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023 import perturbation as claim
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts

@@ -20,7 +20,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.program import L, P, ell, eta, gamma0, mlp
 from derive.theory import mean_field
-from numerics.solve.direct.series import Formal, Gaussians, Power, PowerSolution, evaluate_series
+from numerics.solver.direct.series import Formal, Gaussians, Power, PowerSolution, evaluate_series
 from tests.ledger.claims.selfconsistent2023 import perturbation as claim
 
 Array = NDArray[np.object_]

@@ -19,8 +19,8 @@ from derive.depth import (
 )
 from derive.program.networks.random_data import isotropic, nu
 from derive.theory import Term, Theory, mean_field
-from numerics.simulate import simulate_program
-from numerics.solve.direct import evaluate
+from numerics.simulation import simulate_program
+from numerics.solver.direct import evaluate
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.layers import Array, Solution, solve_layers

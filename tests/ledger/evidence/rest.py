@@ -13,10 +13,10 @@ from derive.program import P, eta, gamma0, mlp
 from derive.reduce.equilibrium import equilibrium
 from derive.theory import mean_field
 from numerics.experiment import Experiment
-from numerics.solve import solve
-from numerics.solve.paths import solve_particles
-from numerics.solve.ridge import AtRest, at_rest, compare, regression
-from numerics.solve.stationary import stationary_kernels
+from numerics.solver import solve
+from numerics.solver.paths import solve_particles
+from numerics.solver.ridge import AtRest, at_rest, compare, regression
+from numerics.solver.stationary import stationary_kernels
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE
 

@@ -21,7 +21,7 @@ from derive.scale.modes import time as t
 from derive.scale.rich import RankOne, RichScaling, kappa, rank_one, rich_scaling
 from derive.theory import Theory, mean_field
 from numerics.experiment import Experiment
-from numerics.solve import solve
+from numerics.solver import solve
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.scaling_exponents import losses
 

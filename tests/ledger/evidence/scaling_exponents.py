@@ -20,7 +20,7 @@ from derive.scale.rich import missing, rank_one, rich_scaling
 from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import power_law
-from numerics.solve import solve
+from numerics.solver import solve
 from tests.ledger.claims import claimed
 from tests.ledger.claims.linear2025.scaling import beta as BETA
 from tests.ledger.claims.linear2025.scaling import chi as CHI

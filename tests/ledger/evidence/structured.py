@@ -20,8 +20,8 @@ from derive.program import Program
 from derive.program.networks import structured
 from derive.reduce.data import absorb_factors
 from derive.theory import Theory, mean_field
-from numerics.simulate import Measured, simulate_program
-from numerics.solve.direct import Evaluated, evaluate
+from numerics.simulation import Measured, simulate_program
+from numerics.solver.direct import Evaluated, evaluate
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.isotropic_theory import CLOSE, DEPTH, printed

@@ -1,0 +1,218 @@
+"""Numbers of the first powers of ``|gamma0|``: a piecewise linear phi, steps.
+
+Units at the kink of a sample differ by the signs of the other samples' u, by r, by how their source u moves
+and by where they start.  Integrals over starts are exact, and so are shares of signs up to six samples.  With
+one hidden layer r is one number and u rests; with more, directions of both are sampled.
+"""
+
+from __future__ import annotations
+
+import time as clock
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from sympy import Integer
+
+from derive.errors import NotApplicable
+from derive.expansion.nonlinear.kinks import KinkExpansion
+from derive.expansion.nonlinear.kinks import expand_kinks as derived
+from derive.program import L, Program
+from derive.theory import mean_field
+from numerics.averages.orthants import SIGNS
+from numerics.errors import SpecError
+from numerics.expansion.nonlinear.evaluation import Evaluation
+from numerics.expansion.nonlinear.forests import Index
+from numerics.expansion.nonlinear.kink_layers import Directions, Layers
+from numerics.expansion.nonlinear.moments import Moments, Points
+from numerics.expansion.nonlinear.statics import Array, Statics
+from numerics.expansion.nonlinear.two_times import TwoTimes
+from numerics.expansion.setting import Setting
+from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
+from numerics.experiment.theory import program_of
+from numerics.results import STDERR, dataset
+from numerics.threads import one_thread
+
+HIGHEST = 2
+"""The highest power of ``|gamma0|`` of which anything is known."""
+
+REPLICAS = 8
+EXACT = SIGNS + 2
+"""Up to so many samples shares of signs are exact: five signs, and every odd number, average to zero."""
+
+POINTS = 32
+"""For more samples: points of each replica, with as many opposite ones, at each sample's kink."""
+
+DIRECTIONS = 256
+"""With several layers: directions of a unit's sources in each replica, if solver.samples does not say."""
+
+PARALLEL = 1e-9
+
+
+def series(experiment: Experiment, order: int = HIGHEST) -> KinkExpansion:
+    """The derived series, in the experiment's rule, loss and phi: all that is known, whatever the order.
+
+    Raises :class:`~numerics.errors.SpecError` for a higher order than two and other functions with kinks.
+    """
+    if order > HIGHEST:
+        accepted = f"0 to {HIGHEST}, or a smooth activation"
+        raise SpecError("--order", order, "powers of |gamma0| are known for the lowest orders only", accepted)
+    activation = experiment.network.activation
+    if experiment.spec.kind != "fixed":
+        problem = (
+            "nonlinear networks on random data have no expansion: their theory is not expanded in gamma0"
+        )
+        raise SpecError("data.kind", experiment.spec.kind, problem, '"fixed"')
+    try:
+        return _derived(
+            program_of(experiment, L if experiment.symbolic or experiment.depth > 1 else Integer(1))
+        )
+    except NotApplicable as error:
+        raise SpecError(
+            "network.activation",
+            activation,
+            f"has a slope that jumps: {error}",
+            'a piecewise linear one with its kink at 0, such as "relu" or "max(h, h/10)", or a smooth one',
+        ) from error
+
+
+@lru_cache(maxsize=16)
+def _derived(program: Program) -> KinkExpansion:
+    return derived(mean_field(program))
+
+
+@one_thread
+def expand_kinks(source: Problem | Experiment, order: int) -> xr.Dataset:
+    """Coefficients of ``|gamma0|^n``, n <= ``order``, which is 1 or 2.
+
+    Each variable has the attribute ``known_to_order``: 2 for Phi, 1 for the others, whose coefficient of
+    order 2 is not known and is NaN.  The dataset's attribute ``powers_of`` is ``|gamma0|``.
+
+    With one hidden layer and up to six samples all is exact but for rounding.  With several layers directions
+    of a unit's sources are sampled, ``solver.samples`` of them at each sign pattern, and with more than six
+    samples averages over the others are means over points: in independent replicas, and standard errors stand
+    beside the variables.
+
+    Raises SpecError for what :func:`series` refuses, a higher order, flows (a unit that both sides push onto
+    the kink has no slope there: take steps), and samples that cross the kink together.
+    """
+    whole = Problem.of(source)
+    experiment = whole.experiment
+    if experiment is None:
+        raise SpecError(*whole.said("network.activation"), "units at a kink are followed for files", "a file")
+    expansion = series(experiment, order)
+    if experiment.training.rule != "gd":
+        raise SpecError(
+            "training.rule",
+            experiment.training.rule,
+            "units at the kink are followed in steps: in a flow they may slide along it",
+            'rule = "gd", with a small learning_rate if the flow is meant',
+        )
+    started = clock.perf_counter()
+    setting = Setting(whole)
+    _check_apart(setting.kernel)
+    many, deep = len(setting.targets) > EXACT, experiment.depth > 1
+    seed, accuracy = experiment.solver.seed, min(1e-2 * experiment.solver.rtol, 1e-9)
+    count = 1 << max(2, int(np.ceil(np.log2((experiment.solver.samples or 4 * DIRECTIONS) / 4))))
+    runs: list[dict[str, Array]] = []
+    bulk: Statics | None = None
+    for k in range(REPLICAS if many or deep else 1):
+        if many or bulk is None:
+            points = Points(POINTS, (seed, k)) if many else None
+            unread = frozenset({"B0"})
+            bulk = Statics(expansion.bulk, setting.depth, setting.kernel, accuracy, unread, points)
+            averages: dict[int, Moments] = {}
+        found = AtKinks(setting, bulk, expansion, Directions(count, (seed, k)), averages)
+        runs.append(found.values(setting.out, responses=False))
+    values = {k: np.mean([run[k] for run in runs], axis=0) for k in runs[0]}
+    notes: dict[str, Any] = {}
+    if len(runs) > 1:
+        # what no direction enters is the same in all, to the last digit
+        spread = {
+            k: np.std([run[k] for run in runs], axis=0, ddof=1)
+            * (np.ptp([run[k] for run in runs], axis=0) > 0)
+            for k in runs[0]
+        }
+        values |= {k + STDERR: v / np.sqrt(len(runs)) for k, v in spread.items()}
+        notes = {"replicas": REPLICAS} | ({"samples": 2 * POINTS * REPLICAS} if many else {})
+        notes |= {"directions": 4 * count} if deep else {}
+    orders = list(range(order + 1))
+    result = dataset(
+        {k: v[orders] for k, v in values.items()},
+        times=experiment.times,
+        spec=experiment.text,
+        orders=orders,
+        nonlinear=True,
+        method="expansion in |gamma0|, with units at the kink",
+        powers_of="|gamma0|",
+        truncation_order=order,
+        wall_time_s=clock.perf_counter() - started,
+        **notes,
+    )
+    known = expansion.known
+    for name, variable in result.data_vars.items():
+        own = str(name).removesuffix(STDERR)
+        variable.attrs["known_to_order"] = min(known[NAMES.get(own, own)], order)
+    return result
+
+
+NAMES = {"error": "Delta", "train_loss": "loss", "tangent_kernel": "K"}
+
+
+def _check_apart(K: Array) -> None:
+    size = np.sqrt(np.diag(K))
+    if np.any(size == 0):
+        raise SpecError("data", "a sample with K_x = 0", "stands at the kink from the start", "inputs not 0")
+    overlap = np.abs(K / np.outer(size, size)) - np.eye(len(K))
+    if np.any(overlap > 1 - PARALLEL):
+        i, j = np.argwhere(overlap > 1 - PARALLEL)[0]
+        raise SpecError(
+            "data",
+            f"samples {i} and {j}",
+            "are parallel: their units cross the kink together",
+            "samples of which no two are multiples of each other",
+        )
+
+
+class AtKinks(Evaluation):
+    """Orders 0 to 2: the bulk's, and what units at the kink add."""
+
+    def __init__(
+        self,
+        setting: Setting,
+        statics: Statics,
+        series: KinkExpansion,
+        directions: Directions,
+        averages: dict[int, Moments],
+    ) -> None:
+        self.series, self.known = series, series.known
+        self.directions, self.averages = directions, averages
+        self.found: Layers | None = None
+        super().__init__(setting, statics, HIGHEST)
+
+    def error(self, n: int) -> tuple[Array, Array]:
+        """``Delta_1`` answers what the units at the kink add to f."""
+        if n == 0:
+            return super().error(0)
+        if n > self.known["Delta"]:
+            unknown = np.full_like(self.errors[0], np.nan)
+            return unknown, unknown
+        times = TwoTimes(self.statics, self.series.laws, self.weight, self.errors, self.averages)
+        self.found = Layers(self.series, times, self.directions)
+        return self.answered(self.found.output, self.feedback(0), n)
+
+    def kernel(self, name: str, n: int, layer: int, out: Index) -> Array:
+        """The bulk's and the layer's part; NaN for what is not known."""
+        total = super().kernel(name, n, layer, out)
+        if n == 0 or (name, layer) in self.statics.bases:
+            return total
+        if n > self.known[name]:
+            return np.full_like(total, np.nan)
+        assert self.found is not None
+        moving = self.found.times.moving.get((name, n, layer))
+        return total if moving is None else total + moving[out][:, :, out]
+
+
+__all__ = ["AtKinks", "expand_kinks", "series"]

@@ -1,0 +1,152 @@
+"""The tensors of a nonlinear expansion as arrays, layer by layer, from their derived recursions."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from derive.expansion.nonlinear import NonlinearExpansion
+from derive.expansion.nonlinear.trees import OUTPUT, PAIR, Piece, Tensor, samples_of
+from derive.program import L
+from numerics.expansion.nonlinear.forests import contracted
+from numerics.expansion.nonlinear.moments import Moments, Pattern, Points
+
+Array = NDArray[np.float64]
+
+FORWARD = ("Phi", "A", "C")
+"""What is found from the first layer on; the rest from the last layer back."""
+
+
+DATA = "K_x"
+"""What the data's kernel is called in a theory of one layer, where it is in the equations themselves."""
+
+
+class Statics:
+    """Tensors of a network of ``depth`` layers on data with this ``kernel``.
+
+    ``exact`` are averages of other replicas by layer, of which those that are not sampled are shared.
+    """
+
+    def __init__(
+        self,
+        expansion: NonlinearExpansion,
+        depth: int,
+        kernel: Array,
+        rtol: float,
+        skipped: frozenset[str],
+        points: Points | None = None,
+        exact: dict[int, Moments] | None = None,
+    ) -> None:
+        self.exact = {} if exact is None else exact
+        self.expansion, self.depth, self.kernel, self.rtol = expansion, depth, kernel, rtol
+        self.skipped, self.points = skipped, points
+        self.known: dict[tuple[Tensor, int], Array] = {}
+        self.moments: dict[int, Moments] = {}
+
+    @cached_property
+    def bases(self) -> dict[tuple[str, int], Array]:
+        """What is given beyond the ends."""
+        P = len(self.kernel)
+        found = {}
+        for (name, layer), value in self.expansion.site.bases.items():
+            number = int(layer.subs(L, self.depth))
+            array = self.kernel if value.free_symbols else np.full((P, P), float(value))
+            found[name, number] = array
+        if self.expansion.site.u.given:
+            found["Phi", 0] = self.kernel
+        return found
+
+    def value(self, tensor: Tensor, layer: int) -> Array:
+        """One axis for each sample: the row's, the column's if there is one, then the others."""
+        if tensor.name == DATA:
+            return self.kernel
+        if (tensor, layer) not in self.known:
+            # from the end where it is given, so that recursions are not nested as deep as the network
+            forward = tensor.name in FORWARD
+            for k in range(min(1, layer), layer + 1) if forward else range(self.depth + 1, layer - 1, -1):
+                if (tensor, k) not in self.known and (k == layer or 1 <= k <= self.depth):
+                    self.known[tensor, k] = self.evaluated(tensor, k)
+        return self.known[tensor, layer]
+
+    def correlation(self, name: str, layer: int) -> Array:
+        """The covariance of a source at order 0; with one layer the kernel may be given, or 1."""
+        if name == "1":
+            return np.ones_like(self.kernel)
+        return self.value(Tensor(name, 0, PAIR), layer)
+
+    def evaluated(self, tensor: Tensor, layer: int) -> Array:
+        own = samples_of(tensor.shape)
+        total = np.zeros((len(self.kernel),) * len(own))
+        base = self.bases.get((tensor.name, layer))
+        if base is not None:
+            return base if tensor.order == 0 and tensor.shape == PAIR else total
+        law = self.expansion.laws[tensor]
+        for p, c in law.terms.items():
+            total += self.term(p, float(c), layer - law.shift, own)
+        return total
+
+    def term(self, p: Piece, coefficient: float, layer: int, own: tuple[int, ...]) -> Array:
+        """A product, as an array over the samples in ``own``."""
+        value = np.array(coefficient)
+        for x in p.statics:
+            array = self.value(x.tensor, layer + x.shift)
+            if not np.any(array):
+                return np.zeros((len(self.kernel),) * len(own))
+            value = value * _placed(array, x.samples, own)
+        if p.averages:
+            labels = tuple(i for i, _ in p.averages)
+            orders = tuple(o for _, o in p.averages)
+            value = value * _placed(self.averages(layer)(orders), labels, own)
+        return value
+
+    def averages(self, layer: int) -> Moments:
+        """Averages over the sources of a layer: all that its laws need are found together."""
+        if layer not in self.moments:
+            site = self.expansion.site
+            covariance = self.value(Tensor(site.u.name, 0, PAIR), layer + site.u.shift)
+            points = None if self.points is None else self.points.of(covariance, layer)
+            self.moments[layer] = Moments(
+                self.expansion.activation,
+                covariance,
+                self.patterns(layer),
+                self.rtol,
+                points,
+                self.exact.get(layer),
+            )
+            self.exact.setdefault(layer, self.moments[layer])
+        return self.moments[layer]
+
+    def patterns(self, layer: int) -> set[Pattern]:
+        """The averages in the laws of a layer."""
+        found: set[Pattern] = set()
+        for x, law in self.expansion.laws.items():
+            beyond = (x.name, layer + law.shift) in self.bases or not 1 <= layer + law.shift <= self.depth
+            unread = (x.name == OUTPUT and layer != self.depth) or (x.name == "A" and layer == self.depth)
+            if beyond or unread or f"{x.name}{x.order}" in self.skipped:
+                continue
+            for p in law.terms:
+                if p.averages and not self.vanishes(p, layer):
+                    found.add(tuple(o for _, o in p.averages))
+        return found
+
+    def vanishes(self, p: Piece, layer: int) -> bool:
+        """Is a factor zero because it is beyond an end?"""
+        for x in p.statics:
+            base = self.bases.get((x.tensor.name, layer + x.shift))
+            if base is not None and (x.tensor.order > 0 or not np.any(base)):
+                return True
+        return False
+
+
+def _placed(array: Array, labels: tuple[int, ...], own: tuple[int, ...]) -> Array:
+    """An array over ``labels`` (one may stand twice: the diagonal) broadcast against ``own``."""
+    distinct = sorted(set(labels))
+    if len(distinct) < len(labels) or list(labels) != distinct:
+        array = contracted(distinct, (array, list(labels)))
+    shape = tuple(array.shape[distinct.index(i)] if i in distinct else 1 for i in own)
+    return array.reshape(shape)
+
+
+__all__ = ["Statics"]

@@ -1,5 +1,0 @@
-"""Nonlinear theories in discrete steps: sampled paths of all populations, marched together in one sweep."""
-
-from numerics.solve.paths.solve import Solved, solve_particles, solve_to_accuracy
-
-__all__ = ["Solved", "solve_particles", "solve_to_accuracy"]

@@ -1,0 +1,373 @@
+"""The interpreter: the value of any expression of a theory at given indices and times, on demand.
+
+An order parameter is computed when it is first read, from the fields at its two times; a field from the
+order parameters in its equation.  That a theory is causal means that this ends; if it does not, the demand
+that came back to itself is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import (
+    Add,
+    Derivative,
+    DiracDelta,
+    Dummy,
+    Expr,
+    Integral,
+    Mul,
+    Piecewise,
+    Pow,
+    Subs,
+    Sum,
+    Symbol,
+    lambdify,
+    sympify,
+)
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response
+from numerics.errors import Unserved
+from numerics.solver.direct.layout import Constants, Entry, Family, Layout, Number
+
+Array = NDArray[np.float64]
+
+
+class Jump(Unserved):
+    """A derivative that sample paths do not see, because the function jumps."""
+
+
+class Compiled:
+    """``expr`` as a function of its ``leaves``, with partial derivatives."""
+
+    def __init__(self, expr: Expr) -> None:
+        self.expr = expr
+        self.leaves = tuple(sorted(_leaves(expr), key=str))
+        self.slots = tuple(Dummy(f"x{i}", real=True) for i in range(len(self.leaves)))
+        self.body = expr.xreplace(dict(zip(self.leaves, self.slots, strict=True)))
+        if self.body.has(Subs, Derivative) or self.body.atoms(AppliedUndef):
+            raise Unserved(f"{expr} contains a function that is not given; use a named one such as tanh")
+        self._functions: dict[int, Callable[..., Any]] = {}
+
+    def __call__(self, *values: Any) -> Any:
+        """The function."""
+        return self._function(-1)(*values)
+
+    def partial(self, i: int, *values: Any) -> Any:
+        """Its derivative with respect to leaf ``i``."""
+        return self._function(i)(*values)
+
+    def number(self, values: tuple[float, ...]) -> float:
+        """Its value for numbers, by SymPy (KroneckerDelta, Min and Piecewise need no NumPy form)."""
+        return _number(self.body, self.slots, values)
+
+    def _function(self, i: int) -> Callable[..., Any]:
+        if i not in self._functions:
+            if i >= 0 and any(x.has(self.slots[i]) for x in self.body.atoms(Piecewise)):
+                raise Jump(f"{self.expr} is given by cases and may jump")
+            e = self.body if i < 0 else self.body.diff(self.slots[i])
+            if e.has(DiracDelta):
+                raise Jump(f"{self.expr} jumps: its derivative has a delta function that no path sees")
+            if e.has(Subs, Derivative):
+                raise Unserved(f"{self.expr} has no closed derivative with respect to {self.leaves[i]}")
+            self._functions[i] = lambdify(self.slots, e, ["numpy", "scipy"])
+        return self._functions[i]
+
+
+@cache
+def compiled(expr: Expr) -> Compiled:
+    """``expr`` compiled once."""
+    return Compiled(expr)
+
+
+@lru_cache(maxsize=100_000)
+def _number(body: Expr, slots: tuple[Dummy, ...], values: tuple[float, ...]) -> float:
+    return float(body.subs(dict(zip(slots, values, strict=True))))
+
+
+def _leaves(e: Expr) -> set[Expr]:
+    if isinstance(e, AppliedUndef | Sum | Average | Response | Symbol):
+        return {e}
+    return {x for arg in e.args for x in _leaves(arg)}
+
+
+Value = Any
+"""A number, or a random value as an algebra represents it."""
+
+At = Mapping[Symbol, Number]
+Handler = Callable[[Any, At], Value]
+
+
+class CyclicDemand(ValueError):
+    """An entry of the theory is needed to compute itself: the theory is not causal."""
+
+
+class Algebra(Protocol):
+    """Random values: how sources are represented, and what is done with them besides ``+`` and ``*``."""
+
+    def source(self, entry: Entry) -> Value:
+        """A Gaussian source."""
+
+    def attribute(self, name: str) -> Value:
+        """A number that each unit has."""
+
+    def apply(self, f: Compiled, args: list[Value], tangent: bool) -> Value:
+        """A function of numbers and random values."""
+
+    def total(self, values: list[Value]) -> Value:
+        """The sum."""
+
+    def field(self, name: str, v: Value) -> Value:
+        """The value of a field, to be kept."""
+
+    def restricted(self, v: Value, to: Entry | None) -> Value:
+        """``v`` as it must be known: with its derivative by one source only, or by none."""
+
+    def mean(self, v: Value) -> float:
+        """The average over the single-site process."""
+
+    def derivative(self, v: Value, source: Entry) -> Value:
+        """The derivative of ``v`` by a source."""
+
+
+ALL = ("", ())
+"""All derivatives are wanted."""
+
+
+class Interpreter:
+    """Values of one theory in one algebra, each computed once."""
+
+    def __init__(self, layout: Layout, constants: Constants) -> None:
+        self.layout, self.constants = layout, constants
+        self.algebra: Algebra
+        self.memo: dict[Entry, Value] = {}
+        self.under_way: dict[Entry, None] = {}
+        self.tangent: Entry | None = ALL
+        self._handlers: dict[Expr, Handler] = {}
+        self._random: dict[Expr, bool] = {}
+        self._factors: dict[Expr, tuple[Expr, ...]] = {}
+
+    # -- entries ---------------------------------------------------------------------------------------
+
+    def demand(self, kind: str, name: str, args: tuple[int, ...]) -> Value:
+        """The entry ``name(args)`` of a field, scalar, order parameter or observable."""
+        entry = (name, args)
+        if entry in self.memo:
+            return self.memo[entry]
+        if entry in self.under_way:
+            cycle = [*list(self.under_way)[list(self.under_way).index(entry) :], entry]
+            raise CyclicDemand(
+                "these need each other, so the theory is not causal: "
+                + " <- ".join(f"{n}({', '.join(map(str, a))})" for n, a in cycle)
+            )
+        self.under_way[entry] = None
+        try:
+            self.memo[entry] = self.compute(kind, name, args)
+        finally:
+            del self.under_way[entry]
+        return self.memo[entry]
+
+    def compute(self, kind: str, name: str, args: tuple[int, ...]) -> Value:
+        if kind == "sources":
+            return self.algebra.source((name, args))
+        family: Family = getattr(self.layout, kind)[name]
+        member = family.get(args)
+        assert member is not None
+        with self.wanting(ALL if kind == "fields" else None):
+            value = self.value(member.expr, member.at(*family.times(args)))
+        if kind == "fields":
+            return self.algebra.field(name, value)
+        if not isinstance(value, int | float):
+            raise Unserved(f"{name} should be a number; its definition {member.expr} is random")
+        return float(value)
+
+    def covariance(self, a: Entry, b: Entry) -> float:
+        """``<a b>`` of two sources, as the theory lists it; zero if it does not."""
+        families = self.layout.sources
+        for x, y in ((a, b), (b, a)):
+            keys = (x[0], families[x[0]].key(x[1])), (y[0], families[y[0]].key(y[1]))
+            member = self.layout.covariances.get(keys)
+            if member is not None:
+                times = (*families[x[0]].times(x[1]), *families[y[0]].times(y[1]))
+                with self.wanting(None):
+                    return float(self.value(member.expr, member.at(*times)))
+        return 0.0
+
+    @contextmanager
+    def wanting(self, tangent: Entry | None) -> Iterator[None]:
+        """Within this context: derivatives by all sources, by one, or by none."""
+        before, self.tangent = self.tangent, tangent
+        try:
+            yield
+        finally:
+            self.tangent = before
+
+    # -- expressions -----------------------------------------------------------------------------------
+
+    def value(self, e: Expr, at: At) -> Value:
+        """The value of ``e`` where indices and times are ``at``."""
+        handler = self._handlers.get(e)
+        if handler is None:
+            handler = self._handlers[e] = self.handler(e)
+        return handler(e, at)
+
+    def handler(self, e: Expr) -> Handler:
+        """How an expression of this form is evaluated."""
+        if e.is_Integer:
+            return lambda e, at: int(e)
+        if isinstance(e, Symbol):
+            return self.symbol
+        if isinstance(e, AppliedUndef):
+            return self.applied
+        if isinstance(e, Average):
+            return self.average
+        if isinstance(e, Response):
+            return self.response
+        if isinstance(e, Sum):
+            return lambda e, at: self.algebra.total(list(self.summands(e, at)))
+        if isinstance(e, Integral):
+            raise Unserved(f"{e} integrates over time; time counts steps here")
+        if e.is_number and not e.has(AppliedUndef, Sum, Average):
+            number = float(e)
+            return lambda e, at: number
+        if isinstance(e, Add):
+            return lambda e, at: self.algebra.total([self.value(x, at) for x in e.args])
+        if isinstance(e, Mul):
+            return self.multiplied
+        if isinstance(e, Pow) and not self.is_random(e):
+            return self.power
+        if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 1:
+            return self.repeated
+        return self.function
+
+    def average(self, e: Average, at: At) -> float:
+        with self.wanting(None):
+            return self.algebra.mean(self.value(e.body, at))
+
+    def power(self, e: Pow, at: At) -> Number:
+        base, exponent = self.value(e.base, at), self.value(e.exp, at)
+        number: Number = base**exponent
+        return number
+
+    def repeated(self, e: Pow, at: At) -> Value:
+        base = self.value(e.base, at)
+        value = base
+        for _ in range(int(e.exp) - 1):
+            value = value * base
+        return value
+
+    def function(self, e: Expr, at: At) -> Value:
+        f = compiled(e)
+        values = [self.value(x, at) for x in f.leaves]
+        if all(isinstance(x, int | float) for x in values):
+            return f.number(tuple(values))
+        return self.algebra.apply(f, values, self.tangent is not None)
+
+    def symbol(self, e: Symbol, at: At) -> Number:
+        if e in at:
+            return at[e]
+        if e.name in self.layout.values:
+            return self.layout.values[e.name]
+        raise ValueError(f"values has no number for {e}")
+
+    def multiplied(self, e: Mul, at: At) -> Value:
+        """A product; what multiplies an exact zero is not asked for."""
+        if e not in self._factors:
+            self._factors[e] = tuple(sorted(e.args, key=self.cost))
+        value: Value = 1
+        for x in self._factors[e]:
+            value = self.value(x, at) * value
+            if isinstance(value, int | float) and value == 0:
+                return 0
+        return value
+
+    def cost(self, e: Expr) -> int:
+        """Numbers first, then order parameters, then random values."""
+        return 2 if self.is_random(e) else 1 if e.atoms(AppliedUndef) else 0
+
+    def is_random(self, e: Any) -> bool:
+        """Does ``e`` depend on fields, sources or attributes outside averages?"""
+        if isinstance(e, Average) or not isinstance(e, Expr):
+            return False
+        if e not in self._random:
+            named = isinstance(e, AppliedUndef) and (
+                str(e.func) in self.layout.random or str(e.func) in self.layout.attributes
+            )
+            self._random[e] = named or any(self.is_random(x) for x in e.args)
+        return self._random[e]
+
+    def summands(self, e: Sum, at: At) -> Iterator[Value]:
+        """The terms of a sum; bounds may hold indices of the outer limits, which come last."""
+
+        def run(limits: tuple[Any, ...], at: At) -> Iterator[Value]:
+            if not limits:
+                yield self.value(e.function, at)
+                return
+            index, lower, upper = limits[-1]
+            for x in range(self.integer(lower, at), self.integer(upper, at) + 1):
+                yield from run(limits[:-1], {**at, index: x})
+
+        return run(tuple(e.limits), at)
+
+    def integer(self, e: Any, at: At) -> int:
+        x = self.value(sympify(e), at)
+        if x != int(x):
+            raise ValueError(f"{e} = {x} must be an integer")
+        return int(x)
+
+    def response(self, e: Response, at: At) -> Value:
+        r = e.source
+        source = self.entry("sources", r, tuple(self.integer(x, at) for x in r.args))
+        with self.wanting(source):
+            body = self.value(e.body, at)
+        return self.algebra.derivative(body, source)
+
+    def applied(self, e: AppliedUndef, at: At) -> Value:
+        name = str(e.func)
+        if name in self.layout.attributes:
+            return self.algebra.attribute(name)
+        kind = _kind(self.layout, name)
+        if kind is None and any(self.is_random(x) for x in e.args):
+            raise Unserved(f"{e}: {name} is not given; use a named activation such as tanh")
+        if kind is None:
+            return self.constants(name, tuple(self.value(x, at) for x in e.args), e.args)
+        args = tuple(self.integer(x, at) for x in e.args)
+        value = self.demand(kind, *self.entry(kind, e, args))
+        return self.algebra.restricted(value, self.tangent) if kind in ("fields", "sources") else value
+
+    def entry(self, kind: str, e: AppliedUndef, args: tuple[int, ...]) -> Entry:
+        """The entry that ``e`` names; an index such as ``a + k`` beyond its range is taken periodically."""
+        name = str(e.func)
+        family: Family = getattr(self.layout, kind)[name]
+        if any(x < 0 for x in family.times(args)):
+            raise ValueError(f"{e} is read at {name}{args}: before the first step")
+        if family.key(args) in family.members:
+            return name, args
+        wrapped = list(args)
+        for i, x in enumerate(args):
+            written = sympify(e.args[i])
+            if (
+                i in family.places
+                or written.is_Integer
+                or written.is_Symbol
+                or self.layout.is_ordered(written)
+            ):
+                continue
+            first, last = family.extent(i)
+            wrapped[i] = first + (x - first) % (last - first + 1)
+        if family.get(tuple(wrapped)) is None:
+            raise ValueError(f"{e} is read at {name}{args}, which the theory does not determine")
+        return name, tuple(wrapped)
+
+
+KINDS = ("fields", "sources", "scalars", "order", "observables")
+
+
+def _kind(layout: Layout, name: str) -> str | None:
+    return next((k for k in KINDS if name in getattr(layout, k)), None)

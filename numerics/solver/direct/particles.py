@@ -1,0 +1,296 @@
+"""Random values of any theory, sampled: many paths of the single-site process, with their derivatives.
+
+All sources of a path are drawn from one low-discrepancy point; sources that are correlated, one after the
+other, each conditionally on those before it.  A value carries its derivatives by the sources of its path, by
+the chain rule; where a function jumps, average responses come from Stein's lemma instead.  Order parameters
+are averages over the paths of one replica, so each replica solves the theory by itself and their spread is
+the error.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+from numerics.errors import Unserved
+from numerics.solver.direct.interpret import ALL, Compiled, Interpreter, Jump, Value
+from numerics.solver.direct.layout import Entry, Key, Layout
+
+Array = NDArray[np.float64]
+
+PIVOT = 1e-10
+"""A source follows from those before it if, given them, this small a part of its variance is left."""
+
+
+class Path:
+    """``scale * value`` on each path, shape ``(samples,)``, and ``scale * slopes``, derivatives by sources.
+
+    ``needs`` are the sources that it was computed from.  Where a function on the way ``jumps``, the slopes
+    lack delta functions, and responses are found otherwise.
+    """
+
+    __array_ufunc__ = None
+
+    def __init__(
+        self,
+        value: Array,
+        slopes: Mapping[Entry, Any],
+        scale: float = 1.0,
+        needs: frozenset[Entry] = frozenset(),
+        jumps: bool = False,
+    ) -> None:
+        self.value, self.slopes, self.scale, self.needs, self.jumps = value, slopes, scale, needs, jumps
+
+    def scaled(self, x: float) -> Path:
+        """Times a number."""
+        return Path(self.value, self.slopes, self.scale * x, self.needs, self.jumps)
+
+    def __mul__(self, other: Any) -> Path:
+        if not isinstance(other, Path):
+            return self.scaled(other)
+        slopes: dict[Entry, Any] = {k: j * other.value for k, j in self.slopes.items()}
+        for k, j in other.slopes.items():
+            slopes[k] = slopes[k] + self.value * j if k in slopes else self.value * j
+        needs, jumps = self.needs | other.needs, self.jumps or other.jumps
+        return Path(self.value * other.value, slopes, self.scale * other.scale, needs, jumps)
+
+    def __add__(self, other: Any) -> Value:
+        return added([self, other])
+
+    __rmul__, __radd__ = __mul__, __add__
+
+    @property
+    def array(self) -> Array:
+        """The values, scale included."""
+        return self.value * self.scale
+
+
+def added(values: list[Value]) -> Value:
+    """The sum of numbers and paths; terms of the same path are gathered first."""
+    constant: float = 0
+    paths: dict[int, Path] = {}
+    for v in values:
+        if not isinstance(v, Path):
+            constant += v
+        elif id(v.value) in paths:
+            p = paths[id(v.value)]
+            paths[id(v.value)] = Path(p.value, p.slopes, p.scale + v.scale, p.needs, p.jumps)
+        else:
+            paths[id(v.value)] = v
+    found = list(paths.values())
+    if not found:
+        return constant
+    if len(found) == 1 and constant == 0:
+        return found[0]
+    value, buffer = np.full(found[0].value.shape, float(constant)), np.empty(found[0].value.shape)
+    slopes: dict[Entry, Any] = {}
+    numbers: dict[Entry, float] = {}
+    for p in found:
+        value += np.multiply(p.value, p.scale, out=buffer)
+        for k, j in p.slopes.items():
+            if isinstance(j, float):
+                numbers[k] = numbers.get(k, 0.0) + j * p.scale
+            elif k in slopes:
+                slopes[k] += np.multiply(j, p.scale, out=buffer)
+            else:
+                slopes[k] = j * p.scale
+    for k, x in numbers.items():
+        slopes[k] = slopes[k] + x if k in slopes else x
+    needs = frozenset().union(*[p.needs for p in found])
+    return Path(value, slopes, 1.0, needs, any(p.jumps for p in found))
+
+
+class Normals:
+    """Independent standard normal numbers, ``samples`` of each, from one scrambled Sobol sequence."""
+
+    def __init__(self, samples: int, dimensions: int, seed: np.random.SeedSequence) -> None:
+        with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
+            warnings.simplefilter("ignore", UserWarning)
+            self.points = qmc.Sobol(max(dimensions, 1), seed=np.random.default_rng(seed)).random(samples)
+        self.used = 0
+
+    def uniform(self) -> Array:
+        """The next coordinate, in (0, 1)."""
+        self.used += 1
+        column: Array = self.points[:, self.used - 1].clip(1e-12, 1 - 1e-12)
+        return column
+
+    def __call__(self) -> Array:
+        """The next standard normal coordinate."""
+        z: Array = ndtri(self.uniform())
+        return z
+
+
+class Gaussian:
+    """Jointly Gaussian sources, drawn one by one: a Cholesky factor that grows, vanishing pivots left out."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.rows: list[Array] = []
+        self.pivots: list[int] = []
+        self.normals: list[Array] = []
+
+    def draw(self, entry: Entry, interpreter: Interpreter, normals: Normals) -> Array:
+        """The next source, given those drawn before."""
+        variance = interpreter.covariance(entry, entry)
+        c: list[float] = []
+        while len(c) < len(self.entries):  # a covariance may ask for an average that draws further sources
+            c.append(interpreter.covariance(entry, self.entries[len(c)]))
+        row = np.zeros(len(self.pivots) + 1)
+        for j, i in enumerate(self.pivots):
+            row[j] = (c[i] - self.rows[i][:j] @ row[:j]) / self.rows[i][j]
+        left = variance - float(row @ row)
+        if left < -1e3 * PIVOT * max(variance, 1e-300):
+            raise ValueError(
+                f"the covariance of {entry[0]}{entry[1]} with the sources before it is not positive: given "
+                f"them its variance is {left:.3g}, of {variance:.3g}"
+            )
+        if left > PIVOT * variance:
+            row[-1] = np.sqrt(left)
+            self.pivots.append(len(self.entries))
+            self.normals.append(normals())
+        else:
+            row = row[:-1]
+        self.entries.append(entry)
+        self.rows.append(row)
+        value = np.zeros(len(normals.points))
+        for x, z in zip(row, self.normals, strict=False):
+            if x != 0:
+                value += x * z
+        return value
+
+    def responses(self, v: Array, to: list[Entry]) -> Array:
+        """``<d v / d source>`` for the sources ``to``, all of this group that ``v`` depends on.
+
+        Stein's lemma for the normal numbers z that the sources are made of: ``<v z_j> = sum_i L_ij <d v / d
+        source_i>``.  Raises Unserved if the sources determine each other, as no average can then tell them
+        apart.
+        """
+        factor = np.zeros((len(self.pivots), len(to)))
+        for column, entry in enumerate(to):
+            row = self.rows[self.entries.index(entry)]
+            factor[: len(row), column] = row
+        right = np.array([np.mean(v * z) for z in self.normals])
+        found: Array
+        found, _, rank, _ = np.linalg.lstsq(factor, right, rcond=1e-9)
+        if rank < len(to):
+            raise Unserved(
+                f"a function jumps, and its responses to {to[0][0]} at different indices or times cannot be "
+                "told apart, as the source is the same there; use a smooth function"
+            )
+        return found
+
+
+class Particles:
+    """The algebra of sampled paths: one replica."""
+
+    def __init__(
+        self, interpreter: Interpreter, samples: int, dimensions: int, seed: np.random.SeedSequence
+    ) -> None:
+        self.interpreter = interpreter
+        layout = interpreter.layout
+        self.wanted = layout.wanted_sources()
+        populations = {a.name: a.population.name for a in layout.theory.program.attributes}
+        self.populations = populations
+        self.normals = Normals(samples, dimensions + len(set(populations.values())), seed)
+        self.positions = {
+            p: np.argsort(np.argsort(self.normals.uniform())) for p in set(populations.values())
+        }
+        self.groups = _groups(layout)
+
+    # -- making values ---------------------------------------------------------------------------------
+
+    def source(self, entry: Entry) -> Path:
+        """A source, drawn given the sources that it is correlated with."""
+        key = (entry[0], self.interpreter.layout.sources[entry[0]].key(entry[1]))
+        value = self.groups[key].draw(entry, self.interpreter, self.normals)
+        if entry[0] not in self.wanted:
+            return Path(value, {})
+        return Path(value, {entry: 1.0}, needs=frozenset({entry}))
+
+    def attribute(self, name: str) -> Path:
+        """What the unit of each path has; units are met equally often."""
+        numbers = self.interpreter.constants.attribute(name)
+        at = self.positions[self.populations[name]]
+        return Path(numbers[at * len(numbers) // len(at)], {})
+
+    def apply(self, f: Compiled, args: list[Value], tangent: bool) -> Path:
+        """A function, and its derivatives by the chain rule."""
+        values = [x.array if isinstance(x, Path) else x for x in args]
+        n = len(self.normals.points)
+        slopes: dict[Entry, Any] = {}
+        paths = {i: x for i, x in enumerate(args) if isinstance(x, Path)}
+        jumps = any(x.jumps for x in paths.values())
+        for i, x in paths.items():
+            if not (tangent and x.slopes):
+                continue
+            try:
+                outer = f.partial(i, *values) * x.scale
+            except Jump:
+                jumps = True
+                continue
+            for k, j in x.slopes.items():
+                slopes[k] = slopes[k] + outer * j if k in slopes else outer * j
+        needs = frozenset().union(*[x.needs for x in paths.values()])
+        value = np.broadcast_to(np.asarray(f(*values), dtype=float), (n,))
+        return Path(value, slopes, 1.0, needs, jumps)
+
+    def total(self, values: list[Value]) -> Value:
+        """The sum."""
+        return added(values)
+
+    def field(self, name: str, v: Value) -> Value:
+        """Any value will do."""
+        return v
+
+    def restricted(self, v: Value, to: Entry | None) -> Value:
+        """Leave out derivatives that nobody wants."""
+        if to == ALL or not isinstance(v, Path):
+            return v
+        if to is None:
+            return Path(v.value, {}, v.scale)
+        return Path(v.value, {to: v.slopes[to]} if to in v.slopes else {}, v.scale, v.needs, v.jumps)
+
+    # -- averages --------------------------------------------------------------------------------------
+
+    def mean(self, v: Value) -> float:
+        """The mean over the paths."""
+        return float(v.value.mean() * v.scale) if isinstance(v, Path) else float(v)
+
+    def derivative(self, v: Value, source: Entry) -> Value:
+        """The derivative by a source: on each path, or only its average where a function jumps."""
+        if not isinstance(v, Path) or source not in v.needs:
+            return 0
+        if v.jumps:
+            key = (source[0], self.interpreter.layout.sources[source[0]].key(source[1]))
+            group = self.groups[key]
+            together = [e for e in group.entries if e in v.needs]
+            return float(group.responses(v.array, together)[together.index(source)])
+        if source not in v.slopes:
+            return 0
+        slope = v.slopes[source]
+        if np.ndim(slope) == 0:
+            return float(slope * v.scale)
+        return Path(np.broadcast_to(slope, v.value.shape), {}, v.scale)
+
+
+def _groups(layout: Layout) -> dict[Key, Gaussian]:
+    """For each member of a source, the sources that listed covariances join it to."""
+    parent: dict[Key, Key] = {}
+
+    def root(x: Key) -> Key:
+        while parent.setdefault(x, x) != x:
+            x = parent[x]
+        return x
+
+    for a, b in layout.covariances:
+        parent[root(a)] = root(b)
+    roots = {x: root(x) for x in list(parent)}
+    groups = {r: Gaussian() for r in set(roots.values())}
+    return {x: groups[r] for x, r in roots.items()}

@@ -1,0 +1,338 @@
+"""A theory with a polynomial activation as a power series in gamma0, exactly: integers and fractions only.
+
+A random value is a polynomial in the Gaussian sources at every order of gamma0; averages are Isserlis's sums
+over pairings, with covariances that are series themselves.  There is no expansion by hand, no sampling and no
+grid: this judges expansions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Symbol
+
+from derive.calculus.symbols import gamma0
+from derive.theory import Theory
+from numerics.errors import Unserved
+from numerics.solver.direct.evaluate import Place, _array_of, _deep_recursion, _march
+from numerics.solver.direct.interpret import Compiled, Handler, Interpreter, Value
+from numerics.solver.direct.layout import Constants, Datum, Entry, Family, Layout
+
+Exact = int | Fraction
+Table = NDArray[np.object_]
+
+BITS = 8
+"""Room for one exponent: a monomial is one integer, so that a product of monomials is a sum."""
+MASK = (1 << BITS) - 1
+
+Polynomial = dict[int, Any]
+"""Coefficient of each monomial."""
+
+
+class Power:
+    """``sum_n gamma0^n polynomial_n``, orders above ``top`` left out.
+
+    >>> x = Power({0: {0: 1}, 1: {0: 2}}, 2)
+    >>> (x * x).orders
+    {0: {0: 1}, 1: {0: 4}, 2: {0: 4}}
+    """
+
+    __slots__ = ("orders", "top")
+    __array_ufunc__ = None
+
+    def __init__(self, orders: dict[int, Polynomial], top: int) -> None:
+        self.orders, self.top = orders, top
+
+    def coefficient(self, n: int) -> Polynomial:
+        """The polynomial at order ``n``."""
+        return self.orders.get(n, {})
+
+    def number(self, n: int) -> Exact:
+        """Order ``n`` of a series of numbers."""
+        found = self.coefficient(n)
+        if any(found):
+            raise Unserved("this depends on the sources; only its averages are numbers")
+        value: Exact = found.get(0, 0)
+        return value
+
+    def __add__(self, other: Any) -> Power:
+        return added([self, other], self.top)
+
+    def __mul__(self, other: Any) -> Power:
+        if not isinstance(other, Power):
+            return Power({n: _scaled(p, other) for n, p in self.orders.items()}, self.top)
+        found: dict[int, Polynomial] = {}
+        for n, p in self.orders.items():
+            for m, q in other.orders.items():
+                if n + m <= self.top:
+                    _multiply(found.setdefault(n + m, {}), p, q)
+        return Power({n: c for n, p in found.items() if (c := _nonzero(p))}, self.top)
+
+    def __pow__(self, n: int) -> Power:
+        """Whole powers; negative ones of a single number times a power of gamma0."""
+        if n < 0:
+            ((k, p),) = self.orders.items()
+            if set(p) != {0}:
+                raise Unserved("only a power of gamma0 can be divided by")
+            return Power({n * k: {0: Fraction(p[0]) ** n}}, self.top)
+        value = Power({0: {0: 1}}, self.top)
+        for _ in range(n):
+            value = value * self
+        return value
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Power):
+            return self.orders == other.orders
+        return self.orders == ({} if other == 0 else {0: {0: other}})
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+def _scaled(p: Polynomial, x: Any) -> Polynomial:
+    return {k: c * x for k, c in p.items()} if x else {}
+
+
+def _multiply(into: Polynomial, p: Polynomial, q: Polynomial) -> None:
+    if len(p) < len(q):
+        p, q = q, p
+    for k, c in q.items():
+        for m, d in p.items():
+            into[k + m] = into.get(k + m, 0) + c * d
+
+
+def _nonzero(p: Polynomial) -> Polynomial:
+    return {k: c for k, c in p.items() if c}
+
+
+def added(values: list[Any], top: int) -> Power:
+    """The sum of numbers and series."""
+    found: dict[int, Polynomial] = {}
+    for v in values:
+        orders = v.orders if isinstance(v, Power) else {0: {0: v}}
+        for n, p in orders.items():
+            into = found.setdefault(n, {})
+            for k, c in p.items():
+                into[k] = into.get(k, 0) + c
+    return Power({n: c for n, p in found.items() if (c := _nonzero(p))}, top)
+
+
+class Gaussians:
+    """The algebra of series of polynomials in the sources."""
+
+    def __init__(self, interpreter: Formal, top: int) -> None:
+        self.interpreter, self.top = interpreter, top
+        self.entries: list[Entry] = []
+        self.numbers: dict[Entry, int] = {}
+        self.pairs: dict[tuple[int, int], Power] = {}
+        self.moments: dict[int, Power] = {0: Power({0: {0: 1}}, top)}
+
+    def index(self, entry: Entry) -> int:
+        """The place of a source in a monomial."""
+        if entry not in self.numbers:
+            self.numbers[entry] = len(self.entries)
+            self.entries.append(entry)
+        return self.numbers[entry]
+
+    def source(self, entry: Entry) -> Power:
+        """A source."""
+        return Power({0: {1 << (BITS * self.index(entry)): 1}}, self.top)
+
+    def attribute(self, name: str) -> Power:
+        """No attributes here."""
+        raise Unserved(f"{name} is an attribute of units; a series needs units that are alike")
+
+    def apply(self, f: Compiled, args: list[Value], tangent: bool) -> Power:
+        """Polynomials are sums of products; anything else has no finite expansion."""
+        raise Unserved(f"{f.expr} is no polynomial: only polynomial activations have exact averages")
+
+    def total(self, values: list[Value]) -> Value:
+        """The sum; one of numbers alone stays a number (the bounds of sums are)."""
+        return added(values, self.top) if any(isinstance(v, Power) for v in values) else sum(values)
+
+    def field(self, name: str, v: Value) -> Value:
+        """Any value will do."""
+        return v
+
+    def restricted(self, v: Value, to: Entry | None) -> Value:
+        """All derivatives are at hand anyway."""
+        return v
+
+    def mean(self, v: Value) -> Value:
+        """The average over the sources."""
+        if not isinstance(v, Power):
+            return v
+        parts: list[Any] = []
+        for n, p in v.orders.items():
+            for k, c in p.items():
+                moment = self.moment(k).orders
+                parts.append(
+                    Power({n + m: {0: c * q[0]} for m, q in moment.items() if n + m <= self.top}, self.top)
+                )
+        return added(parts, self.top)
+
+    def moment(self, monomial: int) -> Power:
+        """The average of a monomial: its first factor is paired with each other one."""
+        if monomial not in self.moments:
+            places = _places(monomial)
+            first = places[0][0]
+            rest = monomial - (1 << (BITS * first))
+            parts: list[Any] = []
+            for i, count in _places(rest):
+                pair = self.pair(first, i)
+                if pair.orders:
+                    parts.append(pair * self.moment(rest - (1 << (BITS * i))) * count)
+            self.moments[monomial] = added(parts, self.top)
+        return self.moments[monomial]
+
+    def pair(self, i: int, j: int) -> Power:
+        """The covariance of two sources."""
+        key = (min(i, j), max(i, j))
+        if key not in self.pairs:
+            value = self.interpreter.covariance(self.entries[key[0]], self.entries[key[1]])
+            self.pairs[key] = added([value], self.top)
+        return self.pairs[key]
+
+    def derivative(self, v: Value, source: Entry) -> Value:
+        """The derivative by a source."""
+        if not isinstance(v, Power):
+            return 0
+        return Power({n: c for n, p in v.orders.items() if (c := self.partial(p, source))}, v.top)
+
+    def partial(self, p: Polynomial, source: Entry) -> Polynomial:
+        """The derivative of a polynomial."""
+        place = BITS * self.index(source)
+        return {k - (1 << place): c * e for k, c in p.items() if (e := (k >> place) & MASK)}
+
+
+def _places(monomial: int) -> list[tuple[int, int]]:
+    """(source, exponent) of a monomial."""
+    found, i = [], 0
+    while monomial:
+        if monomial & MASK:
+            found.append((i, monomial & MASK))
+        monomial >>= BITS
+        i += 1
+    return found
+
+
+class Formal(Interpreter):
+    """The interpreter with series in place of numbers."""
+
+    algebra: Gaussians
+
+    def compute(self, kind: str, name: str, args: tuple[int, ...]) -> Value:
+        if kind == "sources":
+            return self.algebra.source((name, args))
+        family: Family = getattr(self.layout, kind)[name]
+        member = family.get(args)
+        assert member is not None
+        value = self.value(member.expr, member.at(*family.times(args)))
+        return value if isinstance(value, Power) else added([value], self.algebra.top)
+
+    def covariance(self, a: Entry, b: Entry) -> Value:
+        families = self.layout.sources
+        for x, y in ((a, b), (b, a)):
+            keys = (x[0], families[x[0]].key(x[1])), (y[0], families[y[0]].key(y[1]))
+            member = self.layout.covariances.get(keys)
+            if member is not None:
+                times = (*families[x[0]].times(x[1]), *families[y[0]].times(y[1]))
+                return self.value(member.expr, member.at(*times))
+        return 0
+
+    def average(self, e: Any, at: Any) -> Value:
+        return self.algebra.mean(self.value(e.body, at))
+
+    def handler(self, e: Expr) -> Handler:
+        if e.is_Rational and not e.is_Integer:
+            number = Fraction(int(e.p), int(e.q))
+            return lambda e, at: number
+        return super().handler(e)
+
+
+class _Given(Constants):
+    """Data as they are, fractions and all."""
+
+    def __init__(self, layout: Layout, data: Mapping[str, Datum]) -> None:
+        self.layout, self.data, self.arrays = layout, data, {}
+        self.tables = {k: np.array(v, dtype=object) for k, v in data.items()}
+
+    def __call__(self, name: str, args: tuple[Any, ...], given: Any) -> Any:
+        if name not in self.tables:
+            raise ValueError(f"data does not hold {name}, which the theory asks for")
+        table = self.tables[name]
+        return table[
+            tuple(self.place(name, x, e, n) for x, e, n in zip(args, given, table.shape, strict=True))
+        ]
+
+
+@dataclass(frozen=True)
+class PowerSolution:
+    """A solved theory: every order parameter, scalar and observable, and the fields, order by order.
+
+    ``orders`` counts the orders that are exact; what is divided by gamma0 (responses, the output) is known to
+    one order less than fields and kernels.
+    """
+
+    orders: int
+    values: Mapping[Place, Table]
+    interpreter: Formal
+
+    def coefficient(self, name: str, n: int, layer: int | None = None) -> Table:
+        """Order ``n`` of ``name`` (at ``layer``): axes as in :class:`.Evaluated`, entries exact."""
+        table = self.values[(name, () if layer is None else (layer,))]
+        return np.asarray(np.vectorize(lambda x: x.number(n), otypes=[object])(table))
+
+    def field(self, name: str, *args: int) -> Power:
+        """The field ``name(*args)``: polynomials in its sources."""
+        value: Power = self.interpreter.demand("fields", name, args)
+        return value
+
+
+def evaluate_series(
+    theory: Theory,
+    *,
+    steps: int,
+    order: int,
+    values: Mapping[Symbol | str, Exact],
+    data: Mapping[str, Datum],
+) -> PowerSolution:
+    """The theory at times ``0..steps-1`` as a power series in gamma0, exact to ``order`` in its kernels.
+
+    ``values`` and ``data`` hold integers and fractions, for every symbol but gamma0.  The activation must be
+    a polynomial.  Cost grows steeply with the order, the degree and the number of steps.
+
+    Raises :class:`~numerics.solver.direct.layout.Unserved` for other activations, for attributes and flows.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import P, eta, mlp
+    >>> solved = evaluate_series(mean_field(mlp(2)), steps=2, order=2, values={eta: Fraction(1, 2), P: 1},
+    ...                          data={"K_x": [[1]], "y": [1]})
+    >>> [str(solved.coefficient("H", 2, 2)[0, 0, 1, 1]), str(solved.coefficient("Delta", 0)[1, 0])]
+    ['5/4', '-1/2']
+    """
+    known: dict[str, Any] = {str(k): v for k, v in values.items()}
+    top = order
+    known[gamma0.name] = Power({1: {0: 1}}, top)
+    layout = Layout(theory, known)
+    interpreter = Formal(layout, _Given(layout, data))
+    interpreter.algebra = Gaussians(interpreter, top)
+    with _deep_recursion():
+        found = _march(interpreter, steps)
+    return PowerSolution(order, dict(_tables(found)), interpreter)
+
+
+def _tables(found: Mapping[Place, Mapping[tuple[int, ...], Any]]) -> Iterator[tuple[Place, Table]]:
+    for place, entries in found.items():
+        axes = tuple(tuple(sorted(set(x))) for x in zip(*entries, strict=True))
+        yield place, _array_of(entries, axes, object)
+
+
+__all__ = ["Power", "PowerSolution", "evaluate_series"]

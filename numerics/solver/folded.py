@@ -1,0 +1,339 @@
+"""A linear march that folds the distant past into few coordinates.
+
+Row t of an array is a combination of earlier rows, with kernels that are such rows themselves:
+
+    x(t, .) = sum_s k(t, s) m(s, .)
+
+Over the times before ``first``, the rows of a block of later steps span few dimensions where they are smooth
+in t.  With an orthonormal basis Q of these, ``x = c Q`` and ``k = d Q`` there, and c = d (Q m Q^T): the block
+needs nothing of those times but Q m Q^T.  So arrays are folded, ``[Q, 1] m [Q, 1]^T``, the block is marched
+as a short past would be, and its rows are unfolded.
+
+That is right if ``Q m`` lies in the span of Q wherever k has a coordinate.  What does not is ``k Q^T (Q m)
+(1 - Q^T Q)``, and ``Q m``, the image of the basis, is kept.  The basis begins with what the last rows span,
+and takes in what images of kernels as large as the last ones add to that.  After the block, with the kernels
+that were found, what was neglected is measured: a block in which it was too much is marched again with it.
+Nothing is assumed of the rows; where they need a larger basis than there is room for, the march is told so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr
+from threadpoolctl import ThreadpoolController
+
+from numerics.compile.table import Node
+from numerics.solver.plan import Plan
+from numerics.solver.stacked import Key, Left, Product, Stack
+
+Array = NDArray[np.float64]
+Operand = tuple[Key, bool]
+"""An array as it is held, and whether its transpose is meant."""
+A = TypeVar("A")
+B = TypeVar("B")
+
+ROOM = 160
+"""Positions: dimensions of the basis, times that are not folded, and steps of the block."""
+NEAR, SHORTEST = 24, 32
+"""Times before a block that are not folded, and the least steps of a block."""
+ROUNDING = 6e-14
+"""Singular values of the last rows, relative to the size of arrays, up to which they are rounding errors."""
+NEGLECT = 2e-13
+"""The most that may be neglected of a row, relative to the size of its array; half of it is rounding."""
+GUESSED = 1e-12
+"""The same of random sums of all products, before the block."""
+GROWTH = 4.0
+"""How much larger a coordinate of a kernel may be in the next block than it was in the last rows."""
+SKETCH, REST = 80, 24
+"""Random combinations of rows, and of what is left of them, in which directions are looked for."""
+SAMPLES, REPEATS = 4, 3
+"""Rows of each kernel that are looked at in a block, and how often its basis is enlarged."""
+
+
+def _outside(basis: Array, rows: Array) -> Array:
+    """What a basis does not hold of some rows."""
+    out: Array = rows - (rows @ basis.T) @ basis
+    return out
+
+
+def _directions(sketch: Array, rounding: float) -> Array:
+    """Orthonormal rows that span those of a sketch, up to some size."""
+    Q, R = np.linalg.qr(sketch.T)
+    _, size, V = np.linalg.svd(R.T)
+    out: Array = V[: np.count_nonzero(size > rounding * np.sqrt(len(sketch)))] @ Q.T
+    return out
+
+
+def _joined(basis: Array, more: Array) -> Array:
+    """A basis with more directions, which are nearly orthogonal to it."""
+    return np.concatenate([basis, np.linalg.qr(_outside(basis, more).T)[0].T])
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+class Folded:
+    """Fills ``correlations`` and ``responses``, ``(T, T)``, for the theory of ``plan``."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        number: Callable[[Expr], float],
+        correlations: Mapping[tuple[Node, Node], Array],
+        responses: Mapping[tuple[Node, Node], Array],
+        steps: int,
+    ) -> None:
+        self.solution: dict[Key, Array] = {("C", i, j): a for (i, j), a in correlations.items()}
+        self.solution |= {("R", i, k): a for (i, k), a in responses.items()}
+        self.T = steps
+        self.stack = Stack(plan, number, min(self.T, ROOM))
+        self.operands = sorted({self._operand(x) for x in self.stack.products}, key=str)
+        self.size = dict.fromkeys(self.solution, 0.0)
+        self.samples: dict[Left, list[Array]] = {x.left: [] for x in self.stack.products}
+        self.kept = int(self.stack.first)  # time 0 remains a time
+        self.basis: Array = np.empty((0, 0))
+        self.images: dict[Operand, Array] = {}
+        self.first = self.start = self.told = 0
+        self.folds = self.added = self.repeated = 0
+        self.neglected = 0.0
+        self.random, self.drawn = np.random.default_rng(0).normal(size=100_003), 0
+        self.threads = 1
+        self.pool: ThreadPoolExecutor | None = None
+
+    def run(self, after: Callable[[int], None]) -> int:
+        """March; ``after`` is called with each step, when its values at equal times are known.
+
+        Returns the number of steps marched: all, or those before one that would need too large a basis.
+        """
+        blas = _blas()
+        self.threads = max([x["num_threads"] for x in blas.info()], default=1)
+        with blas.limit(limits=1), ThreadPoolExecutor(self.threads) as pool:
+            self.pool = pool if self.threads > 1 else None
+            while self._march(after):
+                if self.start == self.T or not self._fold(self.start):
+                    break
+        return self.start
+
+    def _march(self, after: Callable[[int], None]) -> bool:
+        """The steps of a block.  Is there room for them?"""
+        for again in range(REPEATS + 1):
+            stop = min(self.T, self.start + len(self.stack.unit) - self._position(self.start))
+            for rows in self.samples.values():
+                rows.clear()
+            for step in range(self.start, stop):
+                self.stack.step(self._position(step))
+                if step >= self.told:
+                    after(step)
+                    self.told = step + 1
+                if step >= stop - NEAR and (stop - 1 - step) % (NEAR // SAMPLES) == 0:
+                    for x, rows in self.samples.items():
+                        rows.append(self.stack.left[x].copy())
+            rest = self._rest()
+            worst = float(np.sqrt((rest**2).sum(axis=1)).max(initial=0.0))
+            if not worst > NEGLECT:
+                break
+            if again == REPEATS:
+                return False
+            self._extend(_directions(rest, NEGLECT / 4))
+            if self._position(self.start) + SHORTEST > ROOM:
+                return False
+            self._load()
+            self.repeated += 1
+        self.neglected = max(self.neglected, worst)
+        self._each(lambda key: self._unfold(key, stop), self.solution)
+        self.start = stop
+        return True
+
+    def _position(self, step: int) -> int:
+        return len(self.basis) + step - self.first
+
+    def _held(self, key: Key) -> Key:
+        return key if key in self.solution else (key[0], key[2], key[1])
+
+    def _operand(self, x: Product) -> Operand:
+        key = self._held(x.right)
+        return key, key[1] != key[2] and x.transposed != (key != x.right)
+
+    def _each(self, what: Callable[[A], B], of: Iterable[A]) -> list[B]:
+        """All results, of as many parts at a time as there are threads."""
+        every = list(of)
+        if self.pool is None:
+            return [what(x) for x in every]
+        parts = [every[k :: self.threads] for k in range(self.threads)]
+
+        def work(part: list[A]) -> list[B]:
+            with np.errstate(all="ignore"):
+                return [what(x) for x in part]
+
+        found = list(self.pool.map(work, parts))
+        return [found[k % self.threads][k // self.threads] for k in range(len(every))]
+
+    # -- from the stack to the solution ----------------------------------------------------------------
+
+    def _unfold(self, key: Key, stop: int) -> None:
+        first, start, r, Q = self.first, self.start, len(self.basis), self.basis
+        new, end = self._position(start), self._position(stop)
+        X, a = self.solution[key], self.stack.arrays[key]
+        X[start:stop, first:stop] = a[new:end, r:end]
+        np.matmul(a[new:end, :r], Q, out=X[start:stop, :first])
+        if key[0] == "C":
+            X[first:start, start:stop] = a[r:new, new:end]
+            X[:first, start:stop] = X[start:stop, :first].T if key[1] == key[2] else Q.T @ a[:r, new:end]
+        self.size[key] = max(self.size[key], float(np.abs(X[start:stop, :stop]).max()))
+
+    def _rest(self) -> Array:
+        """What products of the sampled kernels had outside the span, relative to the size of the result."""
+        r = len(self.basis)
+        if not r:
+            return np.empty((0, 0))
+        found = [
+            np.array([a[:r] for a in self.samples[x.left]]) @ self.images[self._operand(x)] / scale
+            for x, scale in self._scaled(self.first)
+        ]
+        return _outside(self.basis, np.concatenate(found)) if found else np.empty((0, 0))
+
+    # -- from the solution to the stack ----------------------------------------------------------------
+
+    def _fold(self, stop: int) -> bool:
+        """Fold the times before ``stop - NEAR``.  Is there room for the basis?"""
+        old, first = len(self.basis), stop - NEAR
+        D = self._position(first)  # dimensions of these times: coordinates, and those that are not folded yet
+        kernels = {x: np.array([a[:D] for a in rows]) for x, rows in self.samples.items()}
+        U = self._span(kernels, first, stop)
+        if len(U) > ROOM - NEAR - SHORTEST:
+            return False
+        self._note(U, D, stop)
+        self.images = dict(self._each(lambda x: (x, self._moved(x, U, first)), self.operands))
+        self.basis = np.concatenate([U[:, :old] @ self.basis, U[:, old:]], axis=1)
+        self.first = first
+        self.folds += 1
+        kernels = {x: a @ U.T for x, a in kernels.items()}
+        for _ in range(REPEATS):
+            rest = np.zeros((REST, first))
+            for x, scale in self._scaled(first):
+                rest += self._like(kernels[x.left], scale) @ self.images[self._operand(x)][: len(U)]
+            more = _directions(_outside(self.basis, rest), GUESSED)
+            if not len(more):
+                break
+            self._extend(more)
+            if len(self.basis) > ROOM - NEAR - SHORTEST:
+                return False
+        self._load()
+        return True
+
+    def _span(self, kernels: Mapping[Left, Array], first: int, stop: int) -> Array:
+        """What the last rows span, and images of kernels as large as the last ones."""
+        D, end = self._position(first), self._position(stop)
+        sketch = self._random(SKETCH, 1) * (self.stack.unit[:D] / np.sqrt(first))
+        for key, a in self.stack.arrays.items():
+            if size := self.size[self._held(key)]:
+                for rows in (a[D:end, :D], a[: self.kept, :D]):
+                    sketch += (self._random(SKETCH, len(rows)) / (size * np.sqrt(first))) @ rows
+        if not np.isfinite(sketch).all():
+            return np.eye(ROOM)  # there is no room: runaway dynamics are marched plainly
+        U = np.zeros((self.kept, D))
+        np.fill_diagonal(U, 1.0)
+        U = _joined(U, _directions(_outside(U, sketch), ROUNDING))
+        rest = np.zeros((REST, D))
+        for x, scale in self._scaled(first):
+            a = self.stack.arrays[x.right][:D, :D]
+            rest += self._like(kernels[x.left] @ U.T, scale) @ U @ (a.T if x.transposed else a)
+        return _joined(U, _directions(_outside(U, rest), GUESSED))
+
+    def _note(self, U: Array, D: int, stop: int) -> None:
+        """What is neglected of the last rows."""
+        for key, a in self.stack.arrays.items():
+            if scale := self.size[self._held(key)] * float(np.sqrt(stop - NEAR)):
+                rest = _outside(U, np.concatenate([a[D : self._position(stop), :D], a[: self.kept, :D]]))
+                self.neglected = max(self.neglected, float(np.sqrt((rest**2).sum(axis=1).max())) / scale)
+
+    def _random(self, rows: int, columns: int) -> Array:
+        """Some of the random numbers, others each time."""
+        self.drawn = (self.drawn + 1009) % (len(self.random) - rows * columns)
+        out: Array = self.random[self.drawn : self.drawn + rows * columns].reshape(rows, columns)
+        return out
+
+    def _like(self, kernel: Array, scale: float) -> Array:
+        """Random rows, of as large coordinates as some rows of a kernel have, and rather larger."""
+        size: Array = np.abs(kernel).max(axis=0) * (GROWTH / scale)
+        return self._random(REST, kernel.shape[1]) * size
+
+    def _scaled(self, first: int) -> Iterator[tuple[Product, float]]:
+        """Products with the size of a row of the result, over the times before ``first``."""
+        for x in self.stack.products:
+            if size := self.size[self._held(x.result)]:
+                yield x, size * float(np.sqrt(first))
+
+    def _moved(self, x: Operand, U: Array, first: int) -> Array:
+        """The image of the new basis: of coordinates in the old one, and of times since then."""
+        key, transposed = x
+        old, before = len(self.basis), self.first
+        X, a = self.solution[key], self.stack.arrays[key]
+        if transposed:
+            X, a = X.T, a.T
+        out = np.empty((len(U), first))
+        if before:
+            out[:, :before] = U[:, :old] @ self.images[x]
+            out[:, :before] += U[:, old:] @ X[before:first, :before]
+        D = self._position(first)
+        np.matmul(U, a[:D, old:D], out=out[:, before:])
+        return out
+
+    def _extend(self, more: Array) -> None:
+        """More dimensions of the basis, and their images."""
+        old, self.basis = len(self.basis), _joined(self.basis, more)
+        more = self.basis[old:]
+        for x, a in self._each(lambda x: (x, self._image(more, x)), self.operands):
+            self.images[x] = np.concatenate([self.images[x], a])
+        self.added += len(more)
+
+    def _image(self, rows: Array, x: Operand) -> Array:
+        """Some rows times an array, over the times before ``first``."""
+        key, transposed = x
+        n = self.first
+        X, out = self.solution[key][:n, :n], np.empty((len(rows), n))
+        if key[0] == "C":
+            np.matmul(rows, X.T if transposed else X, out=out)
+            return out
+        for low, high in pairwise((0, n // 4, n // 2, 3 * n // 4, n)):  # zero before the source
+            if transposed:
+                np.matmul(rows[:, :high], X[low:high, :high].T, out=out[:, low:high])
+            else:
+                np.matmul(rows[:, low:], X[low:, low:high], out=out[:, low:high])
+        return out
+
+    def _load(self) -> None:
+        """Fold all arrays."""
+        r = len(self.basis)
+        self.stack.unit[:r] = self.basis.sum(axis=1)
+        self.stack.unit[r:] = 1.0
+        self._each(self._load_one, self.solution)
+
+    def _load_one(self, key: Key) -> None:
+        Q, r, first, stop = self.basis, len(self.basis), self.first, self.start
+        near = slice(r, r + stop - first)
+        X, a = self.solution[key], self.stack.arrays[key]
+        a[:] = 0.0
+        if (key, False) in self.images:
+            a[:r, :r] = self.images[key, False] @ Q.T
+        elif (key, True) in self.images:
+            a[:r, :r] = Q @ self.images[key, True].T
+        else:  # only the rows of the present and of the start are read
+            a[: self.kept, :r] = X[: self.kept, :first] @ Q.T
+            a[:r, : self.kept] = Q @ X[:first, : self.kept]
+        a[near, :r] = X[first:stop, :first] @ Q.T
+        if key[0] == "C":
+            a[:r, near] = a[near, :r].T if key[1] == key[2] else Q @ X[:first, first:stop]
+        a[near, near] = X[first:stop, first:stop]
+        kind, i, j = key
+        if kind == "C" and i != j:
+            self.stack.arrays[kind, j, i][:] = a.T

@@ -1,0 +1,417 @@
+"""Equations in layer time solved on a grid of layers: one sweep forward in time.
+
+At each step the rows R(., ., t, s <= t) and C(., t, s <= t) follow from earlier ones and from each other.
+What a step needs of itself is a Volterra equation in layer time, settled by repetition.  Integrals over layer
+time are trapezoidal sums over cells.  Answers that jump at tau = tau_ have two values there, and each cell
+takes that of its own side, so that the error is a series in the squared spacing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Symbol, lambdify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import s, t
+from numerics.compile.layered import (
+    LAYER_TIMES,
+    LayerRow,
+    LayerTable,
+    NotLowered,
+    Product,
+    Read,
+    Span,
+    present_names,
+    reads_across,
+)
+from numerics.errors import Diverged, NotConverged
+from numerics.solver.contract import Contraction, Operand
+
+Array = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+Known = Mapping[str, "Callable[..., Any] | Array"]
+
+SETTLED = 1e-12
+"""A step is settled when its rows change by no more than this share."""
+SWEEPS = 200
+RUNAWAY = 1e12
+
+
+@dataclass
+class LayerGrid:
+    """The solution on ``layers`` cells: tensors with axes layers (nodes), indices, times t, s.
+
+    Of an answer that jumps at tau = tau_ the diagonal holds the value at tau > tau_, and ``under`` the one at
+    tau < tau_.
+    """
+
+    layers: int
+    steps: int
+    values: dict[str, Array]
+    under: dict[str, Array] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> Array:
+        """Layer times of the nodes."""
+        return np.linspace(0.0, 1.0, self.layers + 1)
+
+    def __getitem__(self, name: str) -> Array:
+        return self.values[name]
+
+
+def solve_layer_grid(
+    table: LayerTable,
+    *,
+    layers: int,
+    steps: int,
+    constants: Mapping[Symbol, float],
+    extents: Mapping[str, int] | None = None,
+    known: Known | None = None,
+    progress: Progress | None = None,
+) -> LayerGrid:
+    """Solve the rows of ``table`` on ``layers`` cells of layer time, for times 0..steps-1.
+
+    ``constants`` gives every symbol a number, ``extents`` every data index (by the name before an
+    underscore) how far it runs; ``known`` are arrays by data indices, and functions of the time, or of the
+    time and a scalar.  Raises :class:`~numerics.errors.Diverged` with the step,
+    :class:`~numerics.errors.NotConverged` if a step does not settle.
+    """
+    return _Grid(table, layers, steps, constants, extents or {}, known or {}).run(progress)
+
+
+def needed_bytes(table: LayerTable, layers: int, steps: int, extents: Mapping[str, int]) -> int:
+    """What the tensors of a solution take in memory."""
+    grid = _Sizes(layers, steps, extents)
+    return sum(8 * prod(grid.extent(x) for x in row.axes) for group in table.groups for row in group)
+
+
+class _Sizes:
+    def __init__(self, layers: int, steps: int, extents: Mapping[str, int]) -> None:
+        self.n, self.T, self.extents = layers, steps, extents
+
+    def extent(self, x: Expr) -> int:
+        """How many values an axis has in all."""
+        if x in LAYER_TIMES:
+            return self.n + 1
+        if x in (t, s):
+            return self.T
+        return self.extents[str(x).partition("_")[0]]
+
+
+class _Grid(_Sizes):
+    def __init__(
+        self,
+        table: LayerTable,
+        layers: int,
+        steps: int,
+        constants: Mapping[Symbol, float],
+        extents: Mapping[str, int],
+        known: Known,
+    ) -> None:
+        super().__init__(layers, steps, extents)
+        self.table, self.constants, self.known = table, dict(constants), known
+        self.values: dict[str, Array] = {}
+        self.under: dict[str, Array] = {}
+        for row in (r for g in table.groups for r in g):
+            shape = tuple(self.extent(x) for x in row.axes)
+            self.values[row.name] = np.zeros(shape)
+            if row.jumps:
+                self.under[row.name] = np.zeros(shape[1:])
+        every = {p for g in table.groups for row in g for p in row.products}
+        self.numbers = {
+            p: self.number(p) for p in every if not p.number.has(t, s, *(x.index for x in p.spans))
+        }
+        self.contractions: dict[tuple[Product, bool], Contraction] = {}
+
+    def run(self, progress: Progress | None) -> LayerGrid:
+        with np.errstate(all="ignore"):
+            for now in range(self.T):
+                for group in self.table.groups:
+                    self.settle(group, now)
+                if progress is not None:
+                    progress(now + 1, self.T)
+        self.check_late()
+        return LayerGrid(self.n, self.T, self.values, self.under)
+
+    def settle(self, group: tuple[LayerRow, ...], now: int) -> None:
+        """All rows of a group again and again until nothing changes."""
+        names = {row.name for row in group}
+        rows = [_Assign(self, row, names, now) for row in group]
+        for _ in range(SWEEPS):
+            change = [row() for row in rows]
+            if not np.all(np.isfinite(change)):
+                name = group[int(np.argmin(np.isfinite(change)))].name
+                raise Diverged(
+                    f"{name} diverged at step {now} on {self.n} cells of layer time: "
+                    "a smaller learning rate, or more cells, may do"
+                )
+            if max(change) <= SETTLED or not any(row.moving for row in rows):
+                return
+        raise NotConverged(f"{group[0].name} does not settle within {SWEEPS} sweeps at step {now}")
+
+    # -- products --------------------------------------------------------------------------------------------
+
+    def contraction(
+        self, p: Product, axes: list[Expr], now: int, x: Symbol | None, b: Symbol | None, jump: bool
+    ) -> tuple[Contraction, list[Operand]]:
+        """How to multiply out a product at this step, with its axes: x and b (if there are such), then those
+        of ``axes``.  ``jump``: at tau = tau_, that is b = x, with the values under the diagonal there.
+        """
+        at_jump = b if jump else None
+        pairs = list(self.factors(p, now, at_jump))
+        lead = [y for y in (x, None if jump else b) if y is not None]
+        for y in lead:  # an integrand that does not depend on the layer
+            if not any(y in names for _, names in pairs):
+                pairs.append((np.ones(self.n + 1), [y]))
+        if (p, jump) not in self.contractions:
+            have = {y for _, names in pairs for y in names}
+            out = [*lead, *(y for y in axes if y in have and y not in lead)]
+            whole = list(self.factors(p, self.T - 1, at_jump))
+            sizes = {
+                y: size
+                for a, names in (*whole, *pairs[len(whole) :])
+                for y, size in zip(names, _array(a).shape, strict=True)
+            }
+            self.contractions[p, jump] = Contraction.of([names for _, names in pairs], out, sizes)
+        return self.contractions[p, jump], [a for a, _ in pairs]
+
+    def factors(self, p: Product, now: int, at_jump: Symbol | None) -> Iterator[tuple[Operand, list[Expr]]]:
+        """The tensors of a product with the names of their axes; what must be looked up again is a call."""
+        ends = {s: now + 1} | {x.index: self.reach(x, now) for x in p.spans}  # s may be an index of a sum
+        onto = p.layer or LAYER_TIMES[0]
+        for r in p.reads:
+            yield self.read(r, now, ends, at_jump, onto)
+        for a, b in p.equal:
+            rows, cols = (ends[y] if y in ends else self.extent(y) for y in (a, b))
+            yield np.eye(rows, cols), [a, b]
+        if p not in self.numbers:
+            names = [y for y in (s, *(z.index for z in p.spans)) if p.number.has(y)]
+            function = lambdify([t, *names], p.number.subs(self.constants), "numpy")
+            grids = np.ix_(*(np.arange(float(ends[y])) for y in names))
+            yield np.broadcast_to(function(float(now), *grids), [ends[y] for y in names]), names
+        for c in p.calls:
+            yield (lambda c=c: np.asarray(self.called(c, now), dtype=float)), []  # type: ignore[misc]
+
+    def read(
+        self, r: Read, now: int, ends: Mapping[Symbol, int], at_jump: Symbol | None, onto: Symbol
+    ) -> tuple[Operand, list[Expr]]:
+        """A tensor with the names of its axes; with ``at_jump`` set to ``onto``, and from below there."""
+        if r.name not in self.values:
+            return self.given(r, now)
+        names = [onto if x == at_jump else x for x in r.args if isinstance(x, Symbol) and x != t]
+        times = tuple(
+            now if x == t else int(x) if x.is_number else slice(ends.get(x)) for x in r.args[r.layers :]
+        )
+        whole = self.values[r.name]
+        if r.layers == 2 and r.args[0] == r.args[1]:
+            below = r.side == -1 and r.name in self.under
+            diagonal = self.under[r.name] if below else np.moveaxis(np.diagonal(whole), -1, 0)
+            if r.args[0].is_number:
+                return diagonal[(round(float(r.args[0]) * self.n), *times)], names
+            return diagonal[(slice(None), *times)], names[1:]
+        if r.name in self.under:
+            under, (a, b) = self.under[r.name], r.args[:2]
+            if at_jump is not None and at_jump in (a, b):
+                return under[(slice(None), *times)], [onto, *names[2:]]
+            if a == 0 or b == 1:  # reached from tau < tau_
+                end = 0 if a == 0 else self.n
+                side = (whole[0] if a == 0 else whole[:, -1])[(slice(None), *times)]
+                return (lambda: _with_end(side, under[(slice(None), *times)], end)), names
+        layers = tuple(round(float(x) * self.n) if x.is_number else slice(None) for x in r.args[: r.layers])
+        return whole[(*layers, *times)], names
+
+    def given(self, r: Read, now: int) -> tuple[Operand, list[Expr]]:
+        """Constant arrays by data indices, and functions of the time."""
+        value = self.known[r.name]
+        if not callable(value):
+            return np.asarray(value, dtype=float), list(r.args)
+        if r.args == (t,):
+            return np.asarray(value(now), dtype=float), []
+        if r.args == (s,):
+            return np.asarray(value(np.arange(now + 1)), dtype=float), [s]
+        raise NotLowered(f"{r.name}{r.args} is no function of the time")
+
+    def called(self, c: AppliedUndef, now: int) -> Any:
+        """A given function of the time and of scalars."""
+        args = [now if x == t else self.values[str(x.func)][now] for x in c.args]
+        function = self.known[str(c.func)]
+        assert callable(function)
+        return function(*args)
+
+    def broken(self, p: Product) -> tuple[Symbol, bool] | None:
+        """The layer time at which the integrand jumps; is the integration variable the first layer?"""
+        found = set()
+        for r in p.reads:
+            a = r.args[: r.layers]
+            if r.name not in self.under or a[0] == a[1]:
+                continue
+            if p.layer in a and all(isinstance(y, Symbol) for y in a):
+                found.add((a[1], True) if a[0] == p.layer else (a[0], False))
+        if len(found) > 1:
+            raise NotLowered(f"{p} jumps at two places")
+        return found.pop() if found else None
+
+    # -- sizes and numbers -----------------------------------------------------------------------------------
+
+    def reach(self, x: Span, now: int) -> int:
+        """How many values an index of a sum has at this step."""
+        return now + int(x.present) if x.upper.has(t, s) else self.extent(x.index)
+
+    def number(self, p: Product) -> float:
+        value = p.number.subs(self.constants)
+        if not value.is_number:
+            left = ", ".join(sorted(str(x) for x in value.free_symbols))
+            raise ValueError(f"{left}: no number is given, in {p.number}")
+        return float(value)
+
+    def check_late(self) -> None:
+        """Sums that begin after the time of a push rely on answers that vanish at that time."""
+        for p in (p for g in self.table.groups for row in g for p in row.products):
+            for x in (x for x in p.spans if x.late):
+                for r in p.reads:
+                    if (
+                        set(r.args[-2:]) == {x.index, s}
+                        and np.einsum("...tt->...t", self.values[r.name]).any()
+                    ):
+                        raise ArithmeticError(
+                            f"{r.name} does not vanish at equal time, and a sum has it there"
+                        )
+
+
+class _Assign:
+    """A row at one step: what puts it into its tensor, as often as needed."""
+
+    def __init__(self, grid: _Grid, row: LayerRow, group: set[str], now: int) -> None:
+        self.grid, self.row, self.now = grid, row, now
+        axes = [x for x in row.axes if x != t]
+        shape = tuple(now + 1 if x == s else grid.extent(x) for x in axes)
+        at = (..., now, slice(now + 1)) if s in row.axes else (..., now)
+        self.above = grid.values[row.name][at]
+        self.below = grid.under[row.name][at] if row.jumps else None
+        self.moving: list[Term] = []
+        self.still = np.zeros(shape), np.zeros(shape[1:]) if row.jumps else None
+        for p in row.products:
+            if any(x.upper.has(t, s) and grid.reach(x, now) == 0 for x in p.spans):
+                continue
+            term = Term(grid, p, axes, now)
+            if group & set(present_names(p)):
+                self.moving.append(term)
+            else:
+                term(*self.still)
+
+    def __call__(self) -> float:
+        """How much the row changed, relative to its size."""
+        above, below = (None if a is None else a.copy() for a in self.still)
+        assert above is not None
+        for term in self.moving:
+            term(above, below)
+        change = float(np.max(np.abs(above - self.above), initial=0.0))
+        size = float(np.max(np.abs(above), initial=1.0))
+        self.above[...] = above
+        if self.row.symmetric:
+            self.grid.values[self.row.name][..., : self.now + 1, self.now] = self.exchanged(above)
+        if below is not None and self.below is not None:
+            change = max(change, float(np.max(np.abs(below - self.below), initial=0.0)))
+            self.below[...] = below
+        return change / size if size < RUNAWAY else np.inf
+
+    def exchanged(self, value: Array) -> Array:
+        """A row of a correlation with its two sides exchanged."""
+        first, count = self.row.layers, len(self.row.axes) - self.row.layers - 2
+        half = count // 2
+        order = [*range(first), *range(first + half, first + count), *range(first, first + half)]
+        return value.transpose([*order, first + count])
+
+
+def _with_end(side: Array, under: Array, end: int) -> Array:
+    """The values along an edge of the square, at its corner those under the diagonal."""
+    side = side.copy()
+    side[end] = under[end]
+    return side
+
+
+def _array(a: Operand) -> Array:
+    return a() if callable(a) else a
+
+
+class Term:
+    """A product at one step, added to a row when it is called."""
+
+    def __init__(self, grid: _Grid, p: Product, axes: list[Expr], now: int) -> None:
+        self.p, self.n = p, grid.n
+        self.number = grid.numbers.get(p, 1.0)
+        self.broken = grid.broken(p) if p.layer else None
+        b = None if self.broken is None else self.broken[0]
+        self.plain = grid.contraction(p, axes, now, p.layer, b, False)
+        self.jump = None if b is None else grid.contraction(p, axes, now, p.layer, b, True)
+        names = list(self.plain[0].out)
+        if p.bound == "all":
+            names = names[1:]
+        elif p.layer is not None:
+            names = [LAYER_TIMES[0], *names[1:]]
+        if self.jump and self.jump[0].out[1:] != self.plain[0].out[2:]:
+            raise NotLowered(f"{p} has an index only where its answer does not jump")
+        self.across = None
+        if any(reads_across(x, p, grid.under) for x in p.reads):
+            rest = [x for x in axes if x != LAYER_TIMES[1]]
+            self.across = grid.contraction(p, rest, now, None, LAYER_TIMES[1], True)
+        self.at: tuple[Any, ...] = tuple(now if p.present and x == s else slice(None) for x in axes)
+        present = [x for x in axes if not (p.present and x == s)]
+        self.present = present
+        self.order = [names.index(x) for x in present if x in names]
+        self.missing = tuple(None if x not in names else slice(None) for x in present)
+
+    def __call__(self, above: Array, below: Array | None) -> None:
+        """Add the product to a row; ``below`` is its diagonal tau = tau_ on the side of tau < tau_."""
+        found = self.integral() if self.p.layer else self.plain[0](self.plain[1])
+        value = self.number * found.transpose(self.order)[self.missing]
+        if below is None:
+            above[self.at] += value
+            return
+        value = np.broadcast_to(value, above[self.at].shape)
+        if self.across is not None:
+            below[self.at[1:]] += self.from_below()
+        elif self.p.step != 1:
+            below[self.at[1:]] += np.moveaxis(np.diagonal(value), -1, 0)
+        if self.p.step:
+            over = np.tri(self.n + 1)
+            side = over if self.p.step == 1 else 1.0 - over
+            value = value * side.reshape(side.shape + (1,) * (value.ndim - 2))
+        above[self.at] += value
+
+    def from_below(self) -> Array:
+        """The product along tau = tau_, with the values of tau < tau_."""
+        assert self.across is not None
+        contraction, operands = self.across
+        names, axes = list(contraction.out), [x for x in self.present if x != LAYER_TIMES[1]]
+        value = contraction(operands).transpose([names.index(x) for x in axes if x in names])
+        return self.number * value[tuple(None if x not in names else slice(None) for x in axes)]
+
+    def integral(self) -> Array:
+        """The integral over cells, each with the values of its own side of a jump."""
+        value = self.plain[0](self.plain[1])
+        cells = 0.5 * (value[:-1] + value[1:])
+        if self.jump is not None and self.broken is not None:
+            under = self.jump[0](self.jump[1])
+            jump = 0.5 * (under - np.moveaxis(np.diagonal(value), -1, 0))
+            c = np.arange(self.n)
+            if self.broken[1]:
+                cells[c, c + 1] += jump[1:]
+            else:
+                cells[c, c] += jump[:-1]
+        cells /= self.n
+        if self.p.bound == "all":
+            total: Array = cells.sum(axis=0)
+            return total
+        total = np.zeros_like(value)
+        if self.p.bound == "below":
+            np.cumsum(cells, axis=0, out=total[1:])
+        else:
+            total[:-1] = np.cumsum(cells[::-1], axis=0)[::-1]
+        return total

@@ -1,0 +1,338 @@
+"""Solve a theory at ``gamma0 = 0``: kernels layer by layer from Gaussian averages, and the lazy dynamics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import expm
+from sympy import Add, Expr, Float, Integer, Mul, Pow, S, Symbol, factor_terms
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average
+from derive.calculus.symbols import ell, s, t
+from derive.reduce.memoryless import Markov
+from derive.reduce.stationary import Static, static
+from derive.theory import OrderParameter, Theory
+from numerics.averages.panels import Moment
+from numerics.errors import Unserved
+from numerics.solver.direct.evaluate import Place
+from numerics.solver.direct.layout import Number
+from numerics.tensors.leaves import Node, node_of
+from numerics.tensors.present import Present, System, axes_of, layers_written_out
+from numerics.threads import one_thread
+
+Array = NDArray[np.float64]
+Group = frozenset[Node]
+
+
+@dataclass(frozen=True)
+class LazySolved:
+    """What :func:`solve_lazy` found.
+
+    ``kernels`` by name and layer, with the axes of their indices (``Phi(ell, mu, alpha)``: shape ``(P, P)``
+    at each layer), the tangent kernel among them; ``scalars`` at ``times``, shape ``(times, *indices)``, none
+    where there is no tangent kernel.  ``error`` is the largest error estimate of an average, relative to its
+    value, or to one where that is smaller.
+    """
+
+    kernels: Mapping[Place, Array]
+    scalars: Mapping[str, Array]
+    times: Array
+    error: float
+
+    def kernel(self, name: str, layer: int | None = None) -> Array:
+        """A kernel by name, at a layer if there is one at each.  Raises KeyError naming what there is."""
+        place = (name, () if layer is None else (layer,))
+        if place not in self.kernels:
+            there = ", ".join(f"{n}{list(k) or ''}" for n, k in self.kernels)
+            raise KeyError(f"no {name}{'' if layer is None else f' at layer {layer}'}; there are: {there}")
+        return self.kernels[place]
+
+
+@one_thread
+def solve_lazy(
+    theory: Theory,
+    *,
+    steps: int = 1,
+    times: Sequence[float] | Array | None = None,
+    values: Mapping[Symbol | str, Number] | None = None,
+    data: Mapping[str, Any] | None = None,
+    accuracy: float = 1e-10,
+) -> LazySolved:
+    """Kernels and outputs of ``theory`` at ``gamma0 = 0``, for any activation.
+
+    The recursion is the theory's own (:func:`derive.reduce.stationary.static`): each kernel is an
+    average over Gaussian fields whose covariances are the kernels of the neighbouring layer; averages over
+    one or two variables are integrals, found to ``accuracy`` (of the average of the absolute value).  The
+    kernels are also those of time 0 for any gamma0.  Errors and outputs are given at ``0..steps-1``, or of
+    a flow at ``times``.
+
+    Raises :class:`~derive.errors.NotApplicable` where fields move at gamma0 = 0,
+    :class:`~numerics.solver.direct.layout.Unserved` for averages over more than two variables and for flows
+    with momentum, :class:`~numerics.errors.NotConverged`, and ValueError for missing values and data.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import P, eta, mlp
+    >>> given = {"values": {eta: 0.5, P: 1}, "data": {"K_x": [[1.0]], "y": [1.0]}}
+    >>> solved = solve_lazy(mean_field(mlp(2, "relu")), steps=3, **given)
+    >>> [solved.kernel("Phi", layer).round(6).item() for layer in (1, 2)]
+    [0.5, 0.25]
+    >>> solved.scalars["Delta"].round(6).tolist()
+    [[1.0], [0.625], [0.390625]]
+    """
+    if bool(theory.program.rule.discrete) != (times is None):
+        raise ValueError("give steps for a theory in discrete time, and times for a flow")
+    theory = _at_depth(theory)
+    solver = _Solver(static(theory), values or {}, data or {}, accuracy)
+    kernels = solver.all_kernels()
+    at = np.arange(steps, dtype=float) if times is None else np.asarray(times, dtype=float)
+    scalars = solver.outputs(at) if solver.static.output is not None else {}
+    return LazySolved(kernels, scalars, at, solver.error)
+
+
+def _at_depth(theory: Theory) -> Theory:
+    items: list[Any] = [*theory.sources, *theory.equations, *theory.order_parameters, *theory.observables]
+    depth = theory.program.depth
+    if any(r.index == ell for x in items for r in x.ranges):
+        if not isinstance(depth, int) and not Integer(depth).is_Integer:
+            raise ValueError(f"the depth is {depth}: take theory.at_depth(n) with an integer n")
+        return theory.at_depth(int(depth))
+    return theory
+
+
+class _Solver(Present):
+    """Values at gamma0 = 0; kernels are computed when they are read."""
+
+    def __init__(
+        self, reduced: Static, values: Mapping[Any, Number], data: Mapping[str, Any], accuracy: float
+    ) -> None:
+        numbers = {str(k): float(v) for k, v in values.items()}
+        system = System(Markov(reduced.theory, reduced.sources, (), reduced.fields), numbers, data)
+        super().__init__(system, {}, np.ones(1), np.zeros((0, 1)), 0.0)
+        self.static, self.accuracy, self.error = reduced, accuracy, 0.0
+        self.kernels = {node_of(q.symbol): q for q in reduced.kernels}
+        self.moments: dict[Expr, Moment] = {}
+        self.known: dict[tuple[Any, ...], float] = {}
+
+    def array(self, node: Node, x: Expr) -> Array:
+        if node in self.kernels and node not in self.found:
+            self.found[node] = self.computed(self.kernels[node])
+        return super().array(node, x)
+
+    def all_kernels(self) -> dict[Place, Array]:
+        """Every kernel, and the tangent kernel."""
+        found = {n: self.array(n, q.symbol)[..., 0] for n, q in self.kernels.items()}
+        tangent = self.static.tangent
+        if tangent is not None:
+            axes = axes_of(tangent.lhs)
+            value = self.value(layers_written_out(tangent.rhs), axes)
+            value = np.broadcast_to(value, (*self.system.shape(axes), 1))
+            self.found[node_of(tangent.lhs)] = value
+            found[node_of(tangent.lhs)] = value[..., 0]
+        return found
+
+    # -- averages --------------------------------------------------------------------------------------
+
+    def computed(self, q: OrderParameter) -> Array:
+        """An order parameter from its definition."""
+        axes = axes_of(q.symbol)
+        number, average = q.definition.as_independent(Average)
+        if not isinstance(average, Average):
+            raise Unserved(f"{q.definition} is no average")
+        body = self.unfolded(average.body)
+        total = np.zeros((*self.system.shape(axes), 1))
+        for term in self.products(body, self.groups(body)):
+            part: Any = self.value(number, axes)
+            for e in sorted(term, key=lambda e: (len(self.atoms(e)), str(e))):
+                if not np.any(part):
+                    break
+                part = part * self.mean(e, axes)
+            total = total + part
+        return total
+
+    def mean(self, e: Expr, axes: tuple[Symbol, ...]) -> Any:
+        """The average of one factor at all values of the indices."""
+        atoms = self.atoms(e)
+        if not atoms:
+            return self.value(e, axes)
+        e = self.numbered(e, axes)
+        if len(atoms) > 2:
+            raise Unserved(f"<{e}> is an average over {len(atoms)} variables")
+        if e not in self.moments:
+            self.moments[e] = Moment(e, tuple(atoms))
+        x, y = atoms[0], atoms[-1]
+        shape = (*self.system.shape(axes), 1)
+        flat = [
+            np.broadcast_to(self.value(self.covariance(*pair), axes), shape).ravel()
+            for pair in ((x, x), (y, y), (x, y))
+        ]
+        found = [self.moment(e, *map(float, numbers)) for numbers in zip(*flat, strict=True)]
+        return np.reshape(found, shape)
+
+    def numbered(self, e: Expr, axes: tuple[Symbol, ...]) -> Expr:
+        """``e`` with its numbers put in, so that a function of Gaussian variables is left."""
+        free = {x for x in e.atoms(Symbol) if x not in axes}
+        calls = {x for x in e.atoms(AppliedUndef) if not self.system.is_random(x)}
+        return e.xreplace({x: Float(np.asarray(self.value(x, ())).item()) for x in free | calls})
+
+    def moment(self, e: Expr, first: float, second: float, cross: float) -> float:
+        key = e, *np.round([first, second, cross], 14)
+        if key not in self.known:
+            self.known[key], error = self.moments[e](first, second, cross, self.accuracy)
+            self.error = max(self.error, error / max(abs(self.known[key]), 1.0))
+        return self.known[key]
+
+    # -- Gaussian fields -------------------------------------------------------------------------------
+
+    def is_source(self, x: AppliedUndef) -> bool:
+        return node_of(x) in self.system.start
+
+    def equation(self, x: AppliedUndef) -> Expr:
+        """What the field ``x`` is, at its indices."""
+        e = self.system.fields[node_of(x)]
+        return e.rhs.xreplace(dict(zip(e.lhs.args, x.args, strict=True)))
+
+    def combination(self, x: AppliedUndef) -> dict[AppliedUndef, Expr] | None:
+        """A field as a linear combination of sources; None if it is none."""
+        if self.is_source(x):
+            return {x: S.One}
+        found: dict[AppliedUndef, Expr] = {}
+        for term in Add.make_args(self.equation(x).expand()):
+            factors = [y for y in Mul.make_args(term) if self.system.is_random(y)]
+            if len(factors) != 1 or not isinstance(factors[0], AppliedUndef):
+                return None
+            inner = self.combination(factors[0])
+            if inner is None:
+                return None
+            for u, c in inner.items():
+                found[u] = found.get(u, S.Zero) + c * term / factors[0]
+        return found
+
+    def unfolded(self, e: Expr) -> Expr:
+        """``e`` with all fields put in that are no linear combinations of sources."""
+        for x in sorted(e.atoms(AppliedUndef), key=str):
+            if self.system.is_random(x) and self.combination(x) is None:
+                e = e.xreplace({x: self.unfolded(self.equation(x))})
+        return e
+
+    def atoms(self, e: Expr) -> list[AppliedUndef]:
+        """The Gaussian variables in ``e``."""
+        return sorted((x for x in e.atoms(AppliedUndef) if self.system.is_random(x)), key=str)
+
+    def covariance(self, x: AppliedUndef, y: AppliedUndef) -> Expr:
+        """``<x y>``, from the covariances of the sources."""
+        first, second = self.combination(x), self.combination(y)
+        assert first is not None
+        assert second is not None
+        return Add(*[a * b * self.between(u, v) for u, a in first.items() for v, b in second.items()])
+
+    def between(self, u: AppliedUndef, v: AppliedUndef) -> Expr:
+        """The covariance of two sources."""
+        for source in self.static.sources:
+            pair = node_of(source.symbol), node_of(source.partner)
+            for x, y in ((u, v), (v, u)):
+                if pair == (node_of(x), node_of(y)):
+                    names = [*zip(source.symbol.args, x.args, strict=True)]
+                    names += [*zip(source.partner.args, y.args, strict=True)]
+                    put = {a: b for a, b in names if isinstance(a, Symbol)}
+                    return source.covariance.subs(put, simultaneous=True)
+        return S.Zero
+
+    # -- independent factors ---------------------------------------------------------------------------
+
+    def groups(self, e: Expr) -> list[set[Node]]:
+        """The sources in ``e``, in sets that are independent of each other."""
+        found: list[set[Node]] = []
+        links = [{node_of(u.symbol), node_of(u.partner)} for u in self.static.sources]
+        links += [{node_of(u) for u in self.combination(x) or {}} for x in self.atoms(e)]
+        for link in links:
+            joined = [g for g in found if g & link]
+            found = [g for g in found if not g & link] + [link.union(*joined)]
+        return found
+
+    def of(self, e: Expr, groups: list[set[Node]]) -> set[int]:
+        """Which sets the variables in ``e`` belong to."""
+        nodes = {node_of(u) for x in self.atoms(e) for u in self.combination(x) or {}}
+        return {i for i, g in enumerate(groups) if g & nodes}
+
+    def products(self, e: Expr, groups: list[set[Node]]) -> list[tuple[Expr, ...]]:
+        """``e`` as a sum of products of factors that are independent of each other."""
+        if len(self.of(e, groups)) < 2:
+            return [(e,)]
+        if isinstance(e, Pow) and e.exp.is_Integer and e.exp > 0:
+            return self.crossed([self.products(e.base, groups)] * int(e.exp), groups)
+        if isinstance(e, Mul):
+            return self.crossed([self.products(x, groups) for x in e.args], groups)
+        if isinstance(e, Add):
+            factored = factor_terms(e)
+            if isinstance(factored, Mul):
+                return self.products(factored, groups)
+            return [x for y in e.args for x in self.products(y, groups)]
+        raise Unserved(f"<{e}>: a function of independent variables together")
+
+    def crossed(self, parts: list[list[tuple[Expr, ...]]], groups: list[set[Node]]) -> list[tuple[Expr, ...]]:
+        """A product of sums of products, multiplied out; factors of one set joined."""
+        found = []
+        for choice in product(*parts):
+            joined: dict[frozenset[int], Expr] = {}
+            for x in (x for term in choice for x in term):
+                key = frozenset(self.of(x, groups))
+                joined[key] = joined.get(key, S.One) * x
+            found.append(tuple(joined.values()))
+        return found
+
+    # -- outputs ---------------------------------------------------------------------------------------
+
+    def outputs(self, times: Array) -> dict[str, Array]:
+        """The scalars at these times."""
+        output, theory = self.static.output, self.static.theory
+        assert output is not None
+        discrete = theory.program.rule.discrete
+        error = next(e for e in theory.scalars if e.lhs != output.lhs)
+        own = axes_of(output.lhs)
+        size = int(np.prod(self.system.shape(own)))
+        body = output.rhs.function if discrete else output.rhs.function.function
+        limits = [x for x in (output.rhs if discrete else output.rhs.function).limits if x[0] != s]
+        past = next(x for x in body.atoms(AppliedUndef) if x.func == error.lhs.func)
+        others = tuple(x[0] for x in limits)
+        coupling = body / past
+
+        def matrix(now: float, then: float) -> Array:
+            e = coupling.xreplace({t: Symbol("_now"), s: Symbol("_then")})
+            self.system.values = {**self.system.values, "_now": now, "_then": then}
+            value = np.broadcast_to(self.value(e, (*own, *others)), (*self.system.shape((*own, *others)), 1))
+            return value.reshape(size, size)
+
+        def errors(f: Array) -> Array:
+            self.found[node_of(output.lhs)] = f.reshape(*self.system.shape(own), 1)
+            value = np.asarray(self.value(error.rhs, axes_of(error.lhs)))
+            return np.broadcast_to(value, (*self.system.shape(own), 1)).ravel()
+
+        start = errors(np.zeros(size))
+        if discrete:
+            found, totals = [start], [np.zeros(size)]
+            for now in range(1, len(times)):
+                if coupling.has(t, s):
+                    total = sum((matrix(now, k) @ found[k] for k in range(now)), np.zeros(size))
+                else:
+                    total = totals[-1] + matrix(0.0, 0.0) @ found[-1]
+                totals.append(total)
+                found.append(errors(total))
+        else:
+            if coupling.has(t, s):
+                raise Unserved("a flow with momentum at gamma0 = 0")
+            slopes = np.stack([errors(x) - start for x in np.eye(size)], axis=1)
+            rate = np.zeros((size + 1, size + 1))  # of the output and of a constant one
+            rate[:size, :size], rate[:size, size] = matrix(0.0, 0.0) @ slopes, matrix(0.0, 0.0) @ start
+            totals = [expm(rate * now)[:size, size] for now in times]
+        shape = (len(times), *self.system.shape(own))
+        found = [errors(f) for f in totals]
+        return {
+            error.name: np.stack(found).reshape(shape),
+            str(output.lhs.func): np.stack(totals).reshape(shape),
+        }

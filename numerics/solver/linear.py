@@ -1,0 +1,466 @@
+"""Solve a problem whose theory is linear: reduce the theory, march it, label what was found.
+
+What a theory holds decides what a result holds: errors and kernels of fixed samples, correlations and
+responses of random data.  A flow is marched as an integrator sees it, on ever finer grids: an explicit one
+(:class:`~numerics.solver.refine.Multistep`), or the trapezoidal rule
+(:class:`~numerics.solver.trapezoidal.Trapezoidal`) on fixed samples with noise and on modes.  On isotropic
+data, where fields answer within a step, that rule is of first order only, and not taken.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import S, Symbol
+
+from derive.errors import NotApplicable
+from derive.linear.projection import error_projected
+from derive.program import Program, gamma0
+from derive.program.networks.random_data import sigma
+from derive.reduce.data import NOISE, LossDecomposition, loss_decomposition
+from derive.theory import Theory
+from numerics.compile.lower import lower
+from numerics.compile.table import Node, Request, Table
+from numerics.errors import SpecError
+from numerics.experiment.problem import Problem
+from numerics.experiment.theory import Layered, Reduction, derived, integrated
+from numerics.predictions import OUTPUT, size_of, split, watched
+from numerics.solver.afterwards import Afterwards, needed
+from numerics.solver.densities import densities
+from numerics.solver.grid import Grid
+from numerics.solver.implicit import RESOLVED
+from numerics.solver.march import March, march
+from numerics.solver.memory import is_noisy, tables_of
+from numerics.solver.method import Kernels, Progress
+from numerics.solver.observables import evaluate
+from numerics.solver.parts import NAMES, loss_parts
+from numerics.solver.refine import Attempt, Multistep, refine
+from numerics.solver.trapezoidal import Trapezoidal
+
+Array = NDArray[np.float64]
+Values = dict[str, Array]
+
+
+def projected(theory: Theory) -> Theory:
+    """The theory projected on the error, if it has the form."""
+    try:
+        return error_projected(theory)
+    except NotApplicable:
+        return theory
+
+
+REDUCTIONS: tuple[Reduction, ...] = (projected,)
+"""Tried in order; a theory that has not the form for one stays as it is."""
+
+RANDOM = ("C_v", "C_Delta", "C_h0", "C_h", "C_g", "R_hr", "R_gu", "R_Delta", "R_vu", "R_h0r0")
+"""What a result on random data holds of the theory's order parameters, those that the theory has."""
+
+LOSS: Node = ("C_v", None)
+
+COARSEST, COARSEST_GRADED = 16, 48
+"""Steps of the coarsest grid of the trapezoidal rule: even ones, and such that grow with the time."""
+
+ROOM = 2.0**31
+"""Bytes up to which ``auto`` keeps two-time kernels of all pairs of samples."""
+
+ROOM_TRACE = 2.0**29
+"""Bytes of one response of all layers up to which ``auto`` keeps traces; making them takes ten times that."""
+
+
+def solved(
+    problem: Problem,
+    kernels: Kernels = "auto",
+    progress: Progress | None = None,
+    *,
+    reductions: tuple[Reduction, ...] | None = None,
+) -> tuple[Values, dict[str, Any]]:
+    """The contract's variables of a linear theory at integer depth, and what to report.
+
+    Steps are solved exactly.  A flow takes ever shorter steps until Delta at every output time (of random
+    data the test loss) has settled to ``solver.rtol``, relative to the largest.  ``kernels``, of fixed
+    samples: ``full`` keeps Phi, A, B and the tangent kernel for all pairs of samples, ``trace`` the sample
+    traces of Phi and the tangent kernel, ``none`` neither; ``auto`` is the most of these that is small (ROOM,
+    ROOM_TRACE).  On isotropic data every correlation and response of the theory is kept, and, unless
+    ``kernels`` is ``none``, the parts of the test loss.
+
+    Of the ``reductions`` (REDUCTIONS, if nobody says) those are made that the theory allows; they change
+    nothing but the time it takes.  Raises :class:`~numerics.errors.SpecError` when ``full`` fits in no
+    memory, and what marches raise.
+    """
+    if not problem.seen:
+        kernels = "none" if kernels == "none" else "full"
+        _refuse_too_many_modes(problem)
+    else:
+        kernels = _fitting(problem) if kernels == "auto" else kernels
+        _refuse_too_large(problem, kernels)
+    lowered = reduced(problem, REDUCTIONS if reductions is None else reductions)
+    run = _Run(problem, lowered, kernels, progress)
+    values, notes = run.flow() if problem.flow else (run.steps(), {})
+    return values, {"method": "linear causal march", "kernels": kernels if problem.seen else None, **notes}
+
+
+def unlabelled(problem: Problem) -> str | None:
+    """What a theory lacks of the names that results are made of, if it lacks any."""
+    theory = problem.discrete
+    there = {e.name for e in (*theory.equations, *theory.scalars)}
+    there |= {x.name for x in theory.order_parameters}
+    lacking = ({"h", "g", "f", "Delta"} if problem.seen else {"C_v"}) - there
+    return f"the theory has no {', '.join(sorted(lacking))}" if lacking else None
+
+
+def _fitting(problem: Problem) -> Kernels:
+    """How much of the kernels a result keeps when nobody says."""
+    times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
+    if 8.0 * (depth + 1) * (samples * times) ** 2 <= ROOM:
+        return "full"
+    return "trace" if 8.0 * depth * samples * times**2 <= ROOM_TRACE else "none"
+
+
+def _refuse_too_large(problem: Problem, kernels: Kernels) -> None:
+    """What no memory holds is refused before anything runs."""
+    times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    march_itself = 8 * 2 * depth * samples * times**2  # one response and one correlation of every sample
+    if march_itself > have:
+        key, value = problem.said("training.points" if problem.flow else "training.steps")
+        reason = f"needs {march_itself / 2**30:.0f} GiB for the two-time functions of the theory"
+        raise SpecError(
+            key, value, f"{reason}; there are {have / 2**30:.0f}", "fewer times, or fewer samples"
+        )
+    if kernels != "full":
+        return
+    entries = (depth + 1) * (samples * times) ** 2
+    if 8 * entries > have:
+        reason = f"needs {8 * entries / 2**30:.0f} GiB for the kernels of all pairs of samples and times"
+        raise SpecError("--kernels", kernels, f"{reason}; there are {have / 2**30:.0f}", "trace or none")
+
+
+def _refuse_too_many_modes(problem: Problem) -> None:
+    """The same of responses of modes, which layers of finite width need."""
+    if problem.spectrum is None or problem.flow or not problem.discrete.responses():
+        return
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    steps = len(problem.times)
+    sources = len({n for n in reduced(problem, REDUCTIONS).table.source_indices if n[1] is None})
+    size = 8 * 2 * sources * steps**2 * len(problem.spectrum.counts)  # of v and h0 to each source
+    if size > have:
+        key, value = problem.said("training.steps")
+        reason = f"needs {size / 2**30:.0f} GiB for the responses of modes; there are {have / 2**30:.0f}"
+        raise SpecError(key, value, reason, "fewer steps, or fewer modes")
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """The theory of a structure, reduced, and its rows."""
+
+    theory: Theory
+    table: Table
+
+    @cached_property
+    def decomposition(self) -> LossDecomposition:
+        """The test loss of random data by its causes."""
+        return loss_decomposition(self.theory)
+
+
+def reduced(problem: Problem, reductions: tuple[Reduction, ...]) -> Lowered:
+    """The theory of a problem after ``reductions``, in steps."""
+    program = integrated(problem.program)
+    return _lowered(program, (*problem.reductions, *reductions), problem.layered)
+
+
+@lru_cache(maxsize=64)
+def _lowered(program: Program, reductions: tuple[Reduction, ...], layered: Layered) -> Lowered:
+    theory = derived(program, reductions, layered)
+    return Lowered(theory, lower(theory))
+
+
+class _Run:
+    """An experiment with its theory: marched, and what was found by the contract's names."""
+
+    def __init__(
+        self, problem: Problem, lowered: Lowered, kernels: Kernels, progress: Progress | None
+    ) -> None:
+        self.problem, self.theory, self.table = problem, lowered.theory, lowered.table
+        self.lowered, self.kernels, self.progress = lowered, kernels, progress
+        self.fixed, self.spectrum, self.many = bool(problem.seen), problem.spectrum, problem.outputs > 1
+        self.depth = problem.depth or 0
+        self.layers = range(1, self.depth + 1)
+        self.constants: dict[Symbol, float] = dict(problem.numbers)
+
+    def steps(self) -> Values:
+        """Exact steps."""
+        count = len(self.problem.times)
+        return self.values(self.march(count, self.data(None)), np.arange(count), None)
+
+    def flow(self) -> tuple[Values, dict[str, Any]]:
+        """A flow, with what to report of its accuracy."""
+        times, rtol, size = self.problem.times, self.problem.solver.rtol, size_of(self.problem)
+        if self.spectrum is None and not (self.fixed and is_noisy(self.problem.program.rule)):
+            last = refine(Multistep(times, rtol), self.marched, size=size)
+            return self.values(last.found, last.grid.outputs, last.grid), last.notes
+        tau = None
+        if self.spectrum is not None:
+            # some early time, on which no result depends; features move by gamma0 a time
+            fastest = float(self.spectrum.attributes["lamda"].max())
+            tau = 1 / ((self.depth + 1) * fastest * max(1.0, self.constants.get(gamma0, 1.0)))
+        even = Trapezoidal(times, rtol, first=COARSEST if tau is None else COARSEST_GRADED, tau=tau)
+        change = _relative if self.spectrum is not None else None
+        found = refine(even, partial(self.implicit, even), size=size, change=change)
+        return self.assembled(found.extrapolated(partial(self.read, even))), found.notes
+
+    def marched(self, grid: Grid) -> Attempt[March]:
+        """What a grid gives."""
+        result = self.on(grid)
+        return Attempt(self.watched(result)[grid.outputs], result)
+
+    def implicit(self, even: Trapezoidal, grid: Grid) -> Attempt[tuple[March, Grid]]:
+        """What a grid of the trapezoidal rule gives; of modes the logarithm of the loss is watched."""
+        result = self.on(grid, self.problem.solver.rtol)
+        seen = self.watched(result)
+        watched = even.once(seen) if self.spectrum is None else even.log(seen)
+        return Attempt(watched, (result, grid), result.residual)
+
+    def read(self, even: Trapezoidal, found: tuple[March, Grid]) -> Values:
+        """The contract's variables at the output times; of equal-time correlations of random data the
+        logarithms too.
+        """
+        result, grid = found
+        nodes = np.arange(len(grid.nodes))
+        if self.fixed:
+            values = self.of_samples(result, nodes, grid)
+            return {
+                name: even.once(a) if name == OUTPUT else even.read(name, a) for name, a in values.items()
+            }
+        values = self.values(result, nodes, grid)
+        read = {name: even.read(name, a) for name, a in values.items()}
+        for name, a in values.items():
+            if name.startswith("C_") and a.ndim < 4:  # of one output
+                read[f"{name} now"] = even.log(np.einsum("...tt->t...", a))
+        return read
+
+    def assembled(self, found: Values) -> Values:
+        """What is found by the contract's names: equal times put in, and losses."""
+        if self.fixed:
+            return split(self.problem, found)
+        values = {name: a for name, a in found.items() if not name.endswith(" now")}
+        for name in found.keys() - values.keys():
+            whole, now = values[name.removesuffix(" now")], np.arange(len(found[name]))
+            whole[..., now, now] = np.moveaxis(np.exp(found[name]), 0, -1)
+        return values | self.losses(values)
+
+    def on(self, grid: Grid, rtol: float | None = None) -> March:
+        """A march on a grid; with ``rtol`` of an implicit rule."""
+        implicit = None if rtol is None else max(1e-3 * rtol, 1e-11)
+        return self.march(len(grid.nodes), self.data(grid), implicit)
+
+    def data(self, grid: Grid | None, weights: Array | None = None) -> dict[str, Array]:
+        """The arrays of the problem, and of a flow the tables of its memory, with other ``weights``."""
+        if grid is None:
+            return dict(self.problem.arrays)
+        given = grid.weights if weights is None else weights
+        tables = tables_of(self.problem.program.rule, self.constants, grid.nodes, given)
+        return {**self.problem.arrays, **tables}
+
+    def march(self, steps: int, data: dict[str, Array], implicit: float | None = None) -> March:
+        """Solve the theory with some steps."""
+        return march(
+            self.table,
+            steps=steps,
+            constants=self.constants,
+            data=data,
+            wanted=tuple(dict.fromkeys(self.wanted())),
+            watched=() if self.fixed else (LOSS,),
+            units=self.spectrum,
+            implicit=implicit,
+            progress=self.progress,
+        )
+
+    def watched(self, result: March) -> Array:
+        """What a flow is judged by, at all nodes."""
+        if self.fixed:
+            return watched(self.problem, result.scalars)
+        return _equal(_two_times(result, LOSS))
+
+    # -- what a result holds ---------------------------------------------------------------------------
+
+    def wanted(self) -> Iterable[Node | Request]:
+        """What the march must keep."""
+        if not self.fixed:
+            flow, last = self.problem.flow, self.last_response()
+            yield from (n for n, q in self.table.tensors.items() if not flow or q.kind == "correlation")
+            if last is not None and not flow:
+                yield last
+            return
+        yield from map(self.gradient, self.layers)
+        if self.kernels != "none":
+            yield from needed(self.table, [("h", k) for k in self.layers])
+        if self.kernels == "full" and self.answers:
+            yield from (self.response_A(k) for k in self.layers)
+            yield from (self.response_B(k) for k in self.layers[:-1])
+
+    @staticmethod
+    def gradient(k: int) -> Request:
+        return Request("correlation", ("g", k), ("g", k), S.One)
+
+    @staticmethod
+    def response_A(k: int) -> Request:
+        """A^k, that of the last layer too, which no layer above reads."""
+        return Request("response", ("h", k), ("r", k), 1 / gamma0)
+
+    def response_B(self, k: int) -> Request:
+        """B^k; of a theory projected on the error it is ``sum_c b_c Delta_{alpha c}``."""
+        source = ("u_p", k + 1) if self.projected else ("u", k + 1)
+        return Request("response", ("g", k + 1), source, 1 / gamma0)
+
+    def last_response(self) -> Request | None:
+        """The response of the last layer of random data, which no layer above reads."""
+        known = next((q for (name, _), q in self.table.tensors.items() if name == "R_hr"), None)
+        return known and Request("response", ("h", self.depth), ("r", self.depth), known.factor)
+
+    @cached_property
+    def answers(self) -> bool:
+        """Do responses enter the theory?  Those of one layer alone are there to be read."""
+        return self.depth == 1 or bool(self.theory.responses())
+
+    @cached_property
+    def projected(self) -> bool:
+        """Was the theory projected on the error?"""
+        return ("p", 1) in {r.field for r in self.table.fields}
+
+    def values(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
+        """The contract's variables at the nodes ``at``."""
+        if self.fixed:
+            return split(self.problem, self.of_samples(result, at, grid))
+        values = self.of_random_data(result, at, grid)
+        if self.kernels != "none" and self.spectrum is None:
+            values |= self.parts(result, at, grid)
+        return values
+
+    # -- fixed samples ---------------------------------------------------------------------------------
+
+    def of_samples(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
+        """Of training samples and test points; traces are those over training samples."""
+        values = {OUTPUT: result.scalars["f"][at], "error": result.scalars["Delta"][at]}
+        G = {k: _picked(result.tensor(self.gradient(k)), at) for k in self.layers}
+        values["G"] = np.stack([_of_outputs(a) for a in G.values()])
+        if self.kernels == "none":
+            return values
+        seen, data = self.problem.seen, self.data(grid)
+        after = Afterwards(result, data, self.constants, at, seen)
+        tensors: dict[Node, Array] = {
+            ("G", k): a.transpose(1, 3, 0, 2) if self.many else a[:, 0, :, 0] for k, a in G.items()
+        }
+        if self.kernels == "trace":
+            traces = [after.trace(("h", k)) for k in self.layers]
+            values["Phi_trace"] = np.stack(traces)
+            tensors |= {("H", k): a[None, None] for k, a in zip(self.layers, traces, strict=True)}
+            single = {"K_x": np.trace(data["K_x"][:seen, :seen]).reshape(1, 1)}
+            for e in self.theory.observables:
+                trace = evaluate(e, tensors, single, self.constants, traced=seen)
+                values["tangent_kernel_trace"] = (
+                    np.einsum("tsacbc->ts", trace) if self.many else trace[:, :, 0, 0]
+                )
+            return values
+        full = {k: after.outputs(("h", k), ("h", k)) for k in self.layers}
+        values["Phi"] = np.stack([a.transpose(0, 2, 1, 3) for a in full.values()])
+        tensors |= {("H", k): a.transpose(1, 3, 0, 2) for k, a in full.items()}
+        for e in self.theory.observables:
+            values["tangent_kernel"] = evaluate(e, tensors, data, self.constants)
+        return values | (self.responses(result, at, grid) if self.answers else {})
+
+    def responses(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
+        """A^l and B^l; for the flow as densities in s."""
+        error, smooth = result.scalars["Delta"][at], None
+        if grid is not None:
+            once = self.data(grid, np.ones_like(grid.weights))
+            smooth = densities(result, grid.nodes, once, self.constants)
+
+        def read(q: Request) -> Array:
+            if smooth is None:
+                return _picked(result.tensor(q), at)
+            return result.number(q.factor) * _picked(smooth[q.first, q.second], at)
+
+        A = [read(self.response_A(k)).transpose(0, 2, 1, 3) for k in self.layers]
+        last = np.zeros_like(A[0].swapaxes(2, 3))
+        channels = error if self.many else error[..., None]
+        if self.projected:
+            B = [np.einsum("tcsd,sad->tsca", read(self.response_B(k)), channels) for k in self.layers[:-1]]
+        else:
+            B = [read(self.response_B(k)).transpose(0, 2, 1, 3) for k in self.layers[:-1]]
+        return {
+            "A": np.stack([a if self.many else a[..., 0] for a in A]),
+            "B": np.stack([b if self.many else b[:, :, 0] for b in [*B, last]]),
+        }
+
+    # -- random data -----------------------------------------------------------------------------------
+
+    def of_random_data(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
+        """Every correlation and, in steps, every response."""
+        values: Values = {}
+        for name in RANDOM:
+            nodes: dict[Node, Node | Request] = {n: n for n in self.table.tensors if n[0] == name}
+            if grid is not None and name.startswith("R_"):
+                continue
+            if name == "R_hr" and (last := self.last_response()) is not None:
+                nodes[name, self.depth] = last
+            if list(nodes) == [(name, None)]:
+                values[name] = _two_times(result, (name, None), at)
+            elif nodes:
+                found = {k: _two_times(result, q, at) for (_, k), q in nodes.items()}
+                shape = next(iter(found.values())).shape
+                values[name] = np.stack([found.get(k, np.zeros(shape)) for k in self.layers])
+        return self.losses(values) | values
+
+    def losses(self, values: Values) -> Values:
+        """Test and training loss."""
+        noise = self.constants.get(sigma, 0.0)
+        test = _equal(values["C_v"]) + noise**2 * self.problem.outputs
+        return {"train_loss": _equal(values["C_Delta"]) if "C_Delta" in values else test, "test_loss": test}
+
+    def parts(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
+        """The test loss by what causes it; label noise counts with its own square, which nothing can fit."""
+        tables = {k: x if x.ndim == 1 else x[:, None, :, None] for k, x in self.data(grid).items()}
+
+        def read(n: Node) -> Array:
+            return tables[n[0]] if n[0] in tables else result.tensor(n)
+
+        outputs, noise = self.problem.outputs, self.constants.get(sigma, 0.0)
+        found = loss_parts(self.lowered.decomposition, read, self.constants, result.steps, outputs)
+        if noise:
+            found[NOISE] = found.get(NOISE, np.zeros(result.steps)) + outputs * noise**2
+        return {NAMES[k]: x[at] for k, x in found.items()}
+
+
+def _two_times(result: March, n: Node | Request, at: NDArray[np.intp] | None = None) -> Array:
+    """An order parameter with axes t, s (at some nodes) and, with several outputs, those of the outputs."""
+    return _of_outputs(result.tensor(n) if at is None else _picked(result.tensor(n), at))
+
+
+def _of_outputs(a: Array) -> Array:
+    """Times first; outputs, if there are several, last."""
+    return a[:, 0, :, 0] if a.shape[1] == a.shape[3] == 1 else a.transpose(0, 2, 1, 3)
+
+
+def _picked(a: Array, at: NDArray[np.intp]) -> Array:
+    return a if len(at) == len(a) else a[at][:, :, at]
+
+
+def _relative(old: Array, new: Array) -> float:
+    """The largest relative change of a logarithm's argument, as long as it is above RESOLVED of the first."""
+    before, after = np.exp(old), np.exp(new)
+    return float(np.max(np.abs(after - before) / (before + RESOLVED * before[0])))
+
+
+def _equal(a: Array) -> Array:
+    """Its values at equal times, summed over outputs."""
+    value: Array = np.einsum("tt->t" if a.ndim == 2 else "ttcc->t", a)
+    return value
+
+
+__all__ = ["REDUCTIONS", "solved"]

@@ -1,0 +1,447 @@
+"""The linear causal march: one sweep forward in time solves a linear theory to rounding error.
+
+Walks the operations of a :class:`~numerics.solver.plan.Plan` at each step.  Arrays are time-major, ``(T n, T
+m)`` for fields with n and m samples, so that everything known before t is a leading block and a row is one
+matrix product.
+
+With x_i(t) = g_i u_i(t) + sum_l sum_s K_il(t, s) x_l(s), rows follow from earlier rows:
+
+    response     R_ik(t, s) = g_i [i driven by k] delta_ts + sum_l K_il(t, .) R_lk(., s)
+    correlation  C_ij(t, s) = g_i sum_k <u_i(t) u_k(.)> R_jk(s, .)^T + sum_l K_il(t, .) C_lj(., s)
+
+the first term of the second line being Stein's lemma.  Where fields are single and kernels no more than sums
+of order parameters, :mod:`~numerics.solver.folded` takes the same steps much faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Symbol, lambdify
+
+from derive.calculus.symbols import s, t
+from numerics.compile.table import Factor, Node, Request, Table
+from numerics.errors import Diverged
+from numerics.experiment.numbers import Spectrum
+from numerics.solver.folded import Folded
+from numerics.solver.implicit import LAST, SMOOTH, Settling, continued, found_at
+from numerics.solver.plan import Plan
+from numerics.solver.rows import Row, Rows, Source, arranged, times_of, whole
+from numerics.solver.stacked import stackable
+from numerics.solver.units import Units
+
+Array = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+__all__ = ["RUNAWAY", "March", "march"]
+
+RUNAWAY = 1e8
+"""A scalar this many times larger than the largest constant of the data has left every basin we know of."""
+
+
+@dataclass(frozen=True)
+class March:
+    """The solution: full two-time arrays of what was needed or asked for.
+
+    ``correlation(i, j)`` and ``response(i, k)`` have shape ``(T, n_i, T, n_j)``; scalars ``(T, n)``.
+    ``residual`` is the largest relative change that the last sweep of an implicit step made.
+    """
+
+    plan: Plan
+    steps: int
+    sizes: dict[Node, int]
+    widths: dict[Node, int]
+    gains: dict[Node, dict[Node, float]]
+    number: Callable[[Expr], float]
+    extents: dict[Symbol, int]
+    correlations: dict[tuple[Node, Node], Array]
+    responses: dict[tuple[Node, Node], Array]
+    scalars: dict[str, Array]
+    hoisted: dict[Node, Array]
+    sums: dict[Node, Array]
+    residual: float = 0.0
+
+    def correlation(self, i: Node, j: Node) -> Array:
+        """``<x_i(t) x_j(s)>``; symmetric completion where only one triangle was marched."""
+        if (i, j) in self.correlations:
+            a = self.correlations[i, j]
+            return a.reshape(self.steps, self.sizes[i], self.steps, self.sizes[j])
+        a = self.correlations[j, i]
+        return a.reshape(self.steps, self.sizes[j], self.steps, self.sizes[i]).transpose(2, 3, 0, 1)
+
+    def response(self, i: Node, k: Node) -> Array:
+        """``<d x_i(t) / d u_k(s)>``, without the part by which a source drives its own field."""
+        a = self.responses[i, k]
+        return a.reshape(self.steps, self.sizes[i], self.steps, -1)
+
+    def tensor(self, n: Node | Request) -> Array:
+        """An order parameter by its name and layer, or what was asked for; a response with its direct part,
+        if it has one.
+        """
+        if not isinstance(n, Request) and n in self.sums:
+            return self.sums[n][:, None, :, None]
+        q = n if isinstance(n, Request) else self.plan.table.tensors[n]
+        factor = self.number(q.factor)
+        if q.kind == "correlation":
+            return factor * self.correlation(q.first, q.second)
+        a, m = self.sizes[q.first], self.widths[q.second]
+        found = np.zeros((self.steps, a, self.steps, m))
+        if (q.first, q.second) in self.responses:
+            found += self.response(q.first, q.second)
+        gain = self.gains[q.first].get(q.second, 0.0)
+        np.einsum("taub->tuab", found)[np.arange(self.steps), np.arange(self.steps)] += gain * np.eye(a, m)
+        return factor * found
+
+
+def march(
+    table: Table,
+    *,
+    steps: int,
+    constants: Mapping[Symbol, float],
+    data: Mapping[str, Array] | None = None,
+    wanted: tuple[Node | Request, ...] = (),
+    watched: tuple[Node, ...] = (),
+    units: Spectrum | None = None,
+    implicit: float | None = None,
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+    progress: Progress | None = None,
+) -> March:
+    """Solve the theory in ``table`` for times 0..steps-1.
+
+    ``constants`` gives every symbol a number, the extents of indices (P, C) among them; ``data`` every
+    constant tensor an array with an axis for each index: kernels ``(P, P)``, targets ``(P,)`` or ``(P, C)``,
+    memory weights ``w`` as a ``(steps, steps)`` strictly lower triangular table.  ``wanted`` are order
+    parameters to keep besides those that the dynamics needs, by name or as what they are.  ``units`` gives
+    the attributes of fields that live on units, ``functions`` what scalars contain of given functions of the
+    time and of scalars; one of the time alone is an array in ``data``.  With ``implicit`` sums over the past
+    hold the present too, and a step is repeated until it changes by no more than this share (or
+    :class:`~numerics.errors.NotConverged`).
+    Raises :class:`~numerics.errors.Diverged` with the step when a scalar, or a correlation in ``watched`` at
+    equal times, runs away, and ValueError for a symbol without a number.
+    """
+    sweep = _Sweep(table, steps, constants, data or {}, wanted, watched, units, implicit, functions)
+    return sweep.run(progress)
+
+
+class _Sweep:
+    def __init__(
+        self,
+        table: Table,
+        steps: int,
+        constants: Mapping[Symbol, float],
+        data: Mapping[str, Array],
+        wanted: tuple[Node | Request, ...],
+        watched: tuple[Node, ...] = (),
+        units: Spectrum | None = None,
+        implicit: float | None = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+    ) -> None:
+        self.table, self.T, self.implicit = table, steps, implicit
+        self.plan = Plan(table, (*wanted, *watched))
+        if implicit is not None:
+            self.plan = self.plan.through()
+            self.table = table = self.plan.table
+        self.watched, self.settled = watched, Settling(implicit or 0.0)
+        self.data = {k: np.asarray(v, dtype=float) for k, v in data.items()}
+        self.extents = {x: whole(x, top, constants) for x, top in table.extents.items()}
+        self.R: dict[tuple[Node, Node], Array] = {}
+        self.C: dict[tuple[Node, Node], Array] = {}
+        self.now: dict[tuple[Node, Node], Array] = {}
+        self.scalars: dict[str, Array] = {}
+        self.hoisted: dict[Node, Array] = {}
+        self.sums = {n: np.zeros((steps, steps)) for n in self.plan.sums}
+        self.rows = Rows(
+            table,
+            steps,
+            constants,
+            self.data,
+            self.extents,
+            self.C,
+            self.R,
+            self.scalars,
+            self.hoisted,
+            self.sums,
+        )
+        for x in table.scalars:
+            self.scalars[x.name] = np.zeros((steps, *self.rows.shape(x.indices)))
+        for h in table.hoisted:
+            self.hoisted[h.tensor] = np.zeros((steps, *self.rows.shape(h.rows)))
+        self.n = {r.field: self.rows.size(r.field) for r in table.fields}
+        self.m = {k: self.rows.width(k) for k in table.source_indices}
+        self.gains = {
+            r.field: {k: self.rows.number(g) for k, g in r.drives} for r in table.fields if not r.unit
+        }
+        for i, k in self.plan.responses:
+            self.R[i, k] = np.zeros((steps * self.n[i], steps * self.m[k]))
+        for i, j in (*self.plan.rows, *self.plan.diagonals):
+            if (i, j) not in self.C and (j, i) not in self.C and self.kept(i, j):
+                self.C[i, j] = np.zeros((steps * self.n[i], steps * self.n[j]))
+        self.K: dict[tuple[Node, int], Array] = {}
+        self.couplings = {
+            r.field: [(at, c.field, c.kernel.reach) for at, c in enumerate(r.couplings)] for r in table.fields
+        }
+        self.compiled = {
+            (r.field, n): self.rows.compile(c.kernel) for r in table.fields for n, c in enumerate(r.couplings)
+        }
+        self.covariances: dict[tuple[Node, Node], tuple[Row, Row]] = {}
+        self.recent: dict[tuple[Node, Node], tuple[int, Array]] = {}
+        self.found: dict[tuple[Node, Node], list[Source]] = {}
+        self.units = Units(self.plan, self.rows, self.K, self.covariance, steps, units) if units else None
+        given, known = dict(constants), [dict(functions or {}), "numpy"]
+        self.functions = {
+            x.name: lambdify([t, *x.arguments], x.expression.subs(given), known) for x in table.scalars
+        }
+        self.bound = RUNAWAY * max([1.0, *[float(np.abs(v).max()) for k, v in self.data.items() if k != "w"]])
+
+    def kept(self, i: Node, j: Node) -> bool:
+        """A pair of which only the equal-time value is read needs no two-time array."""
+        return (i, j) in self.plan.rows or (j, i) in self.plan.rows
+
+    def run(self, progress: Progress | None) -> March:
+        operations = {
+            "kernel": self.kernel,
+            "response": self.response,
+            "past": self.past,
+            "now": self.present_value,
+            "scalar": self.scalar,
+            "hoist": self.hoist,
+            "units": self.on_units,
+            "sum": self.sum,
+        }
+        with np.errstate(all="ignore"):  # runaway dynamics are reported below, with the step
+            for step in range(self.fast(progress), self.T):
+
+                def sweep(step: int = step) -> None:
+                    self.recent.clear()
+                    for kind, i, j in self.plan.order:
+                        operations[kind](step, i, j)
+
+                if self.implicit is None:
+                    sweep()
+                else:
+                    self.predict(step)
+                    self.settled.step(self.blocks(step), sweep)
+                self.check(step)
+                if progress is not None:
+                    progress(step + 1, self.T)
+        return March(
+            self.plan,
+            self.T,
+            self.n,
+            self.m,
+            self.gains,
+            self.rows.number,
+            self.extents,
+            self.C,
+            self.R,
+            self.scalars,
+            self.hoisted,
+            self.sums,
+            self.settled.residual,
+        )
+
+    def fast(self, progress: Progress | None) -> int:
+        """Take the steps that a folded march can take, and return how many."""
+        if self.implicit is not None or not stackable(self.table, self.plan, self.n, self.m):
+            return 0
+        folded = Folded(self.plan, self.rows.number, self.C, self.R, self.T)
+
+        def after(step: int) -> None:
+            for x in self.watched:
+                q = self.table.tensors[x]
+                if not abs(folded.stack.equal(q.first, q.second)) < self.bound:
+                    raise Diverged(f"{x[0]} diverged at step {step}")
+            if progress is not None:
+                progress(step + 1, self.T)
+
+        return folded.run(after)
+
+    def predict(self, step: int) -> None:
+        """A first guess of a step: what the last ones found, continued."""
+        for x, row in self.compiled.items():
+            self.K[x] = np.zeros_like(row(step, step + 1))
+        earlier = [self.blocks(step - k) for k in range(1, min(step, LAST if step >= SMOOTH else 1) + 1)]
+        for now, *before in zip(self.blocks(step), *earlier, strict=True):
+            if now.ndim and before:
+                continued(now, before)
+
+    def blocks(self, step: int) -> list[Array]:
+        """Views of all that a step finds out and a later operation of it, or of the next, may read."""
+        found = found_at(step, self.C, self.R, self.sums, self.n, self.m)
+        return found + [a[step : step + 1] for a in (*self.scalars.values(), *self.hoisted.values())]
+
+    def check(self, step: int) -> None:
+        for name, a in self.scalars.items():
+            if not np.all(np.abs(a[step]) < self.bound):
+                raise Diverged(f"{name} diverged at step {step}")
+        for x in self.watched:
+            q = self.table.tensors[x]
+            value = self.sums[x][step, step] if x in self.sums else self.now[q.first, q.second]
+            if not np.all(np.abs(value) < self.bound):
+                raise Diverged(f"{x[0]} diverged at step {step}")
+
+    # -- the operations of a step ----------------------------------------------------------------------
+
+    def kernel(self, step: int, i: Node, at: Node) -> None:
+        n = at[1] or 0
+        reach = self.plan.rows_of[i].couplings[n].kernel.reach
+        self.K[i, n] = self.compiled[i, n](step, step + (reach == "through"))
+
+    def response(self, step: int, i: Node, k: Node) -> None:
+        n, m = self.n[i], self.m[k]
+        row = self.R[i, k][step * n : (step + 1) * n]
+        row[:] = 0.0
+        for at, field, reach in self.couplings[i]:
+            K = self.K[i, at]
+            low, high = times_of(reach, step)
+            if (field, k) in self.R:
+                p = self.n[field]
+                row[:, : high * m] += K @ self.R[field, k][low * p : high * p, : high * m]
+            if (gain := self.gains[field].get(k)) is not None:
+                row[:, low * m : high * m] += gain * K
+
+    def past(self, step: int, i: Node, j: Node) -> None:
+        """``C_ij(t, s)`` for s < t."""
+        if step == 0:
+            return
+        value = np.zeros((self.n[i], step * self.n[j]))
+        for at, field, reach in self.couplings[i]:
+            p = self.n[field]
+            low, high = times_of(reach, step)
+            C = self.rows.correlation(field, j)[low * p : high * p]
+            value += self.K[i, at] @ C[:, : step * self.n[j]]
+        for x in self.sources(i, j):
+            if x.local:
+                continue  # there is none between different times
+            row = self.past_covariance(x, step)
+            if x.response is not None:
+                value += x.gain * (row @ x.response[: value.shape[1], : row.shape[1]].T)
+            if x.direct is not None:
+                value += x.gain * x.direct * row
+        self.store(step, i, j, value)
+
+    def now_value(self, step: int, i: Node, j: Node) -> Array:
+        """``C_ij(t, t)``."""
+        n, m = self.n[i], self.n[j]
+        value = np.zeros((n, m))
+        now = slice(step * m, (step + 1) * m)
+        for at, field, reach in self.couplings[i]:
+            K = self.K[i, at]
+            if reach == "now":
+                value += K @ self.equal(field, j)
+                continue
+            p = self.n[field]
+            low, high = times_of(reach, step)
+            value += K @ self.rows.correlation(j, field)[now, low * p : high * p].T
+        for x in self.sources(i, j):
+            present, q = x.gain * x.present(step, step + 1), self.m[x.partner]
+            if x.response is not None:
+                R = x.response[now, : (step + 1) * q]
+                value += present @ R[:, step * q :].T
+                if step and not x.local:
+                    value += x.gain * (self.past_covariance(x, step) @ R[:, : step * q].T)
+            if x.direct is not None:
+                value += x.direct * present
+        return value
+
+    def present_value(self, step: int, i: Node, j: Node) -> None:
+        value = self.now_value(step, i, j)
+        self.now[i, j] = value
+        n, m = self.n[i], self.n[j]
+        if (i, j) in self.C:
+            self.C[i, j][step * n : (step + 1) * n, step * m : (step + 1) * m] = value
+        elif (j, i) in self.C:
+            self.C[j, i][step * m : (step + 1) * m, step * n : (step + 1) * n] = value.T
+
+    def scalar(self, step: int, i: Node, _: Node) -> None:
+        row = next(x for x in self.table.scalars if x.name == i[0])
+        arguments: list[Any] = [step]
+        for _stand_in, a, b in row.averages:
+            arguments.append(self.average(a, b, row.indices))
+        for _stand_in, f in row.inputs:
+            arguments.append(arranged(self.present(f, step), f.indices, row.indices))
+        self.scalars[row.name][step] = self.functions[row.name](*arguments)
+
+    def hoist(self, step: int, i: Node, _: Node) -> None:
+        h = next(x for x in self.table.hoisted if x.tensor == i)
+        operands: list[Any] = []
+        labels: dict[Symbol, int] = {}
+        for f in h.factors:
+            a = self.present(f, step)
+            operands += [a, [labels.setdefault(x, len(labels)) for x in f.indices if x != s]]
+        self.hoisted[i][step] = np.einsum(*operands, [labels[x] for x in h.rows], optimize=True)
+
+    def on_units(self, step: int, i: Node, _: Node) -> None:
+        assert self.units is not None
+        self.units.step(step)
+
+    def sum(self, step: int, i: Node, _: Node) -> None:
+        assert self.units is not None
+        self.sums[i][step, : step + 1] = row = self.units.total(step, i)
+        self.sums[i][: step + 1, step] = row if self.table.tensors[i].kind == "correlation" else 0.0
+        self.sums[i][step, step] = row[step]
+
+    # -- looking things up -----------------------------------------------------------------------------
+
+    def sources(self, i: Node, j: Node) -> list[Source]:
+        """The sources of ``i`` with those that they are correlated with and that ``j`` feels."""
+        if (i, j) not in self.found:
+            self.found[i, j] = [
+                self.source(i, j, own, k)
+                for own in self.gains[i]
+                for k in self.plan.partners(own)
+                if (j, k) in self.R or k in self.gains[j]
+            ]
+        return self.found[i, j]
+
+    def source(self, i: Node, j: Node, own: Node, k: Node) -> Source:
+        local, before, present = self.covariance_rows(own, k)
+        gain, direct = self.gains[i][own], self.gains[j].get(k)
+        return Source(own, k, local, before, present, gain, self.R.get((j, k)), direct)
+
+    def covariance_rows(self, a: Node, b: Node) -> tuple[bool, Row, Row]:
+        """Is ``<u_a(t) u_b(s)>`` there at s = t only?  And its rows, of the past and of the present."""
+        kernel = self.table.covariances[a, b]
+        if (a, b) not in self.covariances:
+            self.covariances[a, b] = self.rows.compile(kernel, "past"), self.rows.compile(kernel, "now")
+        return all(m.instant for m in kernel.monomials), *self.covariances[a, b]
+
+    def covariance(self, a: Node, b: Node) -> tuple[bool, Row]:
+        """Is ``<u_a(t) u_b(s)>`` there at s = t only?  And its row."""
+        local, before, present = self.covariance_rows(a, b)
+        return local, present if local else before
+
+    def past_covariance(self, x: Source, step: int) -> Array:
+        """``<u_own(t) u_partner(s)>`` for s < t, evaluated once a step."""
+        if self.recent.get((x.own, x.partner), (0,))[0] != step:
+            self.recent[x.own, x.partner] = step, x.before(step, step)
+        return self.recent[x.own, x.partner][1]
+
+    def store(self, step: int, i: Node, j: Node, value: Array) -> None:
+        """Write a row, or its mirror image where the array holds the pair the other way round."""
+        n, m = self.n[i], self.n[j]
+        rows, cols = slice(step * n, (step + 1) * n), slice(0, step * m)
+        if (i, j) in self.C:
+            self.C[i, j][rows, cols] = value
+            if i == j:
+                self.C[i, j][cols, rows] = value.T
+        else:
+            self.C[j, i][cols, rows] = value.T
+
+    def equal(self, a: Node, b: Node) -> Array:
+        """``C_ab(t, t)`` at this step."""
+        return self.now[a, b] if (a, b) in self.now else self.now[b, a].T
+
+    def average(self, a: Factor, b: Factor, indices: tuple[Symbol, ...]) -> Array:
+        """``<x_a x_b>`` at this step, with an axis for each of ``indices``."""
+        shape = (*self.rows.shape(a.indices), *self.rows.shape(b.indices))
+        return arranged(self.equal(a.tensor, b.tensor).reshape(shape), (*a.indices, *b.indices), indices)
+
+    def present(self, f: Factor, step: int) -> Array:
+        """A tensor at the present time, or a constant one."""
+        name = f.tensor[0]
+        return self.scalars[name][step] if name in self.scalars else self.data[name]

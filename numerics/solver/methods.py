@@ -1,0 +1,389 @@
+"""The methods that there are, each an engine and what it can do: found from the theory, not from a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Abs, Dummy, Heaviside, Max, Min, Piecewise, Sum, sign
+from sympy.core.function import AppliedUndef
+
+from derive.errors import NotApplicable
+from derive.program import P, eta, gamma0
+from derive.reduce.memoryless import markov
+from derive.reduce.ridge import representer
+from derive.reduce.stationary import static
+from numerics.errors import Diverged, NotConverged, Unserved
+from numerics.experiment.problem import Problem
+from numerics.predictions import OUTPUT, split
+from numerics.results import VARIABLES
+from numerics.solver import linear, ridge
+from numerics.solver.depth import LAYERS, require_limit, solve_depth_limit
+from numerics.solver.direct.evaluate import Place, evaluate
+from numerics.solver.lazy import solve_lazy
+from numerics.solver.method import Kernels, No, Progress, Solved, Yes
+from numerics.solver.nodes import forecast, solve_nodes
+from numerics.solver.paths import problem as paths
+
+Array = NDArray[np.float64]
+
+EXACT = 1e-12
+"""What steps without sampling miss: rounding."""
+
+QUADRATURE = 1e-6
+"""The accuracy of moving nodes, if nobody says."""
+
+SAMPLED = 1e-5
+"""The accuracy that is out of reach of sampled paths."""
+
+KINKED = (Abs, Max, Min, Heaviside, Piecewise, sign)
+
+
+def _reason(reason: Exception) -> str:
+    return str(reason).removesuffix(".")
+
+
+def _is_linear(problem: Problem) -> bool:
+    return not isinstance(problem.linear, NotApplicable)
+
+
+def _symbolic(problem: Problem) -> No | None:
+    """Methods that go from layer to layer need a number of them."""
+    if problem.depth is not None:
+        return None
+    key, value = problem.said("network.depth")
+    return No(key, value, "numbers need a depth that is one", "an integer >= 1")
+
+
+def _sampled(problem: Problem) -> No | None:
+    """Whoever says how many paths there are wants paths."""
+    if problem.solver.samples is None or problem.solver.method != "auto":
+        return None
+    return No("solver.samples", problem.solver.samples, "asks for sampled paths", "leaving it out")
+
+
+class March:
+    """Linear theories, step by step and exactly; flows as an integrator sees them."""
+
+    name = "march"
+
+    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+        if (no := _symbolic(problem)) is not None:
+            return no
+        if isinstance(problem.linear, NotApplicable):
+            return No(*problem.said("network.activation"), _reason(problem.linear), "a linear network")
+        if (lacking := linear.unlabelled(problem)) is not None:
+            return No(
+                *problem.said("network.depth"), lacking, "a program with these names, or another method"
+            )
+        if (no := _mixed(problem)) is not None:
+            return no
+        steps, samples = len(problem.times), max(problem.sample_count, 1)
+        nodes = 3 * steps if problem.flow else steps
+        depth = problem.depth or 1
+        cost = 2e-9 * depth * samples * nodes**3 + 1e-3 * nodes
+        return Yes(cost, 16.0 * depth * samples * nodes**2, problem.solver.rtol if problem.flow else EXACT)
+
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+        values, notes = linear.solved(problem, keep, progress)
+        return Solved(values, notes)
+
+
+class Layers:
+    """The limit of infinite depth, in layer time."""
+
+    name = "layers"
+
+    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+        if problem.depth is not None:
+            key, value = problem.said("network.depth")
+            return No(key, value, "the limit is that of symbolic depth", '"L"')
+        if problem.experiment is None:
+            return No(*problem.said("network.depth"), "is solved from a file", "an experiment file")
+        try:
+            require_limit(problem.experiment)
+        except ValueError as reason:
+            return No(*problem.said("network.depth"), _reason(reason), "an integer >= 1")
+        steps, samples = len(problem.times), max(problem.sample_count, 1)
+        return Yes(
+            1e-6 * LAYERS**2 * (samples * steps) ** 2 + 5, 64.0 * LAYERS**2 * (samples * steps) ** 2, 1e-6
+        )
+
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+        assert problem.experiment is not None
+        found = solve_depth_limit(problem.experiment, layers=LAYERS, progress=progress)
+        notes = {
+            "method": "infinite depth, layer grid",
+            "layers": LAYERS,
+            "layer_grid_error": found.errors["train_loss"],
+            "layers_at": found.nodes,
+        }
+        return Solved({k: x for k, x in found.values.items() if k in VARIABLES}, notes)
+
+
+class Nodes:
+    """Theories without memory: the nodes of a quadrature move by the derived equations."""
+
+    name = "nodes"
+
+    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+        if (no := _symbolic(problem)) is not None:
+            return no
+        if not problem.seen:
+            return No(*problem.said("data.kind"), "has no given samples", '"fixed"')
+        if (no := _sampled(problem) or _mixed(problem)) is not None:
+            return no
+        try:
+            markov(problem.theory)
+        except NotApplicable as reason:
+            return No(*problem.said("network.depth"), _reason(reason), "one hidden layer")
+        accuracy = problem.solver.accuracy or QUADRATURE
+        kept = paths.fitting(problem) if keep == "auto" else keep
+        try:
+            found = forecast(problem, accuracy, kernels=kept != "none")
+        except (Unserved, NotConverged, Diverged) as reason:
+            return No(*problem.said("network.activation"), _reason(reason), "another activation or time")
+        note = f"{found.nodes} nodes, {found.rule}; measured with few; no responses"
+        return Yes(found.cost, found.memory, found.error, note, responses=False)
+
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+        accuracy = problem.solver.accuracy or QUADRATURE
+        keep = paths.fitting(problem) if keep == "auto" else keep
+        found = solve_nodes(
+            problem,
+            accuracy=accuracy,
+            seed=problem.solver.seed,
+            kernels=keep != "none",
+            most=_most_nodes(problem),
+        )
+        notes = {
+            "nonlinear": not _is_linear(problem),
+            "kernels": keep,
+            "quadrature": found.rule,
+            "nodes": found.nodes,
+            "error_estimate": found.reached,
+        }
+        return Solved(labelled(problem, found.values, keep), notes)
+
+
+class Lazy:
+    """Theories at gamma0 = 0: Gaussian fields that do not move."""
+
+    name = "lazy"
+
+    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+        if (no := _symbolic(problem)) is not None:
+            return no
+        if not problem.seen:
+            return No(*problem.said("data.kind"), "has no given samples", '"fixed"')
+        if (no := _sampled(problem) or _mixed(problem)) is not None:
+            return no
+        try:
+            static(problem.theory)
+        except NotApplicable as reason:
+            return No(*problem.said("network.gamma0"), _reason(reason), "a theory that rests at gamma0 = 0")
+        if problem.flow and not _affine(problem):
+            said = problem.said("training.objective")
+            return No(
+                *said, "the flow at gamma0 = 0 is solved where the error is linear in the output", '"square"'
+            )
+        error = _moved(problem) ** 2
+        if error > 1e-2:
+            key, value = problem.said("network.gamma0")
+            return No(key, value, f"fields move, by about {error**0.5:.1g}", "a smaller gamma0")
+        samples = problem.sample_count
+        cost = 2e-3 * (problem.depth or 1) * samples**2 + 1e-5 * len(problem.times) * samples**2
+        memory = 8.0 * samples**2 * len(problem.times) ** 2
+        return Yes(cost, memory, error, "its error is of order gamma0^2; no responses", responses=False)
+
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+        clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
+        keep = paths.fitting(problem) if keep == "auto" else keep
+        found = solve_lazy(problem.theory, values=problem.values, data=problem.arrays, **clock)
+        count = len(problem.times)
+        values: dict[Place, Array] = {(name, ()): x for name, x in found.scalars.items()}
+        values |= {
+            n: np.broadcast_to(x[..., None, None], (*x.shape, count, count)) for n, x in found.kernels.items()
+        }
+        notes = {
+            "nonlinear": not _is_linear(problem),
+            "kernels": keep,
+            "error_estimate": _moved(problem) ** 2,
+        }
+        return Solved(labelled(problem, values, keep), notes)
+
+
+class Paths:
+    """Any theory: sampled paths of the single-site processes."""
+
+    name = "paths"
+
+    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+        if (no := _symbolic(problem)) is not None:
+            return no
+        if not problem.seen:
+            return No(*problem.said("data.kind"), "has no given samples", '"fixed"')
+        try:
+            cost, memory, error = paths.forecast(problem)
+        except (Unserved, NotApplicable) as reason:
+            return No(*problem.said("network.activation"), _reason(reason), "another network or rule")
+        have = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        lacks = f"; there are {have / 2**30:.0f} GiB" if memory > have else ""
+        return Yes(cost, memory, max(error, SAMPLED), "for a first number of samples" + lacks)
+
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+        keep = paths.fitting(problem) if keep == "auto" else keep
+        values, notes = paths.solve_paths(problem, keep, progress)
+        return Solved(values, {"method": "particles", "nonlinear": True, "kernels": keep, **notes})
+
+
+class Rest:
+    """Weight decay at long times: the outputs beside the ridge regression that they come to rest at."""
+
+    name = "rest"
+
+    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+        if problem.flow or not problem.seen:
+            return No(
+                *problem.said("training.rule"), "the rest points are those of steps on given samples", '"gd"'
+            )
+        try:
+            representer(problem.theory)
+        except NotApplicable as reason:
+            return No(*problem.said("training.weight_decay"), _reason(reason), "a homogeneous network")
+        said = Paths().fits(problem, keep)
+        return said if isinstance(said, No) else Yes(said.cost, said.memory, said.error, "ridge at the end")
+
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+        found = ridge.at_rest(
+            problem.program,
+            steps=len(problem.times),
+            values=problem.values,
+            data=problem.arrays,
+            seed=problem.solver.seed,
+            samples=problem.solver.samples or 512,
+        )
+        keep = paths.fitting(problem) if keep == "auto" else keep
+        notes = {
+            "nonlinear": not _is_linear(problem),
+            "kernels": keep,
+            "rest": found.status,
+            "ridge": found.ridge,
+            "distance_from_ridge": float(np.abs(found.difference).max()),
+        }
+        return Solved(labelled(problem, found.solved.values, keep), notes)
+
+
+class Direct:
+    """The judge of all others: every expression of the theory as it stands, for a few steps."""
+
+    name = "direct"
+
+    def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
+        if (no := _symbolic(problem)) is not None:
+            return no
+        if problem.flow or not problem.seen:
+            return No(*problem.said("training.rule"), "takes steps on given samples", '"gd"')
+        entries = len(problem.times) * problem.sample_count
+        cost = 1e-3 * (problem.depth or 1) * entries**3
+        if _is_linear(problem):
+            return Yes(cost, 8.0 * entries**3, EXACT)
+        return Yes(8 * cost, 8.0 * 2**14 * entries**2, 1e-2)
+
+    def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
+        keep = paths.fitting(problem) if keep == "auto" else keep
+        found = evaluate(
+            problem.discrete,
+            steps=len(problem.times),
+            values=problem.values,
+            data=problem.arrays,
+            seed=problem.solver.seed,
+        )
+        return Solved(
+            labelled(problem, found.values, keep), {"nonlinear": not _is_linear(problem), "kernels": keep}
+        )
+
+
+# -- what the estimates are made of --------------------------------------------------------------------------
+
+
+def _most_nodes(problem: Problem) -> int:
+    """In up to three dimensions nodes are cheap, and more of them reach the accuracy for kernels too."""
+    return 2**20 if _rank(problem) + problem.outputs <= 3 else 2**18
+
+
+def _rank(problem: Problem) -> int:
+    return int(np.linalg.matrix_rank(problem.arrays["K_x"])) if "K_x" in problem.arrays else 1
+
+
+def _mixed(problem: Problem) -> No | None:
+    """Of methods that compute an error from its own output."""
+    names = {e.name for e in problem.theory.scalars}
+    totals = [total for e in problem.theory.scalars for total in e.rhs.atoms(Sum)]
+    if not any(str(x.func) in names for total in totals for x in total.function.atoms(AppliedUndef)):
+        return None
+    accepted = '"square", "logistic" or "hinge"'
+    return No(*problem.said("training.objective"), "the error of an output depends on all outputs", accepted)
+
+
+def _affine(problem: Problem) -> bool:
+    """Is the error affine in the output?"""
+    for e in problem.theory.scalars:
+        for x in e.rhs.atoms(AppliedUndef):
+            if str(x.func) == OUTPUT:
+                y = Dummy("f")
+                if e.rhs.xreplace({x: y}).diff(y, 2) != 0:
+                    return False
+    return True
+
+
+def _moved(problem: Problem) -> float:
+    """How far fields can move: ``gamma0`` times the updates of all times at the size of the first.
+
+    The error of the limit is of second order in it, as powers of gamma0 in kernels are even.
+    """
+    strength = problem.numbers.get(gamma0, 1.0)
+    span = float(problem.times[-1]) * (1.0 if problem.flow else problem.numbers.get(eta, 1.0))
+    y = problem.arrays.get("y", np.ones(1))[: problem.seen]
+    kernel = problem.arrays.get("K_x", np.ones((1, 1)))
+    size = float(np.abs(y).mean()) * max(1.0, float(np.diag(kernel).max()))
+    samples = 1.0 if problem.program.rule.rate.has(P) else float(problem.seen)  # type: ignore[attr-defined]
+    return strength * span * size * samples * (problem.depth or 1)
+
+
+def labelled(problem: Problem, found: Mapping[Place, Array], keep: str) -> dict[str, Array]:
+    """The contract's variables from order parameters of a theory by name and layer, whose times come last."""
+    depth = problem.depth or 1
+    values = {"error": found["Delta", ()], OUTPUT: found[OUTPUT, ()]}
+    if keep != "none":
+        for name in ("Phi", "H", "G", "A", "B"):
+            layers = {k[0]: _times_first(x) for (n, k), x in found.items() if n == name and k}
+            label = "Phi" if name == "H" else name
+            if not layers or label in values or (name in ("A", "B") and keep != "full"):
+                continue
+            shape = next(iter(layers.values())).shape
+            missing = np.full(shape, np.nan if name == "A" else 0.0)
+            stacked = np.stack([layers.get(k, missing) for k in range(1, depth + 1)])
+            values |= _kept(label, stacked, keep, problem.seen, 3)
+        if ("K", ()) in found:
+            values |= _kept("tangent_kernel", _times_first(found["K", ()]), keep, problem.seen, 2)
+    return split(problem, values, nonlinear=not _is_linear(problem))
+
+
+def _times_first(x: Array) -> Array:
+    return np.moveaxis(x, (-2, -1), (0, 1))
+
+
+def _kept(name: str, x: Array, keep: str, seen: int, lead: int) -> dict[str, Array]:
+    """A kernel as a whole, or its trace over training samples (and outputs)."""
+    if keep == "full" or x.ndim == lead:
+        return {name: x}
+    if x.ndim - lead == 4:
+        return {f"{name}_trace": np.einsum("...mcmc->...", x[..., :seen, :, :seen, :])}
+    return {f"{name}_trace": np.einsum("...mm->...", x[..., :seen, :seen])}
+
+
+__all__ = ["Direct", "Layers", "Lazy", "March", "Nodes", "Paths", "Rest", "Unserved", "labelled"]

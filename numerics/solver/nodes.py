@@ -1,0 +1,519 @@
+"""Solve a theory without memory: nodes of a quadrature move by the derived equations, and grow in number.
+
+Nodes are points and weights for averages over a few independent standard normal numbers.  For analytic
+functions the trapezoidal rule, cut off where the Gaussian is below rounding, converges exponentially in the
+number of points, Gauss-Hermite only in its square root; polynomials are exact by Gauss-Hermite.  Neither
+helps across a kink or in many dimensions: there scrambled Sobol points do.
+"""
+
+from __future__ import annotations
+
+import time as clock
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.integrate import solve_ivp
+from scipy.special import ndtri, roots_hermitenorm
+from scipy.stats import qmc
+from sympy import Abs, Expr, Heaviside, Max, Min, Mul, Piecewise, Symbol, sign
+
+from derive.calculus.averages import Average
+from derive.calculus.symbols import ell, s, t
+from derive.reduce.memoryless import markov
+from derive.theory import Theory
+from numerics.errors import Diverged, NotConverged, Unserved
+from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
+from numerics.solver.direct.evaluate import Evaluated, Place
+from numerics.solver.direct.layout import Number
+from numerics.tensors.leaves import Node, node_of
+from numerics.tensors.present import Axes, Present, System, axes_of, layers_written_out
+from numerics.threads import one_thread
+
+Array = NDArray[np.float64]
+
+FACTOR = 1.5
+"""From one number of points along a dimension to the next."""
+KINKED = (Abs, Max, Min, Heaviside, Piecewise, sign)
+RATES = 20_000
+"""Evaluations of the equations of motion after which a flow is given up."""
+ENOUGH = 30
+"""Points along a dimension from which the trapezoidal rule is more precise than Gauss-Hermite."""
+EACH = 2.5e-8
+"""Seconds that a number on a node takes at each time at least, measured with many nodes."""
+LARGEST = 2**26
+"""Numbers held at once, of fields at all times on all nodes."""
+
+
+@dataclass(frozen=True)
+class TwoLayerSolved(Evaluated):
+    """What :func:`solve_two_layer` found.
+
+    ``errors`` are differences between the two finest sets of nodes, or standard errors over ``replicas`` of
+    scattered points.  ``paths`` holds sources, states and fields by name and layer, shape ``(times, *indices,
+    nodes)``, and ``weights`` what each node counts: ``weights @ phi(paths["h", (1,)][-1, 0])`` is an average.
+    ``reached`` is the largest error of a value, relative to the largest value of its name.
+    """
+
+    rule: str
+    dimensions: int
+    nodes: int
+    times: Array
+    reached: float
+    converged: bool
+    weights: Array = field(repr=False)
+    paths: Mapping[Place, Array] = field(repr=False)
+
+
+@one_thread
+def solve_two_layer(
+    theory: Theory,
+    *,
+    steps: int | None = None,
+    times: Sequence[float] | Array | None = None,
+    values: Mapping[Symbol | str, Number] | None = None,
+    data: Mapping[str, Any] | None = None,
+    accuracy: float = 1e-6,
+    rule: Rule | Literal["auto"] = "auto",
+    most: int = 2**18,
+    replicas: int = 8,
+    seed: int = 0,
+    kernels: bool = True,
+    start: int | None = None,
+) -> TwoLayerSolved:
+    """Scalars and order parameters of a theory without memory: one hidden layer, any activation.
+
+    In discrete time at ``0..steps-1``, exactly; of a flow at ``times``, integrated to a tenth of
+    ``accuracy``.  The Gaussian variables at the start are independent normal numbers times a root of their
+    covariance, as many as its numerical rank: P + 1 for P independent samples.  Averages over them are sums
+    over nodes that move by the derived equations (:func:`derive.reduce.memoryless.markov`).
+
+    ``rule``: ``hermite`` and ``trapezoid`` are tensor products of one-dimensional rules, whose number of
+    points rises by half until two results agree to ``accuracy`` (relative to the largest value of each name),
+    or ``most`` nodes would be exceeded; ``sobol`` takes ``replicas`` independent sets of scattered points,
+    whose number doubles.  ``auto``: Gauss-Hermite for polynomials in up to six dimensions; the
+    trapezoidal rule for other smooth functions, or Gauss-Hermite where ``most`` allows fewer than 30 points
+    along each of up to four dimensions; scattered points otherwise, and across kinks.  The error
+    reached is reported with every value; ``converged`` says whether ``accuracy`` was met.  ``kernels=False``
+    leaves out what has two times, and with it most of the memory.  ``start`` is the first number of points;
+    the error of a single set of nodes is not known, and infinite.
+
+    Raises :class:`~derive.errors.NotApplicable` for a theory with memory,
+    :class:`~numerics.solver.direct.layout.Unserved` for what has no rule here, ValueError for missing values
+    and data, :class:`~numerics.errors.Diverged` when a value is not finite and
+    :class:`~numerics.errors.NotConverged` for a flow that cannot be integrated to its end.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import P, eta, gamma0, mlp
+    >>> given = {"values": {eta: 0.5, gamma0: 1, P: 1}, "data": {"K_x": [[1.0]], "y": [1.0]}}
+    >>> solved = solve_two_layer(mean_field(mlp(1, "tanh")), steps=3, accuracy=1e-9, **given)
+    >>> print(solved.rule, solved.dimensions, solved.converged, solved.value("Delta").round(6).tolist())
+    trapezoid 2 True [[1.0], [0.598979], [0.385721]]
+    """
+    solver = _prepared(theory, steps, times, values, data, kernels, accuracy, most, rule)
+    for last in solver.answers(start, replicas, seed):
+        if last.reached <= accuracy:
+            break
+    return TwoLayerSolved(
+        "quadrature" if solver.rule != "sobol" else "scattered points",
+        last.found,
+        last.errors,
+        solver.axes,
+        rule=solver.rule,
+        dimensions=solver.dimensions,
+        nodes=len(solver.weights),
+        times=solver.times,
+        reached=last.reached,
+        converged=last.reached <= accuracy,
+        weights=solver.weights,
+        paths=solver.paths(),
+    )
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What moving nodes take and reach, measured with few of them: seconds, bytes, the relative error."""
+
+    cost: float
+    memory: float
+    error: float
+    rule: str
+    nodes: int
+
+
+@one_thread
+def forecast(problem: Problem, accuracy: float, *, kernels: bool = True, most: int = 2**18) -> Forecast:
+    """How long :func:`solve_nodes` takes for an accuracy, and which it reaches, from trials with few nodes.
+
+    The error of a quadrature falls at least as fast as from one trial to the next, exponentially in the
+    points along a dimension; that of scattered points like the root of their number.  Raises as
+    :func:`solve_two_layer` does.
+    """
+    plain = _of_problem(problem, kernels, accuracy, most)
+    trial = _of_problem(problem, False, max(accuracy, 1e-4), most)
+    trial.rule, d = plain.rule, plain.dimensions
+    sobol, began = plain.rule == "sobol", clock.process_time()
+    counts: list[int] = []
+    errors: list[float] = []
+    sizes: list[int] = []
+    spent: list[float] = []
+    for answer in trial.answers(256 if sobol else None, 8, problem.solver.seed):
+        now = clock.process_time()
+        counts, errors = [*counts, answer.count], [*errors, answer.reached]
+        sizes, spent, began = [*sizes, len(trial.weights)], [*spent, now - began], now
+        if len(counts) == (2 if sobol else 3) or answer.reached <= accuracy:
+            break
+    last, error, size = counts[-1], errors[-1], 1 if sobol else max(d, 1)
+    if sobol:
+        count = min(most, last * max(1.0, (error / accuracy) ** 2))
+        error = error * (last / count) ** 0.5
+    else:
+        # a difference of two sets is about the error of the coarser one, on which the finest is not judged
+        known = [e for e in errors if np.isfinite(e)]
+        fall = np.log(known[-2] / known[-1]) / (counts[-2] - counts[-3]) if len(known) > 1 else 0.0
+        needed = counts[-2] + np.log(max(error / accuracy, 1.0)) / fall if fall > 0 else np.inf
+        count = min(max(FACTOR * needed, last), plain.most ** (1 / size))
+        if error > accuracy:
+            error *= float(np.exp(-max(fall, 0.0) * max(count / FACTOR - counts[-2], 0.0)))
+    nodes = max(int(sizes[-1] * (count / last) ** size), sizes[-1])
+    each = EACH * plain.entries * len(plain.times) * (8 if sobol else 1)
+    if len(sizes) > 1:
+        each = max(each, (spent[-1] - spent[-2]) / (sizes[-1] - sizes[-2]))
+    sets = 1 / (1 - (0.5 if sobol else FACTOR**-size))  # all that come before
+    cost = sets * (spent[-1] + each * (nodes - sizes[-1])) * (2.0 if kernels else 1.0) + sum(spent)
+    return Forecast(cost, 16.0 * plain.entries * len(plain.times) * nodes, error, plain.rule, nodes)
+
+
+def solve_nodes(source: Problem | Experiment, **options: Any) -> TwoLayerSolved:
+    """:func:`solve_two_layer` of a problem or an experiment on given samples, at its output times.
+
+    ``options`` are those of :func:`solve_two_layer`.  Raises as it does, and
+    :class:`~derive.errors.NotApplicable` at any other depth than one.
+
+    >>> training = {"rule": "flow", "time": 1.0, "points": 3}
+    >>> spec = {"network": {"depth": 1, "activation": "tanh"}, "training": training}
+    >>> experiment = Experiment.from_dict(spec, kernel=np.eye(2), targets=np.array([1.0, -1.0]))
+    >>> solve_nodes(experiment).value("Delta").shape
+    (3, 2)
+    """
+    problem = Problem.of(source)
+    return solve_two_layer(problem.theory, **_given(problem) | options)
+
+
+def _given(problem: Problem) -> dict[str, Any]:
+    at = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
+    return {"values": problem.values, "data": problem.arrays, **at}
+
+
+def _of_problem(problem: Problem, kernels: bool, accuracy: float, most: int) -> _Solver:
+    given = {"steps": None, "times": None} | _given(problem)
+    return _prepared(problem.theory, kernels=kernels, accuracy=accuracy, most=most, rule="auto", **given)
+
+
+def _prepared(
+    theory: Theory,
+    steps: int | None,
+    times: Sequence[float] | Array | None,
+    values: Mapping[Symbol | str, Number] | None,
+    data: Mapping[str, Any] | None,
+    kernels: bool,
+    accuracy: float,
+    most: int,
+    rule: Rule | Literal["auto"],
+) -> _Solver:
+    """The solver of a theory with its numbers and a rule."""
+    theory = theory.at_depth(1) if _has_layers(theory) else theory
+    reduced = markov(theory)
+    if reduced.discrete == (steps is None) or reduced.discrete == (times is not None):
+        raise ValueError("give steps for a theory in discrete time, and times for a flow")
+    at = np.arange(steps, dtype=float) if steps is not None else np.asarray(times, dtype=float)
+    if not len(at) or at[0] < 0 or (np.diff(at) <= 0).any():
+        raise ValueError("times: must rise, from 0 or later; steps must be at least 1")
+    system = System(reduced, {str(k): float(v) for k, v in (values or {}).items()}, data or {})
+    solver = _Solver(system, at, kernels, accuracy)
+    solver.most = min(most, LARGEST // (len(at) * solver.entries)) if kernels else most
+    solver.rule = _chosen(system, solver.dimensions, solver.most) if rule == "auto" else rule
+    return solver
+
+
+def _has_layers(theory: Theory) -> bool:
+    items: list[Any] = [*theory.sources, *theory.equations, *theory.order_parameters, *theory.observables]
+    return theory.program.depth == 1 and any(r.index == ell for x in items for r in x.ranges)
+
+
+def _chosen(system: System, dimensions: int, most: int) -> Rule:
+    """The rule for the functions of this theory."""
+    polynomial = True
+    for e in system.fields.values():
+        f = system.function(e.rhs)
+        if f.body.has(*KINKED):
+            return "sobol"
+        moving = [x for x, y in zip(f.slots, f.leaves, strict=True) if system.is_random(y)]
+        polynomial = polynomial and bool(f.body.is_polynomial(*moving))
+    if dimensions > (6 if polynomial else 4):
+        return "sobol"
+    return "hermite" if polynomial or most < ENOUGH**dimensions else "trapezoid"
+
+
+def _counts(rule: Rule, dimensions: int, most: int, start: int | None) -> Iterator[int]:
+    """Numbers of points, rising: along each dimension, or in all."""
+    count = start or {"sobol": 1024, "hermite": 4, "trapezoid": 12}[rule]
+    if start is None and rule != "sobol":  # few enough that another set follows, to tell the error
+        count = max(2, min(count, int(most ** (1 / max(dimensions, 1)) / FACTOR)))
+    yield count
+    while True:
+        count = 2 * count if rule == "sobol" else int(FACTOR * count)
+        if (count if rule == "sobol" else count**dimensions) > most:
+            return
+        yield count
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a number of points gave: values, their errors, and the largest relative one."""
+
+    count: int
+    found: dict[Place, Array]
+    errors: dict[Place, Array]
+    reached: float
+
+
+class _Solver:
+    """One solution for each set of nodes."""
+
+    rule: Rule
+    most: int
+
+    def __init__(self, system: System, times: Array, kernels: bool, accuracy: float) -> None:
+        self.system, self.times, self.accuracy = system, times, accuracy
+        theory = system.markov.theory
+        self.kernels = theory.order_parameters if kernels else ()
+        self.observables = theory.observables if kernels else ()
+        self.pieces: dict[Expr, Axes] = {}
+        self.halves = {q: self.split(q.definition) for q in self.kernels}
+        self.axes: dict[Place, tuple[tuple[int, ...], ...]] = {}
+        self.weights: Array = np.zeros(0)
+        self.dimensions = next(iter(system.root.values())).shape[-1] if system.root else 0
+
+    def answers(self, start: int | None, replicas: int, seed: int) -> Iterator[_Answer]:
+        """Of ever more points, up to the most."""
+        last: dict[Place, Array] | None = None
+        for count in _counts(self.rule, self.dimensions, self.most, start):
+            if self.rule == "sobol":
+                seeds = np.random.SeedSequence(seed).spawn(replicas)
+                runs = [self.run(scattered(count, self.dimensions, x)) for x in seeds]
+                found = {k: np.mean([r[k] for r in runs], axis=0) for k in runs[0]}
+                errors = {k: np.std([r[k] for r in runs], axis=0, ddof=1) / replicas**0.5 for k in found}
+            else:
+                found = self.run(tensor(self.rule, count, self.dimensions))
+                errors = {
+                    k: np.abs(v - last[k]) if last else np.full(v.shape, np.inf) for k, v in found.items()
+                }
+                last = found
+            reached = max(float(e.max() / max(np.abs(found[k]).max(), 1e-300)) for k, e in errors.items())
+            yield _Answer(count, found, errors, reached)
+
+    @property
+    def entries(self) -> int:
+        """Numbers kept at each time and node."""
+        kept = sum(int(np.prod(self.system.shape(a))) for a in self.pieces.values())
+        return max(kept + self.system.size, 1)
+
+    def split(self, e: Expr) -> tuple[Expr, Expr, Expr]:
+        """``<a(t) b(s)>`` times a number: a, b (read at t) and the number."""
+        number, average = e.as_independent(Average)
+        if not isinstance(average, Average) or number.has(t, s):
+            raise Unserved(f"{e} is no average")
+        factors = Mul.make_args(average.body)
+        late = Mul(*[x for x in factors if not x.has(s)])
+        early = Mul(*[x for x in factors if x.has(s)])
+        if early.has(t):
+            raise Unserved(f"{e} is no product of something at t and something at s")
+        found = late, early.xreplace({s: t}), number
+        for x in found[:2]:
+            self.pieces[x] = tuple(y for y in sorted(x.free_symbols, key=str) if y in self.system.sizes)
+        return found
+
+    def run(self, nodes: Nodes) -> dict[Place, Array]:
+        """The whole solution on these nodes."""
+        self.weights = nodes.weights
+        self.start = {n: x @ nodes.points for n, x in self.system.root.items()}
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.moved = self.march() if self.system.markov.discrete else self.flow()
+            return self.results()
+
+    def present(self, states: Array, time: float) -> Present:
+        """Everything at one time."""
+        return Present(self.system, self.start, self.weights, states, time)
+
+    def march(self) -> list[Array]:
+        """States at all steps."""
+        found = [np.zeros((self.system.size, len(self.weights)))]
+        for now in self.times[:-1]:
+            found.append(self.present(found[-1], now).motion())
+            if not np.isfinite(found[-1]).all():
+                raise Diverged(
+                    f"states are not finite at step {int(now) + 1}: a smaller learning rate is needed"
+                )
+        return found
+
+    def flow(self) -> list[Array]:
+        """States at all times."""
+        shape = (self.system.size, len(self.weights))
+
+        count = 0
+
+        def rate(time: float, y: Array) -> Array:
+            nonlocal count
+            count += 1
+            if count > RATES:
+                raise NotConverged(
+                    f"the flow is at t = {time:g} after {RATES} evaluations: some nodes move much faster "
+                    "than others; a shorter time or a lower accuracy would do"
+                )
+            found = self.present(y.reshape(shape), time).motion().ravel()
+            if not np.isfinite(found).all():
+                raise Diverged(f"the flow ends at t = {time:g}: what moves is not finite")
+            return found
+
+        rtol = max(self.accuracy / 10, 1e-12)
+        first = np.zeros(shape)
+        if self.times[-1] == 0:
+            return [first]
+        found = solve_ivp(
+            rate,
+            (0.0, float(self.times[-1])),
+            first.ravel(),
+            t_eval=self.times,
+            method="DOP853",
+            rtol=rtol,
+            atol=rtol,
+        )
+        if not found.success or not np.isfinite(found.y).all():
+            raise Diverged(f"the flow ends at t = {found.t[-1] if len(found.t) else 0:g}: {found.message}")
+        return [y.reshape(shape) for y in found.y.T]
+
+    def results(self) -> dict[Place, Array]:
+        """Scalars, order parameters and observables."""
+        system = self.system
+        found: dict[Place, Array] = {}
+        rows: dict[Node, list[Array]] = {n: [] for n in system.scalars}
+        pieces: dict[Expr, list[Array]] = {e: [] for e in self.pieces}
+        for states, now in zip(self.moved, self.times, strict=True):
+            present = self.present(states, now)
+            for n, e in system.scalars.items():
+                rows[n].append(present.array(n, e.lhs)[..., 0])
+            for piece, axes in self.pieces.items():
+                value = np.broadcast_to(present.value(piece, axes), (*system.shape(axes), len(self.weights)))
+                pieces[piece].append(value)
+        for n, row in rows.items():
+            found[n] = np.stack(row)
+            self.note(n, (None, *axes_of(system.scalars[n].lhs)))
+        stacked = {e: np.stack(v) for e, v in pieces.items()}
+        for q, (late, early, number) in self.halves.items():
+            own = axes_of(q.symbol)
+            scale = self.present(self.moved[0], 0.0).value(number, ())
+            found[node_of(q.symbol)] = scale.item() * self.correlate(stacked, late, early, own)
+            self.note(node_of(q.symbol), (*own, None, None))
+        for e in self.observables:
+            found[node_of(e.lhs)] = self.observable(e, found)
+            self.note(node_of(e.lhs), (*axes_of(e.lhs), None, None))
+        if not all(np.isfinite(x).all() for x in found.values()):
+            raise Diverged("averages are not finite: a smaller learning rate is needed")
+        return found
+
+    def note(self, place: Place, axes: tuple[Symbol | None, ...]) -> None:
+        system = self.system
+        self.axes[place] = tuple(
+            tuple(range(len(self.times)))
+            if x is None
+            else tuple(range(system.first[x], system.first[x] + system.sizes[x]))
+            for x in axes
+        )
+
+    def correlate(self, stacked: Mapping[Expr, Array], late: Expr, early: Expr, own: Axes) -> Array:
+        """``<late(t) early(s)>`` with axes (own, t, s)."""
+        x, y = stacked[late], stacked[early]
+        first, second = self.pieces[late], self.pieces[early]
+        n = len(self.weights)
+        flat = (x * self.weights).reshape(-1, n) @ y.reshape(-1, n).T
+        shaped = flat.reshape(*x.shape[:-1], *y.shape[:-1])
+        letters = {z: chr(97 + k) for k, z in enumerate(dict.fromkeys((*first, *second)))}
+        inner = [f"{time}{''.join(letters[z] for z in part)}" for time, part in (("Y", first), ("Z", second))]
+        there = "".join(letters[z] for z in own if z in letters)
+        found: Array = np.einsum(f"{''.join(inner)}->{there}YZ", shaped)
+        sizes = [self.system.sizes[z] if z in letters else 1 for z in own]
+        times = (len(x), len(y))
+        return np.broadcast_to(found.reshape(*sizes, *times), (*self.system.shape(own), *times))
+
+    def observable(self, e: Any, found: Mapping[Place, Array]) -> Array:
+        """A combination of order parameters, at all pairs of times."""
+        system, count = copy(self.system), len(self.times)
+        system.sizes = self.system.sizes | {t: count, s: count}
+        axes = (*axes_of(e.lhs), t, s)
+        known = Present(system, {}, np.ones(1), np.zeros((0, 1)), 0.0)
+        known.found = {k: v[..., None] for k, v in found.items()}
+        value = np.asarray(known.value(layers_written_out(e.rhs), axes))[..., 0]
+        return np.broadcast_to(value, system.shape(axes)).copy()
+
+    def paths(self) -> dict[Place, Array]:
+        """Fields and states at all times on the last nodes."""
+        found: dict[Place, list[Array]] = {}
+        for states, now in zip(self.moved, self.times, strict=True):
+            present = self.present(states, now)
+            for n, e in self.system.fields.items():
+                value = present.array(n, e.lhs)
+                full = np.broadcast_to(value, (*value.shape[:-1], len(self.weights)))
+                found.setdefault(n, []).append(full)
+        return {n: np.stack(v) for n, v in found.items()}
+
+
+Rule = Literal["trapezoid", "hermite", "sobol"]
+
+REACH = 8.3
+"""Where the trapezoidal rule ends: the Gaussian is 1e-15 of its height there."""
+NEGLIGIBLE = 1e-16
+"""Nodes whose share of the largest weight is smaller are left out."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """``points`` of shape ``(dimensions, count)`` and their ``weights``, which add up to one."""
+
+    points: Array
+    weights: Array
+
+
+def tensor(rule: Rule, count: int, dimensions: int) -> Nodes:
+    """The product of ``dimensions`` one-dimensional rules of ``count`` points each.
+
+    >>> nodes = tensor("trapezoid", 24, 2)
+    >>> print(f"{nodes.weights @ (nodes.points[0]**2 * nodes.points[1]**4):.10f}")
+    3.0000000000
+    """
+    if rule == "hermite":
+        x, w = roots_hermitenorm(count)
+    else:
+        x = np.linspace(-REACH, REACH, count)
+        w = np.exp(-(x**2) / 2)
+    points, weights = np.zeros((0, 1)), np.ones(1)
+    for _ in range(dimensions):
+        weights = (weights[:, None] * (w / w.max())).ravel()
+        points = np.concatenate([np.repeat(points, count, axis=1), np.tile(x, points.shape[1])[None]])
+        kept = weights > NEGLIGIBLE
+        points, weights = points[:, kept], weights[kept]
+    return Nodes(points, weights / weights.sum())
+
+
+def scattered(count: int, dimensions: int, seed: np.random.SeedSequence) -> Nodes:
+    """``count`` points of a scrambled Sobol sequence, all of the same weight."""
+    with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
+        warnings.simplefilter("ignore", UserWarning)
+        uniform = qmc.Sobol(max(dimensions, 1), seed=np.random.default_rng(seed)).random(count)
+    points = ndtri(uniform.T.clip(1e-15, 1 - 1e-15))[:dimensions]
+    return Nodes(points, np.full(count, 1 / count))

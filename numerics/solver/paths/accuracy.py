@@ -1,0 +1,329 @@
+"""How many samples, replicas and time nodes an accuracy takes: doubled, and measured each time.
+
+What an average of S paths misses is noise, which replicas show, and a bias of order 1/S, which the difference
+between S and S/2 paths from the same seeds shows.  Both are measured relative to the scale of a watched
+quantity, its largest value.  Samples come first: the noise falls faster with them than with replicas, and the
+bias with them alone.  The grid of a flow is refined until what it misses is small beside the noise: every
+grid is solved from the same seeds, so most of the noise drops out of differences between grids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from numerics.errors import Diverged, NotConverged
+from numerics.solver.grid import Grid, flow_grid
+from numerics.solver.refine import MAX_NODES, PIECES
+
+Array = NDArray[np.float64]
+Watched = Mapping[str, Array]
+
+REPLICAS = 8
+"""Independent solutions whose spread gives the standard errors."""
+
+MOST_REPLICAS = 64
+MOST_SAMPLES = 2**17
+"""The budget: replicas and samples beyond which an accuracy counts as out of reach."""
+
+C = TypeVar("C")
+
+
+class Spread:
+    """Means and standard errors of named arrays from one replica after another, none of them kept."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean: dict[str, Array] = {}
+        self.squares: dict[str, Array] = {}
+
+    def add(self, found: Watched) -> None:
+        """The values of one more replica."""
+        self.count += 1
+        for name, x in found.items():
+            if self.count == 1:
+                self.mean[name], self.squares[name] = np.array(x, dtype=float), np.zeros(np.shape(x))
+                continue
+            gap = x - self.mean[name]
+            self.mean[name] += gap / self.count
+            self.squares[name] += gap * (x - self.mean[name])
+
+    def stderr(self) -> dict[str, Array]:
+        """Standard errors of the means.
+
+        >>> spread = Spread()
+        >>> for x in (1.0, 2.0, 3.0): spread.add({"x": np.array(x)})
+        >>> float(spread.mean["x"]), round(float(spread.stderr()["x"]), 3)
+        (2.0, 0.577)
+        """
+        freedom = max(self.count - 1, 1) * self.count
+        return {name: np.sqrt(x / freedom) for name, x in self.squares.items()}
+
+
+Attempt = Callable[[int, Iterable[int], C], Iterable[Watched]]
+"""``attempt(samples, numbers, into)`` solves the replicas of these numbers, puts each solution ``into`` what
+collects them, and gives what is watched of it.  The same number means the same seed."""
+
+
+@dataclass(frozen=True)
+class Reached(Generic[C]):
+    """Solutions of ``replicas`` replicas of ``samples`` paths and what they miss.
+
+    ``error`` is the largest standard error of what was watched and ``bias`` bounds the root mean square of
+    its bias (noise of the estimate included), each relative to the largest value of its quantity; ``power``
+    says that the error fell as ``samples**-power``, where several sizes were tried.
+    """
+
+    samples: int
+    replicas: int
+    solutions: C
+    error: float
+    bias: float
+    power: float | None = None
+
+
+@dataclass
+class _Level(Generic[C]):
+    samples: int
+    solutions: C
+    watched: list[Watched] = field(default_factory=list)
+
+    @property
+    def error(self) -> float:
+        """The largest relative standard error."""
+        return max(float(e.max()) / scale for e, scale in zip(*self.errors(), strict=True))
+
+    def errors(self) -> tuple[list[Array], list[float]]:
+        """Standard errors and scales of what is watched."""
+        spread = spread_of(self.watched)
+        return list(spread.stderr().values()), [scale_of(x) for x in spread.mean.values()]
+
+    def bias(self, coarse: _Level[C]) -> tuple[float, float]:
+        """What a bias of order 1/samples leaves here, from the difference to fewer samples.
+
+        Beyond noise, and at most.
+        """
+        beyond, whole = apart(self.watched, coarse.watched)
+        gain = self.samples / coarse.samples - 1
+        return beyond / gain, whole / gain
+
+
+def spread_of(watched: Iterable[Watched]) -> Spread:
+    """Of all these replicas."""
+    spread = Spread()
+    for x in watched:
+        spread.add(x)
+    return spread
+
+
+def scale_of(x: Array) -> float:
+    """The size that errors of ``x`` are held against: its largest value, or one if it is zero."""
+    return float(np.abs(x).max()) or 1.0
+
+
+def rms(x: Array) -> float:
+    """The root of the mean of the squares."""
+    return float(np.sqrt(np.mean(x**2)))
+
+
+def apart(first: Sequence[Watched], second: Sequence[Watched]) -> tuple[float, float]:
+    """How far two solutions from the same seeds are apart, beyond what noise leaves between them, and in all.
+
+    The root of the mean square difference of a quantity (for the first number less the square of its
+    standard error), relative to the quantity's scale; the largest such numbers.
+
+    >>> noisy, other = [{"x": np.array([1.0, 2.0])}, {"x": np.array([1.2, 1.8])}], [{"x": np.ones(2)}] * 2
+    >>> [round(x, 3) for x in apart(noisy, other)], apart(noisy, noisy)
+    ([0.333, 0.337], (0.0, 0.0))
+    """
+    gaps = spread_of({k: x[k] - y[k] for k in x} for x, y in zip(first, second, strict=False))
+    scales, errors = spread_of(first).mean, gaps.stderr()
+    beyond = {k: float(np.sqrt(max(rms(x) ** 2 - rms(errors[k]) ** 2, 0.0))) for k, x in gaps.mean.items()}
+    return (
+        max(x / scale_of(scales[k]) for k, x in beyond.items()),
+        max(rms(x) / scale_of(scales[k]) for k, x in gaps.mean.items()),
+    )
+
+
+def as_given(
+    attempt: Attempt[C], collect: Callable[[], C], samples: int, accuracy: float | None = None
+) -> Reached[C]:
+    """The solution with this number of samples; with an ``accuracy``, with as many replicas as it takes.
+
+    A few replicas with half as many samples show the bias.  Raises NotConverged when the accuracy asks for
+    more than MOST_REPLICAS, or when the bias is larger.
+    """
+    half = _Level(2 * (samples // 4), collect())
+    _extend(attempt, half, REPLICAS // 2 if accuracy is None else REPLICAS)
+    level = _Level(samples, collect())
+    _extend(attempt, level, REPLICAS)
+    bias, bound = level.bias(half)
+    if accuracy is not None:
+        _more_replicas(attempt, level, accuracy)
+        if bias > accuracy:
+            raise NotConverged(
+                f"solver.samples = {samples}: a bias of {bias:.1e} is left where solver.accuracy = "
+                f"{accuracy:.1e}; leave out samples, or take more"
+            )
+    return Reached(samples, len(level.watched), level.solutions, level.error, bound)
+
+
+def reach(
+    attempt: Attempt[C], collect: Callable[[], C], accuracy: float, first: int, most: int = MOST_SAMPLES
+) -> Reached[C]:
+    """Double the samples from ``first`` until standard errors and bias are below ``accuracy``.
+
+    At ``most`` samples replicas are added instead.  Raises NotConverged when MOST_REPLICAS of them do not do,
+    or when the bias stays larger.
+    """
+    before = _Level(2 * (first // 4), collect())
+    _extend(attempt, before, REPLICAS)
+    samples, errors = first, {before.samples: before.error}
+    while True:
+        level = _Level(samples, collect())
+        _extend(attempt, level, REPLICAS)
+        errors[samples] = level.error
+        bias, bound = level.bias(before)
+        if (level.error <= accuracy and bias <= accuracy) or 2 * samples > most:
+            break
+        before, samples = level, 2 * samples
+    if bias > accuracy:
+        raise NotConverged(
+            f"solver.accuracy = {accuracy:.1e}: with {samples} samples, the most that are tried, a bias of "
+            f"{bias:.1e} is left"
+        )
+    _more_replicas(attempt, level, accuracy)
+    return Reached(samples, len(level.watched), level.solutions, level.error, bound, _power(errors))
+
+
+def _extend(attempt: Attempt[C], level: _Level[C], replicas: int) -> None:
+    level.watched += attempt(level.samples, range(len(level.watched), replicas), level.solutions)
+
+
+def _more_replicas(attempt: Attempt[C], level: _Level[C], accuracy: float) -> None:
+    """As many as bring the standard error below ``accuracy``, if the budget allows that."""
+    while level.error > accuracy:
+        have = len(level.watched)
+        needed = int(np.ceil(1.1 * have * (level.error / accuracy) ** 2))
+        if (
+            have == MOST_REPLICAS or needed > 4 * MOST_REPLICAS
+        ):  # few replicas show a spread too large or small
+            raise NotConverged(
+                f"solver.accuracy = {accuracy:.1e}: {have} replicas of {level.samples} samples have a "
+                f"relative standard error of {level.error:.1e}; about {needed} replicas would do, but at "
+                f"most {MOST_REPLICAS} are tried"
+            )
+        _extend(attempt, level, min(needed, MOST_REPLICAS))
+
+
+def _power(errors: Mapping[int, float]) -> float | None:
+    """The fitted power with which the standard error falls; None unless three sizes were tried."""
+    found = [(np.log(n), np.log(e)) for n, e in errors.items() if e > 0]
+    if len(found) < 3:
+        return None
+    x, y = np.array(found).T
+    return -float(np.polyfit(x, y, 1)[0])
+
+
+Runs = list[dict[str, Array]]
+
+SHARE = 0.25
+"""What a grid may miss, in standard errors."""
+
+FEW = 8
+"""Intervals of the coarsest grid, if there are more output times than that."""
+
+SMOOTH, ROUGH = 4, 3
+"""Orders of the integrator: for functions with a continuous derivative, and for others and for noise.
+
+A path that meets a kink within a step is off in first order, either way; the average over paths keeps the
+second order and no more, so a higher one would only cost stability."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A grid that contains the output times, and what to report of it."""
+
+    grid: Grid
+    notes: Mapping[str, Any]
+
+
+def grids(times: Array, order: int) -> Iterator[Grid]:
+    """Ever finer grids, the first ones through some of the output times alone; outputs are those there are.
+
+    >>> [len(g.nodes) for g, _ in zip(grids(np.linspace(0.0, 1.0, 65), 2), range(3))]
+    [13, 21, 37]
+    """
+    stride = 1
+    while (len(times) - 1) // (2 * stride) >= FEW:
+        stride *= 2
+    while stride > 1:
+        some = times[kept(len(times), stride)]
+        yield flow_grid(some, step=float(np.max(np.diff(some))), order=order)
+        stride //= 2
+    longest = float(np.max(np.diff(times)))
+    for pieces in PIECES:
+        yield flow_grid(times, step=longest / pieces, order=order)
+
+
+def kept(count: int, stride: int) -> NDArray[np.intp]:
+    """Every ``stride``-th of the output times, and the last one."""
+    return np.unique([*range(0, count, stride), count - 1])
+
+
+def settle_paths(
+    times: Array,
+    attempt: Callable[[Grid], Runs],
+    *,
+    rtol: float,
+    accuracy: float | None,
+    smooth: bool,
+    noisy: bool,
+) -> Settled:
+    """Refine until two grids differ by a share of the standard error, or by ``rtol`` if that is more.
+
+    ``attempt`` gives what is watched, replica by replica.  Both are root mean squares over times and samples;
+    differences count as far as they exceed their own noise, and as if the method were of second order only
+    (of first, with noise).  With an ``accuracy`` the standard error counts as no larger than that.  Raises
+    :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
+    """
+    order = SMOOTH if smooth else ROUGH
+    before: tuple[float, Array, Runs] | None = None
+    estimate = np.inf
+    for grid in grids(times, order):
+        if len(grid.nodes) > MAX_NODES:
+            break
+        step = float(np.max(np.diff(grid.nodes)))
+        if before is not None and step > 0.9 * before[0]:
+            continue
+        at = grid.nodes[grid.outputs]
+        try:
+            found = attempt(grid)
+        except Diverged:
+            before = None  # an explicit integrator diverges when its step is too long
+            continue
+        if before is not None:
+            coarser, common, other = before
+            here = np.searchsorted(at, common)
+            fine = [{k: x[here] for k, x in y.items()} for y in found]
+            gain = (coarser / step) ** (1 if noisy else 2) - 1
+            estimate, bound = (x / gain for x in apart(fine, other))
+            spread = spread_of(found)
+            error = max(rms(e) / scale_of(spread.mean[k]) for k, e in spread.stderr().items())
+            allowed = SHARE * (error if accuracy is None else min(error, accuracy))
+            if estimate <= max(rtol, allowed) and len(at) == len(times):
+                notes = {
+                    "grid_error": bound,
+                    "time_nodes": len(grid.nodes),
+                    "integrator": f"Adams-Bashforth, order {order}",
+                }
+                return Settled(grid, notes)
+        before = step, at, found
+    raise NotConverged(
+        f"the flow needs more than {MAX_NODES} time nodes: the grid still misses {estimate:.1e} of the "
+        f"largest error where solver.rtol = {rtol:.1e}; a larger rtol or a shorter training.time would do"
+    )

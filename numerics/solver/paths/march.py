@@ -1,0 +1,398 @@
+"""Some replicas together: all populations marched through the steps, in one causal sweep.
+
+Replicas differ in their paths and in their kernels; they are marched side by side, so that what the
+interpreter does in a step is done once for all of them.  Arrays of quantities have shape ``(replicas, steps,
+entries, samples)``, their indices flattened into ``entries``; arrays of averages have the replicas last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import s, t
+from numerics.errors import Diverged
+from numerics.solver.paths.gaussian import Growing, Latents
+from numerics.solver.paths.reading import Correlation, Entry, Memory, Model, Op, Quantity, Responding
+from numerics.solver.paths.tangents import Tangents, group_of, size_of
+from numerics.tensors.leaves import Known, Node, indices_of, node_of
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int_]
+Past = tuple[Node, bool]
+"""What a sum over the past runs over: a quantity, and whether it is read at the present alone."""
+
+DAMPING = 10
+"""The ridge of Stein's lemma, times the entries of a source over the square of the paths.
+
+Noise of responses adds to the variance of what they drive, as much as there are entries for each path; a
+ridge takes from it and smooths responses.  Ten was chosen by measuring (tanh and relu, L = 3, 200 entries,
+2, 4 and 8 paths each): from 5 to 20 the bias of kernels is at most 3.4 standard errors of 32 replicas, where
+a ridge of 1/paths leaves up to nine (docs/theory/nonlinear.md).
+"""
+
+
+class March:
+    """The state of some replicas."""
+
+    def __init__(
+        self,
+        model: Model,
+        order: list[Op],
+        known: Known,
+        steps: int,
+        samples: int,
+        seeds: list[np.random.SeedSequence],
+        *,
+        matched: bool,
+        ridge: float | None,
+        jacobian: frozenset[Node],
+        carriers: int,
+    ) -> None:
+        self.model, self.order, self.known = model, order, known
+        self.steps, self.samples, self.replicas = steps, samples, len(seeds)
+        known.first |= model.first
+        self.random: dict[Node, Array] = {
+            n: np.full((self.replicas, steps, prod(q.sizes), samples), np.nan)
+            for n, q in model.quantities.items()
+        }
+        for n, (_, sizes) in model.sources.items():
+            self.random[n] = np.full((self.replicas, steps, prod(sizes), samples), np.nan)
+        for n, e in (*model.entries.items(), *model.scalars.items()):
+            shape = [*(steps if x in (t, s) else model.sizes[x] for x in e.args), self.replicas]
+            known.found[n] = np.zeros(shape) if e.is_response else np.full(shape, np.nan)
+        asked = {
+            group_of(model, c.source)
+            for n, e in model.entries.items()
+            for c in e.averages.values()
+            if isinstance(c, Responding) and n not in jacobian
+        }
+        self.groups: dict[int, list[Growing]] = {i: [] for i in range(len(model.groups))}
+        for seed in seeds:
+            children = seed.spawn(len(model.populations))
+            for child, members in zip(children, model.populations, strict=True):
+                dimensions = steps * sum(size_of(model, i) for i in members)
+                latents = Latents(samples, dimensions, child, matched)
+                for i in members:
+                    flipped = i == members[-1]
+                    count = size_of(model, i)
+                    own = DAMPING * min(count * steps, samples) / samples**2 if ridge is None else ridge
+                    damping = own if i in asked else 0.0
+                    self.groups[i].append(Growing(latents, count, steps, flipped, damping))
+        self.symmetric = {n: pairs for n, e in model.entries.items() if (pairs := _pairs(e))}
+        self.done: dict[Node, int] = {}
+        self.kernels: dict[tuple[Node, Expr], tuple[int, dict[Past, Array]]] = {}
+        self.tangents = Tangents(self, jacobian, carriers) if jacobian else None
+
+    def run(self, progress: Callable[[int], None] | None = None) -> None:
+        """All steps, counted by ``progress``.  Raises Diverged at the first average that is not finite."""
+        for now in range(self.steps):
+            for kind, node in self.order:
+                if kind == "draw":
+                    self.draw(node[1][0], now)
+                elif kind == "quantity":
+                    self.quantity(self.model.quantities[node], now)
+                elif kind == "response":
+                    self.response(self.model.entries[node], now)
+                elif kind == "scalar":
+                    self.average(self.model.scalars[node], "now", now)
+                else:
+                    self.average(self.model.entries[node], kind, now)
+            if self.tangents is not None:
+                self.tangents.finish(now)
+            if progress is not None:
+                progress(now + 1)
+
+    # -- sources ---------------------------------------------------------------------------------------
+
+    def draw(self, index: int, now: int) -> None:
+        """The sources of a group at this step, given their past."""
+        nodes = self.model.groups[index]
+        past = np.concatenate([self.covariances(a, nodes, now, np.arange(now)) for a in nodes], axis=1)
+        present = np.concatenate([self.covariances(a, nodes, now, np.array([now])) for a in nodes], axis=1)
+        for i, growing in enumerate(self.groups[index]):
+            values = growing.extend(past[i], present[i])
+            at = 0
+            for n in nodes:
+                count = prod(self.model.sources[n][1])
+                self.random[n][i, now] = values[at : at + count]
+                at += count
+
+    def covariances(self, a: Node, nodes: tuple[Node, ...], now: int, times: Integers) -> Array:
+        """``<a(now) b(times)>``: replicas, entries of ``a``, and times and then entries of each ``b``."""
+        blocks = []
+        for b in nodes:
+            first, second = self.model.sources[a][1], self.model.sources[b][1]
+            shape = (*first, len(times), *second)
+            if (a, b) in self.model.covariances:
+                c = self.model.covariances[a, b]
+                at = {t: now, s: _along(times, len(first), len(shape))}
+                symbols = (*c.first, None, *c.second)
+            elif (b, a) in self.model.covariances:
+                c = self.model.covariances[b, a]
+                at = {s: now, t: _along(times, len(first), len(shape))}
+                symbols = (*c.second, None, *c.first)
+            else:
+                blocks.append(np.zeros((self.replicas, prod(first), len(times), prod(second))))
+                continue
+            for k, x in enumerate(symbols):
+                if x is not None:
+                    at[x] = _along(np.arange(shape[k]), k, len(shape))
+            block = self.leading(self.known(c.expr, at), shape)
+            blocks.append(block.reshape(self.replicas, prod(first), len(times), prod(second)))
+        joined = blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=3)
+        return joined.reshape(*joined.shape[:2], -1)
+
+    def leading(self, value: Any, shape: tuple[int, ...]) -> Array:
+        """What is known, with the replicas first, broadcast to ``(replicas, *shape)``."""
+        full = np.broadcast_to(value, (*shape, self.replicas))
+        return full.transpose(len(shape), *range(len(shape)))
+
+    # -- quantities ------------------------------------------------------------------------------------
+
+    def quantity(self, q: Quantity, now: int) -> None:
+        """A field or a function of fields at this step, on every path."""
+        value = q.function(*self.leaves(q, now))
+        here = self.random[q.node][:, now]
+        here[...] = np.broadcast_to(value, (self.replicas, *q.sizes, self.samples)).reshape(here.shape)
+
+    def leaves(self, q: Quantity, now: int) -> list[Any]:
+        """What the expression of ``q`` is made of, each broadcastable to ``(replicas, *sizes, samples)``."""
+        found: list[Any] = []
+        for x in q.function.leaves:
+            if x in q.memories:
+                found.append(self.memory(q, x, now))
+            elif isinstance(x, AppliedUndef) and self.model.is_random(x):
+                found.append(self.spread(self.random[node_of(x)][:, now], indices_of(x), q.indices))
+            else:
+                value = np.asarray(self.known(x, self.places(q.indices, now, 0)))
+                if value.ndim:  # replicas last, or alone
+                    lacking = len(q.sizes) + 1 - value.ndim
+                    value = np.moveaxis(value, -1, 0)
+                    value = value.reshape(len(value), *[1] * lacking, *value.shape[1:], 1)
+                found.append(value)
+        return found
+
+    def spread(self, values: Array, symbols: tuple[Symbol, ...], own: tuple[Symbol, ...]) -> Array:
+        """``values`` of replicas with indices ``symbols``, broadcastable along the indices ``own``."""
+        shaped = values.reshape(len(values), *self.model.size(symbols), *values.shape[2:])
+        if symbols == own:
+            return shaped
+        rest = tuple(range(1 + len(symbols), shaped.ndim))
+        there = [x for x in own if x in symbols]
+        shaped = shaped.transpose(0, *[1 + symbols.index(x) for x in there], *rest)
+        new = [self.model.sizes[x] if x in symbols else 1 for x in own]
+        return shaped.reshape(len(values), *new, *values.shape[2:])
+
+    def places(self, own: tuple[Symbol, ...], now: int, extra: int) -> dict[Symbol, Any]:
+        """Positions of the indices ``own`` along the first axes, with ``extra`` axes after them."""
+        ndim = len(own) + extra
+        at: dict[Symbol, Any] = {
+            x: _along(np.arange(self.model.sizes[x]), k, ndim) for k, x in enumerate(own)
+        }
+        at[t] = now
+        return at
+
+    def pasts(self, q: Quantity, leaf: Expr, now: int) -> dict[Past, Array]:
+        """The kernels of a sum over the past by what they multiply; terms on the same quantity are added.
+
+        Each has shape ``(replicas, entries of q, times, entries of what)``.
+        """
+        at, found = self.kernels.get((q.node, leaf), (-1, {}))
+        if at == now:
+            return found
+        found = {}
+        for m in q.memories[leaf]:
+            kernel, past = self.kernel(q, m, now), (m.what, m.time == t)
+            if past in found:
+                long, short = sorted((found[past], kernel), key=lambda k: -k.shape[2])
+                kernel = long.copy()
+                kernel[:, :, : short.shape[2]] += short
+            found[past] = kernel
+        self.kernels[q.node, leaf] = now, found
+        return found
+
+    def kernel(self, q: Quantity, m: Memory, now: int) -> Array:
+        """The kernel of one term, ``(replicas, entries of q, times, entries of what)``."""
+        times = np.array([now]) if m.time == t else np.arange(now + 1 if m.through else now)
+        own, over = q.indices, m.over
+        ndim = len(own) + 1 + len(over)
+        at = self.places(own, now, 1 + len(over))
+        if m.time != t:
+            at[m.time] = _along(times, len(own), ndim)
+        for k, x in enumerate(over):
+            at[x] = _along(np.arange(self.model.sizes[x]), len(own) + 1 + k, ndim)
+        sizes, inner = q.sizes, self.model.size(over)
+        full = self.leading(self.known(m.kernel, at), (*sizes, len(times), *inner))
+        start = len(own) + 2
+        gone = tuple(start + k for k, x in enumerate(over) if x not in m.symbols)
+        if gone:
+            full = full.sum(axis=gone)
+        left = [x for x in over if x in m.symbols]
+        # an index of what that is not summed is one of q's own: a diagonal
+        for x in m.symbols:
+            if x not in over:
+                full = full[..., None] * _diagonal(1 + own.index(x), full.ndim, self.model.sizes[x])
+                left.append(x)
+        axes = (*range(start), *[start + left.index(x) for x in m.symbols])
+        flat: Array = full.transpose(axes).reshape(
+            self.replicas, prod(sizes), len(times), prod(self.model.size(m.symbols))
+        )
+        return flat
+
+    def memory(self, q: Quantity, leaf: Expr, now: int) -> Any:
+        """A sum over the past."""
+        total: Any = 0.0
+        for (what, present), kernel in self.pasts(q, leaf, now).items():
+            count = kernel.shape[2]
+            if count == 0:
+                continue
+            past = self.random[what][:, now : now + 1] if present else self.random[what][:, :count]
+            rows = kernel.reshape(*kernel.shape[:2], -1)
+            total = total + rows @ past.reshape(self.replicas, -1, self.samples)
+        return total.reshape(self.replicas, *q.sizes, self.samples) if np.ndim(total) else total
+
+    # -- averages --------------------------------------------------------------------------------------
+
+    def average(self, e: Entry, kind: str, now: int) -> None:
+        """An order parameter at times (now, past), (past, now) or (now, now), or a scalar."""
+        if kind in ("row", "column") and (now == 0 or s not in e.args):
+            return
+        if e.node in self.symmetric:
+            self.mirrored(e, now)
+            return
+        late, early = (
+            (np.arange(now), np.array([now])) if kind == "column" else (np.array([now]), np.arange(now))
+        )
+        if kind == "now":
+            late = early = np.array([now])
+        self.store(e, late, early, self.averages(e, late, early))
+
+    def averages(self, e: Entry, late: Integers, early: Integers) -> dict[Expr, Any]:
+        """The averages in ``e``, and sums over indices of averages, axes (indices of ``e``, late, early,
+        replicas)."""
+        found: dict[Expr, Any] = {a: self.correlate(e, c, late, early) for a, c in e.averages.items()}
+        for x, inner in e.sums.items():
+            extra = len(inner.indices) - len(e.indices)
+            value = self.evaluated(inner, late, early, self.averages(inner, late, early))
+            found[x] = value.sum(axis=tuple(range(extra)))
+        return found
+
+    def mirrored(self, e: Entry, now: int) -> None:
+        """``<X(t) X(s)>`` at this step: row, column and diagonal from one product."""
+        if self.done.get(e.node) == now:
+            return
+        self.done[e.node] = now
+        ((a, c),) = e.averages.items()
+        late, early = np.array([now]), np.arange(now + 1)
+        self.store(e, late, early, {a: self.correlate(e, c, late, early)})
+        if now:
+            array, pairs = self.known.found[e.node], self.symmetric[e.node]
+            array[..., :now, now, :] = array[..., now, :now, :].transpose(*pairs, -2, -1)
+
+    def store(self, e: Entry, late: Integers, early: Integers, averages: Mapping[Expr, Any]) -> None:
+        """Put ``e``, computed from its averages, at times ``late`` x ``early``."""
+        full = self.evaluated(e, late, early, averages)
+        if not np.isfinite(full).all():
+            raise Diverged(
+                f"{e.node[0]} is not finite at step {late.max()}: a smaller learning rate is needed"
+            )
+        array = self.known.found[e.node]
+        if s in e.args:
+            array[..., late[0] : late[-1] + 1, early[0] : early[-1] + 1, :] = full
+        else:
+            array[..., late[0], :] = full[..., 0, 0, :]
+
+    def evaluated(self, e: Entry, late: Integers, early: Integers, averages: Mapping[Expr, Any]) -> Array:
+        """The expression of ``e``, axes (indices of ``e``, late, early, replicas)."""
+        own = e.indices
+        ndim = len(own) + 2
+        at: dict[Symbol, Any] = {
+            x: _along(np.arange(self.model.sizes[x]), k, ndim) for k, x in enumerate(own)
+        }
+        at[t], at[s] = _along(late, len(own), ndim), _along(early, len(own) + 1, ndim)
+        value = self.known(e.expr, at, averages)
+        return np.broadcast_to(value, (*self.model.size(own), len(late), len(early), self.replicas))
+
+    def correlate(self, e: Entry, c: Correlation | Responding, late: Integers, early: Integers) -> Array:
+        """An average with axes (indices of ``e``, late, early, replicas)."""
+        assert isinstance(c, Correlation)
+        x = self.random[c.first][:, late[0] : late[-1] + 1]
+        if c.second is None:
+            return self.arranged(e, x.mean(axis=3)[..., None], c.first_symbols, ())
+        y = self.random[c.second][:, early[0] : early[-1] + 1]
+        flat = x.reshape(self.replicas, -1, self.samples) @ y.reshape(
+            self.replicas, -1, self.samples
+        ).transpose(0, 2, 1)
+        both = flat.reshape(self.replicas, len(late), -1, len(early), y.shape[2]) / self.samples
+        return self.arranged(e, both.transpose(0, 1, 2, 4, 3), c.first_symbols, c.second_symbols)
+
+    def arranged(
+        self, e: Entry, values: Array, first: tuple[Symbol, ...], second: tuple[Symbol, ...]
+    ) -> Array:
+        """``(replicas, late, entries [, entries], early)`` as (indices of ``e``, late, early, replicas)."""
+        late, early = values.shape[1], values.shape[-1]
+        shaped = values.reshape(len(values), late, *self.model.size(first), *self.model.size(second), early)
+        letters = {x: chr(97 + k) for k, x in enumerate(dict.fromkeys((*first, *second)))}
+        if set(letters) - set(e.indices):
+            raise ValueError(f"an average in {e.node[0]} carries an index that {e.node[0]} does not have")
+        inner = "".join(letters[x] for x in (*first, *second))
+        there = [x for x in e.indices if x in letters]
+        found: Array = np.einsum(f"XY{inner}Z->{''.join(letters[x] for x in there)}YZX", shaped)
+        return found.reshape(
+            *[self.model.sizes[x] if x in letters else 1 for x in e.indices], late, early, len(values)
+        )
+
+    def response(self, e: Entry, now: int) -> None:
+        """A response at this step to the past (and, unless it is strict, to the present)."""
+        count = now if e.causal == "strict" else now + 1
+        if count == 0:
+            return
+        averages = {}
+        for a, c in e.averages.items():
+            assert isinstance(c, Responding)
+            averages[a] = self.arranged(e, self.responding(e, c, now, count), c.symbols, c.source_symbols)
+        self.store(e, np.array([now]), np.arange(count), averages)
+
+    def responding(self, e: Entry, c: Responding, now: int, count: int) -> Array:
+        """``<d X(now) / d source(s < count)>``, axes (replicas, 1, entries of X, of the source, s)."""
+        index = group_of(self.model, c.source)
+        nodes = self.model.groups[index]
+        if self.tangents is not None and e.node in self.tangents.wanted:
+            found = self.tangents.mean(c.what, index, now, count)
+        else:
+            growing = self.groups[index]
+            what = self.random[c.what][:, now]
+            found = np.stack([g.responses(v, count * g.size) for g, v in zip(growing, what, strict=True)])
+        before = sum(prod(self.model.sources[n][1]) for n in nodes[: nodes.index(c.source)])
+        mine = slice(before, before + prod(self.model.sources[c.source][1]))
+        shaped = found.reshape(*found.shape[:2], count, -1)[..., mine]
+        return shaped.transpose(0, 1, 3, 2)[:, None]
+
+
+def _pairs(e: Entry) -> tuple[int, ...]:
+    """If ``e`` is the average of a product of one quantity with itself: its axes with the two exchanged."""
+    c = e.averages.get(e.expr)
+    if not isinstance(c, Correlation) or c.first != c.second:
+        return ()
+    one, other = c.first_symbols, c.second_symbols
+    swapped = dict(zip((*one, *other), (*other, *one), strict=True))
+    if len(set(swapped)) != 2 * len(c.first_symbols) or set(swapped) != set(e.indices):
+        return ()
+    return tuple(e.indices.index(swapped[x]) for x in e.indices)
+
+
+def _along(values: Integers, axis: int, ndim: int) -> Integers:
+    """``values`` along one of ``ndim`` axes."""
+    return values.reshape([-1 if k == axis else 1 for k in range(ndim)])
+
+
+def _diagonal(axis: int, ndim: int, size: int) -> Array:
+    """One where the index at ``axis`` equals that of a new last axis."""
+    return np.eye(size).reshape([size if k in (axis, ndim) else 1 for k in range(ndim + 1)])

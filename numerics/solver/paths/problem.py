@@ -1,0 +1,292 @@
+"""Solve any problem on given samples by sampled paths, and label the averages.
+
+The theory is that of the program, in exact steps or, along a flow, as an explicit integrator has it.
+Everything in a result is an average over paths, with a standard error from independent replicas.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from numerics.errors import NotConverged, SpecError
+from numerics.experiment.problem import Problem
+from numerics.predictions import OUTPUT, split
+from numerics.results import STDERR
+from numerics.solver.grid import Grid
+from numerics.solver.memory import is_noisy, tables_of
+from numerics.solver.paths.accuracy import (
+    MOST_SAMPLES,
+    REPLICAS,
+    Settled,
+    Spread,
+    as_given,
+    grids,
+    reach,
+    settle_paths,
+)
+from numerics.solver.paths.solve import LEAST, Prepared
+from numerics.tensors.leaves import Node
+
+Array = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+ACCURACY = 5e-3
+"""The accuracy of losses and errors, relative to their largest value, if the file does not say."""
+
+PATHS = 2.0**32
+"""Bytes of paths and tables of a replica up to which samples are doubled."""
+
+
+ROOM = 2.0**31
+"""Bytes up to which ``auto`` keeps kernels of all pairs of samples, or their traces."""
+
+
+SPREAD = 4.0
+"""The relative standard error of losses and errors, times the samples, measured (tanh, L = 2 and 3)."""
+
+GRIDS = 6.0
+"""What refining the grid of a flow takes, in solutions on the coarsest one, measured."""
+
+WATCHED = ("train_loss", "error", "test_loss", "test_f")
+"""What an accuracy is about."""
+
+
+def fitting(problem: Problem) -> Literal["full", "trace", "none"]:
+    """How much of the kernels a result keeps when nobody says."""
+    times, outputs = len(problem.times), problem.outputs
+    kernels = 4 * (problem.depth or 1) + 1
+    copies = 4  # mean, spread, the replica at hand, and the result
+    traces = 8.0 * copies * kernels * times**2
+    pairs = traces * (problem.sample_count * outputs) ** 2
+    return "full" if pairs <= ROOM else "trace" if traces <= ROOM else "none"
+
+
+def solve_paths(
+    problem: Problem, kernels: str = "full", progress: Progress | None = None
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """The contract's variables with their standard errors, by name, and what to report.
+
+    ``kernels`` is ``full``, ``trace`` or ``none``.  ``solver.samples`` is taken as it is; without it, samples
+    and replicas are chosen for ``solver.accuracy``.
+
+    Raises :class:`~numerics.errors.SpecError` for fewer samples than Stein's lemma needs and for what no
+    memory holds, :class:`~numerics.errors.Diverged` with the step, and
+    :class:`~numerics.errors.NotConverged` when an accuracy is out of reach.
+    """
+    solver = problem.solver
+    notes: dict[str, Any] = {}
+    grid: Grid | None = None
+    first = 0
+    if problem.flow:
+        first = _first(problem, prepared_for(problem))
+        settled = _settled(problem, first, progress)
+        grid, notes = settled.grid, dict(settled.notes)
+    prepared = prepared_for(problem, grid)
+    if grid is None or solver.samples is None:
+        first = _first(problem, prepared)
+    _refuse_too_large(problem, prepared, first)
+    labelled = _Labelled(problem, prepared, kernels, grid)
+    attempt = _Attempt(problem, prepared, labelled, progress)
+    if solver.samples is not None:
+        reached = as_given(attempt, Spread, first, solver.accuracy)
+    else:
+        reached = reach(attempt, Spread, solver.accuracy or ACCURACY, first, _most(prepared, first))
+    found = reached.solutions
+    values = found.mean | {name + STDERR: x for name, x in found.stderr().items()}
+    methods = sorted(set(prepared.methods.values()))
+    return values, notes | {
+        "samples": reached.samples,
+        "replicas": reached.replicas,
+        "responses": " and ".join(methods) if methods else "none needed",
+        "accuracy": reached.error,
+        "bias_estimate": reached.bias,
+        "error_power": reached.power,
+    }
+
+
+# -- the theory with its numbers ----------------------------------------------------------------------------
+
+
+def prepared_for(problem: Problem, grid: Grid | None = None) -> Prepared:
+    """The theory ready to be marched, in steps or on a grid, of a flow the coarsest unless one is given.
+
+    Raises :class:`~numerics.errors.Unserved` for what paths do not serve.
+    """
+    data: dict[str, Any] = dict(problem.arrays)
+    steps = len(problem.times)
+    if problem.flow:
+        grid = grid or next(grids(problem.times, 2))
+        data |= tables_of(problem.program.rule, problem.numbers, grid.nodes, grid.weights)
+        steps = len(grid.nodes)
+    return Prepared(problem.discrete, steps=steps, values=problem.values, data=data)
+
+
+def forecast(problem: Problem) -> tuple[float, float, float]:
+    """Seconds, bytes and relative error that paths take and reach, from the sizes of what is marched.
+
+    The first attempt has as many samples as the file says, or the fewest; those for an accuracy that is
+    asked for are found by doubling, as if the error of the first one fell like 1/samples from SPREAD.
+    """
+    prepared = prepared_for(problem)
+    samples, accuracy = problem.solver.samples, problem.solver.accuracy or ACCURACY
+    first = samples or prepared.enough
+    if samples is None:
+        first = min(max(first, 2 ** int(np.ceil(np.log2(SPREAD / accuracy)))), _most(prepared, first))
+    tries = 2.0 if samples is None else 1.5  # halves of it come before
+    if problem.flow:
+        tries *= GRIDS
+    cost = tries * REPLICAS * prepared.seconds(first)
+    error = accuracy if samples is None else max(SPREAD / samples, 1e-5)
+    return cost, float(prepared.bytes(first)), error
+
+
+def _first(problem: Problem, prepared: Prepared) -> int:
+    """The samples to begin with.  Raises SpecError if the file has fewer than the responses need."""
+    given, entries = problem.solver.samples, prepared.entries
+    if given is None:
+        return prepared.enough
+    least = max(2 * LEAST, entries + entries % 2)
+    if given < least:
+        reason = (
+            f"is fewer than the {entries} entries of a source (samples of the data, outputs, times), which "
+            "Stein's lemma has to tell apart"
+        )
+        reason = reason if given < entries else "is too few paths for a standard error"
+        raise SpecError("solver.samples", given, reason, f"{least} or more, better {2 * least}")
+    if given % 2:
+        raise SpecError("solver.samples", given, "is odd, but paths come in mirrored pairs", "an even number")
+    return given
+
+
+def _most(prepared: Prepared, first: int) -> int:
+    """The most samples that are tried."""
+    most = first
+    while 2 * most <= MOST_SAMPLES and prepared.bytes(2 * most) <= PATHS:
+        most *= 2
+    return most
+
+
+def _refuse_too_large(problem: Problem, prepared: Prepared, samples: int) -> None:
+    """What no memory holds is refused before anything runs."""
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    needed = prepared.bytes(samples)
+    if needed > have:
+        reason = f"needs {needed / 2**30:.0f} GiB with {samples} paths; there are {have / 2**30:.0f}"
+        key = "training.points" if problem.flow else "training.steps"
+        raise SpecError(*problem.said(key), reason, "fewer times, or fewer samples")
+
+
+# -- one replica after another ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """Solves replicas, puts their variables into what collects them, and gives their losses and errors."""
+
+    problem: Problem
+    prepared: Prepared
+    labelled: Callable[[Mapping[Node, Array]], dict[str, Array]]
+    progress: Progress | None
+
+    def __call__(self, samples: int, numbers: Iterable[int], into: Spread) -> Iterator[dict[str, Array]]:
+        numbers = list(numbers)
+        total = len(numbers) * self.prepared.steps
+        progress = self.progress
+        seeds = [np.random.SeedSequence(self.problem.solver.seed, spawn_key=(n,)) for n in numbers]
+        counted = None if progress is None else lambda step: progress(step, total)
+        for found in _sound(self.prepared.runs(samples, seeds, progress=counted)):
+            values = self.labelled(found)
+            into.add(values)
+            yield {name: values[name] for name in WATCHED if name in values}
+
+
+def _sound(runs: Iterator[dict[Node, Array]]) -> Iterator[dict[Node, Array]]:
+    """The same, with what goes wrong in the middle named by its kind."""
+    try:
+        yield from runs
+    except (ValueError, np.linalg.LinAlgError) as reason:
+        raise NotConverged(
+            f"the covariance of the paths has lost its accuracy ({reason}); smaller steps, or more "
+            "solver.samples, would do"
+        ) from reason
+
+
+@dataclass(frozen=True)
+class _Labelled:
+    """From order parameters of a theory to the contract's variables: times first, then layers stacked."""
+
+    problem: Problem
+    prepared: Prepared
+    kernels: str
+    grid: Grid | None
+
+    def __call__(self, found: Mapping[Node, Array]) -> dict[str, Array]:
+        return split(self.problem, self.of_all_samples(found), nonlinear=True)
+
+    def of_all_samples(self, found: Mapping[Node, Array]) -> dict[str, Array]:
+        """Of training samples and test points; traces are those over training samples."""
+        values = {"error": found["Delta", ()], OUTPUT: found[OUTPUT, ()]}
+        if self.grid is not None:
+            values = {name: x[self.grid.outputs] for name, x in values.items()}
+        if self.kernels == "none":
+            return values
+        names = {n for n, _ in found}
+        for name in ("Phi", "G"):
+            if name in names:
+                values |= self.kernel(name, self.stacked(found, name))
+        for node, _, _ in self.prepared.model.observables:
+            values |= self.kernel("tangent_kernel", self.times_first(found[node]))
+        if self.kernels == "full" and self.grid is None:
+            values |= {name: self.stacked(found, name) for name in ("A", "B") if name in names}
+        return values
+
+    def times_first(self, x: Array) -> Array:
+        """Times ahead of indices, at the output times."""
+        if self.grid is not None:
+            at = self.grid.outputs
+            x = x[..., at[:, None], at]
+        return np.moveaxis(x, (-2, -1), (0, 1))
+
+    def stacked(self, found: Mapping[Node, Array], name: str) -> Array:
+        """All layers; at the last one B is zero, and A, which no layer reads, is not known."""
+        layers = {k[0]: self.times_first(x) for (n, k), x in found.items() if n == name}
+        shape = next(iter(layers.values())).shape
+        missing = np.full(shape, np.nan if name == "A" else 0.0)
+        return np.stack([layers.get(k, missing) for k in range(1, (self.problem.depth or 1) + 1)])
+
+    def kernel(self, name: str, x: Array) -> dict[str, Array]:
+        """A kernel as a whole, or its trace over samples and outputs."""
+        if self.kernels == "full":
+            return {name: x}
+        seen = self.problem.seen
+        if x.ndim - (2 if name == "tangent_kernel" else 3) == 4:
+            return {f"{name}_trace": np.einsum("...mcmc->...", x[..., :seen, :, :seen, :])}
+        return {f"{name}_trace": np.einsum("...mm->...", x[..., :seen, :seen])}
+
+
+# -- the flow -----------------------------------------------------------------------------------------------
+
+
+def _settled(problem: Problem, samples: int, progress: Progress | None) -> Settled:
+    """The grid on which the flow has settled to a part of the statistical error."""
+    solver = problem.solver
+    noisy = is_noisy(problem.program.rule)
+    smooth = prepared_for(problem).smooth and not noisy
+
+    def attempt(grid: Grid) -> list[dict[str, Array]]:
+        prepared = prepared_for(problem, grid)
+        _refuse_too_large(problem, prepared, samples)
+        labelled = _Labelled(problem, prepared, "none", grid)
+        solve = _Attempt(problem, prepared, labelled, progress)
+        return list(solve(samples, range(REPLICAS), Spread()))
+
+    accuracy = None if solver.samples is not None and solver.accuracy is None else solver.accuracy or ACCURACY
+    return settle_paths(
+        problem.times, attempt, rtol=solver.rtol, accuracy=accuracy, smooth=smooth, noisy=noisy
+    )

@@ -1,0 +1,452 @@
+"""A nonlinear Theory read into quantities on paths, groups of sources and averages, and the order of a step.
+
+Nothing is known about networks here: what multiplies what, over which past, is what the engine derived.  What
+a step computes is sorted topologically; a cycle means that nothing is causal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from sympy import Add, Expr, Mul, Sum, Symbol, sympify
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.averages import Average, Response
+from derive.calculus.symbols import s, t
+from derive.theory import OrderParameter
+from numerics.errors import Unserved
+from numerics.solver.causal import in_order
+from numerics.solver.direct.layout import Layout
+from numerics.tensors.leaves import (
+    TIMES,
+    Function,
+    Node,
+    function,
+    indices_of,
+    leaves_of,
+    node_of,
+    open_args,
+)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """``Sum(kernel * what, over, times)``: a known kernel on a quantity at past times.
+
+    ``symbols`` are the indices of ``what`` as the kernel writes them; ``over`` are all indices summed over;
+    ``through`` says that the present belongs to the sum.
+    """
+
+    leaf: Expr
+    kernel: Expr
+    what: Node
+    symbols: tuple[Symbol, ...]
+    over: tuple[Symbol, ...]
+    time: Symbol
+    through: bool
+
+
+@dataclass
+class Quantity:
+    """Something that differs between paths, at time t: a field or a function of fields."""
+
+    node: Node
+    indices: tuple[Symbol, ...]
+    sizes: tuple[int, ...]
+    expr: Expr
+    memories: dict[Expr, list[Memory]] = field(default_factory=dict)
+
+    @cached_property
+    def function(self) -> Function:
+        """``expr`` as a function of its leaves."""
+        return function(self.expr)
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """``<X(t) Y(s)>`` (or, with one quantity, ``<X(t)>``): quantities and the indices that they carry."""
+
+    first: Node
+    first_symbols: tuple[Symbol, ...]
+    second: Node | None = None
+    second_symbols: tuple[Symbol, ...] = ()
+
+
+@dataclass(frozen=True)
+class Responding:
+    """``<d X(t) / d source(s)>``."""
+
+    what: Node
+    symbols: tuple[Symbol, ...]
+    source: Node
+    source_symbols: tuple[Symbol, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An order parameter or scalar: its indices, its expression, and the averages in it."""
+
+    node: Node
+    args: tuple[Symbol, ...]
+    expr: Expr
+    averages: Mapping[Expr, Correlation | Responding]
+    causal: str = ""
+    sums: Mapping[Expr, Entry] = field(default_factory=dict)
+    """Sums over indices of what has averages in it, as entries that carry these indices too."""
+
+    @property
+    def indices(self) -> tuple[Symbol, ...]:
+        """Its indices, without times."""
+        return tuple(x for x in self.args if x not in TIMES)
+
+    @property
+    def is_response(self) -> bool:
+        """Does it hold a response?"""
+        return any(isinstance(x, Responding) for x in self.averages.values())
+
+
+@dataclass(frozen=True)
+class Covariance:
+    """``<a(t) b(s)>`` with the indices of ``a`` and those of ``b``."""
+
+    expr: Expr
+    first: tuple[Symbol, ...]
+    second: tuple[Symbol, ...]
+
+
+class Model:
+    """The tables of a theory for given numbers."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        theory = layout.theory
+        if layout.attributes:
+            raise Unserved("particles do not serve attributes of units: use numerics.solver.direct.evaluate")
+        if layout.ordered:
+            raise Unserved(
+                f"layers run through in order ({', '.join(sorted(layout.ordered))}) share one matrix: "
+                "sources of one need averages over the one before within a step; use "
+                "numerics.solver.direct.evaluate"
+            )
+        self.sizes: dict[Symbol, int] = {}
+        self.first: dict[Symbol, int] = {}
+        self.sources: dict[Node, tuple[tuple[Symbol, ...], tuple[int, ...]]] = {}
+        self.covariances: dict[tuple[Node, Node], Covariance] = {}
+        self.quantities: dict[Node, Quantity] = {}
+        self.pieces: dict[tuple[Expr, tuple[Symbol, ...]], Node] = {}
+        for u in theory.sources:
+            self._source(u.symbol, u.partner, sympify(u.covariance), u.ranges)
+        self.field_names = {node_of(e.lhs) for e in theory.equations if not e.lhs.is_Derivative}
+        for e in theory.equations:
+            self._field(e.lhs, e.rhs, e.ranges)
+        self.entries: dict[Node, Entry] = {}
+        for q in theory.order_parameters:
+            self._entry(q.symbol, q.definition, q.ranges, q)
+        self.scalars: dict[Node, Entry] = {}
+        for x in theory.scalars:
+            self.scalars[node_of(x.lhs)] = self._read(x.lhs, x.rhs, x.ranges)
+        self.observables = [(node_of(x.lhs), x.lhs, x.rhs) for x in theory.observables]
+        for x in theory.observables:
+            self._remember(x.ranges)
+        self.groups = self._groups()
+        self.populations = self._populations()
+
+    # -- sizes -----------------------------------------------------------------------------------------
+
+    def _remember(self, ranges: Iterable[Any]) -> None:
+        for r in ranges:
+            self._size(r.index, r.lower, r.upper)
+
+    def _size(self, index: Symbol, lower: Any, upper: Any) -> None:
+        low, high = self.layout.integer(lower), self.layout.integer(upper)
+        if self.first.setdefault(index, low) != low:
+            raise Unserved(f"index {index} starts in two places")
+        if self.sizes.setdefault(index, high - low + 1) != high - low + 1:
+            raise Unserved(f"index {index} has two ranges")
+
+    def size(self, symbols: Iterable[Symbol]) -> tuple[int, ...]:
+        """How far these indices run."""
+        return tuple(self.sizes[x] for x in symbols)
+
+    # -- sources and fields ----------------------------------------------------------------------------
+
+    def _source(self, symbol: AppliedUndef, partner: AppliedUndef, covariance: Expr, ranges: Any) -> None:
+        self._remember(ranges)
+        for x in (symbol, partner):
+            if len(open_args(x)) - len(indices_of(x)) != 1:
+                raise Unserved(f"the source {x} does not carry one time")
+            self.sources.setdefault(node_of(x), (indices_of(x), self.size(indices_of(x))))
+        self.covariances[node_of(symbol), node_of(partner)] = Covariance(
+            covariance, indices_of(symbol), indices_of(partner)
+        )
+
+    def _field(self, lhs: Expr, rhs: Expr, ranges: Any) -> None:
+        if lhs.is_Derivative:
+            raise Unserved(f"{lhs} is given by a flow; particles count steps: use a rule in steps")
+        if open_args(lhs) != (*indices_of(lhs), t):
+            raise Unserved(f"the equation of {lhs} does not end with one time t")
+        self._remember(ranges)
+        node = node_of(lhs)
+        if node in self.quantities:
+            raise Unserved(f"{lhs} is given by cases")
+        self.quantities[node] = self._quantity(node, indices_of(lhs), rhs)
+
+    def _quantity(self, node: Node, indices: tuple[Symbol, ...], expr: Expr) -> Quantity:
+        q = Quantity(node, indices, self.size(indices), expr)
+        for x in q.function.leaves:
+            if isinstance(x, Sum) and self.is_random(x):
+                q.memories[x] = [self._memory(x, term, indices) for term in _terms(x)]
+            elif isinstance(x, AppliedUndef) and self.is_random(x):
+                if x.args[-1] != t:
+                    raise Unserved(f"{x} stands in an equation at time t")
+                if set(indices_of(x)) - set(indices):
+                    raise Unserved(f"{x} carries an index that {node[0]} does not have")
+        return q
+
+    def is_random(self, e: Expr) -> bool:
+        """Does ``e`` differ between paths?"""
+        if isinstance(e, Average | Response):
+            return False
+        if isinstance(e, AppliedUndef) and str(e.func) in self.layout.random:
+            return True
+        return any(self.is_random(x) for x in e.args if isinstance(x, Expr))
+
+    def _memory(self, leaf: Sum, body: Expr, own: tuple[Symbol, ...]) -> Memory:
+        times = [x for x in leaf.limits if x[0] in TIMES]
+        over = tuple(x[0] for x in leaf.limits if x[0] not in TIMES)
+        for index, low, high in leaf.limits:
+            if index not in TIMES:
+                self._size(index, low, high)
+        if len(times) > 1 or (times and (times[0][0] != s or times[0][1] != 0)):
+            raise Unserved(f"{leaf}: sums over time must run over s from 0")
+        if times and times[0][2] not in (t, t - 1):
+            raise Unserved(f"{leaf}: sums over time must end at t or t - 1")
+        time = times[0][0] if times else t
+        factors = Mul.make_args(body)
+        moving = [x for x in factors if self.is_random(x)]
+        around = self._unshifted(Mul(*moving), over)
+        factors = tuple(x.subs(around) for x in factors)
+        what = Mul(*[x.subs(around) for x in moving])
+        if what.free_symbols & (set(TIMES) - {time}):
+            raise Unserved(f"{leaf}: {what} is read at two times")
+        node, symbols = self.piece(what, time)
+        if set(symbols) - set(over) - set(own):
+            raise Unserved(f"{leaf}: {what} carries an index that is not summed")
+        through = not times or times[0][2] == t
+        return Memory(
+            leaf, Mul(*[x for x in factors if not self.is_random(x)]), node, symbols, over, time, through
+        )
+
+    def _unshifted(self, what: Expr, over: tuple[Symbol, ...]) -> list[tuple[Symbol, Expr]]:
+        """Substitutions under which ``what`` is read at ``p`` and not at ``p + k``: sums over a ring may
+        start anywhere.
+        """
+        found: dict[Symbol, Expr] = {}
+        for x in sorted(what.atoms(AppliedUndef), key=str):
+            for a in x.args:
+                ring = [y for y in over if a != y and y in a.free_symbols and self.first[y] == 1]
+                if len(ring) == 1 and not self.layout.is_ordered(a):
+                    found.setdefault(ring[0], 2 * ring[0] - a)
+        return list(found.items())
+
+    def piece(self, e: Expr, time: Symbol) -> tuple[Node, tuple[Symbol, ...]]:
+        """The quantity that ``e``, read at ``time``, is, and the indices that it carries."""
+        if isinstance(e, AppliedUndef) and node_of(e) in self.field_names | set(self.sources):
+            return node_of(e), indices_of(e)
+        symbols = tuple(
+            dict.fromkeys(i for x in sorted(e.atoms(AppliedUndef), key=str) for i in indices_of(x))
+        )
+        slots = tuple(Symbol(f"_{n}", integer=True) for n in range(len(symbols)))
+        for x in symbols:
+            if x not in self.sizes:
+                raise Unserved(f"{e}: the range of {x} is not known")
+        bare = e.xreplace(dict(zip(symbols, slots, strict=True)) | {time: t})
+        key = (bare, tuple(Symbol(str(self.sizes[x])) for x in symbols))
+        if key not in self.pieces:
+            for slot, x in zip(slots, symbols, strict=True):
+                self.sizes[slot] = self.sizes[x]
+            node = (f"piece{len(self.pieces)}", ())
+            self.pieces[key] = node
+            self.quantities[node] = self._quantity(node, slots, bare)
+        return self.pieces[key], symbols
+
+    # -- averages --------------------------------------------------------------------------------------
+
+    def _entry(self, symbol: AppliedUndef, body: Expr, ranges: Any, item: OrderParameter) -> None:
+        if tuple(x for x in open_args(symbol) if x in TIMES) not in ((t, s), (t,)):
+            raise Unserved(f"{symbol} does not end with t, s")
+        self.entries[node_of(symbol)] = self._read(symbol, body, ranges, item.causal)
+
+    def _read(self, symbol: AppliedUndef, body: Expr, ranges: Any, causal: str = "") -> Entry:
+        self._remember(ranges)
+        args = open_args(symbol)
+        sums: dict[Expr, Entry] = {}
+        for x in leaves_of(body):
+            if isinstance(x, Sum) and x.has(Average):
+                over = tuple(lim[0] for lim in x.limits)
+                for limits in x.limits:
+                    self._size(*limits)
+                wider = symbol.func(*over, *symbol.args)
+                sums[x] = self._read(wider, x.function, ())
+        averages = {a: self._average(a) for a in leaves_of(body) if isinstance(a, Average)}
+        return Entry(node_of(symbol), args, body, averages, causal, sums)
+
+    def _average(self, a: Average) -> Correlation | Responding:
+        body = a.body
+        if isinstance(body, Response):
+            what, symbols = self.piece(body.body, t)
+            return Responding(what, symbols, node_of(body.source), indices_of(body.source))
+        if s not in body.free_symbols:
+            return Correlation(*self.piece(body, t))
+        factors = Mul.make_args(body)
+        early, late = (Mul(*[x for x in factors if y in x.free_symbols]) for y in (s, t))
+        late *= Mul(*[x for x in factors if not x.free_symbols & {s, t}])  # numbers, such as 1/2
+        if t in early.free_symbols or s in late.free_symbols:
+            raise Unserved(f"{a} is no product of something at t and something at s")
+        return Correlation(*self.piece(late, t), *self.piece(early, s))
+
+    # -- groups and populations ------------------------------------------------------------------------
+
+    def _groups(self) -> list[tuple[Node, ...]]:
+        parent = {n: n for n in self.sources}
+        for a, b in self.covariances:
+            _join(parent, a, b)
+        found: dict[Node, list[Node]] = {}
+        for n in self.sources:
+            found.setdefault(_root(parent, n), []).append(n)
+        return [tuple(x) for x in found.values()]
+
+    def _populations(self) -> list[list[int]]:
+        """The groups that meet in a field, by their numbers: averages over these are taken together."""
+        parent: dict[Node, Node] = {n: n for n in (*self.sources, *self.quantities)}
+        for q in self.quantities.values():
+            for n in self.feeds(q):
+                _join(parent, q.node, n)
+        for group in self.groups:
+            for n in group:
+                _join(parent, group[0], n)
+        found: dict[Node, list[int]] = {}
+        for i, group in enumerate(self.groups):
+            found.setdefault(_root(parent, group[0]), []).append(i)
+        return list(found.values())
+
+    def feeds(self, q: Quantity) -> list[Node]:
+        """The random nodes in the expression of ``q``."""
+        own = [node_of(x) for x in q.function.leaves if isinstance(x, AppliedUndef) and self.is_random(x)]
+        return own + [m.what for ms in q.memories.values() for m in ms]
+
+
+def _terms(x: Sum) -> tuple[Expr, ...]:
+    body = x.function.expand() if isinstance(x.function, Add) else x.function
+    return tuple(Add.make_args(body))
+
+
+def _root(parent: dict[Node, Node], n: Node) -> Node:
+    while parent[n] != n:
+        n = parent[n]
+    return n
+
+
+def _join(parent: dict[Node, Node], a: Node, b: Node) -> None:
+    parent[_root(parent, a)] = _root(parent, b)
+
+
+Op = tuple[str, Node]
+"""``("draw", ("", (group,)))``, ``("quantity", node)``, ``("row" | "now" | "column" | "response", entry)`` or
+``("scalar", node)``."""
+
+
+def order_of(model: Model) -> list[Op]:
+    """The operations of a step.  Raises NotCausal if some of them need each other."""
+    return in_order(
+        _operations(model), lambda op: _needs(model, op), lambda op: f"{op[0]} {op[1][0]}{op[1][1]}"
+    )
+
+
+def _operations(model: Model) -> Iterator[Op]:
+    for i in range(len(model.groups)):
+        yield "draw", ("", (i,))
+    for n in model.quantities:
+        yield "quantity", n
+    for n, e in model.entries.items():
+        if e.is_response:
+            yield "response", n
+        else:
+            yield from (("row", n), ("now", n))
+            if s in e.args:
+                yield "column", n
+    for n in model.scalars:
+        yield "scalar", n
+
+
+def _needs(model: Model, op: Op) -> Iterator[Op]:
+    kind, node = op
+    if kind == "draw":
+        group = model.groups[node[1][0]]
+        for (a, b), c in model.covariances.items():
+            if a in group:
+                yield from _reads(model, c.expr, present=True)
+                if a != b:  # read the other way round, too: the second source now, the first one before
+                    yield from _reads(model, c.expr.xreplace({t: s, s: t}), present=True)
+    elif kind == "quantity":
+        q = model.quantities[node]
+        for x in q.function.leaves:
+            if x in q.memories:
+                for m in q.memories[x]:
+                    yield from _reads(model, m.kernel, present=m.through)
+                    if m.through:
+                        yield _random(model, m.what)
+            elif model.is_random(x):
+                yield _random(model, node_of(x))
+            else:
+                yield from _reads(model, x, present=True)
+    else:
+        yield from _averages(model, kind, model.scalars[node] if kind == "scalar" else model.entries[node])
+
+
+def _averages(model: Model, kind: str, e: Entry) -> Iterator[Op]:
+    for mean in e.averages.values():
+        if isinstance(mean, Responding):
+            yield _random(model, mean.what)
+            if e.causal != "strict":
+                yield _random(model, mean.source)
+        else:
+            if kind != "column":
+                yield _random(model, mean.first)
+            if kind in ("column", "now") and mean.second is not None:
+                yield _random(model, mean.second)
+    for inner in e.sums.values():
+        yield from _averages(model, kind, inner)
+    rest = e.expr.xreplace({a: Symbol("average") for a in (*e.averages, *e.sums)})
+    yield from _reads(model, rest, present=kind in ("now", "scalar"))
+
+
+def _random(model: Model, node: Node) -> Op:
+    if node in model.sources:
+        return "draw", ("", (next(i for i, g in enumerate(model.groups) if node in g),))
+    return "quantity", node
+
+
+def _reads(model: Model, e: Expr, present: bool) -> Iterator[Op]:
+    """The averages of this step in ``e``, read at s < t and, if ``present``, at s = t."""
+    for x in e.atoms(AppliedUndef):
+        node = node_of(x)
+        times = [a for a in x.args if a in (t, s)]
+        if node in model.scalars:
+            if t in times or present:
+                yield "scalar", node
+        elif node in model.entries:
+            entry = model.entries[node]
+            if entry.is_response:
+                if t in times or present:
+                    yield "response", node
+                continue
+            if times == [t, s]:
+                yield "row", node
+            elif times == [s, t]:
+                yield "column", node
+            if present or times == [t] * len(times):
+                yield "now", node

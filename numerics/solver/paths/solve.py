@@ -1,0 +1,450 @@
+"""Solve a nonlinear theory by paths: independent replicas, their mean and their standard error.
+
+The theory is read for given numbers and marched by replicas, some of them side by side; sampled paths are
+kept for whoever asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from sympy import Expr, Symbol
+from sympy.core.function import AppliedUndef
+
+from derive.calculus.symbols import ell, s, t
+from derive.theory import Theory
+from numerics.paths import Block, Paths, dimension, gathered
+from numerics.solver.direct.evaluate import Evaluated, Place
+from numerics.solver.direct.layout import Layout, Number
+from numerics.solver.paths.accuracy import reach
+from numerics.solver.paths.march import March
+from numerics.solver.paths.reading import Model, Op, Responding, order_of
+from numerics.solver.paths.tangents import group_of, kind_of, size_of
+from numerics.tensors.leaves import Function, Jump, Known, Node, indices_of, node_of
+from numerics.threads import one_thread
+
+Array = NDArray[np.float64]
+
+LEAST = 8
+"""The fewest samples, an even number."""
+
+
+@dataclass(frozen=True)
+class Solved(Evaluated):
+    """What :func:`solve_particles` found, with standard errors over the replicas.
+
+    ``responses`` says for each response how it was computed; ``ranks`` for each source how many normal
+    numbers its path is made of at the last step, of how many entries; ``runs`` holds each replica.
+    ``accuracy`` and ``bias`` are what :func:`solve_to_accuracy` reached.
+    """
+
+    samples: int
+    replicas: int
+    responses: Mapping[str, str]
+    ranks: Mapping[str, tuple[int, int]]
+    runs: Mapping[Place, Array]
+    paths: xr.Dataset | None = None
+    accuracy: float | None = None
+    bias: float | None = None
+
+
+@one_thread
+def solve_particles(
+    theory: Theory,
+    *,
+    steps: int,
+    values: Mapping[Symbol | str, Number] | None = None,
+    data: Mapping[str, Any] | None = None,
+    samples: int = 512,
+    replicas: int = 8,
+    seed: int = 0,
+    responses: Responses = "auto",
+    matched: bool | None = None,
+    ridge: float | None = None,
+    carriers: int | None = None,
+    paths: Paths | None = None,
+) -> Solved:
+    """Order parameters and scalars of ``theory`` at times ``0..steps-1``, from sampled paths.
+
+    ``theory`` is in discrete steps and at integer depth, linear or not; ``values`` and ``data`` as for
+    :func:`numerics.solver.direct.evaluate`.  All populations are marched together in one sweep: sources are
+    drawn conditionally on their past, correlations and scalars are averages over ``samples`` paths.  Each of
+    ``replicas`` solutions has its own paths and its own kernels; their spread gives the standard errors,
+    their common bias is of order 1/samples.
+
+    ``responses`` are found from derivatives carried along the paths (``jacobian``; along the first
+    ``carriers`` of them, if given), or from Stein's lemma (``stein``), which needs no derivative and serves
+    functions that jump.  The lemma divides by the covariance of a source, to which ``ridge`` of each variance
+    is added (by default 10 times the entries over the square of the samples): single entries of responses are
+    then smoothed, and what they do to the fields changes by less than the noise; ``ridge=0`` divides in the
+    numerical range of the covariance.  It fits as many numbers as a source has entries (samples of the data
+    times steps): take twice as many paths at least.  ``auto`` takes derivatives where no function on the way
+    jumps and where the way is linear or the source has no more than 24 entries.  So few entries cost little,
+    and single entries of responses are not smoothed; with more of them the same time, spent on more paths and
+    the lemma, gives the smaller error.
+
+    ``matched`` makes second moments of the sources exact; by default where weights have no noise, whose many
+    directions it would bias.  ``paths`` are kept of every replica.
+
+    The axes of the result are those of :class:`~numerics.solver.direct.evaluate.Evaluated`.
+
+    Raises :class:`~numerics.solver.direct.layout.Unserved` for what particles do not serve (flows,
+    attributes, shifted indices) and for ``jacobian`` where a function jumps; ValueError for missing values
+    and data; :class:`~numerics.errors.Diverged` when an average is not finite.
+
+    >>> from derive.theory import mean_field
+    >>> from derive.program import P, eta, gamma0, mlp
+    >>> theory = mean_field(mlp(2, "tanh"))
+    >>> data = {"K_x": [[1.0]], "y": [1.0]}
+    >>> solved = solve_particles(theory, steps=3, values={eta: 0.5, gamma0: 1, P: 1}, data=data, samples=64)
+    >>> solved.value("Delta").shape, solved.value("Phi", 2).shape
+    ((3, 1), (1, 1, 3, 3))
+    """
+    if steps < 1 or samples < LEAST or samples % 2 or replicas < 2:
+        raise ValueError(
+            f"steps = {steps}, samples = {samples}, replicas = {replicas}: at least 1, {LEAST} (and even), 2"
+        )
+    prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses)
+    times = [] if paths is None else paths.steps(theory.program, steps - 1)
+    walked: list[dict[str, Block]] = []
+    runs = list(
+        prepared.runs(
+            samples,
+            np.random.SeedSequence(seed).spawn(replicas),
+            matched=matched,
+            ridge=ridge,
+            carriers=carriers,
+            finished=None if paths is None else lambda march, i: walked.append(kept(march, paths, times, i)),
+        )
+    )
+    solved = _solved(prepared, runs, samples)
+    return replace(solved, paths=gathered(walked, times, kind="theory")) if walked else solved
+
+
+@one_thread
+def solve_to_accuracy(
+    theory: Theory,
+    *,
+    steps: int,
+    accuracy: float,
+    values: Mapping[Symbol | str, Number] | None = None,
+    data: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    responses: Responses = "auto",
+    first: int | None = None,
+) -> Solved:
+    """:func:`solve_particles` with as many samples and replicas as an accuracy takes.
+
+    Samples are doubled from ``first`` (twice the entries of the sources, or FEWEST) until the standard error
+    and the bias of every scalar of the theory, relative to its largest value, are below ``accuracy``; see
+    :mod:`~numerics.solver.paths.accuracy`.  Raises ValueError for an accuracy that is not between 0 and
+    1, NotConverged for one that is out of reach, and what :func:`solve_particles` raises.
+    """
+    if not 0 < accuracy < 1:
+        raise ValueError(f"accuracy = {accuracy}: a number between 0 and 1")
+    prepared = Prepared(theory, steps=steps, values=values, data=data, responses=responses)
+    names = list(prepared.model.scalars)
+
+    def attempt(samples: int, numbers: Iterable[int], into: _Runs) -> Iterator[dict[str, Array]]:
+        seeds = [np.random.SeedSequence(seed, spawn_key=(n,)) for n in numbers]
+        for found in prepared.runs(samples, seeds):
+            into.append(found)
+            yield {name_of(n): found[n] for n in names}
+
+    reached = reach(attempt, list, accuracy, first or prepared.enough)
+    solved = _solved(prepared, reached.solutions, reached.samples)
+    return replace(solved, accuracy=reached.error, bias=reached.bias)
+
+
+_Runs = list[dict[Node, Array]]
+
+
+def _solved(prepared: Prepared, runs: _Runs, samples: int) -> Solved:
+    """Means and standard errors over these replicas."""
+    found = {node: np.stack([r[node] for r in runs]) for node in runs[0]}
+    axes: dict[Place, tuple[tuple[int, ...], ...]] = {}
+    for node, stacked in found.items():
+        times = _time_axes(prepared.model, node)
+        axes[node] = tuple(
+            tuple(range(n)) if k in times else tuple(range(1, n + 1)) for k, n in enumerate(stacked.shape[1:])
+        )
+    return Solved(
+        "particles",
+        {k: v.mean(axis=0) for k, v in found.items()},
+        {k: v.std(axis=0, ddof=1) / np.sqrt(len(runs)) for k, v in found.items()},
+        axes,
+        samples,
+        len(runs),
+        prepared.methods,
+        prepared.ranks,
+        found,
+    )
+
+
+def _time_axes(model: Model, node: Node) -> set[int]:
+    if node in model.scalars:
+        return {0}
+    args = next((e.args for n, e in model.entries.items() if n == node), None)
+    if args is None:
+        symbol = next(x for n, x, _ in model.observables if n == node)
+        args = tuple(x for x in symbol.args if not x.is_Integer)
+    return {k for k, x in enumerate(args) if x in (t, s)}
+
+
+Responses = Literal["auto", "stein", "jacobian"]
+
+FEWEST = 256
+"""Samples that a search for the right number begins with, or twice the entries of the sources."""
+
+MEMORY = 2**29
+"""Bytes up to which replicas are marched side by side."""
+
+SPEED, CALL = 6e9, 6e-5
+"""Products a second, and seconds of an operation of a step, on one core, measured."""
+
+FEW = 24
+"""Entries of a source up to which derivatives along paths cost no more than Stein's lemma for their error."""
+
+
+class Prepared:
+    """A theory read for given numbers, ready to be solved by replicas.
+
+    ``methods`` says how each response is found, ``entries`` how many entries a source has at most to which
+    Stein's lemma is applied; ``ranks`` is that of the last replica.
+    """
+
+    def __init__(
+        self,
+        theory: Theory,
+        *,
+        steps: int,
+        values: Mapping[Symbol | str, Number] | None = None,
+        data: Mapping[str, Any] | None = None,
+        responses: Responses = "auto",
+    ) -> None:
+        self.steps, self.data = steps, data or {}
+        self.model, self.order = _read(theory, tuple((str(k), v) for k, v in (values or {}).items()))
+        self.chosen = _responses(self.model, responses, steps)
+        self.methods = {name_of(n): how for n, how in self.chosen.items()}
+        self.noisy = theory.program.rule.noise(t, s) != 0
+        self.ranks: dict[str, tuple[int, int]] = {}
+
+    @property
+    def entries(self) -> int:
+        """The most entries, steps times indices, of a source to which Stein's lemma is applied; or zero."""
+        model = self.model
+        asked = {
+            group_of(model, c.source)
+            for n, how in self.chosen.items()
+            if how == "stein"
+            for c in model.entries[n].averages.values()
+            if isinstance(c, Responding)
+        }
+        sizes = [sum(prod(model.sources[n][1]) for n in model.groups[i]) for i in asked]
+        return self.steps * max(sizes, default=0)
+
+    @property
+    def enough(self) -> int:
+        """Samples that a search for the right number begins with."""
+        return int(max(FEWEST, 2 ** np.ceil(np.log2(max(2 * self.entries, 1)))))
+
+    @property
+    def smooth(self) -> bool:
+        """Has every function on the way a continuous derivative?"""
+        model = self.model
+        for q in model.quantities.values():
+            for i, x in enumerate(q.function.leaves):
+                if x in q.memories or (isinstance(x, AppliedUndef) and model.is_random(x)):
+                    try:
+                        q.function.derivative(i)
+                    except Jump:
+                        return False
+        return True
+
+    def bytes(self, samples: int) -> int:
+        """About how much memory a replica takes."""
+        model = self.model
+        counts = [prod(q.sizes) for q in model.quantities.values()]
+        groups = [self.steps * sum(prod(model.sources[n][1]) for n in g) for g in model.groups]
+        tables = [
+            prod(self.steps if x in (t, s) else model.sizes[x] for x in e.args)
+            for e in model.entries.values()
+        ]
+        paths = samples * (self.steps * sum(counts) + 3 * sum(groups))
+        return 8 * (paths + 3 * sum(n**2 for n in groups) + sum(tables))
+
+    def seconds(self, samples: int) -> float:
+        """About how long a replica takes: products of matrices, a factor of each covariance, and overhead."""
+        model, T = self.model, self.steps
+        past = 0.0
+        for q in model.quantities.values():
+            for m in (m for ms in q.memories.values() for m in ms):
+                past += prod(q.sizes) * prod(model.size(m.symbols)) * T**2 / 2
+        pairs = [
+            prod(model.sizes[x] for x in e.args if x in model.sizes) * T**2
+            for e in model.entries.values()
+            if not e.is_response
+        ]
+        entries = [T * sum(prod(model.sources[n][1]) for n in g) for g in model.groups]
+        work = 2 * samples * (past + sum(pairs) + sum(n**2 / 2 for n in entries)) + sum(n**3 for n in entries)
+        calls = T * (len(model.quantities) + len(model.entries) + len(entries))
+        return work / SPEED + calls * CALL + self.derivatives(samples) / 8 / SPEED
+
+    def derivatives(self, carriers: int) -> int:
+        """About how much memory derivatives along ``carriers`` paths of a replica take."""
+        if "jacobian" not in self.chosen.values():
+            return 0
+        counts = [prod(q.sizes) for q in self.model.quantities.values()]
+        size = max(size_of(self.model, i) for i in range(len(self.model.groups)))
+        return 8 * carriers * self.steps**2 * sum(counts) * size
+
+    def runs(
+        self,
+        samples: int,
+        seeds: Sequence[np.random.SeedSequence],
+        *,
+        matched: bool | None = None,
+        ridge: float | None = None,
+        carriers: int | None = None,
+        progress: Callable[[int], None] | None = None,
+        finished: Callable[[March, int], None] | None = None,
+    ) -> Iterator[dict[Node, Array]]:
+        """One solution for each seed, by names and layers; a scalar has its time first.
+
+        As many replicas are marched side by side as MEMORY holds; which ones changes none of them.
+        ``progress`` is called with the steps done so far, ``finished`` with the march of each replica and its
+        number in it.
+        """
+        carriers = min(samples, carriers or samples)
+        jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
+        together = max(1, MEMORY // (self.bytes(samples) + self.derivatives(carriers)))
+        for start in range(0, len(seeds), together):
+            known = Known(self.model.layout.values, self.data)
+            march = March(
+                self.model,
+                self.order,
+                known,
+                self.steps,
+                samples,
+                list(seeds[start : start + together]),
+                matched=not self.noisy if matched is None else matched,
+                ridge=ridge,
+                carriers=carriers,
+                jacobian=jacobian,
+            )
+            count = march.replicas
+            with np.errstate(over="ignore", invalid="ignore"):
+                march.run(None if progress is None else _counted(progress, start * self.steps, count))
+            self.ranks = {
+                name_of(n): (march.groups[i][-1].rank, self.steps * march.groups[i][-1].size)
+                for i, g in enumerate(self.model.groups)
+                for n in g
+            }
+            if finished is not None:
+                for i in range(count):
+                    finished(march, i)
+            del march  # the paths of these replicas
+            side = known.found | _observables(self.model, known, self.steps, count)
+            for i in range(count):
+                found = {n: np.ascontiguousarray(x[..., i]) for n, x in side.items()}
+                yield {n: np.moveaxis(x, -1, 0) if n in self.model.scalars else x for n, x in found.items()}
+
+
+@lru_cache(maxsize=8)
+def _read(theory: Theory, values: tuple[tuple[str, Number], ...]) -> tuple[Model, list[Op]]:
+    """The tables of a theory and the order of a step."""
+    model = Model(Layout(theory, dict(values)))
+    return model, order_of(model)
+
+
+def _counted(progress: Callable[[int], None], before: int, count: int) -> Callable[[int], None]:
+    return lambda step: progress(before + count * step)
+
+
+def name_of(n: Node) -> str:
+    """A node as it is written: ``Phi(2)``."""
+    return f"{n[0]}{''.join(f'({k})' for k in n[1])}"
+
+
+def _responses(model: Model, asked: Responses, steps: int) -> dict[Node, str]:
+    """How each response is found."""
+    chosen: dict[Node, str] = {}
+    for n, e in model.entries.items():
+        ways = [c for c in e.averages.values() if isinstance(c, Responding)]
+        if not ways:
+            continue
+        kinds = {kind_of(model, c) for c in ways}
+        if asked == "jacobian" and "jumps" in kinds:
+            raise ValueError(f"{name_of(n)}: a function on the way jumps, take responses = 'stein' or 'auto'")
+        groups = [model.groups[group_of(model, c.source)] for c in ways]
+        entries = steps * max(sum(prod(model.sources[x][1]) for x in g) for g in groups)
+        along = kinds == {"linear"} or ("jumps" not in kinds and entries <= FEW)
+        chosen[n] = "jacobian" if asked == "jacobian" or (asked == "auto" and along) else "stein"
+    return chosen
+
+
+def _observables(model: Model, known: Known, steps: int, replicas: int) -> dict[Node, Array]:
+    """Observables (tangent kernels) from the order parameters, at all times."""
+    found: dict[Node, Array] = {}
+    for node, symbol, expr in model.observables:
+        args = tuple(x for x in symbol.args if not x.is_Integer)
+        sizes = [steps if x in (t, s) else model.sizes[x] for x in args]
+        at = {
+            x: np.arange(n).reshape([-1 if j == k else 1 for j in range(len(args))])
+            for k, (x, n) in enumerate(zip(args, sizes, strict=True))
+        }
+        found[node] = np.broadcast_to(known(expr, at), (*sizes, replicas)).copy()
+    return found
+
+
+def kept(march: March, paths: Paths, times: Sequence[int], replica: int) -> dict[str, Block]:
+    """The paths that a replica of a march that has run through its steps sampled.
+
+    Raises ValueError for a field that the theory does not have.
+    """
+    program = march.model.layout.theory.program
+    expressions = paths.expressions(program)
+    return {name: _block(march, name, e, paths, times, replica) for name, e in expressions.items()}
+
+
+def _block(march: March, name: str, e: Expr, paths: Paths, times: Sequence[int], replica: int) -> Block:
+    fields = {x for x in e.atoms(AppliedUndef) if march.model.is_random(x)}
+    layers = sorted({n[1][0] for n in march.random if n[1]}) if ell in e.free_symbols else []
+    layers = [k for k in layers if all(node_of(x.subs(ell, k)) in march.random for x in fields)]
+    if not fields or (ell in e.free_symbols and not layers):
+        raise ValueError(f"paths: {name} = {e} has no units in this theory")
+    chosen = tuple(paths.chosen("layers", layers)) if layers else ()
+    own = tuple(dict.fromkeys(i for x in sorted(fields, key=str) for i in indices_of(x) if i != ell))
+    sizes, picked = [], []
+    for i in own:
+        size = march.model.sizes[i]
+        here = paths.chosen("samples", range(size)) if dimension(i) == "sample" else list(range(size))
+        sizes.append(size)
+        picked.append(here)
+    found = []
+    for layer in chosen or (None,):
+        f = Function(e if layer is None else e.subs(ell, layer))
+        values = []
+        for x in f.leaves:
+            if not (isinstance(x, AppliedUndef) and march.model.is_random(x)):
+                known = np.ravel(march.known(x, {}))  # one number, or one of each replica
+                values.append(known[replica % len(known)])
+                continue
+            path = march.random[node_of(x)][replica, list(times)].swapaxes(0, 1)
+            values.append(march.spread(path[None], indices_of(x), own)[0])
+        whole = np.broadcast_to(f(*values), (*sizes, len(times), march.samples))
+        for axis, here in enumerate(picked):
+            whole = whole.take(here, axis=axis)
+        found.append(np.moveaxis(whole, -2, 0))
+    indices = tuple(
+        (dimension(i), tuple(k + (dimension(i) != "sample") for k in here))
+        for i, here in zip(own, picked, strict=True)
+    )
+    return Block(np.stack(found) if chosen else found[0].copy(), chosen, indices)

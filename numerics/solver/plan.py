@@ -1,0 +1,289 @@
+"""What one step of the march must compute, and in what order.
+
+Which correlations and responses are needed follows from the table: those that kernels, covariances and
+scalars read, those that were asked for, and what these need in turn.  The order within a step is a
+topological sort; a cycle means that the theory is not causal and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass, field, replace
+
+from derive.calculus.symbols import t
+from numerics.compile.table import Coupling, Kernel, Node, Request, Table
+from numerics.solver.causal import NotCausal, in_order
+
+Op = tuple[str, Node, Node]
+"""``("kernel", i, l)``, ``("response", i, source)``, ``("past", i, j)``, ``("now", i, j)``, ``("scalar", x,
+x)``, ``("hoist", x, x)``, ``("units", all, all)``, ``("sum", tensor, tensor)``: one operation of a step."""
+
+UNITS: Op = ("units", ("units", None), ("units", None))
+"""All fields on units at once."""
+
+
+@dataclass
+class Plan:
+    """The operations of a step in order, and which arrays they fill.
+
+    ``sums`` are the tensors that sum over units.
+    """
+
+    table: Table
+    wanted: tuple[Node | Request, ...] = ()
+    sums: dict[Node, None] = field(default_factory=dict)
+    responses: dict[tuple[Node, Node], None] = field(default_factory=dict)
+    rows: dict[tuple[Node, Node], None] = field(default_factory=dict)
+    diagonals: dict[tuple[Node, Node], None] = field(default_factory=dict)
+    order: list[Op] = field(default_factory=list)
+    todo: list[tuple[Callable[[Node, Node], None], Node, Node]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.rows_of = {r.field: r for r in self.table.fields}
+        self.scalar_names = {x.name for x in self.table.scalars}
+        self.reach = {r.field: self._reach(r.field) for r in self.table.fields}
+        self.correlated: dict[Node, list[Node]] = {}
+        for a, b in self.table.covariances:
+            self.correlated.setdefault(a, []).append(b)
+        self._need_everything()
+        self._sort()
+
+    def through(self) -> Plan:
+        """The same operations in the same order, with the present in all sums over the past.
+
+        What needs itself then has to be settled by repetition.
+        """
+
+        def inclusive(c: Coupling) -> Coupling:
+            if c.kernel.reach != "past" and c.kernel.reach != "through":
+                return c
+            monomials = tuple(replace(m, strict=False) for m in c.kernel.monomials)
+            return replace(c, kernel=replace(c.kernel, reach="through", monomials=monomials))
+
+        fields = tuple(replace(r, couplings=tuple(map(inclusive, r.couplings))) for r in self.table.fields)
+        other = copy(self)
+        other.table = replace(self.table, fields=fields)
+        other.rows_of = {r.field: r for r in fields}
+        return other
+
+    # -- structure -------------------------------------------------------------------------------------
+
+    def _reach(self, start: Node) -> set[Node]:
+        """Sources on which a field depends through its couplings (not its own)."""
+        seen: set[Node] = set()
+        todo = [c.field for c in self.rows_of[start].couplings]
+        while todo:
+            n = todo.pop()
+            if n not in seen:
+                seen.add(n)
+                todo += [c.field for c in self.rows_of[n].couplings]
+        return {source for n in seen for source, _ in self.rows_of[n].drives}
+
+    def depends(self, i: Node, source: Node) -> bool:
+        """Does field ``i`` respond to ``source`` beyond being driven by it directly?"""
+        return source in self.reach[i]
+
+    def at_once(self, i: Node, source: Node) -> bool:
+        """Does field ``i`` of units feel ``source`` at the same time?"""
+        todo, seen = [i], set()
+        while todo:
+            n = todo.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            todo += [c.field for c in self.rows_of[n].couplings if c.kernel.reach in ("now", "through")]
+        return any(self.driven(n, source) for n in seen)
+
+    def driven(self, i: Node, source: Node) -> bool:
+        """Does ``source`` stand in the equation of field ``i``?"""
+        return any(source == k for k, _ in self.rows_of[i].drives)
+
+    def feels(self, i: Node, source: Node) -> bool:
+        """Does field ``i`` depend on ``source`` in any way?"""
+        return self.depends(i, source) or self.driven(i, source)
+
+    def partners(self, source: Node) -> list[Node]:
+        """Sources with which ``source`` is correlated."""
+        return self.correlated.get(source, [])
+
+    # -- what is needed --------------------------------------------------------------------------------
+
+    def _need_everything(self) -> None:
+        for row in self.table.fields:
+            for c in row.couplings:
+                self._need_kernel(c.kernel)
+        for x in self.table.scalars:
+            for _, a, b in x.averages:
+                self._need_diagonal(a.tensor, b.tensor)
+        for n in self.wanted:
+            self._need_tensor(n)
+        while self.todo:  # a list of what is left, since deep networks nest deeply
+            need, i, j = self.todo.pop()
+            need(i, j)
+
+    def _need_kernel(self, kernel: Kernel) -> None:
+        for m in kernel.monomials:
+            for f in m.factors:
+                if f.tensor in self.table.tensors:
+                    self._need_tensor(f.tensor)
+
+    def _need_tensor(self, n: Node | Request) -> None:
+        q = n if isinstance(n, Request) else self.table.tensors[n]
+        if q.unit is not None and not isinstance(n, Request):
+            if n not in self.sums:
+                self.sums[n] = None
+                for a, b in self.source_pairs(q):
+                    self._need_kernel(self.table.covariances[a, b])
+        elif q.kind == "response":
+            self._need_response(q.first, q.second)
+        else:
+            self._need_row(q.first, q.second)
+
+    def source_pairs(self, q: Request) -> Iterator[tuple[Node, Node]]:
+        """The correlated sources that a sum over units of a correlation holds."""
+        if q.kind == "correlation":
+            for a, b in self.table.covariances:
+                if self.feels(q.first, a) and self.feels(q.second, b):
+                    yield a, b
+
+    def _need_response(self, i: Node, source: Node) -> None:
+        if (i, source) in self.responses or not self.depends(i, source):
+            return
+        self.responses[i, source] = None
+        self.todo += [(self._need_response, c.field, source) for c in self.rows_of[i].couplings]
+
+    def _need_source_terms(self, i: Node, j: Node) -> None:
+        sources = dict.fromkeys(k for x in self.table.fields for k, _ in x.drives)
+        for own, _ in self.rows_of[i].drives:
+            for k in sources:
+                if not self.feels(j, k):
+                    continue
+                if (own, k) not in self.table.covariances:
+                    if (k, own) in self.table.covariances:
+                        raise NotCausal(f"<{own} {k}> is needed but only <{k} {own}> is known")
+                    continue
+                self._need_kernel(self.table.covariances[own, k])
+                self._need_response(j, k)
+
+    def _need_row(self, i: Node, j: Node) -> None:
+        if (i, j) in self.rows:
+            return
+        self.rows[i, j] = None
+        for c in self.rows_of[i].couplings:
+            self.todo += [(self._need_row, c.field, j), (self._need_row, j, c.field)]
+        self.todo += [(self._need_source_terms, i, j), (self._need_diagonal, i, j)]
+
+    def _need_diagonal(self, i: Node, j: Node) -> None:
+        if (i, j) in self.diagonals or (j, i) in self.diagonals:
+            return
+        self.diagonals[i, j] = None
+        self.todo += [(self._need_row, j, c.field) for c in self.rows_of[i].couplings]
+        self.todo.append((self._need_source_terms, i, j))
+
+    # -- order within a step ---------------------------------------------------------------------------
+
+    def _operations(self) -> Iterator[Op]:
+        for r in self.table.fields:
+            for n in range(len(r.couplings)):
+                yield "kernel", r.field, ("coupling", n)
+        for i, k in self.responses:
+            yield "response", i, k
+        for i, j in self.rows:
+            yield "past", i, j
+        for i, j in self.diagonals:
+            yield "now", i, j
+        for x in self.table.scalars:
+            yield "scalar", (x.name, None), (x.name, None)
+        for h in self.table.hoisted:
+            yield "hoist", h.tensor, h.tensor
+        if any(r.unit for r in self.table.fields):
+            yield UNITS
+        for tensor in self.sums:
+            yield "sum", tensor, tensor
+
+    def needs(self, op: Op) -> Iterator[Op]:
+        """The operations of the same step that must come before ``op``."""
+        kind, i, j = op
+        if kind == "kernel":
+            yield from self._reads(self.rows_of[i].couplings[j[1] or 0].kernel)
+        elif kind == "scalar":
+            row = next(x for x in self.table.scalars if x.name == i[0])
+            for _, a, b in row.averages:
+                yield self._diagonal(a.tensor, b.tensor)
+            for _, f in row.inputs:
+                if f.tensor[0] in self.scalar_names:
+                    yield "scalar", f.tensor, f.tensor
+        elif kind == "hoist":
+            for f in next(h for h in self.table.hoisted if h.tensor == i).factors:
+                if f.tensor[0] in self.scalar_names:
+                    yield "scalar", f.tensor, f.tensor
+        elif kind == "units":
+            for r in self.table.fields:
+                for at in range(len(r.couplings) if r.unit else 0):
+                    yield "kernel", r.field, ("coupling", at)
+        elif kind == "sum":
+            yield UNITS
+            q = self.table.tensors[i]
+            for own, other in self.source_pairs(q):
+                if self.at_once(q.first, own):
+                    present = self.at_once(q.second, other)
+                    yield from self._reads(self.table.covariances[own, other], present=present)
+        else:
+            for n, c in enumerate(self.rows_of[i].couplings):
+                yield "kernel", i, ("coupling", n)
+                if c.kernel.reach != "past":
+                    yield from self._present(kind, c.field, j)
+                if kind == "now":
+                    yield "past", j, c.field
+            if kind == "now" or kind == "past":
+                for own, _ in self.rows_of[i].drives:
+                    yield from self._source_reads(own, j, kind)
+
+    def _present(self, kind: str, field_: Node, j: Node) -> Iterator[Op]:
+        if kind == "response":
+            if (field_, j) in self.responses:
+                yield "response", field_, j
+        elif kind == "past":
+            yield "past", field_, j
+        else:
+            yield self._diagonal(field_, j)
+
+    def _source_reads(self, own: Node, j: Node, kind: str) -> Iterator[Op]:
+        for k in self.partners(own):
+            if not self.feels(j, k):
+                continue
+            yield from self._reads(self.table.covariances[own, k], present=kind == "now")
+            if kind == "now" and (j, k) in self.responses:
+                yield "response", j, k
+
+    def _reads(self, kernel: Kernel, present: bool | None = None) -> Iterator[Op]:
+        """What the row of a kernel reads; if it reaches the present, also values at equal time."""
+        reaches = kernel.reach != "past" if present is None else present
+        for m in kernel.monomials:
+            present = reaches and not m.strict
+            for f in m.factors:
+                name = f.tensor[0]
+                if f.tensor in self.table.tensors:
+                    q = self.table.tensors[f.tensor]
+                    if q.unit is not None:
+                        if present or not m.instant:
+                            yield "sum", f.tensor, f.tensor
+                    elif q.kind == "response":
+                        if (q.first, q.second) in self.responses:
+                            yield "response", q.first, q.second
+                    else:
+                        if not (m.instant or kernel.reach == "now"):
+                            yield "past", q.first, q.second
+                        if present:
+                            yield self._diagonal(q.first, q.second)
+                elif name in self.scalar_names and (t in f.indices or present):
+                    yield "scalar", f.tensor, f.tensor
+                elif present and any(h.tensor == f.tensor for h in self.table.hoisted):
+                    yield "hoist", f.tensor, f.tensor
+
+    def _diagonal(self, i: Node, j: Node) -> Op:
+        return ("now", i, j) if (i, j) in self.diagonals else ("now", j, i)
+
+    def _sort(self) -> None:
+        self.order += in_order(self._operations(), self.needs, lambda op: f"{op[0]} {op[1]}{op[2]}")

@@ -1,0 +1,181 @@
+"""Refine the time of a flow until its answer has settled.
+
+A clock is a sequence of ever finer grids.  Where errors of an integrator are even powers of the step (the
+trapezoidal rule, whose nodes may be kinks), grids are extrapolated: with ``T_j0`` the answer on grid j, whose
+cells are cut in n_j,
+
+    T_jk = T_j,k-1 + (T_j,k-1 - T_j-1,k-1) / ((n_j / n_j-k)**2 - 1)
+
+is free of the first k powers.  Else the answer is that of the last grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from numerics.errors import Diverged, NotConverged
+from numerics.solver.grid import ORDER, Grid, flow_grid
+
+Array = NDArray[np.float64]
+T = TypeVar("T")
+
+PIECES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+"""Into how many steps the longest output interval is cut, in turn."""
+
+MAX_NODES = 2000
+"""Time nodes beyond which a flow is reported as not converged: the cost of a march grows with their cube."""
+
+
+class Attempt(NamedTuple, Generic[T]):
+    """An answer on one grid: what is watched, output times first; what was found; what the equations of its
+    steps were off by.
+    """
+
+    watched: Array
+    found: T
+    residual: float = 0.0
+
+
+class Clock(Protocol):
+    """Grids, ever finer, each with the number of pieces that a cell of the first one is cut in.
+
+    ``even``: errors are even powers of the step.  ``rtol``: what the answer settles to, ``most``: how many
+    nodes a grid may have.
+    """
+
+    integrator: str
+    even: bool
+    most: int
+    rtol: float
+
+    def grids(self) -> Iterator[tuple[float, Grid]]: ...
+
+
+class Multistep:
+    """Explicit Adams-Bashforth: steps of even length that contain the output times.
+
+    >>> [len(g.nodes) for (_, g), _ in zip(Multistep(np.array([0.0, 1.0]), 1e-3).grids(), range(3))]
+    [10, 12, 13]
+    """
+
+    even = False
+
+    def __init__(self, times: Array, rtol: float) -> None:
+        self.times, self.rtol, self.most = times, rtol, MAX_NODES
+        self.order = ORDER if rtol >= 1e-7 else ORDER + 2
+        self.integrator = f"Adams-Bashforth, order {self.order}"
+
+    def grids(self) -> Iterator[tuple[float, Grid]]:
+        longest, before = float(np.max(np.diff(self.times))), np.inf
+        for pieces in PIECES:
+            grid = flow_grid(self.times, step=longest / pieces, order=self.order)
+            step = float(np.max(np.diff(grid.nodes)))
+            if step <= 0.9 * before:  # steps that grow from a short start may not reach the longest one
+                before = step
+                yield 1 / step, grid
+
+
+@dataclass(frozen=True)
+class Refined(Generic[T]):
+    """The finest grid, what was found on it and on the coarser ones that are extrapolated with it, each with
+    its number of pieces, and what to report.
+    """
+
+    grid: Grid
+    answers: list[tuple[float, T]]
+    notes: dict[str, Any]
+
+    @property
+    def found(self) -> T:
+        """What was found on the finest grid."""
+        return self.answers[-1][1]
+
+    @property
+    def parts(self) -> tuple[Grid, T, dict[str, Any]]:
+        """The finest grid, what was found on it, and what to report."""
+        return self.grid, self.found, self.notes
+
+    def extrapolated(self, read: Callable[[T], Mapping[str, Array]]) -> dict[str, Array]:
+        """Arrays by name, read off what was found on each grid and extrapolated."""
+        pieces = [p for p, _ in self.answers]
+        columns = [dict(read(x)) for _, x in self.answers]
+        for k in range(1, len(pieces)):
+            columns = [
+                {n: _better(a, coarse[n], pieces[j + k] / pieces[j]) for n, a in fine.items()}
+                for j, (coarse, fine) in enumerate(pairwise(columns))
+            ]
+        return columns[0]
+
+
+def size_of_largest(value: Array) -> float:
+    """The size of the largest entry."""
+    return float(np.max(np.abs(value)))
+
+
+def refine(
+    clock: Clock,
+    run: Callable[[Grid], Attempt[T]],
+    *,
+    size: Callable[[Array], float] = size_of_largest,
+    change: Callable[[Array, Array], float] | None = None,
+) -> Refined[T]:
+    """``run`` on ever finer grids until what is watched changes, at the output times, by no more than the
+    share ``clock.rtol`` of its ``size`` (or as ``change(old, new)`` says).
+
+    The change is turned into an estimate of the error as if the method were of second order only, which is on
+    the safe side.  With extrapolation the answer is that of the column which changes least from one grid to
+    the next, as the coarsest may be of no use (of the first column the change itself is the estimate); what
+    the equations of a step were off by is added.  Raises
+    :class:`~numerics.errors.NotConverged` beyond ``clock.most`` nodes.
+    """
+    moved = change or (lambda old, new: size_of_largest(new - old) / size(new))
+    table: list[tuple[float, list[Array], T]] = []
+    estimate = np.inf
+    for pieces, grid in clock.grids():
+        if len(grid.nodes) > clock.most:
+            break
+        try:
+            new = run(grid)
+        except Diverged:
+            table = []  # an explicit integrator diverges when its step is too long
+            continue
+        except NotConverged:
+            if not clock.even:
+                raise
+            table = []  # the grid is too coarse for a step to settle
+            continue
+        row = [new.watched]
+        if clock.even:
+            for k, (coarse, *_) in enumerate(reversed(table)):
+                row.append(_better(row[k], table[-1][1][k], pieces / coarse))
+        if table:
+            last, old, _ = table[-1]
+            changes = [moved(a, b) for a, b in zip(old, row, strict=False)]
+            best = int(np.argmin(changes))
+            known = best > 0 or not clock.even
+            estimate = changes[best] / ((pieces / last) ** 2 - 1 if known else 1.0) + new.residual
+            if estimate <= clock.rtol:
+                notes = {
+                    "error_estimate": estimate,
+                    "time_nodes": len(grid.nodes),
+                    "integrator": clock.integrator,
+                }
+                answers = [(p, x) for p, _, x in table[len(table) - best :]] + [(pieces, new.found)]
+                return Refined(grid, answers, notes)
+        table.append((pieces, row, new.found))
+    raise NotConverged(
+        f"the flow needs more than {clock.most} time nodes: the error estimate is {estimate:.1e} where "
+        f"solver.rtol = {clock.rtol:.1e}; a larger rtol or a shorter training.time would do"
+    )
+
+
+def _better(fine: Array, coarse: Array, ratio: float) -> Array:
+    """One even power less in the error, steps being in this ratio."""
+    value: Array = fine + (fine - coarse) / (ratio**2 - 1)
+    return value

@@ -1,0 +1,158 @@
+"""One front end for every theory: which method fits, at what cost and how exactly; and the solution by it.
+
+solve("digits.toml")                     # the best method that fits
+print(explain("digits.toml"))            # what each method says; nothing is run
+"""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from derive.program import Program
+from derive.theory import Theory
+from numerics.errors import SpecError, value_to_toml
+from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
+from numerics.results import dataset
+from numerics.solver.method import Kernels, Method, No, Progress, Yes
+from numerics.solver.methods import Direct, Layers, Lazy, March, Nodes, Paths, Rest
+from numerics.threads import one_thread
+
+METHODS: tuple[Method, ...] = (March(), Layers(), Nodes(), Lazy(), Paths(), Rest(), Direct())
+"""Every method, the most special ones first among equals."""
+
+LONG = 10.0
+"""Seconds from which a run says beforehand how long it takes."""
+
+BY_NAME = ("rest", "direct")
+"""Methods that are taken only where ``solver.method`` asks for them."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What every method said, and which one runs (None if none does)."""
+
+    answers: tuple[tuple[Method, Yes | No], ...]
+    method: Method | None
+    asked: float
+
+    def __str__(self) -> str:
+        rows = []
+        for method, said in self.answers:
+            if isinstance(said, Yes):
+                size = f"{said.cost:.2g} s, {said.memory / 2**20:.3g} MiB, error {said.error:.1g}"
+                only = " (by name only)" if method.name in BY_NAME else ""
+                rows.append(f"{method.name:8}{size}{only}{'; ' + said.note if said.note else ''}")
+            else:
+                rows.append(f"{method.name:8}no: {_told(said)}")
+        runs = "none" if self.method is None else self.method.name
+        return "\n".join([*rows, f"runs: {runs}; error asked for {self.asked:.1g}"])
+
+
+def choose(problem: Problem, keep: Kernels = "auto") -> Choice:
+    """The best method that fits: the cheapest of those whose error meets what is asked, else the most exact.
+
+    What is asked is ``solver.accuracy``, or ``solver.rtol`` where the file does not say;
+    ``solver.method = "name"`` asks for one by name.  A result without responses is given only where none with
+    them reaches ``solver.rtol``, and not if all kernels are asked for by ``keep = "full"``.
+    """
+    answers = tuple((m, m.fits(problem, keep)) for m in METHODS)
+    asked = problem.solver.accuracy or problem.solver.rtol
+    by_name = problem.solver.method
+    able = [(m, x) for m, x in answers if isinstance(x, Yes)]
+    if by_name != "auto":
+        return Choice(answers, next((m for m, _ in able if m.name == by_name), None), asked)
+    able = [(m, x) for m, x in able if m.name not in BY_NAME]
+    whole = [(m, x) for m, x in able if x.responses]
+    if whole and (keep == "full" or min(x.error for _, x in whole) <= problem.solver.rtol):
+        able = whole
+    good = [(m, x) for m, x in able if x.error <= asked]
+    if good:
+        return Choice(answers, min(good, key=lambda pair: pair[1].cost)[0], asked)
+    return Choice(answers, min(able, key=lambda pair: pair[1].error)[0] if able else None, asked)
+
+
+def explain(source: Problem | Experiment | str | Path, *, kernels: Kernels = "auto") -> Choice:
+    """What every method says about a problem, and which would run; nothing is run.
+
+    >>> e = Experiment.from_dict({"network": {"depth": 1, "activation": "tanh"},
+    ...     "training": {"learning_rate": 0.1, "steps": 10}}, kernel=[[1.0]], targets=[1.0])
+    >>> explain(e).method.name
+    'nodes'
+    """
+    return choose(Problem.of(source), kernels)
+
+
+@one_thread
+def solve(
+    source: Problem | Experiment | Program | Theory | str | Path,
+    *,
+    kernels: Kernels = "auto",
+    progress: Progress | None = None,
+    say: Callable[[str], object] | None = None,
+    **given: Any,
+) -> xr.Dataset:
+    """The nonperturbative mean-field solution of an experiment, its file, any problem, or a program (or its
+    theory) with ``numbers``, ``arrays``, ``times`` and ``solver`` as :meth:`.Problem.of` takes them.
+
+    The method is the best that fits (:func:`choose`), or ``solver.method``; the attribute ``method`` says
+    which it was.  Steps of linear networks are exact; a flow takes ever shorter steps until it has settled to
+    ``solver.rtol``; what is sampled has its standard error beside it (``*_stderr``) and meets
+    ``solver.accuracy``.  ``kernels``, of fixed samples: ``full`` keeps Phi, G, A, B and the tangent kernel
+    for all pairs of samples, ``trace`` the sample traces, ``none`` neither; ``auto`` is the most of these
+    that is small, and the attribute ``kernels`` says which.  ``say`` is told before a run that takes longer
+    than LONG seconds how long it takes.
+
+    Raises :class:`~numerics.errors.SpecError` where no method fits, with what each of them says,
+    :class:`~numerics.errors.Diverged` with the step, and :class:`~numerics.errors.NotConverged`.
+    """
+    problem = Problem.of(source, **given)
+    started = clock.perf_counter()
+    choice = choose(problem, kernels)
+    if choice.method is None:
+        raise _refused(problem, choice)
+    expected = next(x for m, x in choice.answers if m is choice.method)
+    if say is not None and isinstance(expected, Yes) and expected.cost > LONG:
+        size = f"{expected.memory / 2**30:.2g} GiB"
+        say(f"{choice.method.name}: about {expected.cost:.0f} s and {size} (dmft solve --explain says more)")
+    found = choice.method.run(problem, kernels, progress)
+    notes = {"method": choice.method.name, "seed": problem.solver.seed, **found.notes}
+    labels = notes.pop("layers_at", None)
+    result = dataset(
+        found.values,
+        times=problem.times,
+        spec=problem.text,
+        nonlinear=notes.pop("nonlinear", False),
+        wall_time_s=clock.perf_counter() - started,
+        **notes,
+    )
+    return result if labels is None or "layer" not in result.dims else result.assign_coords(layer=labels)
+
+
+def _refused(problem: Problem, choice: Choice) -> SpecError:
+    """A refusal that lists what each method said; its key is that of the method that was asked for, or of
+    the one that takes most theories.
+    """
+    noes = {m.name: x for m, x in choice.answers if isinstance(x, No)}
+    asked = problem.solver.method
+    if asked in noes:
+        said = noes[asked]
+        return SpecError("solver.method", asked, _told(said), '"auto", or another method')
+    said = next(x for x in (noes.get("paths"), *noes.values()) if x is not None)
+    others = "; ".join(f"{name}: {_told(x)}" for name, x in noes.items() if x is not said)
+    return SpecError(said.key, said.value, f"{said.reason} ({others})", said.accepted or "another value")
+
+
+def _told(said: No) -> str:
+    given = "" if said.value is None else f" = {value_to_toml(said.value)}"
+    accepted = f" (accepted: {said.accepted})" if said.accepted else ""
+    return f"{said.key}{given}: {said.reason}{accepted}"
+
+
+__all__ = ["METHODS", "Choice", "choose", "explain", "solve"]

@@ -1,0 +1,250 @@
+"""Weight decay at long times: where the outputs rest, beside the ridge regression that the theory derives.
+
+A network that is homogeneous in its weights rests where its outputs are kernel ridge regression with its own
+final tangent kernel (:func:`derive.reduce.ridge.representer`).  Here both come from one
+solution: each replica's outputs are compared with the regression that its own kernel gives, so that what
+the replicas share drops out of the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Symbol
+
+from derive.errors import NotApplicable
+from derive.program import P, Program
+from derive.program.networks.options import SAMPLE_WEIGHT, has_sample_weights
+from derive.reduce.ridge import representer
+from derive.theory import mean_field
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.experiment.numbers import arrays_of, numbers_of
+from numerics.experiment.theory import program_of
+from numerics.solver.direct.layout import Number
+from numerics.solver.paths import Solved, solve_particles
+
+Array = NDArray[np.float64]
+
+SHARE = 4
+"""The last 1/SHARE of the steps tells how fast the outputs come to rest."""
+
+SMALLER = 0.75
+"""By less than this factor, from one half of those steps to the other, moves do not count as shrinking."""
+
+
+@dataclass(frozen=True)
+class AtRest:
+    """The outputs after the last step, and ridge regression with the tangent kernel of that moment.
+
+    Arrays have an entry for each sample (and channel), test points among them.  ``difference`` is output
+    minus regression, its standard error that of the mean over replicas of this difference.  ``distance`` is
+    its largest entry after each step, ``moves`` the largest change of an output in each step.  Both shrink by
+    ``rate`` a step in the end; ``remaining`` is how far the outputs still have to go at this rate, and
+    ``limit`` the difference where they arrive.  ``converged``: ``remaining`` is below the tolerance.
+
+    Units of a rectifier may be held on their kinks: then steps jump across, weights rest only on average, and
+    what the theorem is about are gradients averaged in time.  ``averaged`` is the difference of the mean
+    outputs of the last quarter of the steps and the regression with the kernel of the mean gradients, which
+    is the mean of the kernel over all pairs of these steps.
+    """
+
+    kappa: float
+    ridge: float
+    outputs: Array
+    outputs_stderr: Array
+    predicted: Array
+    predicted_stderr: Array
+    difference: Array
+    difference_stderr: Array
+    limit: Array
+    limit_stderr: Array
+    averaged: Array
+    averaged_stderr: Array
+    distance: Array
+    moves: Array
+    rate: float
+    remaining: float
+    converged: bool
+    solved: Solved
+
+    @property
+    def status(self) -> str:
+        """One line: at rest or not.
+
+        >>> from derive.program import eta, gamma0, mlp
+        >>> given = {"values": {eta: 0.2, gamma0: 1.5, P: 1}, "data": {"K_x": [[1.0]], "y": [1.0]}}
+        >>> print(at_rest(mlp(1, weight_decay=1), steps=30, samples=64, replicas=2, **given).status)
+        at rest: the outputs have 0.0002 to go; they differ from ridge regression by 6e-05
+        """
+        off = float(np.abs(self.difference).max())
+        end = f"they differ from ridge regression by {off:.1g}"
+        if self.converged:
+            return f"at rest: the outputs have {self.remaining:.1g} to go; {end}"
+        if not np.isfinite(self.remaining):
+            return f"not at rest: the outputs move by {self.moves[-1]:.1g} a step, not less and less; {end}"
+        return f"not at rest: the outputs have {self.remaining:.1g} to go, take more steps; {end}"
+
+
+def at_rest(
+    program: Program | Experiment,
+    *,
+    steps: int | None = None,
+    values: Mapping[Symbol | str, Number] | None = None,
+    data: Mapping[str, Any] | None = None,
+    tolerance: float = 1e-3,
+    **options: Any,
+) -> AtRest:
+    """Train for ``steps`` steps of descent with weight decay and compare outputs with ridge regression.
+
+    ``program`` is a network on fixed samples with a rule that counts steps (with ``values`` and ``data`` as
+    for :func:`.solve_particles`, which the other ``options`` go to), or an experiment, which brings its own.
+    The regression is over the samples; with sample weights those of weight zero are test points.
+    ``tolerance`` is in units of the largest target.  Rest points of a flow are those of steps.
+
+    Raises :class:`~derive.reduce.homogeneous.NotHomogeneous` for networks of which the theorem
+    says nothing, :class:`~derive.errors.NotApplicable` for rules without rest,
+    :class:`~numerics.errors.SpecError` for an experiment that is no descent on fixed data.
+    """
+    if isinstance(program, Experiment):
+        experiment = program
+        program, values, data = _read(experiment)
+        steps = (experiment.training.steps or 0) + 1 if steps is None else steps
+    if steps is None or values is None or data is None:
+        raise ValueError("steps, values and data: must be given with a program")
+    if not isinstance(steps, int) or steps < 2 * SHARE:
+        raise ValueError(f"steps = {steps}: must be at least {2 * SHARE} to tell whether outputs rest")
+    numbers = {str(k): v for k, v in values.items()}
+    theory = mean_field(program)
+    found = representer(theory)
+    kappa, ridge = (
+        float(e.subs({x: numbers[x.name] for x in e.free_symbols})) for e in (found.kappa, found.ridge)
+    )
+    solved = solve_particles(theory, steps=steps, values=values, data=data, **options)
+    return compare(
+        solved, kappa, ridge, np.asarray(data["y"], dtype=float), _weights(program, data), tolerance
+    )
+
+
+def compare(
+    solved: Solved, kappa: float, ridge: float, targets: Array, weights: Array, tolerance: float = 1e-3
+) -> AtRest:
+    """Outputs of a solution beside ridge regression, step by step, for ``targets`` of shape (P,) or (P, C).
+
+    >>> from derive.program import eta, gamma0, mlp
+    >>> values, data = {eta: 0.2, gamma0: 1.5, P: 1}, {"K_x": [[1.0]], "y": [1.0]}
+    >>> theory = mean_field(mlp(1, weight_decay=1))
+    >>> solved = solve_particles(theory, steps=60, values=values, data=data, samples=64, replicas=2)
+    >>> rest = compare(solved, 2, 2, np.ones(1), np.ones(1))
+    >>> [round(float(x), 4) for x in (rest.outputs[0], rest.predicted[0])]
+    [0.3333, 0.3333]
+    """
+    replicas = solved.replicas
+    f = solved.runs["f", ()].reshape(replicas, -1, targets.size)  # replica, time, output
+    steps = f.shape[1]
+    rho = np.repeat(weights, targets.size // len(weights))
+    predicted = np.empty_like(f)
+    for n in range(replicas):
+        for step in range(steps):
+            kernel = _kernel(solved, n, np.array([step]), targets)
+            predicted[n, step] = regression(kernel, targets.ravel(), rho, ridge)
+    gap = f - predicted
+    mean = gap.mean(axis=0)
+    moves = np.abs(np.diff(f.mean(axis=0), axis=0)).max(axis=1)
+    rate = _shrinking(moves)
+    to_go = rate / (1 - rate) if rate < 1 else np.inf
+    remaining = float(moves[-1] * to_go) if moves[-1] > 0 else 0.0
+    window = np.arange(steps - steps // SHARE, steps)
+    averaged = np.stack(
+        [
+            f[n, window].mean(axis=0)
+            - regression(_kernel(solved, n, window, targets), targets.ravel(), rho, ridge)
+            for n in range(replicas)
+        ]
+    )
+    limits = gap[:, -1] + (gap[:, -1] - gap[:, -2]) * (to_go if np.isfinite(to_go) else np.nan)
+
+    def error(x: Array) -> Array:
+        return np.asarray(x.std(axis=0, ddof=1) / np.sqrt(replicas)).reshape(targets.shape)
+
+    def at_end(x: Array) -> Array:
+        return np.asarray(x.mean(axis=0)).reshape(targets.shape)
+
+    return AtRest(
+        kappa,
+        ridge,
+        at_end(f[:, -1]),
+        error(f[:, -1]),
+        at_end(predicted[:, -1]),
+        error(predicted[:, -1]),
+        at_end(gap[:, -1]),
+        error(gap[:, -1]),
+        at_end(limits),
+        error(limits),
+        at_end(averaged),
+        error(averaged),
+        np.abs(mean).max(axis=1),
+        moves,
+        rate,
+        remaining,
+        bool(remaining <= tolerance * np.abs(targets).max()),
+        solved,
+    )
+
+
+def regression(kernel: Array, targets: Array, weights: Array, ridge: float) -> Array:
+    """``k(x)^T [K + ridge]^{-1} y`` at all points, K and y being those of points with weight.
+
+    With weights ``rho`` that are not 0 or 1 it is the regression whose loss counts by them.
+
+    >>> regression(np.array([[1.0, 0.5], [0.5, 1.0]]), np.array([1.0, 9.0]), np.array([1.0, 0.0]), 1.0)
+    array([0.5 , 0.25])
+    """
+    weighed = kernel * weights  # columns
+    return np.asarray(weighed @ np.linalg.solve(weighed + ridge * np.eye(len(kernel)), targets))
+
+
+def _kernel(solved: Solved, replica: int, window: NDArray[np.int_], targets: Array) -> Array:
+    """Inner products of gradients averaged over the steps of ``window``, samples and channels stacked."""
+    pairs = solved.runs["K", ()][replica][..., window[:, None], window]
+    return np.asarray(pairs.mean(axis=(-1, -2)).reshape(targets.size, targets.size))
+
+
+def _shrinking(moves: Array) -> float:
+    """By how much moves shrink in a step, from the last steps; 1 if they hardly do."""
+    last = moves[-max(2, len(moves) // SHARE) :]
+    if last[-1] <= 1e-14 * moves.max():  # rounding
+        return 0.0
+    half = len(last) // 2
+    before, after = np.sqrt(np.mean(last[:half] ** 2)), np.sqrt(np.mean(last[-half:] ** 2))
+    return float((after / before) ** (1 / (len(last) - half))) if after < SMALLER * before else 1.0
+
+
+def _weights(program: Program, data: Mapping[str, Any]) -> Array:
+    samples = len(np.asarray(data["y"]))
+    if not has_sample_weights(program):
+        return np.ones(samples)
+    return np.asarray(data[SAMPLE_WEIGHT], dtype=float)
+
+
+def _read(experiment: Experiment) -> tuple[Program, dict[Symbol | str, Number], dict[str, Any]]:
+    """The program of an experiment, its numbers and its arrays."""
+    spec = experiment.spec
+    if spec.kind != "fixed":
+        raise SpecError("data.kind", spec.kind, "the theorem is about given samples", "fixed")
+    if spec.training.rule != "gd":
+        raise SpecError(
+            "training.rule",
+            spec.training.rule,
+            "has the rest points of its steps, which are taken here",
+            "gd",
+        )
+    data = arrays_of(experiment)
+    return program_of(experiment), dict(numbers_of(experiment)) | {P: len(data["y"])}, data
+
+
+__all__ = ["AtRest", "NotApplicable", "at_rest", "compare", "regression"]

@@ -1,0 +1,11 @@
+"""The checks: two derivations against each other, identities, the expansion, theory against finite networks.
+
+report = verify(experiment, out_dir="out")
+report.passed, report.checks, print(report.table())
+"""
+
+from numerics.verification.networks import Comparison, compare
+from numerics.verification.report import Check, Report
+from numerics.verification.run import verify
+
+__all__ = ["Check", "Comparison", "Report", "compare", "verify"]

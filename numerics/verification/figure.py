@@ -1,0 +1,240 @@
+"""The picture of a verification: losses and kernels over time, theory as lines, networks as points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from numerics.experiment import Experiment
+from numerics.experiment.activation import is_linear
+from numerics.stats import extrapolate
+from numerics.verification.networks import traced
+from numerics.verification.words import kind
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+Array = NDArray[np.float64]
+
+POINTS = 15
+"""Times at which networks are drawn, denser at the beginning, where most happens."""
+
+STYLE: Any = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+
+SERIES = ((0, r"lazy, $\gamma_0\to0$", "0.6", "--"), (2, r"$\Delta$ to order $\gamma_0^2$", "#c2571a", ":"))
+"""Orders of the expansion whose loss is drawn, their labels, colours and dashes."""
+
+LOSSES = (("train_loss", "training", "black", "o"), ("test_loss", "test", "#c2571a", "s"))
+"""Name, label, colour and marker."""
+
+
+RANGE = 8.0
+"""A curve that falls by more than this factor is drawn on a logarithmic scale."""
+
+
+def draw(
+    experiment: Experiment,
+    theory: xr.Dataset,
+    networks: Sequence[xr.Dataset],
+    sums: Mapping[int, xr.Dataset] | None = None,
+) -> Figure:
+    """Lines are the theory, with a band of one standard error if it has one; points networks extrapolated to
+    1/N = 0 with one standard error.
+
+    ``networks`` are results of ``simulate`` at two or more widths, or none; ``sums`` the expansion up to some
+    orders, of which the loss of the errors is drawn.  Of several outputs, the
+    kernels of the first are drawn.
+    """
+    from matplotlib import rc_context
+
+    with rc_context(STYLE):
+        return _drawn(experiment, theory, extrapolate(networks) if networks else None, sums or {})
+
+
+def _drawn(
+    experiment: Experiment, theory: xr.Dataset, networks: xr.Dataset | None, sums: Mapping[int, xr.Dataset]
+) -> Figure:
+    from matplotlib.figure import Figure
+
+    fixed = experiment.spec.kind == "fixed"
+    linear = is_linear(experiment.network.activation)
+    phi, theory = "H" if linear else r"\Phi", traced(theory)
+    figure = Figure(figsize=(11.5, 6.6 if fixed else 4.1), layout="constrained")
+    above: Any = figure
+    if fixed:
+        parts: Any = figure.subfigures(2, 1, height_ratios=[1.25, 1.0], hspace=0.04)
+        above = parts[0]
+        heat_maps(parts[1], experiment, theory)
+    left, middle, right = above.subplots(1, 3)
+    for order, label, colour, dashes in SERIES:
+        if order in sums:
+            loss = (sums[order].error ** 2).mean("sample")
+            left.plot(loss.time, loss, dashes, color=colour, lw=1.8, label=label)
+    _losses(left, theory, networks, both=float(abs(theory.train_loss - _test(theory)).max()) > 0)
+    first = "11" if experiment.network.outputs > 1 else ""
+    if fixed:
+        samples = len(experiment.targets)
+        _kernels(
+            middle,
+            theory,
+            networks,
+            "Phi_trace",
+            rf"$\frac{{1}}{{P}}\sum_\mu {phi}^\ell_{{\mu\mu}}(t,t)$",
+            samples,
+        )
+        if linear:
+            _kernels(right, theory, networks, "G", rf"$G_{{{first}}}^\ell(t,t)$")
+        else:
+            label = r"$\frac{1}{P}\sum_\mu G^\ell_{\mu\mu}(t,t)$"
+            _kernels(right, theory, networks, "G_trace", label, samples)
+    else:
+        _kernels(middle, theory, networks, "C_h", rf"$C_{{h{first}}}^\ell(t,t)$")
+        _kernels(right, theory, networks, "C_g", rf"$C_{{g{first}}}^\ell(t,t)$")
+    flow = experiment.training.rule == "flow"
+    titles = ("loss", "feature kernels" if fixed else "features of an error", "gradient kernels")
+    for panel, words in zip((left, middle, right), titles, strict=True):
+        panel.set_xlabel("time" if flow else "step")
+        if flow and experiment.training.grid == "log":
+            panel.set_xscale("symlog", linthresh=float(theory.time[1]))
+        panel.set_title(words, loc="left")
+    above.suptitle(_caption(experiment, networks), fontsize=10.5)
+    return figure
+
+
+def _caption(experiment: Experiment, networks: xr.Dataset | None) -> str:
+    depth, strength = experiment.depth, experiment.network.gamma0
+    words = rf"{kind(experiment).capitalize()} network, $L={depth}$ hidden layers, $\gamma_0={strength:g}$"
+    data = experiment.data
+    if experiment.spec.kind == "fixed":
+        words += rf", $P={len(experiment.targets)}$ samples."
+    elif data is not None:
+        size = "the population" if data.sample_ratio is None else rf"$P/D={data.sample_ratio:g}$"
+        size = size if data.batch is None else rf"batches of ${data.batch}$"
+        size = size if data.batch_ratio is None else rf"new batches, $B/D={data.batch_ratio:g}$"
+        words += f", {experiment.spec.kind} data: {size}."
+    if networks is None:
+        wide = experiment.network.width_ratio is None and experiment.network.width is None
+        return f"{words}  Lines: theory" + (" of infinitely wide layers." if wide else ".")
+    *some, last = (str(n) for n in networks.attrs["widths"])
+    which = f"networks of width {', '.join(some)} and {last}"
+    if experiment.network.width is not None:
+        which = f"theory, plus {which} less theirs"
+    return rf"{words}" "\n" rf"Lines: theory.  Points: {which}, at $1/N\to0$."
+
+
+def _test(theory: xr.Dataset) -> xr.DataArray:
+    name = "test_loss" if "test_loss" in theory else "train_loss"
+    return theory[name]
+
+
+def _losses(ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, both: bool) -> None:
+    for name, label, colour, marker in LOSSES if both else LOSSES[:1]:
+        ax.plot(theory.time, theory[name], color=colour, lw=1.8, label=label if both else "theory")
+        _band(ax, theory, colour, *(theory.get(f"{name}{end}") for end in ("", "_stderr")))
+        if networks is not None:  # two curves leave little room: the caption says what points are
+            points = _points(networks, networks[name], networks[f"{name}_stderr"])
+            ax.errorbar(*points, **_dots(colour, marker), label=None if both else r"networks, $1/N\to0$")
+    shown = [theory[name] for name, *_ in (LOSSES if both else LOSSES[:1])]
+    _limits(ax, np.concatenate([x.to_numpy() for x in shown]))
+    ax.set_ylabel("loss")
+    ax.legend(fontsize=9)
+
+
+def _kernels(
+    ax: Axes, theory: xr.Dataset, networks: xr.Dataset | None, name: str, label: str, share: float = 1.0
+) -> None:
+    values = _equal_times(theory, name)
+    for k, colour in enumerate(colours(len(values))):
+        ax.plot(theory.time, values[k] / share, color=colour, lw=1.8, label=rf"$\ell={k + 1}$")
+        if f"{name}_stderr" in theory:
+            _band(ax, theory, colour, *(_equal_times(theory, n)[k] / share for n in (name, f"{name}_stderr")))
+        if networks is not None and name in networks:
+            drawn = (_equal_times(networks, n)[k] / share for n in (name, f"{name}_stderr"))
+            ax.errorbar(*_points(networks, *drawn), **_dots(colour, "o"))
+    _limits(ax, values / share)
+    ax.set_ylabel(label)
+    ax.legend(fontsize=9, ncols=min(len(values), 5), loc="upper center")
+
+
+def _band(ax: Axes, theory: xr.Dataset, colour: Any, value: Any, stderr: Any) -> None:
+    """One standard error of a theory that is itself an estimate."""
+    if stderr is not None:
+        low, high = (np.asarray(value) + sign * np.asarray(stderr) for sign in (-1, 1))
+        ax.fill_between(theory.time, low, high, color=colour, alpha=0.25, lw=0)
+
+
+def _limits(ax: Axes, values: Array) -> None:
+    """Logarithmic where much is lost otherwise; with room for a legend above."""
+    low, high = float(values.min()), float(values.max())
+    if low > 0 and high > RANGE * low:
+        ax.set(yscale="log", ylim=(low / 2, high * (high / low) ** 0.2))
+    else:
+        room = high - min(low, 0.8 * high) or 1.0
+        ax.set_ylim(high - 1.15 * room, high + 0.25 * room)
+
+
+def _equal_times(result: xr.Dataset, name: str) -> Array:
+    """(layer, time): a kernel at t = s, of the first output."""
+    values = result[name].isel({d: 0 for d in ("channel", "channel_") if d in result[name].dims}).to_numpy()
+    return np.asarray(np.einsum("ltt->lt", values))
+
+
+def _points(networks: xr.Dataset, value: Any, stderr: Any) -> tuple[Array, Array, Array]:
+    """A few of the times, denser at the beginning, with values and standard errors."""
+    last = networks.sizes["time"] - 1
+    if last < POINTS:
+        return networks.time.to_numpy(), np.asarray(value), np.asarray(stderr)
+    shown = np.unique((last * np.linspace(0, 1, POINTS) ** 2).round().astype(int))
+    return networks.time.to_numpy()[shown], np.asarray(value)[shown], np.asarray(stderr)[shown]
+
+
+def _dots(colour: Any, marker: str) -> dict[str, Any]:
+    return {"fmt": marker, "ms": 4, "color": colour, "mfc": "white", "lw": 1}
+
+
+def heat_maps(figure: SubFigure, experiment: Experiment, theory: xr.Dataset) -> None:
+    """K_x, the final H^l of up to three layers and y y^T, each over the mean of its diagonal.
+
+    Of several outputs, y y^T is summed over them, and the first sorts the samples.
+    """
+    y = experiment.targets.reshape(len(experiment.targets), -1)
+    goal = y @ y.T
+    maps: list[tuple[str, Array]] = [(r"$K^x$", experiment.kernel)]
+    if "Phi" in theory:
+        layers = np.unique(np.linspace(1, theory.sizes["layer"], min(3, theory.sizes["layer"])).round())
+        final = theory.Phi.isel(time=-1, time_=-1)
+        phi = "H" if is_linear(experiment.network.activation) else r"\Phi"
+        maps += [(rf"${phi}^{int(k)}(T,T)$", final.sel(layer=int(k)).to_numpy()) for k in layers]
+    maps.append((r"$y\,y^{\top}$", goal))
+    order = np.argsort(-y[:, 0], kind="stable")
+    panels = figure.subplots(1, len(maps))
+    image: Any = None
+    for ax, (title, matrix) in zip(panels, maps, strict=True):
+        shown = matrix[np.ix_(order, order)] / np.mean(np.diag(matrix))
+        image = ax.imshow(shown, cmap="RdBu_r", vmin=-1.5, vmax=1.5, interpolation="nearest")
+        ax.set(xticks=[], yticks=[])
+        for side in ax.spines.values():
+            side.set(visible=True, linewidth=0.6)
+        overlap = np.sum(goal * matrix) / (np.linalg.norm(matrix) * np.linalg.norm(goal))
+        ax.set_title(title)
+        ax.set_xlabel(rf"alignment with $yy^\top$: {overlap:.2f}", fontsize=9)
+    bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.015, aspect=15)
+    bar.set_label("entry / mean diagonal", fontsize=9)
+    figure.suptitle(r"kernels between samples, sorted by target", fontsize=10.5)
+
+
+def colours(count: int) -> list[tuple[float, ...]]:
+    """From dark to light with the layer; the lightest part of the map does not print."""
+    from matplotlib import colormaps
+
+    return [tuple(colormaps["viridis"](x)) for x in np.linspace(0.08, 0.8, count)]

@@ -1,0 +1,617 @@
+"""Theory against networks of three widths, extrapolated to 1/N = 0, for any network.
+
+On power-law data the theory may have a width and a batch of its own, for which it is an approximation: then
+networks and theory are taken at once, twice and four times both, and it is their difference that must vanish.
+
+What is compared is fixed beforehand: the kernels of every layer at the end, and losses and errors while the
+theory's loss is above FLOOR of its start.  What is left later is a product of many factors that differ from
+network to network; it can spread over decades, and then a mean with a standard error says little.  The report
+says what was left out.
+
+All numbers are judged together: the largest |z| among n of them may reach Sidak's bound, with Student's t for
+the number of networks.  To this is added what the straight line in 1/N leaves out, as large as if the series
+were geometric: value + c/N + c^2/(value N^2).  Of several numbers of one kind, such as the errors of all
+samples, the worst is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from numerics.experiment import Experiment
+from numerics.experiment.activation import is_linear
+from numerics.simulation import simulate
+from numerics.simulation.experiment import reference_size
+from numerics.solver import solve
+from numerics.stats import Line, bound, check_same_axes, worst_of
+from numerics.verification.report import Check
+
+Array = NDArray[np.float64]
+
+LEVEL = 1e-3
+"""How often a right theory would fail the comparison with networks."""
+
+FLOOR = 1e-3
+"""Down to which fraction of its start the loss is compared."""
+
+BUDGET = 3e10
+"""Work spent on networks, in units that take about a nanosecond on one core of a laptop."""
+
+SMALLEST = (128, 64, 32, 16)
+"""Neurons, features or samples, whichever are fewest, of the smaller networks, as far as can be afforded."""
+
+FEWEST, MOST = 12, 400
+"""Networks of one width."""
+
+LARGEST_KERNEL = 1.2e8
+"""Bytes of the kernels of one network, beyond which only those without samples are measured."""
+
+PLAY = 0.25
+"""By how much a size may be larger than asked for, so that all ratios come out as whole numbers."""
+
+STRAIGHT = "straight in 1/N, worst of all"
+
+SUBSTEPS = 24
+"""Evaluations of a flow's velocity between two output times, a guess good enough for planning."""
+
+MODES = 1000
+"""Modes beyond which no networks are trained."""
+
+EXACT = 1e-9
+"""How well a number is to be met that is the same in every network."""
+
+
+# -- how large, how many -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Widths and, for each, how many networks."""
+
+    widths: tuple[int, ...]
+    seeds: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        """The number of networks."""
+        return sum(self.seeds)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{k} of width {n}" for n, k in zip(self.widths, self.seeds, strict=True))
+
+
+def plan_of(experiment: Experiment) -> Plan:
+    """Three widths, each twice the one before, with equal work at each."""
+    own = experiment.network.width
+    for smallest in SMALLEST if own is None else (own,):
+        widths = widths_near(experiment, smallest)
+        share = BUDGET / len(widths)
+        if FEWEST * work(experiment, widths[-1]) <= share:
+            break
+    seeds = [int(np.clip(share / work(experiment, n), FEWEST, MOST)) for n in widths]
+    return Plan(widths, tuple(seeds))
+
+
+def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:
+    """Widths of the widest layer, for about ``smallest`` units in the narrowest population of the smallest.
+
+    Ratios are rounded to whole units, which moves the networks off the line in 1/N: the size is chosen, among
+    those up to a quarter larger, at which they are rounded least.
+
+    >>> from numerics.experiment import Experiment
+    >>> spec = {"network": {"depth": 2, "width_ratio": [0.7, 1.3]}, "data": {"kind": "isotropic"}}
+    >>> widths_near(Experiment.from_dict(spec), 64)
+    (130, 260, 520)
+    """
+    if experiment.spec.kind == "power-law":
+        return (smallest, 2 * smallest, 4 * smallest)
+    ratios = ratios_of(experiment)
+    low = int(np.ceil(smallest / min(1.0, *ratios)))
+    widest = max(_layers(experiment))
+    best: tuple[int, ...] = ()
+    least = np.inf
+    for n in range(low, int(low * (1 + PLAY)) + 1):
+        widths = tuple(round(widest * n * k) for k in (1, 2, 4))
+        sizes = [reference_size(experiment, w) for w in widths]
+        missed = sum(abs(round(r * k) - r * k) / (r * k) for r in ratios for k in sizes)
+        if missed < least - 1e-12:
+            best, least = widths, missed
+    return best
+
+
+def ratios_of(experiment: Experiment) -> list[float]:
+    """The sizes of layers, and of samples or batches of random data, over the size that all refer to."""
+    data = experiment.data
+    batch = [] if data is None else [x for x in (data.sample_ratio, data.batch_ratio) if x is not None]
+    return _layers(experiment) + (batch if experiment.spec.kind == "isotropic" else [])
+
+
+def _layers(experiment: Experiment) -> list[float]:
+    network = experiment.network
+    ratio = network.width_ratio if experiment.spec.kind == "isotropic" else network.relative_widths
+    if isinstance(ratio, list):
+        return ratio
+    return [1.0 if ratio is None else ratio] * experiment.depth
+
+
+def work(experiment: Experiment, width: int) -> float:
+    """Of one network: its steps, and the correlations of its fields at all pairs of times."""
+    size, depth, times = reference_size(experiment, width), experiment.depth, len(experiment.times)
+    power_law = experiment.spec.kind == "power-law"
+    layers = [r * (width if power_law else size) for r in _layers(experiment)]
+    fixed = experiment.spec.kind == "fixed"
+    samples = experiment.sample_count * experiment.network.outputs if fixed else experiment.network.outputs
+    features = min(experiment.sample_count, size) if fixed else size
+    entries = sum(a * b for a, b in zip([features, *layers], layers, strict=False))
+    fresh = 12 * entries if experiment.training.temperature else 0.0
+    if not fixed and experiment.data is not None:
+        batch = size * size * sum(ratios_of(experiment)[depth:])
+        if power_law:
+            batch = size * float(experiment.data.batch or 0) * width / (experiment.network.width or width)
+        entries += batch
+        fresh += 11 * batch if experiment.data.batch_ratio or experiment.data.batch else 0.0
+    each = 1.6e5 * depth + (5e4 * depth * samples if fixed else 0.0) + fresh
+    entries_kept = _kernel_entries(experiment) if _whole(experiment) else 0.0
+    pairs = 0.1 * sum(layers) * times**2 * (samples**2 if entries_kept or not fixed else 1)
+    evaluations = times * (SUBSTEPS if experiment.training.rule == "flow" else 1)
+    return 2e7 + evaluations * (each + entries * (3 + 0.3 * samples)) + pairs + 40 * entries_kept
+
+
+def _whole(experiment: Experiment) -> bool:
+    """Are kernels of all pairs of samples measured?"""
+    return experiment.spec.kind == "fixed" and 8.0 * _kernel_entries(experiment) <= LARGEST_KERNEL
+
+
+def _kernel_entries(experiment: Experiment) -> float:
+    """Numbers in H (or Phi and G) of one network; where layers share their units, of all pairs of layers."""
+    layers = experiment.depth ** (1 if experiment.network.branch is None else 2)
+    kernels = 1 if is_linear(experiment.network.activation) else 1 + experiment.network.outputs**2
+    return float(kernels * layers * (len(experiment.times) * experiment.sample_count) ** 2)
+
+
+def train(
+    experiment: Experiment, plan: Plan, progress: Callable[[int, int], None] | None = None
+) -> list[xr.Dataset]:
+    """The networks of a plan, a dataset a width.  Randomness: solver.seed, independent at each width.
+
+    Networks on fixed samples are trained as they start: centring changes nothing at 1/N = 0.
+    """
+    if experiment.spec.kind == "fixed" and experiment.training.center:
+        experiment = experiment.replace({"training.center": None})
+    streams = np.random.SeedSequence(experiment.solver.seed).spawn(len(plan.widths))
+    found, before = [], 0
+    for width, seeds, stream in zip(plan.widths, plan.seeds, streams, strict=True):
+
+        def step(done: int, _: int, before: int = before) -> None:
+            if progress is not None:
+                progress(before + done, plan.total)
+
+        found.append(
+            simulate(
+                scaled(experiment, width),
+                width=width,
+                seeds=seeds,
+                rng=int(stream.generate_state(1)[0]),
+                kernels="full" if _whole(experiment) else "trace",
+                progress=step,
+            )
+        )
+        before += seeds
+    return found
+
+
+# -- what is compared ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One variable ``at`` a place: a row of the table."""
+
+    label: str
+    name: str
+    at: Mapping[str, int]
+    scale: float = 1.0
+    """What the value is divided by to be what the label says."""
+
+    @property
+    def short(self) -> str:
+        """The label without its time."""
+        return self.label.partition(" at t =")[0].partition(", t =")[0]
+
+
+def quantities(theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> list[Quantity]:
+    """Losses on the way; correlations of every layer at the end, with themselves and with the start."""
+    places, last = compared_places(theory), theory.sizes["time"] - 1
+    fixed = "sample" in theory.sizes
+    losses = {"train_loss": "train loss", "test_loss": "test loss"}
+    if not fixed and np.array_equal(theory["train_loss"], theory.get("test_loss", np.nan)):
+        del losses["train_loss"]  # of a fresh batch, or of the population: the same number
+    found = []
+    for name, label in losses.items():
+        found += [Quantity(f"{label} at t = {_time(theory, p)}", name, {"time": p}) for p in places]
+    for p in places[-2:]:
+        found.append(Quantity(f"Delta at t = {_time(theory, p)}", "error", {"time": p}))
+        found.append(Quantity(f"f of test points at t = {_time(theory, p)}", "test_f", {"time": p}))
+    end = last if fixed else places[-1]
+    when = {"t,t": {"time": end, "time_": end}, "t,0": {"time": end, "time_": 0}}
+    samples = float(theory.sizes.get("sample", 1))
+    linear = "sample" not in theory.get("G", theory).dims and "G_trace" not in theory
+    phi, late = ("H", ("C_h0", "Phi")) if linear else ("Phi", ("Phi", "G"))
+    for name, shown, scale in (
+        ("C_v", "C_v", 1.0),
+        ("C_h0", "C_h0", 1.0),
+        ("Phi_trace", f"mean {phi}^{{}}_mumu", samples),
+        ("Phi", f"{phi}^{{}}", 1.0),
+        ("G_trace", "mean G^{}_mumu", samples),
+        ("G", "G^{}", 1.0),
+        ("C_h", "C_h^{}", 1.0),
+        ("C_g", "C_g^{}", 1.0),
+        ("tangent_kernel_trace", "mean K_mumu", samples),
+    ):
+        layers = theory.sizes["layer"] if "{}" in shown else 0
+        for which in [{"layer": k} for k in range(layers)] or [{}]:
+            letter = shown.format(*(k + 1 for k in which.values()))
+            at = f"t = {_time(theory, end)}"
+            pairs = {"t,t": when["t,t"]} if name in (*late, "tangent_kernel_trace") else when
+            found += [Quantity(f"{letter}({x}), {at}", name, {**which, **p}, scale) for x, p in pairs.items()]
+    return [q for q in found if q.name in theory and q.name in networks[0]]
+
+
+def against_networks(theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> list[Check]:
+    """One check per quantity, one for the straight line; all numbers are judged together.
+
+    ``networks`` are results of ``simulate`` at three widths.
+    """
+    theory = traced(theory)
+    compared = quantities(theory, networks)
+    count = sum(int(theory[q.name].isel(q.at).size) for q in compared)
+    checks = [_check(q, count, theory, networks) for q in compared]
+    return [*checks, _straight(compared, count, theory, networks)]
+
+
+def _check(q: Quantity, count: int, theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> Check:
+    z, stderr, dof = scores(theory, networks, q.name, q.at)
+    expected, own = theory[q.name].isel(q.at).to_numpy(), q.scale
+    slope = slopes_of(networks, q.name, q.at).to_numpy()
+    remainder = curvature_of(networks) * slope**2 / size_of(theory, q)
+    if np.ndim(expected) == 0 and stderr > 0:
+        limit = float(bound(count, LEVEL, dof) * stderr + remainder)
+        return Check(
+            "networks",
+            q.label,
+            float(expected + z * stderr) / own,
+            float(expected) / own,
+            limit / own,
+            f"z {float(z):+.1f}, {float(slope) / own:+.2g}/N",
+            error=float(stderr) / own,
+        )
+    moving = stderr > 0
+    value = sum(w * d[q.name].isel(q.at).to_numpy() for w, d in _weighted(networks))
+    missed = np.abs(value - expected)[~moving] > EXACT * (1 + np.abs(expected[~moving]))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        limits = np.where(moving, bound(count, LEVEL, dof) + remainder / stderr, np.inf)
+        worst = int(np.argmax(np.where(moving, np.abs(z) / limits, 0.0)))
+    observed = np.inf if missed.any() else float(np.where(moving, np.abs(z), 0.0).flat[worst])
+    label = f"{q.label}, of {z.size}"
+    limit = float(np.where(moving, limits, 0.0).flat[worst])
+    return Check("networks", label, observed, 0, limit, "worst |z|", upper=True)
+
+
+def _straight(
+    compared: Sequence[Quantity], count: int, theory: xr.Dataset, networks: Sequence[xr.Dataset]
+) -> Check:
+    """Are three widths on a straight line in 1/N?  What they deviate from it, in its standard errors."""
+    inverse = np.array([1.0 / float(d.attrs["width"]) for d in networks])
+    left = np.linalg.svd(np.stack([np.ones(len(inverse)), inverse]))[2][2]  # what no line has
+    worst, limit, place = 0.0, np.inf, ""
+    for q in compared:
+        value = sum(c * d[q.name].isel(q.at).to_numpy() for c, d in zip(left, networks, strict=True))
+        parts = [
+            c**2 * d[f"{q.name}_stderr"].isel(q.at).to_numpy() ** 2
+            for c, d in zip(left, networks, strict=True)
+        ]
+        variance = np.sum(parts, axis=0)
+        counts = [int(d.attrs["seeds"]) - 1 for d in networks]
+        spread = np.sum([x**2 / n for x, n in zip(parts, counts, strict=True)], axis=0)
+        slope = slopes_of(networks, q.name, q.at).to_numpy()
+        remainder = abs(float(left @ inverse**2)) * slope**2 / size_of(theory, q)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            z = np.abs(value) / np.sqrt(variance)
+            allowed = bound(count, LEVEL, variance**2 / spread) + remainder / np.sqrt(variance)
+        share = np.where(variance > 0, z / allowed, 0.0)
+        at = int(np.argmax(share))
+        if share.flat[at] > worst / limit:
+            worst, limit, place = float(np.asarray(z).flat[at]), float(np.asarray(allowed).flat[at]), q.short
+    return Check("networks", STRAIGHT, worst, 0, limit, f"|z|, {place}", upper=True)
+
+
+def size_of(theory: xr.Dataset, q: Quantity) -> float:
+    """How large a quantity is: that of two times as large as those at each of them."""
+    if "time_" not in q.at:
+        return _rms(theory[q.name].isel(q.at))
+    times = q.at["time"], q.at["time_"]
+    own = [_rms(theory[q.name].isel({**q.at, "time": x, "time_": x})) for x in times]
+    return float(np.sqrt(own[0] * own[1]))
+
+
+def _rms(x: xr.DataArray) -> float:
+    return float(np.sqrt(np.mean(x.to_numpy() ** 2))) or 1.0
+
+
+def _weighted(networks: Sequence[xr.Dataset]) -> list[tuple[float, xr.Dataset]]:
+    return [(float(w), d) for w, d in zip(line_of(networks).intercept, networks, strict=True)]
+
+
+def traced(theory: xr.Dataset) -> xr.Dataset:
+    """The theory with the traces of its kernels over samples and outputs.
+
+    Their standard errors are at most the sums of those of the entries, and that is what they are taken to be:
+    which fluctuate together is not known.
+    """
+    found = {}
+    for name in ("Phi", "G", "tangent_kernel"):
+        for end in ("", "_stderr"):
+            if name + end in theory and "sample" in theory[name].dims:
+                found[f"{name}_trace{end}"] = _trace(theory[name + end])
+    return theory.assign(found)
+
+
+def _trace(kernel: xr.DataArray) -> xr.DataArray:
+    own = [d for d in ("sample", "channel") if d in kernel.dims]
+    kept = [d for d in ("layer", "time", "time_") if d in kernel.dims]
+    ordered = kernel.transpose(*kept, *own, *(f"{d}_" for d in own)).to_numpy()
+    n = int(np.prod([kernel.sizes[d] for d in own]))
+    trace = np.einsum("...mm->...", ordered.reshape(*ordered.shape[: len(kept)], n, n))
+    return xr.DataArray(trace, dims=kept)
+
+
+def _time(theory: xr.Dataset, place: int) -> str:
+    return f"{float(theory.time[place]):.4g}"
+
+
+def compared_places(theory: xr.Dataset) -> list[int]:
+    """A quarter, half and all of the way to where the theory's loss is last above FLOOR of its start."""
+    loss = theory["train_loss"].to_numpy()
+    low = np.flatnonzero(loss < FLOOR * loss[0])
+    end = max(1, int(low[0]) - 1 if len(low) else len(loss) - 1)
+    return sorted({max(1, round(share * end)) for share in (0.25, 0.5, 1.0)})
+
+
+def scores(
+    theory: xr.Dataset, networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any]
+) -> tuple[Array, Array, Array]:
+    """z-score, standard error and degrees of freedom (Welch) of all entries of a variable `at` a place.
+
+    A theory that has a standard error itself, from as many `replicas` (or `seeds`) as its attribute says,
+    adds to that of the networks.
+    """
+    counts = [int(d.attrs["seeds"]) for d in networks]
+    value, variance, spread = (np.zeros(()) for _ in range(3))
+    for weight, count, d in zip(line_of(networks).intercept, counts, networks, strict=True):
+        part = weight**2 * d[f"{name}_stderr"].isel(at).to_numpy() ** 2
+        value = value + weight * d[name].isel(at).to_numpy()
+        variance = variance + part
+        spread = spread + part**2 / (count - 1)
+    if f"{name}_stderr" in theory:
+        part = theory[f"{name}_stderr"].isel(at).to_numpy() ** 2
+        own = np.min(theory.attrs.get("replicas", theory.attrs.get("seeds", 2)))
+        variance, spread = variance + part, spread + part**2 / (own - 1)
+    stderr = np.sqrt(variance)
+    difference = value - theory[name].isel(at).to_numpy()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return difference / stderr, stderr, np.asarray(variance**2 / spread)
+
+
+def curvature_of(networks: Sequence[xr.Dataset]) -> float:
+    """What a term 1/N^2 adds to the value extrapolated to 1/N = 0, but for its sign."""
+    return abs(float(line_of(networks).intercept @ np.array([1.0 / n**2 for n in widths_of(networks)])))
+
+
+def slopes_of(networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any] | None = None) -> xr.DataArray:
+    """c in value(N) = value + c/N, entry by entry, for the mean over networks of a variable `at` a place."""
+    widths, line = widths_of(networks), line_of(networks)
+    found = [d[name].isel(at or {}) for d in networks]
+    rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1])
+    return (xr.concat(found, dim="width") * xr.DataArray(rise, dims="width")).sum("width")
+
+
+def widths_of(networks: Sequence[xr.Dataset]) -> list[int]:
+    """Of each dataset, the width of its networks."""
+    return [int(d.attrs["width"]) for d in networks]
+
+
+def line_of(networks: Sequence[xr.Dataset]) -> Line:
+    """The straight line in 1/N through all widths; at one width, its own value."""
+    if len(networks) == 1:
+        return Line(np.ones(1), np.ones((1, 1)))
+    return Line.through(widths_of(networks), [int(d.attrs["seeds"]) for d in networks])
+
+
+def describe(
+    experiment: Experiment,
+    plan: Plan,
+    checks: Sequence[Check],
+    theory: xr.Dataset,
+    networks: Sequence[xr.Dataset] = (),
+) -> str:
+    """What the bounds mean, and what was not compared."""
+    end = compared_places(theory)[-1]
+    words = [
+        f"networks: {plan} (the widest layer).",
+        "observed: value and standard error at 1/N = 0 of value(N) = value + slope/N; then z and slope/N.",
+        "allowed: a |z| that the worst of all numbers compared exceeds once in "
+        f"{1 / LEVEL:.0f} times (Sidak, Student's t),",
+        "plus the next term of the series in 1/N were it geometric.",
+    ]
+    reach = [c.allowed / abs(c.expected) for c in checks if c.error is not None and c.expected != 0]
+    if reach:
+        words.append(f"errors seen: {min(reach):.1%} (best) to {max(reach):.1%} (worst).")
+    if not all(c.passed for c in checks):
+        words.append(
+            "if the theory is right, the networks are too small. Near the edge of stability, where a few\n"
+            "eigenvalues decide, they come to it more slowly than 1/N: try a smaller learning_rate."
+        )
+    rounded = 0.0 if experiment.spec.kind == "power-law" else _rounding(experiment, plan)
+    if rounded > 1e-12:
+        words.append(f"ratios of sizes are met to {rounded:.0e}.")
+    if experiment.network.width is not None:
+        words += at_its_width(theory, networks[0])
+    if end < theory.sizes["time"] - 1:
+        words.append(
+            f"not compared: what is learned after t = {_time(theory, end)}, "
+            f"where the theory's loss is below {FLOOR:g} of its start."
+        )
+    if experiment.spec.kind == "fixed":
+        if not _whole(experiment):
+            words.append(
+                "kernels of all pairs of samples and times are too large: their traces are compared."
+            )
+        if experiment.training.center:
+            words.append("the networks are not centred, which changes nothing at 1/N = 0.")
+    return "\n".join(words)
+
+
+def _rounding(experiment: Experiment, plan: Plan) -> float:
+    sizes = [reference_size(experiment, n) for n in plan.widths]
+    return max(abs(round(r * k) / (r * k) - 1) for r in ratios_of(experiment) for k in sizes)
+
+
+# -- a theory given as a result --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number: z = (network - theory)/stderr; ``dof`` of the standard error; two-sided ``p_value``."""
+
+    name: str
+    theory: float
+    network: float
+    stderr: float
+    z: float
+    dof: float
+
+    @property
+    def p_value(self) -> float:
+        """The chance of a z as large."""
+        if self.stderr == 0:
+            return float(self.network == self.theory)
+        return float(2 * student.sf(abs(self.z), self.dof))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Numbers judged together at significance ``level``."""
+
+    rows: tuple[Row, ...]
+    level: float
+
+    @property
+    def worst(self) -> Row:
+        """The row with the smallest p-value."""
+        return min(self.rows, key=lambda row: row.p_value)
+
+    @property
+    def p_value(self) -> float:
+        """At most this chance that any row is as bad as the worst if the theory is right (Sidak)."""
+        return worst_of(len(self.rows), self.worst.p_value)
+
+    @property
+    def passed(self) -> bool:
+        """Is the theory compatible with the networks?"""
+        return self.p_value >= self.level
+
+    @property
+    def tolerance(self) -> float:
+        """The largest |network - theory|/|theory| that some row could have had and passed."""
+        allowed = [
+            bound(len(self.rows), self.level, row.dof) * row.stderr / abs(row.theory)
+            for row in self.rows
+            if row.stderr > 0 and row.theory != 0
+        ]
+        return max(allowed, default=0.0)
+
+    def __str__(self) -> str:
+        lines = [f"{'observable':<32}{'theory':>12}{'networks':>12}{'+-':>10}{'z':>7}"]
+        lines += [
+            f"{r.name:<32}{r.theory:>12.6g}{r.network:>12.6g}{r.stderr:>10.2g}{r.z:>7.2f}" for r in self.rows
+        ]
+        verdict = "agree" if self.passed else "DISAGREE"
+        among = f"the worst of {len(self.rows)} (level {self.level:g})"
+        lines.append(f"{verdict}: p = {self.p_value:.3g} for {among}")
+        return "\n".join(lines)
+
+
+def compare(
+    theory: xr.Dataset, networks: xr.Dataset | Sequence[xr.Dataset], *, level: float = 0.01
+) -> Comparison:
+    """z-scores of the losses and of every layer's kernels (their means over samples), and one verdict.
+
+    ``theory``: a result of ``solve``, on the networks' time axis.  ``networks``: results of ``simulate``, at
+    two or more widths to be extrapolated to 1/N -> 0, or at one width (then the O(1/N) difference counts
+    against the theory).  Raises ``ValueError`` if the axes differ.
+    """
+    data = [networks] if isinstance(networks, xr.Dataset) else list(networks)
+    for d in data:
+        check_same_axes(theory, d)
+    theory = traced(theory)
+    rows = []
+    for q in quantities(theory, data):
+        expected = theory[q.name].isel(q.at).to_numpy()
+        if expected.ndim == 0:
+            z, stderr, dof = (float(x) for x in scores(theory, data, q.name, q.at))
+            network = sum(w * d[q.name].isel(q.at).to_numpy() for w, d in _weighted(data))
+            own = q.scale
+            rows.append(Row(q.label, float(expected) / own, float(network) / own, stderr / own, z, dof))
+    return Comparison(tuple(rows), level)
+
+
+# -- theories with a width of their own ------------------------------------------------------------------
+
+
+def scaled(experiment: Experiment, width: int) -> Experiment:
+    """The experiment at another width of its theory, its batch as many times larger; without one, itself."""
+    own = experiment.network.width
+    if own is None or own == width:
+        return experiment
+    changes: dict[str, object] = {"network.width": width}
+    batch = experiment.data.batch if experiment.data is not None else None
+    if batch is not None:
+        changes["data.batch"] = batch * width // own
+    return experiment.replace(changes)
+
+
+def less_their_theory(
+    experiment: Experiment, theory: xr.Dataset, networks: Sequence[xr.Dataset]
+) -> list[xr.Dataset]:
+    """Networks whose theory has a width, as if it had that of ``experiment``: the difference to ``theory``
+    is that of each to the theory of its own width.
+    """
+    if experiment.network.width is None:
+        return list(networks)
+    found = []
+    for d in networks:
+        own = solve(scaled(experiment, int(d.attrs["width"])), kernels="none")
+        shifted = {x: d[x] + (theory[x] - own[x]) for x in own.data_vars if x in d and x in theory}
+        found.append(d.assign(shifted))
+    return found
+
+
+def at_its_width(theory: xr.Dataset, networks: xr.Dataset) -> list[str]:
+    """How well a theory with a width describes networks of that width."""
+    places = compared_places(theory)
+    value, error = (networks[f"test_loss{x}"].to_numpy()[places] for x in ("", "_stderr"))
+    off = value / theory.test_loss.to_numpy()[places] - 1
+    worst = int(np.argmax(np.abs(off)))
+    spread = error[worst] / theory.test_loss.to_numpy()[places][worst]
+    return [
+        "the theory has a width (and batch) of its own: it is solved again at those of larger networks, and",
+        "networks less their theory, plus this one, are shown. At its own the test loss of networks is off",
+        f"by {off[worst]:+.1%} +- {spread:.1%} (at t = {float(theory.time[places[worst]]):.4g}).",
+    ]

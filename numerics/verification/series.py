@@ -1,0 +1,362 @@
+"""The expansion in gamma0 against full solutions.
+
+Of exact solutions the experiment is solved again at a few small gamma0 in geometric progression, and the
+exponent is fitted of what the truncated series misses, for every quantity and layer: gamma0^4.  It tells a
+wrong coefficient at once (the exponent becomes 2, or 0) and needs no tolerance on the coefficient itself.
+
+Of sampled solutions noise hides a fitted exponent.  So the coefficient of gamma0^2 itself is read off
+solutions at a few small gamma0 and at almost none, all from the same random numbers: what does not depend on
+gamma0 drops out of the differences, a polynomial in gamma0^2 goes through them, and the replicas show what is
+left of the noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from derive.calculus.jumps import Ambiguous
+from derive.errors import NotApplicable
+from numerics.errors import NotConverged, SpecError
+from numerics.expansion import expand
+from numerics.experiment import Experiment
+from numerics.experiment.activation import is_linear, slope_jumps
+from numerics.experiment.numbers import numbers_of, theory_at_depth
+from numerics.results import STDERR
+from numerics.solver import solve
+from numerics.solver.paths import solve_particles
+from numerics.stats import bound
+from numerics.verification.identities import arrays, in_steps
+from numerics.verification.networks import LEVEL
+from numerics.verification.report import Check
+
+Array = NDArray[np.float64]
+
+ORDER = 2
+MISSED = ORDER + 2
+"""The series is even in gamma0, so the first power that is missing."""
+
+ALLOWED = 0.2
+RATIO = 2.0**0.5
+POINTS = 4
+CORRECTION = 0.01
+"""Size of the second-order term, relative to the leading one, at the largest gamma0 of the fit."""
+
+RESOLUTION = 0.25
+"""Step of the flow's check in units of its fastest lazy relaxation time: well inside stability."""
+
+MOST_TIMES = 61
+LOOSEST = 0.9
+ROUNDING = 1e-13
+
+SMALL_SAMPLES, LARGEST_KERNEL = 20, 2e8
+"""To how many samples an experiment is cut whose kernels take more bytes, for the check of its expansion."""
+
+SAMPLES, STEPS = 3, 4
+"""The opening on which sampled coefficients are compared."""
+
+PATHS, REPLICAS, SEED = 2048, 16, 2
+
+ZERO = 1e-5
+"""gamma0 of the solution that is taken for the lazy one."""
+
+LARGEST = 0.05
+"""Size of the second-order term, relative to the leading one, at the largest gamma0."""
+
+SHARES = (0.5, 0.75, 1.0)
+"""The strengths as shares of the largest."""
+
+AVERAGES = 1e-8
+"""How far the averages in the coefficients may be off, relative to the largest entry."""
+
+SHOWN = ("train_loss", "error", "Phi", "G", "tangent_kernel", "A", "B")
+MISSING = "_missed"
+
+KINKS = "where a slope jumps, units that cross the kink add odd powers of the size of gamma0"
+
+
+def expansion(experiment: Experiment) -> tuple[list[Check], str]:
+    """A row for each quantity, and a note that says on what; or why there is no series to check."""
+    if slope_jumps(experiment.network.activation):
+        return [], f"expansion: not checked; {KINKS}"
+    try:
+        if is_linear(experiment.network.activation):
+            return fitted(experiment)
+        checks, note = sampled(in_steps(experiment, SAMPLES, STEPS))
+        of = " of descent" if experiment.training.rule == "flow" else ""
+        return checks, note.replace(" steps,", f" steps{of},", 1)
+    except (SpecError, NotConverged, NotApplicable, Ambiguous) as reason:
+        return [], fill(f"expansion: not checked; {reason}", 105)
+
+
+# -- exact solutions: the exponent of what is missed -----------------------------------------------------
+
+
+def fitted(experiment: Experiment) -> tuple[list[Check], str]:
+    """Fitted exponents of what the series of the experiment misses, and at which gamma0 they were fitted."""
+    whole = experiment
+    experiment = comparable(few(experiment)).replace({"solver.method": "march"})
+    series = expand(experiment, ORDER)
+    strengths = _strengths(series)
+    missed: dict[tuple[str, int], list[float]] = {}
+    for gamma0 in strengths:
+        full = solve(experiment.replace({"network.gamma0": float(gamma0)}))
+        rest = full - partial_sum(series, float(gamma0))
+        for name in SHOWN:
+            if name in full and name in series:
+                for layer, difference in _layers(rest[name]):
+                    missed.setdefault((name, layer), []).append(difference)
+    # B^L, for one, is zero in both: what is left there is rounding and has no exponent
+    rounding = ROUNDING * max(float(np.abs(series[name]).max()) for name in SHOWN if name in series)
+    checks = []
+    for name in SHOWN:
+        own = {layer: values for (kind, layer), values in missed.items() if kind == name}
+        fits = {k: _exponent(strengths, np.array(v)) for k, v in own.items() if max(v) > rounding}
+        if not fits:
+            continue
+        layer, worst = max(fits.items(), key=lambda item: abs(item[1] - MISSED))
+        basis = f"fit; worst is l = {layer}" if layer and len(fits) > 1 else "fit"
+        label = f"{shown(name, True)}: power of gamma0 that is missed"
+        checks.append(Check("expansion", label, worst, MISSED, ALLOWED, basis))
+    note = (
+        f"expansion: to gamma0^{ORDER}; the exponent is fitted at {POINTS} gamma0 from "
+        f"{strengths[-1]:.2g} to {strengths[0]:.2g}"
+    )
+    if len(experiment.targets) < len(whole.targets):
+        note += f"\n(on {len(experiment.targets)} of the samples and {len(experiment.times)} of the times)"
+    return checks, note
+
+
+def partial_sum(series: xr.Dataset, gamma0: float, order: int = ORDER) -> xr.Dataset:
+    """The series up to `order` at one gamma0: a dataset without the dimension `order`."""
+    kept = series.sel(order=[n for n in series.order.values if n <= order])
+    powers = xr.DataArray(gamma0 ** kept.order.values.astype(float), dims="order")
+    return (kept * powers).sum("order", skipna=False)
+
+
+def comparable(experiment: Experiment) -> Experiment:
+    """The experiment as the series is checked on it: a flow at its opening, in steps of a fixed length.
+
+    A discretised flow has its own exact theory and series. With the loosest tolerance both are evaluated on
+    the same nodes, so what is left between them is the truncation alone, however coarse the nodes are.
+    """
+    if experiment.training.rule == "gd":
+        return experiment
+    fastest = experiment.effective_rate * float(np.linalg.eigvalsh(experiment.kernel)[-1])
+    step = RESOLUTION / (fastest * (experiment.depth + 1)) if fastest > 0 else np.inf
+    end = min(float(experiment.times[-1]), step * (MOST_TIMES - 1))
+    points = max(2, int(np.ceil(end / step)) + 1)
+    return experiment.replace(
+        {
+            "training.time": end,
+            "training.points": points,
+            "training.grid": "uniform",
+            "solver.rtol": LOOSEST,
+        }
+    )
+
+
+def few(experiment: Experiment) -> Experiment:
+    """The experiment on fewer samples and times, if its kernels are large; each teaches at its rate."""
+    if 8.0 * experiment.depth * (len(experiment.times) * len(experiment.targets)) ** 2 <= LARGEST_KERNEL:
+        return experiment
+    count = len(experiment.targets)
+    pick = np.unique(np.linspace(0, count - 1, min(count, SMALL_SAMPLES)).round().astype(int))
+    share = len(pick) / count if experiment.training.loss == "mean" else 1.0
+    tables: dict[str, Any] = experiment.spec.model_dump(exclude_unset=True)
+    tables.pop("data", None)
+    training = tables["training"] = dict(tables.get("training", {}))
+    if experiment.training.rule == "gd":
+        training["learning_rate"] = float(training["learning_rate"]) * share
+        training["steps"] = min(int(training["steps"]), MOST_TIMES - 1)
+    else:
+        training["time"] = float(training["time"]) * share
+        training["points"] = min(experiment.training.points, MOST_TIMES)
+    kernel = experiment.kernel[np.ix_(pick, pick)]
+    return Experiment.from_dict(tables, kernel=kernel, targets=experiment.targets[pick])
+
+
+def _strengths(series: xr.Dataset) -> Array:
+    """At the largest gamma0 the second-order term of the most sensitive quantity is still small."""
+    sizes = []
+    for name in SHOWN:
+        if name in series:
+            zeroth, second = (float(np.abs(series[name].sel(order=n)).max()) for n in (0, ORDER))
+            if zeroth > 0:
+                sizes.append(second / zeroth)
+    return np.asarray(np.sqrt(CORRECTION / max(sizes)) * RATIO ** -np.arange(POINTS))
+
+
+def _layers(rest: xr.DataArray) -> Iterator[tuple[int, float]]:
+    """The largest difference of each layer; layer 0 for what has none."""
+    if "layer" not in rest.dims:
+        yield 0, float(np.abs(rest).max())
+        return
+    for layer in rest.layer.values:
+        yield int(layer), float(np.abs(rest.sel(layer=layer)).max())
+
+
+def _exponent(strengths: Array, missed: Array) -> float:
+    return float(np.polyfit(np.log(strengths), np.log(missed), 1)[0])
+
+
+def shown(name: str, linear: bool) -> str:
+    """A variable as the table calls it."""
+    phi = "H^l" if linear else "Phi^l"
+    letters = {"train_loss": "loss", "error": "Delta", "tangent_kernel": "K", "Phi": phi}
+    return letters.get(name, f"{name}^l")
+
+
+# -- sampled solutions: the coefficient of gamma0^2 ------------------------------------------------------
+
+
+def sampled(small: Experiment) -> tuple[list[Check], str]:
+    """The coefficient of gamma0^2 on an opening of an experiment, and a note."""
+    series = expand(small, ORDER)
+    strengths = strengths_of(series)
+    found = differences(small, strengths, paths=PATHS, replicas=REPLICAS)
+    rows = compared(series, found)
+    checks = []
+    for name, (z, limit, count, _) in rows.items():
+        label = f"{shown(name, False)}: gamma0^2, worst of {count}"
+        checks.append(Check("expansion", label, z, 0, limit, "|z|, same paths", upper=True))
+    reach = [x for *_, x in rows.values()]
+    steps = f"{len(small.times) - 1} steps"
+    note = (
+        f"expansion: gamma0^2 on {len(small.targets)} samples and {steps},\n"
+        f"from {REPLICAS} times {PATHS} paths at gamma0 = {', '.join(f'{g:.2g}' for g in strengths)}. "
+        f"Errors seen: {min(reach):.1%} (best) to {max(reach):.1%} (worst)."
+    )
+    return checks, note
+
+
+def differences(
+    experiment: Experiment,
+    strengths: Sequence[float],
+    *,
+    paths: int = PATHS,
+    replicas: int = REPLICAS,
+    seed: int = SEED,
+) -> xr.Dataset:
+    """The coefficient of gamma0^2 of every result variable, from solutions at these ``strengths``.
+
+    Beside each, ``_stderr`` over the replicas and ``_missed``, how far the polynomial in gamma0^2 moves
+    without the largest strength: an upper bound of what it misses.  A flow takes the steps of its output
+    times.  Raises ValueError for fewer than two strengths, or strengths that do not rise from above ZERO.
+
+    >>> spec = {"network": {"depth": 1, "activation": "tanh"}, "training": {"learning_rate": 0.3, "steps": 2}}
+    >>> experiment = Experiment.from_dict(spec, kernel=np.eye(1), targets=np.ones(1))
+    >>> found = differences(experiment, (0.1, 0.2), paths=256, replicas=4)
+    >>> found["Phi"].dims, float(found["Phi_missed"].max() < 0.05 * abs(found["Phi"]).max())
+    (('layer', 'time', 'time_', 'sample', 'sample_'), 1.0)
+    """
+    rising = [ZERO, *strengths]
+    if len(strengths) < 2 or any(a >= b for a, b in zip(rising, strengths, strict=False)):
+        raise ValueError(f"strengths = {tuple(strengths)}: at least two, rising, above {ZERO:g}")
+    lazy, *found = [_runs(experiment, g, paths, replicas, seed) for g in rising]
+    variables: dict[str, Any] = {}
+    for name, base in lazy.items():
+        moved = [x[name] - base for x in found]
+        value = _slope(strengths, moved)
+        mean = value.mean(axis=0)
+        missed = np.abs(mean - _slope(strengths[:-1], moved[:-1]).mean(axis=0))
+        dims = _dimensions(name, mean.ndim)
+        variables[name] = dims, mean
+        variables[name + STDERR] = dims, value.std(axis=0, ddof=1) / np.sqrt(replicas)
+        variables[name + MISSING] = dims, missed
+    return xr.Dataset(variables, attrs={"replicas": replicas, "strengths": list(strengths)})
+
+
+def compared(
+    series: xr.Dataset, found: xr.Dataset, names: Sequence[str] = SHOWN
+) -> dict[str, tuple[float, float, int, float]]:
+    """Of every variable the worst entry's |z|, its limit, how many were compared, how well they are known.
+
+    Compared are losses and errors halfway and at the end, kernels at the end with the start, halfway and the
+    end, for all layers and samples.  The limit is Sidak's with Student's t, and what the polynomial misses.
+    The last number is the median allowed difference, relative to the largest entry of the coefficient.
+    """
+    rows = {}
+    dof = int(found.attrs["replicas"]) - 1
+    last = found.sizes["time"] - 1
+    for name in names:
+        if name not in found or name not in series:
+            continue
+        at: dict[str, Any] = {"time": [last]}
+        at |= {"time_": sorted({0, last // 2, last})} if "time_" in found[name].dims else {}
+        at |= {} if "time_" in at else {"time": sorted({(last + 1) // 2, last})}
+        expected = series[name].sel(order=ORDER).transpose(*found[name].dims).isel(at).to_numpy()
+        value, stderr, missed = (found[name + x].isel(at).to_numpy() for x in ("", STDERR, MISSING))
+        known = np.isfinite(expected) & np.isfinite(value)
+        if not known.any():
+            continue
+        gap = np.abs(value - expected)[known]
+        size = max(float(np.abs(expected[known]).max()), float(np.abs(value[known]).max()))
+        if size == 0:
+            continue
+        # entries that causality or symmetry make zero have no error and decide nothing
+        error = np.maximum(stderr[known], AVERAGES * size)
+        count = int((stderr[known] > AVERAGES * size).sum())
+        limits = bound(count, LEVEL, dof) + missed[known] / error
+        worst = int(np.argmax(gap / error / limits))
+        reach = float(np.median((limits * error)[stderr[known] > AVERAGES * size])) / size if count else 0.0
+        rows[name] = float(gap[worst] / error[worst]), float(limits[worst]), count, reach
+    return rows
+
+
+def strengths_of(series: xr.Dataset) -> tuple[float, ...]:
+    """Strengths at the largest of which the second-order term is small for all that does not vanish."""
+    sizes = []
+    for name in SHOWN:
+        if name in series:
+            zeroth, second = (float(np.abs(series[name].sel(order=n)).max()) for n in (0, ORDER))
+            if zeroth > 0:
+                sizes.append(second / zeroth)
+    largest = float(np.sqrt(LARGEST / max(sizes)))
+    return tuple(share * largest for share in SHARES)
+
+
+# -- solutions ------------------------------------------------------------------------------------------
+
+
+def _runs(experiment: Experiment, gamma0: float, paths: int, replicas: int, seed: int) -> dict[str, Array]:
+    """Every variable of every replica."""
+    here = experiment.replace({"network.gamma0": float(gamma0)})
+    theory = theory_at_depth(here)
+    solved = solve_particles(
+        theory,
+        steps=len(here.times),
+        values={str(k): int(v) if float(v).is_integer() else v for k, v in numbers_of(here).items()},
+        data=arrays(here),
+        samples=paths,
+        replicas=replicas,
+        seed=seed,
+    )
+    error = solved.runs["Delta", ()]
+    found = {"error": error, "train_loss": (error**2).mean(axis=2)}
+    for q in theory.observables:
+        found["tangent_kernel"] = np.moveaxis(solved.runs[q.name, ()], (-2, -1), (1, 2))
+    for name in ("Phi", "G", "A", "B"):
+        layers = {k[0]: np.moveaxis(x, (-2, -1), (1, 2)) for (n, k), x in solved.runs.items() if n == name}
+        if layers:
+            nothing = np.full_like(next(iter(layers.values())), np.nan)
+            found[name] = np.stack([layers.get(k, nothing) for k in range(1, experiment.depth + 1)], axis=1)
+    return found
+
+
+def _slope(strengths: Sequence[float], moved: Sequence[Array]) -> Array:
+    """The first coefficient of the polynomial in gamma0^2, zero at zero, through all points."""
+    squares = np.asarray(strengths) ** 2
+    weights = np.linalg.inv(np.stack([squares ** (k + 1) for k in range(len(squares))], axis=1))[0]
+    return np.asarray(np.tensordot(weights, np.stack(moved), 1))
+
+
+def _dimensions(name: str, count: int) -> tuple[str, ...]:
+    if name in ("error", "train_loss"):
+        return ("time", "sample")[:count]
+    return ("layer", "time", "time_", "sample", "sample_")[-count:]

@@ -1,0 +1,213 @@
+"""Nonlinear networks of several depths and strengths of feature learning, theory beside networks.
+
+Loss, errors, kernels, responses and distributions: of the derived theory, solved by particles, and of
+networks of two widths, trained as the program says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from derive.program import mlp
+from derive.theory import Theory, mean_field
+from numerics.simulation import Trainer
+from numerics.solver.paths import solve_particles
+from numerics.verification.theories import distributions
+from numerics.verification.theories.judged import Place, Verdict, judged
+from numerics.verification.theories.probes import KINKED, SMOOTH, probed
+
+Array = NDArray[np.float64]
+Change = Callable[[Theory], Theory]
+
+RATES = {"tanh": 0.3, "erf": 0.2, "relu": 0.1, "softplus": 0.1}
+"""A learning rate for each activation."""
+
+KINKS = ("relu",)
+DEPTHS = (1, 2, 3)
+STRENGTHS = (0.5, 1.0, 3.0)
+
+KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
+TARGETS = np.array([1.0, -0.6])
+
+STEPS = 8
+WIDTHS, SEEDS = (128, 256), (100, 60)
+SAMPLES, REPLICAS = 4096, 16
+SEED = 1
+
+RESPONSES = {"A": ("G", 1), "B": ("Phi", 0)}
+"""Responses, and the kernel (with its layer above theirs) that weights them where a slope jumps."""
+KERNELS = (("Phi", "Phi^{}"), ("G", "G^{}"))
+
+
+@dataclass(frozen=True)
+class Nonlinear:
+    """A network; ``case.compare()`` holds its theory against it."""
+
+    activation: str
+    depth: int
+    gamma0: float
+
+    @property
+    def name(self) -> str:
+        """Its row in the table.
+
+        >>> Nonlinear("tanh", 2, 3.0).name
+        'tanh, L = 2, gamma0 = 3'
+        """
+        return f"{self.activation}, L = {self.depth}, gamma0 = {self.gamma0:g}"
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The numbers of its program."""
+        return {"eta": RATES[self.activation], "gamma0": self.gamma0, "P": len(TARGETS)}
+
+    def compare(
+        self,
+        *,
+        steps: int = STEPS,
+        widths: tuple[int, int] = WIDTHS,
+        seeds: tuple[int, int] = SEEDS,
+        samples: int = SAMPLES,
+        replicas: int = REPLICAS,
+        change: Change = lambda theory: theory,
+    ) -> Verdict:
+        """Solve and train; ``change`` alters the theory first (to see it rejected).
+
+        >>> found = Nonlinear("tanh", 1, 1.0).compare(steps=2, widths=(32, 64), seeds=(40, 30), samples=512)
+        >>> found.agrees
+        True
+        """
+        theory = mean_field(mlp(self.depth, self.activation))
+        solved = self.solved(change(theory), steps, samples, replicas)
+        networks = [self.trained(theory, steps, n, k) for n, k in zip(widths, seeds, strict=True)]
+        return judged(solved, networks, self.places(solved))
+
+    def solved(self, theory: Theory, steps: int, samples: int, replicas: int) -> xr.Dataset:
+        """What particles give, in the layout of results, with standard errors."""
+        found = solve_particles(
+            distributions.with_distributions(theory),
+            steps=steps + 1,
+            values=self.values,
+            data={"K_x": KERNEL, "y": TARGETS},
+            samples=samples,
+            replicas=replicas,
+            seed=SEED,
+        )
+        names = sorted({q.name for q in theory.order_parameters} | {"Delta", *distributions.averages()})
+        runs: dict[str, Array] = {}
+        for name in names:
+            layers = sorted(at for n, at in found.runs if n == name)
+            stacked = np.stack([found.runs[name, at] for at in layers], axis=1)
+            if name == "Delta":
+                runs["error"] = stacked[:, 0]
+                continue
+            times = 1 if name in distributions.averages() else 2
+            last = tuple(range(-times, 0))
+            runs[name] = np.moveaxis(stacked, last, tuple(range(2, 2 + times)))
+        return _dataset(self.weighted(runs), replicas=replicas)
+
+    def trained(self, theory: Theory, steps: int, width: int, seeds: int) -> xr.Dataset:
+        """What networks of a width give."""
+        program = probed(theory.program, theory)
+        own = {name: vector for vector, name in theory.program.notation.items()}
+        networks = Trainer.of(
+            program.program,
+            width=width,
+            steps=steps,
+            values=self.values,
+            data={"K_x": KERNEL, "y": TARGETS, **program.data},
+            wanted={**own, **program.wanted, **distributions.wanted()},
+        )
+        size = KINKED if self.activation in KINKS else SMOOTH
+        found: dict[str, list[Array]] = {}
+        for seed in np.random.SeedSequence([SEED, width]).spawn(seeds):
+            run = networks.train(seed) | program.measured(networks, seed, size, self.values)
+            for name in distributions.averages():
+                run[name] = run[name][:, :, 0]
+            run["error"] = run.pop("Delta")
+            del run["f"]
+            for name, x in run.items():
+                found.setdefault(name, []).append(x)
+        runs = self.weighted({k: np.stack(x) for k, x in found.items()})
+        return _dataset(runs, width=width, seeds=seeds)
+
+    def weighted(self, runs: dict[str, Array]) -> dict[str, Array]:
+        """Where a slope jumps, sums of responses over the past, weighted with a kernel, in place of them.
+
+        Responses then come from Stein's lemma.  Sources of neighbouring steps are nearly the same, so that it
+        tells such sums, but hardly single entries.
+        """
+        if self.activation not in KINKS:
+            return runs
+        found = dict(runs)
+        for name, (kernel, above) in RESPONSES.items():
+            if name in runs:
+                layers = runs[name].shape[1]
+                weight = runs[kernel][:, above : above + layers]
+                t = np.arange(runs[name].shape[2])
+                past = (t[:, None] >= t)[:, :, None, None]
+                found[name] = np.einsum("nltsma,nlsrab->nltrmb", runs[name] * past, weight)
+        return found
+
+    def places(self, theory: xr.Dataset) -> list[Place]:
+        """Fixed beforehand: halfway and at the end; kernels at equal times and with the start; responses of
+        the end to every earlier step."""
+        end = theory.sizes["time"] - 1
+        half = (end + 1) // 2
+        found = []
+        for t in (half, end):
+            found.append(Place(f"loss, t = {t}", "train_loss", {"time": t}, _rms(theory.train_loss[t])))
+            found.append(Place(f"Delta, t = {t}", "error", {"time": t}, _rms(theory.error[t])))
+        for layer in range(self.depth):
+            for name, words in KERNELS:
+                own = theory[name].isel(layer=layer)
+                for t, s in ((half, half), (end, end), (end, 0)):
+                    size = np.sqrt(_rms(own[t, t]) * _rms(own[s, s]))
+                    shown = f"{words.format(layer + 1)}({t},{s})"
+                    found.append(Place(shown, name, {"layer": layer, "time": t, "time_": s}, float(size)))
+            for name in distributions.averages():
+                for t in (half, end):
+                    at = {"layer": layer, "time": t}
+                    shown = f"{distributions.label(name)}, l = {layer + 1}, t = {t}"
+                    found.append(Place(shown, name, at, max(1.0, _rms(theory[name].isel(at)))))
+        for name, (kernel, above) in RESPONSES.items():
+            for layer in range(self.depth - 1 if name in theory else 0):
+                earlier = slice(0, end if name == "A" else end + 1)
+                past: dict[str, Any] = {"below": layer, "time": end, "time_": earlier}
+                words = f"{name}^{layer + 1}({end},s)"
+                if self.activation in KINKS:
+                    words = f"{name}^{layer + 1} {kernel}^{layer + above + 1}({end},s)"
+                found.append(Place(words, name, past, np.inf))
+        return found
+
+
+CASES = tuple(Nonlinear(a, d, g) for a in RATES for d in DEPTHS for g in STRENGTHS)
+
+LAYOUT = ("layer", "time", "time_", "sample", "sample_")
+
+
+def _dataset(runs: dict[str, Array], **attributes: int) -> xr.Dataset:
+    """Means over the first axis, networks or replicas, and their standard errors."""
+    runs = {**runs, "train_loss": (runs["error"] ** 2).mean(axis=2)}
+    variables = {}
+    for name, x in runs.items():
+        dims: tuple[str, ...] = LAYOUT
+        if name in distributions.averages():
+            dims = ("layer", "time", "sample")
+        if name in ("error", "train_loss"):
+            dims = ("time", "sample")[: x.ndim - 1]
+        if name in RESPONSES:
+            dims = ("below", *LAYOUT[1:])
+        variables[name] = (dims, x.mean(axis=0))
+        variables[f"{name}_stderr"] = (dims, x.std(axis=0, ddof=1) / np.sqrt(len(x)))
+    return xr.Dataset(variables, attrs=dict(attributes))
+
+
+def _rms(x: xr.DataArray) -> float:
+    return float(np.sqrt(np.mean(x.to_numpy() ** 2)))

@@ -1,0 +1,277 @@
+"""The linear series to order 8: exponents, derivatives by mpmath, words and recursion, resummation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import mpmath
+import numpy as np
+import pytest
+import xarray as xr
+
+import numerics.expansion
+from numerics.cli import run
+from numerics.errors import NotConverged, SpecError
+from numerics.expansion import evaluated_at, expand, resum
+from numerics.expansion.resummation import resummed
+from numerics.experiment import Experiment
+from numerics.solver import solve
+from numerics.verification.series import partial_sum
+from tests.numerics.expansion.test_words import FLOW, GD, NAMES, agree, expected_names, experiment, exponents
+from tests.reference.adams_weights import step_sum_weights
+from tests.reference.mp_reference import mp_solution
+from tests.reference.power_series import gamma_expansion
+from tests.reference.solution import Solution
+
+slow = pytest.mark.slow
+
+
+# -- what a truncation misses ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("depth", "order"),
+    [
+        pytest.param(depth, order, marks=() if (depth, order) in {(1, 4), (3, 6)} else slow)
+        for depth in (1, 2, 3, 4)
+        for order in (4, 6)
+    ],
+)
+def test_truncations_miss_the_next_even_power(depth: int, order: int) -> None:
+    """Of every quantity, at every layer; order 2 is in test_expand."""
+    fitted = exponents(experiment(3, depth, GD), order)
+    assert set(fitted) == expected_names(depth)
+    assert all(abs(x - order - 2) <= 0.3 for x in fitted.values()), fitted
+
+
+# -- derivatives -------------------------------------------------------------------------------------------
+
+
+def derivatives(e: Experiment, order: int) -> list[Solution]:
+    """Taylor coefficients in gamma0^2 of an mpmath march: interpolation at tiny gamma0, 80 digits."""
+    count = order // 2 + 2
+    weights = step_sum_weights(len(e.times) - 1, e.effective_rate)
+    with mpmath.workdps(80):
+        points = [mpmath.mpf(k) / 10**8 for k in range(1, count + 1)]
+        full = [
+            mp_solution(e.kernel, e.targets, weights, depth=e.depth, gamma0=mpmath.sqrt(x), digits=80)
+            for x in points
+        ]
+        inverse = mpmath.matrix([[x**k for k in range(count)] for x in points]) ** -1
+        names = ("Phi", "G", "A", "B", "f", "error", "tangent_kernel")
+        return [
+            Solution(
+                **{
+                    name: sum(inverse[n, k] * getattr(r, name) for k, r in enumerate(full)).astype(float)
+                    for name in names
+                }
+            )
+            for n in range(order // 2 + 1)
+        ]
+
+
+@pytest.mark.parametrize(
+    "depth", [1, pytest.param(2), pytest.param(3, marks=slow), pytest.param(4, marks=slow)]
+)
+def test_coefficients_are_derivatives_by_mpmath(depth: int) -> None:
+    e = experiment(2, depth, {**GD, "steps": 4})
+    exact = derivatives(e, 8)
+    found = expand(e, 8)
+    agree(found, exact, NAMES, 1e-8)
+    if depth == 1:
+        wrong = found.copy(deep=True)
+        wrong["G"].loc[{"order": 6}] *= 1 + 1e-6
+        with pytest.raises(AssertionError, match="G"):
+            agree(wrong, exact, NAMES, 1e-8)
+
+
+# -- words and their recursion -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("samples", "depth", "training"),
+    [(2, 2, GD), (1, 3, GD), pytest.param(2, 3, FLOW | {"points": 3}, marks=slow)],
+)
+def test_the_recursion_is_what_the_words_are(
+    samples: int, depth: int, training: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    e = experiment(samples, depth, training, rtol=1e-6)
+    found = []
+    for few in (0, 4):
+        monkeypatch.setattr(numerics.expansion, "BY_WORDS", few)
+        found.append(expand(e, 4))
+    assert list(found[0].order.values) == list(found[1].order.values) == [0, 2, 4]
+    for name in NAMES:
+        gap = float(np.abs(found[0][name] - found[1][name]).max())
+        # densities of a flow are integrals in another order: equal up to the grid's own error
+        tolerance = 1e-7 if name in "AB" and training is not GD else 1e-12
+        assert gap <= tolerance * max(1.0, float(np.abs(found[1][name]).max())), name
+
+
+@pytest.mark.parametrize(("samples", "depth"), [(2, 2), (3, 4)])
+def test_order_eight_against_the_exact_taylor_coefficients(samples: int, depth: int) -> None:
+    e = experiment(samples, depth, {**GD, "steps": 4})
+    weights = step_sum_weights(4, e.effective_rate)
+    exact = gamma_expansion(e.kernel, e.targets, weights, depth=depth, order=4)
+    agree(expand(e, 8), exact, NAMES, 1e-11)
+
+
+def test_a_wrong_error_equation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from derive.errors import NotApplicable
+    from numerics.expansion.by_recursion import Closed
+
+    right = Closed.advance
+    monkeypatch.setattr(Closed, "advance", lambda self, target, gain: right(self, target, 1.01 * gain))
+    with pytest.raises(NotApplicable, match="not that of order 0"):
+        expand(experiment(2, 2, GD), 4)
+
+
+# -- resummation -------------------------------------------------------------------------------------------
+
+
+def task(kind: str, depth: int, samples: int, extent: float, steps: int = 24) -> Experiment:
+    """``extent``: rate x time x (L + 1) x the largest eigenvalue; how far the fastest mode is learnt."""
+    rng = np.random.default_rng([samples, depth])
+    x = rng.standard_normal((samples, 2 * samples))
+    kernel = x @ x.T / (2 * samples)
+    if kind == "whitened":
+        kernel = np.eye(samples)
+    if kind == "power law":
+        q = np.linalg.qr(rng.standard_normal((samples, samples)))[0]
+        kernel = q @ np.diag(np.arange(1, samples + 1) ** -1.5) @ q.T
+    rate = extent / steps / (depth + 1) / np.linalg.eigvalsh(kernel)[-1]
+    return Experiment.from_dict(
+        {
+            "network": {"depth": depth},
+            "training": {"loss": "sum", "learning_rate": float(rate), "steps": steps},
+        },
+        kernel=kernel,
+        targets=rng.standard_normal(samples),
+    )
+
+
+def full_loss(e: Experiment, gamma0: float) -> np.ndarray:
+    return np.asarray(solve(e.replace({"network.gamma0": float(gamma0)})).train_loss.values)
+
+
+def reach(e: Experiment, series: xr.Dataset) -> float:
+    """The largest gamma0 up to which the plain series is within 1 % of the loss at every time."""
+    loss = series[["train_loss"]]
+    first = float(np.abs(loss.train_loss.sel(order=2) / loss.train_loss.sel(order=0)).max()) ** -0.5
+    good = 0.0
+    for gamma0 in first * 1.05 ** np.arange(-20, 30):
+        full = full_loss(e, gamma0)
+        if np.max(np.abs(partial_sum(loss, gamma0, 8).train_loss.values / full - 1)) > 0.01:
+            break
+        good = float(gamma0)
+    assert good > 0
+    return good
+
+
+CASES = [
+    (kind, depth, samples, extent)
+    for kind in ("whitened", "general", "power law")
+    for depth in (1, 2, 3, 4)
+    for samples, extent in ((3, 3.0), (3, 12.0), (5, 3.0))
+    if kind != "whitened" or samples == 3
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "depth", "samples", "extent", "steps"),
+    [("general", 2, 3, 3.0, 14), *(pytest.param(*x, 40, marks=slow) for x in CASES)],
+)
+def test_resummed_loss_reaches_twice_as_far(
+    kind: str, depth: int, samples: int, extent: float, steps: int
+) -> None:
+    """At order 8, at twice the reach of the plain series and in between; and the estimate is no less."""
+    e = task(kind, depth, samples, extent, steps)
+    good = reach(e, expand(e, 8))
+    for factor in (1.4, 2.0):
+        found, full = resum(e, 8, factor * good), full_loss(e, factor * good)
+        gap = np.abs(found.train_loss.values - full)
+        assert np.max(gap / full) < 0.01, (factor, np.max(gap / full))
+        assert np.all(gap <= found.train_loss_truncation.values + 1e-8), factor
+
+
+@pytest.mark.parametrize(("summed", "power"), [(8, 10), (10, 12)])
+def test_words_at_fixed_error_are_the_same_series(summed: int, power: int) -> None:
+    """What order 8 at fixed error adds to the partial sums: laws used once make gamma0^10 right as well."""
+    e = task("general", 2, 2, 3.0, 8)
+    series = expand(e, summed)[["error", "train_loss"]]
+    strengths = np.array([0.5, 0.6, 0.7])
+    gaps = [
+        float(np.abs(resum(e, 8, g).error - partial_sum(series, g, summed).error).max()) for g in strengths
+    ]
+    fitted = float(np.polyfit(np.log(strengths), np.log(gaps), 1)[0])
+    assert fitted == pytest.approx(power, abs=0.6), (fitted, gaps)
+
+
+def test_flows_are_resummed() -> None:
+    e = experiment(2, 1, {"rule": "flow", "time": 2.0, "points": 3}, gamma0=0.7, rtol=1e-5)
+    found = resum(e, 6)
+    full = solve(e).train_loss.values
+    assert np.max(np.abs(found.train_loss.values - full) / full) < 0.01
+    assert found.attrs["time_nodes"] > 3
+
+
+def test_strengths_beyond_reach_are_refused() -> None:
+    with pytest.raises(NotConverged, match="a smaller gamma0"):
+        resum(task("general", 3, 3, 12.0, 12), 4, 40.0)
+    with pytest.raises(SpecError, match="--order = 2: is too low"):
+        resum(experiment(1, 1, GD), 2)
+
+
+def test_pade_of_the_coefficients_goes_further_than_the_sum() -> None:
+    e = task("whitened", 1, 2, 3.0, 16)
+    series = expand(e, 8)[["train_loss"]]
+    gamma0 = 1.3 * reach(e, series)
+    full = full_loss(e, gamma0)
+    found = resummed(series, gamma0)
+    gap = np.abs(found.train_loss.values - full)
+    assert np.max(gap / full) < 0.01
+    assert np.all(gap <= 3 * found.train_loss_truncation.values + 1e-12)
+
+
+# -- the command -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    np.save(tmp_path / "k.npy", np.array([[1.0, 0.2], [0.2, 0.5]]))
+    np.save(tmp_path / "y.npy", np.array([1.0, -1.0]))
+    path = tmp_path / "spec.toml"
+    path.write_text(
+        '[network]\ndepth = 2\ngamma0 = 0.6\n[data]\nkernel = "k.npy"\ntargets = "y.npy"\n'
+        "[training]\nlearning_rate = 0.2\nsteps = 6\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize("method", ["sum", "pade", "self-consistent", None])
+def test_the_command_evaluates_the_series(
+    spec: Path, capsys: pytest.CaptureFixture[str], method: str | None
+) -> None:
+    chosen = ["--resum", method] if method else []
+    assert run(["expand", str(spec), "--order", "6", "--json", *chosen]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    e = Experiment.load(spec)
+    full = solve(e).train_loss.values
+    gap = np.abs(np.array(shown["train_loss_resummed"]) - full)
+    assert np.max(gap / full) < 0.02
+    assert np.all(gap <= 2 * np.array(shown["train_loss_truncation"]) + 1e-9)
+    assert shown["resummation"] == (method or "pade")
+    assert shown["resummation_status"] == "ok"
+    assert shown["gamma0"] == 0.6
+
+
+def test_the_command_says_where_the_series_ends(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec.write_text(spec.read_text().replace("gamma0 = 0.6", "gamma0 = 60.0"))
+    assert run(["expand", str(spec), "--order", "2"]) == 0
+    assert "no value for" in capsys.readouterr().out
+    assert run(["expand", str(spec), "--order", "6", "--resum", "self-consistent"]) == 3
+    assert "gamma0 = 60" in capsys.readouterr().err
+    assert run(["expand", str(spec), "--order", "2", "--resum", "self-consistent"]) == 2
+    found = evaluated_at(Experiment.load(spec), 2)
+    assert np.isnan(found.train_loss_resummed.values[-1])

@@ -1,0 +1,123 @@
+"""Powers of gamma0 of every kind of experiment, held against the solution at a small gamma0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from derive.errors import NotApplicable
+from derive.expansion.strength import expand_strength
+from derive.program import isotropic, mlp
+from derive.theory import mean_field
+from numerics.errors import SpecError
+from numerics.expansion import expand, has_words
+from numerics.expansion.orders import partial_sum, strength_series
+from numerics.experiment import Experiment
+from numerics.solver import solve
+
+GD: dict[str, Any] = {"learning_rate": 0.2, "steps": 5}
+FLOW: dict[str, Any] = {"rule": "flow", "time": 1.0, "points": 3}
+ISO: dict[str, Any] = {"kind": "isotropic", "sample_ratio": 2.0, "noise": 0.2}
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]] = {
+    "biases": ({"bias": True}, GD, None),
+    "branch": ({"branch": 0.5}, GD, None),
+    "outputs": ({"outputs": 2}, GD, None),
+    "widths": ({"relative_widths": [1.0, 0.5]}, GD, None),
+    "variances": ({"init_variance": [1.0, 2.0, 0.5]}, GD, None),
+    "decay": ({}, GD | {"weight_decay": 0.1}, None),
+    "momentum": ({}, GD | {"momentum": 0.5}, None),
+    "temperature": ({}, GD | {"temperature": 0.1}, None),
+    "decaying flow": ({}, FLOW | {"weight_decay": 0.1}, None),
+    "isotropic": ({}, GD, ISO),
+    "online": ({}, GD | {"rule": "sgd"}, {"kind": "isotropic", "batch_ratio": 2.0}),
+    "power law": ({}, GD, {"kind": "power-law", "capacity": 1.5, "source": 1.0, "modes": 50}),
+}
+
+
+def experiment(
+    network: dict[str, Any], training: dict[str, Any], data: dict[str, Any] | None, gamma0: float, **more: Any
+) -> Experiment:
+    tables: dict[str, Any] = {"network": {"depth": 2, "gamma0": gamma0} | network, "training": training}
+    tables |= {"solver": {"rtol": 1e-7}} if training.get("rule") == "flow" else {}
+    if data is not None:
+        return Experiment.from_dict(tables | {"data": data})
+    rng = np.random.default_rng(3)
+    y = rng.normal(size=(2, network["outputs"])) if "outputs" in network else rng.normal(size=2)
+    given = {"inputs": rng.normal(size=(2, 3)), "targets": y}
+    if more:
+        given |= {"test_inputs": rng.normal(size=(2, 3)), "test_targets": np.ones(2)}
+    return Experiment.from_dict(tables, **given)
+
+
+def missed(one: Experiment, series: xr.Dataset) -> dict[str, float]:
+    """What the series misses at the experiment's gamma0, relative to the largest entry."""
+    full, summed = solve(one), partial_sum(series, float(one.network.gamma0))
+    names = [str(x) for x in summed.data_vars if x in full and not str(x).startswith("R_")]
+    return {x: float(np.nanmax(np.abs(summed[x] - full[x])) / np.nanmax(np.abs(full[x]))) for x in names}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_missed_falls_with_the_fourth_power(name: str) -> None:
+    network, training, data = CASES[name]
+    floor = 3e-6 if training.get("rule") == "flow" else 1e-10
+    large, small = (experiment(network, training, data, g) for g in (0.2, 0.1))
+    series = expand(large, 2)
+    assert list(series.order) == ([0, 1, 2] if data else [0, 2])
+    more, less = missed(large, series), missed(small, series)
+    assert {"train_loss"} <= set(more)
+    assert {"Phi", "G", "tangent_kernel"} <= set(more) or data is not None
+    assert all(less[x] < more[x] / 11 + floor for x in more), (more, less)
+
+
+@pytest.mark.parametrize("order", [2, 4])
+@pytest.mark.parametrize("training", [GD, GD | {"momentum": 0.5}], ids=["plain", "momentum"])
+def test_words_are_the_theory_of_each_order(training: dict[str, Any], order: int) -> None:
+    """Two engines, with test points and momentum: words (their recursion at order four), and the march."""
+    one = experiment({}, training, None, 1.0, test=True)
+    assert has_words(one)
+    words, theory = expand(one, order), strength_series(one, order)
+    for name in theory.data_vars:
+        expected = theory[name].sel(order=words.order).values
+        size = np.nanmax(np.abs(expected))
+        np.testing.assert_allclose(words[name].values, expected, rtol=0, atol=1e-10 * size, err_msg=str(name))
+
+
+@pytest.mark.parametrize("training", [GD, GD | {"momentum": 0.5}, FLOW], ids=["gd", "momentum", "flow"])
+def test_nonlinear_networks_with_momentum_and_test_points(training: dict[str, Any]) -> None:
+    """One hidden layer of tanh, a sample and a test point, against moving nodes."""
+    tables: dict[str, Any] = {
+        "network": {"depth": 1, "activation": "tanh", "gamma0": 0.2},
+        "training": training,
+    }
+    given = {"kernel": [[1.0]], "targets": [1.0], "test_kernel": [[0.4, 0.8]], "test_targets": [0.5]}
+    large = Experiment.from_dict(tables, **given)
+    small = large.replace({"network.gamma0": 0.1})
+    series = expand(large, 2)
+    assert "test_loss" in series
+    more, less = missed(large, series), missed(small, series)
+    assert all(less[x] < more[x] / 9 + 1e-5 for x in more), (more, less)
+
+
+def test_what_has_no_series_says_why() -> None:
+    one = Experiment.from_dict({"network": {"depth": 2, "width_ratio": 1.0}, "data": ISO, "training": GD})
+    with pytest.raises(SpecError, match=r"1/gamma0 stays in front of -r0\(t\)/nu"):
+        expand(one, 2)
+    with pytest.raises(NotApplicable, match="infinitely wide layers have a series"):
+        expand_strength(mean_field(isotropic()), 1)
+    for network in ({"bias": True}, {"branch": 0.5}):
+        with pytest.raises(SpecError, match="has no expansion in trees"):
+            expand(experiment(network | {"activation": "tanh"}, GD, None, 1.0), 2)
+    with pytest.raises(ValueError, match="must not be negative"):
+        expand_strength(mean_field(mlp()), -1)
+
+
+def test_parity_and_what_vanishes() -> None:
+    """Of h only even orders are made of the input's source and only odd ones of the readout's."""
+    series = expand_strength(mean_field(mlp(2, bias=True)).at_depth(2), 3)
+    assert [len(x) for x in series.parts("f")] == [1, 0, 1, 0]
+    assert [len(x) for x in series.parts("H")] == [1, 0, 3, 0]
+    assert "(1, 2)" not in str(series.parts("H"))

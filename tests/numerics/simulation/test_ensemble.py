@@ -1,0 +1,138 @@
+"""Means, standard errors, seeds and storage options of `simulate`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from numerics.errors import Diverged
+from numerics.experiment import Experiment
+from numerics.simulation import simulate
+
+from .helpers import INPUTS, TARGETS, flow, gd
+
+
+def test_variables_axes_and_attributes():
+    data = simulate(gd(), width=16, seeds=3, rng=1)
+    assert data["Phi"].dims == ("layer", "time", "time_", "sample", "sample_")
+    assert data["Phi"].shape == (2, 7, 7, 3, 3)
+    assert data["G"].dims == ("layer", "time", "time_")
+    assert data["tangent_kernel"].dims == ("time", "time_", "sample", "sample_")
+    assert list(data["layer"]) == [1, 2]
+    for name in ("train_loss", "error", "Phi", "G", "tangent_kernel", "Phi_trace", "tangent_kernel_trace"):
+        assert data[f"{name}_stderr"].dims == data[name].dims
+    assert data.attrs["seed"] == 1
+    assert data.attrs["width"] == 16
+    assert data.attrs["status"] == "ok"
+    assert "gamma0" in data.attrs["spec"]
+
+
+def test_result_survives_a_file(tmp_path):
+    data = simulate(gd(), width=8, seeds=2, rng=0)
+    data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    xr.testing.assert_equal(xr.load_dataset(tmp_path / "a.nc", engine="h5netcdf"), data)
+
+
+def test_same_seed_same_numbers_and_other_seed_other_numbers():
+    one, two = (simulate(gd(), width=8, seeds=3, rng=7) for _ in range(2))
+    xr.testing.assert_identical(one.drop_attrs(), two.drop_attrs())
+    assert not np.allclose(one["train_loss"], simulate(gd(), width=8, seeds=3, rng=8)["train_loss"])
+
+
+def test_a_generator_and_no_rng_leave_a_seed_that_reproduces_the_run():
+    for rng in (np.random.default_rng(3), None):
+        data = simulate(gd(), width=8, seeds=2, rng=rng)
+        again = simulate(gd(), width=8, seeds=2, rng=int(data.attrs["seed"]))
+        xr.testing.assert_identical(data.drop_attrs(), again.drop_attrs())
+
+
+def test_standard_error_falls_as_the_root_of_the_number_of_networks():
+    few = simulate(gd(steps=3), width=24, seeds=50, rng=0, kernels="none")
+    many = simulate(gd(steps=3), width=24, seeds=800, rng=1, kernels="none")
+    ratio = few["train_loss_stderr"] / many["train_loss_stderr"]
+    assert ratio.to_numpy() == pytest.approx(4.0, rel=0.4)
+    # and it is the error: two independent means differ by about as much as they claim
+    z = (few["error"] - many["error"]) / np.hypot(few["error_stderr"], many["error_stderr"])
+    assert np.abs(z.to_numpy()).max() < 4.5
+
+
+def test_traced_kernels_are_the_traces():
+    full, trace = (simulate(gd(), width=8, seeds=2, rng=0, kernels=k) for k in ("full", "trace"))
+    samples = np.arange(3)
+    for name, traced in (("Phi", "Phi_trace"), ("tangent_kernel", "tangent_kernel_trace")):
+        expected = full[name].to_numpy()[..., samples, samples].sum(axis=-1)
+        assert trace[traced].to_numpy() == pytest.approx(expected)
+        assert full[traced].to_numpy() == pytest.approx(expected)
+    assert "Phi" not in trace
+    assert set(simulate(gd(), width=8, seeds=2, rng=0, kernels="none").data_vars) == {
+        "train_loss", "train_loss_stderr", "error", "error_stderr", "G", "G_stderr",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("network", [{"outputs": 2}, {"outputs": 2, "activation": "tanh"}, {"bias": True}])
+def test_traces_of_other_networks(network):
+    """With channels and samples that gradients depend on; test points are in no trace."""
+    shape = (3, 2) if "outputs" in network else (3,)
+    e = Experiment.from_dict(
+        {"network": {"depth": 2, **network}, "training": {"learning_rate": 0.1, "steps": 2}},
+        inputs=INPUTS,
+        targets=np.linspace(-1, 1, int(np.prod(shape))).reshape(shape),
+        test_inputs=INPUTS[:2] * 0.5,
+    )
+    full, trace = (simulate(e, width=8, seeds=2, rng=0, kernels=k) for k in ("full", "trace"))
+    for name in (x for x in trace.data_vars if str(x).endswith("_trace")):
+        np.testing.assert_allclose(trace[name], full[name], rtol=1e-12, err_msg=name)
+    assert {"Phi_trace", "tangent_kernel_trace"} <= set(trace.data_vars)
+    np.testing.assert_allclose(trace.test_f, full.test_f, rtol=1e-12)
+
+
+def test_networks_do_not_depend_on_how_many_are_trained_together(monkeypatch):
+    many = simulate(gd(), width=8, seeds=5, rng=3)
+    monkeypatch.setattr("numerics.simulation.run.TOGETHER", 0)
+    alone = simulate(gd(), width=8, seeds=5, rng=3)
+    for name in many.data_vars:
+        np.testing.assert_allclose(many[name], alone[name], rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+def test_flow_and_a_kernel_without_inputs():
+    data = simulate(flow(), width=16, seeds=2, rng=0)
+    assert list(data["time"]) == pytest.approx(np.linspace(0, 1, 6))
+    assert 0 < data.attrs["integration_error"] <= 1e-6
+    experiment = type(flow()).from_dict(
+        {"network": {"depth": 1}, "training": {"learning_rate": 0.1, "steps": 2}},
+        kernel=INPUTS @ INPUTS.T / 5,
+        targets=TARGETS,
+    )
+    assert simulate(experiment, width=8, seeds=2, rng=0)["Phi"].shape == (1, 3, 3, 3, 3)
+
+
+def test_mean_loss_divides_the_rate_by_the_number_of_samples():
+    mean = gd(rate=0.36).replace({"training.loss": "mean"})
+    a, b = simulate(mean, width=8, seeds=2, rng=0), simulate(gd(rate=0.12), width=8, seeds=2, rng=0)
+    assert a["error"].to_numpy() == pytest.approx(b["error"].to_numpy())
+
+
+def test_progress_is_called():
+    seen = []
+    simulate(gd(), width=4, seeds=3, rng=0, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": 1}, "seeds = 1"),
+        ({"width": 0}, "width"),
+        ({"kernels": "half"}, "kernels"),
+        ({"rng": -1}, "rng"),
+    ],
+)
+def test_bad_options_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        simulate(gd(), **({"width": 4, "seeds": 2, "rng": 0} | change))
+
+
+def test_divergence_reaches_the_caller():
+    with pytest.raises(Diverged):
+        simulate(gd(rate=30.0, steps=100), width=8, seeds=2, rng=0)

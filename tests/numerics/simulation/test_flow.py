@@ -1,0 +1,103 @@
+"""Gradient flow of networks: its own accuracy, its conservation law, and the limit of small steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from derive.program import GradientFlow, MomentumFlow, eta, mlp
+from numerics.errors import NotConverged
+from numerics.simulation import Trainer, simulate_program
+from numerics.simulation.experiment import settled
+from numerics.simulation.flow import advance
+
+from .helpers import INPUTS, TARGETS
+
+TIMES = np.linspace(0.0, 1.0, 6)
+SEED = np.random.SeedSequence(4)
+
+
+def trainer(rule="flow", **options):
+    options = {"times": TIMES, "steps": 5, "dt": 0.2} | options
+    numbers = {"eta": options.pop("eta", 1.0), "gamma0": 1.3, "P": 3}
+    data = {"x": INPUTS, "y": TARGETS}
+    return Trainer.of(mlp(2, rule=rule), width=24, values=numbers, data=data, **options)
+
+
+def test_loss_decreases_and_the_error_estimate_is_met():
+    run, said = settled(trainer(), SEED, 1e-8, False)
+    fine = run.train(SEED)["Delta"]
+    assert np.all(np.diff((fine**2).mean(axis=1)) < 0)
+    assert said <= 1e-8
+    rough, said = settled(trainer(), SEED, 1e-4, False)
+    assert np.abs(rough.train(SEED)["Delta"] - fine).max() <= 3 * max(said, 1e-8)
+    assert sum(rough.counts) < sum(run.counts)
+
+
+def test_exact_steps_approach_the_flow_linearly_in_the_rate():
+    """Also ties the rates of the two rules together: time = rate x steps."""
+    exact = settled(trainer(), SEED, 1e-8, False)[0].train(SEED)["f"][-1]
+    errors = []
+    for steps in (50, 100, 200):
+        run = trainer("gd", eta=1.0 / steps, steps=steps, times=None, dt=None).train(SEED)
+        errors.append(np.abs(run["f"][-1] - exact).max())
+    assert np.log2(np.array(errors[:-1]) / errors[1:]) == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize("rule", ["flow", GradientFlow(eta, decay=0.4), MomentumFlow(eta, 0.7)])
+def test_fourth_order(rule):
+    """With decay, which is carried along with the updates, and with a velocity too."""
+    runs = [trainer(rule, dt=0.1)]
+    for _ in range(4):
+        runs.append(runs[-1].halved())
+    ends = [x.train(SEED)["f"][-1] for x in runs]
+    errors = [np.abs(x - ends[-1]).max() for x in ends[:2]]
+    assert np.log2(errors[0] / errors[1]) == pytest.approx(4.0, abs=0.7)
+
+
+def test_flow_conserves_the_balance_of_neighbouring_layers():
+    """W^{l T} W^l - W^{l-1} W^{l-1 T} is constant under the flow of a deep linear network."""
+    run = trainer(dt=0.005)
+    state, _ = run.plan.begin([np.random.default_rng(0)], True, 2)
+
+    def balances():
+        w0, w1, w = (state.weights[key][0] for key in (("W0", ()), ("W", (1,)), ("w", ())))
+        # as applied, entries are of order 1/sqrt(D) and 1/sqrt(N); rates are those of N(0, 1) weights
+        return [24 * w1.T @ w1 - 5 * w0 @ w0.T, np.outer(w, w) - 24 * w1 @ w1.T]
+
+    run.plan.network.compute(state)
+    state.step = 1
+    before, weights = balances(), state.weights["W", (1,)].copy()
+    for _ in range(80):
+        advance(run.plan.network, run.plan.moving, state, 0.005, [])
+    assert np.abs(state.weights["W", (1,)] - weights).max() > 0.05 / 24**0.5
+    for old, new in zip(before, balances(), strict=True):
+        assert new == pytest.approx(old, abs=1e-7)
+
+
+def test_steps_go_where_they_are_needed():
+    """Late in training the error at hand is slow: long intervals take few steps."""
+    times = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0])
+    fitted = trainer(times=times).fitted(SEED, 1e-6)
+    lengths = np.diff(times) / np.array(fitted.counts)
+    assert lengths[-1] > 1.5 * lengths[0]
+
+
+def test_an_unreachable_tolerance_is_reported(monkeypatch):
+    monkeypatch.setattr("numerics.simulation.run.MOST", 32)
+    monkeypatch.setattr("numerics.simulation.experiment.MOST", 32)
+    with pytest.raises(NotConverged, match="integration error"):
+        settled(trainer(times=[0.0, 0.1], steps=1), SEED, 1e-18, False)
+
+
+def test_the_start_decides_nothing_else():
+    """Runs at given times and Euler steps of the same program begin alike."""
+    euler = simulate_program(
+        mlp(2, rule="flow"), width=24, steps=2, dt=0.1, seeds=2, seed=1,
+        values={"eta": 1.0, "gamma0": 1.3, "P": 3}, data={"x": INPUTS, "y": TARGETS},
+    )  # fmt: skip
+    flow = simulate_program(
+        mlp(2, rule="flow"), width=24, steps=1, times=[0, 0.2], dt=0.1, seeds=2, seed=1,
+        values={"eta": 1.0, "gamma0": 1.3, "P": 3}, data={"x": INPUTS, "y": TARGETS},
+    )  # fmt: skip
+    np.testing.assert_allclose(euler["f"].mean[0], flow["f"].mean[0], rtol=1e-12)

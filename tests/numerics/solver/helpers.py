@@ -1,0 +1,104 @@
+"""Small problems, and all order parameters of a march in the shape of the reference solutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from derive.theory import Theory
+from numerics.compile import lower
+from numerics.experiment import Experiment
+from numerics.experiment.numbers import numbers_of
+from numerics.experiment.theory import solvable
+from numerics.solver.march import March, march
+from numerics.solver.observables import evaluate
+from tests.reference.solution import Solution
+
+RNG = np.random.default_rng(7)
+INPUTS = RNG.standard_normal((5, 7))
+TARGETS = np.array([0.9, -0.7, 1.1, 0.4, -1.2])
+
+
+def kernel(samples: int) -> np.ndarray:
+    x = INPUTS[:samples]
+    return x @ x.T / x.shape[1]
+
+
+def gd(depth: int, samples: int = 3, **changes: Any) -> Experiment:
+    """Exact steps; ``changes`` may hold rate, steps, loss, gamma0, kernel, targets."""
+    c = {"rate": 0.11, "steps": 9, "loss": "sum", "gamma0": 1.2, "kernel": kernel(samples)} | changes
+    return Experiment.from_dict(
+        {
+            "network": {"depth": depth, "gamma0": c["gamma0"]},
+            "training": {"learning_rate": c["rate"], "steps": c["steps"], "loss": c["loss"]},
+        },
+        kernel=c["kernel"],
+        targets=c.get("targets", TARGETS[:samples]),
+    )
+
+
+def flow(depth: int, samples: int = 3, **changes: Any) -> Experiment:
+    """Flow; ``changes`` may hold time, points, grid, loss, gamma0, rtol, kernel, targets."""
+    c = {"time": 1.0, "points": 6, "grid": "uniform", "loss": "mean", "gamma0": 1.2, "rtol": 1e-5}
+    c |= {"kernel": kernel(samples)} | changes
+    training = {"rule": "flow", "loss": c["loss"]} | {k: c[k] for k in ("time", "points", "grid")}
+    return Experiment.from_dict(
+        {
+            "network": {"depth": depth, "gamma0": c["gamma0"]},
+            "training": training,
+            "solver": {"rtol": c["rtol"]},
+        },
+        kernel=c["kernel"],
+        targets=c.get("targets", TARGETS[:samples]),
+    )
+
+
+def marched(experiment: Experiment, weights: np.ndarray | None = None, *, projected: bool = True) -> March:
+    """One march of the derived theory; ``weights`` is the table w(t,s) of a flow."""
+    rule, depth = experiment.training.rule, experiment.depth
+    data = {"K_x": experiment.kernel, "y": experiment.targets}
+    if weights is not None:
+        data["w"] = weights
+    names = "HG" if not projected else "G"
+    return march(
+        lower(solvable(depth, rule, experiment.training.loss, projected)),
+        steps=len(experiment.times) if weights is None else len(weights),
+        constants=numbers_of(experiment),
+        data=data,
+        wanted=tuple((n, k) for n in names for k in range(1, depth + 1)),
+    )
+
+
+def unprojected(experiment: Experiment, weights: np.ndarray | None = None) -> Solution:
+    """The plain derived theory, marched: every kernel for every pair of samples."""
+    m = marched(experiment, weights, projected=False)
+    theory = solvable(experiment.depth, experiment.training.rule, experiment.training.loss, False)
+    return solution_of(m, theory, experiment)
+
+
+def solution_of(m: March, theory: Theory, experiment: Experiment) -> Solution:
+    """A march of an unprojected theory as a Solution."""
+    depth, gamma0 = experiment.depth, experiment.network.gamma0
+    layers = range(1, depth + 1)
+    H = {("H", k): m.correlation(("h", k), ("h", k)).transpose(1, 3, 0, 2) for k in layers}
+    G = {("G", k): m.correlation(("g", k), ("g", k))[:, 0, :, 0] for k in layers}
+    A = [m.response(("h", k), ("r", k))[..., 0].transpose(0, 2, 1) / gamma0 for k in layers]
+    B = [m.response(("g", k), ("u", k))[:, 0] / gamma0 for k in range(2, depth + 1)]
+    error = m.scalars["Delta"]
+    data = {"K_x": experiment.kernel}
+    return Solution(
+        Phi=np.stack([H["H", k].transpose(2, 3, 0, 1) for k in layers]),
+        G=np.stack([G["G", k] for k in layers]),
+        A=np.stack(A),
+        B=np.stack([*B, np.zeros_like(A[0])]),
+        f=m.scalars["f"],
+        error=error,
+        tangent_kernel=evaluate(theory.observables[0], H | G, data, numbers_of(experiment)),
+    )
+
+
+def distances(result: Any, expected: Solution) -> dict[str, float]:
+    """Largest difference of each variable of a result file from a reference solution."""
+    names = ("error", "train_loss", "Phi", "G", "A", "B", "tangent_kernel")
+    return {n: float(np.abs(result[n].values - getattr(expected, n)).max()) for n in names}

@@ -1,0 +1,109 @@
+"""Samples and replicas chosen for an accuracy: on numbers whose noise and bias are known, and on a theory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from derive.program import P, eta, gamma0, mlp
+from derive.theory import mean_field
+from numerics.errors import NotConverged
+from numerics.solver.paths import solve_to_accuracy
+from numerics.solver.paths.accuracy import REPLICAS, Spread, apart, as_given, reach
+from tests.numerics.solver.helpers import TARGETS, kernel
+
+TIMES = 40
+
+
+class Attempt:
+    """Of ``truth + bias/S + noise S^-power``; the noise of two sizes is common up to a fifth."""
+
+    def __init__(self, bias: float, noise: float, power: float = 0.75) -> None:
+        self.bias, self.noise, self.power = bias, noise, power
+        self.calls: list[tuple[int, int]] = []
+
+    def __call__(self, samples: int, numbers: Iterable[int], into: Spread) -> Iterator[dict[str, np.ndarray]]:
+        for n in numbers:
+            self.calls.append((samples, n))
+            common = np.random.default_rng(n).normal(size=TIMES)
+            own = np.random.default_rng((n, samples)).normal(size=TIMES)
+            noise = (common + 0.2 * own) * self.noise * samples**-self.power
+            found = {"x": 2.0 + self.bias / samples + noise}
+            into.add(found)
+            yield found
+
+
+def test_samples_double_until_the_noise_is_small_and_its_power_is_found() -> None:
+    attempt = Attempt(bias=0.0, noise=4.0)
+    reached = reach(attempt, Spread, 3e-3, first=64)
+    sizes = sorted({s for s, _ in attempt.calls})
+    assert sizes == [32 * 2**k for k in range(len(sizes))]
+    assert (reached.samples, reached.replicas) == (sizes[-1], REPLICAS)
+    assert reached.error <= 3e-3
+    assert reached.power == pytest.approx(0.75, abs=0.1)
+    expected = 4.0 * reached.samples**-0.75 * np.sqrt(1.04 / 8) / 2
+    assert reached.error == pytest.approx(2.0 * expected, rel=0.5)  # the largest of forty
+    assert reached.solutions.count == REPLICAS
+
+
+def test_a_bias_asks_for_samples_where_the_noise_does_not() -> None:
+    reached = reach(Attempt(bias=8.0, noise=0.5), Spread, 5e-3, first=64)
+    assert 4.0 / reached.samples < 5e-3 * 1.2
+    assert reached.bias == pytest.approx(4.0 / reached.samples, rel=0.2)
+    given = as_given(Attempt(bias=8.0, noise=0.5), Spread, 256)
+    assert given.bias == pytest.approx(4.0 / 256, rel=0.2)
+
+
+def test_noise_is_not_taken_for_a_bias() -> None:
+    rng = np.random.default_rng(5)
+    found = []
+    for _ in range(200):
+        first, second = ([{"x": 1 + rng.normal(size=TIMES)} for _ in range(REPLICAS)] for _ in range(2))
+        found.append(apart(first, second))
+    beyond, whole = np.array(found).T
+    error = np.sqrt(2 / REPLICAS)
+    assert np.median(whole) > 0.2 * error
+    assert np.median(beyond) < 0.35 * np.median(whole)
+
+
+def test_at_the_most_samples_replicas_are_added() -> None:
+    attempt = Attempt(bias=0.0, noise=4.0)
+    reached = reach(attempt, Spread, 1e-2, first=64, most=128)
+    assert reached.samples == 128
+    assert reached.replicas > REPLICAS
+    assert reached.error <= 1e-2
+    assert sorted(n for s, n in attempt.calls if s == 128) == list(range(reached.replicas))
+
+
+def test_out_of_reach() -> None:
+    with pytest.raises(
+        NotConverged, match=r"solver.accuracy = 1.0e-04: .* replicas would do, but at most 64"
+    ):
+        reach(Attempt(bias=0.0, noise=4.0), Spread, 1e-4, first=64, most=128)
+    with pytest.raises(
+        NotConverged, match=r"with 128 samples, the most that are tried, a bias of .* is left"
+    ):
+        reach(Attempt(bias=8.0, noise=0.1), Spread, 1e-3, first=64, most=128)
+    with pytest.raises(NotConverged, match=r"solver.samples = 64: a bias of .* leave out samples"):
+        as_given(Attempt(bias=8.0, noise=0.1), Spread, 64, 1e-2)
+
+
+def test_a_theory_to_an_accuracy() -> None:
+    """Every scalar is watched; the standard errors are those of the replicas that the result holds."""
+    given: dict[str, Any] = {
+        "steps": 4,
+        "values": {eta: 0.3, gamma0: 1.1, P: 2},
+        "data": {"K_x": kernel(2), "y": TARGETS[:2]},
+    }
+    found = solve_to_accuracy(mean_field(mlp(1, "tanh")), accuracy=2e-3, first=64, **given)
+    assert found.samples > 64
+    assert found.accuracy is not None
+    assert found.accuracy <= 2e-3
+    largest = max((found.stderr(n).max() / np.abs(found.value(n)).max()) for n in ("Delta", "f"))
+    assert found.accuracy == pytest.approx(largest)
+    assert len(found.runs["Delta", ()]) == found.replicas
+    with pytest.raises(ValueError, match="accuracy = 2"):
+        solve_to_accuracy(mean_field(mlp(1, "tanh")), accuracy=2.0, **given)

@@ -1,0 +1,364 @@
+"""The direct evaluation of networks of every kind, against networks trained by hand and exact recursions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sympy import Function, S, Symbol, tanh
+
+from derive.calculus.averages import Average
+from derive.program import (
+    Along,
+    Definition,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GradientDescent,
+    Outer,
+    P,
+    Population,
+    Program,
+    TrainedMatrix,
+    TrainedVector,
+    eta,
+    gamma0,
+    s,
+    t,
+)
+from derive.program.networks import convolution, recurrent
+from derive.program.words import Attribute
+from derive.theory import OrderParameter, Theory, mean_field
+from numerics.solver.direct import evaluate
+from tests.derive.theory.programs import g, rho_a, rho_b, there_and_back
+from tests.numerics.solver.helpers import TARGETS
+
+RNG = np.random.default_rng(5)
+Moments = dict[str, np.ndarray]
+
+
+def extrapolated(
+    network: Callable[[int, int], Moments], widths: tuple[int, int], runs: int
+) -> dict[str, Any]:
+    """Moments of networks of two widths, taken to infinite width, with standard errors."""
+    found = {}
+    samples = [[network(n, 1000 * n + seed) for seed in range(runs)] for n in widths]
+    a, b = widths
+    for name in samples[0][0]:
+        narrow, wide = (np.array([r[name] for r in of_width]) for of_width in samples)
+        spread = [x.var(axis=0, ddof=1) / runs for x in (narrow, wide)]
+        limit = (b * wide.mean(axis=0) - a * narrow.mean(axis=0)) / (b - a)
+        found[name] = limit, np.sqrt(b**2 * spread[1] + a**2 * spread[0]) / (b - a)
+    return found
+
+
+def farthest(found: Mapping[str, Any], ours: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> float:
+    """The largest distance in standard errors."""
+    assert found.keys() == ours.keys()
+    return max(
+        float((np.abs(ours[k][0] - v) / np.sqrt(e**2 + ours[k][1] ** 2)).max()) for k, (v, e) in found.items()
+    )
+
+
+# -- exact recursions ----------------------------------------------------------------------------------------
+
+ratio = Symbol("q", positive=True)
+
+
+def online() -> Program:
+    """v <- v - eta X^T X v/N with a new X, of ratio * N rows, at every step."""
+    features, batch = Population("features"), Population("batch", ratio=ratio)
+    v, z, q = Field("v", features), Field("z", batch), Field("q", features)
+    X = GaussianMatrix("X", batch, features, fresh=True)
+    start = GaussianVector("v_0", features, source="v0")
+    rule = GradientDescent(eta)
+    return Program(
+        name="online regression",
+        rule=rule,
+        fields=(v, z, q),
+        matrices=(X,),
+        vectors=(TrainedVector(start, Along(S.One, -q(t)), rule),),
+        definitions=(
+            Definition(v(t), start.symbol),
+            Definition(z(t), X @ v(t)),
+            Definition(q(t), X.T @ z(t)),
+        ),
+        notation={v(t): "C"},
+    )
+
+
+def test_a_batch_drawn_anew_at_every_step() -> None:
+    """E[X^T X]/N = q and E[(X^T X)^2]/N^2 = q^2 + q, so that C(t, t) is a power of one number."""
+    rate, q, steps = 0.3, 0.7, 5
+    solved = evaluate(mean_field(online()), steps=steps, values={eta: rate, ratio: q})
+    assert solved.method == "linear"
+    time = np.arange(steps)
+    same = (1 - 2 * rate * q + rate**2 * (q**2 + q)) ** np.minimum.outer(time, time)
+    later = (1 - rate * q) ** np.abs(np.subtract.outer(time, time))
+    assert np.abs(solved.value("C") - same * later).max() < 1e-13
+
+
+lam, noise = Symbol("lam"), Symbol("D")
+
+
+def drifting() -> Program:
+    """x <- x + eta (J x - x), with a J that decays, diffuses and learns nothing."""
+    units = Population("units")
+    x, z = Field("x", units), Field("z", units)
+    start_J = GaussianMatrix("J", units, units)
+    J = TrainedMatrix(start_J, Outer(S.Zero, x(t), x(t)), GradientDescent(eta, decay=lam, diffusion=noise))
+    start = GaussianVector("x_0", units, source="x0")
+    rule = GradientDescent(eta)
+    return Program(
+        name="drifting couplings",
+        rule=rule,
+        fields=(x, z),
+        matrices=(J,),
+        vectors=(TrainedVector(start, Along(S.One, z(t) - x(t)), rule),),
+        definitions=(Definition(x(t), start.symbol), Definition(z(t), start_J @ x(t))),
+        notation={x(t): "C"},
+    )
+
+
+def entry_covariance(steps: int, decay: float, diffusion: float) -> np.ndarray:
+    """Of one entry of J at two times, run from its recursion."""
+    c = np.zeros((steps, steps))
+    c[0, 0] = 1
+    for k in range(steps - 1):
+        c[k + 1, : k + 1] = c[: k + 1, k + 1] = (1 - decay) * c[k, : k + 1]
+        c[k + 1, k + 1] = (1 - decay) ** 2 * c[k, k] + diffusion
+    return c
+
+
+@pytest.mark.parametrize("method", ["linear", "particles"])
+def test_couplings_that_decay_and_diffuse(method: Any) -> None:
+    """<z z> = c(t, s) C(t, s), and x is a moving average of z: a recursion for C alone."""
+    rate, decay, diffusion, steps = 0.4, 0.2, 0.3, 5
+    solved = evaluate(
+        mean_field(drifting()),
+        steps=steps,
+        values={eta: rate, lam: decay, noise: diffusion},
+        method=method,
+        replicas=16,
+    )
+    c, C, X = entry_covariance(steps, decay, diffusion), np.zeros((steps, steps)), np.eye(steps + 1)[:1]
+    # rows of X: x(k) in terms of x(0) and the z's; the z's have covariance c C, known up to k - 1
+    sigma = np.zeros((steps + 1, steps + 1))
+    sigma[0, 0] = 1
+    for k in range(steps):
+        C[: k + 1, : k + 1] = X @ sigma @ X.T
+        sigma[1 : k + 2, 1 : k + 2] = (c * C)[: k + 1, : k + 1]
+        X = np.vstack([X, (1 - rate) * X[-1] + rate * np.eye(steps + 1)[k + 1]])
+    error = np.maximum(solved.stderr("C"), 2e-14)
+    assert (np.abs(solved.value("C") - C) / error).max() < 5.0
+
+
+def modes() -> Program:
+    """x <- x + eta (J x - lamda x): each unit has its own leak."""
+    units = Population("units")
+    x, z, lamda = Field("x", units), Field("z", units), Attribute("lamda", units)
+    J, start = GaussianMatrix("J", units, units), GaussianVector("x_0", units, source="x0")
+    rule, k = GradientDescent(eta), Symbol("k", integer=True, positive=True)
+    return Program(
+        name="units with their own leaks",
+        rule=rule,
+        fields=(x, z),
+        attributes=(lamda,),
+        matrices=(J,),
+        vectors=(TrainedVector(start, Along(S.One, z(t) - lamda(k) * x(t)), rule),),
+        definitions=(Definition(x(t), start.symbol), Definition(z(t), J @ x(t))),
+        notation={x(t): "C"},
+    )
+
+
+@pytest.mark.parametrize("method", ["linear", "particles"])
+def test_averages_over_units_are_averages_over_their_attributes(method: Any) -> None:
+    rate, steps, leaks = 0.4, 4, np.array([0.3, 1.0, 1.9])
+    solved = evaluate(
+        mean_field(modes()),
+        steps=steps,
+        values={eta: rate},
+        data={"lamda": leaks},
+        method=method,
+        replicas=16,
+    )
+    assert solved.method == method
+    C = np.zeros((steps, steps))
+    sigma = np.zeros((steps + 1, steps + 1))
+    sigma[0, 0] = 1
+    X = np.zeros((3, 1, steps + 1))
+    X[:, 0, 0] = 1
+    for k in range(steps):
+        C[: k + 1, : k + 1] = np.mean(X @ sigma @ X.transpose(0, 2, 1), axis=0)
+        sigma[1 : k + 2, 1 : k + 2] = C[: k + 1, : k + 1]
+        following = (1 - rate * leaks)[:, None] * X[:, -1] + rate * np.eye(steps + 1)[k + 1]
+        X = np.concatenate([X, following[:, None]], axis=1)
+    error = np.maximum(solved.stderr("C"), 2e-14)
+    assert (np.abs(solved.value("C") - C) / error).max() < 5.0
+
+
+# -- matrices used more than once within a step --------------------------------------------------------------
+
+
+def there_and_back_network(width: int, seed: int) -> Moments:
+    rng = np.random.default_rng(seed)
+    a, b = int(1.5 * width), width // 2
+    W, M = rng.standard_normal((a, a)), np.sqrt(2) * rng.standard_normal((b, a))
+    h = W @ rng.standard_normal(a) / np.sqrt(width)
+    k = M @ np.tanh(h) / np.sqrt(width)
+    q = M.T @ np.tanh(k) / np.sqrt(width)
+    last = M @ np.tanh(q) / np.sqrt(width)
+    return {
+        "C_tanh_q": np.array(np.mean(np.tanh(q) ** 2)),
+        "C_tanh_htanh_q": np.array(np.mean(np.tanh(h) * np.tanh(q))),
+        "ll": np.array(np.mean(last**2)),
+        "kl": np.array(np.mean(k * last)),
+    }
+
+
+def test_one_matrix_both_ways_within_a_step() -> None:
+    theory = with_averages(mean_field(there_and_back(tanh)), ll=("l", "l"), kl=("k", "l"))
+    solved = evaluate(theory, steps=1, values={rho_a: 1.5, rho_b: 0.5, g: 2.0}, replicas=8)
+    found = extrapolated(there_and_back_network, (100, 200), 400)
+    ours = {k: (solved.value(k)[0, 0], solved.stderr(k)[0, 0]) for k in found}
+    assert farthest(found, ours) < 4.0
+
+
+def with_averages(theory: Theory, **pairs: tuple[str, str]) -> Theory:
+    """The theory with further correlations to be evaluated."""
+    extra = tuple(
+        OrderParameter(Function(name)(t, s), Average(Function(a)(t) * Function(b)(s)), "correlation", ())
+        for name, (a, b) in pairs.items()
+    )
+    return replace(theory, order_parameters=(*theory.order_parameters, *extra))
+
+
+# -- weights tied over depth, and over positions on a ring ---------------------------------------------------
+
+GAMMA, RATE, STEPS, SAMPLES = 1.2, 0.6, 3, 2
+
+
+def tied_network(width: int, seed: int) -> Moments:
+    """h(1) = W0 x, h(k+1) = W tanh(h(k)), f from h(3): backpropagation through one matrix used twice."""
+    rng = np.random.default_rng(seed)
+    x, y, D = X_TIED, TARGETS[:SAMPLES], X_TIED.shape[1]
+    W0, W, w = (
+        rng.standard_normal((width, D)),
+        rng.standard_normal((width, width)),
+        rng.standard_normal(width),
+    )
+    errors = []
+    for _ in range(STEPS):
+        h = [W0 @ x.T / np.sqrt(D)]
+        for _ in range(2):
+            h.append(W @ np.tanh(h[-1]) / np.sqrt(width))
+        phi = [np.tanh(a) for a in h]
+        delta = y - w @ phi[2] / (GAMMA * width)
+        errors.append(delta)
+        gs = [np.empty(0)] * 3
+        gs[2] = (1 - phi[2] ** 2) * w[:, None]
+        for k in (1, 0):
+            gs[k] = (1 - phi[k] ** 2) * (W.T @ gs[k + 1] / np.sqrt(width))
+        step = RATE * GAMMA
+        W = W + step / np.sqrt(width) * sum((gs[k + 1] * delta) @ phi[k].T for k in range(2))
+        W0 = W0 + step / np.sqrt(D) * (gs[0] * delta) @ x
+        w = w + step * phi[2] @ delta
+    return {"Delta": np.array(errors), "Phi12": phi[0].T @ phi[1] / width, "G12": gs[0].T @ gs[1] / width}
+
+
+X_TIED = RNG.standard_normal((SAMPLES, 6))
+
+
+def test_weights_tied_over_depth() -> None:
+    theory = mean_field(recurrent(3, "tanh"))
+    solved = evaluate(
+        theory,
+        steps=STEPS,
+        values={eta: RATE, gamma0: GAMMA, P: SAMPLES},
+        data={"K_x": X_TIED @ X_TIED.T / X_TIED.shape[1], "y": TARGETS[:SAMPLES]},
+    )
+    found = extrapolated(tied_network, (250, 500), 250)
+    last = STEPS - 1
+
+    def across(name: str, a: int, b: int) -> tuple[np.ndarray, np.ndarray]:
+        """Between the layers a and b, which are indices like any other: name(k, mu, k_, alpha, t, s)."""
+        i, _, j, *_ = solved.indices(name)
+        value, error = (
+            x[i.index(a), :, j.index(b), :, last, last] for x in (solved.value(name), solved.stderr(name))
+        )
+        return value, error
+
+    ours = {
+        "Delta": (solved.value("Delta"), solved.stderr("Delta")),
+        "Phi12": across("Phi", 1, 2),
+        "G12": across("G", 1, 2),
+    }
+    assert farthest(found, ours) < 4.0
+
+
+RING, OFFSETS = 4, (-1, 0, 1)
+X_RING = RNG.standard_normal((1, RING, 6))
+
+
+def convolutional_network(width: int, seed: int) -> Moments:
+    """Two hidden layers of channels on a ring of four positions, filters of three."""
+    rng = np.random.default_rng(seed)
+    x, y, D = X_RING, TARGETS[:1], X_RING.shape[2]
+    W0, W = rng.standard_normal((3, width, D)), rng.standard_normal((3, width, width))
+    w = rng.standard_normal((RING, width))
+
+    def at(a: np.ndarray, k: int) -> np.ndarray:
+        """The array of positions p holding what is at p + k."""
+        return np.roll(a, -k, axis=1)
+
+    errors = []
+    for _ in range(STEPS):
+        h1 = sum(at(x, k) @ W0[i].T for i, k in enumerate(OFFSETS)) / np.sqrt(
+            D
+        )  # (samples, positions, width)
+        p1 = np.tanh(h1)
+        h2 = sum(at(p1, k) @ W[i].T for i, k in enumerate(OFFSETS)) / np.sqrt(width)
+        p2 = np.tanh(h2)
+        delta = y - np.einsum("pn,apn->a", w, p2) / (GAMMA * width)
+        errors.append(delta)
+        g2 = (1 - p2**2) * w
+        g1 = (1 - p1**2) * sum(at(g2, -k) @ W[i] for i, k in enumerate(OFFSETS)) / np.sqrt(width)
+        step = RING_RATE * GAMMA
+        W = W + step / np.sqrt(width) * np.array(
+            [np.einsum("a,apn,apm->nm", delta, g2, at(p1, k)) for k in OFFSETS]
+        )
+        W0 = W0 + step / np.sqrt(D) * np.array(
+            [np.einsum("a,apn,apm->nm", delta, g1, at(x, k)) for k in OFFSETS]
+        )
+        w = w + step * np.einsum("a,apn->pn", delta, p2)
+    return {
+        "Delta": np.array(errors),
+        "Phi2": np.einsum("apn,bqn->apbq", p2, p2) / width,
+        "G1": np.einsum("apn,bqn->apbq", g1, g1) / width,
+    }
+
+
+RING_RATE = 0.3
+
+
+def test_filters_on_a_ring() -> None:
+    theory = mean_field(convolution(2, tanh, positions=RING, receptive=1))
+    overlaps = np.einsum("apd,bqd->apbq", X_RING, X_RING) / X_RING.shape[2]
+    solved = evaluate(
+        theory,
+        steps=STEPS,
+        values={eta: RING_RATE, gamma0: GAMMA, P: 1},
+        data={"K_x": overlaps, "y": TARGETS[:1]},
+        samples=2**11,
+        replicas=6,
+    )
+    found = extrapolated(convolutional_network, (100, 200), 200)
+    last = STEPS - 1
+    ours = {"Delta": (solved.value("Delta"), solved.stderr("Delta"))}
+    for name, layer in (("Phi", 2), ("G", 1)):
+        both = solved.value(name, layer), solved.stderr(name, layer)
+        ours[f"{name}{layer}"] = tuple(x[..., last, last] for x in both)  # type: ignore[assignment]
+    assert farthest(found, ours) < 4.0  # 35 comparisons

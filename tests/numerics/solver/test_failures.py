@@ -1,0 +1,132 @@
+"""What cannot be solved says so: divergence with its step, cycles; the command line writes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sympy import S
+
+from derive.program import mu, s
+from derive.program import t as now
+from numerics.cli import run
+from numerics.compile.table import Coupling, Factor, FieldRow, Kernel, Monomial, Request, Table
+from numerics.errors import Diverged, SpecError
+from numerics.solver import solve
+from numerics.solver.causal import NotCausal
+from numerics.solver.march import march
+from numerics.solver.plan import Plan
+from tests.numerics.solver.helpers import flow, gd
+
+
+def test_divergence_names_the_step():
+    e = gd(2, 3, rate=1.1, steps=50)
+    with pytest.raises(Diverged, match=r"diverged at step (\d+)") as found:
+        solve(e)
+    step = int(str(found.value).rsplit(" ", 1)[1])
+    assert 2 < step < 20
+    before = solve(gd(2, 3, rate=1.1, steps=step - 1))  # one step fewer is still a result
+    assert np.isfinite(before.train_loss).all()
+
+
+def test_a_flow_whose_first_steps_are_too_long_is_cut_until_it_is_not():
+    r = solve(flow(2, 2, time=40.0, points=2, rtol=1e-3, gamma0=0.3), kernels="none")
+    assert r.attrs["error_estimate"] <= 1e-3
+    assert float(r.train_loss[-1]) < 1e-6
+
+
+SPEC = """
+[network]
+depth = 2
+[data]
+kernel = "k.npy"
+targets = "y.npy"
+[training]
+learning_rate = 7.5
+steps = 40
+"""
+
+
+def test_the_command_writes_nothing_for_a_rate_that_diverges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("k.npy", np.eye(2))
+    np.save("y.npy", np.ones(2))
+    Path("spec.toml").write_text(SPEC)
+    own = {p.name for p in tmp_path.iterdir()}
+    assert run(["solve", "spec.toml", "-o", "out.nc", "--plot", "out.png"]) == 3
+    out, err = capsys.readouterr()
+    assert "training.learning_rate = 7.5" in err
+    assert "at step" in err
+    assert out == ""
+    assert {p.name for p in tmp_path.iterdir()} == own
+
+
+def one_gibibyte(name: str) -> int:
+    return 4096 if name == "SC_PAGE_SIZE" else 2**18
+
+
+def test_kernels_that_no_memory_holds_are_refused_before_anything_runs(monkeypatch):
+    monkeypatch.setattr("numerics.solver.linear.os.sysconf", one_gibibyte)
+    e = gd(2, kernel=np.eye(50), targets=np.ones(50), steps=400)
+    with pytest.raises(SpecError, match=r'--kernels = "full": needs .* GiB .*accepted: trace or none'):
+        solve(e, kernels="full")
+
+
+def test_times_that_no_memory_holds_are_refused_before_anything_runs(monkeypatch):
+    monkeypatch.setattr("numerics.solver.linear.os.sysconf", one_gibibyte)
+    e = gd(2, kernel=np.eye(50), targets=np.ones(50), steps=200_000)
+    with pytest.raises(SpecError, match=r"training.steps = 200000: needs .* GiB .*accepted: fewer times"):
+        solve(e)
+
+
+def table(*, cyclic: bool) -> Table:
+    """x(t) = u(t) + sum_{s<t} D(t,s) y(s), D = <y y>, <u u> = D; cyclic: y(t) = v(t) + sum_{s<t} C(t,s) x(s)
+    with C = <x x>, so that C at a step needs D at that step, which needs C.
+    """
+    x, y, u, v, C, D = ((n, None) for n in "xyuvCD")
+
+    def row(tensor):
+        return Kernel((), (), (Monomial(S.One, (Factor(tensor, (now, s)),)),))
+
+    one = Kernel((), (), (Monomial(S.One, ()),))
+    return Table(
+        fields=(
+            FieldRow(x, (), ((u, S.One),), (Coupling(y, row(D)),)),
+            FieldRow(y, (), ((v, S.One),), (Coupling(x, row(C)),) if cyclic else ()),
+        ),
+        covariances={(u, u): row(D), (v, v): one},
+        source_indices={u: (), v: ()},
+        tensors={C: Request("correlation", x, x, S.One), D: Request("correlation", y, y, S.One)},
+        scalars=(),
+        hoisted=(),
+    )
+
+
+def test_a_cycle_within_a_step_is_not_causal():
+    with pytest.raises(NotCausal, match=r"need each other: .*past.*->"):
+        Plan(table(cyclic=True))
+
+
+def test_a_missing_covariance_of_two_sources_is_not_causal():
+    fine = table(cyclic=False)
+    u, v = ("u", None), ("v", None)
+    half = {**fine.covariances, (v, u): Kernel((), (), ())}
+    one_way = Table(fine.fields, half, fine.source_indices, fine.tensors, fine.scalars, fine.hoisted)
+    with pytest.raises(NotCausal, match=r"only .* is known"):
+        Plan(one_way, wanted=(("C", None),))
+
+
+def test_a_table_without_its_cycle_solves():
+    """y = v is one number for all times, so x(t) = u + t v and C(t,s) = 1 + t s."""
+    C = march(table(cyclic=False), steps=4, constants={}, data={}, wanted=(("C", None),))
+    times = np.arange(4.0)
+    assert C.tensor(("C", None))[:, 0, :, 0] == pytest.approx(1 + np.outer(times, times))
+
+
+def test_an_unknown_field_has_no_row():
+    with pytest.raises(KeyError):
+        table(cyclic=False).row(("z", None))
+    assert mu not in table(cyclic=False).source_indices

@@ -1,0 +1,133 @@
+"""The flow in its step: order of convergence, honest error estimates, response densities, the limit of gd."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from derive.program import eta
+from numerics.errors import NotConverged
+from numerics.experiment.numbers import numbers_of
+from numerics.solver import refine, solve
+from numerics.solver.densities import densities
+from numerics.solver.grid import flow_grid
+from tests.numerics.solver.helpers import flow, gd, marched, unprojected
+
+
+def on_grid(experiment, pieces, order=4):
+    """Every variable at the output times, with the longest output interval cut into ``pieces`` steps."""
+    e = experiment
+    grid = flow_grid(e.times, step=float(np.max(np.diff(e.times))) / pieces, order=order)
+    plain = unprojected(e, grid.weights)
+    fast = marched(e, grid.weights)
+    data = {"K_x": e.kernel, "y": e.targets, "w": grid.weights}
+    smooth = densities(fast, grid.nodes, data, numbers_of(e))
+    at = grid.outputs
+    pick = np.ix_(at, at)
+    layers = range(1, e.depth + 1)
+    return {
+        "loss": plain.train_loss[at],
+        "H": np.stack([plain.Phi[k - 1][pick] for k in layers]),
+        "G": np.stack([plain.G[k - 1][pick] for k in layers]),
+        "A": np.stack([smooth[("h", k), ("r", k)][..., 0].transpose(0, 2, 1)[pick] for k in layers]),
+        "b": np.stack([smooth[("g", k), ("u_p", k)][:, 0, :, 0][pick] for k in layers]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("depth", "grid"),
+    [(1, "uniform"), (2, "uniform"), (2, "log"), pytest.param(3, "uniform", marks=pytest.mark.slow)],
+)
+def test_fourth_order_in_the_step(depth, grid):
+    """Loss, kernels and the densities of the responses, those at s = 0 and s = t included."""
+    e = flow(depth, 2, points=4, grid=grid, time=0.8)
+    counts = (16, 32, 64) if grid == "log" else (6, 12, 24)
+    *coarse, fine = (on_grid(e, n) for n in counts)
+    exact = on_grid(e, 3 * counts[-1])
+    for name, expected in exact.items():
+        errors = [np.abs(x[name] - expected).max() for x in (*coarse, fine)]
+        orders = np.log2(np.array(errors[:-1]) / errors[1:])
+        assert (orders > 3.0).all(), (name, errors)
+    kernels = np.abs(coarse[0]["H"] - exact["H"]).max()
+    assert np.abs(coarse[0]["A"] - exact["A"]).max() < 3 * kernels
+
+
+def test_a_density_times_the_weight_is_the_discrete_response_where_steps_are_even():
+    e = flow(2, 2, points=3, time=1.0)
+    grid = flow_grid(e.times, step=0.02)
+    m = marched(e, grid.weights)
+    data = {"K_x": e.kernel, "y": e.targets, "w": grid.weights}
+    smooth = densities(m, grid.nodes, data, numbers_of(e))
+    n, past = len(grid.nodes) - 1, slice(-30, -10)
+    for pair in ((("h", 2), ("r", 2)), (("g", 1), ("u_p", 1))):
+        discrete = m.response(*pair)[n, 0, past, 0] / grid.weights[n, past]
+        assert smooth[pair][n, 0, past, 0] == pytest.approx(discrete, rel=1e-4)
+
+
+def test_the_first_density_has_its_closed_form():
+    """Before features move, A^L(t,s) is sum_alpha K_mu,alpha Delta_alpha(s), and A^l adds up over layers."""
+    e = flow(2, 3, gamma0=1e-4, points=5, rtol=1e-8)
+    result = solve(e)
+    first = np.einsum("ma,sa->sm", e.kernel, result.error.values) / 3
+    causal = np.tri(5)[:, :, None]
+    assert result.A[0].values == pytest.approx(causal * first[None], abs=1e-7)
+    assert result.A[1].values == pytest.approx(2 * causal * first[None], abs=1e-7)
+    assert result.B[0].values == pytest.approx(causal * result.error.values[None] / 3, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("depth", "changes"),
+    [
+        (1, {"time": 2.0, "points": 9}),
+        (1, {"time": 10.0, "points": 3, "gamma0": 0.1}),
+        (2, {"loss": "sum", "points": 5}),
+        (2, {"time": 2.0, "points": 4, "grid": "log", "gamma0": 1.0}),
+        (3, {"time": 1.5, "points": 7, "gamma0": 0.7}),
+        pytest.param(4, {"time": 1.0, "points": 5, "gamma0": 1.0}, marks=pytest.mark.slow),
+    ],
+)
+def test_the_error_estimate_is_honest(depth, changes):
+    fine = solve(flow(depth, 3, **changes, rtol=1e-7), kernels="none").error
+    for rtol in (1e-2, 1e-3, 1e-5):
+        result = solve(flow(depth, 3, **changes, rtol=rtol), kernels="none")
+        true = float(np.abs(result.error - fine).max() / np.abs(fine).max())
+        assert true <= result.attrs["error_estimate"] <= rtol
+
+
+def test_high_accuracy_takes_the_higher_order():
+    loose, tight = (solve(flow(1, 2, points=5, rtol=r), kernels="none") for r in (1e-6, 1e-9))
+    assert loose.attrs["integrator"].endswith("order 4")
+    assert tight.attrs["integrator"].endswith("order 6")
+    assert float(np.abs(loose.error - tight.error).max()) < 2e-6
+
+
+@pytest.mark.parametrize("loss", ["sum", "mean"])
+def test_small_steps_of_descent_are_the_flow_at_first_order(loss):
+    """Every variable of gd at step t/eta approaches the flow at t; its responses are eta times densities."""
+    time = 0.8
+    limit = solve(flow(2, 2, time=time, points=3, loss=loss, rtol=1e-8))
+    gaps = []
+    for steps in (16, 32, 64):
+        e = gd(2, 2, rate=time / steps, steps=steps, loss=loss)
+        found = solve(e).isel(time=slice(None, None, steps // 2), time_=slice(None, None, steps // 2))
+        below = np.tri(3, k=-1)[None, :, :, None]
+        gap = {n: np.abs(found[n].values - limit[n].values).max() for n in ("train_loss", "Phi", "G")}
+        for n in ("A", "B"):
+            gap[n] = np.abs(found[n].values / float(numbers_of(e)[eta]) - below * limit[n].values).max()
+        gaps.append(list(gap.values()))
+    assert np.log2(np.array(gaps[:-1]) / gaps[1:]) == pytest.approx(1.0, abs=0.2)
+
+
+def test_too_many_nodes_is_not_converged(monkeypatch):
+    monkeypatch.setattr(refine, "MAX_NODES", 40)
+    with pytest.raises(NotConverged, match=r"more than 40 time nodes.*rtol = 1.0e-09"):
+        solve(flow(2, 2, rtol=1e-9))
+
+
+def test_a_grid_on_which_responses_do_not_settle_is_refused():
+    e = flow(1, 2)
+    grid = flow_grid(np.array([0.0, 0.1, 0.2]), step=0.1)
+    m = marched(e, grid.weights)
+    data = {"K_x": e.kernel, "y": e.targets, "w": grid.weights}
+    with pytest.raises(NotConverged, match="did not settle"), np.errstate(all="ignore"):
+        densities(m, 1e3 * grid.nodes, data, numbers_of(e))  # as if each step were a thousand times longer

@@ -1,0 +1,199 @@
+"""Programs written by hand from the pieces a user has: they derive, compile and solve, no builder needed."""
+
+from __future__ import annotations
+
+from math import comb
+
+import numpy as np
+import pytest
+from sympy import Function, S, Symbol
+
+from derive.program import (
+    Along,
+    Definition,
+    Field,
+    GaussianMatrix,
+    GaussianVector,
+    GivenVector,
+    GradientDescent,
+    IndexRange,
+    Mean,
+    Outer,
+    P,
+    Population,
+    Program,
+    TrainedMatrix,
+    TrainedVector,
+    alpha,
+    eta,
+    gamma0,
+    mlp,
+    mu,
+    t,
+)
+from derive.theory import mean_field
+from numerics.compile import lower
+from numerics.solver.march import march
+from tests.numerics.solver.helpers import INPUTS, TARGETS, gd, kernel, unprojected
+
+ETA, GAMMA0, STEPS, SAMPLES = 0.15, 1.2, 5, 3
+
+
+def two_layers(feedback_learns: bool) -> Program:
+    """h = W0 x, k = W h, f = <w k>/gamma0, trained with the backward field q = V^T w, V independent of W."""
+    site = Population("units")
+    inputs = Population("input", given=True)
+    rule = GradientDescent(eta)
+    h, k, c, q = (Field(n, site) for n in "hkcq")
+    x = GivenVector("x", inputs, "K_x")
+    f, Delta, y = (Function(n) for n in ("f", "Delta", "y"))
+    W0 = GaussianMatrix("W0", site, inputs, sources=("u", "_"))
+    W = GaussianMatrix("W", site, site, sources=("v", "_v"))
+    V = GaussianMatrix("V", site, site, sources=("_r", "r"))
+    w = GaussianVector("w", site, source="w0")
+    every, past = IndexRange(mu, S.One, P), (IndexRange(alpha, S.One, P),)
+
+    def step(left, right):
+        return Outer(gamma0 * Delta(alpha, t), left, right, past)
+
+    middle = step(c(t), h(alpha, t))
+    return Program(
+        name="feedback network",
+        rule=rule,
+        fields=(h, k, c, q),
+        definitions=(
+            Definition(h(mu, t), W0 @ x(mu), (every,)),
+            Definition(k(mu, t), W @ h(mu, t), (every,)),
+            Definition(f(mu, t), Mean(c(t) * k(mu, t)) / gamma0, (every,)),
+            Definition(Delta(mu, t), y(mu) - f(mu, t), (every,)),
+            Definition(c(t), w.symbol),
+            Definition(q(t), V.T @ c(t)),
+        ),
+        matrices=(
+            TrainedMatrix(W0, step(q(t), x(alpha)), rule),
+            TrainedMatrix(W, middle, rule),
+            TrainedMatrix(V, middle, rule) if feedback_learns else V,
+        ),
+        vectors=(TrainedVector(w, Along(gamma0 * Delta(alpha, t), k(alpha, t), past), rule),),
+        given=(x,),
+        scalars=("f", "Delta"),
+        constants=("y",),
+        scale=gamma0,
+    )
+
+
+def brute_force(width: int, seed: int, feedback_learns: bool) -> np.ndarray:
+    """The error over time of one finite network, shape (STEPS + 1, SAMPLES)."""
+    rng = np.random.default_rng(seed)
+    x, y = INPUTS[:SAMPLES], TARGETS[:SAMPLES]
+    D = x.shape[1]
+    W0, W, V = rng.standard_normal((width, D)), *rng.standard_normal((2, width, width))
+    w = rng.standard_normal(width)
+    errors = []
+    for _ in range(STEPS + 1):
+        h = W0 @ x.T / np.sqrt(D)
+        k = W @ h / np.sqrt(width)
+        delta = y - w @ k / (GAMMA0 * width)
+        errors.append(delta)
+        q = V.T @ w / np.sqrt(width)
+        update = ETA * GAMMA0 / np.sqrt(width) * np.outer(w, h @ delta)
+        W0 = W0 + ETA * GAMMA0 / np.sqrt(D) * np.outer(q, delta @ x)
+        w = w + ETA * GAMMA0 * k @ delta
+        W = W + update
+        V = V + feedback_learns * update
+    return np.array(errors)
+
+
+def solved(program: Program, names: str = "") -> object:
+    return march(
+        lower(mean_field(program)),
+        steps=STEPS + 1,
+        constants={eta: ETA, gamma0: GAMMA0, P: float(SAMPLES)},
+        data={"K_x": kernel(SAMPLES), "y": TARGETS[:SAMPLES]},
+        wanted=tuple((n, None) for n in names),
+    )
+
+
+@pytest.mark.parametrize("feedback_learns", [False, True])
+def test_an_independent_backward_matrix_gives_no_responses(feedback_learns):
+    theory = mean_field(two_layers(feedback_learns))
+    assert theory.responses() == ()
+    assert not any(x.kind == "response" for e in theory.equations for x in e.terms)
+    theory_error = solved(two_layers(feedback_learns)).scalars["Delta"]
+    widths, means, errors = (150, 300), [], []
+    for width in widths:
+        runs = np.array([brute_force(width, 1000 * width + s, feedback_learns) for s in range(120)])
+        means.append(runs.mean(axis=0))
+        errors.append(runs.std(axis=0, ddof=1) / np.sqrt(len(runs)))
+    limit = 2 * means[1] - means[0]  # 1/N -> 0
+    stderr = np.sqrt(4 * errors[1] ** 2 + errors[0] ** 2)
+    assert (np.abs(limit - theory_error) / stderr).max() < 4.0
+    tied = unprojected(gd(2, SAMPLES, rate=ETA, steps=STEPS, gamma0=GAMMA0)).error
+    assert (np.abs(limit - tied) / stderr).max() > 10.0  # the tied network is another one, and it shows
+
+
+def test_the_builders_untied_network_is_the_one_written_by_hand():
+    by_hand = solved(two_layers(feedback_learns=True)).scalars["Delta"]
+    theory = mean_field(mlp(2, tied=False)).at_depth(2)
+    assert theory.responses() == ()
+    built = march(
+        lower(theory),
+        steps=STEPS + 1,
+        constants={eta: ETA, gamma0: GAMMA0, P: float(SAMPLES)},
+        data={"K_x": kernel(SAMPLES), "y": TARGETS[:SAMPLES]},
+    )
+    assert np.abs(built.scalars["Delta"] - by_hand).max() < 1e-13
+
+
+g, tau = Symbol("g", positive=True), Symbol("tau", real=True)
+
+
+def recurrent(symmetry) -> Program:
+    """x(t+1) = x(t) + eta (J x(t) - x(t)): the memory of a trained vector is that of a leaky unit."""
+    units = Population("units")
+    x, z = Field("x", units), Field("z", units)
+    J = GaussianMatrix("J", units, units, variance=g**2, symmetry=symmetry)
+    start = GaussianVector("x_0", units, source="x0")
+    rule = GradientDescent(eta)
+    return Program(
+        name="linear recurrent network",
+        rule=rule,
+        fields=(x, z),
+        definitions=(Definition(x(t), start.symbol), Definition(z(t), J @ x(t))),
+        matrices=(J,),
+        vectors=(TrainedVector(start, Along(S.One, z(t) - x(t)), rule),),
+        notation={x(t): "C", z(t): "Z"},
+    )
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_a_linear_recurrent_network(symmetric):
+    """x(t) = sum_k binom(t,k) (1-eta)^(t-k) eta^k J^k x(0); <J^k x(0) . J^m x(0)> from the spectrum of J."""
+    rate, strength, steps = 0.3, 0.9, 9
+    theory = mean_field(recurrent(tau if symmetric else S.Zero))
+    assert bool(theory.responses()) == symmetric
+    m = march(
+        lower(theory),
+        steps=steps,
+        constants={g: strength, eta: rate, tau: 1.0},
+        data={},
+        wanted=(("C", None),),
+    )
+
+    def moment(k, j):
+        if not symmetric:
+            return strength ** (2 * k) if k == j else 0.0
+        half, odd = divmod(k + j, 2)
+        return 0.0 if odd else strength ** (k + j) * comb(2 * half, half) / (half + 1)  # semicircle
+
+    def share(time, k):
+        return comb(time, k) * (1 - rate) ** (time - k) * rate**k
+
+    expected = [
+        [
+            sum(share(a, k) * share(b, j) * moment(k, j) for k in range(a + 1) for j in range(b + 1))
+            for b in range(steps)
+        ]
+        for a in range(steps)
+    ]
+    assert m.tensor(("C", None))[:, 0, :, 0] == pytest.approx(np.array(expected), abs=1e-12)

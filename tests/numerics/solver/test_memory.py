@@ -1,0 +1,107 @@
+"""Flows whose weights forget, coast or are shaken: against small steps of descent and against networks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from numerics.experiment import Experiment
+from numerics.simulation import simulate
+from numerics.solver import solve
+from numerics.solver.memory import memory_tables
+
+KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
+TARGETS = np.array([1.0, -0.6])
+LEVEL = 1e-4
+RTOL = 1e-5
+
+MEMORIES: dict[str, dict[str, float]] = {
+    "decay": {"weight_decay": 0.3},
+    "momentum": {"momentum": 0.5},
+    "noise": {"temperature": 0.2},
+    "decay and noise": {"weight_decay": 0.3, "temperature": 0.2},
+}
+
+DATA: dict[str, dict[str, dict[str, Any]]] = {
+    "fixed": {"network": {"depth": 2, "gamma0": 1.2}},
+    "isotropic": {
+        "network": {"depth": 1, "width_ratio": 0.7},
+        "data": {"kind": "isotropic", "sample_ratio": 1.3, "noise": 0.3},
+    },
+    "power law": {
+        "network": {"depth": 1},
+        "data": {"kind": "power-law", "capacity": 1.5, "source": 0.7, "modes": 50},
+    },
+}
+
+
+def flowing(data: str, rtol: float = RTOL, **memory: float) -> Experiment:
+    training = {"rule": "flow", "time": 2.0, "points": 5, **memory}
+    return experiment(data, {"training": training, "solver": {"rtol": rtol}})
+
+
+def stepping(data: str, steps: int, **memory: float) -> Experiment:
+    """Steps of length 2/steps; those of a velocity lose dt/tau of it, and take dt times it."""
+    dt = 2.0 / steps
+    training: dict[str, Any] = {"rule": "gd", "learning_rate": dt, "steps": steps, **memory}
+    if "momentum" in memory:
+        training |= {"momentum": 1 - dt / memory["momentum"], "learning_rate": dt**2 / memory["momentum"]}
+    return experiment(data, {"training": training})
+
+
+def experiment(data: str, more: dict[str, Any]) -> Experiment:
+    arrays = {"kernel": KERNEL, "targets": TARGETS} if data == "fixed" else {}
+    return Experiment.from_dict({**DATA[data], **more}, **arrays)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("data", DATA)
+def test_small_steps_are_the_flow_at_first_order(data: str, memory: str) -> None:
+    """Differences from the flow halve with the step, but for the next order, which halves as well, and for
+    what the flow itself may be off.
+    """
+    flow = solve(flowing(data, **MEMORIES[memory]), kernels="none").train_loss.values
+    wide, middle, fine = (
+        solve(stepping(data, n, **MEMORIES[memory]), kernels="none").train_loss.values[:: n // 4] - flow
+        for n in (24, 48, 96)
+    )
+    first, second = (np.linalg.norm(b) / np.linalg.norm(a) for a, b in ((wide, middle), (middle, fine)))
+    off = 2 * RTOL * float(flow.max()) / np.linalg.norm(fine)
+    assert off < 0.1
+    assert abs(second - 0.5) < 0.6 * abs(first - 0.5) + off
+
+
+@pytest.mark.parametrize("memory", ["momentum", "decay and noise"])
+@pytest.mark.parametrize("data", ["fixed", pytest.param("isotropic", marks=pytest.mark.slow)])
+def test_networks_follow_the_flow(data: str, memory: str) -> None:
+    e = flowing(data, 1e-4, **MEMORIES[memory]).replace({"training.points": 3, "training.time": 1.0})
+    name = "error" if data == "fixed" else "test_loss"
+    runs = [simulate(e, width=n, seeds=40, rng=n, kernels="none", tolerance=1e-4) for n in (48, 96)]
+    small, large = (r[name].values for r in runs)
+    one, two = (r[f"{name}_stderr"].values for r in runs)
+    stderr = np.hypot(2 * two, one)
+    z = np.abs(2 * large - small - solve(e, kernels="none")[name].values) / stderr
+    assert z.max() < student.isf(LEVEL / 2 / z.size, 39)
+
+
+def test_the_error_estimate_of_a_flow_with_noise_is_honest() -> None:
+    """Paths are rough, and correlations have a cusp at equal times: the order falls, the estimate holds."""
+    memory = MEMORIES["decay and noise"]
+    fine = solve(flowing("fixed", **memory)).error
+    for rtol in (1e-3, 1e-4):
+        coarse = solve(flowing("fixed", rtol, **memory))
+        missed = float(np.abs(coarse.error - fine).max() / np.abs(fine).max())
+        assert missed <= coarse.attrs["error_estimate"] <= rtol
+
+
+def test_tables_do_not_overflow_late() -> None:
+    e = flowing("fixed", weight_decay=2.0, temperature=0.5)
+    nodes = np.array([0.0, 1.0, 1000.0, 1001.0])
+    tables = memory_tables(e, nodes, np.tri(4, k=-1))
+    assert tables["n"][3, 3] == pytest.approx(0.5 / 2.0)  # T/lambda: what is left when the start is forgotten
+    assert tables["n"][3, 2] == pytest.approx(0.25 * np.exp(-2.0))
+    assert np.array_equal(tables["n"], tables["n"].T)
+    assert tables["m"].tolist() == np.exp(-2.0 * nodes).tolist()

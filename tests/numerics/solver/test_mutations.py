@@ -1,0 +1,119 @@
+"""Does a comparison see a wrong theory?  One derived coefficient is changed at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import numerics.experiment.theory
+from derive.theory import Theory
+from derive.theory.conditioning import mean_field
+from numerics.solver import linear, solve
+from tests.numerics.solver.helpers import flow, gd
+from tests.reference.adams_weights import step_sum_weights
+from tests.reference.dense_causal import dense_causal
+
+
+def in_terms(field: str, kind: str, factor: int):
+    """Terms of one kind in the equations of one field times ``factor``; 0 leaves them out."""
+
+    def mutate(theory: Theory) -> Theory:
+        def terms(e):
+            if e.name != field:
+                return e.terms
+            changed = [x for x in e.terms if x.kind == kind]
+            assert changed or kind == "response"  # the last layer of a family has none
+            kept = tuple(x for x in e.terms if x.kind != kind or factor)
+            return tuple(x.times(factor) if x in changed else x for x in kept)
+
+        return replace(theory, equations=tuple(replace(e, terms=terms(e)) for e in theory.equations))
+
+    return mutate
+
+
+def in_sources(name: str):
+    def mutate(theory: Theory) -> Theory:
+        sources = tuple(
+            replace(u, covariance=2 * u.covariance) if str(u.symbol.func) == name else u
+            for u in theory.sources
+        )
+        return replace(theory, sources=sources)
+
+    return mutate
+
+
+def in_output(theory: Theory) -> Theory:
+    scalars = tuple(
+        replace(e, terms=tuple(x.times(2) for x in e.terms)) if e.name == "f" else e for e in theory.scalars
+    )
+    return replace(theory, scalars=scalars)
+
+
+def in_tangent_kernel(theory: Theory) -> Theory:
+    (k,) = theory.observables
+    return replace(theory, observables=(replace(k, terms=(*k.terms, k.terms[0])),))
+
+
+MUTATIONS = {
+    "no response in h": in_terms("h", "response", 0),
+    "no response in g": in_terms("g", "response", 0),
+    "twice the response in h": in_terms("h", "response", 2),
+    "minus the response in g": in_terms("g", "response", -1),
+    "no memory in h": in_terms("h", "memory", 0),
+    "twice the memory in h": in_terms("h", "memory", 2),
+    "twice the memory in g": in_terms("g", "memory", 2),
+    "twice the covariance of u": in_sources("u"),
+    "twice the covariance of r": in_sources("r"),
+    "twice the output": in_output,
+    "a term of the tangent kernel twice": in_tangent_kernel,
+}
+
+
+def forget() -> None:
+    """A theory that was changed is in no cache."""
+    numerics.experiment.theory.derived.cache_clear()
+    linear._lowered.cache_clear()
+
+
+@pytest.fixture
+def mutated(monkeypatch):
+    forget()
+
+    def install(mutate):
+        monkeypatch.setattr(
+            numerics.experiment.theory, "mean_field", lambda program: mutate(mean_field(program))
+        )
+
+    yield install
+    forget()
+
+
+def worst(depth: int, names: tuple[str, ...]) -> float:
+    """The largest difference from the forward recursion; names other than error and G need all kernels."""
+    e = gd(depth, 2, rate=0.08, steps=6)
+    weights = step_sum_weights(6, e.effective_rate)
+    expected = dense_causal(e.kernel, e.targets, weights, depth=depth, gamma0=e.network.gamma0)
+    result = solve(e, kernels="none" if set(names) <= {"error", "G"} else "full")
+    return max(float(np.abs(result[n].values - getattr(expected, n)).max()) for n in names)
+
+
+def test_the_unchanged_theory_passes(mutated):
+    mutated(lambda theory: theory)
+    assert worst(3, ("error", "Phi", "G", "A", "B", "tangent_kernel")) < 1e-12
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_changed_coefficient_is_seen(mutated, name):
+    mutated(MUTATIONS[name])
+    seen_in = ("tangent_kernel",) if "tangent" in name else ("error", "G")
+    assert worst(3, seen_in) > 1e-3
+
+
+def test_a_flow_with_no_responses_is_another_curve(mutated):
+    right = solve(flow(3, 2, rtol=1e-4), kernels="none").error.values
+    forget()
+    mutated(MUTATIONS["no response in h"])
+    wrong = solve(flow(3, 2, rtol=1e-4), kernels="none").error.values
+    assert np.abs(wrong - right).max() > 100 * 1e-4

@@ -1,0 +1,178 @@
+"""How accurate particles are: the power of the number of paths, no bias, coverage; what an error would do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from scipy.stats import t as student
+
+import numerics.solver.paths.solve as module
+from derive.program import P, eta, gamma0, mlp
+from derive.theory import mean_field
+from numerics.solver import solve as solve_linear
+from numerics.solver.paths import Solved, solve_particles
+from numerics.solver.paths.gaussian import scrambled_normals
+from numerics.solver.paths.march import March
+from tests.numerics.solver.helpers import TARGETS, gd, kernel
+
+DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}
+VALUES = {eta: 0.3, gamma0: 1.1, P: 2}
+
+
+def solved(depth: int, activation: str, **options: Any) -> Solved:
+    given: dict[str, Any] = {"steps": 4, "values": VALUES, "data": DATA} | options
+    return solve_particles(mean_field(mlp(depth, activation)), **given)
+
+
+# -- the power of the number of paths ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("activation", "depth"),
+    [
+        ("tanh", 1),
+        pytest.param("relu", 2, marks=pytest.mark.slow),
+        pytest.param("tanh", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_errors_fall_faster_than_those_of_independent_paths(activation: str, depth: int) -> None:
+    """Independent paths give the power -1/2, a scrambled sequence of few dimensions up to -1."""
+    exact = solved(depth, activation, samples=4096, replicas=8, seed=99)
+    sizes, replicas = np.array([32, 64, 128, 256]), 36
+    for name, layer in (("Delta", None), ("Phi", depth), ("G", 1)):
+        logs = []
+        for n in sizes:
+            runs = solved(depth, activation, samples=int(n), replicas=replicas, seed=int(n)).runs
+            gaps = runs[name, () if layer is None else (layer,)] - exact.value(name, layer)
+            groups = (gaps.reshape(6, replicas // 6, -1) ** 2).mean(axis=(1, 2))
+            logs.append(np.log(groups) / 2)
+        slopes = np.polyfit(np.log(sizes), np.array(logs), 1)[0]  # one fit for each group of replicas
+        slope, error = slopes.mean(), slopes.std(ddof=1) / np.sqrt(len(slopes))
+        assert error < 0.1
+        assert slope + 3.4 * error < -0.5, (name, slope, error)  # Student's t of 5 degrees, one per cent
+        assert slope + 3.4 * error > -1, (name, slope, error)
+
+
+def test_scrambled_points_fill_every_dimension_evenly() -> None:
+    """Each interval of length 1/64 holds one of 64 points; over scrambles no two dimensions agree."""
+    points = [norm.cdf(scrambled_normals(40, 64, np.random.default_rng(n))) for n in range(50)]
+    for x in points[0]:
+        assert sorted((x * 64).astype(int)) == list(range(64))
+    first = np.array([x[:, 3] for x in points])  # one point in all dimensions, over scrambles
+    assert np.abs(first.mean(axis=0) - 0.5).max() < 4.2 / np.sqrt(12 * len(points))
+    together = np.mean([np.corrcoef(x) for x in points], axis=0) - np.eye(40)
+    assert np.abs(together).max() < 0.25
+
+
+# -- no bias, and what an error would do ---------------------------------------------------------------------
+
+
+def departures(depth: int, **options: Any) -> np.ndarray:
+    """Means over 50 seeds minus the linear solver, in their standard errors: Delta, Phi and G."""
+    e = gd(depth, 2, rate=0.3, steps=3, gamma0=1.1, targets=TARGETS[:2])
+    exact = solve_linear(e)
+    ours = solved(depth, "linear", matched=False, replicas=50, samples=128, **options)
+    found = []
+    for name, its in (("Delta", "error"), ("H", "Phi"), ("G", "G")):
+        for layer in [None] if name == "Delta" else range(1, depth + 1):
+            value, error = ours.value(name, layer), ours.stderr(name, layer)
+            theirs = exact[its].values if layer is None else exact[its].values[layer - 1]
+            if name == "H":
+                theirs = theirs.transpose(2, 3, 0, 1)
+            assert theirs.shape == value.shape
+            moving = error > 1e-9
+            assert np.abs(value - theirs)[~moving].max(initial=0.0) < 1e-9
+            found.append(((value - theirs)[moving] / error[moving]).ravel())
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_no_bias_against_the_linear_solver(depth: int) -> None:
+    """50 seeds with unmatched paths.  All numbers within the bound that one in a hundred such tests passes,
+    if all numbers were independent; their mean square that of two standard errors at most.
+    """
+    z = departures(depth, seed=7)
+    assert np.abs(z).max() < student.ppf(1 - 0.01 / (2 * len(z)), 49)
+    assert np.sqrt((z**2).mean()) < 2
+
+
+def test_an_error_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same test without the responses fails, by far."""
+    monkeypatch.setattr(March, "response", lambda *_: None)
+    z = departures(2, seed=7)
+    assert np.abs(z).max() > 20
+
+
+# -- intervals -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("activation", "names"),
+    [("tanh", "Delta f Phi G A B"), ("softplus", "Delta f Phi G A B"), ("relu", "Delta f Phi G")],
+)
+def test_intervals_of_all_outputs_cover(activation: str, names: str) -> None:
+    """95 per cent intervals of 8 replicas, the default, by Student's t: 100 of them for every number.
+
+    With kinks responses come from Stein's lemma, whose single entries are smoothed: left out.
+    """
+    exact = solved(2, activation, steps=5, samples=4096, replicas=24, seed=77)
+    ours = solved(2, activation, steps=5, samples=128, replicas=800)
+    inside: dict[str, list[float]] = {}
+    for name, layer in exact.values:
+        if name not in names.split():
+            continue
+        of = layer or None
+        parts = ours.runs[name, layer].reshape(100, 8, *exact.value(name, of).shape)
+        error = parts.std(axis=1, ddof=1) / np.sqrt(8)
+        moving = error.min(axis=0) > 1e-9
+        held = np.abs(parts.mean(axis=1) - exact.value(name, of)) < student.ppf(0.975, 7) * error
+        if moving.any():
+            inside.setdefault(name, []).append(float(held[:, moving].mean()))
+    assert set(inside) == set(names.split())
+    for name, shares in inside.items():
+        assert 0.9 <= np.mean(shares) <= 0.98, (name, shares)
+
+
+# -- replicas together ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("responses", ["stein", "jacobian"])
+def test_replicas_do_not_depend_on_those_marched_with_them(
+    responses: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: dict[str, Any] = {"samples": 32, "replicas": 5, "responses": responses}
+    together = solved(2, "tanh", **options)
+    monkeypatch.setattr(module, "MEMORY", 1)  # one at a time
+    alone = solved(2, "tanh", **options)
+    for place, runs in together.runs.items():
+        np.testing.assert_allclose(alone.runs[place], runs, rtol=1e-9, atol=1e-11)
+    more = solved(2, "tanh", **options | {"replicas": 7})
+    np.testing.assert_allclose(more.runs["f", ()][:5], together.runs["f", ()], rtol=1e-9, atol=1e-11)
+
+
+def test_the_ridge_takes_the_bias_of_responses_away() -> None:
+    """Two paths for each entry of a source: noise of responses makes G larger, unless the lemma is damped."""
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(6, 6))
+    options: dict[str, Any] = {
+        "steps": 16,
+        "values": {eta: 0.1, gamma0: 2.0, P: 6},
+        "data": {"K_x": inputs @ inputs.T / 6, "y": rng.choice([-1.0, 1.0], 6)},
+        "responses": "stein",
+    }
+    theory = mean_field(mlp(3, "tanh"))
+    many = solve_particles(theory, samples=3072, replicas=8, seed=1, **options)
+
+    def off(**more: Any) -> float:
+        """The mean of G of the last layer over samples, at the last time, in joint standard errors."""
+        few = solve_particles(theory, samples=192, replicas=40, seed=2, **options | more)
+        means = [np.einsum("rmm->r", x.runs["G", (3,)][..., -1, -1]) for x in (few, many)]
+        error = np.hypot(*[m.std(ddof=1) / np.sqrt(len(m)) for m in means])
+        return float((means[0].mean() - means[1].mean()) / error)
+
+    assert off(ridge=0.1 / 192) > 5
+    assert abs(off()) < 3

@@ -1,0 +1,68 @@
+"""The reduced theory of the rich regime beside the solved one, and beside its own power laws."""
+
+import numpy as np
+import pytest
+from sympy import N, Rational
+from xarray import Dataset
+
+from derive.calculus.symbols import gamma0
+from derive.scale.modes import time as t
+from derive.scale.rich import kappa, rich_scaling
+from numerics.experiment import Experiment
+from numerics.experiment.numbers import power_law
+from numerics.solver import solve
+from numerics.solver.rank_one import solve_rank_one
+from tests.derive.scale.derived import reduced
+
+
+def flow(depth: int, beta: float, gamma: float, modes: int, time: float, rtol: float = 1e-4) -> Dataset:
+    return solve(
+        Experiment.from_dict(
+            {
+                "network": {"depth": depth, "gamma0": gamma},
+                "data": {"kind": "power-law", "capacity": 2.0, "source": beta, "modes": modes},
+                "training": {"rule": "flow", "time": time, "points": 6, "grid": "log"},
+                "solver": {"rtol": rtol},
+            }
+        )
+    )
+
+
+@pytest.mark.parametrize("gamma", [0.1, 5.0])
+def test_one_hidden_layer_is_of_rank_one_exactly(gamma: float) -> None:
+    """At any time and gamma0, with 2 for the start: sigma^2 is then C_g + 1."""
+    found = flow(1, 0.5, gamma, 50, 20.0)
+    at = found.time.values[1:]
+    reduced = solve_rank_one(1, gamma, power_law(2.0, 0.5, 50), at, 2.0)
+    bound = found.attrs["error_estimate"] + 1e-5
+    np.testing.assert_allclose(reduced.loss, found.test_loss.values[1:], rtol=bound)
+    np.testing.assert_allclose(reduced.squared - 1, np.diagonal(found.C_g.values[0])[1:], rtol=10 * bound)
+    other = solve_rank_one(1, gamma, power_law(2.0, 0.5, 50), at, 2.1)
+    assert np.abs(other.loss / found.test_loss.values[1:] - 1).max() > 10 * bound
+
+
+def predicted(depth: int, beta: str, gamma: float, at: np.ndarray, start: float | None) -> np.ndarray:
+    law = rich_scaling(reduced(), depth, beta, 2)
+    curve = law.corrected(start=None if start is None else Rational(repr(start))).subs(gamma0, gamma)
+    return np.array([float(N(curve.subs(t, float(y)))) for y in at])
+
+
+@pytest.mark.slow
+def test_first_corrections() -> None:
+    """One hidden layer, where the start is known: what is left is of the size of the corrections squared."""
+    solved = flow(1, 0.5, 5.0, 10**9, 3e3, 1e-3)
+    at, loss = solved.time.values[-2:], solved.test_loss.values[-2:]
+    left = [np.abs(loss / predicted(1, "1/2", 5.0, at, start) - 1) for start in (None, 2.0)]
+    sizes = [c.size.subs({gamma0: 5, kappa: 2}) for c in rich_scaling(reduced(), 1, "1/2", 2).corrections]
+    square = [float(N(sum(abs(x.subs(t, y)) for x in sizes))) ** 2 for y in at]
+    assert np.all(left[1] < 2 * np.array(square)), (left, square)
+    assert np.all(left[0] > 4 * left[1])
+
+
+@pytest.mark.parametrize(
+    ("given", "why"), [((1.0, [1.0, 2.0], 0.0), "must be positive"), ((1.0, [2.0, 1.0], 2.0), "grow")]
+)
+def test_refused(given: tuple[float, list[float], float], why: str) -> None:
+    gamma, times, start = given
+    with pytest.raises(ValueError, match=why):
+        solve_rank_one(1, gamma, power_law(2.0, 0.5, 5), np.array(times), start)

@@ -1,0 +1,218 @@
+"""Which method solves what: reached from the front end, chosen by cost and error, refused with reasons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from derive.program import mlp
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
+from numerics.solver import choose, explain, solve
+from numerics.solver.method import No, Yes
+
+STEPS = {"learning_rate": 0.2, "steps": 6}
+X = np.array([[1.0, 0.2, -0.5], [0.3, -1.0, 0.8]])
+Y = np.array([1.0, -0.6])
+
+
+def experiment(
+    network: dict[str, Any], training: dict[str, Any] | None = None, samples: int = 1, **solver: Any
+) -> Experiment:
+    tables = {"network": network, "training": training or STEPS, "solver": solver}
+    return Experiment.from_dict(tables, inputs=X[:samples], targets=Y[:samples])
+
+
+TANH = {"depth": 1, "activation": "tanh"}
+
+
+@pytest.mark.parametrize(
+    ("network", "training", "samples", "method"),
+    [
+        ({"depth": 2}, STEPS, 2, "march"),
+        ({"depth": 1, "bias": True}, STEPS, 2, "march"),
+        (TANH, STEPS, 1, "nodes"),
+        (TANH, STEPS, 2, "nodes"),
+        (TANH, {"rule": "flow", "time": 1.0, "points": 5}, 1, "nodes"),
+        ({"depth": 2, "activation": "tanh"}, STEPS, 2, "paths"),
+        ({"depth": 2, "activation": "tanh", "gamma0": 1e-6}, STEPS, 2, "lazy"),
+        ({"depth": 3, "activation": "relu", "gamma0": 1e-5}, STEPS, 1, "lazy"),
+    ],
+)
+def test_the_best_that_fits(
+    network: dict[str, Any], training: dict[str, Any], samples: int, method: str
+) -> None:
+    choice = explain(experiment(network, training, samples))
+    assert choice.method is not None
+    assert choice.method.name == method
+    assert f"runs: {method}" in str(choice)
+
+
+def test_nodes_reach_their_accuracy_where_paths_do_not() -> None:
+    """A network with one hidden layer, by nodes and by the judge's series of its own paths."""
+    e = experiment(TANH)
+    exact = solve(experiment(TANH, accuracy=1e-10))
+    found = solve(e)
+    assert found.attrs["method"] == "nodes"
+    assert found.attrs["error_estimate"] < 1e-6
+    np.testing.assert_allclose(found.train_loss, exact.train_loss, rtol=0, atol=1e-6)
+    sampled = solve(experiment(TANH, method="paths", accuracy=2e-3))
+    gap = np.abs(sampled.train_loss - exact.train_loss)
+    assert (gap < 5 * sampled.train_loss_stderr + 1e-3).all()
+
+
+def test_the_lazy_limit_is_within_its_error_of_the_march() -> None:
+    network = {"depth": 2, "gamma0": 1e-3}
+    march = solve(experiment(network, samples=2))
+    lazy = solve(experiment(network, samples=2, method="lazy"))
+    gap = np.abs(march.train_loss - lazy.train_loss).max()
+    assert 0 < gap < lazy.attrs["error_estimate"]
+    np.testing.assert_allclose(lazy.Phi[:, 0, 0], march.Phi[:, 0, 0], atol=1e-9)
+
+
+def test_the_judge_agrees_with_the_march() -> None:
+    training = STEPS | {"steps": 2}
+    march, judge = (solve(experiment({"depth": 2}, training, 2, method=m)) for m in ("march", "direct"))
+    np.testing.assert_allclose(judge.train_loss, march.train_loss, rtol=1e-10)
+    np.testing.assert_allclose(judge.Phi, march.Phi, rtol=1e-10, atol=1e-12)
+
+
+def test_ridge_regression_at_rest() -> None:
+    training = {"learning_rate": 0.2, "steps": 40, "weight_decay": 1.0}
+    found = solve(experiment({"depth": 1}, training, method="rest"))
+    assert found.attrs["distance_from_ridge"] < 1e-2
+    assert "rest" in found.attrs
+
+
+def test_whoever_asks_for_samples_gets_paths() -> None:
+    choice = explain(experiment(TANH, samples=1))
+    assert choice.method is not None
+    asked = explain(
+        Experiment.from_dict(
+            {"network": TANH, "training": STEPS, "solver": {"samples": 64}}, inputs=X[:1], targets=Y[:1]
+        )
+    )
+    assert asked.method is not None
+    assert (choice.method.name, asked.method.name) == ("nodes", "paths")
+
+
+def test_a_method_by_name_that_does_not_fit_says_why() -> None:
+    with pytest.raises(SpecError) as caught:
+        solve(experiment({"depth": 2, "activation": "tanh"}, method="march"))
+    assert (caught.value.key, caught.value.value) == ("solver.method", "march")
+    assert "not linear in the fields" in str(caught.value)
+    assert "network.activation" in str(caught.value)
+
+
+def test_a_refusal_lists_what_every_method_said() -> None:
+    tables = {"network": {"depth": "L", "activation": "tanh"}, "training": STEPS}
+    with pytest.raises(SpecError) as caught:
+        solve(Experiment.from_dict(tables, inputs=X, targets=Y))
+    assert caught.value.key == "network.depth"
+    for name in ("march", "layers", "nodes", "lazy"):
+        assert f"{name}: " in str(caught.value)
+
+
+def test_every_method_answers_with_cost_and_error_or_a_reason() -> None:
+    for network in ({"depth": 2}, TANH, {"depth": 2, "activation": "relu", "bias": True}):
+        for method, said in choose(Problem.of(experiment(network))).answers:
+            if isinstance(said, Yes):
+                assert said.cost > 0, method.name
+                assert said.memory > 0
+                assert 0 < said.error < 1
+            else:
+                assert isinstance(said, No)
+                assert said.key
+                assert said.reason
+
+
+@pytest.mark.parametrize(
+    ("objective", "network"),
+    [
+        ("logistic", {"depth": 2}),
+        ("logistic", TANH),
+        ("hinge", {"depth": 1}),
+        ("cross-entropy", {"depth": 1, "activation": "tanh", "outputs": 2}),
+        ("cross-entropy", {"depth": 1, "outputs": 2}),
+    ],
+)
+def test_losses_of_an_output(objective: str, network: dict[str, Any]) -> None:
+    """The error is minus the slope of the loss, and training lowers the loss."""
+    targets = np.eye(2) if objective == "cross-entropy" else np.sign(Y)
+    e = Experiment.from_dict(
+        {"network": network, "training": STEPS | {"objective": objective}}, inputs=X, targets=targets
+    )
+    found = solve(e, kernels="none")
+    start = {"logistic": np.log(2), "hinge": 1.0, "cross-entropy": np.log(2)}[objective]
+    assert found.train_loss[0].item() == pytest.approx(start, abs=0.02)
+    assert found.train_loss[-1] < found.train_loss[0]
+    slope = {"logistic": targets / 2, "hinge": targets, "cross-entropy": targets - 0.5}[objective]
+    np.testing.assert_allclose(found.error[0], slope, atol=0.02)
+    if objective == "cross-entropy":  # probabilities of the classes sum to one
+        np.testing.assert_allclose(found.error.sum("channel"), 0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"network": {"depth": 1}, "training": {"objective": "cross-entropy"}}, "training.objective"),
+        (
+            {"network": {"depth": 1}, "data": {"kind": "isotropic"}, "training": {"objective": "hinge"}},
+            "training.objective",
+        ),
+    ],
+)
+def test_losses_that_do_not_go_with_the_rest(changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        Experiment.without_arrays(changes)
+    assert caught.value.key == key
+
+
+def test_a_program_with_its_numbers_and_arrays() -> None:
+    numbers = {"eta": 0.2, "gamma0": 1.0}
+    arrays = {"K_x": X[:1] @ X[:1].T / 3, "y": Y[:1]}
+    found = solve(mlp(1, "tanh", "gd", "mean"), numbers=numbers, arrays=arrays, times=range(7))
+    same = solve(experiment(TANH))
+    np.testing.assert_allclose(found.train_loss, same.train_loss, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"numbers": {"eta": 0.2}}, "numbers.gamma0"),
+        ({"numbers": {"eta": 0.2, "gamma0": 1.0, "zeta": 1.0}}, "numbers.zeta"),
+        ({"arrays": {"K_x": [[1.0]]}}, "arrays.y"),
+        ({"arrays": {"K_x": [[1.0]], "y": [1.0], "z": [1.0]}}, "arrays.z"),
+        ({"times": None}, "times"),
+        ({"times": [0.0, 2.0, 1.0]}, "times"),
+    ],
+)
+def test_what_a_program_lacks_is_named(given: dict[str, Any], key: str) -> None:
+    complete: dict[str, Any] = {
+        "numbers": {"eta": 0.2, "gamma0": 1.0},
+        "arrays": {"K_x": [[1.0]], "y": [1.0]},
+        "times": range(3),
+    }
+    with pytest.raises(SpecError) as caught:
+        Problem.of(mlp(1, "tanh"), **(complete | given))
+    assert caught.value.key == key
+
+
+def test_noise_of_a_flow_is_that_of_short_steps_at_any_variance() -> None:
+    """Noise is the same for all weights, whatever their initial variance."""
+    kernels = []
+    for training in (
+        {"rule": "flow", "time": 0.5, "points": 3},
+        {"learning_rate": 5e-3, "steps": 100},
+    ):
+        tables = {
+            "network": {"depth": 1, "init_variance": [2.0, 0.5]},
+            "training": training | {"temperature": 0.5, "loss": "sum"},
+            "solver": {"rtol": 1e-4},
+        }
+        found = solve(Experiment.from_dict(tables, kernel=[[1.0]], targets=[1.0]))
+        kernels.append(float(found.Phi[0, -1, -1, 0, 0]))
+    assert kernels[0] == pytest.approx(kernels[1], rel=2e-3)

@@ -1,0 +1,45 @@
+"""The comparison of a theory with networks accepts the truth as often as said, and rejects what is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from numerics.simulation import simulate
+from numerics.stats import extrapolate
+from numerics.verification import compare
+from tests.numerics.simulation.helpers import gd
+
+
+@pytest.fixture(scope="module")
+def networks() -> list[xr.Dataset]:
+    return [simulate(gd(steps=3), width=n, seeds=12, rng=n) for n in (24, 48)]
+
+
+def test_comparison_accepts_the_truth_at_its_nominal_rate(networks):
+    """Against the mean of many other networks of the same width, few comparisons fail."""
+    truth = simulate(gd(steps=3), width=24, seeds=2000, rng=5)
+    failed = 0
+    for k in range(40):
+        failed += not compare(truth, simulate(gd(steps=3), width=24, seeds=12, rng=100 + k), level=0.1).passed
+    assert failed <= 11  # 4 expected at most; 11 has probability below 1e-3
+
+
+def test_comparison_rejects_a_wrong_theory_and_names_the_worst(networks):
+    limit = extrapolate(networks)
+    wrong = limit.assign(train_loss=limit["train_loss"] * 3.0)
+    verdict = compare(wrong, networks)
+    assert not verdict.passed
+    assert verdict.worst.name.startswith("train loss")
+    assert "DISAGREE" in str(verdict)
+    right = compare(limit, networks)
+    assert right.passed
+    assert 0 < right.tolerance < np.inf
+    assert all(abs(row.z) < 1e-6 for row in right.rows)
+
+
+def test_comparison_refuses_other_times(networks):
+    other = simulate(gd(steps=4), width=8, seeds=2, rng=0)
+    with pytest.raises(ValueError, match="axis 'time'"):
+        compare(other, networks)

@@ -1,0 +1,110 @@
+"""The derived theories against finite networks, which must reject a theory with a planted error."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sympy import Symbol
+
+from derive.program import mlp
+from derive.theory import mean_field
+from numerics.solver.direct import evaluate
+from numerics.verification.theories import CASES, compare_with_networks
+from numerics.verification.theories.__main__ import line
+from numerics.verification.theories.solved import solved
+
+QUICK = {
+    "linear",
+    "two layers",
+    "isotropic, online",
+    "isotropic, residual",
+    "linear residual, one sample a step",
+}
+BY_NAME = {c.name: c for c in CASES}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=() if c.name in QUICK else pytest.mark.slow, id=c.name) for c in CASES]
+)
+def test_the_theory_is_that_of_the_networks(case):
+    found = case.run()
+    assert found.agrees, line(case, found)
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("linear", "march"),
+        ("isotropic, online", "march"),
+        ("linear residual, one sample a step", "direct"),
+        ("perceptron", "direct"),
+        ("two layers", "particles"),
+    ],
+)
+def test_what_is_linear_is_marched(name, method):
+    case = BY_NAME[name]
+    solution = solved(
+        mean_field(case.program()), steps=2, values=case.values, data=case.data, samples=2**6, seed=0
+    )
+    assert solution.method == method
+
+
+def test_the_march_and_the_expressions_give_the_same_numbers_in_the_same_places():
+    """Sums of a few dozen products of numbers of order one; unequal indices show a transposed axis."""
+    lam, beta = (Symbol(x, positive=True) for x in ("lam", "beta"))
+    program = mlp(2, outputs=2, bias=True, branch=beta, weight_decay=lam)
+    case = BY_NAME["linear"]
+    values = {**case.values, "lam": 0.3, "beta": 0.6}
+    data = {"K_x": case.data["K_x"], "y": np.array([[1.0, 0.5], [-0.6, 0.3]])}
+    theory = mean_field(program)
+    marched = solved(theory, steps=4, values=values, data=data, samples=2**6, seed=0)
+    read = evaluate(theory, steps=4, values=values, data=data)
+    assert marched.method == "march"
+    assert read.method == "linear"
+    assert set(marched.values) <= set(read.values)
+    for place, value in marched.values.items():
+        assert value.shape == read.values[place].shape
+        assert np.abs(value - read.values[place]).max() < 1e-13, place
+
+
+def without(kind: str):
+    """The theory without its terms of one kind."""
+
+    def change(theory):
+        def drop(e):
+            return replace(e, terms=tuple(x for x in e.terms if x.kind != kind))
+
+        return replace(theory, equations=tuple(map(drop, theory.equations)))
+
+    return change
+
+
+@pytest.mark.parametrize(("name", "kind"), [("linear", "memory"), ("isotropic, residual", "response")])
+def test_a_theory_that_lacks_a_term_is_rejected(name, kind):
+    found = BY_NAME[name].run(change=without(kind))
+    assert not found.agrees
+    assert found.worst.worst > 2 * found.bound
+
+
+def test_a_wrong_factor_is_rejected():
+    """A tenth more on one covariance is seen."""
+
+    def change(theory):
+        first, *rest = theory.sources
+        return replace(theory, sources=(replace(first, covariance=first.covariance * 1.1), *rest))
+
+    assert not BY_NAME["isotropic, online"].run(change=change).agrees
+
+
+def test_the_bound_is_what_chance_allows():
+    """Worst of n Gaussian numbers: beyond the bound once in a thousand."""
+    found = BY_NAME["two layers"].run(widths=(40, 80), seeds=(40, 20), samples=2**10)
+    draws = np.random.default_rng(0).standard_normal((4000, found.entries))
+    beyond = np.mean(np.abs(draws).max(axis=1) > found.bound)
+    assert abs(beyond - 1e-3) < 4 * np.sqrt(1e-3 / 4000)
+
+
+def test_a_missing_number_is_named():
+    case = BY_NAME["linear"]
+    with pytest.raises(ValueError, match="gamma0"):
+        compare_with_networks(case.program(), {"eta": 0.1, "P": 2}, case.data)

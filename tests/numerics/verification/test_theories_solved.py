@@ -1,0 +1,41 @@
+"""Solved experiments against simulated ones, which must reject a solution with a planted error."""
+
+import pytest
+
+from numerics.verification.theories.__main__ import network_line
+from numerics.verification.theories.experiments import EXPERIMENTS, compare_experiment
+
+QUICK = {"unequal widths and variances", "isotropic, online, unequal widths, centred", "power law, batches"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=() if x in QUICK else pytest.mark.slow) for x in EXPERIMENTS]
+)
+def test_a_solution_is_that_of_the_networks(name):
+    found = compare_experiment(name)
+    assert found.agrees, network_line(name, found)
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "factor"),
+    [
+        ("biases", "G", 1.2),
+        ("isotropic, population", "C_g", 1.4),
+        ("power law, population", "C_g", 1.4),
+    ],
+)
+def test_a_wrong_solution_is_rejected(name, variable, factor):
+    found = compare_experiment(
+        name, change=lambda theory: theory.assign({variable: factor * theory[variable]})
+    )
+    assert not found.agrees
+    assert "**disagree**" in network_line(name, found)
+
+
+def test_every_kind_of_data_and_rule_is_among_them():
+    made = [make() for _, make in EXPERIMENTS.values()]
+    kinds = {(e.spec.kind, e.training.rule) for e in made}
+    assert kinds >= {(k, r) for k in ("fixed", "isotropic", "power-law") for r in ("gd", "flow")}
+    assert {("isotropic", "sgd"), ("power-law", "sgd")} <= kinds
+    assert {e.spec.centered for e in made if e.spec.kind == "isotropic"} == {True, False}
+    assert {e.network.outputs for e in made} == {1, 2}
