@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from derive.program import mlp
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
-from tests.ledger.evidence.complex_step import EXACT, derivative
 from tests.ledger.evidence.edited import CLOSE, Experiment, edited, right, worst
+from tests.ledger.evidence.lab import EXACT, derivative
 
 Array = NDArray[np.float64]
 

@@ -15,8 +15,8 @@ from numerics.solver.direct.interpret import CyclicDemand
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.channels import C
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
-from tests.ledger.evidence.complex_step import EXACT, derivative, slope
 from tests.ledger.evidence.edited import Experiment, edited, off, placed, right
+from tests.ledger.evidence.lab import EXACT, derivative, slope
 
 Array = NDArray[np.float64]
 

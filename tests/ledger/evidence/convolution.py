@@ -19,8 +19,8 @@ from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.convolution import N as UNITS
 from tests.ledger.claims.selfconsistent2023.convolution import S, X
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
-from tests.ledger.evidence.complex_step import EXACT, derivative, slope
 from tests.ledger.evidence.edited import CLOSE, Experiment, edited, worst
+from tests.ledger.evidence.lab import EXACT, derivative, slope
 
 Array = NDArray[np.float64]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import autograd.numpy as anp
 import numpy as np
 from numpy.typing import NDArray
 from sympy import Max, Rational, Symbol
@@ -15,61 +17,46 @@ from derive.reduce.stationary import two_sources
 from derive.theory import mean_field
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import Experiment, off, right
+from tests.ledger.evidence.lab import Weights, gradients, layers, slopes
 
 Array = NDArray[np.float64]
 
-GAMMA, WIDTH, REST = 1.5, 60, 1e-8
-"""Feature learning, width of the networks, and how still the output of a network at rest stands."""
+GAMMA, WIDTH, REST, LIMIT = 1.5, 60, 1e-8, 30000
+"""Feature learning, width of the networks, how still an output at rest stands, and the most steps to it."""
 
 
-class _Network:
-    """Layers of one width on inputs (P, D), with powers of a rectifier; weights in order W0, W1, .., w."""
-
-    def __init__(self, rng: np.random.Generator, depth: int, inputs: Array, power: int = 1) -> None:
-        n, d = WIDTH, inputs.shape[1]
-        self.inputs, self.power = inputs, power
-        self.w = [rng.standard_normal((n, d)), *(rng.standard_normal((n, n)) for _ in range(depth - 1))]
-        self.w.append(rng.standard_normal((1, n)))
-
-    def phi(self, x: Array) -> Array:
-        return np.asarray(np.maximum(x, 0.0) ** self.power)
-
-    def slope(self, x: Array) -> Array:
-        return np.asarray(self.power * np.maximum(x, 0.0) ** (self.power - 1) * (x > 0))
-
-    def run(self, x: Array) -> tuple[Array, list[Array]]:
-        """Outputs (P,) and their gradients with respect to each weight (P, ...)."""
-        h = x
-        seen: list[tuple[Array, Array]] = []
-        for k, w in enumerate(self.w):
-            a = h @ w.T / np.sqrt(w.shape[1])
-            seen.append((h, a))
-            h = self.phi(a) if k < len(self.w) - 1 else a
-        scale = np.sqrt(WIDTH) * GAMMA
-        back = np.ones((len(x), 1)) / scale
-        gradients: list[Array] = []
-        for k in range(len(self.w) - 1, -1, -1):
-            below, a = seen[k]
-            if k < len(self.w) - 1:
-                back = back * self.slope(a)
-            root = np.sqrt(self.w[k].shape[1])
-            gradients.insert(0, back[:, :, None] * below[:, None, :] / root)
-            back = back @ self.w[k] / root
-        return h[:, 0] / scale, gradients
+def drawn(rng: np.random.Generator, depth: int, inputs: int) -> Weights:
+    """W^0, W^1, .., w of a network whose layers have one width."""
+    n = WIDTH
+    matrices = [rng.standard_normal((n, inputs)), *(rng.standard_normal((n, n)) for _ in range(depth - 1))]
+    return (*matrices, rng.standard_normal((1, n)))
 
 
-def train(net: _Network, targets: Array, decay: float, rate: float, limit: int) -> float:
-    """Descend with decay until the outputs stand still; how far they moved in the last step, per rate."""
-    moved = np.inf
-    for _ in range(limit):
-        out, gradients = net.run(net.inputs)
-        push = rate * GAMMA**2 * WIDTH * (targets - out)
-        for k, g in enumerate(gradients):
-            net.w[k] = (1 - rate * decay) * net.w[k] + np.tensordot(push, g, axes=(0, 0))
-        moved = float(np.max(np.abs(net.run(net.inputs)[0] - out))) / rate
-        if moved < REST:
+def output(weights: Weights, inputs: Array, power: int = 1) -> Any:
+    """Outputs (P,) on inputs (P, D) of a network of powers of a rectifier."""
+    top = layers(weights, inputs, lambda h: anp.maximum(h, 0.0) ** power)[-1]
+    return top[:, 0] / (np.sqrt(WIDTH) * GAMMA)
+
+
+def at_rest(
+    weights: Weights, inputs: Array, targets: Array, decay: float, rate: float
+) -> tuple[Weights, float]:
+    """Squared rectifiers after descent with decay, when outputs stand still; how far they moved, per rate."""
+
+    def loss(w: Weights) -> Any:
+        return anp.sum((targets - output(w, inputs, 2)) ** 2) / 2
+
+    gap, now = np.inf, output(weights, inputs, 2)
+    for _ in range(LIMIT):
+        pull = gradients(loss, weights)
+        weights = tuple(
+            (1 - rate * decay) * w - rate * GAMMA**2 * WIDTH * x for w, x in zip(weights, pull, strict=True)
+        )
+        before, now = now, output(weights, inputs, 2)
+        gap = float(np.max(np.abs(now - before))) / rate
+        if gap < REST:
             break
-    return moved
+    return weights, gap
 
 
 def ridge_regression() -> Evidence:
@@ -80,23 +67,24 @@ def ridge_regression() -> Evidence:
     rng = np.random.default_rng(3)
     inputs, elsewhere = rng.standard_normal((3, 5)), rng.standard_normal((4, 5))
     targets, decay = np.array([1.4, -1.1, 0.9]), 0.3
-    net = _Network(rng, 1, inputs, power=2)
-    moved = train(net, targets, decay, 0.004, 30000)
-    _, gradients = net.run(np.vstack([inputs, elsewhere]))
-    flat = np.concatenate([g.reshape(len(g), -1) for g in gradients], axis=1)
+    weights, gap = at_rest(drawn(rng, 1, inputs.shape[1]), inputs, targets, decay, 0.004)
+    everywhere = np.vstack([inputs, elsewhere])
+    flat = np.concatenate(
+        [x.reshape(len(x), -1) for x in slopes(lambda w: output(w, everywhere, 2), weights)], axis=1
+    )
     kernel = GAMMA**2 * WIDTH * flat @ flat.T
     lam = Symbol("lam", positive=True)
     x = Symbol("x", real=True)
     network = mlp(1, Max(0, x) ** 2, "flow", weight_decay=lam)
     ridge = float(representer(mean_field(network)).ridge.subs(lam, decay))
-    weights = np.linalg.solve(kernel[:3, :3] + ridge * np.eye(3), targets)
-    out = net.run(np.vstack([inputs, elsewhere]))[0]
+    shares = np.linalg.solve(kernel[:3, :3] + ridge * np.eye(3), targets)
+    out = output(weights, everywhere, 2)
     bare = kernel[:, :3] @ np.linalg.solve(kernel[:3, :3] + decay * np.eye(3), targets)
     return conclude(
         "decay:ridge_regression",
-        f"At rest (moving at {moved:.1e}) a network of squared rectifiers is kernel ridge regression with "
+        f"At rest (moving at {gap:.1e}) a network of squared rectifiers is kernel ridge regression with "
         f"its own tangent kernel and the ridge lambda kappa = {ridge:.3g}, on its samples and elsewhere.",
-        agrees("output minus ridge regression", float(np.max(np.abs(out - kernel[:, :3] @ weights))), 1e-6),
+        agrees("output minus ridge regression", float(np.max(np.abs(out - kernel[:, :3] @ shares))), 1e-6),
         contradicts("output minus ridge regression without kappa", float(np.max(np.abs(out - bare))), 1e-6),
     )
 
@@ -106,9 +94,14 @@ def euler_identity() -> Evidence:
     rng, findings = np.random.default_rng(5), []
     for depth in (1, 2, 3):
         for power, name in ((1, "relu"), (2, "squared")):
-            net = _Network(rng, depth, rng.standard_normal((2, 4)), power)
-            out, gradients = net.run(net.inputs)
-            total = sum(np.sum(g * w, axis=(1, 2)) for g, w in zip(gradients, net.w, strict=True))
+            inputs = rng.standard_normal((2, 4))
+            weights = drawn(rng, depth, 4)
+
+            def of(w: Weights, inputs: Array = inputs, power: int = power) -> Any:
+                return output(w, inputs, power)
+
+            out, pulls = of(weights), slopes(of, weights)
+            total = sum(np.sum(g * w, axis=(1, 2)) for g, w in zip(pulls, weights, strict=True))
             x = Symbol("x", real=True)
             kappa = float(network_degree(mlp(depth, Max(0, x) ** power)).kappa)
             gap = float(np.max(np.abs(total / out - kappa)))

@@ -7,7 +7,9 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
+import autograd.numpy as anp
 import numpy as np
 from numpy.typing import NDArray
 from sympy import Add, Expr, Function, Integral, Rational, S, Sum, Symbol
@@ -32,6 +34,7 @@ from numerics.solver.frozen_ends import given_in_sources
 from numerics.solver.layer_grid import Known, solve_layer_grid
 from numerics.solver.march import march
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
+from tests.ledger.evidence.lab import Weights, gradients, moved
 
 Array = NDArray[np.float64]
 
@@ -145,35 +148,31 @@ def linearise() -> Evidence:
 
 
 def trained(width: int, seeds: int, linearised: bool) -> Array:
-    """f of networks of :data:`BLOCKS` blocks, trained by plain loops; axes: network, step."""
+    """f of networks of :data:`BLOCKS` blocks, trained by descent; axes: network, step."""
     rng = np.random.default_rng(width)
     share, n = BLOCKS**-0.5, width
     found = np.zeros((seeds, len(INPUTS)))
     for i in range(seeds):
         u, v = rng.normal(size=(2, n))
         start = rng.normal(size=(2, BLOCKS, n, n)) / np.sqrt(n)
-        moved = np.zeros_like(start)
+        moves: Weights = (np.zeros_like(start[0]), np.zeros_like(start[1]))
         for t, xi in enumerate(INPUTS):
-            (w, z), (dw, dz) = start, moved
-            both = zip(w + dw, z + dz, strict=True)
-            # a block and its derivative: z' w' x, or its part that is linear in the updates
-            if linearised:
-                forms = [b @ a + d @ a + b @ c for a, b, c, d in zip(w, z, dw, dz, strict=True)]
-            else:
-                forms = [b @ a for a, b in both]
-            stream = [xi * u]
-            for form in forms:
-                stream.append(stream[-1] + share * form @ stream[-1])
-            found[i, t] = f = stream[-1] @ v / n
-            back = _slope(t, f) * v
-            first, second = (w, z) if linearised else (w + dw, z + dz)
-            change = np.zeros_like(moved)
-            for k in reversed(range(BLOCKS)):
-                x = stream[k]
-                change[0, k] = -share * np.outer(second[k].T @ back, x) / n
-                change[1, k] = -share * np.outer(back, first[k] @ x) / n
-                back = back + share * forms[k].T @ back
-            moved += change
+
+            def output(by: Weights, start: Array = start, xi: Any = xi, u: Array = u, v: Array = v) -> Any:
+                """f of the updates; a block z' w' x, or its part that is linear in the updates."""
+                x = xi * u
+                for (w, z), (dw, dz) in zip(
+                    start.swapaxes(0, 1), zip(by[0], by[1], strict=True), strict=True
+                ):
+                    if linearised:
+                        form = anp.dot(z, w) + anp.dot(dz, w) + anp.dot(z, dw)
+                    else:
+                        form = anp.dot(z + dz, w + dw)
+                    x = x + share * anp.dot(form, x)
+                return anp.dot(x, v) / n
+
+            found[i, t] = f = output(moves)
+            moves = moved(moves, gradients(output, moves), -_slope(t, f))
     return found
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import autograd.numpy as anp
 import numpy as np
+from autograd import elementwise_grad
 from numpy.typing import NDArray
 
 from derive.scale.depth import DepthClass
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.depth_classes import classify
+from tests.ledger.evidence.lab import gradients, moved
 
 Array = NDArray[np.float64]
 Point = tuple[str, str]
-Activation = tuple[Callable[[Array], Array], Callable[[Array], Array]]
-ACTIVATIONS: Mapping[str, Activation] = {
-    # grows linearly, smooth, neither odd nor even
-    "soft": (lambda z: (z + np.sqrt(1 + z * z)) / 2, lambda z: (1 + z / np.sqrt(1 + z * z)) / 2),
-    "tanh": (np.tanh, lambda z: 1 - np.tanh(z) ** 2),
+ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
+    "soft": lambda z: (z + anp.sqrt(1 + z * z)) / 2,  # grows linearly, smooth, neither odd nor even
+    "tanh": anp.tanh,
 }
 MEASURED = ("f", "x", "h change", "h", "linearisation")
 
@@ -26,33 +28,35 @@ def network_step(
     a: float, g: float, depth: int, width: int, rng: np.random.Generator, phi: str, rule: str
 ) -> Array:
     """One step of a residual network with mean subtraction, by brute force; sizes named in ``MEASURED``."""
-    f, df = ACTIVATIONS[phi]
-    W0 = rng.standard_normal((depth, width, width)) / np.sqrt(width)
+    f, share = ACTIVATIONS[phi], depth**-a
+    start = rng.standard_normal((depth, width, width)) / np.sqrt(width)
     U, V = rng.standard_normal((2, width))
-    share, x = depth**-a, U
-    start, h0 = [x], []
-    for w in W0:
-        h0.append(w @ x)
-        y = f(h0[-1])
-        x = x + share * (y - y.mean())
-        start.append(x)
-    dx, W = -V, W0.copy()  # a loss of slope -1
-    for i in range(depth)[::-1]:
-        b = df(h0[i]) * (dx - dx.mean())
-        update = np.outer(b, start[i])
-        W[i] += -(depth**-g) / width * (update if rule == "sgd" else np.sign(update))
-        dx = dx + share * (W0[i].T @ b)
-    x, middle, error, kept = U, depth // 2, np.zeros(width), np.zeros(2)
-    for i, w in enumerate(W):
-        h, rest = w @ x, W0[i] @ x
-        lost = f(h) - f(rest) - df(rest) * (h - rest)
+
+    def passed(W: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The stream before each block and at the end, and the preactivations."""
+        x, h = [U], []
+        for w in W:
+            h.append(anp.dot(w, x[-1]))
+            y = f(h[-1])
+            x.append(x[-1] + share * (y - anp.mean(y)))
+        return x, h
+
+    def change(slope: Array) -> Array:
+        return slope if rule == "sgd" else np.sign(slope)
+
+    # a loss of slope -1; a gradient by W has a factor share, which the update has not
+    rate = depth**-g / width
+    pulls = gradients(lambda W: -anp.sum(V * passed(W)[0][-1]) / share, tuple(start))
+    W = moved(tuple(start), tuple(change(x) for x in pulls), -rate)
+    (x0, h0), (x, h) = passed(start), passed(W)
+    middle, error = depth // 2, np.zeros(width)
+    for block, w in enumerate(start):
+        rest = w @ x[block]
+        tangent = elementwise_grad(f)(rest) * (h[block] - rest)
+        lost = f(h[block]) - f(rest) - tangent
         error += share * (lost - lost.mean())
-        y = f(h)
-        x = x + share * (y - y.mean())
-        if i == middle - 1:
-            kept = np.array([_rms(x - start[middle]), _rms(h - h0[i]), _rms(h)])
-    moved = abs(float(V @ (x - start[-1]))) / width
-    return np.array([moved, *kept, _rms(error)])
+    kept = (_rms(x[middle] - x0[middle]), _rms(h[middle - 1] - h0[middle - 1]), _rms(h[middle - 1]))
+    return np.array([abs(float(V @ (x[-1] - x0[-1]))) / width, *kept, _rms(error)])
 
 
 def _rms(v: Array) -> float:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
+import autograd.numpy as anp
 import numpy as np
 from sympy import Expr, Function, Integer, sympify
 
@@ -16,6 +18,7 @@ from numerics.experiment.numbers import numbers_of
 from numerics.solver import solve
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
+from tests.ledger.evidence.lab import Weights, descend
 
 SIZES = {100: 400, 200: 200}
 """Numbers of features and of networks, extrapolated linearly in 1/D."""
@@ -138,26 +141,26 @@ def networks(depth: int, rate: float) -> tuple[float, float]:
 
 
 def trained(depth: int, rate: float, D: int, rng: np.random.Generator) -> float:
-    """|v|^2 after a step over that before, of one network trained with (1)-(7) of the paper, centred."""
-    N, B, strength = round(RATIO * D), round(BATCH * D), rate * GAMMA0
-    weights = [rng.normal(size=(N, D if k == 0 else N)) for k in range(depth)]
+    """|v|^2 after a step over that before, of one network trained on (1) of the paper, centred."""
+    N, B = round(RATIO * D), round(BATCH * D)
+    matrices = [rng.normal(size=(N, D if k == 0 else N)) for k in range(depth)]
     readout, target, X = rng.normal(size=N), rng.normal(size=D), rng.normal(size=(B, D))
-    sizes = [D] + [N] * (depth - 1)
-    h = [X.T @ (X @ target) / B]
-    for W, n in zip(weights, sizes, strict=True):
-        h.append(W @ h[-1] / np.sqrt(n))
-    g = [readout]
-    for W in weights[:0:-1]:
-        g.insert(0, W.T @ g[0] / np.sqrt(N))
-    before = weights[0].T @ g[0]
-    moved = [
-        W + strength / np.sqrt(n) * np.outer(b, a)
-        for W, n, b, a in zip(weights, sizes, g, h[:-1], strict=True)
-    ]
-    back = readout + strength * h[-1]
-    for W in moved[:0:-1]:
-        back = W.T @ back / np.sqrt(N)
-    error = target - np.sqrt(D) / (N * GAMMA0) * (moved[0].T @ back - before)
+    weights = (*matrices, readout)
+
+    def learnt(weights: Weights) -> Any:
+        """The vector that the network multiplies inputs with, in the units of the target."""
+        above = weights[-1]
+        for W in weights[-2:0:-1]:
+            above = anp.dot(W.T, above) / N**0.5
+        return D**0.5 / (N * GAMMA0) * anp.dot(weights[0].T, above)
+
+    start = learnt(weights)
+
+    def loss(weights: Weights) -> Any:
+        return anp.sum(anp.dot(X, target - learnt(weights) + start) ** 2) / (2 * B * D)
+
+    _, after = descend(loss, weights, rate * GAMMA0**2 * N, 1)
+    error = target - learnt(after) + start
     return float(error @ error / (target @ target))
 
 

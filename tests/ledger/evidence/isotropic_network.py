@@ -1,26 +1,27 @@
 """Identities of one deep linear network: updates against numerical gradients, memory terms, losses, cost.
 
-The network is (1), every factor written out; gradients are central differences of the training loss (23).
+The network is (1), every factor written out; gradients of the training loss (23) are a library's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import autograd.numpy as anp
 import numpy as np
 from numpy.typing import NDArray
 
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
+from tests.ledger.evidence.lab import Weights, gradients
 
 Array = NDArray[np.float64]
 
 D, N, DEPTH, P, CHANNELS = 7, 5, 3, 6, 2
 RATE, GAMMA, NOISE = 0.3, 1.4, 0.5
 EXACT = 1e-11
-SLOPE = 1e-7
-"""Of central differences with step 1e-5 in functions of order ten."""
 
 
 @dataclass
@@ -53,22 +54,22 @@ class Network:
         found.start = [x.copy() for x in W]
         return found
 
-    def output(self, inputs: Array) -> Array:
+    def output(self, inputs: Array) -> Any:
         """f(x), shape (samples, channels)."""
         x = inputs.T / np.sqrt(D)
         x = self.W[0] @ x
         for W in self.W[1:]:
             x = W @ x / np.sqrt(N)
-        return np.asarray(self.scale * (self.w @ x).T)
+        return self.scale * (self.w @ x).T
 
-    def errors(self) -> Array:
+    def errors(self) -> Any:
         """Delta, shape (P, channels)."""
         labels = self.X @ self.targets.T / np.sqrt(D) + NOISE * self.eps
-        return np.asarray(labels - self.output(self.X))
+        return labels - self.output(self.X)
 
-    def loss(self) -> float:
+    def loss(self) -> Any:
         """The mean square error on the samples, summed over channels."""
-        return float(np.sum(self.errors() ** 2) / P)
+        return anp.sum(self.errors() ** 2) / P
 
     def forward(self, first: float = 1 / np.sqrt(D)) -> list[Array]:
         """h^0..h^L, each (size, channels); ``first`` is the factor in front of W^0."""
@@ -85,19 +86,6 @@ class Network:
             g.insert(0, W.T @ g[0] / np.sqrt(N))
         return [np.zeros(0), *g]
 
-    def gradient(self, weights: Array) -> Array:
-        """Of the loss by one of the arrays of weights."""
-        found, step = np.zeros_like(weights), 1e-5
-        for place in np.ndindex(weights.shape):
-            at = weights[place]
-            values = []
-            for d in (step, -step):
-                weights[place] = at + d
-                values.append(self.loss())
-            weights[place] = at
-            found[place] = (values[0] - values[1]) / (2 * step)
-        return found
-
     def updates(self) -> list[Array]:
         """The steps of (25): W^0, inner matrices, readouts."""
         h, g = self.forward(), self.backward()
@@ -111,8 +99,13 @@ class Network:
             W += change
 
     def descent(self) -> list[Array]:
-        """The steps of (24), by numerical gradients."""
-        return [-N * RATE * GAMMA**2 * self.gradient(W) for W in (*self.W, self.w)]
+        """The steps of (24), by the gradients of (23)."""
+
+        def loss(weights: Weights) -> Any:
+            *W, w = weights
+            return replace(self, W=W, w=w).loss()
+
+        return [-N * RATE * GAMMA**2 * x for x in gradients(loss, (*self.W, self.w))]
 
 
 def _gap(a: list[Array], b: list[Array]) -> float:
@@ -128,8 +121,8 @@ def update_scale() -> Evidence:
         "isotropic_network:update_scale",
         f"Step (24) with loss (23) is {ratio:.8g} times step (25) in all weights: the loss needs 1/2, or the "
         "raw rate is N eta gamma0^2/2.",
-        agrees("half of (24) minus (25)", _gap([x / 2 for x in descent], steps), SLOPE),
-        contradicts("(24) as printed minus (25)", _gap(descent, steps), SLOPE),
+        agrees("half of (24) minus (25)", _gap([x / 2 for x in descent], steps), EXACT),
+        contradicts("(24) as printed minus (25)", _gap(descent, steps), EXACT),
     )
 
 
@@ -144,9 +137,9 @@ def first_layer_scale() -> Evidence:
     return conclude(
         "isotropic_network:first_layer_scale",
         f"At D = {D}, N = {N} the gradient's steps of w^L and W^0 need 1/sqrt(D) at l = 0.",
-        agrees("steps with 1/sqrt(D)", _gap(half, network.updates()), SLOPE),
-        contradicts("(5), (26): step of w^L with h^1 = W^0 h^0/sqrt(N)", _gap([half[-1]], [readout]), SLOPE),
-        contradicts("(4): step of W^0 with 1/sqrt(N)", _gap([half[0]], [matrix]), SLOPE),
+        agrees("steps with 1/sqrt(D)", _gap(half, network.updates()), EXACT),
+        contradicts("(5), (26): step of w^L with h^1 = W^0 h^0/sqrt(N)", _gap([half[-1]], [readout]), EXACT),
+        contradicts("(4): step of W^0 with 1/sqrt(N)", _gap([half[0]], [matrix]), EXACT),
     )
 
 
@@ -165,16 +158,16 @@ def several_outputs() -> Evidence:
         "isotropic_network:several_outputs",
         "With sqrt(D) in the output, as in (1), half the gradient gives (121) with + in the second line; "
         "without it, as (119) prints, all steps are smaller than (121) by sqrt(D).",
-        agrees("steps with sqrt(D)", _gap(half, steps), SLOPE),
-        contradicts("second line of (121) with its minus", _gap([half[1]], [sign * steps[1]]), SLOPE),
+        agrees("steps with sqrt(D)", _gap(half, steps), EXACT),
+        contradicts("second line of (121) with its minus", _gap([half[1]], [sign * steps[1]]), EXACT),
         agrees(
             "errors minus X v/sqrt(D), v with sqrt(D)", _gap([clean], [network.X @ v.T / np.sqrt(D)]), EXACT
         ),
         contradicts(
             "errors minus X v/sqrt(D), v of (120)", _gap([clean], [network.X @ bare.T / np.sqrt(D)]), EXACT
         ),
-        agrees("steps of (119) times sqrt(D)", _gap([np.sqrt(D) * x for x in small], own), SLOPE),
-        contradicts("steps of (119)", _gap(small, own), SLOPE),
+        agrees("steps of (119) times sqrt(D)", _gap([np.sqrt(D) * x for x in small], own), EXACT),
+        contradicts("steps of (119)", _gap(small, own), EXACT),
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import autograd.numpy as anp
 import numpy as np
 from numpy.typing import NDArray
 from sympy import sympify
@@ -12,6 +14,7 @@ from derive.calculus.symbols import L
 from tests.ledger.claims import claimed
 from tests.ledger.claims.linear2025.scaling import beta as BETA
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
+from tests.ledger.evidence.lab import Weights, gradients
 
 Array = NDArray[np.float64]
 
@@ -47,25 +50,30 @@ class Descent:
         """Number of units N of a layer."""
         return len(self.w)
 
-    def backward(self) -> list[Array]:
-        """g^1..g^L."""
-        g = [self.w]
-        for W in self.W[:0:-1]:
-            g.insert(0, W.T @ g[0] / np.sqrt(self.width))
-        return g
+    @property
+    def weights(self) -> Weights:
+        """All weights, the readout last."""
+        return (*self.W, self.w)
 
     def learnt(self) -> Array:
         """The function of the network."""
-        return np.asarray(self.W[0].T @ self.backward()[0] / (self.width * self.gamma))
+        return np.asarray(self._of(self.weights))
+
+    def above(self, weights: Weights | None = None) -> Any:
+        """g^1: the readout through all matrices but the first."""
+        *matrices, above = weights or self.weights
+        for W in matrices[:0:-1]:
+            above = anp.dot(W.T, above) / self.width**0.5
+        return above
+
+    def _of(self, weights: Weights) -> Any:
+        return anp.dot(weights[0].T, self.above(weights)) / (self.width * self.gamma)
 
     def slopes(self, v: Array) -> tuple[list[Array], Array]:
         """Changes of the weights per unit rate for an error vector."""
-        g, h = self.backward(), [self.eigen * v]
-        h.append(self.W[0] @ h[0])
-        for W in self.W[1:]:
-            h.append(W @ h[-1] / np.sqrt(self.width))
-        inner = [self.gamma / np.sqrt(self.width) * np.outer(g[k], h[k]) for k in range(1, len(self.W))]
-        return [self.gamma * np.outer(g[0], h[0]), *inner], self.gamma * h[-1]
+        scale = self.gamma**2 * self.width
+        *inner, readout = gradients(lambda w: scale * anp.sum(self.eigen * v * self._of(w)), self.weights)
+        return inner, readout
 
     def move(self, v: Array, rate: float) -> None:
         """One step for an error vector."""

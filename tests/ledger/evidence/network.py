@@ -1,8 +1,8 @@
 """Identities of one finite linear network, exact at any width: checked to rounding on one small network.
 
-Gradients are taken by differences, which are exact because the output is linear in each weight matrix and in
-each field.  Training follows these gradients at the rate eta gamma^2, gamma = gamma0 sqrt(N), and never the
-update formulas under test.
+Gradients by the weights are a library's, gradients by the fields are differences, which are exact because the
+output is linear in each field.  Training follows these gradients at the rate eta gamma^2,
+gamma = gamma0 sqrt(N), and never the update formulas under test.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array
 from tests.ledger.evidence.explicit import number, written_out
-from tests.ledger.evidence.plain_networks import Parameters, backward, draw_parameters, forward, output
+from tests.ledger.evidence.lab import Weights, moved, slopes
+from tests.ledger.evidence.plain_networks import Plain, backward, drawn, forward, output, outputs
 
 N, D, SAMPLES, DEPTH = 20, 3, 2, 3
 INPUTS = np.array([[1.2, -0.4, 0.3], [0.2, 0.9, -0.8]])
@@ -28,41 +29,22 @@ ROUNDING = 1e-11
 """Differences of numbers of order one, with sums over N^2 = 400 weights."""
 
 
-def network(gamma0: float = 0.8, depth: int = DEPTH) -> Parameters:
+def network(gamma0: float = 0.8, depth: int = DEPTH) -> Plain:
     """The same network each time."""
-    return draw_parameters(D, depth, N, gamma0, np.random.default_rng(5))
+    return drawn(D, depth, N, gamma0, np.random.default_rng(5))
 
 
-def gradients(p: Parameters) -> list[Array]:
+def gradients(p: Plain) -> Weights:
     """df_mu/dW for all weights, readout last; each of shape (P, *weight.shape)."""
-    found = []
-    for k, matrix in enumerate(p.matrices):
-        slope = np.zeros((SAMPLES, *matrix.shape))
-        for i, j in np.ndindex(*matrix.shape):
-            slope[:, i, j] = _change(p, k, i, j)
-        found.append(slope)
-    h = forward(p, INPUTS)
-    units = np.eye(N)
-    readout = [output(Parameters(p.matrices, e, p.gamma0), h) for e in units]
-    return [*found, np.stack(readout, axis=1)]
+    return slopes(lambda weights: outputs(p.with_weights(weights), INPUTS), p.weights)
 
 
-def _change(p: Parameters, k: int, i: int, j: int) -> Array:
-    sides = []
-    for sign in (1.0, -1.0):
-        moved = p.copy()
-        moved.matrices[k][i, j] += sign
-        sides.append(output(moved, forward(moved, INPUTS)))
-    return (sides[0] - sides[1]) / 2
-
-
-def stepped(p: Parameters, eta: float) -> Parameters:
+def stepped(p: Plain, eta: float) -> Plain:
     """One step of descent on (1/2) sum_mu Delta^2 at the rate eta gamma^2."""
-    error = TARGETS - output(p, forward(p, INPUTS))
+    error = TARGETS - outputs(p, INPUTS)
     rate = eta * p.gamma0**2 * N
-    moves = [rate * np.einsum("m,m...->...", error, x) for x in gradients(p)]
-    matrices = [w + x for w, x in zip(p.matrices, moves[:-1], strict=True)]
-    return Parameters(matrices, p.readout + moves[-1], p.gamma0)
+    moves = tuple(rate * np.einsum("m,m...->...", error, x) for x in gradients(p))
+    return p.with_weights(moved(p.weights, moves))
 
 
 @dataclass(frozen=True)
@@ -70,7 +52,7 @@ class Trained:
     """Weights, fields ``h[t][l]`` (P,N), l = 0..L with the inputs first, ``g[t][l]`` (N,), l = 1..L, and
     errors."""
 
-    weights: list[Parameters]
+    weights: list[Plain]
     h: list[list[Array]]
     g: list[list[Array]]
     error: Array
@@ -86,13 +68,13 @@ def trained(depth: int = DEPTH) -> Trained:
     return Trained(weights, h, g, np.array([TARGETS - output(p, x) for p, x in zip(weights, h, strict=True)]))
 
 
-def _kernels(p: Parameters) -> tuple[list[Array], list[float]]:
+def _kernels(p: Plain) -> tuple[list[Array], list[float]]:
     """H^l (P,P), l = 0..L, and G^l, l = 1..L+1 (index 0 unused), of one network."""
     h, g = forward(p, INPUTS), backward(p)
     return [x @ x.T / x.shape[1] for x in h], [np.nan, *(float(x @ x) / N for x in g), 1.0]
 
 
-def _printed_sum(name: str, p: Parameters, sample: int, other: int) -> float:
+def _printed_sum(name: str, p: Plain, sample: int, other: int) -> float:
     """The claim's sum over layers of G^{l+1} H^l for one network at one time."""
     H, G = _kernels(p)
     claim = claimed("selfconsistent2023", name)["grad_f_grad_f"]
@@ -149,7 +131,7 @@ def prediction_velocity() -> Evidence:
     p = network()
     h = 0.2
     sizes = h * np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
-    f = np.stack([output(q, forward(q, INPUTS)) for q in (stepped(p, x) for x in sizes)])
+    f = np.stack([outputs(q, INPUTS) for q in (stepped(p, x) for x in sizes)])
     velocity = np.linalg.solve(np.vander(sizes / h, increasing=True), f)[1] / h
     error = TARGETS - f[2]
     H, G = _kernels(p)
@@ -181,7 +163,7 @@ def backward_fields() -> Evidence:
     """(2), (D.4): g = gamma sqrt(N) df/dh, and its recursion, by kicking one unit of a field."""
     p = network()
     g = backward(p)
-    slope, base = [], output(p, forward(p, INPUTS))
+    slope, base = [], outputs(p, INPUTS)
     for layer in range(1, DEPTH + 1):
         rows = []
         for i in range(N):
@@ -189,12 +171,12 @@ def backward_fields() -> Evidence:
             kick[:, i] = 1.0
             rows.append(output(p, forward(p, INPUTS, {layer: kick})) - base)
         slope.append(p.gamma0 * N * np.array(rows).T)
-    chain = [np.max(np.abs(p.matrices[k].T @ g[k] / np.sqrt(N) - slope[k - 1])) for k in range(1, DEPTH)]
+    chain = [np.max(np.abs(p.weights[k].T @ g[k] / np.sqrt(N) - slope[k - 1])) for k in range(1, DEPTH)]
     return conclude(
         "network:backward_fields",
         "gamma sqrt(N) df/dh^l, found by kicks, is W^T g^(l+1)/sqrt(N), and w at the top, for every sample.",
         agrees("recursion", max(chain), ROUNDING),
-        agrees("top layer", np.max(np.abs(slope[-1] - p.readout)), ROUNDING),
+        agrees("top layer", np.max(np.abs(slope[-1] - p.weights[-1])), ROUNDING),
     )
 
 
@@ -226,7 +208,7 @@ def weight_history() -> Evidence:
     scale = ETA * run.weights[0].gamma0 * np.sqrt(N) / N
     right, wrong = [], []
     for k in range(1, DEPTH):
-        moved = run.weights[-1].matrices[k] - run.weights[0].matrices[k]
+        moved = run.weights[-1].weights[k] - run.weights[0].weights[k]
         outer = [np.einsum("i,mj->mij", run.g[s][k + 1], run.h[s][k]) for s in range(STEPS)]
         right.append(
             np.max(
@@ -258,13 +240,13 @@ def field_recursion() -> Evidence:
     right, wrong, back = [], [], []
     for k in range(1, DEPTH):
         for time in range(1, STEPS + 1):
-            chi = run.h[time][k] @ start.matrices[k].T / np.sqrt(N)
+            chi = run.h[time][k] @ start.weights[k].T / np.sqrt(N)
             moved = run.h[time][k + 1] - chi
             phi = [run.h[time][k] @ run.h[s][k].T / N for s in range(time)]
             memory = [phi[s] @ run.error[s] for s in range(time)]
             right.append(moved - scale * sum(np.outer(memory[s], run.g[s][k + 1]) for s in range(time)))
             wrong.append(moved - scale * sum(np.outer(memory[s], run.g[time][k + 1]) for s in range(time)))
-            xi = start.matrices[k].T @ run.g[time][k + 1] / np.sqrt(N)
+            xi = start.weights[k].T @ run.g[time][k + 1] / np.sqrt(N)
             grads = [float(run.g[time][k + 1] @ run.g[s][k + 1]) / N for s in range(time)]
             pulled = sum(grads[s] * (run.error[s] @ run.h[s][k]) for s in range(time))
             back.append(run.g[time][k] - xi - scale * pulled)
@@ -283,10 +265,10 @@ def initial_fields() -> Evidence:
     """(D.10), (D.24): layer labels, at t = 0 where chi and xi are the fields themselves."""
     p = network()
     h, g = forward(p, INPUTS), [np.full(N, np.nan), *backward(p)]
-    forth = [h[k] @ p.matrices[k].T / np.sqrt(N) for k in range(1, DEPTH)]
-    back = [p.matrices[k].T @ g[k + 1] / np.sqrt(N) for k in range(1, DEPTH)]
-    slipped = [p.matrices[k].T @ g[k] / np.sqrt(N) for k in range(1, DEPTH)]
-    first = INPUTS @ p.matrices[0].T / np.sqrt(D)
+    forth = [h[k] @ p.weights[k].T / np.sqrt(N) for k in range(1, DEPTH)]
+    back = [p.weights[k].T @ g[k + 1] / np.sqrt(N) for k in range(1, DEPTH)]
+    slipped = [p.weights[k].T @ g[k] / np.sqrt(N) for k in range(1, DEPTH)]
+    first = INPUTS @ p.weights[0].T / np.sqrt(D)
     layers = range(1, DEPTH)
     return conclude(
         "network:initial_fields",
@@ -306,7 +288,7 @@ def initial_fields() -> Evidence:
             ROUNDING,
         ),
         agrees("W^0 x/sqrt(D) - h^1", np.max(np.abs(first - h[1])), ROUNDING),
-        contradicts("columns of W^1 minus D inputs", float(p.matrices[1].shape[1] - D), 0.1),
+        contradicts("columns of W^1 minus D inputs", float(p.weights[1].shape[1] - D), 0.1),
     )
 
 

@@ -18,7 +18,7 @@ from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array, orders, steps_of
 from tests.ledger.evidence.expansion import Words, printed_factor
-from tests.ledger.evidence.plain_networks import descend, draw_parameters, forward, output
+from tests.ledger.evidence.plain_networks import drawn, forward, output, trained
 
 KERNEL = np.array([[1.0, 0.4], [0.4, 0.7]])
 TARGETS = np.array([0.8, 0.5])
@@ -35,12 +35,12 @@ NAMES = ("trace of H^l at the end", "G^l at the end")
 def curvature(width: int, depth: int, rng: np.random.Generator) -> Array:
     """(1/2) d^2/d gamma0^2 of tr H^l(t,t), l = 1..L, then G^l(t,t), at the last step of one network."""
     inputs = inputs_from_kernel(KERNEL)
-    start = draw_parameters(inputs.shape[1], depth, width, TINY, rng)
+    start = drawn(inputs.shape[1], depth, width, TINY, rng)
     total = np.zeros(2 * depth)
     for sign in (1.0, -1.0):
-        network = start.copy(sign)
+        network = start.flipped(sign)
         own = output(network, forward(network, inputs))
-        history = descend(network, inputs, TARGETS + own, RATE, STEPS)
+        history = trained(network, inputs, TARGETS + own, RATE, STEPS)
         h = np.einsum("ltmi,ltmi->tl", history.h, history.h)
         g = np.einsum("lti,lti->tl", history.g, history.g)
         kernels = np.concatenate([h, g], axis=1) / width

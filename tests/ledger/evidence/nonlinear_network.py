@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
-from tests.ledger.evidence.complex_step import EXACT, derivative, slope
+from tests.ledger.evidence.lab import EXACT, derivative, slope
 
 Array = NDArray[np.float64]
 Weights = tuple[Any, ...]

@@ -14,7 +14,7 @@ from sympy import Expr, Function, Integer, sympify
 from derive.calculus.symbols import L, ell
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
-from tests.ledger.evidence.complex_step import EXACT, derivative, slope
+from tests.ledger.evidence.lab import EXACT, derivative, slope
 
 Array = NDArray[np.float64]
 Weights = tuple[Any, Any, Any]

@@ -1,36 +1,40 @@
-"""One deep linear network by hand: explicit matrices, an explicit forward and backward pass, exact descent.
+"""One deep linear network trained by descent on a sum of squared errors.
 
-Independent of the simulator, which reads programs: h^1 = W^0 x/sqrt(D), h^{l+1} = W^l h^l/sqrt(N),
-f = w . h^L/(gamma_0 N), every entry N(0,1) at the start; g^L = w, g^l = W^{l T} g^{l+1}/sqrt(N).  A step of
-size ``rate`` adds -rate gamma_0^2 N times the gradient of (1/2) sum_mu Delta_mu^2.
+h^1 = W^0 x/sqrt(D), h^{l+1} = W^l h^l/sqrt(N), f = w . h^L/(gamma0 N); every entry is N(0,1) at the start;
+g^l = gamma0 N df/dh^l.  A step of size ``rate`` adds -rate gamma0^2 N times the gradient of
+(1/2) sum_mu Delta_mu^2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import autograd.numpy as anp
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from tests.ledger.evidence.lab import Array, Weights, descend, gradients, layers
 
 
-@dataclass
-class Parameters:
-    """Weights of one network: ``matrices`` = [W^0 (N,D), W^1 (N,N), ..., W^{L-1}], ``readout`` = w (N,)."""
+@dataclass(frozen=True)
+class Plain:
+    """Weights of one network: ``weights`` = (W^0 (N,D), W^1 (N,N), ..., W^{L-1}, w (N,))."""
 
-    matrices: list[Array]
-    readout: Array
+    weights: Weights
     gamma0: float
 
     @property
     def width(self) -> int:
-        return len(self.readout)
+        return len(self.weights[-1])
 
-    def copy(self, readout_sign: float = 1.0) -> Parameters:
-        """An independent copy, with the sign of the readout flipped if asked."""
-        return Parameters([m.copy() for m in self.matrices], readout_sign * self.readout, self.gamma0)
+    def flipped(self, sign: float) -> Plain:
+        """The network with the sign of its readout."""
+        return Plain((*self.weights[:-1], sign * self.weights[-1]), self.gamma0)
+
+    def with_weights(self, weights: Weights) -> Plain:
+        """The network with other weights."""
+        return Plain(weights, self.gamma0)
 
 
 @dataclass(frozen=True)
@@ -42,52 +46,55 @@ class History:
     f: Array
 
 
-def draw_parameters(
-    inputs: int, depth: int, width: int, gamma0: float, rng: np.random.Generator
-) -> Parameters:
-    """Weights at the start, all entries N(0,1)."""
+def drawn(inputs: int, depth: int, width: int, gamma0: float, rng: np.random.Generator) -> Plain:
+    """A network at the start, all entries N(0,1)."""
     matrices = [rng.standard_normal((size, width)).T for size in [inputs] + [width] * (depth - 1)]
-    return Parameters(matrices, rng.standard_normal(width), gamma0)
+    return Plain((*matrices, rng.standard_normal(width)), gamma0)
 
 
-def forward(p: Parameters, inputs: Array, kicks: Mapping[int, Array] | None = None) -> list[Array]:
+def forward(p: Plain, inputs: Array, kicks: Mapping[int, Any] | None = None) -> list[Any]:
     """[x, h^1, ..., h^L], shapes (P,D), (P,N), ...; ``kicks`` are added to fields, by layer."""
+    if not kicks:
+        return layers(p.weights[:-1], inputs)
     fields = [inputs]
-    for layer, matrix in enumerate(p.matrices, 1):
-        pushed = 0.0 if kicks is None else kicks.get(layer, 0.0)
-        fields.append(fields[-1] @ matrix.T / np.sqrt(matrix.shape[1]) + pushed)
+    for layer, matrix in enumerate(p.weights[:-1], 1):
+        fields.append(layers((matrix,), fields[-1])[-1] + kicks.get(layer, 0.0))
     return fields
 
 
-def backward(p: Parameters) -> list[Array]:
-    """[g^1, ..., g^L], each (N,)."""
-    fields = [p.readout]
-    for matrix in p.matrices[:0:-1]:
-        fields.append(matrix.T @ fields[-1] / np.sqrt(p.width))
-    return fields[::-1]
+def backward(p: Plain) -> list[Array]:
+    """[g^1, ..., g^L], each (N,); of a linear network they are the same for every input."""
+    nothing = np.zeros((1, p.weights[0].shape[1]))
+    kicks = tuple(np.zeros(len(w)) for w in p.weights[:-1])
+
+    def pushed(by: Weights) -> Any:
+        return p.gamma0 * p.width * output(p, forward(p, nothing, dict(enumerate(by, 1))))[0]
+
+    return list(gradients(pushed, kicks))
 
 
-def output(p: Parameters, fields: Sequence[Array]) -> Array:
+def output(p: Plain, fields: Sequence[Any]) -> Any:
     """f = w . h^L/(gamma_0 N), shape (P,)."""
-    return np.asarray(fields[-1] @ p.readout / (p.gamma0 * p.width))
+    return anp.dot(fields[-1], p.weights[-1]) / (p.gamma0 * p.width)
 
 
-def descend(p: Parameters, inputs: Array, targets: Array, rate: float, steps: int) -> History:
-    """Train from the weights ``p``, which are overwritten."""
-    record: list[tuple[list[Array], list[Array], Array]] = []
-    for step in range(steps + 1):
-        below, above = forward(p, inputs), backward(p)
-        f = output(p, below)
-        record.append((below[1:], above, f))
-        if step == steps:
-            break
-        pulled = [rate * p.gamma0 * (targets - f) @ x for x in below]
-        for matrix, left, right in zip(p.matrices, above, pulled, strict=False):
-            matrix += np.outer(left, right) / np.sqrt(matrix.shape[1])
-        p.readout = p.readout + pulled[-1]
-    hs, gs, fs = zip(*record, strict=True)
+def outputs(p: Plain, inputs: Array) -> Any:
+    """f of a forward pass, shape (P,)."""
+    return output(p, forward(p, inputs))
+
+
+def trained(p: Plain, inputs: Array, targets: Array, rate: float, steps: int) -> History:
+    """The network after 0..steps steps."""
+
+    def loss(weights: Weights) -> Any:
+        return anp.sum((targets - outputs(p.with_weights(weights), inputs)) ** 2) / 2
+
+    seen = [p.with_weights(w) for w in descend(loss, p.weights, rate * p.gamma0**2 * p.width, steps)]
+    fields = [forward(x, inputs) for x in seen]
     return History(
-        np.stack([np.stack(x) for x in hs], 1), np.stack([np.stack(x) for x in gs], 1), np.stack(fs)
+        np.stack([np.stack(h[1:]) for h in fields], 1),
+        np.stack([np.stack(backward(x)) for x in seen], 1),
+        np.stack([output(x, h) for x, h in zip(seen, fields, strict=True)]),
     )
 
 
@@ -108,5 +115,5 @@ def train_network(
     >>> run.h.shape, run.g.shape, run.f.shape
     ((2, 4, 2, 8), (2, 4, 8), (4, 2))
     """
-    start = draw_parameters(inputs.shape[1], depth, width, gamma0, np.random.default_rng(rng))
-    return descend(start, inputs, targets, rate, steps)
+    start = drawn(inputs.shape[1], depth, width, gamma0, np.random.default_rng(rng))
+    return trained(start, inputs, targets, rate, steps)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import autograd.numpy as anp
 import numpy as np
 from numpy.typing import NDArray
 from sympy import Function, Rational, tanh
@@ -19,14 +20,11 @@ from derive.program import Definition, IndexRange, Mean, P, Program, mlp, mu, t
 from derive.scale.power_counting import Counted, count_powers
 from derive.scale.width import named, parametrized, put_in
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
+from tests.ledger.evidence.lab import Weights, along, gradients, moved
 
 Array = NDArray[np.float64]
 
-ACTIVATIONS: dict[str, tuple[Any, Any]] = {
-    "tanh": (np.tanh, lambda h: 1 / np.cosh(h) ** 2),
-    "relu": (lambda h: np.maximum(h, 0), lambda h: (h > 0) * 1.0),
-    "linear": (lambda h: h, np.ones_like),
-}
+ACTIVATIONS: dict[str, Any] = {"tanh": anp.tanh, "relu": lambda h: anp.maximum(h, 0), "linear": lambda h: h}
 WEIGHTS = ("W0", "W", "w")
 INPUTS: Array = np.random.default_rng(3).standard_normal((3, 4))
 GAMMA0, ETA = 1.2, 0.3
@@ -74,36 +72,25 @@ class Networks:
     def gamma(self) -> float:
         return float(GAMMA0 * self.n ** self.powers["d"])
 
-    def fields(self, weights: list[Array]) -> list[Array]:
+    def fields(self, weights: Sequence[Any]) -> list[Any]:
         """h^1, h^2 by unit and sample, and f."""
-        phi = ACTIVATIONS[self.activation][0]
-        h1 = self.scale("W0") * weights[0] @ self.inputs.T
-        h2 = self.scale("W") * weights[1] @ phi(h1)
-        return [h1, h2, self.scale("w") / self.gamma * weights[2] @ phi(h2)]
+        phi = ACTIVATIONS[self.activation]
+        h1 = self.scale("W0") * anp.matmul(weights[0], self.inputs.T)
+        h2 = self.scale("W") * anp.matmul(weights[1], phi(h1))
+        return [h1, h2, self.scale("w") / self.gamma * anp.matmul(weights[2], phi(h2))]
 
-    def push(self, weights: list[Array], rate: float) -> list[Array]:
-        """``eta_0 gamma^2 N^-c sum Delta df/dW`` for each raw weight, by the chain rule."""
-        phi, slope = ACTIVATIONS[self.activation]
-        h1, h2, f = self.fields(weights)
+    def push(self, weights: Sequence[Array], rate: float) -> Weights:
+        """``-eta_0 gamma^2 N^-c dL/dW`` for each raw weight, with L half the sum of squared errors."""
         raw = rate * self.gamma**2 * self.n ** -self.powers["c"]
-        error = raw * (self.targets - f)
-        back2 = self.scale("w") / self.gamma * error * np.swapaxes(weights[2], 1, 2) * slope(h2)
-        back1 = self.scale("W") * slope(h1) * (np.swapaxes(weights[1], 1, 2) @ back2)
-        return [
-            self.scale("W0") * back1 @ self.inputs,
-            self.scale("W") * back2 @ np.swapaxes(phi(h1), 1, 2),
-            self.scale("w") / self.gamma * error @ np.swapaxes(phi(h2), 1, 2),
-        ]
+        return gradients(
+            lambda w: -raw * anp.sum((self.targets - self.fields(w)[2]) ** 2) / 2, tuple(weights)
+        )
 
     def rates(self) -> dict[tuple[str, str], Array]:
         """Mean squares over units and samples, for each network: at the start, and of the first change."""
-        weights = self.start()
-        phi, slope = ACTIVATIONS[self.activation]
-        moved = self.push(weights, ETA)
+        weights = tuple(self.start())
         h1, h2, f = self.fields(weights)
-        d1 = self.scale("W0") * moved[0] @ self.inputs.T
-        d2 = self.scale("W") * (moved[1] @ phi(h1) + weights[1] @ (slope(h1) * d1))
-        df = self.scale("w") / self.gamma * (moved[2] @ phi(h2) + weights[2] @ (slope(h2) * d2))
+        d1, d2, df = along(self.fields, weights, self.push(weights, ETA))
         found = {"start": (h1, h2, f), "rate": (d1, d2, df)}
         return {
             (kind, k): np.mean(x**2, axis=(1, 2))
@@ -116,13 +103,13 @@ class Networks:
         weights = self.start()
         found = [self.fields(weights)]
         for _ in range(steps):
-            weights = [w + x for w, x in zip(weights, self.push(weights, ETA), strict=True)]
+            weights = list(moved(tuple(weights), self.push(weights, ETA)))
             found.append(self.fields(weights))
         return found
 
     def changes(self, steps: int) -> dict[tuple[str, str], Array]:
         """Mean squares of what ``steps`` updates change, of fields, output and the kernel Phi^2."""
-        phi = ACTIVATIONS[self.activation][0]
+        phi = ACTIVATIONS[self.activation]
         ends = self.trained(steps)
         first, last = ends[0], ends[-1]
         kernels = [np.swapaxes(phi(x[1]), 1, 2) @ phi(x[1]) / self.n for x in (first, last)]
@@ -285,8 +272,8 @@ def symmetry(n: int = 16, steps: int = 4) -> Evidence:
                 moved[str(x).split("(")[0]] += 0.3 * float(v)
             found = Networks(n, moved, activation, seeds=3).trained(steps)
             gap = max(float(np.max(np.abs(a[-1] - b[-1]))) for a, b in zip(own, found, strict=True))
-            along = ", ".join(f"{x} {float(v):+.3g}" for x, v in shift.items())
-            findings.append(agrees(f"{activation}, along {along}: outputs", gap, 1e-11))
+            direction = ", ".join(f"{x} {float(v):+.3g}" for x, v in shift.items())
+            findings.append(agrees(f"{activation}, along {direction}: outputs", gap, 1e-11))
         for key in ("a_W0", "b_W", "c", "d"):
             other = Networks(n, {**base, key: base[key] + 0.3}, activation, seeds=3).trained(steps)
             gap = max(float(np.max(np.abs(a[-1] - b[-1]))) for a, b in zip(own, other, strict=True))

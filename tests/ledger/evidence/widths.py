@@ -14,9 +14,9 @@ from derive.program import mlp
 from derive.theory import Theory
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
-from tests.ledger.evidence.complex_step import EXACT, derivative, slope
 from tests.ledger.evidence.edited import CLOSE, Experiment, edited, off, right, worst
 from tests.ledger.evidence.explicit import number, written_out
+from tests.ledger.evidence.lab import EXACT, derivative, slope
 from tests.ledger.evidence.quadrature import gaussian_average, grid
 
 Array = NDArray[np.float64]
