@@ -8,6 +8,7 @@ program supplies the update ``U``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 from sympy import Dummy, Expr, Integral, Matrix, Min, Piecewise, S, Sum, Symbol, exp, integrate, summation
@@ -38,42 +39,63 @@ class LinearSystem:
         """``(m(t), k(t, s))`` when time counts steps."""
         if not isinstance(self.A, Matrix):
             return self.start * self.A**time, self.A ** (time - past - 1) * self.b
-        n = Dummy("n", integer=True, nonnegative=True)
-        return self._read(self.A**n, n, time, time - past - 1)
+        n, kept, fed = self._stepped
+        return kept.subs(n, time), fed.subs(n, time - past - 1)
 
     def flow(self, time: Expr, past: Expr) -> tuple[Expr, Expr]:
         """``(m(t), k(t, s))`` in continuous time."""
         if not isinstance(self.A, Matrix):
             return self.start * exp(self.A * time), exp(self.A * (time - past)) * self.b
-        x = Dummy("x", nonnegative=True)
-        return self._read((self.A * x).exp(), x, time, time - past)
+        x, kept, fed = self._flowed
+        return kept.subs(x, time), fed.subs(x, time - past)
 
-    def _read(self, power: Matrix, x: Symbol, time: Expr, age: Expr) -> tuple[Expr, Expr]:
-        """The weight that ``power`` makes of the start and of an input that old."""
-        kept, fed = self.start * _neat(power[0, 0]), _neat((power * self.b)[0, 0])
-        return kept.subs(x, time), fed.subs(x, age)
+    @cached_property
+    def _stepped(self) -> tuple[Symbol, Expr, Expr]:
+        """A number of steps n, and the weight that ``A^n`` makes of the start and of an input that old."""
+        n = Dummy("n", integer=True, nonnegative=True)
+        return self._read(self.A**n, n)
+
+    @cached_property
+    def _flowed(self) -> tuple[Symbol, Expr, Expr]:
+        """The same after a time x, of ``exp(A x)``."""
+        x = Dummy("x", nonnegative=True)
+        return self._read((self.A * x).exp(), x)
+
+    def _read(self, power: Matrix, x: Symbol) -> tuple[Symbol, Expr, Expr]:
+        return x, self.start * _neat(power[0, 0]), _neat((power * self.b)[0, 0])
 
     def step_noise(self, time: Expr, past: Expr) -> Expr:
         """``sum_{u < min(t, s)} A^{t-1-u} A^{s-1-u} diffusion``."""
         if self.diffusion == 0:
             return S.Zero
+        first, closed = self._step_variance
+        lag = self.A ** (time + past - 2 * Min(time, past))
+        return self.diffusion * lag * closed.subs(first, Min(time, past))
+
+    @cached_property
+    def _step_variance(self) -> tuple[Symbol, Expr]:
+        """A number of steps, and ``sum_u A^(2 u)`` over as many."""
         u, first = Dummy("u", integer=True, nonnegative=True), Dummy("first", integer=True, positive=True)
         inner = summation(self.A ** (-2 * u), (u, 0, first - 1))
         if isinstance(inner, Piecewise):  # the case A^2 = 1 is the limit of the other
             inner = inner.args[-1][0]
-        closed = simplify(inner * self.A ** (2 * (first - 1)))
-        lag = self.A ** (time + past - 2 * Min(time, past))
-        return self.diffusion * lag * closed.subs(first, Min(time, past))
+        return first, simplify(inner * self.A ** (2 * (first - 1)))
 
     def flow_noise(self, time: Expr, past: Expr) -> Expr:
         """``integral_0^{min(t, s)} e^{A (t-u)} e^{A (s-u)} diffusion du``."""
         if self.diffusion == 0:
             return S.Zero
-        u, first = Dummy("u", nonnegative=True), Dummy("first", nonnegative=True)
+        x, y, covariance = self._flow_covariance
+        return covariance.subs({x: time, y: past}, simultaneous=True)
+
+    @cached_property
+    def _flow_covariance(self) -> tuple[Symbol, Symbol, Expr]:
+        """Two times, and the covariance of the noise until each."""
+        u, first, x, y = (Dummy(n, nonnegative=True) for n in ("u", "first", "x", "y"))
         inner = integrate(exp(-2 * self.A * u), (u, 0, first))
         if isinstance(inner, Piecewise):  # the case A = 0 is the limit of the other
             inner = inner.args[0][0]
-        return simplify(self.diffusion * exp(self.A * (time + past)) * inner.subs(first, Min(time, past)))
+        return x, y, simplify(self.diffusion * exp(self.A * (x + y)) * inner.subs(first, Min(x, y)))
 
 
 def _neat(e: Expr) -> Expr:
@@ -122,7 +144,7 @@ class Recursion:
 class _Descent(Recursion):
     """``W' = -decay W + rate U + noise``, of the weight alone."""
 
-    @property
+    @cached_property
     def system(self) -> LinearSystem:
         rate, decay, noise = (expression(getattr(self, n), n) for n in ("rate", "decay", "diffusion"))
         return LinearSystem(1 - decay if self.discrete else -decay, rate, noise)
@@ -180,7 +202,7 @@ class Momentum(Recursion):
     decay: Expr = S.Zero
     discrete: bool = True
 
-    @property
+    @cached_property
     def system(self) -> LinearSystem:
         """The two recursions, of the weight and of its velocity."""
         rate, m, decay = map(expression, (self.rate, self.momentum, self.decay))
@@ -200,7 +222,7 @@ class MomentumFlow(Recursion):
     rate: Expr = S.One
     discrete: bool = False
 
-    @property
+    @cached_property
     def system(self) -> LinearSystem:
         """The two differential equations, of the weight and of its velocity."""
         m = expression(self.momentum, "momentum")
