@@ -126,6 +126,7 @@ def held(tmp_path_factory, worker_id):
     return run
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in NAMES])
 def test_evidence_holds(name, held):
     found = held(name)
@@ -273,6 +274,7 @@ def test_long_pieces_are_pieces():
     assert set(NAMES) >= LONG
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("long", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_contradictions_have_a_number_far_outside_its_tolerance(long, held):
     for entry in (e for e in entries() if e.verdict in ("wrong", "misprint")):

@@ -36,11 +36,15 @@ def on_grid(experiment, pieces, order=4):
 
 @pytest.mark.parametrize(
     ("depth", "grid"),
-    [(1, "uniform"), (2, "uniform"), (2, "log"), pytest.param(3, "uniform", marks=pytest.mark.slow)],
+    [
+        (1, "uniform"),
+        (1, "log"),
+        *(pytest.param(*x, marks=pytest.mark.slow) for x in ((2, "uniform"), (2, "log"), (3, "uniform"))),
+    ],
 )
 def test_fourth_order_in_the_step(depth, grid):
     """Loss, kernels and the densities of the responses, those at s = 0 and s = t included."""
-    e = flow(depth, 2, points=4, grid=grid, time=0.8)
+    e = flow(depth, min(depth, 2), points=4, grid=grid, time=0.8)
     counts = (16, 32, 64) if grid == "log" else (6, 12, 24)
     *coarse, fine = (on_grid(e, n) for n in counts)
     exact = on_grid(e, 3 * counts[-1])
@@ -79,17 +83,17 @@ def test_the_first_density_has_its_closed_form():
     ("depth", "changes"),
     [
         (1, {"time": 2.0, "points": 9}),
-        (1, {"time": 10.0, "points": 3, "gamma0": 0.1}),
-        (2, {"loss": "sum", "points": 5}),
-        (2, {"time": 2.0, "points": 4, "grid": "log", "gamma0": 1.0}),
-        (3, {"time": 1.5, "points": 7, "gamma0": 0.7}),
+        (2, {"loss": "sum", "points": 3, "time": 0.5}),
+        (2, {"time": 1.0, "points": 4, "grid": "log", "gamma0": 1.0}),
+        pytest.param(1, {"time": 10.0, "points": 3, "gamma0": 0.1}, marks=pytest.mark.slow),
+        pytest.param(3, {"time": 1.5, "points": 7, "gamma0": 0.7}, marks=pytest.mark.slow),
         pytest.param(4, {"time": 1.0, "points": 5, "gamma0": 1.0}, marks=pytest.mark.slow),
     ],
 )
 def test_the_error_estimate_is_honest(depth, changes):
-    fine = solve(flow(depth, 3, **changes, rtol=1e-7), kernels="none").error
-    for rtol in (1e-2, 1e-3, 1e-5):
-        result = solve(flow(depth, 3, **changes, rtol=rtol), kernels="none")
+    fine = solve(flow(depth, depth, **changes, rtol=1e-7), kernels="none").error
+    for rtol in (1e-2, 1e-5):
+        result = solve(flow(depth, depth, **changes, rtol=rtol), kernels="none")
         true = float(np.abs(result.error - fine).max() / np.abs(fine).max())
         assert true <= result.attrs["error_estimate"] <= rtol
 
@@ -105,9 +109,9 @@ def test_high_accuracy_takes_the_higher_order():
 def test_small_steps_of_descent_are_the_flow_at_first_order(loss):
     """Every variable of gd at step t/eta approaches the flow at t; its responses are eta times densities."""
     time = 0.8
-    limit = solve(flow(2, 2, time=time, points=3, loss=loss, rtol=1e-8))
+    limit = solve(flow(2, 2, time=time, points=3, loss=loss, rtol=1e-6))
     gaps = []
-    for steps in (16, 32, 64):
+    for steps in (16, 32):
         e = gd(2, 2, rate=time / steps, steps=steps, loss=loss)
         found = solve(e).isel(time=slice(None, None, steps // 2), time_=slice(None, None, steps // 2))
         below = np.tri(3, k=-1)[None, :, :, None]

@@ -56,17 +56,12 @@ WIDTHS: dict[str, Callable[[int], Options]] = {
 }
 CHOSEN = [
     (1, "full batch, noise", "one ratio", True),
-    (1, "online", "wide", True),
     (1, "population", "ratios", False),
     (2, "full batch, noise", "ratios", False),
     (2, "online, noise", "one ratio", True),
     (2, "population", "wide", True),
     (3, "full batch", "wide", False),
     (3, "online, noise", "ratios", False),
-    (3, "population", "one ratio", True),
-    (4, "full batch, noise", "ratios", True),
-    (4, "online, noise", "one ratio", False),
-    (4, "population", "ratios", True),
 ]
 ALL = list(product((1, 2, 3, 4), DATA, WIDTHS, (False, True)))
 RUNS = [*CHOSEN, *(pytest.param(*x, marks=pytest.mark.slow) for x in ALL if x not in CHOSEN)]
@@ -121,11 +116,11 @@ def problems(draw: st.DrawFn, depths: tuple[int, ...] = (1, 2, 3), **fixed: Any)
     return options | fixed
 
 
-@settings(max_examples=25)
+@settings(max_examples=6)
 @given(problems())
 def test_correlations_are_covariances(options: Options) -> None:
-    """Symmetric, and positive semidefinite up to the rounding of 9 steps and sums."""
-    for name, found in solved(options, 8).items():
+    """Symmetric, and positive semidefinite up to the rounding of 6 steps and sums."""
+    for name, found in solved(options, 5).items():
         if not name.startswith("C_"):
             continue
         for C in found.reshape(-1, *found.shape[-2:]):
@@ -134,11 +129,11 @@ def test_correlations_are_covariances(options: Options) -> None:
             assert eigenvalues[0] >= -100 * EPS * eigenvalues[-1], name
 
 
-@settings(max_examples=25)
+@settings(max_examples=6)
 @given(problems())
 def test_nothing_answers_what_comes_later(options: Options) -> None:
     """And at once only what is computed after the source within a step."""
-    found = solved(options, 8)
+    found = solved(options, 5)
     for name, R in found.items():
         if not name.startswith("R_"):
             continue
@@ -147,15 +142,15 @@ def test_nothing_answers_what_comes_later(options: Options) -> None:
         if name in ("R_vu", "R_gu"):
             assert not now.any(), name
     if "R_Delta" in found:
-        assert np.array_equal(np.diagonal(found["R_Delta"]), np.ones(9))
+        assert np.array_equal(np.diagonal(found["R_Delta"]), np.ones(6))
 
 
-@settings(max_examples=25)
+@settings(max_examples=6)
 @given(problems(noise=0.4))
 def test_losses_are_at_least_the_noise_and_centring_starts_at_the_target(options: Options) -> None:
     if not {"alpha", "alpha_B"} & set(options):
         options.pop("noise")
-    found = solved(options, 8)
+    found = solved(options, 5)
     noise = options.get("noise", 0.0)
     assert (found["test_loss"] >= noise**2 * (1 - 100 * EPS)).all()
     widths = options.get("nu", np.inf)
@@ -168,14 +163,18 @@ def test_losses_are_at_least_the_noise_and_centring_starts_at_the_target(options
 # -- limits, each with its rate ------------------------------------------------------------------------
 
 
-def orders(values: Callable[[float], Array], limit: Array, start: float) -> tuple[float, float]:
-    """The fitted exponents of values(x) - limit and, one order up, of 2 values(2 x) - values(x) - limit."""
-    x = [start * 2.0**k for k in range(4)]
-    at = [values(y) for y in x]
+DOUBLED = [500.0 * 2**k for k in range(4)]
+
+
+def orders(at: list[Array], limit: Array) -> tuple[float, float]:
+    """The fitted exponents of values(x) - limit and, one order up, of 2 values(2 x) - values(x) - limit.
+
+    ``at`` holds values(x) for the x in ``DOUBLED``.
+    """
 
     def exponent(gaps: list[Array]) -> float:
         sizes = [np.abs(gap - limit).max() for gap in gaps]
-        return -float(np.polyfit(np.log(x[: len(sizes)]), np.log(sizes), 1)[0])
+        return -float(np.polyfit(np.log(DOUBLED[: len(sizes)]), np.log(sizes), 1)[0])
 
     return exponent(at), exponent([2 * b - a for a, b in pairwise(at)])
 
@@ -193,24 +192,24 @@ def test_many_samples_are_the_population_at_rate_one_over_their_number(options: 
     """C_v = population + a/alpha + b/alpha^2 + ...: at alpha = 500 to 4000 the fitted exponents are off by
     (1/500) times a ratio of consecutive coefficients, which is of order one; twice 1/500 is allowed.
     """
-    limit = solved(options, 12)["C_v"]
+    limit = solved(options, 8)["C_v"]
     first, second = orders(
-        lambda alpha: solved(options | {ratio: alpha, "noise": 0.4}, 12)["C_v"], limit, 500.0
+        [solved(options | {ratio: alpha, "noise": 0.4}, 8)["C_v"] for alpha in DOUBLED], limit
     )
     assert first == pytest.approx(1, abs=2 / 500)
     assert second == pytest.approx(2, abs=2 / 500)
 
 
-@pytest.mark.parametrize("name", ["C_v", "C_g"])
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("data", ["full batch, noise", "online, noise", "population"])
-def test_large_widths_are_the_wide_theory_at_rate_one_over_them(data: str, center: bool, name: str) -> None:
+def test_large_widths_are_the_wide_theory_at_rate_one_over_them(data: str, center: bool) -> None:
     """As above, in one over nu."""
     options: Options = {"depth": 2, "eta": 0.1, "gamma0": 0.9, "center": center} | DATA[data]
-    limit = solved(options, 12)[name]
-    first, second = orders(lambda nu: solved(options | {"nu": nu}, 12)[name], limit, 500.0)
-    assert first == pytest.approx(1, abs=2 / 500)
-    assert second == pytest.approx(2, abs=2 / 500)
+    limit, at = solved(options, 8), {nu: solved(options | {"nu": nu}, 8) for nu in DOUBLED}
+    for name in ("C_v", "C_g"):
+        first, second = orders([at[nu][name] for nu in DOUBLED], limit[name])
+        assert first == pytest.approx(1, abs=2 / 500)
+        assert second == pytest.approx(2, abs=2 / 500)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -279,7 +278,7 @@ def first_step(depth: int, eta: float, gamma0: float, nu: float, center: bool) -
     return 1 + share, target + share * own
 
 
-@settings(max_examples=25)
+@settings(max_examples=6)
 @given(problems((1, 2), center=False), st.floats(0.3, 4.0), st.booleans())
 def test_the_first_step_is_that_of_random_matrices(options: Options, nu: float, center: bool) -> None:
     chosen = {k: options[k] for k in ("depth", "eta", "gamma0")} | {"nu": nu, "center": center}

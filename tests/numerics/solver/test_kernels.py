@@ -12,10 +12,10 @@ from numerics.solver import solve
 from tests.numerics.solver.helpers import flow, gd
 
 CASES = {
-    "gd": gd(3, 3),
-    "one sample": gd(2, 1),
-    "flow": flow(2, 3, points=5, rtol=1e-4),
-    "log flow": flow(2, 2, points=5, grid="log", rtol=1e-4),
+    "gd": gd(3, 3, steps=4),
+    "one sample": gd(2, 1, steps=4),
+    "flow": flow(2, 2, points=3, rtol=1e-3),
+    "log flow": flow(1, 2, points=3, grid="log", rtol=1e-3),
 }
 
 
@@ -53,14 +53,14 @@ def test_results_carry_the_contracts_labels(case, tmp_path):
 
 
 def test_the_trace_of_many_samples_fits_in_little_memory():
-    """P = 200, T = 101: the full kernels of two layers would take 6.5 GB."""
+    """P = 200, T = 21: the full kernels of two layers would take 0.3 GB."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((200, 300))
-    e = gd(2, kernel=x @ x.T / 300, targets=rng.choice([-1.0, 1.0], 200), rate=0.3, steps=100, loss="mean")
+    e = gd(2, kernel=x @ x.T / 300, targets=rng.choice([-1.0, 1.0], 200), rate=0.3, steps=20, loss="mean")
     tracemalloc.start()
     r = solve(e, kernels="trace")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert float(r.train_loss[-1]) < 0.9 * float(r.train_loss[0])
-    assert peak < 60 * 2 * 200 * 101**2 * 8  # a few arrays of L P T^2 numbers
-    assert peak < 1.5e9
+    assert peak < 60 * 2 * 200 * 21**2 * 8  # a few arrays of L P T^2 numbers
+    assert peak < 0.5 * 2 * (200 * 21) ** 2 * 8  # and not one of L P^2 T^2
