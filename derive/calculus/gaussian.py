@@ -480,28 +480,6 @@ class GaussianAverage(Expr):
         total = Add(*[fixed * self._back(rest, slots) for fixed, rest in parts])
         return total / (factorial(n) * self.covariance(x, x) ** Rational(n, 2))
 
-    def around_independence(self, x: Any, y: Any, order: int) -> Expr:
-        """The Taylor polynomial in the covariance of ``x`` and ``y`` up to ``order`` (Mehler's expansion).
-
-        >>> from sympy.abc import a, b, c, x, y
-        >>> from sympy import Function
-        >>> f, g = Function("f"), Function("g")
-        >>> GaussianAverage(f(x) * g(y), {(x, x): a, (x, y): c, (y, y): b}).around_independence(x, y, 1)
-        c*<Derivative(f(x), x)>_{x}*<Derivative(g(y), y)>_{y} + <f(x)>_{x}*<g(y)>_{y}
-        """
-        i, j = (self.variables.index(sympify(v)) for v in (x, y))
-        c, apart = self.matrix[i, j], self.matrix.as_mutable()
-        apart[i, j] = apart[j, i] = S.Zero
-        slots, body = self._slots(self.body)
-        first, second = slots[self.variables[i]], slots[self.variables[j]]
-        terms = []
-        for n in range(order + 1):
-            back = {d: v for v, d in slots.items()}
-            at_zero = GaussianAverage(body.xreplace(back), self.variables, apart).doit()
-            terms.append(c**n / factorial(n) * at_zero)
-            body = body.diff(first).diff(second)
-        return Add(*terms)
-
     # -- calculus ----------------------------------------------------------------------------------------
 
     def _variable(self, x: Any) -> Expr:

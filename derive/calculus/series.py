@@ -2,7 +2,7 @@
 
 :class:`SeriesRing` adds, multiplies and inverts lists of coefficients up to a fixed order, whatever ring the
 coefficients are from: expressions (:class:`PowerSeries`), rational functions (:func:`solved_series`).  Sums
-of operator words are found order by order, :class:`derive.expansion.words.OrderByOrder`.  A series knows the
+of operator words are found order by order, by :class:`derive.expansion.words.Recursion`.  A series knows the
 coefficients up to its order and nothing beyond.  Whether it has only even powers is seen from the
 coefficients; it is never assumed.
 """

@@ -364,10 +364,10 @@ class Reader(SeriesRing[Expr]):
 
 def place(layer: Expr) -> tuple[Expr, int]:
     """The layer time of a layer, and how many layers it is away from there."""
-    for base, at in ((ell, tau), (k, tau_), (L, S.One)):
-        if layer.has(base):
-            return at, int(layer - base)
-    return S.Zero, int(layer)
+    base, at = next(((x, y) for x, y in ((ell, tau), (k, tau_), (L, S.One)) if layer.has(x)), (0, S.Zero))
+    if not (layer - base).is_Integer:
+        raise NotApplicable(f"{layer} is no layer: close the system and rescale it first (derive.depth)")
+    return at, int(layer - base)
 
 
 def _spread(e: Expr, limits: Iterable[Expr], kind: type[Expr] = Sum) -> Expr:

@@ -281,13 +281,6 @@ def test_price_follows_covariances_that_are_functions() -> None:
     assert rate.doit().simplify() == 0
 
 
-def test_taylor_in_the_covariance_is_mehlers() -> None:
-    found = GaussianAverage(exp(x) * exp(y), BOTH).around_independence(x, y, 4).doit()
-    assert (
-        found - (exp(a / 2 + b / 2) * sum(c**n / factorial(n) for n in range(5)))
-    ).expand().simplify() == 0
-
-
 # -- structure -----------------------------------------------------------------------------------------------
 
 

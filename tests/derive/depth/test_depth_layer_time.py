@@ -179,6 +179,11 @@ def test_trivial_scalings_lose_the_update(gammas):
     assert not found.response("Gamma_0U").rhs.has(Function("C_0"))
 
 
+def test_a_system_must_be_rescaled():
+    with pytest.raises(NotApplicable, match="rescale it first"):
+        layer_time(cross_layer(mean_field(depth_program())))
+
+
 def test_order_must_be_known(gammas):
     a, _, cross = gammas
     with pytest.raises(NotApplicable, match="needs to know"):
