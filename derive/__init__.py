@@ -32,36 +32,25 @@ if TYPE_CHECKING:
     from derive.theory.routes import check_routes
 
 _HOME = {
-    "Expansion": "derive.expansion",
-    "GradientDescent": "derive.program",
-    "GradientFlow": "derive.program",
-    "L": "derive.calculus.symbols",
-    "Network": "derive.program",
-    "NotApplicable": "derive.errors",
-    "P": "derive.calculus.symbols",
-    "Program": "derive.program",
-    "ProgramError": "derive.errors",
-    "Theory": "derive.theory",
-    "check_routes": "derive.theory.routes",
-    "error_projected": "derive.linear.projection",
-    "eta": "derive.calculus.symbols",
-    "expand": "derive.expansion",
-    "first_step": "derive.scale",
-    "gamma0": "derive.calculus.symbols",
-    "infinite_depth": "derive.depth",
-    "isotropic": "derive.program",
-    "largest_rate": "derive.scale",
-    "latex": "derive.show",
-    "lazy": "derive.linear.lazy",
-    "linear_closure": "derive.linear.closure",
-    "mean_field": "derive.theory",
-    "mlp": "derive.program",
-    "path_integral": "derive.theory.path_integral",
-    "structured": "derive.program",
-    "text": "derive.show",
-    "two_layer": "derive.reduce.moments",
-    "whitened": "derive.reduce.whitened",
-    "width_class": "derive.scale",
+    name: room
+    for room, names in {
+        "derive.calculus.symbols": "L P eta gamma0",
+        "derive.depth": "infinite_depth",
+        "derive.errors": "NotApplicable ProgramError",
+        "derive.expansion": "Expansion expand",
+        "derive.linear.closure": "linear_closure",
+        "derive.linear.lazy": "lazy",
+        "derive.linear.projection": "error_projected",
+        "derive.program": "GradientDescent GradientFlow Network Program isotropic mlp structured",
+        "derive.reduce.moments": "two_layer",
+        "derive.reduce.whitened": "whitened",
+        "derive.scale": "first_step largest_rate width_class",
+        "derive.show": "latex text",
+        "derive.theory": "Theory mean_field",
+        "derive.theory.path_integral": "path_integral",
+        "derive.theory.routes": "check_routes",
+    }.items()
+    for name in names.split()
 }
 """Where each public name lives; SymPy is loaded when one is first used."""
 

@@ -9,7 +9,7 @@ that all that follows is rational in q.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import comb
 from typing import Any
@@ -132,22 +132,29 @@ def _without_lines(p: Poly, symbols: list[Symbol]) -> tuple[Poly, Expr]:
     return Poly(left.as_expr(), *symbols), value
 
 
-def telescoped(power: int, step: int, ratio: Any, one: Any) -> list[Any]:
-    """The coefficients of a polynomial p with ``p(n) - ratio p(n + step) = n**power``, in any field.
+def particular(power: int, gap: Any, moved: Callable[[int, int], Any], one: Any) -> list[Any]:
+    """The coefficients of a polynomial p with ``A p = n**power`` in any field, ``one`` being its unit.
 
-    Its degree is one more than ``power`` where ``ratio`` is ``one``, the field's unit.
-
-    >>> telescoped(1, -1, QQ(1), QQ(1)), telescoped(1, 1, QQ(1, 2), QQ(1))
-    ([MPQ(0,1), MPQ(1,2), MPQ(1,2)], [MPQ(2,1), MPQ(2,1), MPQ(0,1)])
+    The linear map A takes ``n**i`` to ``gap n**i`` plus ``moved(i, j) n**j`` for each lower degree j.  Where
+    ``gap`` is zero, a resonance, p has one degree more.
     """
-    zero, resonant = one - one, int(ratio == one)
+    zero, resonant = one - one, int(not gap)
     found = [zero] * (power + 2)
     for j in reversed(range(power + 1)):
         left = one if j == power else zero
         for i in range(j + 1 + resonant, power + 2):
-            left += found[i] * ratio * (comb(i, j) * step ** (i - j))
-        found[j + resonant] = left / (-ratio * ((j + 1) * step) if resonant else one - ratio)
+            left -= found[i] * moved(i, j)
+        found[j + resonant] = left / (moved(j + 1, j) if resonant else gap)
     return found
+
+
+def telescoped(power: int, step: int, ratio: Any, one: Any) -> list[Any]:
+    """The coefficients of a polynomial p with ``p(n) - ratio p(n + step) = n**power``, in any field.
+
+    >>> telescoped(1, -1, QQ(1), QQ(1)), telescoped(1, 1, QQ(1, 2), QQ(1))
+    ([MPQ(0,1), MPQ(1,2), MPQ(1,2)], [MPQ(2,1), MPQ(2,1), MPQ(0,1)])
+    """
+    return particular(power, one - ratio, lambda i, j: -ratio * (comb(i, j) * step ** (i - j)), one)
 
 
 # -- growth from layer to layer ------------------------------------------------------------------------------

@@ -103,9 +103,13 @@ class TheorySeries(Expansion):
     @cached_property
     def expanded(self) -> Theory:
         """The theory of all orders, that can be solved like any other."""
-        found = Expander(self.scaled, self.small, self.order, self.tables).expanded()
+        found = self.expander().expanded()
         what = f"expanded in {self.variable} to order {self.order}"
         return replace(found, reduction=f"{self.theory.reduction}, {what}".strip(", "))
+
+    def expander(self) -> Expander:
+        """What finds the orders."""
+        return Expander(self.scaled, self.small, self.order, self.tables)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -158,9 +162,7 @@ class TheorySeries(Expansion):
         if any(q.name == name and q.kind == "correlation" for q in self.theory.order_parameters):
             one = sympify(1)
             return tuple(tuple((one, (n - k, k)) for k in range(n + 1)) for n in range(self.order + 1))
-        scale = Expander(self.scaled, self.small, self.order).coefficients(
-            dict(self.scales).get(name, sympify(1))
-        )
+        scale = self.expander().coefficients(dict(self.scales).get(name, sympify(1)))
         return tuple(
             tuple((scale[n - k], (k,)) for k in range(n + 1) if scale[n - k] != 0)
             for n in range(self.order + 1)

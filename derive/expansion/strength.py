@@ -43,12 +43,9 @@ class StrengthSeries(TheorySeries):
 
     poles: tuple[tuple[str, int], ...] = ()
 
-    @cached_property
-    def expanded(self) -> Theory:
-        """The theory of all orders, of which only what does not vanish is there."""
-        found = _Strength(self).expanded()
-        what = f"expanded in {self.variable} to order {self.order}"
-        return replace(found, reduction=f"{self.theory.reduction}, {what}".strip(", "))
+    def expander(self) -> Expander:
+        """What finds the orders, of which only what does not vanish is there."""
+        return _Strength(self)
 
     def parts(self, name: str) -> tuple[tuple[tuple[Expr, tuple[int, ...]], ...], ...]:
         """What an order parameter, field or scalar is made of, order by order; none where it vanishes.

@@ -23,6 +23,7 @@ from sympy import Add, Expr, Symbol, sympify
 from sympy.functions.elementary.complexes import transpose as Transpose
 from sympy.polys.rings import PolyElement, PolyRing
 
+from derive.calculus.recurrences import particular
 from derive.calculus.symbols import ell
 from derive.errors import NotApplicable
 from derive.expansion.words import LinearSeries, Memory, Recursion, letters, terms
@@ -151,29 +152,13 @@ class Exponentials:
         """``(advance - v) u = t^a E^n`` with u(0) = 0."""
         degree, exponents = term[0], term[1:]
         w = self.eigenvalue(exponents)
-        found = self._particular(degree, w, w - self.eigenvalue(powers))
-        out: Image = {(j, *exponents): c for j, c in found.items() if c}
-        if found.get(0):
+        gap = w - self.eigenvalue(powers)
+        found = particular(degree, gap, lambda i, j: self._moved(i, j, w), self.field.one)
+        out: Image = {(j, *exponents): c for j, c in enumerate(found) if c}
+        if found[0]:
             home = (0, *powers)
             out[home] = out.get(home, self.field.zero) - found[0]
         return {p: c for p, c in out.items() if c}
-
-    def _particular(self, degree: int, w: Any, gap: Any) -> dict[int, Any]:
-        """A polynomial p with ``advance(p w^t) - v p w^t = t^degree w^t``, where ``gap = w - v``."""
-        field = self.field
-        resonant = not gap
-        top = degree + 1 if resonant else degree
-        p: dict[int, Any] = {}
-        for j in range(top, -1, -1):
-            # the coefficient of t^j (of t^(j-1) at a resonance) on both sides
-            row = j - 1 if resonant else j
-            if row < 0:
-                break
-            left = field.one if row == degree else field.zero
-            for i in range(j + 1, top + 1):
-                left = left - p[i] * self._moved(i, row, w)
-            p[j] = left / (self._moved(j, row, w) if resonant else gap)
-        return p
 
     def _moved(self, i: int, j: int, w: Any) -> Any:
         """The coefficient of t^j, j < i, in ``advance(t^i w^t) / w^t``."""

@@ -15,13 +15,14 @@ For one sample every tensor is a number for each layer, and its recursion is aff
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from math import comb
 from typing import Any
 
 from sympy import QQ, Add, Expr, Mul, Poly, Rational, S, Symbol, factorial2, field, sympify
+from sympy.polys.rings import PolyElement, PolyRing
 
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.recurrences import telescoped
@@ -139,21 +140,18 @@ def _with_whole_kernels(laws: dict[Tensor, Law]) -> dict[Tensor, Law]:
 
 # -- a variance that stays -----------------------------------------------------------------------------------
 
-Key = tuple[int, int, tuple[int, int], tuple[int, int]]
-"""Powers of ell and L, then the exponents of (x, p): what multiplies ell in them, and what L."""
 
-ZERO: Key = (0, 0, (0, 0), (0, 0))
+class Growth:
+    """Sums of ``c ell^a L^b x^(i ell + j L) p^(k ell + l L)``, with c in a field that contains x and p.
 
+    They are polynomials in ``ell, x^ell, p^ell, L, x^L, p^L``, with powers of either sign.
+    """
 
-@dataclass(frozen=True)
-class Multipliers:
-    """The field of coefficients, and the two multipliers in it."""
+    def __init__(self, field: Any, x: Any, p: Any) -> None:
+        self.field, self.x, self.p = field, x, p
+        self.ring = PolyRing([f"{n}{at}" for at in ("ell", "L") for n in ("", "x_", "p_")], field.to_domain())
 
-    field: Any
-    x: Any
-    p: Any
-
-    def power(self, exponents: tuple[int, int], times: int = 1) -> Any:
+    def power(self, exponents: Sequence[int], times: int = 1) -> Any:
         """``(x^i p^k)^times``."""
         return self.x ** (exponents[0] * times) * self.p ** (exponents[1] * times)
 
@@ -164,89 +162,48 @@ class Multipliers:
                 return found
         raise NotApplicable(f"the multiplier {m.as_expr()} is no product of x and p")
 
-
-class Series:
-    """A sum of ``c ell^a L^b x^(i ell + j L) p^(k ell + l L)``, with c in a field that contains x and p."""
-
-    def __init__(self, ring: Multipliers, terms: Iterable[tuple[Key, Any]]) -> None:
-        self.ring = ring
-        found: dict[Key, Any] = {}
+    def element(self, terms: Iterable[tuple[tuple[int, ...], Any]]) -> PolyElement:
+        """A sum of terms, each by its six powers."""
+        found: dict[tuple[int, ...], Any] = {}
         for k, c in terms:
-            found[k] = found.get(k, ring.field(0)) + c
-        self.terms = {k: c for k, c in found.items() if c}
+            found[k] = found.get(k, self.field(0)) + c
+        return self.ring.from_dict({k: c for k, c in found.items() if c})
 
-    def __add__(self, other: Series) -> Series:
-        return Series(self.ring, [*self.terms.items(), *other.terms.items()])
+    def at(self, e: PolyElement, layer: Any) -> PolyElement:
+        """At a layer: ``ell + n``, ``L + n`` or a number."""
+        by, place = sympify(layer).as_coeff_Add()
+        found = []
+        for (a, i, k, *last), c in e.terms():
+            for n in range(a + 1 if place != 0 else 1):
+                own = (n, i, k) if place != 0 else (0, 0, 0)
+                below = (*own, *last) if place == ell else (0, 0, 0, *map(sum, zip(own, last, strict=True)))
+                found.append((below, c * self.power((i, k), int(by)) * (comb(a, n) * int(by) ** (a - n))))
+        return self.element(found)
 
-    def __mul__(self, other: Series) -> Series:
-        return Series(
-            self.ring,
-            (
-                ((a + i, b + j, _plus(e, g), _plus(f, h)), c * d)
-                for (a, b, e, f), c in self.terms.items()
-                for (i, j, g, h), d in other.terms.items()
-            ),
-        )
-
-    def moved(self, by: int) -> Series:
-        """At the layer ``ell + by``."""
-        return Series(
-            self.ring,
-            (
-                ((k, b, e, f), c * self.ring.power(e, by) * (comb(a, k) * by ** (a - k)))
-                for (a, b, e, f), c in self.terms.items()
-                for k in range(a + 1)
-            ),
-        )
-
-    def at(self, place: int, last: bool) -> Series:
-        """At the layer ``place``, counted from L with ``last``."""
-        return Series(
-            self.ring,
-            (
-                ((0, k + b, (0, 0), _plus(e, f) if last else f), c * number)
-                for (a, b, e, f), c in self.moved(place).terms.items()
-                for k, number in [(a, 1) if last else (0, 0**a)]
-            ),
-        )
-
-    def summed(self, m: Any, step: int, place: int, last: bool, value: Series) -> Series:
-        """The solution of ``X(ell) = m X(ell + step) + self`` with X(place) given; ``last``: counted from L.
+    def summed(self, known: PolyElement, m: Any, step: int, layer: Any, value: PolyElement) -> PolyElement:
+        """The solution of ``X(ell) = m X(ell + step) + known`` that is ``value`` at a layer, ``L + n`` or n.
 
         For each ``c ell^a rho^ell`` a polynomial times ``rho^ell``; the rest is a multiple of
-        ``m^(-step (ell - place))``.
+        ``m^(-step (ell - layer))``.
         """
-        base = self.ring.exponents(m)
-        particular = Series(
-            self.ring,
-            (
-                ((k, b, e, f), c * y)
-                for (a, b, e, f), c in self.terms.items()
-                for k, y in enumerate(telescoped(a, step, m * self.ring.power(e, step), self.ring.field(1)))
-            ),
+        by, place = sympify(layer).as_coeff_Add()
+        free, one = [-step * i for i in self.exponents(m)], self.field(1)
+        particular = self.element(
+            ((n, i, k, *last), c * y)
+            for (a, i, k, *last), c in known.terms()
+            for n, y in enumerate(telescoped(a, step, m * self.power((i, k), step), one))
         )
-        found = particular.at(place, last)
-        rest = value + Series(self.ring, ((k, -c) for k, c in found.terms.items()))
-        slope = (-step * base[0], -step * base[1])
-        free = (
-            ((a, b, _plus(e, slope), _plus(f, (-slope[0], -slope[1])) if last else f), c * start)
-            for (a, b, e, f), c in rest.terms.items()
-            for start in [self.ring.power(slope, -place)]
-        )
-        return particular + Series(self.ring, free)
+        rest = (value - self.at(particular, layer)) * self.power(free, -int(by))
+        return particular + rest.mul_term(((0, *free, 0, *(-i if place == L else 0 for i in free)), one))
 
-    def expr(self) -> Expr:
+    def expr(self, e: PolyElement) -> Expr:
         """As a SymPy expression."""
         return Add(
             *[
-                c.as_expr() * ell**a * L**b * x ** (e[0] * ell + f[0] * L) * p ** (e[1] * ell + f[1] * L)
-                for (a, b, e, f), c in self.terms.items()
+                c.as_expr() * ell**a * L**b * x ** (i * ell + j * L) * p ** (k * ell + n * L)
+                for (a, i, k, b, j, n), c in e.terms()
             ]
         )
-
-
-def _plus(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    return a[0] + b[0], a[1] + b[1]
 
 
 class AtFixedPoint:
@@ -268,18 +225,18 @@ class AtFixedPoint:
         self.moments = dict(zip(self.symbols, others, strict=True))
         if not {(0, 2), (1, 1)}.isdisjoint(self.given):
             slope, rate = numbers(self.given[1, 1]), numbers(self.given[1, 1] + self.given[0, 2])
-        self.ring = Multipliers(numbers, slope, rate)
+        self.growth = Growth(numbers, slope, rate)
         self.moments |= {(1, 1): slope, (0, 2): rate - slope, (0, 0): variance}
         self.moments |= {o: numbers(v) for o, v in self.given.items() if o in self.moments}
-        self.found: dict[Tensor, Series] = {}
+        self.found: dict[Tensor, PolyElement] = {}
         for t, law in self.laws.items():
             self.found[t] = self.solved(t, law)
 
-    def constant(self, c: Any) -> Series:
+    def constant(self, c: Any) -> PolyElement:
         """A number of the field."""
-        return Series(self.ring, [(ZERO, self.ring.field(c))])
+        return self.growth.ring(self.growth.field(c))
 
-    def product(self, y: Monomial, c: Any, without: Tensor | None = None) -> Series:
+    def product(self, y: Monomial, c: Any, without: Tensor | None = None) -> PolyElement:
         """A term, in closed form."""
         number = Rational(c)
         value = self.constant(QQ(int(number.p), int(number.q)))
@@ -287,11 +244,11 @@ class AtFixedPoint:
             value = value * self.constant(self.moments[orders])
         for t, shift in y[0]:
             if t != without:
-                value = value * self.found[t].moved(shift)
+                value = value * self.growth.at(self.found[t], ell + shift)
         return value
 
-    def base(self, tensor: Tensor) -> tuple[int, bool, Series]:
-        """A layer at which a tensor is known, counted from L or not, and its value there.
+    def base(self, tensor: Tensor) -> tuple[Expr, PolyElement]:
+        """A layer at which a tensor is known, and its value there.
 
         C and D are known at the first and the last layer, where the response in them is gone.
         """
@@ -303,20 +260,20 @@ class AtFixedPoint:
             for y, c in (z for law in raw for z in law.items()):
                 if all(t.name not in ("A", "B") for t, _ in y[0]):
                     known += self.product(y, c)
-            place, last = (1, False) if tensor.name == "C" else (0, True)
-            return place, last, known.at(place, last)
+            end = S.One if tensor.name == "C" else L
+            return end, self.growth.at(known, end)
         for (name, layer), value in self.site.bases.items():
             if name == tensor.name:
                 zero = tensor.order > 0 or tensor.shape != PAIR or value == 0
                 start = self.constant(0 if zero else self.moments[0, 0] if value.free_symbols else 1)
-                return int(layer - L) if layer != 0 else 0, layer != 0, start
+                return layer, start
         raise NotApplicable(f"{tensor.name} is given at no layer")
 
-    def solved(self, tensor: Tensor, law: Law) -> Series:
+    def solved(self, tensor: Tensor, law: Law) -> PolyElement:
         """``X(ell) = m X(ell + step) + known``."""
         if (tensor.name, tensor.order) == ("Phi", 0):
             return self.constant(self.moments[0, 0])
-        step, m, known = 0, self.ring.field(0), self.constant(0)
+        step, m, known = 0, self.growth.field(0), self.constant(0)
         for y, c in law.items():
             own = [k for t, k in y[0] if t == tensor]
             if not own:
@@ -324,12 +281,12 @@ class AtFixedPoint:
                 continue
             step = own[0]
             rest = self.product(y, c, tensor)
-            if len(own) > 1 or set(rest.terms) - {ZERO}:
+            if len(own) > 1 or not rest.is_ground:
                 raise NotApplicable(f"the recursion of {tensor.name} is not affine")
-            m += rest.terms.get(ZERO, self.ring.field(0))
+            m += rest.coeff(1)
         if step == 0:
             return known
-        return known.summed(m, step, *self.base(tensor))
+        return self.growth.summed(known, m, step, *self.base(tensor))
 
     def tangent(self, n: int, shape: Forest = PAIR) -> Expr:
         """What multiplies the forest ``shape`` in the tangent kernel at order n."""
@@ -339,21 +296,17 @@ class AtFixedPoint:
                 value = self.constant(1 if y.given == 1 else self.moments[0, 0])
                 for i, (name, at) in enumerate(y.factors):
                     series = self.found[_moved(name, n if i == k else 0, shape)]
-                    if y.layers:
-                        value *= series.moved(int(at - ell))
-                    else:
-                        value *= series.at(int(at - L) if at.has(L) else int(at), at.has(L))
+                    value *= self.growth.at(series, at)
                 if y.layers:
-                    running = value.summed(
-                        self.ring.field(1), -1, int(y.layers.lower) - 1, False, self.constant(0)
-                    )
-                    value = running.at(int(y.layers.upper - L), True)
+                    one, start = self.growth.field(1), y.layers.lower - 1
+                    running = self.growth.summed(value, one, -1, start, self.constant(0))
+                    value = self.growth.at(running, y.layers.upper)
                 total += value
-        return total.expr()
+        return self.growth.expr(total)
 
     def expression(self, tensor: Tensor) -> Expr:
         """A tensor as a function of ell and L."""
-        return self.found[tensor].expr()
+        return self.growth.expr(self.found[tensor])
 
     def average(self, orders: Orders) -> Expr:
         """What a symbol ``m_..`` stands for."""

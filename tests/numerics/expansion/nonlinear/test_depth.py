@@ -61,9 +61,7 @@ def agree(names: tuple[str, ...], depths: tuple[int, ...]) -> int:
         Symbol("q", positive=True): variance(),
     }
     values |= {symbol: moment(orders) for orders, symbol in law.symbols.items()}
-    formulas = {
-        t: lambdify((ell, L, *values), found.expr()) for t, found in law.found.items() if t.name in names
-    }
+    formulas = {t: lambdify((ell, L, *values), law.expression(t)) for t in law.found if t.name in names}
     count = 0
     for depth in depths:
         statics = Statics(expansion, depth, np.array([[variance()]]), 1e-10, frozenset())
