@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -18,7 +18,6 @@ from numerics.cli.common import (
     progress,
     report,
 )
-from numerics.experiment import Experiment
 
 
 def simulate(
@@ -33,12 +32,8 @@ def simulate(
     """Train finite networks and average; the randomness starts from solver.seed."""
     problem = load_problem(file, data, settings)
     check_netcdf(output)
-    from numerics.simulation import simulate, simulate_problem
+    from numerics.simulation import simulate
 
-    given: dict[str, Any] = {"width": width, "seeds": seeds, "rng": problem.solver.seed}
     with naming_the_key(problem), progress("simulate") as meter:
-        if isinstance(problem, Experiment):
-            result = simulate(problem, progress=meter, **given)
-        else:
-            result = simulate_problem(problem, progress=meter, **given)
+        result = simulate(problem, width=width, seeds=seeds, rng=problem.solver.seed, progress=meter)
     report(result, output, as_json)

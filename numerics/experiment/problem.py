@@ -104,6 +104,10 @@ class Problem:
         >>> problem.depth, problem.flow, problem.numbers[P]
         (2, False, 1.0)
         """
+        mine = {"numbers": numbers, "arrays": arrays, "times": times, "solver": solver}
+        for name, value in mine.items() if not isinstance(source, Program | Theory) else ():
+            if value is not None:
+                raise SpecError(name, None, "goes with a program: a file says its own", "leaving it out")
         if isinstance(source, Problem):
             return source
         if isinstance(source, str | Path | Experiment):

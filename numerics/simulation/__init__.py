@@ -8,7 +8,7 @@ definitions evaluated unit by unit.  Nothing of the mean-field theory is used, a
 that it can judge the theory of any program.
 """
 
-from .experiment import simulate, simulate_problem
+from .experiment import simulate
 from .measure import Measured
 from .run import Networks, Trainer, simulate_program
 from .sizes import inputs_from_kernel
@@ -19,6 +19,5 @@ __all__ = [
     "Trainer",
     "inputs_from_kernel",
     "simulate",
-    "simulate_problem",
     "simulate_program",
 ]

@@ -1,4 +1,4 @@
-"""Finite networks of any experiment: its program taken literally, network by network.
+"""Finite networks of any problem: its program taken literally, network by network.
 
 The size that grows is that of the hidden layers (the widest of them); on isotropic data the number of
 features follows from ``width_ratio``, and samples or batches from theirs.  On power-law data modes and batch
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,18 +21,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sympy import Eq, Expr, Lambda, Piecewise, Symbol
+from sympy import Eq, Expr, Function, Heaviside, Lambda, Piecewise, S, Symbol, sign
 
-from derive.linear.form import LinearForm
-from derive.program import Program, mu
+from derive.program import Program, mu, s, t
+from derive.program.networks.random_data import M
+from derive.program.networks.random_data import sigma as noise
+from derive.theory import Theory
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
-from numerics.experiment.activation import is_linear, slope_jumps
-from numerics.experiment.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of
+from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import Variant, program_of
+from numerics.experiment.theory import Variant
 from numerics.predictions import OUTPUT, split
-from numerics.results import VARIABLES, dataset
+from numerics.results import VARIABLES, dataset, dimensions
 from numerics.stats import Spread
 from numerics.threads import one_thread
 
@@ -65,7 +66,7 @@ NAMES = {"H": "Phi", "Delta": "error"}
 
 @one_thread
 def simulate(
-    experiment: Experiment | str | Path,
+    source: Problem | Experiment | Program | Theory | str | Path,
     *,
     width: int,
     seeds: int,
@@ -74,16 +75,21 @@ def simulate(
     tolerance: float = 1e-6,
     variant: Variant | None = None,
     progress: Callable[[int, int], None] | None = None,
+    **given: Any,
 ) -> xr.Dataset:
-    """Means over ``seeds`` networks and their standard errors (``*_stderr``), with the contract's variables.
+    """Means over ``seeds`` networks and their standard errors (``*_stderr``), with the contract's variables,
+    of an experiment, its file, any problem, or a program (or its theory) with ``numbers``, ``arrays`` and
+    ``times`` as :meth:`.Problem.of` takes them.
 
     ``width`` is the number of neurons of the widest hidden layer.  ``rng`` is an entropy, a generator that
     draws one, or None; it is kept as ``seed``.  ``kernels``, of fixed samples: ``full`` measures those of all
     pairs of samples and times and the tangent kernel, ``trace`` their sums over equal samples, ``none``
     neither.  ``tolerance`` bounds what the steps of a flow miss, relative to the size of each variable (with
     noise it is at least NOISY, with an activation whose slope jumps ROUGH, and G is not judged); the
-    attribute ``integration_error`` says what they do.
-    ``variant`` takes the experiment's program to another one, which is trained instead.
+    attribute ``integration_error`` says what they do.  With ``training.center`` the function of a network is
+    what it says less what it said at the start.
+    ``variant`` takes the program to another one, which is trained instead.  What a program measures under
+    other names, or with other indices, than those of results is left out: :func:`.simulate_program` has it.
     ``progress(done, seeds)`` counts networks.  Means differ from those of infinite width by O(1/N), which
     :func:`numerics.stats.extrapolate` removes.
 
@@ -95,86 +101,35 @@ def simulate(
     >>> found = simulate(Experiment.from_dict(spec, inputs=np.eye(2), targets=[1.0, -1.0]), width=50, seeds=4)
     >>> found.Phi.shape, bool((found.train_loss_stderr > 0).all())
     ((2, 4, 4, 2, 2), True)
-    """
-    experiment = Experiment.of(experiment)
-    _check(experiment, width, seeds, kernels)
-    entropy = entropy_of(rng)
-    program, size = program_of(experiment), reference_size(experiment, width)
-    program = program if variant is None else variant(program)
-    started, linear = time.perf_counter(), is_linear(experiment.network.activation)
-    setup = _setup(experiment, program, size, width, kernels)
-    streams = [int(x.generate_state(1, np.uint64)[0]) for x in np.random.SeedSequence(entropy).spawn(seeds)]
-    children = [np.random.SeedSequence(x).spawn(1)[0] for x in streams]
-    noisy, kinked = bool(experiment.training.temperature), slope_jumps(experiment.network.activation)
-    tangent = None if kernels == "none" else TangentKernel.of(experiment, program, equal=kernels == "trace")
-
-    def read(run: dict[str, Array], axes: Axes) -> dict[str, Array]:
-        return dict(_of_one_network(experiment, run, axes, tangent))
-
-    results, error = _averages(program, setup, children, read, (tolerance, noisy, kinked), progress)
-    return dataset(
-        results,
-        times=experiment.times,
-        spec=experiment.text,
-        nonlinear=not linear,
-        method="finite networks",
-        width=width,
-        features=size if experiment.spec.kind == "isotropic" else None,
-        seeds=seeds,
-        seed=entropy,
-        integration_error=error,
-        wall_time_s=time.perf_counter() - started,
-    )
-
-
-@one_thread
-def simulate_problem(
-    problem: Problem,
-    *,
-    width: int,
-    seeds: int,
-    rng: int | np.random.Generator | None = None,
-    tolerance: float = 1e-6,
-    progress: Callable[[int, int], None] | None = None,
-) -> xr.Dataset:
-    """The same of a program with its numbers, arrays and times: the variables that have the contract's names.
-
-    Raises what :func:`simulate` raises.
-
     >>> from derive.program import mlp
     >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": np.eye(2), "y": np.ones(2)}}
-    >>> problem = Problem.of(mlp(1, "tanh"), times=range(3), **given)
-    >>> simulate_problem(problem, width=20, seeds=2, rng=0).error.shape
+    >>> simulate(mlp(1, "tanh"), width=20, seeds=2, times=range(3), **given).error.shape
     (3, 2)
     """
-    if seeds < 2:
-        raise SpecError("seeds", seeds, "one network gives no standard error", "an integer >= 2")
-    started, entropy = time.perf_counter(), entropy_of(rng)
-    program, linear = problem.program, isinstance(problem.linear, LinearForm)
-    setup: dict[str, Any] = {
-        "width": width,
-        "steps": len(problem.times) - 1,
-        "values": {str(k): v for k, v in problem.values.items()},
-        "data": dict(problem.arrays),
-        "wanted": {name: vector for vector, name in program.notation.items()},
-        "times": problem.times if problem.flow else None,
-    }
-
-    def read(run: dict[str, Array], axes: Axes) -> dict[str, Array]:
-        found = {NAMES.get(n, n): _layers_first(x, axes[n]) for n, x in run.items()}
-        known = {n: x for n, x in found.items() if n in VARIABLES or n == OUTPUT}
-        return dict(split(problem, known, nonlinear=not linear))
-
-    noisy = program.rule.noise(Symbol("t"), Symbol("s")) != 0
-    children = np.random.SeedSequence(entropy).spawn(seeds)
-    results, error = _averages(program, setup, children, read, (tolerance, noisy, False), progress)
+    _check(width, seeds, kernels)
+    problem = Problem.of(source, **given)
+    problem = problem if variant is None else problem.varied(variant)
+    size, entropy, started = _size(problem, width), entropy_of(rng), time.perf_counter()
+    streams = [int(x.generate_state(1, np.uint64)[0]) for x in np.random.SeedSequence(entropy).spawn(seeds)]
+    children = [np.random.SeedSequence(x).spawn(1)[0] for x in streams]
+    networks, error = _networks(problem, size, width, kernels, tolerance, children[0])
+    reading = Reading(problem, networks.axes, kernels)
+    spread, done = Spread(), 0
+    for runs, count in networks.trained(children):
+        for k in range(count):
+            spread.add(reading.variables({name: x[k] for name, x in runs.items()}))
+            done += 1
+            if progress is not None:
+                progress(done, seeds)
+    random = problem.experiment is not None and problem.experiment.spec.kind == "isotropic"
     return dataset(
-        results,
+        spread.mean() | {f"{name}_stderr": x for name, x in spread.stderr().items()},
         times=problem.times,
         spec=problem.text,
-        nonlinear=not linear,
+        nonlinear=reading.nonlinear,
         method="finite networks",
         width=width,
+        features=size if random else None,
         seeds=seeds,
         seed=entropy,
         integration_error=error,
@@ -182,75 +137,13 @@ def simulate_problem(
     )
 
 
-def _averages(
-    program: Program,
-    setup: dict[str, Any],
-    children: Sequence[np.random.SeedSequence],
-    read: Callable[[dict[str, Array], Axes], dict[str, Array]],
-    accuracy: tuple[float, bool, bool],
-    progress: Callable[[int, int], None] | None,
-) -> tuple[dict[str, Array], float | None]:
-    """Means and standard errors over networks of what ``read`` makes of each; what the steps of a flow miss.
-
-    ``accuracy``: the tolerance of a flow's steps, whether it is noisy, whether the slope of its activation
-    jumps.
-    """
-    error: float | None = None
-    if setup["times"] is None:
-        networks = Trainer.of(program, **setup)
-    else:
-        tolerance, noisy, kinked = accuracy
-        tolerance = max(tolerance, NOISY if noisy else 0.0, ROUGH if kinked else 0.0)
-        plain = Trainer.of(program, **setup, dt=float(np.max(np.diff(setup["times"]))))
-        networks, error = settled(plain, children[0], tolerance, noisy, kinked)
-    spread, done = Spread(), 0
-    for batch in networks.batches(children):
-        runs = networks.train_together(batch)
-        for k in range(len(batch)):
-            spread.add(read({name: x[k] for name, x in runs.items()}, networks.axes))
-            done += 1
-            if progress is not None:
-                progress(done, len(children))
-    return spread.mean() | {f"{name}_stderr": x for name, x in spread.stderr().items()}, error
-
-
-def _check(experiment: Experiment, width: int, seeds: int, kernels: str) -> None:
+def _check(width: int, seeds: int, kernels: str) -> None:
     if seeds < 2:
         raise SpecError("seeds", seeds, "one network gives no standard error", "an integer >= 2")
     if width < 1:
         raise SpecError("width", width, "must be positive", "an integer >= 1")
     if kernels not in get_args(Kernels):
         raise SpecError("kernels", kernels, "no such choice", "full, trace or none")
-    if experiment.spec.kind == "fixed" and experiment.training.center:
-        raise SpecError(
-            "training.center",
-            True,
-            "is not served for finite networks on fixed data; in the theory it changes nothing",
-            "false",
-        )
-
-
-def _setup(experiment: Experiment, program: Program, size: int, width: int, kernels: str) -> dict[str, Any]:
-    """What a :class:`Trainer` needs of an experiment."""
-    values: dict[str, Any] = {str(k): v for k, v in numbers_of(experiment).items()}
-    values |= {k: _by_layer(dict(x)) for k, x in layered_numbers(experiment.spec)}
-    wanted = {name: vector for vector, name in program.notation.items()}
-    if experiment.spec.kind == "fixed" and kernels == "none":
-        wanted = {name: e for name, e in wanted.items() if name not in KERNELS or not e.has(mu)}
-    data = arrays_of(experiment)
-    modes = spectrum_of(experiment, every=True)
-    if modes is not None:
-        values["N"] = width
-        data |= modes.attributes
-    return {
-        "width": size,
-        "steps": len(experiment.times) - 1,
-        "values": values,
-        "data": data,
-        "wanted": wanted,
-        "equal": mu if experiment.spec.kind == "fixed" and kernels == "trace" else None,
-        "times": experiment.times if experiment.training.rule == "flow" else None,
-    }
 
 
 def entropy_of(rng: int | np.random.Generator | None) -> int:
@@ -265,6 +158,62 @@ def entropy_of(rng: int | np.random.Generator | None) -> int:
     if int(rng) < 0:
         raise SpecError("rng", int(rng), "must not be negative", "an integer >= 0")
     return int(rng)
+
+
+# -- what is trained -----------------------------------------------------------------------------------------
+
+
+def _networks(
+    problem: Problem, size: int, width: int, kernels: str, tolerance: float, seed: np.random.SeedSequence
+) -> tuple[Trainer, float | None]:
+    """The networks of a problem; of a flow with steps that are short enough, and what these miss."""
+    program, fixed = problem.program, problem.seen > 0
+    values: dict[str, Any] = {str(k): v for k, v in problem.values.items()}
+    values |= {k: _by_layer(dict(x)) for k, x in problem.layered}
+    wanted = {name: vector for vector, name in program.notation.items()}
+    if fixed and kernels == "none":
+        wanted = {name: e for name, e in wanted.items() if name not in KERNELS or not e.has(mu)}
+    data = dict(problem.arrays)
+    if problem.experiment is not None:
+        modes = spectrum_of(problem.experiment, every=True)
+        if modes is not None:
+            values["N"] = width
+            data |= modes.attributes
+        if fixed and problem.experiment.spec.centered:
+            program = centred(program)
+    setup: dict[str, Any] = {
+        "width": size,
+        "steps": len(problem.times) - 1,
+        "values": values,
+        "data": data,
+        "wanted": wanted,
+        "equal": mu if fixed and kernels == "trace" else None,
+    }
+    if not problem.flow:
+        return Trainer.of(program, **setup), None
+    noisy = program.rule.noise(t, s) != 0
+    kinked = any(d.rhs.has(Heaviside, sign) for d in program.definitions if d.name not in program.scalars)
+    tolerance = max(tolerance, NOISY if noisy else 0.0, ROUGH if kinked else 0.0)
+    times = problem.times.tolist()
+    plain = Trainer.of(program, **setup, times=times, dt=float(np.max(np.diff(times))))
+    return settled(plain, seed, tolerance, noisy, kinked)
+
+
+def centred(program: Program) -> Program:
+    """The same with outputs less those of the start: ``f(t) - f(0)`` in place of f, errors and all.
+
+    >>> from derive.program import mlp
+    >>> next(d.rhs for d in centred(mlp(1)).definitions if d.name == "f")
+    -f_raw(mu, 0) + f_raw(mu, t)
+    """
+    raw, definitions = Function(f"{OUTPUT}_raw"), []
+    for d in program.definitions:
+        if d.name == OUTPUT:
+            own = raw(*d.lhs.args)
+            definitions.append(replace(d, lhs=own))
+            d = replace(d, rhs=own - own.xreplace({t: S.Zero}))
+        definitions.append(d)
+    return replace(program, definitions=tuple(definitions), scalars=(*program.scalars, str(raw)))
 
 
 def settled(
@@ -305,6 +254,10 @@ def _change(old: Array, new: Array) -> float:
     return float(np.nanmax(np.abs(new - old)) / max(float(np.nanmax(np.abs(new))), 1e-300))
 
 
+def _size(problem: Problem, width: int) -> int:
+    return width if problem.experiment is None else reference_size(problem.experiment, width)
+
+
 def reference_size(experiment: Experiment, width: int) -> int:
     """The size N that ratios of the program refer to, when the widest hidden layer has ``width`` neurons: on
     power-law data the number of modes.
@@ -330,43 +283,63 @@ def reference_size(experiment: Experiment, width: int) -> int:
     return max(1, round(width / max(ratios)))
 
 
-def _of_one_network(
-    experiment: Experiment,
-    run: dict[str, Array],
-    axes: Axes,
-    tangent: TangentKernel | None,
-) -> Iterator[tuple[str, Array]]:
-    """The contract's variables of one network."""
-    found = {NAMES.get(name, name): _layers_first(x, axes[name]) for name, x in run.items()}
-    modes = experiment.data and experiment.data.modes
-    for name in ("C_v", "C_h0"):
-        if modes and name in found:
-            found[name] = modes * found[name]  # sums over modes, of which programs take the mean
-    linear = is_linear(experiment.network.activation)
-    if tangent is not None and tangent.equal:
-        yield from tangent.traces(experiment, found)
-        found = {name: x for name, x in found.items() if name != "Phi" and (linear or name != "G")}
-    elif tangent is not None:
-        found["tangent_kernel"] = tangent(found)
-    if "error" in found:
-        known = {k: x for k, x in found.items() if k in VARIABLES or k == OUTPUT}
-        found = split(experiment, known, nonlinear=not linear)
-    yield from ((name, value) for name, value in found.items() if name in VARIABLES)
-    if "Phi" in found:
-        yield "Phi_trace", np.einsum("ltsmm->lts", found["Phi"])
-    if "tangent_kernel" in found:
-        own = "tsmm->ts" if experiment.network.outputs == 1 else "tsmcmc->ts"
-        yield "tangent_kernel_trace", np.einsum(own, found["tangent_kernel"])
-    if not linear and "G" in found:
-        own = "ltsmm->lts" if experiment.network.outputs == 1 else "ltsmcmc->lts"
-        yield "G_trace", np.einsum(own, found["G"])
-    if "error" in found:
-        return
-    data = experiment.spec.data
-    noise = 0.0 if data is None or data.noise is None else data.noise
-    test = _equal(found["C_v"]) + noise**2 * experiment.network.outputs
-    yield "test_loss", test
-    yield "train_loss", _equal(found["C_Delta"]) if "C_Delta" in found else test
+def _by_layer(numbers: Mapping[int, Expr]) -> Lambda:
+    """A number for each layer as a SymPy function of the layer."""
+    k = Symbol("k", integer=True)
+    return Lambda(k, Piecewise(*((value, Eq(k, layer)) for layer, value in numbers.items())))
+
+
+# -- what is read off a network ------------------------------------------------------------------------------
+
+
+class Reading:
+    """From what a program measures, with so many axes, to the contract's variables."""
+
+    def __init__(self, problem: Problem, axes: Axes, kernels: str) -> None:
+        self.problem, self.axes = problem, axes
+        self.nonlinear = any(name == mu.name for name, _ in axes.get("G", ()))
+        self.equal = kernels == "trace"
+        self.tangent = None if kernels == "none" else TangentKernel.of(problem, self.equal)
+
+    def variables(self, run: Mapping[str, Array]) -> dict[str, Array]:
+        """Those of one network."""
+        return dict(self._of(run))
+
+    def _of(self, run: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+        problem, tangent = self.problem, self.tangent
+        found = {NAMES.get(name, name): _layers_first(x, self.axes[name]) for name, x in run.items()}
+        for name in ("C_v", "C_h0"):
+            if M in problem.numbers and name in found:  # sums over modes, of which programs take the mean
+                found[name] = problem.numbers[M] * found[name]
+        if tangent is not None and self.equal:
+            yield from tangent.traces(problem, found)
+            found = {n: x for n, x in found.items() if n != "Phi" and (n != "G" or not self.nonlinear)}
+        elif tangent is not None:
+            found["tangent_kernel"] = tangent(found)
+        if "error" in found:
+            known = {k: x for k, x in found.items() if k == OUTPUT or self._known(k, x)}
+            found = split(problem, known, nonlinear=self.nonlinear)
+        yield from ((name, value) for name, value in found.items() if self._known(name, value))
+        if "error" in found:
+            for name in ("Phi", "tangent_kernel", *(("G",) if self.nonlinear else ())):
+                if name in found and self._known(name, found[name]):
+                    yield f"{name}_trace", _trace(found[name], name != "tangent_kernel")
+        elif "C_v" in found:
+            test = _equal(found["C_v"]) + problem.numbers.get(noise, 0.0) ** 2 * problem.outputs
+            yield "test_loss", test
+            yield "train_loss", _equal(found["C_Delta"]) if "C_Delta" in found else test
+
+    def _known(self, name: str, x: Array) -> bool:
+        """Has it a name and the indices of a result?"""
+        return name in VARIABLES and len(dimensions(name, x.ndim, self.nonlinear)) == x.ndim
+
+
+def _trace(kernel: Array, layered: bool) -> Array:
+    """Its sum over samples (and outputs) that are equal: of axes (layer,) t, s, those of a, those of b."""
+    lead = "lts" if layered else "ts"
+    inner = "mc"[: (kernel.ndim - len(lead)) // 2]
+    trace: Array = np.einsum(f"{lead}{inner}{inner}->{lead}", kernel)
+    return trace
 
 
 def _layers_first(x: Array, axes: tuple[Axis, ...]) -> Array:
@@ -380,9 +353,3 @@ def _layers_first(x: Array, axes: tuple[Axis, ...]) -> Array:
 def _equal(a: Array) -> Array:
     value: Array = np.einsum("tt->t" if a.ndim == 2 else "ttcc->t", a)
     return value
-
-
-def _by_layer(numbers: Mapping[int, Expr]) -> Lambda:
-    """A number for each layer as a SymPy function of the layer."""
-    k = Symbol("k", integer=True)
-    return Lambda(k, Piecewise(*((value, Eq(k, layer)) for layer, value in numbers.items())))

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from sympy import Expr, Integer, Symbol, preorder_traversal, sympify
+from sympy import Expr, Integer, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.errors import ProgramError
@@ -194,7 +194,7 @@ def read_wanted(
         if first.number or not first.sites:
             raise ValueError(f"wanted[{name!r}]: {a} has no entries to average over")
         second = first if a == b else read_side(binder, reading, b)
-        pair = Pair(name, first, second, equal is not None and first is second and a.has(equal))
+        pair = Pair(name, first, second, equal is not None and first is second and equal in a.free_symbols)
         apart = not second.number and first.population != second.population
         if apart or not (pair.layers() or None in first.sites):
             raise ValueError(f"wanted[{name!r}]: {a} and {b} live on different populations")
@@ -251,18 +251,26 @@ def _index_values(binder: Binder, e: Expr) -> dict[Symbol, list[int]]:
 
 
 def _uses(binder: Binder, e: Expr) -> list[tuple[str, tuple[Any, ...], set[tuple[int, ...]]]]:
-    """Fields, numbers and families of parameters in ``e``, in order of appearance, with their members."""
+    """Fields, numbers and families of parameters in ``e``, in order of appearance, with their members.
+
+    What a sum runs over is no index of ``e``: uses in which it stands are left out of their sum.
+    """
+    if isinstance(e, Sum):
+        bound = e.bound_symbols
+        inner = _uses(binder, e.function)
+        return [
+            (name, tuple(S.Zero if a.has(*bound) else a for a in args), members)
+            for name, args, members in inner
+        ]
     uses = []
-    for a in preorder_traversal(e):
-        if not isinstance(a, AppliedUndef):
-            continue
-        name = str(a.func)
+    if isinstance(e, AppliedUndef):
+        name = str(e.func)
         if name in binder.domains:
-            uses.append((name, a.args[:-1], binder.domains[name]))
+            uses.append((name, e.args[:-1], binder.domains[name]))
         elif name in binder.vectors:
             members = {tuple(m.values()) for m in binder.values.members(binder.vectors[name].indices)}
-            uses.append((name, a.args, members))
-    return uses
+            uses.append((name, e.args, members))
+    return [*uses, *(use for a in e.args for use in _uses(binder, a))]
 
 
 def _layer_symbol(binder: Binder, e: Expr, symbols: list[Symbol]) -> Symbol | None:

@@ -135,13 +135,12 @@ def simulate_program(
     every_one: dict[str, list[Array]] = {}
     walked: list[dict[str, Block]] = []
     kept = trainer.plan.kept
-    for children in trainer.batches(np.random.SeedSequence(seed).spawn(seeds)):
-        found = trainer.train_together(children)
+    for found, count in trainer.trained(np.random.SeedSequence(seed).spawn(seeds)):
         spread.add_all(found)
         for name, x in found.items() if each else ():
             every_one.setdefault(name, []).append(x)
         if kept is not None:
-            walked += kept.taken(len(children))
+            walked += kept.taken(count)
     axes, mean, stderr = trainer.axes, spread.mean(), spread.stderr()
     networks = Networks({n: Measured(mean[n], stderr[n], axes[n]) for n in mean})
     if each:
@@ -236,6 +235,11 @@ class Trainer:
     def _units(self, side: Side) -> list[int]:
         rows = self.plan.network.reading.layout.rows.values()
         return [max(block[1] for block, _ in rows)] * len(side.sites)
+
+    def trained(self, seeds: Sequence[np.random.SeedSequence]) -> Iterator[tuple[dict[str, Array], int]]:
+        """What networks gave, along the first axis, and how many they are: group by group."""
+        for batch in self.batches(seeds):
+            yield self.train_together(batch), len(batch)
 
     def fitted(self, seed: np.random.SeedSequence, tolerance: float) -> Self:
         """With steps between recorded times about as long as ``tolerance`` allows one network."""

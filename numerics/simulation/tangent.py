@@ -6,18 +6,17 @@ Which products, the program's updates say: the formula is read off them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from sympy import Dummy, Expr, Integer, KroneckerDelta, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
-from derive.program import Program, s, t
+from derive.program import s, t
 from derive.theory.applications import read, tangent_kernel
-from numerics.experiment import Experiment
-from numerics.experiment.numbers import arrays_of, layered_numbers, numbers_of
+from numerics.experiment.problem import Problem
 
 from .rows import Array
 
@@ -26,24 +25,23 @@ from .rows import Array
 class TangentKernel:
     """The formula, and the arrays and numbers in it; ``equal``: of every output with itself alone."""
 
-    formula: Expr
+    leaves: tuple[Expr, ...]
+    function: Callable[..., Array]
     axes: tuple[Symbol, ...]
     feature: str
     data: Mapping[str, Array]
     equal: bool
 
     @classmethod
-    def of(cls, experiment: Experiment, program: Program, equal: bool = False) -> Self | None:
-        """That of an experiment on fixed samples; None of others, and of programs whose updates are none."""
-        if experiment.spec.kind != "fixed":
+    def of(cls, problem: Problem, equal: bool = False) -> Self | None:
+        """That of a problem on fixed samples; None of others, and of programs that name not all factors."""
+        program = problem.program
+        found = tangent_kernel(read(program)) if problem.seen else ()
+        if len(found) != 1:
             return None
-        found = tangent_kernel(read(program))
-        if not found:
-            return None
-        ((equation),) = found
-        layered = {k: dict(x) for k, x in layered_numbers(experiment.spec)}
-        whole = equation.rhs.doit()
-        numbers = {k: v for k, v in numbers_of(experiment).items() if k in whole.free_symbols}
+        equation, whole = found[0], found[0].rhs.doit()
+        layered = {k: dict(x) for k, x in problem.layered}
+        numbers: dict[Expr, Any] = {k: v for k, v in problem.numbers.items() if k in whole.free_symbols}
         for a in whole.atoms(AppliedUndef):
             if str(a.func) in layered:
                 numbers[a] = layered[str(a.func)][int(a.args[0])]
@@ -52,24 +50,26 @@ class TangentKernel:
             half = len(indices) // 2
             numbers |= dict(zip(indices[half:], indices[:half], strict=True))
             indices = indices[:half]
-        names = set(program.notation.values())
+        feature = "Phi" if "Phi" in program.notation.values() else "H"
         formula = whole.subs(numbers)
-        feature = "Phi" if "Phi" in names else "H"
-        return cls(formula, (t, s, *indices), feature, arrays_of(experiment), equal)
+        leaves = sorted(formula.atoms(AppliedUndef, KroneckerDelta), key=str)
+        names = {str(a.func) for a in leaves if isinstance(a, AppliedUndef)}
+        if not names <= {feature, "G", *problem.arrays} & {*program.notation.values(), *problem.arrays}:
+            return None
+        places = [Dummy(f"x{i}") for i in range(len(leaves))]
+        function = lambdify(places, formula.xreplace(dict(zip(leaves, places, strict=True))))
+        return cls(tuple(leaves), function, (t, s, *indices), feature, problem.arrays, equal)
 
     def __call__(self, kernels: Mapping[str, Array]) -> Array:
         """K, axes t, s and then samples (and channels), from ``Phi`` and ``G`` of all layers."""
         named = {self.feature: kernels["Phi"], "G": kernels["G"]}
-        leaves = sorted(self.formula.atoms(AppliedUndef, KroneckerDelta), key=str)
         sizes: dict[Symbol, int] = {}
-        for a in leaves:
+        for a in self.leaves:
             if isinstance(a, AppliedUndef):
                 x, args = self._array(a, named)
                 sizes |= dict(zip(args, x.shape, strict=True))
-        values = [self._placed(a, named, sizes) for a in leaves]
-        places = [Dummy(f"x{i}") for i in range(len(leaves))]
-        function = lambdify(places, self.formula.xreplace(dict(zip(leaves, places, strict=True))))
-        kernel: Array = np.broadcast_to(function(*values), [sizes[x] for x in self.axes])
+        values = [self._placed(a, named, sizes) for a in self.leaves]
+        kernel: Array = np.broadcast_to(self.function(*values), [sizes[x] for x in self.axes])
         return kernel
 
     def _array(self, a: AppliedUndef, named: Mapping[str, Array]) -> tuple[Array, list[Symbol]]:
@@ -92,11 +92,13 @@ class TangentKernel:
         placed: Array = x.reshape([next(shape) if y in used else 1 for y in self.axes])
         return placed
 
-    def traces(self, experiment: Experiment, found: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+    def traces(self, problem: Problem, found: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
         """Sums over training samples, of kernels that were measured at equal samples."""
-        count = None if experiment.held_out is None else experiment.held_out.training
-        kernel = self(found)[:, :, :count]
-        yield "Phi_trace", found["Phi"][..., :count].sum(axis=-1)
+        kernel = self(found)[:, :, : problem.seen]
+        yield "Phi_trace", found["Phi"][..., : problem.seen].sum(axis=-1)
         if found["G"].ndim > 3 and self.feature == "Phi":
-            yield "G_trace", found["G"][:, :, :, :count].reshape(*found["G"].shape[:3], -1).sum(axis=-1)
+            yield (
+                "G_trace",
+                found["G"][:, :, :, : problem.seen].reshape(*found["G"].shape[:3], -1).sum(axis=-1),
+            )
         yield "tangent_kernel_trace", kernel.reshape(*kernel.shape[:2], -1).sum(axis=-1)

@@ -18,6 +18,7 @@ from numerics.compile import lower
 from numerics.compile.table import Node, Request
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of, theory_at_depth
+from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
 from numerics.simulation.tangent import TangentKernel
 from numerics.solver import solve
@@ -153,7 +154,7 @@ def moved(experiment: Experiment) -> list[Check]:
     step size.  The kernel's formula is read off the program's updates.
     """
     small = in_steps(experiment, SAMPLES, STEPS)
-    tangent = TangentKernel.of(small, program_of(small))
+    tangent = TangentKernel.of(Problem.of(small))
     if tangent is None:
         return []
     result = solve(small, kernels="full")

@@ -179,12 +179,7 @@ def _kernel_entries(experiment: Experiment) -> float:
 def train(
     experiment: Experiment, plan: Plan, progress: Callable[[int, int], None] | None = None
 ) -> list[xr.Dataset]:
-    """The networks of a plan, a dataset a width.  Randomness: solver.seed, independent at each width.
-
-    Networks on fixed samples are trained as they start: centring changes nothing at 1/N = 0.
-    """
-    if experiment.spec.kind == "fixed" and experiment.training.center:
-        experiment = experiment.replace({"training.center": None})
+    """The networks of a plan, a dataset a width.  Randomness: solver.seed, independent at each width."""
     streams = np.random.SeedSequence(experiment.solver.seed).spawn(len(plan.widths))
     found, before = [], 0
     for width, seeds, stream in zip(plan.widths, plan.seeds, streams, strict=True):
@@ -468,13 +463,8 @@ def describe(
             f"not compared: what is learned after t = {_time(theory, end)}, "
             f"where the theory's loss is below {FLOOR:g} of its start."
         )
-    if experiment.spec.kind == "fixed":
-        if not _whole(experiment):
-            words.append(
-                "kernels of all pairs of samples and times are too large: their traces are compared."
-            )
-        if experiment.training.center:
-            words.append("the networks are not centred, which changes nothing at 1/N = 0.")
+    if experiment.spec.kind == "fixed" and not _whole(experiment):
+        words.append("kernels of all pairs of samples and times are too large: their traces are compared.")
     return "\n".join(words)
 
 

@@ -110,7 +110,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
         monkeypatch.setattr(parent, child, module, raising=False)
 
     install("numerics.solver.registry", solve=computing("solve"))
-    install("numerics.simulation", simulate=computing("simulate"), simulate_problem=None)
+    install("numerics.simulation", simulate=computing("simulate"))
     install(
         "numerics.expansion",
         evaluated_at=computing("expand"),

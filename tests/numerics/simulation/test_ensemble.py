@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from numerics.errors import Diverged
+from numerics.errors import Diverged, SpecError
 from numerics.experiment import Experiment
-from numerics.simulation import simulate
+from numerics.experiment.problem import Problem
+from numerics.simulation import simulate, simulate_program
+from numerics.simulation.experiment import centred
+from numerics.solver import solve
 
 from .helpers import INPUTS, TARGETS, flow, gd
 
@@ -136,3 +139,64 @@ def test_bad_options_are_refused(change, message):
 def test_divergence_reaches_the_caller():
     with pytest.raises(Diverged):
         simulate(gd(rate=30.0, steps=100), width=8, seeds=2, rng=0)
+
+
+@pytest.mark.parametrize("network", [{}, {"branch": 0.6}], ids=str)
+def test_centred_networks_say_what_the_centred_theory_says(network) -> None:
+    """f - f(0): at first the error is the target in every network, as it is in the theory at any rate."""
+    e = gd(steps=2, **network)
+    shifted = e.replace({"training.center": True})
+    theory, plain, found = solve(shifted), *(simulate(x, width=24, seeds=4, rng=2) for x in (e, shifted))
+    np.testing.assert_array_equal(theory.error, solve(e).error)
+    np.testing.assert_array_equal(found.error[0], theory.error[0])
+    assert not found.error_stderr[0].any()
+    assert plain.error_stderr[0].all()
+    assert (found.train_loss_stderr[1:] > 0).all()
+
+
+def test_a_centred_network_is_one_whose_targets_have_its_first_outputs_on_top() -> None:
+    """Its errors y - (f - f(0)) are those of the same network with targets y + f(0)."""
+    problem = Problem.of(gd(activation="tanh", steps=5))
+    given = {"values": problem.values, "width": 12, "steps": 5, "seeds": 1, "seed": 3}
+    data = dict(problem.arrays)
+    start = simulate_program(problem.program, data=data, **given)["f"].mean[0]
+    moved = simulate_program(problem.program, data=data | {"y": data["y"] + start}, **given)
+    found = simulate_program(centred(problem.program), data=data, **given)
+    np.testing.assert_allclose(found["Delta"].mean, moved["Delta"].mean, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(found["f"].mean, moved["f"].mean - start, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(found["Phi"].mean, moved["Phi"].mean, rtol=1e-12)
+
+
+def test_a_centred_flow_and_test_points_are_centred() -> None:
+    held = Experiment.from_dict(
+        {
+            "network": {"depth": 1, "activation": "tanh"},
+            "training": {"rule": "flow", "time": 0.5, "points": 3, "center": True},
+        },
+        inputs=INPUTS,
+        targets=TARGETS,
+        test_inputs=INPUTS[:1] + 0.5,
+        test_targets=[0.3],
+    )
+    found = simulate(held, width=16, seeds=2, rng=0)
+    np.testing.assert_array_equal(found.error[0], TARGETS)
+    np.testing.assert_array_equal(found.test_f[0], [0.0])
+
+
+def test_a_program_with_its_numbers_is_the_experiment_that_it_came_from() -> None:
+    e = gd(activation="tanh")
+    problem = Problem.of(e)
+    given = {"numbers": {"eta": 0.12, "gamma0": 1.3}, "arrays": {"K_x": e.kernel, "y": e.targets}}
+    one, *others = (
+        simulate(x, width=8, seeds=2, rng=4, **more)
+        for x, more in (
+            (e, {}),
+            (problem, {}),
+            (problem.program, {**given, "times": e.times}),
+            (problem.theory, {**given, "times": e.times}),
+        )
+    )
+    for other in others:
+        xr.testing.assert_equal(one, other)
+    with pytest.raises(SpecError, match=r"numbers: goes with a program"):
+        simulate(e, width=8, seeds=2, numbers={"eta": 0.1})

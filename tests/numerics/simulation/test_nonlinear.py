@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 from numerics.cli.app import app
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of
+from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
 from numerics.simulation import Trainer, simulate, simulate_program
 from numerics.simulation.experiment import settled
@@ -96,7 +97,7 @@ def test_the_tangent_kernel_is_what_moves_the_outputs(network, targets):
     run = simulate_program(
         program_of(e), width=24, steps=1, seeds=1, values=values, data=arrays_of(e), seed=1
     )
-    kernels = TangentKernel.of(e, program_of(e))
+    kernels = TangentKernel.of(Problem.of(e))
     name = "H" if "H" in run else "Phi"
 
     def by_layer(a):

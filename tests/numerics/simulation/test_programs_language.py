@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from sympy import Expr, Function, S, Symbol, sqrt, tanh
+from sympy import Expr, Function, S, Sum, Symbol, sqrt, tanh
 
 from derive.program import (
     Along,
@@ -23,6 +23,7 @@ from derive.program import (
     Mean,
     Multistep,
     Outer,
+    P,
     Population,
     Program,
     TrainedMatrix,
@@ -377,3 +378,26 @@ def test_divergence_names_what_and_when():
         simulate_program(
             mlp(2), width=5, steps=200, seeds=1, values={**VALUES, eta: 50}, data=DATA, wanted={}
         )
+
+
+def test_what_a_sum_runs_over_is_no_axis():
+    """Wanted sums have the indices that are left, and the values of sums written out."""
+    h, Delta = Function("h"), Function("Delta")
+    total = Sum(Delta(mu, t), (mu, 1, P))
+    wanted = {
+        "sum": Sum(Delta(mu, t) * h(ell, mu, t), (mu, 1, P)),
+        "other": h(ell, alpha, t) * total,
+        "same name": h(ell, mu, t) * total,
+        "h": h(ell, mu, t),
+    }
+    run = simulate_program(mlp(2, tanh), width=6, steps=2, seeds=1, values=VALUES, data=DATA, wanted=wanted)
+    names = {name: [axis for axis, _ in x.axes][3:] for name, x in run.items()}
+    assert names["sum"] == []
+    assert names["other"] == ["alpha", "alpha'"]
+    assert names["same name"] == ["mu", "mu'"]
+    errors, overlap = run["Delta"].mean, run["h"].mean
+    whole = np.einsum("tm,sn,ltsmn->lts", errors, errors, overlap)
+    np.testing.assert_allclose(run["sum"].mean, whole, rtol=1e-12)
+    whole = np.einsum("t,s,ltsmn->ltsmn", errors.sum(1), errors.sum(1), overlap)
+    np.testing.assert_allclose(run["other"].mean, whole, rtol=1e-12)
+    np.testing.assert_allclose(run["same name"].mean, whole, rtol=1e-12)

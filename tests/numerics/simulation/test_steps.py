@@ -119,7 +119,5 @@ def test_what_cannot_be_simulated_is_refused() -> None:
         simulate(isotropic({}), width=10, seeds=1)
     with pytest.raises(SpecError, match=r"network\.width_ratio: is left out"):
         simulate(isotropic({"network": {"width_ratio": None}}), width=10, seeds=2)
-    with pytest.raises(SpecError, match=r"training\.center = true"):
-        simulate(fixed({}, {"center": True}), width=10, seeds=2)
     with pytest.raises(Diverged, match="step"):
         simulate(isotropic({"training": {"learning_rate": 9.0, "steps": 60}}), width=20, seeds=2)

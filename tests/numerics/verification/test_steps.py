@@ -195,7 +195,6 @@ def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     report = verify(e)
     assert report.passed, report.table()
     assert "traces are compared" in report.table()
-    assert "not centred" in report.table()
     assert any(c.name.startswith("G^2(t,t)") for c in report.checks)
     assert not any(c.name.startswith("H^") for c in report.checks if c.group == "networks")
     assert any(c.name.startswith("mean H^2") for c in report.checks)
