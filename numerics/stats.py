@@ -1,8 +1,8 @@
-"""Means with their errors: a running spread, the line in 1/N, the bound on the worst of many numbers."""
+"""Means with their errors: running spreads, a jackknife, the line in 1/N, bounds on the worst of many."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,31 @@ class Spread:
                 else np.full_like(x, np.nan)
                 for k, x in self.squares.items()
             }
+
+
+def jackknife(function: Callable[..., Any], *sides: Array) -> tuple[Array, Array, Array]:
+    """``function`` of independent samples, its standard error, and its standard deviation from run to run.
+
+    Samples run along the first axis of each of ``sides``; one at a time is left out, on either side: of n
+    values f_i without sample i, ``f + (n - 1)(f - <f_i>)`` has no bias of order 1/n, and ``(n - 1) var f_i``
+    is its variance.  A side of one sample is taken to be exact.
+
+    >>> [float(x.round(6)) for x in jackknife(lambda x: x.mean(0), np.array([1.0, 3.0]))]
+    [2.0, 1.0, 1.414214]
+    """
+    whole = np.asarray(function(*sides), dtype=float)
+    value, variance, spread = whole, np.zeros(whole.shape), np.zeros(whole.shape)
+    for k, side in enumerate(sides):
+        n = len(side)
+        if n < 2:
+            continue
+        parts = np.stack(
+            [function(*sides[:k], np.delete(side, i, axis=0), *sides[k + 1 :]) for i in range(n)]
+        )
+        value = value + (n - 1) * (whole - parts.mean(0))
+        left = (n - 1) * ((parts - parts.mean(0)) ** 2).mean(0)
+        variance, spread = variance + left, spread + n * left
+    return value, np.sqrt(variance), np.sqrt(spread)
 
 
 def each_of(count: int, level: float) -> float:

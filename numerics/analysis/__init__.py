@@ -1,1 +1,1 @@
-"""What is asked of solutions: scans, largest rates, early times, infinite depth, distributions, slopes."""
+"""What is asked of solutions: scans, limits in closed form, distributions, exponents."""

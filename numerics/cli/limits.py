@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sympy import Expr
 
     from derive.scale.power_laws import PowerLaw
-    from numerics.analysis.early_steps import EarlySteps, Recovery
+    from numerics.analysis.limits import EarlySteps, Recovery
 
 Steps = Annotated[
     int, typer.Option("--steps", help="Also the loss after 1, 2, ... steps, and the memory-free recursion.")
@@ -38,13 +38,11 @@ def early_time(
     network.depth may be "L": then there are formulas and no numbers.
     """
     experiment = load(file, None, settings)
-    from numerics.analysis.early_steps import early_steps
-    from numerics.analysis.early_steps import recovery as recovered
-    from numerics.analysis.early_time import early_time
+    from numerics.analysis import limits as of
 
-    found = early_time(experiment)
-    more: EarlySteps | None = early_steps(experiment, steps) if steps else None
-    rates: Recovery | None = recovered(experiment) if recovery else None
+    found = of.early_time(experiment)
+    more: EarlySteps | None = of.early_steps(experiment, steps) if steps else None
+    rates: Recovery | None = of.recovery(experiment) if recovery else None
     if as_json:
         print_json({k: v for x in (found, more, rates) if x is not None for k, v in x.to_json().items()})
         return
@@ -105,7 +103,7 @@ def largest_rate(
     network.depth may be "L": then there are formulas and no numbers, and --regime is needed.
     """
     experiment = load(file, None, settings)
-    from numerics.analysis.largest_rate import rate_limit
+    from numerics.analysis.limits import rate_limit
 
     found = rate_limit(experiment, regime)
     if as_json:
@@ -135,7 +133,7 @@ def depth(file: SpecFile, as_json: AsJson = False, settings: Settings = None) ->
     and only the limit is there.
     """
     experiment = load(file, None, settings)
-    from numerics.analysis.depth_limits import depth_limits
+    from numerics.analysis.limits import depth_limits
 
     with naming_the_key(experiment), progress("limits depth") as meter:
         found = depth_limits(experiment, progress=meter)

@@ -1,34 +1,38 @@
-"""Residual linear networks of infinite depth: their equations in layer time, extrapolated in the layer grid.
+"""Residual linear networks of infinite depth, in layer time: the limit, its first correction, its diversity.
 
 In an experiment of symbolic depth, ``depth = "L"``, the branch is ``branch/sqrt(L)`` and L goes to infinity:
-``network.branch`` is beta0 of linear2025 (eq. 85).
+``network.branch`` is beta0 of linear2025 (eq. 85).  Every answer is read from solutions on three grids of
+layer time (:data:`GRIDS`) and extrapolated.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import gcd
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Symbol, sqrt
+from sympy import Expr, Symbol, sqrt
 
-from derive.depth import CrossLayer, Scaling, cross_layer, layer_time, rescale
+from derive.calculus.symbols import s, t
+from derive.depth import CrossLayer, LayerTime, Scaling, cross_layer, layer_time, rescale
+from derive.depth.infinite import Diversity, InfiniteDepth, diversity, infinite_depth, tau_2
+from derive.depth.layers import coefficient_name, tau, tau_
 from derive.errors import NotApplicable
 from derive.program import L, Program
-from numerics.compile.layered import LayerTable, lower_layer_time
+from numerics.compile.layered import LayerTable, NotLowered, Product, Read, lower_layer_time, products_of
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.activation import is_linear
 from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.theory import Reduction, beta, derived, program_of, reductions_of, wide_layers
 from numerics.predictions import OUTPUT, mean_square, split
-from numerics.solver.layer_grid import LayerGrid, needed_bytes, solve_layer_grid
+from numerics.solver.layer_grid import Known, LayerGrid, needed_bytes, solve_layer_grid
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -48,6 +52,11 @@ LAYERED = ("Phi", "G", "C_h", "C_g")
 
 GRIDS = (Fraction(1, 2), Fraction(3, 4), Fraction(1))
 """Cells of the grids that are extrapolated, as shares of those that were asked for."""
+
+FIRST = coefficient_name("", 1)
+"""How the tensors of the first correction are called."""
+
+# -- solutions on grids, extrapolated ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,87 @@ class DepthLimit:
         return self.values[name]
 
 
+@dataclass(frozen=True)
+class DepthCorrection:
+    """A network of L layers is ``limit + L**order * first``, up to higher powers.
+
+    ``first`` has the variables of ``limit``, and errors of its own.  Layers are at ``tau = ell/L``.
+    """
+
+    order: float
+    limit: DepthLimit
+    first: DepthLimit
+
+    def at_depth(self, depth: int, name: str) -> Array:
+        """The variable at a finite depth, to first order."""
+        value: Array = self.limit[name] + depth**self.order * self.first[name]
+        return value
+
+
+def on_grids(
+    table: LayerTable,
+    layers: int,
+    steps: int,
+    *,
+    constants: Mapping[Symbol, float] | None = None,
+    extents: Mapping[str, int] | None = None,
+    known: Known | None = None,
+    progress: Progress | None = None,
+) -> list[LayerGrid]:
+    """Solutions on :data:`GRIDS`, with the numbers that :func:`.solve_layer_grid` takes.
+
+    Raises :class:`~numerics.errors.SpecError` for ``layers`` that are no multiple of 4, and for more memory
+    than there is.
+    """
+    if layers < 4 or layers % 4:
+        raise SpecError("layers", layers, "is the finest of three grids", "a multiple of 4")
+    needed = needed_bytes(table, layers, steps, extents or {})
+    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > have:
+        problem = f"needs {needed / 2**30:.0f} GiB for responses between layers; there are {have / 2**30:.0f}"
+        raise SpecError("training.steps", steps - 1, problem, "fewer steps, samples, or cells of layer time")
+    return [
+        solve_layer_grid(
+            table,
+            layers=int(layers * part),
+            steps=steps,
+            constants=constants or {},
+            extents=extents,
+            known=known,
+            progress=None
+            if progress is None
+            else lambda k, n, done=done: progress(done * n + k, len(GRIDS) * n),  # type: ignore[misc]
+        )
+        for done, part in enumerate(GRIDS)
+    ]
+
+
+def extrapolated(layers: int, runs: list[dict[str, Array]], layered: Collection[str]) -> DepthLimit:
+    """Richardson's extrapolation of errors in the second and fourth power of the spacing, from solutions on
+    :data:`GRIDS`; the first axis of names in ``layered`` is that of the nodes, kept where all grids have one.
+    """
+    squares = [float((layers * part) ** 2) for part in GRIDS]
+    common = gcd(*(int(layers * part) for part in GRIDS))
+    values, errors = {}, {}
+    for name in runs[0]:
+        rows = [run[name] for run in runs]
+        if name in layered:
+            rows = [a[:: (len(a) - 1) // common] for a in rows]
+        once = _removed(rows, squares)
+        (values[name],) = _removed(once, squares, 2)
+        errors[name] = float(np.max(np.abs(values[name] - once[1])))
+    return DepthLimit(layers, np.linspace(0.0, 1.0, common + 1), values, errors)
+
+
+def _removed(rows: list[Array], squares: list[float], apart: int = 1) -> list[Array]:
+    """The next power taken out: polynomials in the squared spacing, by Neville's scheme."""
+    pairs = zip(rows, rows[1:], squares, squares[apart:], strict=False)
+    return [(n * fine - m * wide) / (n - m) for wide, fine, m, n in pairs]
+
+
+# -- experiments ---------------------------------------------------------------------------------------------
+
+
 def solve_depth_limit(
     experiment: Experiment, *, layers: int = LAYERS, progress: Progress | None = None
 ) -> DepthLimit:
@@ -80,7 +170,6 @@ def solve_depth_limit(
     biases) and for ``layers`` that are no multiple of 4, :class:`~numerics.errors.Diverged` with the
     step.
 
-    >>> from numerics.experiment import Experiment
     >>> e = Experiment.from_dict({
     ...     "network": {"depth": "L", "branch": 1.0, "width_ratio": 2.0}, "data": {"kind": "isotropic"},
     ...     "training": {"learning_rate": 0.1, "steps": 1}})
@@ -90,47 +179,65 @@ def solve_depth_limit(
     True
     """
     require_limit(experiment)
-    table = _table(*limit_of(experiment))
-    runs = on_grids(experiment, table, layers, progress)
+    table = _limit_table(*limit_of(experiment))
+    runs = _solved(experiment, table, layers, progress)
     return extrapolated(layers, [dict(values_of(experiment, run, table)) for run in runs], LAYERED)
 
 
-def on_grids(
-    experiment: Experiment, table: LayerTable, layers: int, progress: Progress | None = None
-) -> list[LayerGrid]:
-    """Solutions on :data:`GRIDS` of equations that know the numbers of ``experiment``.
+def solve_depth_correction(
+    experiment: Experiment, *, layers: int = LAYERS, progress: Progress | None = None
+) -> DepthCorrection:
+    """Solve ``experiment``, whose depth must be ``"L"``, at infinite depth and to first order in 1/L.
 
-    Raises :class:`~numerics.errors.SpecError` for ``layers`` that are no multiple of 4, and for more memory
-    than there is.
+    The same networks and refusals as :func:`solve_depth_limit`.
+
+    >>> e = Experiment.from_dict({
+    ...     "network": {"depth": "L", "branch": 1.0, "width_ratio": 2.0}, "data": {"kind": "isotropic"},
+    ...     "training": {"learning_rate": 0.1, "steps": 1}})
+    >>> found = solve_depth_correction(e, layers=8)
+    >>> exact = [(1 + 1 / n) ** (n - 1) / 2 + 1 for n in (50, 100)]  # the loss at the start
+    >>> [bool(abs(found.at_depth(n, "test_loss")[0] - x) < 4 / n**2) for n, x in zip((50, 100), exact)]
+    [True, True]
     """
-    if layers < 4 or layers % 4:
-        raise SpecError("layers", layers, "is the finest of three grids", "a multiple of 4")
-    steps = len(experiment.times)
+    require_limit(experiment)
+    deep = limit_of(experiment)
+    table = lower_layer_time(correction_of(*deep).limit)
+    runs = _solved(experiment, _corrected_table(*deep), layers, progress)
+
+    def values(run: LayerGrid, share: float) -> dict[str, Array]:
+        names = [row.name for group in table.groups for row in group]
+        moved = {n: run[n] + share * run.values.get(FIRST + n, 0.0) for n in names}
+        return dict(values_of(experiment, replace(run, values=moved), table))
+
+    def first(run: LayerGrid) -> dict[str, Array]:
+        """What results are of the fields is quadratic at most, so this difference is their derivative."""
+        up, down = values(run, 1.0), values(run, -1.0)
+        return {n: 0.5 * (up[n] - down[n]) for n in up}
+
+    return DepthCorrection(
+        float(correction_of(*deep).power),
+        extrapolated(layers, [values(run, 0.0) for run in runs], LAYERED),
+        extrapolated(layers, [first(run) for run in runs], LAYERED),
+    )
+
+
+def _solved(
+    experiment: Experiment, table: LayerTable, layers: int, progress: Progress | None
+) -> list[LayerGrid]:
+    """Solutions of equations that know the numbers of ``experiment``."""
     constants = {beta0 if k == beta else k: v for k, v in numbers_of(experiment).items()}
     extents = {"c": experiment.network.outputs}
     if experiment.spec.kind == "fixed":
         extents |= {"mu": experiment.sample_count, "alpha": experiment.sample_count}
-    needed, have = (
-        needed_bytes(table, layers, steps, extents),
-        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    return on_grids(
+        table,
+        layers,
+        len(experiment.times),
+        constants=constants,
+        extents=extents,
+        known=arrays_of(experiment),
+        progress=progress,
     )
-    if needed > have:
-        problem = f"needs {needed / 2**30:.0f} GiB for responses between layers; there are {have / 2**30:.0f}"
-        raise SpecError("training.steps", steps - 1, problem, "fewer steps, samples, or cells of layer time")
-    return [
-        solve_layer_grid(
-            table,
-            layers=int(layers * part),
-            steps=steps,
-            constants=constants,
-            extents=extents,
-            known=arrays_of(experiment),
-            progress=None
-            if progress is None
-            else lambda k, n, done=done: progress(done * n + k, len(GRIDS) * n),  # type: ignore[misc]
-        )
-        for done, part in enumerate(GRIDS)
-    ]
 
 
 def require_limit(experiment: Experiment) -> None:
@@ -152,10 +259,10 @@ def require_limit(experiment: Experiment) -> None:
         )
 
 
-@lru_cache(maxsize=32)
-def _table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTable:
-    """The equations in layer time of a program."""
-    return lower_layer_time(refused(lambda: layer_time(closed_equations(program, reductions), SCALING)))
+def limit_of(experiment: Experiment) -> tuple[Program, tuple[Reduction, ...]]:
+    """The program of an experiment, and what is done to its theory: the limit of wide layers."""
+    reductions = reductions_of(experiment.spec)
+    return program_of(experiment), tuple(x for x in reductions if x is wide_layers)
 
 
 def refused(derive: Callable[[], T]) -> T:
@@ -174,10 +281,20 @@ def closed_equations(program: Program, reductions: tuple[Reduction, ...]) -> Cro
     return refused(lambda: rescale(cross_layer(derived(program, reductions)), beta))
 
 
-def limit_of(experiment: Experiment) -> tuple[Program, tuple[Reduction, ...]]:
-    """The program of an experiment, and what is done to its theory: the limit of wide layers."""
-    reductions = reductions_of(experiment.spec)
-    return program_of(experiment), tuple(x for x in reductions if x is wide_layers)
+@lru_cache(maxsize=8)
+def correction_of(program: Program, reductions: tuple[Reduction, ...]) -> InfiniteDepth:
+    """The equations of a program (see :func:`limit_of`), to first order."""
+    return refused(lambda: infinite_depth(closed_equations(program, reductions), SCALING))
+
+
+@lru_cache(maxsize=32)
+def _limit_table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTable:
+    return lower_layer_time(refused(lambda: layer_time(closed_equations(program, reductions), SCALING)))
+
+
+@lru_cache(maxsize=8)
+def _corrected_table(program: Program, reductions: tuple[Reduction, ...]) -> LayerTable:
+    return lower_layer_time(correction_of(program, reductions).system)
 
 
 def values_of(experiment: Experiment, run: LayerGrid, table: LayerTable) -> Iterator[tuple[str, Array]]:
@@ -206,24 +323,136 @@ def _equal(a: Array) -> Array:
     return value
 
 
-def extrapolated(layers: int, runs: list[dict[str, Array]], layered: Collection[str]) -> DepthLimit:
-    """Richardson's extrapolation of errors in the second and fourth power of the spacing, from solutions on
-    :data:`GRIDS`; the first axis of names in ``layered`` is that of the nodes, kept where all grids have one.
+# -- how different layers are --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LayerDistances:
+    """``squares[t, i, j]`` is ``<(x(tau_i) - x(tau_j))**2>`` at time t, between ``nodes``; ``error``
+    estimates how wrong the layer grid makes them.
     """
-    squares = [float((layers * part) ** 2) for part in GRIDS]
-    common = gcd(*(int(layers * part) for part in GRIDS))
-    values, errors = {}, {}
-    for name in runs[0]:
-        rows = [run[name] for run in runs]
-        if name in layered:
-            rows = [a[:: (len(a) - 1) // common] for a in rows]
-        once = _removed(rows, squares)
-        (values[name],) = _removed(once, squares, 2)
-        errors[name] = float(np.max(np.abs(values[name] - once[1])))
-    return DepthLimit(layers, np.linspace(0.0, 1.0, common + 1), values, errors)
+
+    nodes: Array
+    squares: Array
+    error: float
+    derived: Diversity
+
+    def slopes(self, node: int) -> tuple[Array, Array]:
+        """Distances ahead of a node, and for each doubling of the distance by which power its root grows.
+
+        The feature-diversity exponent kappa is one minus that, as the distance goes to zero; shape (steps,
+        doublings), nan where layers do not differ at all.
+        """
+        steps = [2**k for k in range(int(np.log2(len(self.nodes) - 1 - node)) + 1)]
+        found = np.stack([self.squares[:, node, node + k] for k in steps], axis=1)
+        with np.errstate(all="ignore"):
+            slopes = 0.5 * np.log2(found[:, 1:] / found[:, :-1])
+        return np.array(steps) / (len(self.nodes) - 1), slopes
 
 
-def _removed(rows: list[Array], squares: list[float], apart: int = 1) -> list[Array]:
-    """The next power taken out: polynomials in the squared spacing, by Neville's scheme."""
-    pairs = zip(rows, rows[1:], squares, squares[apart:], strict=False)
-    return [(n * fine - m * wide) / (n - m) for wide, fine, m, n in pairs]
+def layer_distances(
+    limit: LayerTime,
+    name: str,
+    *,
+    layers: int,
+    steps: int,
+    constants: dict[Symbol, float],
+    known: Known | None = None,
+    extents: dict[str, int] | None = None,
+) -> LayerDistances:
+    """Distances between layers of the field whose correlation is ``name``; data indices are at the first.
+
+    The squared distance between the stream at two layer times is derived (:func:`derive.depth.infinite`); its
+    integrals over sources are done here, on the cells of solutions of the ``limit``.  Raises what
+    :func:`on_grids` does.
+
+    >>> from derive.program.networks.residual import depth_program
+    >>> from derive.theory import mean_field
+    >>> from derive.depth import gamma_c_recursion, layer_time
+    >>> found = layer_distances(layer_time(gamma_c_recursion(mean_field(depth_program()))), "C_0",
+    ...     layers=16, steps=1, constants={}, known={"xi": lambda t: 1.0, "dloss": lambda t, f: f})
+    >>> bool(abs(found.squares[0, 0, -1] - (np.e - 1)) < 1e-6)  # a Brownian motion of rate C(tau) = exp(tau)
+    True
+    """
+    derived = diversity(limit, name)
+    table = lower_layer_time(limit)
+    runs = []
+    for run in on_grids(table, layers, steps, constants=constants, extents=extents, known=known):
+        two = _TwoPoint(run, derived, table, constants).matrix()
+        node = np.arange(0, run.layers + 1, 4 * run.layers // layers)  # those that all grids have
+        own = two[:, node, node]
+        squares = own[:, :, None] + own[:, None, :] - 2 * two[:, node[:, None], node]
+        runs.append({"squares": squares})
+    found = extrapolated(layers, runs, ())
+    return LayerDistances(
+        np.linspace(0.0, 1.0, layers // 4 + 1),
+        found["squares"],
+        found.errors["squares"],
+        derived,
+    )
+
+
+class _TwoPoint:
+    """``<x(tau, t) x(tau_2, t)>`` on the nodes of a solution."""
+
+    def __init__(
+        self, run: LayerGrid, derived: Diversity, table: LayerTable, constants: dict[Symbol, float]
+    ) -> None:
+        self.run, self.constants = run, constants
+        lhs = derived.two_point.lhs
+        data = lhs.args[2:-2]
+        same = dict(zip(data[len(data) // 2 :], data, strict=False))
+        names = {row.name: row.layers for group in table.groups for row in group}
+        self.products = list(products_of(derived.two_point.rhs.xreplace(same), names))
+
+    def matrix(self) -> Array:
+        """Axes: time, layer, second layer."""
+        n = self.run.layers + 1
+        found = np.zeros((self.run.steps, n, n))
+        for now in range(self.run.steps):
+            for p in self.products:
+                if all(x.upper not in (t - 1, s - 1) or now for x in p.spans):
+                    found[now] += float(p.number.subs(self.constants)) * self.product(p, now)
+        return found
+
+    def product(self, p: Product, now: int) -> Array:
+        if p.calls or p.equal or p.step or p.present:
+            raise NotLowered(f"{p} is no product of answers and correlations")
+        ends = {x.index: now + int(x.present) if x.upper.has(t, s) else None for x in p.spans}
+        labels: dict[Expr, int] = {tau: 0, tau_2: 1}
+        if p.layer is None:
+            return self.summed(p, now, ends, labels, 0)
+        left, right = (self.summed(p, now, ends, labels, side) for side in (1, -1))
+        cells = 0.5 * (left[:, :, :-1] + right[:, :, 1:])
+        value: Array = cells.sum(axis=2) / self.run.layers
+        return value
+
+    def summed(
+        self, p: Product, now: int, ends: dict[Symbol, int | None], labels: dict[Expr, int], side: int
+    ) -> Array:
+        """Summed over times and data; the layer of the source is the last axis.  ``side`` is 1 for the values
+        just after a node of it, -1 for those just before.
+        """
+        given: list[Any] = []
+        for r in p.reads:
+            array, names = self.tensor(r, now, ends, side)
+            given += [array, [labels.setdefault(x, len(labels)) for x in names]]
+        out = [0, 1] + ([labels.setdefault(p.layer, len(labels))] if p.layer is not None else [])
+        for axis in (0, 1):
+            given += [np.ones(self.run.layers + 1), [axis]]
+        value: Array = np.einsum(*given, out, optimize="greedy")
+        return value
+
+    def tensor(
+        self, r: Read, now: int, ends: dict[Symbol, int | None], side: int
+    ) -> tuple[Array, list[Expr]]:
+        whole = self.run[r.name]
+        if r.name in self.run.under and side == 1 and tau_ in r.args:
+            whole = whole.copy()
+            node = np.arange(self.run.layers + 1)
+            whole[node, node] = self.run.under[r.name]
+        at = tuple(
+            now if x in (t, s) else round(float(x) * self.run.layers) if x.is_number else slice(ends.get(x))
+            for x in r.args
+        )
+        return whole[at], [x for x in r.args if isinstance(x, Symbol) and x not in (t, s)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from numerics.analysis.depth_limits import depth_limits
+from numerics.analysis.limits import depth_limits
 from numerics.cli import run
 from numerics.experiment import Experiment
 

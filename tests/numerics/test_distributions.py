@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import laplace, norm
 from scipy.stats import t as student
 
-from numerics.analysis.distributions import (
+from numerics.analysis.ensembles import (
     SMOOTHING,
     atoms,
     cumulative,

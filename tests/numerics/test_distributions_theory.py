@@ -12,7 +12,7 @@ from scipy.stats import t as student
 
 from derive.program import P, convolution, eta, gamma0, mlp
 from derive.theory import mean_field
-from numerics.analysis.distributions import deviations, histogram, kernel_density, moments, non_gaussianity
+from numerics.analysis.ensembles import deviations, histogram, kernel_density, moments, non_gaussianity
 from numerics.paths import Paths
 from numerics.simulation import Networks, simulate_program
 from numerics.solver.paths import solve_particles

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from numerics.analysis.early_steps import early_steps, recovery
-from numerics.analysis.early_time import early_time
+from numerics.analysis.limits import early_steps, early_time, recovery
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment

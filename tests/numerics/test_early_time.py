@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sympy import Symbol, sympify
 
-from numerics.analysis.early_time import early_time
+from numerics.analysis.limits import early_time
 from numerics.analysis.sweep import largest_rate
 from numerics.cli import run
 from numerics.errors import SpecError

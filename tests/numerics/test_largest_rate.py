@@ -10,7 +10,7 @@ from derive.program import isotropic
 from derive.program.networks.random_data import nu
 from derive.scale import lazy_kernel
 from derive.theory import mean_field
-from numerics.analysis.largest_rate import rate_limit
+from numerics.analysis.limits import rate_limit
 from numerics.analysis.sweep import largest_rate
 from numerics.cli import run
 from numerics.errors import NotConverged, SpecError

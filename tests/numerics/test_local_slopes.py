@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from numerics.analysis.local_slopes import local_slopes, regimes
+from numerics.analysis.exponents import local_slopes, regimes
 
 T = np.geomspace(10, 1e6, 26)
 

@@ -10,7 +10,7 @@ from sympy import Float, Rational, Symbol, lambdify
 from derive.calculus.symbols import L, eta, gamma0
 from derive.scale.modes import beta, capacity
 from derive.scale.power_laws import lazy_law, leading_law, width_law
-from numerics.analysis.local_slopes import local_slopes
+from numerics.analysis.exponents import local_slopes
 from numerics.cli import run
 from numerics.experiment import Experiment
 from numerics.solver import solve

@@ -28,10 +28,9 @@ from derive.program.networks.residual import block_program
 from derive.theory import mean_field
 from numerics.compile.layered import lower_layer_time
 from numerics.compile.lower import lower
-from numerics.solver.depth import GRIDS, extrapolated
-from numerics.solver.depth_correction import FIRST
+from numerics.solver.depth import FIRST, extrapolated, on_grids
 from numerics.solver.frozen_ends import given_in_sources
-from numerics.solver.layer_grid import Known, solve_layer_grid
+from numerics.solver.layer_grid import Known
 from numerics.solver.march import march
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.lab import Weights, gradients, moved
@@ -67,10 +66,7 @@ def corrected(linearised: bool) -> dict[str, Array]:
     found = infinite_depth(block_limit(_system(linearised)).cross)
     table = lower_layer_time(found.system)
     known: Known = {"xi": lambda t: INPUTS[t], "dloss": _slope, "ddloss": lambda t, f: SIZE}
-    runs = [
-        solve_layer_grid(table, layers=int(LAYERS * x), steps=len(INPUTS), constants={}, known=known)
-        for x in GRIDS
-    ]
+    runs = on_grids(table, LAYERS, len(INPUTS), known=known)
     return extrapolated(LAYERS, [{n: run[n] for n in ("f", FIRST + "f")} for run in runs], ()).values
 
 

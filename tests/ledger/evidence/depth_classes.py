@@ -22,7 +22,7 @@ from derive.scale.depth import (
 )
 from derive.scale.depth_steps import at_steps
 from derive.theory import mean_field
-from numerics.solver.depth_steps import DepthSolver, variance
+from numerics.solver.frozen_ends import DepthSolver, variance
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]

@@ -11,15 +11,19 @@ from numpy.typing import NDArray
 
 from numerics.experiment import Experiment
 from numerics.solver import solve
-from numerics.solver.depth_correction import (
+from numerics.solver.depth import (
     FIRST,
     DepthCorrection,
-    frozen_ends_correction,
+    LayerDistances,
+    layer_distances,
     solve_depth_correction,
+)
+from numerics.solver.frozen_ends import (
+    exact_power,
+    frozen_ends_correction,
+    solve_frozen_ends,
     solve_frozen_ends_correction,
 )
-from numerics.solver.depth_diversity import LayerDistances, layer_distances
-from numerics.solver.frozen_ends import exact_power, solve_frozen_ends
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 
 Array = NDArray[np.float64]

@@ -12,8 +12,7 @@ from derive.program import eta
 from derive.program.networks.random_data import isotropic, nu
 from derive.scale import first_step, memory_free
 from derive.theory import mean_field
-from numerics.analysis.early_steps import early_steps, recovery
-from numerics.analysis.early_time import early_time
+from numerics.analysis.limits import early_steps, early_time, recovery
 from numerics.experiment import Experiment
 from numerics.simulation import simulate
 from numerics.solver import solve

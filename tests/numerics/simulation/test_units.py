@@ -10,7 +10,7 @@ import xarray as xr
 from sympy import Rational, Symbol
 
 from derive.program import Program, mlp
-from numerics.analysis.distributions import moments
+from numerics.analysis.ensembles import moments
 from numerics.paths import Paths
 from numerics.simulation import Networks, simulate_program
 

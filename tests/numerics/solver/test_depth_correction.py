@@ -17,13 +17,13 @@ from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.simulation import simulate_program
 from numerics.solver import solve
-from numerics.solver.depth_correction import (
+from numerics.solver.depth import layer_distances, solve_depth_correction
+from numerics.solver.frozen_ends import (
+    exact_power,
     frozen_ends_correction,
-    solve_depth_correction,
+    solve_frozen_ends,
     solve_frozen_ends_correction,
 )
-from numerics.solver.depth_diversity import layer_distances
-from numerics.solver.frozen_ends import exact_power, solve_frozen_ends
 from numerics.solver.layer_grid import solve_layer_grid
 from tests.ledger.evidence.depth_correction import in_powers
 

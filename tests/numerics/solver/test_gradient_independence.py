@@ -11,7 +11,7 @@ import pytest
 from derive.program import P, Program, eta, gamma0, mlp
 from derive.reduce.independence import independent_backward
 from derive.theory import Theory, mean_field
-from numerics.powers import fitted_power
+from numerics.analysis.exponents import fitted_power
 from numerics.simulation import simulate_program
 from numerics.solver.paths import Solved, solve_particles
 from tests.numerics.solver.helpers import TARGETS, kernel

@@ -1,8 +1,9 @@
-"""Exponents from curves: the local slope of log y over log t, with its error and its drift.
+"""Exponents: one power through measured values, or the local slope of a curve with its error and its drift.
 
-One straight line through a curve of which only the end is a power law gives a number that belongs to no
-time.  Here each time has a slope of its own, from a cubic through the points around it; how that changes is
-the drift, and how it differs from the slope of a parabola bounds what the window does to it.
+One straight line through the logarithms of a curve of which only the end is a power law gives a number that
+belongs to no time.  In :func:`local_slopes` each time has a slope of its own, from a cubic through the points
+around it; how that changes is the drift, and how it differs from the slope of a parabola bounds what the
+window does to it.
 """
 
 from __future__ import annotations
@@ -153,4 +154,37 @@ def regimes(found: LocalSlopes, slopes: Mapping[str, float], tolerance: float = 
     return tuple(out)
 
 
-__all__ = ["LocalSlopes", "Window", "local_slopes", "regimes"]
+@dataclass(frozen=True)
+class Power:
+    """``y = factor * x^exponent``; ``misfit`` is chi squared over the number of points less two."""
+
+    exponent: float
+    stderr: float
+    factor: float
+    misfit: float
+
+
+def fitted_power(x: ArrayLike, y: ArrayLike, stderr: ArrayLike) -> Power:
+    """The power law closest to ``y`` in standard errors.
+
+    The error of the exponent is that which the errors of ``y`` give it.  Raises ValueError for fewer than
+    three points, or for values that are not positive by more than their error, whose logarithm says nothing.
+
+    >>> found = fitted_power([1, 2, 4], [3.0, 6.0, 12.0], [0.3, 0.6, 1.2])
+    >>> round(found.exponent, 6), round(found.factor, 6), round(found.stderr, 3)
+    (1.0, 3.0, 0.102)
+    """
+    xs, ys, errors = (np.asarray(v, dtype=float) for v in (x, y, stderr))
+    if len(xs) < 3 or not (ys > errors).all() or not (errors > 0).all() or not (xs > 0).all():
+        raise ValueError("a power needs three points or more, each larger than its error")
+    relative = errors / ys
+    rows = np.column_stack([np.log(xs), np.ones(len(xs))]) / relative[:, None]
+    values = np.log(ys) / relative
+    covariance = np.linalg.inv(rows.T @ rows)
+    slope, offset = covariance @ rows.T @ values
+    rest = values - rows @ [slope, offset]
+    misfit = float(rest @ rest) / (len(xs) - 2)
+    return Power(float(slope), float(np.sqrt(covariance[0, 0])), float(np.exp(offset)), misfit)
+
+
+__all__ = ["LocalSlopes", "Power", "Window", "fitted_power", "local_slopes", "regimes"]

@@ -1,18 +1,22 @@
-"""How the units of a layer are distributed: densities, quantiles and how far from Gaussian, with errors.
+"""What runs say of a network's units and kernels: distributions and alignments, of theories and of networks.
 
-Everything takes paths as :mod:`numerics.paths` lays them out, of a theory or of networks: an array with the
-dimensions ``run`` and ``unit``, and others that are carried along.  Units of one run depend on each other;
-runs are independent, and all standard errors come from their spread.
+Runs are independent replicas of a theory, or networks; all standard errors come from their spread.
+Distributions take paths as :mod:`numerics.paths` lays them out: an array with the dimensions ``run`` and
+``unit``, and others that are carried along.  Alignments take kernels stacked over runs along the first axis;
+the last ``axes`` axes belong to the kernel, those between are carried along.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
+
+from numerics.stats import jackknife
 
 Array = NDArray[np.float64]
 
@@ -228,22 +232,10 @@ def _mean(runs: xr.DataArray, dim: str) -> tuple[xr.DataArray, xr.DataArray]:
 def _jackknife(
     paths: xr.DataArray, function: Callable[[Array], Array], names: dict[str, Any], **coords: Any
 ) -> xr.Dataset:
-    """``function`` of all runs, and its standard error from leaving out one run at a time.
-
-    The bias of order 1/runs goes with it.
-    """
+    """``function`` of all runs, without its bias of order 1/runs, and its standard error."""
     _check(paths)
-    runs = paths.sizes["run"]
-
-    def found(x: Array) -> Array:
-        whole = function(x)
-        parts = np.stack([function(np.delete(x, i, axis=0)) for i in range(runs)])
-        corrected = runs * whole - (runs - 1) * parts.mean(axis=0)
-        error = np.sqrt((runs - 1) * ((parts - parts.mean(axis=0)) ** 2).mean(axis=0))
-        return np.stack([corrected, error])
-
     both: xr.DataArray = xr.apply_ufunc(
-        found,
+        lambda x: np.stack(jackknife(function, x)[:2]),
         paths,
         input_core_dims=[["run", "unit"]],
         output_core_dims=[["error", "found"]],
@@ -263,3 +255,55 @@ def _silverman(x: Array) -> Array:
     low, high = np.quantile(x, [0.25, 0.75])
     spread = min(float(x.std()), (high - low) / 1.34) or float(x.std())
     return np.asarray(0.9 * spread * x.size**-0.2)
+
+
+# -- alignment of kernels ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Cosines, their standard errors, and their standard deviation from run to run."""
+
+    value: Array
+    stderr: Array
+    spread: Array
+
+
+def cosine(first: Array, second: Array, axes: int = 2) -> Array:
+    """``Tr A B^T / (|A| |B|)`` over the last ``axes`` axes; nan for a kernel of zeros.
+
+    >>> float(cosine(np.eye(2), np.ones((2, 2))).round(4))
+    0.7071
+    """
+    over = tuple(range(-axes, 0))
+    dot, one, two = ((a * b).sum(over) for a, b in ((first, second), (first, first), (second, second)))
+    with np.errstate(invalid="ignore"):
+        found: Array = dot / np.sqrt(one * two)
+    return found
+
+
+def alignment(first: Array, second: Array, axes: int = 2) -> Alignment:
+    """Alignment of the means over the runs of each side.
+
+    The bias that the scatter of a mean has on the cosine, of order 1/runs, is taken out.  A side of one run
+    is taken to be exact; a side with as many runs as the other is still independent of it (see
+    :func:`change` for one that is not).
+    """
+    return Alignment(*jackknife(lambda x, y: cosine(x.mean(0), y.mean(0), axes), first, second))
+
+
+def change(first: Array, second: Array, axes: int = 2) -> Alignment:
+    """Alignment of two kernels of the same runs, such as the initial and the final one: means over runs."""
+    both = np.stack([first, second], axis=1)
+    return Alignment(*jackknife(lambda x: cosine(x[:, 0].mean(0), x[:, 1].mean(0), axes), both))
+
+
+def each(theory: Array, networks: Array, axes: int = 2) -> Alignment:
+    """Alignment of each of the ``networks`` with the mean of ``theory``: the mean over the networks.
+
+    A network's kernel scatters by 1/sqrt(N) about its mean, so that this is below one by order 1/N.
+    """
+    value, stderr, _ = jackknife(lambda x: cosine(x.mean(0), networks, axes).mean(0), theory)
+    found = cosine(theory.mean(0), networks, axes)
+    spread = found.std(0, ddof=1) if len(found) > 1 else np.full(found.shape[1:], np.nan)
+    return Alignment(value, np.hypot(stderr, spread / np.sqrt(len(networks))), spread)

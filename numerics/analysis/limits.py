@@ -1,0 +1,485 @@
+"""What derived closed forms say of an experiment: its first steps, its largest rate, its infinite depth.
+
+Numbers of the file are put in exactly, so that rounding comes last.  Where a limit has no closed form the
+refusal names the key of the file, or ``refused`` says why beside what was solved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, Pow, Rational, Symbol, nsimplify, sympify
+
+from derive.calculus.recurrences import q
+from derive.depth.infinite import Diversity, diversity
+from derive.errors import NotApplicable
+from derive.program import L, Program, eta, gamma0
+from derive.program.networks.random_data import nu, sigma
+from derive.scale import FirstStep, first_step, lazy_steps, memory_free, smallest_rate
+from derive.scale.largest_rate import LargestRate
+from derive.scale.largest_rate import largest_rate as largest_rate_form
+from derive.scale.lazy import lazy_kernel
+from derive.theory import Theory
+from numerics.analysis.sweep import Rate, largest_rate
+from numerics.errors import SpecError
+from numerics.experiment import Experiment
+from numerics.experiment.numbers import layered_numbers, numbers_of
+from numerics.experiment.refusals import served
+from numerics.experiment.theory import Reduction, derived, program_of, reductions_of
+from numerics.solver import solve
+from numerics.solver.depth import LAYERS, Progress, correction_of, limit_of, solve_depth_correction
+
+Array = NDArray[np.float64]
+
+# -- the first step ------------------------------------------------------------------------------------------
+
+FIRST_STEP = {"data.kind": "isotropic", "training.rule": ("gd", "sgd"), "network.outputs": 1}
+"""What has a first step in closed form, as far as keys go."""
+
+
+@dataclass(frozen=True)
+class EarlyTime:
+    """``growth_factor`` is ``C_v(1)/C_v(0)``, a number; ``formula`` the same in symbols.
+
+    ``critical_learning_rate`` is the smallest rate at which the first step leaves the loss where it is;
+    ``critical_formula`` the same in symbols, if it is a rational function.  Numbers are None if the depth is
+    a symbol, or if there is no such rate.
+    """
+
+    formula: Expr
+    critical_formula: Expr | None
+    growth_factor: float | None
+    critical_learning_rate: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "growth_factor": self.growth_factor,
+            "critical_learning_rate": self.critical_learning_rate,
+            "formula": str(self.formula),
+            "critical_formula": _text(self.critical_formula),
+        }
+
+
+def early_time(experiment: Experiment) -> EarlyTime:
+    """The first step of ``experiment``, on isotropic data.
+
+    The formula is one for every depth ``L`` where the layers are alike: one width, no branch, plain descent;
+    otherwise it is that of the file's depth.  Raises :class:`~numerics.errors.SpecError` naming the key where
+    the first step has no closed form.
+
+    >>> found = early_time(Experiment.from_dict({
+    ...     "network": {"depth": 2, "width_ratio": 2.0}, "data": {"kind": "isotropic", "batch_ratio": 1.0},
+    ...     "training": {"rule": "sgd", "learning_rate": 0.1, "center": True}}))
+    >>> print(found.growth_factor, found.critical_learning_rate, found.critical_formula)
+    0.63 0.2608695652173913 12*alpha_B*nu/((alpha_B + 1)*(2*L**2 + 6*L*nu + L + 6*nu))
+    """
+    step = served(experiment, _first_step, "the first step in closed form", FIRST_STEP)
+    if not experiment.symbolic and _alike(experiment):
+        try:
+            step = _first_step(experiment.replace({"network.depth": "L"}))
+        except NotApplicable as reason:
+            raise SpecError("network.depth", "L", f"has no closed form: {reason}", "a number") from None
+    formula = step.growth_factor if step.root is None else step.growth_factor.xreplace({q: step.root})
+    try:
+        critical = step.critical_learning_rate
+    except NotApplicable:
+        critical = None
+    if experiment.symbolic:
+        return EarlyTime(formula, critical, None, None)
+    numbers = _numbers(experiment)
+    if eta not in numbers:
+        raise SpecError("training.learning_rate", None, "is missing; growth needs it", "a positive number")
+    rate = numbers.pop(eta)
+    growth = first_step(_put(_theory(experiment), numbers)).growth_factor
+    return EarlyTime(formula, critical, float(growth.subs(eta, rate)), smallest_rate(growth, eta))
+
+
+def _alike(experiment: Experiment) -> bool:
+    """Are its layers alike, so that all depths have one formula?"""
+    network, training = experiment.network, experiment.training
+    if network.branch or isinstance(network.width_ratio, list):
+        return False
+    return not (training.weight_decay or training.momentum or training.temperature)
+
+
+def _first_step(experiment: Experiment) -> FirstStep:
+    if experiment.spec.kind != "isotropic":
+        raise NotApplicable("the first step is that of isotropic data")
+    return _of_theory(_theory(experiment))
+
+
+@lru_cache(maxsize=16)
+def _of_theory(theory: Theory) -> FirstStep:
+    return first_step(theory)
+
+
+def _theory(experiment: Experiment) -> Theory:
+    spec = experiment.spec
+    return derived(program_of(experiment), reductions_of(spec), layered_numbers(spec))
+
+
+def _numbers(experiment: Experiment) -> dict[Symbol, Expr]:
+    if experiment.symbolic:
+        raise SpecError("network.depth", "L", "is a symbol; steps need a number", "a number of hidden layers")
+    return {x: Rational(str(value)) for x, value in numbers_of(experiment).items()}
+
+
+def _put(theory: Theory, numbers: Mapping[Symbol, Expr]) -> Theory:
+    """With the numbers in place of symbols, in fractions: roots of numbers to thirty digits."""
+
+    def exact(e: Expr) -> Expr:
+        e = nsimplify(sympify(e).subs(numbers), rational=True)
+        roots = [p for p in e.atoms(Pow) if p.is_number and not p.is_Rational]
+        return e.xreplace({p: Rational(str(p.evalf(30))) for p in roots})
+
+    return theory.map(exact)
+
+
+def _text(e: Expr | None) -> str | None:
+    return None if e is None else str(e)
+
+
+# -- a few steps, and whether a loss that rises comes down again ---------------------------------------------
+
+NODES = 4
+"""Eigenvalues that stand for the spectrum of the lazy kernel."""
+
+
+@dataclass(frozen=True)
+class EarlySteps:
+    """``C_v`` and the loss on fresh or repeated samples (``C_Delta``) after each step, as solved.
+
+    ``memory_free`` is the recursion beside ``C_v``, and ``dropped`` its neglected terms in the second step by
+    name; both are None, and ``refused`` says why, where the experiment has no such recursion.
+    """
+
+    C_v: tuple[float, ...]
+    C_Delta: tuple[float, ...] | None
+    noise: float
+    memory_free: tuple[float, ...] | None
+    dropped: Mapping[str, float] | None
+    refused: str | None
+
+    @property
+    def test_growth_factor(self) -> float:
+        """The test loss, label noise included, after the first step over that before."""
+        return (self.C_v[1] + self.noise**2) / (self.C_v[0] + self.noise**2)
+
+    @property
+    def train_growth_factor(self) -> float | None:
+        """The same of the training loss (online: on the batch of the step); None if there are no samples."""
+        return None if self.C_Delta is None else self.C_Delta[1] / self.C_Delta[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "C_v": list(self.C_v),
+            "test_growth_factor": self.test_growth_factor,
+            "train_growth_factor": self.train_growth_factor,
+            "memory_free": None if self.memory_free is None else list(self.memory_free),
+            "dropped": None if self.dropped is None else dict(self.dropped),
+        }
+
+
+def early_steps(experiment: Experiment, steps: int) -> EarlySteps:
+    """``steps`` steps of ``experiment``, on isotropic data.
+
+    Raises :class:`~numerics.errors.SpecError` for a depth that is a symbol and for no steps at all, and what
+    the solver raises.
+
+    >>> found = early_steps(Experiment.from_dict({
+    ...     "network": {"depth": 1, "width_ratio": 1.0}, "data": {"kind": "isotropic"},
+    ...     "training": {"learning_rate": 0.25, "steps": 1, "center": True}}), 2)
+    >>> found.memory_free
+    (1.0, 0.3125, 0.09765625)
+    >>> round(sum(found.dropped.values()) + found.memory_free[2] - found.C_v[2], 12)
+    0.0
+    """
+    if steps < 1:
+        raise SpecError("steps", steps, "is no number of steps", "1 or more")
+    numbers = _numbers(experiment)
+    solved = solve(experiment.replace({"training.steps": steps}))
+    curves = {
+        name: tuple(float(solved[name].values[t, t]) for t in range(steps + 1))
+        for name in ("C_v", "C_Delta")
+        if name in solved
+    }
+    rest = {sigma: numbers.pop(sigma, Rational(0))}
+    found = (curves["C_v"], curves.get("C_Delta"), float(rest[sigma]))
+    try:
+        recursion = memory_free(_put(_theory(experiment), numbers))
+    except NotApplicable as reason:
+        return EarlySteps(*found, None, None, str(reason))
+    repeated = tuple(float(recursion.loss(t).subs(rest)) for t in range(steps + 1))
+    dropped = {k: float(x.subs(rest)) for k, x in recursion.dropped.items()}
+    return EarlySteps(*found, repeated, dropped, None)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Rates: ``critical`` first raises the loss, below ``largest`` training still succeeds, as solved.
+
+    ``lazy`` is the largest rate of the lazy limit and ``ceiling`` a bound on it in closed form; both are
+    None, and ``refused`` says why, where that limit has no closed form.
+    """
+
+    critical: float | None
+    largest: Rate
+    lazy: float | None
+    ceiling: float | None
+    refused: str | None
+
+    @property
+    def recovers(self) -> bool:
+        """Is there a rate at which the loss first rises and then falls below its start?"""
+        return self.critical is not None and self.largest.stable > self.critical
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "largest_learning_rate": self.largest.value,
+            "recovers": self.recovers,
+            "lazy_largest_learning_rate": self.lazy,
+            "lazy_ceiling": self.ceiling,
+        }
+
+
+def recovery(experiment: Experiment, *, rtol: float = 0.01, nodes: int = NODES) -> Recovery:
+    """The largest rate of ``experiment`` within its steps, beside the critical and the lazy ones.
+
+    ``nodes`` eigenvalues stand for the lazy spectrum; the rate falls with their number, see
+    :meth:`.LazySteps.largest_rate`.  Raises what :func:`.sweep.largest_rate` raises.
+
+    >>> found = recovery(Experiment.from_dict({
+    ...     "network": {"depth": 1, "width_ratio": 0.5, "gamma0": 0.5},
+    ...     "data": {"kind": "isotropic", "batch_ratio": 0.25},
+    ...     "training": {"rule": "sgd", "learning_rate": 0.1, "steps": 40, "center": True}}), rtol=0.02)
+    >>> round(found.critical, 4), round(found.lazy, 3), found.ceiling, found.recovers
+    (0.1333, 0.175, 0.2, True)
+    """
+    numbers = {x: value for x, value in _numbers(experiment).items() if x not in (eta, gamma0)}
+    lazy: tuple[float | None, float | None, str | None]
+    try:
+        found = lazy_steps(_put(_theory(experiment), numbers), nodes)
+        lazy = float(found.largest_rate()), float(found.ceiling), None
+    except NotApplicable as reason:
+        lazy = None, None, str(reason)
+    critical = early_time(experiment).critical_learning_rate
+    return Recovery(critical, largest_rate(experiment, rtol=rtol), *lazy)
+
+
+# -- the largest rate ----------------------------------------------------------------------------------------
+
+LARGEST_RATE = {
+    "data.kind": "isotropic",
+    "data.sample_ratio": None,
+    "data.batch_ratio": None,
+    "data.noise": 0.0,
+    "network.outputs": 1,
+    "network.branch": None,
+    "training.rule": "gd",
+    "training.center": True,
+    "training.weight_decay": 0.0,
+    "training.momentum": 0.0,
+    "training.temperature": 0.0,
+}
+"""What has a largest rate in closed form, as far as keys go."""
+
+
+@dataclass(frozen=True)
+class RateLimit:
+    """``form`` is the closed form, the rest its numbers, None if the depth is a symbol.
+
+    ``rate`` of lazy networks is 2 over the largest eigenvalue of the kernel at the file's width, which the
+    closed form has to first order only; ``neglected`` is what the form leaves out, beside one.
+    """
+
+    form: LargestRate
+    exponent: float | None
+    rate: float | None
+    crossover: float | None
+    neglected: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        return {
+            "regime": self.form.regime,
+            "exponent": self.exponent,
+            "exponent_formula": str(self.form.exponent),
+            "formula": str(self.form.rate),
+            "rate": self.rate,
+            "crossover": self.crossover,
+            "crossover_formula": _text(self.form.crossover),
+            "neglected": self.neglected,
+            "assumptions": list(self.form.conditions()),
+        }
+
+
+def rate_limit(experiment: Experiment, regime: str | None = None) -> RateLimit:
+    """The largest rate of ``experiment``, on the population of isotropic data, from the derived closed forms;
+    :func:`numerics.analysis.sweep.largest_rate` measures the same in the solved theory.
+
+    ``regime`` is "rich" or "lazy"; that of the file if it is not given, which needs a depth that is a number:
+    training is rich where the rich rate is the smaller one.
+    Raises :class:`~numerics.errors.SpecError` for another, for a network without one finite width, and naming
+    the key where there is no closed form.
+
+    >>> network = {"depth": 2, "gamma0": 300.0, "width_ratio": 4.0, "parametrization": "ntk"}
+    >>> tables = {"network": network, "data": {"kind": "isotropic"}, "training": {"center": True}}
+    >>> found = rate_limit(Experiment.from_dict(tables))
+    >>> print(found.form.regime, found.form.exponent, round(found.exponent, 3), f"{found.rate:.6f}")
+    rich L/(L + 1) 0.667 0.000836
+    """
+    if regime not in (None, "rich", "lazy"):
+        raise SpecError("--regime", regime, "is no regime", '"rich" or "lazy"')
+    width = experiment.network.width_ratio
+    if isinstance(width, list):
+        raise SpecError("network.width_ratio", width, "is not one width over features", "a positive number")
+    every = served(experiment, _deep_forms, "the largest rate in closed form", LARGEST_RATE)
+    if width is None:
+        raise SpecError(
+            "network.width_ratio", None, "is missing: layers are infinitely wide", "a positive number"
+        )
+    if experiment.symbolic:
+        if regime is None:
+            raise SpecError("network.depth", "L", "leaves the regime open", "a number, or --regime rich|lazy")
+        return RateLimit(every[regime], None, None, None, None)
+    numbers = {L: experiment.depth, gamma0: sympify(experiment.network.gamma0), nu: sympify(width)}
+
+    def number(e: Expr | None) -> float | None:
+        return None if e is None else float(sympify(e).subs(numbers))
+
+    leading = {k: number(x.prefactor * nu**x.exponent) for k, x in every.items()}
+    own = regime or min(leading, key=lambda k: leading[k] or 0.0)
+    form, rate = every[own], leading[own]
+    if own == "lazy":
+        rate = 2 / lazy_kernel(derived(*_deep(experiment)), experiment.depth).edge({nu: width})
+    return RateLimit(form, number(form.exponent), rate, number(form.crossover), number(form.neglected))
+
+
+def _deep(experiment: Experiment) -> tuple[Program, tuple[Reduction, ...]]:
+    """The program with the depth as a symbol, and what is done to its theory."""
+    return program_of(experiment, L), reductions_of(experiment.spec)
+
+
+def _deep_forms(experiment: Experiment) -> dict[str, LargestRate]:
+    if experiment.spec.kind != "isotropic":
+        raise NotApplicable("the closed form is that of isotropic data")
+    return _forms(*_deep(experiment))
+
+
+@lru_cache(maxsize=8)
+def _forms(program: Program, reductions: tuple[Reduction, ...]) -> dict[str, LargestRate]:
+    theory = derived(program, reductions)
+    return {regime: largest_rate_form(theory, regime) for regime in ("rich", "lazy")}
+
+
+# -- infinite depth ------------------------------------------------------------------------------------------
+
+REGIME = "branch beta0/sqrt(L): the noise of every layer stays, features of layers differ"
+"""The limit that a file asks for; a branch of its own at each depth is the one that keeps beta0."""
+
+
+@dataclass(frozen=True)
+class DepthLimits:
+    """The loss ``name`` over ``time``: in the limit, its first correction (the coefficient of ``L**order``)
+    and, at a depth that is a number, that of the network itself (else None).
+
+    ``limit_error`` and ``first_error`` estimate what the layer grid leaves.  ``diversity`` is that of the
+    stream, ``field`` its correlation.
+    """
+
+    name: str
+    time: Array
+    beta0: float
+    depth: int | None
+    finite: Array | None
+    limit: Array
+    limit_error: float
+    first: Array
+    first_error: float
+    order: float
+    field: str
+    diversity: Diversity
+
+    @property
+    def to_first_order(self) -> Array | None:
+        """The network's loss as the limit and its first correction have it."""
+        return None if self.depth is None else self.limit + self.depth**self.order * self.first
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        first = self.to_first_order
+        return {
+            "time": self.time.tolist(),
+            "loss": self.name,
+            "depth": self.depth,
+            "branch_times_sqrt_depth": self.beta0,
+            self.name: None if self.finite is None else self.finite.tolist(),
+            "limit": self.limit.tolist(),
+            "limit_error": self.limit_error,
+            "coefficient": self.first.tolist(),
+            "coefficient_error": self.first_error,
+            "exponent": self.order,
+            "to_first_order": None if first is None else first.tolist(),
+            "diversity_exponent": float(self.diversity.exponent),
+            "formula": f"<(x(tau) - x(tau_2))**2> / |tau - tau_2| -> {self.diversity.roughness}",
+            "regime": REGIME,
+            "status": "ok",
+        }
+
+
+def depth_limits(
+    experiment: Experiment, *, layers: int = LAYERS, progress: Progress | None = None
+) -> DepthLimits:
+    """The limit of infinite depth of ``experiment`` at ``beta0``: the branch times the root of the depth, or
+    ``network.branch`` itself if the depth is ``"L"``.
+
+    Raises :class:`~numerics.errors.SpecError` for a network without a branch, and for what
+    :func:`~numerics.solver.depth.solve_depth_correction` refuses.
+
+    >>> e = Experiment.from_dict({
+    ...     "network": {"depth": 16, "branch": 0.25, "width_ratio": 2.0}, "data": {"kind": "isotropic"},
+    ...     "training": {"learning_rate": 0.1, "steps": 1}})
+    >>> found = depth_limits(e, layers=8)
+    >>> found.beta0, bool(abs(found.finite[0] - found.to_first_order[0]) < 0.01), found.diversity.exponent
+    (1.0, True, 1/2)
+    """
+    network = experiment.network
+    if network.branch is None:
+        raise SpecError(
+            "network.branch",
+            None,
+            "is missing: only residual networks have a limit of infinite depth here",
+            "a positive number, such as 1/sqrt(depth)",
+        )
+    depth = None if experiment.symbolic else experiment.depth
+    beta0 = float(network.branch) * (1.0 if depth is None else float(np.sqrt(depth)))
+    deep = experiment
+    if depth is not None:
+        deep = experiment.replace({"network.depth": "L", "network.branch": beta0})
+    found = solve_depth_correction(deep, layers=layers, progress=progress)
+    name = "test_loss" if experiment.spec.kind == "isotropic" else "train_loss"
+    limit = correction_of(*limit_of(deep)).limit
+    field = next(str(e.lhs.func) for e in limit.correlations if str(e.lhs.func) in ("C_h", "H"))
+    finite = None if depth is None else np.asarray(solve(experiment)[name].values, dtype=float)
+    return DepthLimits(
+        name,
+        np.asarray(experiment.times, dtype=float),
+        beta0,
+        depth,
+        finite,
+        found.limit[name],
+        found.limit.errors[name],
+        found.first[name],
+        found.first.errors[name],
+        found.order,
+        field,
+        diversity(limit, field),
+    )
