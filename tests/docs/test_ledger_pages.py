@@ -40,6 +40,7 @@ def test_every_contradiction_has_its_numbers_and_nothing_else_is_recorded():
     assert all(row["numbers"] for row in recorded().values())
 
 
+@pytest.mark.evidence
 def test_what_is_recorded_is_what_a_run_finds():
     (found,) = check([find("linear2025", "104")])
     row = recorded()[found.evidence]

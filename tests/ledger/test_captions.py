@@ -20,6 +20,7 @@ def test_the_threshold_of_a_known_maximum() -> None:
     assert captions.threshold(axes, np.array([0.6, -0.8])) == pytest.approx(captions.DECAY / 0.8)
 
 
+@pytest.mark.evidence
 def test_weight_decay_that_leaves_a_wrong_threshold_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(captions, "threshold", lambda *_: 3.0)
     found = captions.weight_decay_threshold()
@@ -27,6 +28,7 @@ def test_weight_decay_that_leaves_a_wrong_threshold_is_seen(monkeypatch: pytest.
     assert "gamma0 = 0.5 gamma_c: last output" in found.summary
 
 
+@pytest.mark.evidence
 def test_the_corrected_algorithm_is_no_evidence_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
     right = claimed("selfconsistent2023", "14")
     monkeypatch.setattr(algorithm, "claimed", lambda *_: right)

@@ -1,4 +1,4 @@
-"""The quick pieces of evidence of the depth ledgers, and the evaluator that they rest on."""
+"""The evaluator that the evidence of the depth ledgers rests on."""
 
 import numpy as np
 import pytest
@@ -18,24 +18,11 @@ from derive.program.networks.residual import depth_program
 from derive.theory import mean_field
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
-from tests.ledger.evidence import depth, residual, run
+from tests.ledger.evidence import depth, residual
 from tests.ledger.evidence.layers import Solution, extrapolated, solve_layer_time, solve_layers
 
 X, DX = Function("x")(ell, t), Function("dx")(ell, t)
-QUICK = ("depth:update_size", "depth:first_step", "depth:output_kernel", "residual_limit:limit_correlations")
-SLOW = (
-    *(f"depth:{n}" for n in ("recursions", "infinite_depth", "other_scalings", "nonlinear")),
-    *(f"residual:{n}" for n in ("equal_time_responses", "response_recursions", "correlation_sums")),
-    "residual:transfer_function",
-    *(f"residual_limit:{n}" for n in ("infinite_depth", "response_orders", "limit_responses", "limit_loss")),
-)
 KNOWN = {"xi": lambda step: 1.0 + 0 * np.asarray(step), "dloss": lambda step, f: f - 0.5}
-
-
-@pytest.mark.parametrize("name", QUICK)
-def test_quick_evidence(name: str) -> None:
-    found = run(name)
-    assert found.passed, found.summary
 
 
 def test_recursions_solve_the_theory() -> None:
@@ -53,6 +40,7 @@ def test_gamma_solves_the_theory() -> None:
     np.testing.assert_allclose(found["C_1"][2], direct.value("C_dx", 2), atol=1e-12)
 
 
+@pytest.mark.evidence
 def test_finite_depth_approaches_the_limit() -> None:
     cross = gamma_c_recursion(mean_field(depth_program()))
     limit = layer_time(cross)
@@ -87,6 +75,7 @@ def scores(of: list[tuple[np.ndarray, np.ndarray]], theory: np.ndarray) -> np.nd
     return np.abs(2 * many - few - theory)[error > 0] / error[error > 0]
 
 
+@pytest.mark.evidence
 def test_networks_follow_gamma_and_c() -> None:
     """Lemma 4.3 on the smallest case that has an inner layer: two blocks, two steps."""
     found = solve_layers(gamma_c_recursion(mean_field(depth_program())), 2, 2, {}, KNOWN)
@@ -112,6 +101,7 @@ def test_networks_follow_gamma_and_c() -> None:
     assert scores(runs, untrained).max() > 10
 
 
+@pytest.mark.evidence
 def test_residual_networks_follow_the_recursions() -> None:
     """linear2025 (73)-(79) on two layers and two steps: the loss, and C of the layers."""
     program = isotropic(2, data="population", branch=residual.beta)
@@ -141,6 +131,7 @@ def test_residual_networks_follow_the_recursions() -> None:
     assert scores(runs, listed(early)).max() > 20
 
 
+@pytest.mark.evidence
 def test_nonlinear_networks_are_nearer_to_the_derived_limit() -> None:
     """Def. E.1: 16 layers of 64 units are some way from either limit; the evidence extrapolates in depth."""
     theory = depth.effective(mean_field(depth.nonlinear_program()))
@@ -151,6 +142,7 @@ def test_nonlinear_networks_are_nearer_to_the_derived_limit() -> None:
     assert (np.abs(mean - printed) - np.abs(mean - derived) > 4 * error)[differ].all()
 
 
+@pytest.mark.evidence
 def test_nonlinear_limit_of_a_linear_activation() -> None:
     """phi(z) = z in Def. E.1 solves to the same numbers as Prop. 4.4."""
     stream = depth.with_activation(depth.effective(mean_field(depth.nonlinear_program())), lambda z: z)
@@ -161,10 +153,3 @@ def test_nonlinear_limit_of_a_linear_activation() -> None:
         np.testing.assert_allclose(a["f"], b["f"], atol=1e-12)
         np.testing.assert_allclose(a["C_x"], b["C_0"], atol=1e-12)
     assert np.max(np.abs(a["R_dxu"][:, :, 2, 2])) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SLOW)
-def test_slow_evidence(name: str) -> None:
-    found = run(name)
-    assert found.passed, found.summary

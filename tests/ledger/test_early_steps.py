@@ -17,6 +17,7 @@ def test_networks_that_do_not_feel_gamma0_are_seen(monkeypatch: pytest.MonkeyPat
     assert "networks minus closed form" in found.summary
 
 
+@pytest.mark.evidence
 def test_networks_that_follow_the_recursion_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     e = early_steps._experiment(early_steps.RATE, early_steps.NARROW, early_steps.MOST)
     steps = early_steps.early_steps(e, early_steps.STEPS)

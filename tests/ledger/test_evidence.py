@@ -197,6 +197,7 @@ def test_the_command_reports_failures(monkeypatch, capsys):
 # -- planted errors ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.evidence
 def test_an_error_in_the_march_is_seen(monkeypatch, fresh):
     """One coupling forgotten: the response A is scaled by one half."""
     right = engine.solved
@@ -212,6 +213,7 @@ def test_an_error_in_the_march_is_seen(monkeypatch, fresh):
     assert not saddle_point.stein_identity().passed
 
 
+@pytest.mark.evidence
 def test_the_untied_theory_in_place_of_the_tied_one_is_seen(monkeypatch, fresh):
     """The printed expansion would then be right: the evidence must not support 'wrong'."""
     right = engine.marched
@@ -234,6 +236,7 @@ def test_a_corrected_claim_is_no_evidence_against_the_paper(monkeypatch, fresh):
     assert not linear.response_without_error_factor().passed
 
 
+@pytest.mark.evidence
 def test_a_tampered_claim_is_seen(monkeypatch, fresh):
     right = two_layer.claim
 

@@ -1,4 +1,4 @@
-"""The evidence for appendices E.2 and J to M: it holds, and fails if the paper printed what is derived."""
+"""The evidence for appendices E.2 and J to M fails if the paper printed what is derived."""
 
 from __future__ import annotations
 
@@ -10,48 +10,7 @@ from tests.ledger.claims.selfconsistent2023 import discrete as discrete_claims
 from tests.ledger.claims.selfconsistent2023 import drift as drift_claims
 from tests.ledger.claims.selfconsistent2023 import equilibrium as equilibrium_claims
 from tests.ledger.claims.selfconsistent2023 import langevin as langevin_claims
-from tests.ledger.evidence import discrete, drift, equilibrium, langevin, run
-from tests.ledger.jklm import ENTRIES
-
-QUICK = (
-    *(f"decay:{n}" for n in ("euler_identity", "collapse")),
-    *(f"discrete:{n}" for n in ("readout_average", "response_definitions")),
-    "drift:density_equation",
-    *(f"langevin:{n}" for n in ("output_by_ito", "layer_labels")),
-    "equilibrium:saddle_point",
-    "momentum:weight_memory",
-)
-SLOW = (
-    *(f"decay:{n}" for n in ("ridge_regression", "fields_with_decay")),
-    "discrete:tangent_kernel_at_small_steps",
-    "langevin:responses_to_noise",
-    "momentum:networks_with_momentum",
-    *(f"rest:{n}" for n in ("ridge_in_the_theory", "kinks", "long_times", "dynamics_end_there")),
-    "stationary:stationary_kernels",
-)
-
-
-def _holds(name: str) -> None:
-    found = run(name)
-    assert found.passed, found.summary
-    assert found.name == name
-
-
-@pytest.mark.parametrize("name", QUICK)
-def test_quick_evidence(name: str) -> None:
-    _holds(name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SLOW)
-def test_evidence_with_networks(name: str) -> None:
-    _holds(name)
-
-
-def test_all_evidence_of_these_appendices_is_run_here() -> None:
-    names = {x for e in ENTRIES.values() for x in e.evidence}
-    assert names == set(QUICK) | set(SLOW)
-
+from tests.ledger.evidence import discrete, drift, equilibrium, langevin
 
 # -- a paper without the slip --------------------------------------------------------------------------------
 
@@ -65,6 +24,7 @@ def test_drift_equation_with_its_gamma0(monkeypatch: pytest.MonkeyPatch) -> None
     assert "rate of the mass, printed" in found.summary
 
 
+@pytest.mark.evidence
 def test_output_rate_with_its_gamma0(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(langevin_claims, "k3", lambda k3=langevin_claims.k3: {"df": k3()["df"] / gamma0})
     found = langevin.output_by_ito()
@@ -72,6 +32,7 @@ def test_output_rate_with_its_gamma0(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "theta.grad f minus printed" in found.summary
 
 
+@pytest.mark.evidence
 def test_conjugate_kernel_without_its_half(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = 2 * sympify(equilibrium_claims.k20_text()["Phihat_last"])
     monkeypatch.setattr(equilibrium_claims, "k20_text", lambda: {"Phihat_last": whole})

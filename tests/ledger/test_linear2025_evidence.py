@@ -105,6 +105,7 @@ def test_another_factor_in_the_response_of_the_errors_is_not_shown(monkeypatch: 
     isotropic_responses.measured.cache_clear()
 
 
+@pytest.mark.evidence
 def test_responses_that_are_not_derived_are_rejected_by_networks() -> None:
     kind, run = "full-batch", isotropic_theory.solved(isotropic_theory.derived())
     wrong = {"R_hr1": -isotropic_responses.theory_of(run, "R_hr1")}
@@ -158,6 +159,7 @@ def test_with_the_gain_of_103_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not first_step.gradients().passed
 
 
+@pytest.mark.evidence
 def test_networks_take_the_first_step_of_the_closed_form() -> None:
     found = first_step.growth()
     assert found.passed, found.summary

@@ -104,6 +104,7 @@ def test_a_smooth_activation_has_no_linear_term(monkeypatch):
     assert "stated to vanish" in found.summary
 
 
+@pytest.mark.evidence
 def test_figure_4_with_the_printed_expansion_in_place_of_ours(monkeypatch):
     monkeypatch.setattr(figure_4, "COUNTS", (4, 4))
     monkeypatch.setattr(figure_4, "truncated", lambda task, _, g, __: figure_4.printed(task, g))

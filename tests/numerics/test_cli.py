@@ -414,6 +414,7 @@ def test_one_paper_of_the_ledger(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no such paper" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_one_equation_of_the_ledger_with_its_numbers(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["ledger", "linear2025", "104", "--check"]) == 0
     out = capfd.readouterr().out

@@ -152,6 +152,7 @@ def test_no_result_ends_with_3(spec: Path, capsys: pytest.CaptureFixture[str], n
     assert there() == OWN
 
 
+@pytest.mark.slow
 def test_an_interrupt_in_the_middle_ends_with_130_and_writes_nothing(spec: Path) -> None:
     """Control-C, once the first replicas have been marched."""
     spec.write_text(SPEC.replace("steps = 3", "steps = 300").replace("samples = 64", "samples = 4096"))

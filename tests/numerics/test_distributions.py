@@ -123,7 +123,7 @@ def test_gaussian_units_are_gaussian() -> None:
     assert min(float(x.gaussian_distance) for x in found) < 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.floats(0.1, 10), st.floats(-5, 5), st.booleans(), st.integers(0, 10**6))
 def test_shape_does_not_depend_on_units_of_measure(
     scale: float, shift: float, mirrored: bool, seed: int
@@ -136,7 +136,7 @@ def test_shape_does_not_depend_on_units_of_measure(
         assert float(two[name]) == pytest.approx(float(one[name]), abs=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(4, 50))
 def test_shares_grow_and_quantiles_undo_them(seed: int, count: int, units: int) -> None:
     x = sampled("laplace", count, units, seed)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from numerics.analysis.limits import early_steps, early_time, recovery
+from numerics.analysis.limits import Recovery, early_steps, early_time, recovery
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
@@ -69,12 +69,22 @@ def test_losses_with_label_noise_and_on_samples() -> None:
     assert "center" in str(found.refused)
 
 
-def test_rates_that_recover() -> None:
-    lazy = recovery(experiment({"batch_ratio": 0.25}, gamma0=1e-4), rtol=0.5)
+def rates() -> Recovery:
+    lazy = recovery(experiment({"batch_ratio": 0.25}, gamma0=1e-4).replace({"training.steps": 2}), rtol=0.5)
     assert lazy.critical is not None
     assert lazy.lazy is not None
     assert lazy.ceiling is not None
+    return lazy
+
+
+def test_the_lazy_rate_lies_between_the_critical_one_and_its_ceiling() -> None:
+    lazy = rates()
     assert lazy.critical < lazy.lazy < lazy.ceiling
+
+
+@pytest.mark.slow
+def test_rates_that_recover() -> None:
+    lazy = rates()
     for share, settles in ((0.97, True), (1.03, False)):  # no step size of the bisection comes in here
         e = experiment({"batch_ratio": 0.25}, gamma0=1e-4, rate=share * lazy.lazy)
         late = np.diag(solve(e.replace({"training.steps": 80})).C_v.values)
@@ -88,6 +98,7 @@ def test_rates_that_recover() -> None:
     assert quiet.lazy < quiet.critical
 
 
+@pytest.mark.slow
 def test_json_and_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "online.toml"
     file.write_text(ONLINE)

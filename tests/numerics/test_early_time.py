@@ -32,7 +32,7 @@ center = true
 
 def tables(network: dict[str, Any], data: dict[str, Any], **training: Any) -> dict[str, Any]:
     return {
-        "network": {"depth": 3, "gamma0": 0.8, **network},
+        "network": {"depth": 2, "gamma0": 0.8, **network},
         "data": {"kind": "isotropic", **data},
         "training": {"learning_rate": 0.23, "steps": 1, **training},
     }
@@ -43,10 +43,11 @@ def tables(network: dict[str, Any], data: dict[str, Any], **training: Any) -> di
     [
         tables({"width_ratio": 0.5}, {"sample_ratio": 0.7, "noise": 0.3}),
         tables({"width_ratio": 0.5}, {"batch_ratio": 0.7}, rule="sgd", center=True),
-        tables({"width_ratio": [0.5, 2.0, 1.2]}, {"batch_ratio": 0.7}, rule="sgd"),
+        tables({"width_ratio": [0.5, 2.0]}, {"batch_ratio": 0.7}, rule="sgd"),
         tables({"width_ratio": 0.5, "parametrization": "ntk"}, {}, center=True),
         tables({"width_ratio": 0.5, "branch": 0.6}, {"sample_ratio": 0.7}, center=True),
         tables({}, {"sample_ratio": 0.7}),
+        pytest.param(tables({"depth": 3, "width_ratio": 0.5}, {"sample_ratio": 0.7}), marks=pytest.mark.slow),
         tables({"width_ratio": 0.5}, {"sample_ratio": 0.7}, weight_decay=0.3),
         tables({"width_ratio": 0.5}, {"sample_ratio": 0.7}, momentum=0.3),
         tables({"width_ratio": 0.5}, {"sample_ratio": 0.7}, temperature=0.3),
@@ -63,10 +64,12 @@ def test_the_growth_is_that_of_the_march(spec: dict[str, Any]) -> None:
 
 
 def test_below_the_critical_rate_the_loss_falls_and_above_it_rises() -> None:
-    experiment = Experiment.from_dict(tables({"width_ratio": 0.5}, {"batch_ratio": 0.7}, rule="sgd"))
+    experiment = Experiment.from_dict(
+        tables({"depth": 1, "width_ratio": 0.5}, {"batch_ratio": 0.7}, rule="sgd")
+    )
     critical = early_time(experiment).critical_learning_rate
     assert critical is not None
-    found = largest_rate(experiment, rtol=1e-3, rise=False)
+    found = largest_rate(experiment, rtol=1e-2, rise=False)
     assert found.stable <= critical <= found.unstable
     below = early_time(experiment.replace({"training.learning_rate": 0.5 * critical})).growth_factor
     assert below is not None
@@ -139,7 +142,7 @@ def test_refusals(
 
 
 def test_a_number_is_needed_for_numbers() -> None:
-    spec = tables({"width_ratio": 0.5}, {})
+    spec = tables({"depth": 1, "width_ratio": 0.5}, {})
     del spec["training"]["learning_rate"]
     with pytest.raises(SpecError, match="learning_rate"):
         early_time(Experiment.from_dict(spec))

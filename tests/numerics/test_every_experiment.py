@@ -163,7 +163,7 @@ def assert_finite(found: Any, where: str) -> None:
         assert found is not None, where
 
 
-FEW = settings(max_examples=5, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=2, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 MANY = settings(max_examples=300, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 
 

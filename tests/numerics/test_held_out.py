@@ -191,7 +191,7 @@ def test_the_commands_serve_them(
     assert run(["expand", "spec.toml", "--order", "2"]) == 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(0, 99))
 def test_any_points_make_a_kernel(train: int, test: int, features: int, seed: int) -> None:
     """Copies of training inputs, and more points than features, are kernels too: singular ones."""

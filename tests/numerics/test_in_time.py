@@ -34,7 +34,7 @@ def array(e: Any, times: Any) -> Any:
     ("samples", "depth", "order", "loss"),
     [
         (1, 1, 2, "sum"),
-        (2, 3, 2, "mean"),
+        pytest.param(2, 3, 2, "mean", marks=pytest.mark.slow),
         pytest.param(3, 2, 4, "sum", marks=pytest.mark.slow),
         pytest.param(2, 4, 4, "mean", marks=pytest.mark.slow),
     ],

@@ -74,6 +74,7 @@ def check_slopes(depth, source, time, start, rtol=1e-5):
     assert np.allclose(base[late], numbers(lazy(depth, source, 2).formula)(t[late]), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_slopes_of_one_hidden_layer():
     check_slopes(1, "1/2", 1e4, 3e2, 1e-4)
 

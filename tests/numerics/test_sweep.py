@@ -65,6 +65,7 @@ def test_what_diverges_is_marked_and_not_a_number() -> None:
     assert seen == [(1, 2), (2, 2)]
 
 
+@pytest.mark.slow
 def test_processes_change_nothing() -> None:
     over = {"training.learning_rate": [0.05, 0.1]}
     assert sweep(isotropic(steps=3), over).equals(sweep(isotropic(steps=3), over, jobs=2))

@@ -218,7 +218,7 @@ bodies = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(bodies)
 def test_the_chain_rule_is_the_derivative_along_any_path(body: Expr) -> None:
     """With fields that are functions of one number R, responses are derivatives in R."""
@@ -231,7 +231,7 @@ def test_the_chain_rule_is_the_derivative_along_any_path(body: Expr) -> None:
     assert abs(gap.subs(gamma0, 2).evalf(30)) < 1e-15 * (1 + abs(direct.subs({R: 1 / 3, gamma0: 2}).evalf()))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(bodies, bodies)
 def test_averages_are_linear(one: Expr, two: Expr) -> None:
     whole = Average(gamma0 * one + 3 * two).doit()

@@ -178,7 +178,7 @@ ENTRIES = st.lists(st.integers(-3, 3), min_size=9, max_size=9)
 
 
 @given(ENTRIES, st.lists(st.integers(0, 3), min_size=3, max_size=3))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_isserlis_is_the_generating_function(entries: list[int], powers: list[int]) -> None:
     """Derivatives of ``exp(t.K t / 2)`` at zero."""
     rows = [entries[0:3], entries[3:6], entries[6:9]]

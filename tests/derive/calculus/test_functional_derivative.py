@@ -124,7 +124,7 @@ def written_out(e: Expr) -> Expr:
     return e.xreplace({x: one(x) for x in outermost})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from(FACTORS), min_size=1, max_size=4), min_size=1, max_size=3),
     st.booleans(),

@@ -51,7 +51,7 @@ def test_gamma0_to_zero_is_the_lazy_theory() -> None:
     assert expand(x.output[0] - L * c * J - t_(d, K)) == 0
 
 
-@pytest.mark.parametrize("order", [2, 4])
+@pytest.mark.parametrize("order", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_ends_of_the_network_have_no_correction(order: int) -> None:
     x = series(order)
     ends = {"H": 0, "G": L + 1, "A": 0, "B": L, "C": 0, "D": L + 1}
@@ -60,8 +60,8 @@ def test_the_ends_of_the_network_have_no_correction(order: int) -> None:
 
 
 def test_odd_orders_vanish() -> None:
-    x = series(5)
-    for n in (1, 3, 5):
+    x = series(3)
+    for n in (1, 3):
         assert all(x.coefficient(name, n) == 0 for name in NAMES)
         assert x.output[n] == 0
         assert x.tangent[n] == []
@@ -105,7 +105,14 @@ def at_depth(e: Expr, depth: int) -> brute_force.Sum:
     return found
 
 
-@pytest.mark.parametrize(("depth", "order"), [*((k, 2) for k in range(1, 7)), (1, 4), (2, 4), (3, 4)])
+@pytest.mark.parametrize(
+    ("depth", "order"),
+    [
+        *((k, 2) for k in range(1, 7)),
+        (1, 4),
+        *(pytest.param(k, 4, marks=pytest.mark.slow) for k in (2, 3)),
+    ],
+)
 def test_polynomials_are_those_of_the_recursion_at_integer_depth(depth: int, order: int) -> None:
     direct = brute_force.solve(depth, order)
     x = series(order)
@@ -141,13 +148,13 @@ def mirrored(e: Expr) -> Expr:
     return sum((k * Mul(*map(letter, letters(w))) for k, w in terms(e)), S.Zero)
 
 
-@pytest.mark.parametrize("n", [0, 2, 4])
+@pytest.mark.parametrize("n", [0, 2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("one", "other", "place"),
     [("H", "G", L + 1 - ell), ("C", "D", L + 1 - ell), ("A", "B", L - ell)],
 )
 def test_the_network_read_backwards(one: str, other: str, place: Expr, n: int) -> None:
-    x = series(4)
+    x = series(max(n, 2))
     assert expand(mirrored(x.coefficient(one, n)) - x.coefficient(other, n, place)) == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,20 +27,20 @@ from derive.theory import mean_field
 
 decay, tau, kept = (Symbol(n, positive=True) for n in ("lambda", "tau", "m"))
 
-STEPS: dict[str, Program] = {
-    "steps": mlp(1, "tanh"),
-    "decay": mlp(1, "tanh", weight_decay=decay),
-    "momentum": mlp(1, "relu", momentum=Rational(1, 3)),
-    "both": mlp(1, "tanh", weight_decay=decay, momentum=kept),
-    "bias and channels": mlp(1, "tanh", bias=True, outputs=2),
-    "feedback alignment": feedback_alignment(1, "tanh"),
-    "convolution": convolution(1, "tanh", positions=3, receptive=1),
+STEPS: dict[str, Callable[[], Program]] = {
+    "steps": lambda: mlp(1, "tanh"),
+    "decay": lambda: mlp(1, "tanh", weight_decay=decay),
+    "momentum": lambda: mlp(1, "relu", momentum=Rational(1, 3)),
+    "both": lambda: mlp(1, "tanh", weight_decay=decay, momentum=kept),
+    "bias and channels": lambda: mlp(1, "tanh", bias=True, outputs=2),
+    "feedback alignment": lambda: feedback_alignment(1, "tanh"),
+    "convolution": lambda: convolution(1, "tanh", positions=3, receptive=1),
 }
-FLOWS: dict[str, Program] = {
-    "flow": mlp(1, "tanh", "flow"),
-    "decay": mlp(1, "tanh", "flow", weight_decay=decay),
-    "momentum": mlp(1, "tanh", "flow", momentum=tau),
-    "bias": mlp(1, "softplus", "flow", bias=True),
+FLOWS: dict[str, Callable[[], Program]] = {
+    "flow": lambda: mlp(1, "tanh", "flow"),
+    "decay": lambda: mlp(1, "tanh", "flow", weight_decay=decay),
+    "momentum": lambda: mlp(1, "tanh", "flow", momentum=tau),
+    "bias": lambda: mlp(1, "softplus", "flow", bias=True),
 }
 
 
@@ -57,7 +58,7 @@ def moved(x: State) -> Expr:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_steps_add_up_to_the_sums(name: str) -> None:
-    for x in markov(mean_field(STEPS[name])).states:
+    for x in markov(mean_field(STEPS[name]())).states:
         assert simplify(moved(x) - one_sample(x.definition.subs(t, 2))) == 0
         assert one_sample(x.definition.subs(t, 0)) == 0
 
@@ -65,7 +66,7 @@ def test_steps_add_up_to_the_sums(name: str) -> None:
 @pytest.mark.parametrize("name", FLOWS)
 def test_flows_are_the_derivatives_of_the_integrals(name: str) -> None:
     """Leibniz: the integrand at s = t, and the integral of the integrand's derivative."""
-    for x in markov(mean_field(FLOWS[name])).states:
+    for x in markov(mean_field(FLOWS[name]())).states:
         integrand = Add(*[one_sample(i.function) for i in Add.make_args(x.definition)])
         rate = one_sample(x.motion.rhs)
         assert simplify(rate.subs(x.symbol, 0) - integrand.subs(s, t)) == 0
@@ -75,7 +76,7 @@ def test_flows_are_the_derivatives_of_the_integrals(name: str) -> None:
 @pytest.mark.parametrize("name", STEPS)
 def test_fields_are_those_of_the_theory(name: str) -> None:
     """With the sums in place of the states, and sources at the start where they do not move."""
-    theory = mean_field(STEPS[name])
+    theory = mean_field(STEPS[name]())
     reduced = markov(theory)
     sums = {x.symbol: x.definition for x in reduced.states}
     names = {u.symbol.func for u in theory.sources}

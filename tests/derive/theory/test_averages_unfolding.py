@@ -125,7 +125,7 @@ NETWORK = mean_field(mlp(3, tanh))
 LINEAR = mean_field(mlp(3))
 
 
-@pytest.mark.parametrize("levels", [1, 2, 3])
+@pytest.mark.parametrize("levels", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("body", "source"),
     [

@@ -200,7 +200,7 @@ places += [("sources", i, 0) for i in range(len(NETWORK.sources))]
 places += [("order_parameters", i, 0) for i in range(len(NETWORK.order_parameters))]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.sampled_from(places), st.sampled_from([Integer(2), gamma0, -Integer(1)]))
 def test_one_factor_anywhere_makes_a_difference(place: tuple[str, int, int], factor: Any) -> None:
     part, i, j = place

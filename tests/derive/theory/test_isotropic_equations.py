@@ -11,7 +11,6 @@ sum_{s<t} C_h0 g(s) to h and (1/(nu gamma0)) eta gamma0 nu = eta times C_g h0(s)
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -278,7 +277,5 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_both_routes_agree_within_ten_seconds(name: str) -> None:
-    start = time.perf_counter()
-    check_routes(PROGRAMS[name]())
-    assert time.perf_counter() - start < 10
+def test_both_routes_agree(name: str) -> None:
+    assert check_routes(PROGRAMS[name]()) == []

@@ -123,7 +123,7 @@ CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 
 
 def simulated(
-    depth: int, options: dict[str, Any], seeds: int = 24, features: int = 500
+    depth: int, options: dict[str, Any], seeds: int = 24, features: int = 300
 ) -> tuple[Array, Array]:
     """Means and their standard errors."""
     network = Network(depth, features, **{"widths": (WIDE,) * depth, **options})

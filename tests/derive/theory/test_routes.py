@@ -206,7 +206,7 @@ def networks(draw: st.DrawFn) -> Program:
     return Program("random", GradientFlow(), tuple(fields), definitions, tuple(matrices))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(networks())
 def test_both_routes_agree_on_random_networks(program: Program) -> None:
     assert check_routes(program) == []
@@ -248,7 +248,6 @@ def test_every_planted_error_is_found(part: str, mutation: str) -> None:
     theory = mean_field(mlp(L, phi))
     for copy in changed(theory, part, MUTATIONS[mutation]):
         assert compare(theory, copy), f"{mutation} in {part} went unseen"
-        assert compare(theory, copy)
 
 
 def test_what_is_missing_or_acausal_is_found() -> None:

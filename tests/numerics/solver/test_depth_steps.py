@@ -72,7 +72,7 @@ def test_what_diverges_is_reported(solver):
         solver(4, {"alpha": 0.5, "gamma": 0.5})
 
 
-@pytest.mark.parametrize("point", [("1", "1/2"), ("3/2", "-1/2")])
+@pytest.mark.parametrize("point", [("1", "1/2"), pytest.param(("3/2", "-1/2"), marks=pytest.mark.slow)])
 def test_measured_exponents(point):
     """The small sibling of the evidence: 8 to 32 layers, one step."""
     expected = depth_classes.classify(*point).exponents

@@ -280,7 +280,7 @@ def test_weights_tied_over_depth() -> None:
         values={eta: RATE, gamma0: GAMMA, P: SAMPLES},
         data={"K_x": X_TIED @ X_TIED.T / X_TIED.shape[1], "y": TARGETS[:SAMPLES]},
     )
-    found = extrapolated(tied_network, (250, 500), 250)
+    found = extrapolated(tied_network, (50, 100), 200)
     last = STEPS - 1
 
     def across(name: str, a: int, b: int) -> tuple[np.ndarray, np.ndarray]:
@@ -299,12 +299,12 @@ def test_weights_tied_over_depth() -> None:
     assert farthest(found, ours) < 4.0
 
 
-RING, OFFSETS = 4, (-1, 0, 1)
+RING, OFFSETS = 3, (-1, 0, 1)
 X_RING = RNG.standard_normal((1, RING, 6))
 
 
 def convolutional_network(width: int, seed: int) -> Moments:
-    """Two hidden layers of channels on a ring of four positions, filters of three."""
+    """Two hidden layers of channels on a ring of three positions, filters of three."""
     rng = np.random.default_rng(seed)
     x, y, D = X_RING, TARGETS[:1], X_RING.shape[2]
     W0, W = rng.standard_normal((3, width, D)), rng.standard_normal((3, width, width))
@@ -352,10 +352,10 @@ def test_filters_on_a_ring() -> None:
         steps=STEPS,
         values={eta: RING_RATE, gamma0: GAMMA, P: 1},
         data={"K_x": overlaps, "y": TARGETS[:1]},
-        samples=2**11,
+        samples=2**9,
         replicas=6,
     )
-    found = extrapolated(convolutional_network, (100, 200), 200)
+    found = extrapolated(convolutional_network, (24, 48), 200)
     last = STEPS - 1
     ours = {"Delta": (solved.value("Delta"), solved.stderr("Delta"))}
     for name, layer in (("Phi", 2), ("G", 1)):

@@ -31,9 +31,9 @@ def test_divergence_names_the_step():
 
 
 def test_a_flow_whose_first_steps_are_too_long_is_cut_until_it_is_not():
-    r = solve(flow(2, 2, time=40.0, points=2, rtol=1e-3, gamma0=0.3), kernels="none")
-    assert r.attrs["error_estimate"] <= 1e-3
-    assert float(r.train_loss[-1]) < 1e-6
+    r = solve(flow(1, 2, time=20.0, points=2, rtol=1e-2, gamma0=0.3), kernels="none")
+    assert r.attrs["error_estimate"] <= 1e-2
+    assert float(r.train_loss[-1]) < 1e-4
 
 
 SPEC = """

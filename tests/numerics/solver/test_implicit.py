@@ -52,7 +52,7 @@ def test_what_was_large_counts_as_zero_when_it_is_gone() -> None:
 
 FLOW: dict[str, Any] = {
     "network": {"depth": 1},
-    "data": {"kind": "power-law", "capacity": 1.5, "source": 0.5, "modes": 100},
+    "data": {"kind": "power-law", "capacity": 1.5, "source": 0.5, "modes": 40},
     "training": {"rule": "flow", "time": 10.0, "points": 5},
     "solver": {"rtol": 1e-3},
 }

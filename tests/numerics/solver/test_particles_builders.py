@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,18 +33,18 @@ VALUES: dict[Any, Any] = {eta: 0.15, gamma0: 1.1, P: 2, "kappa": 1.5, "rho": 1.0
 DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}
 GIVEN: dict[str, Any] = {"steps": 3, "values": VALUES, "data": DATA}
 
-SERVED: dict[str, Program] = {
-    "feedback alignment": feedback_alignment(2, "tanh"),
-    "feedback alignment, relu": feedback_alignment(2, "relu"),
-    "teacher": perceptron(teacher=tanh),
-    "teacher, noise": perceptron(teacher=tanh, noise=Rational(1, 10)),
-    "mixture": perceptron("mixture", "logistic"),
+SERVED: dict[str, Callable[[], Program]] = {
+    "feedback alignment": lambda: feedback_alignment(2, "tanh"),
+    "feedback alignment, relu": lambda: feedback_alignment(2, "relu"),
+    "teacher": lambda: perceptron(teacher=tanh),
+    "teacher, noise": lambda: perceptron(teacher=tanh, noise=Rational(1, 10)),
+    "mixture": lambda: perceptron("mixture", "logistic"),
 }
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_builders_against_the_direct_evaluation(name: str) -> None:
-    theory = mean_field(SERVED[name])
+    theory = mean_field(SERVED[name]())
     other = evaluate(theory, samples=2**9, replicas=16, seed=1, **GIVEN)
     ours = solve_particles(theory, samples=2**9, replicas=16, seed=2, ridge=0.0, **GIVEN)
     within(distances(ours, other), 16)

@@ -37,6 +37,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(networks, "plan_of", lambda e: Plan((32, 64, 128), (30, 30, 30)))
 
 
+@pytest.mark.slow
 def test_a_nonlinear_network_is_verified(quick, tmp_path):
     report = verify(experiment(), out_dir=tmp_path / "out")
     assert report.passed, report.table()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.results import load
 from numerics.solver.linear import _lowered
-from numerics.verification import identities, networks, series, verify
+from numerics.verification import Report, identities, networks, series, verify
 from numerics.verification import run as running
 from numerics.verification.networks import Plan, plan_of
 from numerics.verification.series import MOST_TIMES, SMALL_SAMPLES, comparable, few
@@ -56,10 +56,14 @@ def experiment(depth: int = 2, training: dict[str, object] = GD, **solver: objec
     return Experiment.from_dict(tables, kernel=KERNEL, targets=TARGETS)
 
 
+def fewer(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(networks, "BUDGET", 4e8)
+    patch.setattr(networks, "SMALLEST", (64, 32, 16))
+
+
 @pytest.fixture(autouse=True)
 def few_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(networks, "BUDGET", 1e9)
-    monkeypatch.setattr(networks, "SMALLEST", (64, 32, 16))
+    fewer(monkeypatch)
 
 
 @pytest.fixture
@@ -117,21 +121,42 @@ def with_memory_doubled(theory: Theory) -> Theory:
     return scaled(theory, Integer(2), "memory", "g")
 
 
-@pytest.mark.parametrize(
-    ("depth", "training"), [(1, GD), (2, GD), (3, FLOW)], ids=["1 layer", "descent", "flow"]
-)
-def test_a_right_theory_passes(depth: int, training: dict[str, object]):
-    report = verify(experiment(depth, training))
+@dataclass(frozen=True)
+class Verified:
+    report: Report
+    folder: Path
+    progress: list[tuple[int, int]]
+
+
+@pytest.fixture(scope="module")
+def verified(tmp_path_factory: pytest.TempPathFactory) -> Verified:
+    """One experiment the whole way, for all tests that look at what comes out."""
+    folder, seen = tmp_path_factory.mktemp("verified") / "out", []
+    with pytest.MonkeyPatch.context() as patch:
+        fewer(patch)
+        report = verify(experiment(), out_dir=folder, progress=lambda *count: seen.append(count))
+    return Verified(report, folder, seen)
+
+
+def test_a_right_theory_passes(verified: Verified):
+    passes(verified.report)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("depth", "training"), [(1, GD), (3, FLOW)], ids=["1 layer", "flow"])
+def test_right_theories_pass(depth: int, training: dict[str, object]):
+    passes(verify(experiment(depth, training)))
+
+
+def passes(report: Report) -> None:
     assert report.passed, report.table()
     assert {check.group for check in report.checks} == {"derivation", "solution", "expansion", "networks"}
-    assert report.figure is None
     assert "Single-site process" in report.equations
     assert max(map(len, report.table().splitlines())) <= 110
 
 
-def test_the_files_of_a_verification(tmp_path: Path):
-    report = verify(experiment(), out_dir=tmp_path / "out")
-    folder = tmp_path / "out"
+def test_the_files_of_a_verification(verified: Verified):
+    report, folder = verified.report, verified.folder
     assert {path.name for path in folder.iterdir()} == FILES
     assert report.figure == folder / "figure.png"
     assert imread(folder / "figure.png").shape[1] > 1000
@@ -156,13 +181,12 @@ def test_the_same_seed_gives_the_same_networks():
     assert final_losses(1) != final_losses(2)
 
 
-def test_progress_counts_networks():
-    seen: list[tuple[int, int]] = []
-    verify(experiment(), progress=lambda done, total: seen.append((done, total)))
+def test_progress_counts_networks(verified: Verified):
     total = plan_of(experiment()).total
-    assert seen == [(k, total) for k in range(1, total + 1)]
+    assert verified.progress == [(k, total) for k in range(1, total + 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [GD, FLOW], ids=["descent", "flow"])
 def test_large_kernels_are_kept_as_traces(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, training):
     monkeypatch.setattr(running, "LARGEST_KERNEL", 0.0)
@@ -171,6 +195,23 @@ def test_large_kernels_are_kept_as_traces(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert "Phi" not in load(tmp_path / "out" / "theory.nc")
 
 
+@pytest.mark.parametrize("change", [with_responses_halved, with_memory_doubled])
+def test_a_planted_error_is_seen_by_the_solution(planted, change: Callable[[Theory], Theory]):
+    e = experiment()
+    assert all(c.passed for f in (identities.middle, identities.moved) for c in f(e))
+    planted(change)
+    assert not all(c.passed for f in (identities.middle, identities.moved) for c in f(e))
+
+
+@pytest.mark.parametrize("change", [with_responses_halved, with_memory_doubled])
+def test_a_planted_error_is_seen_by_the_expansion(planted, change: Callable[[Theory], Theory]):
+    e = experiment(training={**GD, "steps": 3})
+    planted(change)
+    failed = [c.name for c in series.expansion(e)[0] if not c.passed]
+    assert "loss: power of gamma0 that is missed" in failed
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [with_responses_halved, with_memory_doubled])
 def test_a_planted_error_is_found(planted, change: Callable[[Theory], Theory], spec: Path, capsys):
     planted(change)
@@ -182,6 +223,7 @@ def test_a_planted_error_is_found(planted, change: Callable[[Theory], Theory], s
     assert (spec.parent / "out" / "table.txt").exists()  # a failed check is a result
 
 
+@pytest.mark.slow
 def test_networks_alone_find_a_wrong_theory(monkeypatch: pytest.MonkeyPatch):
     e = experiment(3, {"rule": "gd", "learning_rate": 0.6, "steps": 8})
     solution = numerics_solution(e)
@@ -226,6 +268,7 @@ def test_the_smaller_experiment_learns_at_the_same_rate(monkeypatch: pytest.Monk
                 assert elapsed[0] == pytest.approx(elapsed[1])
 
 
+@pytest.mark.slow
 def test_what_is_not_compared_is_said():
     long = verify(experiment(training={**GD, "learning_rate": 0.5, "steps": 20}))
     assert any("not compared: what is learned after t =" in note for note in long.notes)

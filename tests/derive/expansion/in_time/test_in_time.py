@@ -57,9 +57,9 @@ def whitened(depth: int, order: int) -> InTime:
 # -- the exact solution of two layers on whitened data ----------------------------------------------------
 
 
-def test_two_layers_obey_the_exact_equation_to_order_12() -> None:
+def test_two_layers_obey_the_exact_equation_to_order_8() -> None:
     """(F.11), whose solution (F.12) is: each order vanishes as a polynomial in t and exp(-2 t)."""
-    order, f = 12, exact.output
+    order, f = 8, exact.output
     assert exact.reduced().output.rhs == (y - f) * sqrt(1 + gamma0**2 * f**2) * 2
     found = whitened(1, order)
     x, time, E, norm = ring("t,E,y", QQ)
@@ -82,7 +82,7 @@ def test_two_layers_obey_the_exact_equation_to_order_12() -> None:
         assert slope == -2 * product(root, error, n)
         assert error[n].subs([(time, 0), (E, 1)]) == (norm if n == 0 else 0)
     assert all(e == 0 for e in error[1::2])
-    assert error[12] != 0
+    assert error[8] != 0
 
 
 @pytest.mark.parametrize("time", ["0.3", "1.7"])
@@ -164,11 +164,13 @@ def table(e: Expr, steps: int, two: bool = False) -> Any:
     ("samples", "depth", "order", "loss", "symbolic"),
     [
         (1, 1, 6, "sum", False),
-        (2, 2, 4, "mean", False),
         (3, 1, 2, "sum", False),
-        (2, 3, 2, "sum", True),
-        (1, 4, 2, "mean", True),
-        (3, 4, 2, "mean", False),
+        (1, 2, 2, "mean", True),
+        (2, 2, 2, "mean", False),
+        *(
+            pytest.param(*x, marks=pytest.mark.slow)
+            for x in ((2, 2, 4, "mean", False), (2, 3, 2, "sum", True), (3, 4, 2, "mean", False))
+        ),
         pytest.param(3, 3, 4, "mean", False, marks=pytest.mark.slow),
         pytest.param(2, 4, 4, "sum", True, marks=pytest.mark.slow),
     ],
@@ -246,7 +248,7 @@ def residual(found: InTime, n: int, mode: int) -> Expr:
     return total
 
 
-@pytest.mark.parametrize(("depth", "order"), [(1, 4), (2, 4), (4, 2), (None, 2)])
+@pytest.mark.parametrize(("depth", "order"), [(1, 4), (2, 2), (4, 2), (None, 2)])
 def test_the_error_moves_with_the_tangent_kernel(depth: int | None, order: int) -> None:
     x = words(order) if depth is None else words(0)
     values, targets, _ = rational(2)
@@ -272,15 +274,19 @@ def test_a_planted_error_leaves_a_residual() -> None:
 
 @pytest.mark.parametrize(
     ("values", "rule"),
-    [([1], "flow"), ([a], "gd"), ([a, b], "flow"), pytest.param([a, b], "gd", marks=pytest.mark.slow)],
+    [
+        ([1], "flow"),
+        ([a], "gd"),
+        *(pytest.param([a, b], x, marks=pytest.mark.slow) for x in ("flow", "gd")),
+    ],
 )
 def test_symbolic_depth_and_layer_against_integer_ones(values: list[Any], rule: str) -> None:
-    order, depth = (4, 3) if (values, rule) == ([1], "flow") else (2, 2)
+    order, depth = (2, 3) if (values, rule) == ([1], "flow") else (2, 2)
     general = words(order, rule, "mean").in_time(values)
     where = {a: R(3, 2), b: R(2, 5), y: R(4, 3), eta: R(1, 7), P: 3, Symbol("y1"): 1, Symbol("y2"): R(-2, 3)}
     special = words(0, rule, "mean").in_time(values, depth=depth, order=order)
     assert general.modes == special.modes
-    for name in ("Delta", "loss", "H", "A") if order == 4 else ("Delta", "H", "G", "A", "B", "C", "D", "K"):
+    for name in ("Delta", "loss", "H", "A") if depth == 3 else ("Delta", "H", "G", "A", "B", "C", "D", "K"):
         one = general.coefficient(name, order).subs({L: depth, ell: depth - 1})
         two = special.coefficient(name, order, layer=depth - 1)
         difference = (one - two).subs(where).subs({t: 3, s: 2})
