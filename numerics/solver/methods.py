@@ -20,13 +20,14 @@ from numerics.errors import Diverged, NotConverged, Unserved
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
 from numerics.results import VARIABLES
-from numerics.solver import linear, ridge
+from numerics.solver import linear
 from numerics.solver.depth import LAYERS, require_limit, solve_depth_limit
-from numerics.solver.direct.evaluate import Place, evaluate
+from numerics.solver.direct import Place, evaluate
 from numerics.solver.lazy import solve_lazy
 from numerics.solver.method import Kernels, No, Progress, Solved, Yes
 from numerics.solver.nodes import forecast, solve_nodes
 from numerics.solver.paths import problem as paths
+from numerics.solver.rest import at_rest
 
 Array = NDArray[np.float64]
 
@@ -258,7 +259,7 @@ class Rest:
         return said if isinstance(said, No) else Yes(said.cost, said.memory, said.error, "ridge at the end")
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
-        found = ridge.at_rest(
+        found = at_rest(
             problem.program,
             steps=len(problem.times),
             values=problem.values,

@@ -31,7 +31,12 @@ LONG = 10.0
 """Seconds from which a run says beforehand how long it takes."""
 
 BY_NAME = ("rest", "direct")
-"""Methods that are taken only where ``solver.method`` asks for them."""
+"""Methods that are taken only where ``solver.method`` asks for them.
+
+``rest`` is the march of ``paths`` with the ridge regression of its last kernel beside it: the theorem gives
+the outputs once that kernel is known, and only the march finds it, so there is nothing that ``auto`` would
+save by it.  ``direct`` judges the others.
+"""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.solver import solve
 from numerics.solver.paths import solve_particles
-from numerics.solver.ridge import AtRest, at_rest, compare, regression
-from numerics.solver.stationary import stationary_kernels
+from numerics.solver.rest import AtRest, at_rest, compare, regression, stationary_kernels
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE
 

@@ -14,7 +14,7 @@ from derive.program import P, Program, eta, gamma0, mlp
 from derive.theory import Theory, mean_field
 from numerics.simulation import simulate_program
 from numerics.solver.paths import Solved, solve_particles
-from numerics.solver.stationary import stationary_kernels
+from numerics.solver.rest import stationary_kernels
 
 Array = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from numerics.experiment import Experiment
 from numerics.simulation import simulate_program
 from numerics.solver import solve
 from numerics.solver.paths import solve_particles
-from numerics.solver.ridge import AtRest, at_rest, compare, regression
+from numerics.solver.rest import AtRest, at_rest, compare, regression
 
 Array = NDArray[np.float64]
 
