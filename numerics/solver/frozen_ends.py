@@ -283,11 +283,7 @@ class DepthSolver:
         return _Compiled(r, tuple(parts))
 
     def _part(self, e: Expr, summed: bool) -> _Part:
-        atoms = sorted((a for a in e.atoms(AppliedUndef, KroneckerDelta) if not _given(a)), key=str)
-        atoms = [
-            a for a in atoms if not any(a != b and b.has(a) and _given(b) for b in e.atoms(AppliedUndef))
-        ]
-        atoms += sorted((a for a in e.atoms(AppliedUndef) if _given(a)), key=str)
+        atoms = sorted(e.atoms(AppliedUndef, KroneckerDelta), key=str)
         names = {a: Dummy(f"a{i}") for i, a in enumerate(atoms)}
         run = lambdify((L, *self.symbols, *names.values()), e.xreplace(names), "numpy")
         return _Part(run, tuple(atoms), summed)

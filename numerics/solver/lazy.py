@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import expm
-from sympy import Add, Expr, Float, Integer, Mul, Pow, S, Symbol, factor_terms
+from sympy import Add, Expr, Float, Mul, Pow, S, Symbol, factor_terms
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.symbols import ell, s, t
+from derive.calculus.symbols import s, t
 from derive.reduce.memoryless import Markov
 from derive.reduce.stationary import Static, static
 from derive.theory import OrderParameter, Theory
 from numerics.averages.panels import Moment
 from numerics.errors import Unserved
-from numerics.solver.direct.evaluate import Place
-from numerics.solver.direct.layout import Number
+from numerics.solver.direct import Place, place_of
+from numerics.solver.direct.layout import Number, at_integer_depth
 from numerics.tensors.leaves import Node, node_of
 from numerics.tensors.present import Present, System, axes_of, layers_written_out
 from numerics.threads import one_thread
@@ -47,11 +47,7 @@ class LazySolved:
 
     def kernel(self, name: str, layer: int | None = None) -> Array:
         """A kernel by name, at a layer if there is one at each.  Raises KeyError naming what there is."""
-        place = (name, () if layer is None else (layer,))
-        if place not in self.kernels:
-            there = ", ".join(f"{n}{list(k) or ''}" for n, k in self.kernels)
-            raise KeyError(f"no {name}{'' if layer is None else f' at layer {layer}'}; there are: {there}")
-        return self.kernels[place]
+        return self.kernels[place_of(self.kernels, name, layer)]
 
 
 @one_thread
@@ -87,22 +83,12 @@ def solve_lazy(
     """
     if bool(theory.program.rule.discrete) != (times is None):
         raise ValueError("give steps for a theory in discrete time, and times for a flow")
-    theory = _at_depth(theory)
+    theory = at_integer_depth(theory, {})
     solver = _Solver(static(theory), values or {}, data or {}, accuracy)
     kernels = solver.all_kernels()
     at = np.arange(steps, dtype=float) if times is None else np.asarray(times, dtype=float)
     scalars = solver.outputs(at) if solver.static.output is not None else {}
     return LazySolved(kernels, scalars, at, solver.error)
-
-
-def _at_depth(theory: Theory) -> Theory:
-    items: list[Any] = [*theory.sources, *theory.equations, *theory.order_parameters, *theory.observables]
-    depth = theory.program.depth
-    if any(r.index == ell for x in items for r in x.ranges):
-        if not isinstance(depth, int) and not Integer(depth).is_Integer:
-            raise ValueError(f"the depth is {depth}: take theory.at_depth(n) with an integer n")
-        return theory.at_depth(int(depth))
-    return theory
 
 
 class _Solver(Present):

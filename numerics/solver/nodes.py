@@ -29,7 +29,7 @@ from derive.theory import Theory
 from numerics.errors import Diverged, NotConverged, Unserved
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.solver.direct.evaluate import Evaluated, Place
+from numerics.solver.direct import Evaluated, Place
 from numerics.solver.direct.layout import Number
 from numerics.tensors.leaves import Node, node_of
 from numerics.tensors.present import Axes, Present, System, axes_of, layers_written_out

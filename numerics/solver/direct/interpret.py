@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, lru_cache
-from typing import Any, Protocol
+from functools import cache, lru_cache, reduce
+from operator import mul
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,10 @@ Array = NDArray[np.float64]
 
 class Jump(Unserved):
     """A derivative that sample paths do not see, because the function jumps."""
+
+
+class NotLinear(Unserved):
+    """A theory is not linear in its fields."""
 
 
 class Compiled:
@@ -108,32 +113,50 @@ class CyclicDemand(ValueError):
     """An entry of the theory is needed to compute itself: the theory is not causal."""
 
 
-class Algebra(Protocol):
+class Algebra:
     """Random values: how sources are represented, and what is done with them besides ``+`` and ``*``."""
 
     def source(self, entry: Entry) -> Value:
         """A Gaussian source."""
+        raise NotImplementedError
 
     def attribute(self, name: str) -> Value:
         """A number that each unit has."""
+        raise NotImplementedError
 
     def apply(self, f: Compiled, args: list[Value], tangent: bool) -> Value:
-        """A function of numbers and random values."""
+        """A function of numbers and random values; with its derivatives if ``tangent``."""
+        raise NotImplementedError
 
-    def total(self, values: list[Value]) -> Value:
-        """The sum."""
-
-    def field(self, name: str, v: Value) -> Value:
-        """The value of a field, to be kept."""
-
-    def restricted(self, v: Value, to: Entry | None) -> Value:
-        """``v`` as it must be known: with its derivative by one source only, or by none."""
-
-    def mean(self, v: Value) -> float:
+    def mean(self, v: Value) -> Value:
         """The average over the single-site process."""
+        raise NotImplementedError
 
     def derivative(self, v: Value, source: Entry) -> Value:
         """The derivative of ``v`` by a source."""
+        raise NotImplementedError
+
+    def total(self, values: list[Value]) -> Value:
+        """The sum."""
+        return sum(values)
+
+    def number(self, e: Expr) -> Value:
+        """A number of the theory that is no integer."""
+        return float(e)
+
+    def field(self, name: str, v: Value) -> Value:
+        """The value of a field, to be kept."""
+        return v
+
+    def entry(self, name: str, v: Value) -> Value:
+        """The value of an order parameter or a scalar, to be kept."""
+        if not isinstance(v, int | float):
+            raise Unserved(f"{name} should be a number; its definition is random")
+        return float(v)
+
+    def restricted(self, v: Value, to: Entry | None) -> Value:
+        """``v`` as it must be known: with its derivative by one source only, or by none."""
+        return v
 
 
 ALL = ("", ())
@@ -181,13 +204,9 @@ class Interpreter:
         assert member is not None
         with self.wanting(ALL if kind == "fields" else None):
             value = self.value(member.expr, member.at(*family.times(args)))
-        if kind == "fields":
-            return self.algebra.field(name, value)
-        if not isinstance(value, int | float):
-            raise Unserved(f"{name} should be a number; its definition {member.expr} is random")
-        return float(value)
+        return self.algebra.field(name, value) if kind == "fields" else self.algebra.entry(name, value)
 
-    def covariance(self, a: Entry, b: Entry) -> float:
+    def covariance(self, a: Entry, b: Entry) -> Value:
         """``<a b>`` of two sources, as the theory lists it; zero if it does not."""
         families = self.layout.sources
         for x, y in ((a, b), (b, a)):
@@ -196,7 +215,7 @@ class Interpreter:
             if member is not None:
                 times = (*families[x[0]].times(x[1]), *families[y[0]].times(y[1]))
                 with self.wanting(None):
-                    return float(self.value(member.expr, member.at(*times)))
+                    return self.value(member.expr, member.at(*times))
         return 0.0
 
     @contextmanager
@@ -234,7 +253,7 @@ class Interpreter:
         if isinstance(e, Integral):
             raise Unserved(f"{e} integrates over time; time counts steps here")
         if e.is_number and not e.has(AppliedUndef, Sum, Average):
-            number = float(e)
+            number = self.algebra.number(e)
             return lambda e, at: number
         if isinstance(e, Add):
             return lambda e, at: self.algebra.total([self.value(x, at) for x in e.args])
@@ -246,7 +265,7 @@ class Interpreter:
             return self.repeated
         return self.function
 
-    def average(self, e: Average, at: At) -> float:
+    def average(self, e: Average, at: At) -> Value:
         with self.wanting(None):
             return self.algebra.mean(self.value(e.body, at))
 
@@ -256,11 +275,7 @@ class Interpreter:
         return number
 
     def repeated(self, e: Pow, at: At) -> Value:
-        base = self.value(e.base, at)
-        value = base
-        for _ in range(int(e.exp) - 1):
-            value = value * base
-        return value
+        return reduce(mul, [self.value(e.base, at)] * int(e.exp))
 
     def function(self, e: Expr, at: At) -> Value:
         f = compiled(e)

@@ -12,10 +12,10 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from sympy import Add, Derivative, Expr, Integral, Mul, Pow, Sum, Symbol, sympify
+from sympy import Derivative, Expr, Integral, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import Average, Response
+from derive.calculus.averages import Response
 from derive.calculus.symbols import IndexRange, L, ell, s, t
 from derive.theory import Equation, OrderParameter, Source, Theory
 from numerics.errors import Unserved
@@ -85,7 +85,7 @@ class Layout:
 
     def __init__(self, theory: Theory, values: Mapping[str, Number]) -> None:
         self.values = values
-        self.theory = theory = self.at_depth(theory)
+        self.theory = theory = at_integer_depth(theory, values)
         self.fields = self.families(theory.equations)
         self.scalars = self.families(theory.scalars)
         self.order = self.families(theory.order_parameters)
@@ -103,27 +103,6 @@ class Layout:
             for i in d.lhs.args[0].free_symbols
         }
         self.lowest = self.lower_bounds()
-        self._degrees: dict[Expr, float] = {}
-
-    def at_depth(self, theory: Theory) -> Theory:
-        """The theory at the integer depth of its program (or that of ``values``)."""
-        everything: list[Any] = [
-            *theory.equations,
-            *theory.scalars,
-            *theory.sources,
-            *theory.order_parameters,
-        ]
-        everything += theory.observables
-        if not any(L in e.free_symbols for e in _expressions(theory)) and not any(
-            r.index == ell for x in everything for r in x.ranges
-        ):
-            return theory
-        depth = sympify(theory.program.depth)
-        if not depth.is_Integer and str(depth) in self.values:
-            depth = sympify(int(self.values[str(depth)]))
-        if not depth.is_Integer:
-            raise ValueError(f"the depth is {depth}: evaluate theory.at_depth(n) with an integer n")
-        return theory.at_depth(int(depth))
 
     # -- unrolling -------------------------------------------------------------------------------------
 
@@ -214,43 +193,26 @@ class Layout:
         """Is it an index run through in order (never periodic)?"""
         return any(str(x).rstrip("_") in self.ordered for x in e.free_symbols)
 
-    # -- is it linear? ---------------------------------------------------------------------------------
-
-    def degree(self, e: Expr) -> float:
-        """The degree of ``e`` as a polynomial in the fields; infinite if it is none."""
-        if e not in self._degrees:
-            self._degrees[e] = self._degree(e)
-        return self._degrees[e]
-
-    def _degree(self, e: Expr) -> float:
-        if isinstance(e, Average) or not isinstance(e, Expr):
-            return 0.0
-        if isinstance(e, AppliedUndef) and str(e.func) in self.random:
-            return 1.0
-        if isinstance(e, Add):
-            return max(self.degree(x) for x in e.args)
-        if isinstance(e, Mul):
-            return sum(self.degree(x) for x in e.args)
-        if isinstance(e, Sum):
-            return self.degree(e.function)
-        if isinstance(e, Response):
-            return max(self.degree(e.body) - 1, 0.0)
-        if isinstance(e, Pow) and e.exp.is_Integer and e.exp.is_nonnegative:
-            return self.degree(e.base) * int(e.exp)
-        parts = [self.degree(x) for x in e.args if isinstance(x, Expr)]
-        return float("inf") if any(parts) else 0.0
-
-    def is_linear(self) -> bool:
-        """Are all equations linear in the fields, and all averages of polynomials?"""
-        equations = [m.expr for f in self.fields.values() for m in f.members.values()]
-        averages = {a.body for e in _expressions(self.theory) for a in e.atoms(Average)}
-        return all(self.degree(e) <= 1 for e in equations) and all(
-            self.degree(a) < float("inf") for a in averages
-        )
-
     def wanted_sources(self) -> set[str]:
         """The names of the sources that some response asks about."""
         return {str(x.source.func) for e in _expressions(self.theory) for x in e.atoms(Response)}
+
+
+def at_integer_depth(theory: Theory, values: Mapping[str, Number]) -> Theory:
+    """The theory at the integer depth of its program, or at that of ``values``.
+
+    Raises ValueError where there is none.
+    """
+    items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables, *theory.sources]
+    ranges = (r for x in [*items, *theory.order_parameters] for r in x.ranges)
+    if not any(r.index == ell for r in ranges) and not any(L in e.free_symbols for e in _expressions(theory)):
+        return theory
+    depth = sympify(theory.program.depth)
+    if (given := values.get(str(depth))) is not None:
+        depth = sympify(int(given))
+    if not depth.is_Integer:
+        raise ValueError(f"the depth is {depth}: take theory.at_depth(n) with an integer n")
+    return theory.at_depth(int(depth))
 
 
 def _fitted(item: OrderParameter, key: tuple[int | None, ...]) -> Member | None:
@@ -283,12 +245,14 @@ class Constants:
     In an array, entry 0 along an axis is the first value of the index that the theory has there (1 for
     samples ``1..P``, 0 for times); a mapping or a function takes the indices as they are.  An index such as
     ``a + k`` beyond the end of an array is taken periodically.  Arguments that are no indices (a loss's
-    prediction) need a function.
+    prediction) need a function.  ``kind`` is float, or object for numbers that stay as they are.
     """
 
-    def __init__(self, layout: Layout, data: Mapping[str, Datum]) -> None:
-        self.layout, self.data = layout, data
-        self.arrays = {k: np.asarray(v, dtype=float) for k, v in data.items() if _is_array(v)}
+    def __init__(self, layout: Layout, data: Mapping[str, Datum], kind: type = float) -> None:
+        self.layout, self.data, self.kind = layout, data, kind
+        self.arrays: dict[str, np.ndarray[Any, Any]] = {
+            k: np.array(v, dtype=kind) for k, v in data.items() if not isinstance(v, Mapping | Callable)
+        }
 
     def attribute(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
         """The values of an attribute, one for each unit."""
@@ -296,7 +260,7 @@ class Constants:
             raise ValueError(f"data must hold {name}, one number for each unit")
         return self.arrays[name]
 
-    def __call__(self, name: str, args: tuple[Number, ...], given: Sequence[Expr]) -> float:
+    def __call__(self, name: str, args: tuple[Number, ...], given: Sequence[Expr]) -> Any:
         """``name(args)``; ``given`` are the arguments as the theory writes them."""
         if name not in self.data:
             raise ValueError(
@@ -311,9 +275,8 @@ class Constants:
         array = self.arrays[name]
         if array.ndim != len(args):
             raise ValueError(f"data[{name!r}] has shape {array.shape}; {name} has {len(args)} indices")
-        return float(
-            array[tuple(self.place(name, x, e, n) for x, e, n in zip(args, given, array.shape, strict=True))]
-        )
+        at = tuple(self.place(name, x, e, n) for x, e, n in zip(args, given, array.shape, strict=True))
+        return array[at] if self.kind is object else float(array[at])
 
     def place(self, name: str, x: Number, e: Expr, size: int) -> int:
         """The position along an axis of the index ``x``, written ``e``."""
@@ -331,7 +294,3 @@ class Constants:
         if not 0 <= at < size:
             raise ValueError(f"{name} is read at {e} = {x}; data[{name!r}] holds {first}..{first + size - 1}")
         return at
-
-
-def _is_array(v: Any) -> bool:
-    return not isinstance(v, Mapping | Callable)

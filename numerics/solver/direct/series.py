@@ -7,7 +7,7 @@ grid: this judges expansions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -19,9 +19,9 @@ from sympy import Expr, Symbol
 from derive.calculus.symbols import gamma0
 from derive.theory import Theory
 from numerics.errors import Unserved
-from numerics.solver.direct.evaluate import Place, _array_of, _deep_recursion, _march
-from numerics.solver.direct.interpret import Compiled, Handler, Interpreter, Value
-from numerics.solver.direct.layout import Constants, Datum, Entry, Family, Layout
+from numerics.solver.direct import Place, axes_of, entries, place_of, table
+from numerics.solver.direct.interpret import Algebra, Compiled, Interpreter, Value
+from numerics.solver.direct.layout import Constants, Datum, Entry, Layout
 
 Exact = int | Fraction
 Table = NDArray[np.object_]
@@ -124,10 +124,10 @@ def added(values: list[Any], top: int) -> Power:
     return Power({n: c for n, p in found.items() if (c := _nonzero(p))}, top)
 
 
-class Gaussians:
+class Gaussians(Algebra):
     """The algebra of series of polynomials in the sources."""
 
-    def __init__(self, interpreter: Formal, top: int) -> None:
+    def __init__(self, interpreter: Interpreter, top: int) -> None:
         self.interpreter, self.top = interpreter, top
         self.entries: list[Entry] = []
         self.numbers: dict[Entry, int] = {}
@@ -157,13 +157,15 @@ class Gaussians:
         """The sum; one of numbers alone stays a number (the bounds of sums are)."""
         return added(values, self.top) if any(isinstance(v, Power) for v in values) else sum(values)
 
-    def field(self, name: str, v: Value) -> Value:
-        """Any value will do."""
-        return v
+    def number(self, e: Expr) -> Value:
+        """Fractions stay what they are."""
+        return Fraction(int(e.p), int(e.q)) if e.is_Rational else float(e)
 
-    def restricted(self, v: Value, to: Entry | None) -> Value:
-        """All derivatives are at hand anyway."""
-        return v
+    def entry(self, name: str, v: Value) -> Power:
+        """A series."""
+        return v if isinstance(v, Power) else added([v], self.top)
+
+    field = entry
 
     def mean(self, v: Value) -> Value:
         """The average over the sources."""
@@ -223,56 +225,6 @@ def _places(monomial: int) -> list[tuple[int, int]]:
     return found
 
 
-class Formal(Interpreter):
-    """The interpreter with series in place of numbers."""
-
-    algebra: Gaussians
-
-    def compute(self, kind: str, name: str, args: tuple[int, ...]) -> Value:
-        if kind == "sources":
-            return self.algebra.source((name, args))
-        family: Family = getattr(self.layout, kind)[name]
-        member = family.get(args)
-        assert member is not None
-        value = self.value(member.expr, member.at(*family.times(args)))
-        return value if isinstance(value, Power) else added([value], self.algebra.top)
-
-    def covariance(self, a: Entry, b: Entry) -> Value:
-        families = self.layout.sources
-        for x, y in ((a, b), (b, a)):
-            keys = (x[0], families[x[0]].key(x[1])), (y[0], families[y[0]].key(y[1]))
-            member = self.layout.covariances.get(keys)
-            if member is not None:
-                times = (*families[x[0]].times(x[1]), *families[y[0]].times(y[1]))
-                return self.value(member.expr, member.at(*times))
-        return 0
-
-    def average(self, e: Any, at: Any) -> Value:
-        return self.algebra.mean(self.value(e.body, at))
-
-    def handler(self, e: Expr) -> Handler:
-        if e.is_Rational and not e.is_Integer:
-            number = Fraction(int(e.p), int(e.q))
-            return lambda e, at: number
-        return super().handler(e)
-
-
-class _Given(Constants):
-    """Data as they are, fractions and all."""
-
-    def __init__(self, layout: Layout, data: Mapping[str, Datum]) -> None:
-        self.layout, self.data, self.arrays = layout, data, {}
-        self.tables = {k: np.array(v, dtype=object) for k, v in data.items()}
-
-    def __call__(self, name: str, args: tuple[Any, ...], given: Any) -> Any:
-        if name not in self.tables:
-            raise ValueError(f"data does not hold {name}, which the theory asks for")
-        table = self.tables[name]
-        return table[
-            tuple(self.place(name, x, e, n) for x, e, n in zip(args, given, table.shape, strict=True))
-        ]
-
-
 @dataclass(frozen=True)
 class PowerSolution:
     """A solved theory: every order parameter, scalar and observable, and the fields, order by order.
@@ -283,11 +235,11 @@ class PowerSolution:
 
     orders: int
     values: Mapping[Place, Table]
-    interpreter: Formal
+    interpreter: Interpreter
 
     def coefficient(self, name: str, n: int, layer: int | None = None) -> Table:
         """Order ``n`` of ``name`` (at ``layer``): axes as in :class:`.Evaluated`, entries exact."""
-        table = self.values[(name, () if layer is None else (layer,))]
+        table = self.values[place_of(self.values, name, layer)]
         return np.asarray(np.vectorize(lambda x: x.number(n), otypes=[object])(table))
 
     def field(self, name: str, *args: int) -> Power:
@@ -322,17 +274,10 @@ def evaluate_series(
     top = order
     known[gamma0.name] = Power({1: {0: 1}}, top)
     layout = Layout(theory, known)
-    interpreter = Formal(layout, _Given(layout, data))
-    interpreter.algebra = Gaussians(interpreter, top)
-    with _deep_recursion():
-        found = _march(interpreter, steps)
-    return PowerSolution(order, dict(_tables(found)), interpreter)
-
-
-def _tables(found: Mapping[Place, Mapping[tuple[int, ...], Any]]) -> Iterator[tuple[Place, Table]]:
-    for place, entries in found.items():
-        axes = tuple(tuple(sorted(set(x))) for x in zip(*entries, strict=True))
-        yield place, _array_of(entries, axes, object)
+    constants = Constants(layout, data, object)
+    found, interpreter = entries(layout, constants, steps, lambda x: Gaussians(x, top))
+    tables = {place: np.asarray(table(x, axes_of(x), object)) for place, x in found.items()}
+    return PowerSolution(order, tables, interpreter)
 
 
 __all__ = ["Power", "PowerSolution", "evaluate_series"]

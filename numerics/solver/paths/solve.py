@@ -21,7 +21,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import ell, s, t
 from derive.theory import Theory
 from numerics.paths import Block, Paths, dimension, gathered
-from numerics.solver.direct.evaluate import Evaluated, Place
+from numerics.solver.direct import Evaluated, Place
 from numerics.solver.direct.layout import Layout, Number
 from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.march import March
@@ -93,7 +93,7 @@ def solve_particles(
     ``matched`` makes second moments of the sources exact; by default where weights have no noise, whose many
     directions it would bias.  ``paths`` are kept of every replica.
 
-    The axes of the result are those of :class:`~numerics.solver.direct.evaluate.Evaluated`.
+    The axes of the result are those of :class:`~numerics.solver.direct.Evaluated`.
 
     Raises :class:`~numerics.solver.direct.layout.Unserved` for what particles do not serve (flows,
     attributes, shifted indices) and for ``jacobian`` where a function jumps; ValueError for missing values

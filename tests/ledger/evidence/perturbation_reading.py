@@ -20,7 +20,8 @@ from sympy.core.function import AppliedUndef
 
 from derive.program import L, P, ell, eta, gamma0, mlp
 from derive.theory import mean_field
-from numerics.solver.direct.series import Formal, Gaussians, Power, PowerSolution, evaluate_series
+from numerics.solver.direct.interpret import Interpreter
+from numerics.solver.direct.series import Gaussians, Power, PowerSolution, evaluate_series
 from tests.ledger.claims.selfconsistent2023 import perturbation as claim
 
 Array = NDArray[np.object_]
@@ -76,13 +77,19 @@ class Case:
         return np.asarray(self.solution.coefficient(name, n).transpose(0, 2, 1, 3).reshape(size, size))
 
 
+def algebra_of(formal: Interpreter) -> Gaussians:
+    """The series that the entries of a solution are."""
+    assert isinstance(formal.algebra, Gaussians)
+    return formal.algebra
+
+
 class Static(Gaussians):
     """Averages over the unperturbed sources: covariances at order zero only."""
 
     def pair(self, i: int, j: int) -> Power:
         key = (min(i, j), max(i, j))
         if key not in self.pairs:
-            value = self.interpreter.algebra.pair(*key)
+            value = algebra_of(self.interpreter).pair(*key)
             self.pairs[key] = Power({0: value.coefficient(0)}, self.top)
         return self.pairs[key]
 
@@ -92,9 +99,10 @@ class Layer:
 
     def __init__(self, case: Case, layer: int) -> None:
         self.case, self.layer = case, layer
-        self.formal: Formal = case.solution.interpreter
+        self.formal: Interpreter = case.solution.interpreter
         self.static = Static(self.formal, TOP)
-        self.static.entries, self.static.numbers = self.formal.algebra.entries, self.formal.algebra.numbers
+        whole = algebra_of(self.formal)
+        self.static.entries, self.static.numbers = whole.entries, whole.numbers
         self.places = [(a + 1, k) for a in range(case.samples) for k in range(case.steps)]
 
     def vector(self, name: str) -> Array:
@@ -115,7 +123,7 @@ class Layer:
 
     def _operator(self, field: str, driven: str) -> list[Array]:
         """The derived equation of ``field`` with unknowns for ``driven``, whose coefficients are read off."""
-        probe = Formal(self.formal.layout, self.formal.constants)
+        probe = Interpreter(self.formal.layout, self.formal.constants)
         probe.algebra = Gaussians(probe, TOP)
         kept = {k: v for k, v in self.formal.memo.items() if k[0] not in self.formal.layout.fields}
         probe.memo = kept | {
@@ -150,9 +158,9 @@ class Layer:
         return total
 
 
-def _linear(probe: Formal, row: Power, n: int, place: tuple[int, int]) -> Fraction:
+def _linear(probe: Interpreter, row: Power, n: int, place: tuple[int, int]) -> Fraction:
     """The coefficient of one unknown, to first degree, at order ``n``."""
-    single = 1 << (8 * probe.algebra.index(("probe", place)))
+    single = 1 << (8 * algebra_of(probe).index(("probe", place)))
     return Fraction(row.coefficient(n).get(single, 0))
 
 

@@ -1,28 +1,193 @@
-"""Random values of any theory, sampled: many paths of the single-site process, with their derivatives.
+"""Random values of a theory: exactly, as affine combinations of Gaussian sources, or sampled on many paths.
 
-All sources of a path are drawn from one low-discrepancy point; sources that are correlated, one after the
-other, each conditionally on those before it.  A value carries its derivatives by the sources of its path, by
-the chain rule; where a function jumps, average responses come from Stein's lemma instead.  Order parameters
-are averages over the paths of one replica, so each replica solves the theory by itself and their spread is
-the error.
+A field of a linear theory is ``constant + sum_k coefficients[k] source_k``; its covariance with another is
+``c^T Sigma c'`` and its response to a source is the coefficient.
+
+Of any other theory, all sources of a path are drawn from one low-discrepancy point; sources that are
+correlated, one after the other, each conditionally on those before it.  A value carries its derivatives by
+the sources of its path, by the chain rule; where a function jumps, average responses come from Stein's lemma
+instead.  Order parameters are averages over the paths of one replica, so each replica solves the theory by
+itself and their spread is the error.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import mul
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.cluster.hierarchy import DisjointSet
 from scipy.special import ndtri
 from scipy.stats import qmc
 
 from numerics.errors import Unserved
-from numerics.solver.direct.interpret import ALL, Compiled, Interpreter, Jump, Value
+from numerics.solver.direct.interpret import ALL, Algebra, Compiled, Interpreter, Jump, NotLinear, Value
 from numerics.solver.direct.layout import Entry, Key, Layout
 
 Array = NDArray[np.float64]
+
+# -- linear theories, exactly --------------------------------------------------------------------------------
+
+
+class Affine:
+    """``constant``, a number or one for each unit ``(units,)``, and ``coefficients``, ``(sources, units)``,
+    with one column where all units have the same.
+    """
+
+    __array_ufunc__ = None  # numpy numbers leave multiplication to this class
+
+    def __init__(self, constant: Any, coefficients: Array) -> None:
+        self.constant, self.coefficients = constant, coefficients
+
+    @property
+    def fixed(self) -> bool:
+        """Does it depend on no source?"""
+        return not self.coefficients.any()
+
+    def scaled(self, x: Any) -> Affine:
+        """Times a number, or one for each unit."""
+        return Affine(self.constant * x, self.coefficients * x)
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, Products):
+            return other + self
+        if not isinstance(other, Affine):
+            return Affine(self.constant + other, self.coefficients)
+        return Affine(self.constant + other.constant, self.coefficients + other.coefficients)
+
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, Products):
+            return other * self
+        if not isinstance(other, Affine):
+            return self.scaled(other)
+        if self.fixed:
+            return other.scaled(self.constant)
+        if other.fixed:
+            return self.scaled(other.constant)
+        return Products([(self, other)])
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+class Products:
+    """A sum of products of affine combinations: what averages are taken of."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, terms: list[tuple[Affine, ...]]) -> None:
+        self.terms = terms
+
+    def other(self, x: Any) -> list[tuple[Affine, ...]]:
+        """The terms of anything that is added or multiplied."""
+        if isinstance(x, Products):
+            return x.terms
+        if not isinstance(x, Affine):
+            x = Affine(x, np.zeros_like(self.terms[0][0].coefficients))
+        return [(x,)]
+
+    def __add__(self, x: Any) -> Products:
+        return Products(self.terms + self.other(x))
+
+    def __mul__(self, x: Any) -> Products:
+        if not isinstance(x, Products | Affine):
+            return Products([(first.scaled(x), *rest) for first, *rest in self.terms])
+        return Products([(*one, *two) for one in self.terms for two in self.other(x)])
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+class Linear(Algebra):
+    """The algebra of affine combinations of at most ``capacity`` sources."""
+
+    def __init__(self, interpreter: Interpreter, capacity: int) -> None:
+        self.interpreter, self.capacity = interpreter, capacity
+        self.columns: dict[Entry, int] = {}
+        self.sigma = np.full((capacity, capacity), np.nan)
+
+    def source(self, entry: Entry) -> Affine:
+        """A source: the unit vector of its column."""
+        coefficients = np.zeros((self.capacity, 1))
+        coefficients[self.columns.setdefault(entry, len(self.columns))] = 1.0
+        return Affine(0.0, coefficients)
+
+    def fixed(self, x: Any) -> Affine:
+        """A number for each unit."""
+        return Affine(x, np.zeros((self.capacity, 1)))
+
+    def attribute(self, name: str) -> Affine:
+        """One number for each unit."""
+        return self.fixed(self.interpreter.constants.attribute(name))
+
+    def apply(self, f: Compiled, args: list[Value], tangent: bool) -> Affine:
+        """A function of attributes; of a field it would not be linear."""
+        if any(isinstance(x, Products) or (isinstance(x, Affine) and not x.fixed) for x in args):
+            raise NotLinear(f"{f.expr} is not linear in the fields: use method='particles'")
+        return self.fixed(f(*[x.constant if isinstance(x, Affine) else x for x in args]))
+
+    def field(self, name: str, v: Value) -> Value:
+        """A field must be affine."""
+        if isinstance(v, Products):
+            raise NotLinear(f"the equation of {name} is not linear in the fields: use method='particles'")
+        return v
+
+    def mean(self, v: Value) -> float:
+        """The mean over sources and units."""
+        if isinstance(v, Affine):
+            v = v.constant
+        elif isinstance(v, Products):
+            return float(sum(np.mean(self.wick(x)) for x in v.terms))
+        return float(np.mean(v))
+
+    def wick(self, factors: tuple[Affine, ...]) -> Any:
+        """``<x y ...>`` for each unit: pair the first factor with each other one (Isserlis)."""
+        if not factors:
+            return 1.0
+        first, rest = factors[0], factors[1:]
+        value = first.constant * self.wick(rest) if np.any(first.constant) else 0.0
+        for k, x in enumerate(rest):
+            covariance = self.covariance(first.coefficients, x.coefficients)
+            if np.any(covariance):
+                value = value + covariance * self.wick(rest[:k] + rest[k + 1 :])
+        return value
+
+    def covariance(self, a: Array, b: Array) -> Array:
+        """``a^T Sigma b`` for each unit; a covariance is computed when nonzero coefficients ask for it."""
+        rows, cols = (np.flatnonzero(x.any(axis=1)) for x in (a, b))
+        entries = list(self.columns)
+        for i in rows:
+            for j in cols:
+                if np.isnan(self.sigma[i, j]):
+                    value = self.interpreter.covariance(entries[i], entries[j])
+                    self.sigma[i, j] = self.sigma[j, i] = value
+        found: Array = np.sum((self.sigma[np.ix_(rows, cols)].T @ a[rows]) * b[cols], axis=0)
+        return found
+
+    def derivative(self, v: Value, source: Entry) -> Value:
+        """The coefficient of the source; of a product, by Leibniz's rule."""
+        if isinstance(v, int | float) or source not in self.columns:
+            return 0
+        k = self.columns[source]
+        if isinstance(v, Affine):
+            return self.coefficient(v, k)
+        return self.total(
+            [
+                reduce(mul, x[:i] + x[i + 1 :], self.coefficient(factor, k))
+                for x in v.terms
+                for i, factor in enumerate(x)
+            ]
+        )
+
+    def coefficient(self, v: Affine, k: int) -> Value:
+        """A number, or one for each unit."""
+        c = v.coefficients[k]
+        return float(c[0]) if c.size == 1 else self.fixed(c)
+
+
+# -- any theory, on sampled paths ----------------------------------------------------------------------------
 
 PIVOT = 1e-10
 """A source follows from those before it if, given them, this small a part of its variance is left."""
@@ -106,37 +271,25 @@ def added(values: list[Value]) -> Value:
     return Path(value, slopes, 1.0, needs, any(p.jumps for p in found))
 
 
-class Normals:
-    """Independent standard normal numbers, ``samples`` of each, from one scrambled Sobol sequence."""
-
-    def __init__(self, samples: int, dimensions: int, seed: np.random.SeedSequence) -> None:
-        with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
-            warnings.simplefilter("ignore", UserWarning)
-            self.points = qmc.Sobol(max(dimensions, 1), seed=np.random.default_rng(seed)).random(samples)
-        self.used = 0
-
-    def uniform(self) -> Array:
-        """The next coordinate, in (0, 1)."""
-        self.used += 1
-        column: Array = self.points[:, self.used - 1].clip(1e-12, 1 - 1e-12)
-        return column
-
-    def __call__(self) -> Array:
-        """The next standard normal coordinate."""
-        z: Array = ndtri(self.uniform())
-        return z
+def uniform_numbers(samples: int, dimensions: int, seed: np.random.SeedSequence) -> Iterator[Array]:
+    """Coordinate by coordinate of one scrambled Sobol sequence, ``samples`` numbers in (0, 1)."""
+    with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
+        warnings.simplefilter("ignore", UserWarning)
+        points = qmc.Sobol(max(dimensions, 1), seed=np.random.default_rng(seed)).random(samples)
+    return (x.clip(1e-12, 1 - 1e-12) for x in points.T)
 
 
 class Gaussian:
     """Jointly Gaussian sources, drawn one by one: a Cholesky factor that grows, vanishing pivots left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
         self.entries: list[Entry] = []
         self.rows: list[Array] = []
         self.pivots: list[int] = []
         self.normals: list[Array] = []
 
-    def draw(self, entry: Entry, interpreter: Interpreter, normals: Normals) -> Array:
+    def draw(self, entry: Entry, interpreter: Interpreter, uniform: Iterator[Array]) -> Array:
         """The next source, given those drawn before."""
         variance = interpreter.covariance(entry, entry)
         c: list[float] = []
@@ -154,12 +307,12 @@ class Gaussian:
         if left > PIVOT * variance:
             row[-1] = np.sqrt(left)
             self.pivots.append(len(self.entries))
-            self.normals.append(normals())
+            self.normals.append(ndtri(next(uniform)))
         else:
             row = row[:-1]
         self.entries.append(entry)
         self.rows.append(row)
-        value = np.zeros(len(normals.points))
+        value = np.zeros(self.samples)
         for x, z in zip(row, self.normals, strict=False):
             if x != 0:
                 value += x * z
@@ -187,7 +340,7 @@ class Gaussian:
         return found
 
 
-class Particles:
+class Particles(Algebra):
     """The algebra of sampled paths: one replica."""
 
     def __init__(
@@ -198,18 +351,15 @@ class Particles:
         self.wanted = layout.wanted_sources()
         populations = {a.name: a.population.name for a in layout.theory.program.attributes}
         self.populations = populations
-        self.normals = Normals(samples, dimensions + len(set(populations.values())), seed)
-        self.positions = {
-            p: np.argsort(np.argsort(self.normals.uniform())) for p in set(populations.values())
-        }
-        self.groups = _groups(layout)
-
-    # -- making values ---------------------------------------------------------------------------------
+        self.samples = samples
+        self.uniform = uniform_numbers(samples, dimensions + len(set(populations.values())), seed)
+        self.positions = {p: np.argsort(np.argsort(next(self.uniform))) for p in set(populations.values())}
+        self.groups = _groups(layout, samples)
 
     def source(self, entry: Entry) -> Path:
         """A source, drawn given the sources that it is correlated with."""
         key = (entry[0], self.interpreter.layout.sources[entry[0]].key(entry[1]))
-        value = self.groups[key].draw(entry, self.interpreter, self.normals)
+        value = self.groups[key].draw(entry, self.interpreter, self.uniform)
         if entry[0] not in self.wanted:
             return Path(value, {})
         return Path(value, {entry: 1.0}, needs=frozenset({entry}))
@@ -223,7 +373,6 @@ class Particles:
     def apply(self, f: Compiled, args: list[Value], tangent: bool) -> Path:
         """A function, and its derivatives by the chain rule."""
         values = [x.array if isinstance(x, Path) else x for x in args]
-        n = len(self.normals.points)
         slopes: dict[Entry, Any] = {}
         paths = {i: x for i, x in enumerate(args) if isinstance(x, Path)}
         jumps = any(x.jumps for x in paths.values())
@@ -238,16 +387,12 @@ class Particles:
             for k, j in x.slopes.items():
                 slopes[k] = slopes[k] + outer * j if k in slopes else outer * j
         needs = frozenset().union(*[x.needs for x in paths.values()])
-        value = np.broadcast_to(np.asarray(f(*values), dtype=float), (n,))
+        value = np.broadcast_to(np.asarray(f(*values), dtype=float), (self.samples,))
         return Path(value, slopes, 1.0, needs, jumps)
 
     def total(self, values: list[Value]) -> Value:
         """The sum."""
         return added(values)
-
-    def field(self, name: str, v: Value) -> Value:
-        """Any value will do."""
-        return v
 
     def restricted(self, v: Value, to: Entry | None) -> Value:
         """Leave out derivatives that nobody wants."""
@@ -256,8 +401,6 @@ class Particles:
         if to is None:
             return Path(v.value, {}, v.scale)
         return Path(v.value, {to: v.slopes[to]} if to in v.slopes else {}, v.scale, v.needs, v.jumps)
-
-    # -- averages --------------------------------------------------------------------------------------
 
     def mean(self, v: Value) -> float:
         """The mean over the paths."""
@@ -280,17 +423,10 @@ class Particles:
         return Path(np.broadcast_to(slope, v.value.shape), {}, v.scale)
 
 
-def _groups(layout: Layout) -> dict[Key, Gaussian]:
+def _groups(layout: Layout, samples: int) -> dict[Key, Gaussian]:
     """For each member of a source, the sources that listed covariances join it to."""
-    parent: dict[Key, Key] = {}
-
-    def root(x: Key) -> Key:
-        while parent.setdefault(x, x) != x:
-            x = parent[x]
-        return x
-
+    joined = DisjointSet({x for pair in layout.covariances for x in pair})
     for a, b in layout.covariances:
-        parent[root(a)] = root(b)
-    roots = {x: root(x) for x in list(parent)}
-    groups = {r: Gaussian() for r in set(roots.values())}
-    return {x: groups[r] for x, r in roots.items()}
+        joined.merge(a, b)
+    groups: dict[Key, Gaussian] = {}
+    return {x: groups.setdefault(joined[x], Gaussian(samples)) for x in joined}
