@@ -8,7 +8,7 @@ program supplies the update ``U``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Protocol
 
 from sympy import Dummy, Expr, Integral, Matrix, Min, Piecewise, S, Sum, Symbol, exp, integrate, summation
@@ -119,6 +119,10 @@ class TrainingRule(Protocol):
 
     def noise(self, time: Expr, past: Expr) -> Expr:
         """The covariance of W(t) and W(s) that noise injected during training adds, entry by entry."""
+        ...
+
+    def __hash__(self) -> int:
+        """Rules are immutable: what is found of one is kept."""
         ...
 
 
@@ -285,6 +289,7 @@ def with_noise(rule: TrainingRule, variance: Expr, name: str) -> TrainingRule:
     return replace(rule, diffusion=heat / variance)  # type: ignore[type-var]
 
 
+@lru_cache(maxsize=64)
 def held_at_rest(rule: TrainingRule) -> Expr | None:
     """The number of its own updates that a weight holds once neither moves: ``W = number * U``.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -89,6 +90,7 @@ class Homogeneity:
     fields: Mapping[str, Expr]
 
 
+@lru_cache(maxsize=64)
 def network_degree(program: Program) -> Homogeneity:
     """The degree of a program's output in its trained weights.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from sympy import (
     Derivative,
@@ -323,6 +323,7 @@ def _symbols(x: MatrixSymbol) -> Matrix:
     return ImmutableMatrix(rows, cols, entry)
 
 
+@lru_cache(maxsize=64)
 def representer(theory: Theory) -> Representer:
     """Kernel ridge regression as the rest point of the output of a homogeneous network.
 
@@ -344,7 +345,7 @@ def representer(theory: Theory) -> Representer:
     3*P*lam
     """
     program = theory.program
-    kappa, held = network_degree(program).kappa, _held(program)
+    held, kappa = _held(program), network_degree(program).kappa
     kernel, out = _tangent(theory), output(program)
     given = _error(program, out)
     gain = _gain(kernel, out.lhs, given.lhs)

@@ -104,8 +104,11 @@ def continued(now: Array, before: list[Array]) -> None:
 def settle_step(
     blocks: list[Array], sweep: Callable[[], None], tolerance: float, floors: list[float] | None = None
 ) -> float:
-    """Repeat ``sweep``, which rewrites ``blocks`` (views), until it changes no block by more than the share
-    ``tolerance`` of its size, or until changes are rounding errors; returns the last change.
+    """Repeat ``sweep``, which rewrites ``blocks`` (views), until the next one would change no block by more
+    than the share ``tolerance`` of its size, or until changes are rounding errors; returns that change.
+
+    Sweeps without mixing between that shrink changes by FAST and more go on doing so: after changes of size
+    ``c_1`` and ``c_2`` the next one is ``c_2**2 / c_1``.
 
     The size of a block is its largest entry, or its number in ``floors`` where that is larger: what is below
     counts as zero.  Raises :class:`~numerics.errors.NotConverged` after SWEEPS sweeps.
@@ -122,7 +125,7 @@ def settle_step(
     sizes: list[float] = []
     points: list[Array] = []
     changes: list[Array] = []
-    best, since, last = np.inf, 0, np.inf
+    best, since, last, mixing = np.inf, 0, np.inf, True
     for _ in range(SWEEPS):
         before = [x.copy() for x in blocks]
         sweep()
@@ -136,9 +139,11 @@ def settle_step(
             return change
         sizes = sizes or now
         if change < FAST * last:  # sweeps alone do it
-            points, changes, last = [], [], change
+            if not mixing and change**2 <= tolerance * last:
+                return change**2 / last
+            points, changes, last, mixing = [], [], change, False
             continue
-        last = change
+        last, mixing = change, True
         points = [*points, _joined(blocks, sizes)][-KEPT:]
         changes = [*changes, _joined(gaps, sizes)][-KEPT:]
         mixed = points[-1]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -188,12 +189,12 @@ class _Sweep:
             (r.field, n): self.rows.compile(c.kernel) for r in table.fields for n, c in enumerate(r.couplings)
         }
         self.covariances: dict[tuple[Node, Node], tuple[Row, Row]] = {}
-        self.recent: dict[tuple[Node, Node], tuple[int, Array]] = {}
+        self.recent: dict[tuple[Node, Node, bool], Array] = {}
         self.found: dict[tuple[Node, Node], list[Source]] = {}
         self.units = Units(self.plan, self.rows, self.K, self.covariance, steps, units) if units else None
-        given, known = dict(constants), [dict(functions or {}), "numpy"]
+        given, known = dict(constants), tuple((functions or {}).items())
         self.functions = {
-            x.name: lambdify([t, *x.arguments], x.expression.subs(given), known) for x in table.scalars
+            x.name: _compiled((t, *x.arguments), x.expression.subs(given), known) for x in table.scalars
         }
         self.bound = RUNAWAY * max([1.0, *[float(np.abs(v).max()) for k, v in self.data.items() if k != "w"]])
 
@@ -317,7 +318,7 @@ class _Sweep:
         for x in self.sources(i, j):
             if x.local:
                 continue  # there is none between different times
-            row = self.past_covariance(x, step)
+            row = self.covariance_at(x, step)
             if x.response is not None:
                 value += x.gain * (row @ x.response[: value.shape[1], : row.shape[1]].T)
             if x.direct is not None:
@@ -338,12 +339,12 @@ class _Sweep:
             low, high = times_of(reach, step)
             value += K @ self.rows.correlation(j, field)[now, low * p : high * p].T
         for x in self.sources(i, j):
-            present, q = x.gain * x.present(step, step + 1), self.m[x.partner]
+            present, q = x.gain * self.covariance_at(x, step, now=True), self.m[x.partner]
             if x.response is not None:
                 R = x.response[now, : (step + 1) * q]
                 value += present @ R[:, step * q :].T
                 if step and not x.local:
-                    value += x.gain * (self.past_covariance(x, step) @ R[:, : step * q].T)
+                    value += x.gain * (self.covariance_at(x, step) @ R[:, : step * q].T)
             if x.direct is not None:
                 value += x.direct * present
         return value
@@ -415,11 +416,12 @@ class _Sweep:
         local, before, present = self.covariance_rows(a, b)
         return local, present if local else before
 
-    def past_covariance(self, x: Source, step: int) -> Array:
-        """``<u_own(t) u_partner(s)>`` for s < t, evaluated once a step."""
-        if self.recent.get((x.own, x.partner), (0,))[0] != step:
-            self.recent[x.own, x.partner] = step, x.before(step, step)
-        return self.recent[x.own, x.partner][1]
+    def covariance_at(self, x: Source, step: int, now: bool = False) -> Array:
+        """``<u_own(t) u_partner(s)>`` for s < t, or at s = t; evaluated once a step."""
+        key = x.own, x.partner, now
+        if key not in self.recent:
+            self.recent[key] = x.present(step, step + 1) if now else x.before(step, step)
+        return self.recent[key]
 
     def store(self, step: int, i: Node, j: Node, value: Array) -> None:
         """Write a row, or its mirror image where the array holds the pair the other way round."""
@@ -445,3 +447,12 @@ class _Sweep:
         """A tensor at the present time, or a constant one."""
         name = f.tensor[0]
         return self.scalars[name][step] if name in self.scalars else self.data[name]
+
+
+@lru_cache(maxsize=256)
+def _compiled(
+    arguments: tuple[Symbol, ...], expression: Expr, known: tuple[tuple[str, Callable[..., Any]], ...]
+) -> Callable[..., Any]:
+    """An expression as a function of its arguments; ``known`` are functions that it contains, by name."""
+    function: Callable[..., Any] = lambdify(arguments, expression, [dict(known), "numpy"])
+    return function

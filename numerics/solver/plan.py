@@ -171,14 +171,20 @@ class Plan:
             return
         self.rows[i, j] = None
         for c in self.rows_of[i].couplings:
-            self.todo += [(self._need_row, c.field, j), (self._need_row, j, c.field)]
+            self.todo.append((self._need_row, c.field, j))
+            if c.kernel.reach != "now":  # sums over s' read C(s', s) on both sides of s' = s
+                self.todo.append((self._need_row, j, c.field))
         self.todo += [(self._need_source_terms, i, j), (self._need_diagonal, i, j)]
 
     def _need_diagonal(self, i: Node, j: Node) -> None:
         if (i, j) in self.diagonals or (j, i) in self.diagonals:
             return
         self.diagonals[i, j] = None
-        self.todo += [(self._need_row, j, c.field) for c in self.rows_of[i].couplings]
+        for c in self.rows_of[i].couplings:
+            if c.kernel.reach == "now":
+                self.todo.append((self._need_diagonal, c.field, j))
+            else:
+                self.todo.append((self._need_row, j, c.field))
         self.todo.append((self._need_source_terms, i, j))
 
     # -- order within a step ---------------------------------------------------------------------------
@@ -234,7 +240,7 @@ class Plan:
                 yield "kernel", i, ("coupling", n)
                 if c.kernel.reach != "past":
                     yield from self._present(kind, c.field, j)
-                if kind == "now":
+                if kind == "now" and c.kernel.reach != "now":
                     yield "past", j, c.field
             if kind == "now" or kind == "past":
                 for own, _ in self.rows_of[i].drives:
