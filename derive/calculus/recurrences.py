@@ -1,6 +1,6 @@
 """Recurrences in the layer: sums of polynomials, and growth ``q^ell``.
 
-``X(ell) = X(ell - 1) + p(ell)`` with a polynomial p is solved by its sum (:class:`Polynomials`), and
+``X(ell) = X(ell - 1) + p(ell)`` with a polynomial p is solved by its sum (:class:`Layered`), and
 ``y(ell) = M y(ell + k) + f(ell)`` with constant M by :class:`Recurrences`: values are polynomials in ell and
 in ``q^ell``, where q is an eigenvalue of M that the recurrences introduce.  A pair of recurrences with
 determinant one has eigenvalues q and 1/q; the parameter that they depend on is then written in terms of q, so
@@ -20,21 +20,23 @@ from sympy.polys.rings import PolyElement, PolyRing
 from derive.calculus.symbols import L, ell
 from derive.errors import NotApplicable
 
-# -- polynomials in the layer --------------------------------------------------------------------------------
+# -- functions of the layer --------------------------------------------------------------------------------
 
 
-class Polynomials:
-    """The ring of polynomials in ``ell`` and further ``symbols`` over the rationals.
+class Layered:
+    """Sums of ``c ell^a L^b r^(i ell + j L) ...``, r being ``bases`` in the field of the coefficients c.
 
-    >>> p = Polynomials([L])
+    They are polynomials in ``ell``, ``r^ell``, ``L``, ``r^L`` and further ``symbols``, powers of either sign.
+
+    >>> p = Layered()
     >>> p.expr(p.summed(p.of(L * ell), 1, ell))  # L (1 + ... + ell)
     L*ell**2/2 + L*ell/2
     """
 
-    def __init__(self, symbols: Iterable[Symbol] = ()) -> None:
-        names = [ell, *sorted(set(symbols) - {ell}, key=str)]
-        self.ring = PolyRing(names, QQ)
-        self.layer = self.ring.gens[0]
+    def __init__(self, symbols: Iterable[Symbol] = (), field: Any = QQ, bases: Sequence[Any] = ()) -> None:
+        grown = [[Dummy() for _ in bases] for _ in range(2)]
+        names = [ell, *grown[0], L, *grown[1], *sorted(set(symbols) - {ell, L}, key=str)]
+        self.ring, self.field, self.bases, self.width = PolyRing(names, field), field, bases, 1 + len(bases)
         self.one, self.zero = self.ring.one, self.ring.zero
 
     def of(self, e: Any) -> PolyElement:
@@ -47,42 +49,64 @@ class Polynomials:
         """An element as a SymPy expression, expanded."""
         return p.as_expr()
 
+    def element(self, terms: Iterable[tuple[tuple[int, ...], Any]]) -> PolyElement:
+        """A sum of terms, each by its powers."""
+        found: dict[tuple[int, ...], Any] = {}
+        for k, c in terms:
+            found[k] = found[k] + c if k in found else c
+        return self.ring.from_dict({k: c for k, c in found.items() if c})
+
+    def power(self, exponents: Sequence[int], times: int = 1) -> Any:
+        """``(r^i ...)^times``."""
+        found = self.field.one
+        for r, i in zip(self.bases, exponents, strict=True):
+            found *= r ** (i * times)
+        return found
+
     def moved(self, p: PolyElement, layer: Any) -> PolyElement:
-        """``p`` with ``layer`` in place of ell."""
-        place = self.of(layer)
-        return p if place == self.layer or p.is_ground else p.compose(self.layer, place)
+        """``p`` at a layer ``ell + n``, ``L + n`` or a number."""
+        by, place = S(layer).as_coeff_Add()
+        n, w = int(by), self.width
+        if place not in (ell, L, 0):
+            raise NotApplicable(f"{layer} is no layer: it must be ell or L and a number, or a number")
+        if place == ell and n == 0:
+            return p
+        found = []
+        for (a, *rest), c in p.terms():
+            own, last = rest[: w - 1], rest[w - 1 : 2 * w - 1]
+            front = c * self.power(own, n)
+            for k in range(a + 1) if place != 0 else [0]:
+                here = (k, *own) if place != 0 else (0,) * w
+                there = last if place == ell else map(sum, zip(here, last, strict=True))
+                stays = here if place == ell else (0,) * w
+                found.append(((*stays, *there, *rest[2 * w - 1 :]), front * (comb(a, k) * n ** (a - k))))
+        return self.element(found)
+
+    def solved(
+        self, known: PolyElement, exponents: Sequence[int], step: int, layer: Any, value: PolyElement
+    ) -> PolyElement:
+        """The ``X(ell) = r^i ... X(ell + step) + known(ell)`` that is ``value`` at a layer ``L + n`` or n.
+
+        For each ``c ell^a rho^ell`` a polynomial times ``rho^ell``; the rest is a multiple of
+        ``(r^i ...)^(-step (ell - layer))``.
+        """
+        one, w, m = self.field.one, self.width, self.power(exponents)
+        particular = self.element(
+            ((n, *rest), c * y)
+            for (a, *rest), c in known.terms()
+            for n, y in enumerate(telescoped(a, step, m * self.power(rest[: w - 1], step), one))
+        )
+        by, place = S(layer).as_coeff_Add()
+        free = [-step * i for i in exponents]
+        back = [-i if place == L else 0 for i in free]
+        rest = (value - self.moved(particular, layer)) * self.power(free, -int(by))
+        others = (0,) * (self.ring.ngens - 2 * w)
+        return particular + rest.mul_term(((0, *free, 0, *back, *others), one))
 
     def summed(self, p: PolyElement, lower: Any, upper: Any) -> PolyElement:
         """The sum of ``p(k)`` over the layers k from ``lower`` to ``upper``."""
-        below, above = self.of(lower) - 1, self.of(upper)
-        total = self.zero
-        for power, c in self.by_power(p).items():
-            rise = power_sum(self, power)
-            total += c * (self.moved(rise, above) - self.moved(rise, below))
-        return total
-
-    def by_power(self, p: PolyElement) -> dict[int, PolyElement]:
-        """The coefficients of the powers of ell."""
-        found: dict[int, PolyElement] = {}
-        for powers, c in p.terms():
-            rest = self.ring.from_dict({(0, *powers[1:]): c})
-            found[powers[0]] = found.get(powers[0], self.zero) + rest
-        return found
-
-
-@lru_cache(maxsize=256)
-def power_sum(p: Polynomials, n: int) -> PolyElement:
-    """``1**n + ... + ell**n`` (Faulhaber), by telescoping ``(k+1)**(n+1) - k**(n+1)``.
-
-    >>> ring = Polynomials()
-    >>> [ring.expr(power_sum(ring, n)) for n in (0, 1, 2)]
-    [ell, ell**2/2 + ell/2, ell**3/3 + ell**2/2 + ell/6]
-    """
-    x = p.layer
-    total = (x + 1) ** (n + 1) - 1
-    for j in range(n):
-        total -= comb(n + 1, j) * power_sum(p, j)
-    return total * QQ(1, n + 1)
+        total = self.solved(p, (0,) * len(self.bases), -1, 0, self.zero)
+        return self.moved(total, upper) - self.moved(total, S(lower) - 1)
 
 
 @lru_cache(maxsize=10_000)

@@ -20,7 +20,7 @@ from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
 from sympy.polys.rings import PolyElement
 
-from derive.calculus.recurrences import Polynomials
+from derive.calculus.recurrences import Layered
 from derive.calculus.symbols import L, ell, gamma0, mu
 from derive.errors import NotApplicable
 from derive.linear.closure import LinearClosure
@@ -398,7 +398,7 @@ class _WordAlgebra:
         laws = (*closure.covariances, *closure.responses, *closure.base, *closure.outputs)
         symbols = {x for e in laws for x in e.free_symbols if x.is_commutative is True and x.is_Symbol}
         depth = closure.layers.upper.free_symbols if closure.layers else set()
-        self.numbers = Polynomials({*symbols, *depth} - {gamma0, ell})
+        self.numbers = Layered({*symbols, *depth} - {gamma0, ell})
         self.symmetric = {J, *(e.rhs for e in closure.base if e.rhs != 0)}
         self.idle: set[int] = set()
         self.flipped: dict[Expr, Expr] = {}

@@ -13,7 +13,7 @@ from sympy import Add, Derivative, Eq, Expr, Indexed, Mul, Pow, S, Symbol, facto
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
-from derive.calculus.recurrences import Polynomials
+from derive.calculus.recurrences import Layered
 from derive.calculus.sums import over, put, rewritten
 from derive.calculus.symbols import ell, gamma0, s, t
 from derive.errors import NotApplicable
@@ -132,7 +132,7 @@ class _Lazy:
         layers = self.closure.layers
         if step not in (1, -1) or layers is None:
             raise NotApplicable(f"a recursion over {step} layers")
-        numbers = Polynomials(layers.upper.free_symbols)
+        numbers = Layered(layers.upper.free_symbols)
         ends = (layers.lower, ell) if step == -1 else (ell, layers.upper)
         return numbers.expr(numbers.summed(numbers.one, *ends))
 

@@ -48,7 +48,7 @@ from sympy.core.function import AppliedUndef
 from sympy.utilities.iterables import strongly_connected_components
 
 from derive.calculus.averages import Average, Response
-from derive.calculus.recurrences import Z_L, Polynomials, Recurrences, Z, q
+from derive.calculus.recurrences import Z_L, Layered, Recurrences, Z, q
 from derive.calculus.sums import Binding, factors, match
 from derive.calculus.symbols import L, ell, eta, gamma0, s, t
 from derive.errors import NotApplicable
@@ -514,7 +514,7 @@ class EveryDepth(ExactSteps):
 
     def ring(self, symbols: Sequence[Symbol]) -> Any:
         """Polynomials in the layer, L and the rate; what else there is may have negative powers."""
-        self.sums = Polynomials(symbols)
+        self.sums = Layered(symbols)
         self.place, self.last = self.sums.ring.symbols.index(eta), self.order[1]  # type: ignore[index]
         return self.sums.ring.to_domain()
 

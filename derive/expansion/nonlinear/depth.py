@@ -15,17 +15,16 @@ For one sample every tensor is a number for each layer, and its recursion is aff
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from math import comb
 from typing import Any
 
 from sympy import QQ, Add, Expr, Mul, Poly, Rational, S, Symbol, factorial2, field, sympify
-from sympy.polys.rings import PolyElement, PolyRing
+from sympy.polys.rings import PolyElement
 
 from derive.calculus.gaussian import GaussianAverage
-from derive.calculus.recurrences import telescoped
+from derive.calculus.recurrences import Layered
 from derive.calculus.symbols import L, ell
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear.site import Site
@@ -141,71 +140,6 @@ def _with_whole_kernels(laws: dict[Tensor, Law]) -> dict[Tensor, Law]:
 # -- a variance that stays -----------------------------------------------------------------------------------
 
 
-class Growth:
-    """Sums of ``c ell^a L^b x^(i ell + j L) p^(k ell + l L)``, with c in a field that contains x and p.
-
-    They are polynomials in ``ell, x^ell, p^ell, L, x^L, p^L``, with powers of either sign.
-    """
-
-    def __init__(self, field: Any, x: Any, p: Any) -> None:
-        self.field, self.x, self.p = field, x, p
-        self.ring = PolyRing([f"{n}{at}" for at in ("ell", "L") for n in ("", "x_", "p_")], field.to_domain())
-
-    def power(self, exponents: Sequence[int], times: int = 1) -> Any:
-        """``(x^i p^k)^times``."""
-        return self.x ** (exponents[0] * times) * self.p ** (exponents[1] * times)
-
-    def exponents(self, m: Any) -> tuple[int, int]:
-        """``m`` as ``x^i p^k``."""
-        for found in ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0)):
-            if self.power(found) == m:
-                return found
-        raise NotApplicable(f"the multiplier {m.as_expr()} is no product of x and p")
-
-    def element(self, terms: Iterable[tuple[tuple[int, ...], Any]]) -> PolyElement:
-        """A sum of terms, each by its six powers."""
-        found: dict[tuple[int, ...], Any] = {}
-        for k, c in terms:
-            found[k] = found.get(k, self.field(0)) + c
-        return self.ring.from_dict({k: c for k, c in found.items() if c})
-
-    def at(self, e: PolyElement, layer: Any) -> PolyElement:
-        """At a layer: ``ell + n``, ``L + n`` or a number."""
-        by, place = sympify(layer).as_coeff_Add()
-        found = []
-        for (a, i, k, *last), c in e.terms():
-            for n in range(a + 1 if place != 0 else 1):
-                own = (n, i, k) if place != 0 else (0, 0, 0)
-                below = (*own, *last) if place == ell else (0, 0, 0, *map(sum, zip(own, last, strict=True)))
-                found.append((below, c * self.power((i, k), int(by)) * (comb(a, n) * int(by) ** (a - n))))
-        return self.element(found)
-
-    def summed(self, known: PolyElement, m: Any, step: int, layer: Any, value: PolyElement) -> PolyElement:
-        """The solution of ``X(ell) = m X(ell + step) + known`` that is ``value`` at a layer, ``L + n`` or n.
-
-        For each ``c ell^a rho^ell`` a polynomial times ``rho^ell``; the rest is a multiple of
-        ``m^(-step (ell - layer))``.
-        """
-        by, place = sympify(layer).as_coeff_Add()
-        free, one = [-step * i for i in self.exponents(m)], self.field(1)
-        particular = self.element(
-            ((n, i, k, *last), c * y)
-            for (a, i, k, *last), c in known.terms()
-            for n, y in enumerate(telescoped(a, step, m * self.power((i, k), step), one))
-        )
-        rest = (value - self.at(particular, layer)) * self.power(free, -int(by))
-        return particular + rest.mul_term(((0, *free, 0, *(-i if place == L else 0 for i in free)), one))
-
-    def expr(self, e: PolyElement) -> Expr:
-        """As a SymPy expression."""
-        return Add(
-            *[
-                c.as_expr() * ell**a * L**b * x ** (i * ell + j * L) * p ** (k * ell + n * L)
-                for (a, i, k, b, j, n), c in e.terms()
-            ]
-        )
-
-
 class AtFixedPoint:
     """All tensors of one sample whose variance is the same at every layer, with ell and L symbolic.
 
@@ -225,7 +159,7 @@ class AtFixedPoint:
         self.moments = dict(zip(self.symbols, others, strict=True))
         if not {(0, 2), (1, 1)}.isdisjoint(self.given):
             slope, rate = numbers(self.given[1, 1]), numbers(self.given[1, 1] + self.given[0, 2])
-        self.growth = Growth(numbers, slope, rate)
+        self.growth = Layered(field=numbers.to_domain(), bases=(slope, rate))
         self.moments |= {(1, 1): slope, (0, 2): rate - slope, (0, 0): variance}
         self.moments |= {o: numbers(v) for o, v in self.given.items() if o in self.moments}
         self.found: dict[Tensor, PolyElement] = {}
@@ -236,6 +170,22 @@ class AtFixedPoint:
         """A number of the field."""
         return self.growth.ring(self.growth.field(c))
 
+    def exponents(self, m: Any) -> tuple[int, int]:
+        """``m`` as ``x^i p^k``."""
+        for found in ((0, 0), (1, 0), (0, 1), (1, 1), (2, 0)):
+            if self.growth.power(found) == m:
+                return found
+        raise NotApplicable(f"the multiplier {m.as_expr()} is no product of x and p")
+
+    def written(self, e: PolyElement) -> Expr:
+        """As a SymPy expression."""
+        return Add(
+            *[
+                c.as_expr() * ell**a * L**b * x ** (i * ell + j * L) * p ** (k * ell + n * L)
+                for (a, i, k, b, j, n), c in e.terms()
+            ]
+        )
+
     def product(self, y: Monomial, c: Any, without: Tensor | None = None) -> PolyElement:
         """A term, in closed form."""
         number = Rational(c)
@@ -244,7 +194,7 @@ class AtFixedPoint:
             value = value * self.constant(self.moments[orders])
         for t, shift in y[0]:
             if t != without:
-                value = value * self.growth.at(self.found[t], ell + shift)
+                value = value * self.growth.moved(self.found[t], ell + shift)
         return value
 
     def base(self, tensor: Tensor) -> tuple[Expr, PolyElement]:
@@ -261,7 +211,7 @@ class AtFixedPoint:
                 if all(t.name not in ("A", "B") for t, _ in y[0]):
                     known += self.product(y, c)
             end = S.One if tensor.name == "C" else L
-            return end, self.growth.at(known, end)
+            return end, self.growth.moved(known, end)
         for (name, layer), value in self.site.bases.items():
             if name == tensor.name:
                 zero = tensor.order > 0 or tensor.shape != PAIR or value == 0
@@ -273,7 +223,7 @@ class AtFixedPoint:
         """``X(ell) = m X(ell + step) + known``."""
         if (tensor.name, tensor.order) == ("Phi", 0):
             return self.constant(self.moments[0, 0])
-        step, m, known = 0, self.growth.field(0), self.constant(0)
+        step, m, known = 0, self.growth.field.zero, self.constant(0)
         for y, c in law.items():
             own = [k for t, k in y[0] if t == tensor]
             if not own:
@@ -286,7 +236,7 @@ class AtFixedPoint:
             m += rest.coeff(1)
         if step == 0:
             return known
-        return self.growth.summed(known, m, step, *self.base(tensor))
+        return self.growth.solved(known, self.exponents(m), step, *self.base(tensor))
 
     def tangent(self, n: int, shape: Forest = PAIR) -> Expr:
         """What multiplies the forest ``shape`` in the tangent kernel at order n."""
@@ -296,17 +246,15 @@ class AtFixedPoint:
                 value = self.constant(1 if y.given == 1 else self.moments[0, 0])
                 for i, (name, at) in enumerate(y.factors):
                     series = self.found[_moved(name, n if i == k else 0, shape)]
-                    value *= self.growth.at(series, at)
+                    value *= self.growth.moved(series, at)
                 if y.layers:
-                    one, start = self.growth.field(1), y.layers.lower - 1
-                    running = self.growth.summed(value, one, -1, start, self.constant(0))
-                    value = self.growth.at(running, y.layers.upper)
+                    value = self.growth.summed(value, y.layers.lower, y.layers.upper)
                 total += value
-        return self.growth.expr(total)
+        return self.written(total)
 
     def expression(self, tensor: Tensor) -> Expr:
         """A tensor as a function of ell and L."""
-        return self.growth.expr(self.found[tensor])
+        return self.written(self.found[tensor])
 
     def average(self, orders: Orders) -> Expr:
         """What a symbol ``m_..`` stands for."""

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from sympy import QQ, Symbol, expand
 from sympy.polys.polyerrors import CoercionFailed
 
-from derive.calculus.recurrences import Polynomials, factored, power_sum
+from derive.calculus.recurrences import Layered, factored
 from derive.calculus.symbols import L, ell
 
-NUMBERS = Polynomials([L])
+NUMBERS = Layered()
 coefficients = st.lists(st.integers(-9, 9), min_size=1, max_size=6)
 
 
@@ -34,7 +34,7 @@ def test_a_sum_solves_its_recursion_with_symbolic_ends(cs: list[int]) -> None:
 
 @pytest.mark.parametrize("power", range(12))
 def test_power_sums(power: int) -> None:
-    total = NUMBERS.expr(power_sum(NUMBERS, power))
+    total = NUMBERS.expr(NUMBERS.summed(NUMBERS.of(ell**power), 1, ell))
     assert total.subs(ell, 7) == sum(k**power for k in range(1, 8))
 
 
