@@ -129,6 +129,7 @@ FINITE = "a function of all real h, growing slower than a Gaussian falls; for lo
 ACCEPTED = f'{NAMES}, or an expression in h such as "tanh(0.8*h)/0.8"'
 
 
+@lru_cache(maxsize=256)
 def parse_activation(text: str) -> Expr:
     """The expression in one real symbol that ``text`` stands for; ``mlp(activation=...)`` takes it.
 

@@ -50,6 +50,9 @@ Variant = Callable[[Program], Program]
 """Another program in place of an experiment's own, such as the one with an independent backward pass."""
 
 
+_mlp = lru_cache(maxsize=64)(mlp)
+
+
 class _Rule(TypedDict):
     weight_decay: Symbol | int
     momentum: Symbol | int
@@ -204,7 +207,7 @@ def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
     """Centred or not: the initial function of infinitely wide layers is zero on given samples."""
     network, training = spec.network, spec.training
     variance = network.init_variance
-    return mlp(
+    return _mlp(
         depth,
         parse_activation(network.activation),
         rule,

@@ -107,7 +107,7 @@ class _Carried:
         self.training = training
         self.w = state.weights[training.law.key]
         self.q = state.velocities.setdefault(training.law.key, np.zeros_like(self.w))
-        self.start = self.w.copy(), self.q.copy()
+        self.start = self.w.copy(order="K"), self.q.copy(order="K")
         self.slopes: list[tuple[Array, Array]] = []
 
     def look(self, state: State) -> None:

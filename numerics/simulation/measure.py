@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sympy import Expr, Integer, S, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
@@ -55,6 +57,16 @@ class Side:
     sites: Mapping[int | None, Mapping[tuple[int, ...], Bound]]
     readers: Mapping[int | None, Reader]
 
+    @cached_property
+    def rows(self) -> dict[int | None, slice | NDArray[np.intp]]:
+        """Where the entries of each layer stand in the grid: everywhere, or at these of its places."""
+        every = list(np.ndindex(*self.shape))
+        place = {spot: i for i, spot in enumerate(every)}
+        return {
+            site: slice(None) if list(grid) == every else np.array([place[spot] for spot in grid])
+            for site, grid in self.sites.items()
+        }
+
     @property
     def number(self) -> bool:
         """A number rather than a vector."""
@@ -67,7 +79,10 @@ class Side:
 
 
 class Record:
-    """What sides were at the recorded times: (networks, times, indices..., units), nan where nothing is."""
+    """What sides were at the recorded times: (networks, indices, times, units), nan where nothing is.
+
+    Indices are one axis, in the order of a C array of :attr:`Side.shape`.
+    """
 
     def __init__(self, sides: Sequence[Side], networks: int, times: int) -> None:
         self.sides, self.networks, self.times = sides, networks, times
@@ -78,22 +93,15 @@ class Record:
         """One more time."""
         for i, side in enumerate(self.sides):
             for site, read in side.readers.items():
-                x = read(state)
-                spots = list(side.sites[site])
-                if (i, site) not in self.kept:
-                    shape = (self.networks, self.times, *side.shape, x.shape[-1])
-                    full = len(spots) == int(np.prod(side.shape, dtype=int))
-                    self.kept[i, site] = np.empty(shape) if full else np.full(shape, np.nan)
-                whole = self.kept[i, site]
-                if x.shape[-1] > whole.shape[-1]:  # a constant at first
-                    whole = self.kept[i, site] = np.repeat(whole, x.shape[-1], axis=-1)
-                if spots == list(np.ndindex(*side.shape)):
-                    shown = np.broadcast_to(x, (self.networks, len(spots), whole.shape[-1]))
-                    whole[:, self.now] = shown.reshape(whole[:, self.now].shape)
-                    continue
-                for j, spot in enumerate(spots):
-                    at: Any = (slice(None), self.now, *spot)
-                    whole[at] = x[:, min(j, x.shape[1] - 1)]
+                x, rows, count = read(state), side.rows[site], int(np.prod(side.shape, dtype=int))
+                whole = self.kept.get((i, site))
+                if whole is None:
+                    shape = (self.networks, count, self.times, x.shape[-1])
+                    whole = np.empty(shape) if isinstance(rows, slice) else np.full(shape, np.nan)
+                elif x.shape[-1] > whole.shape[-1]:  # a constant at first
+                    whole = np.repeat(whole, x.shape[-1], axis=-1)
+                self.kept[i, site] = whole
+                whole[:, rows, self.now] = x
         self.now += 1
 
     def of(self, side: Side, site: int | None) -> Array:
@@ -128,21 +136,22 @@ class Pair:
 
     def value(self, record: Record) -> Array:
         """The averages of every network, from what was recorded."""
-        found = []
         sites: list[int | None] = [*self.layers()] or [None]
-        for site in sites:
+        indices = self.first.shape + (() if self.equal else self.second.shape)
+        networks, times = record.networks, record.times
+        whole = np.empty((networks, len(sites), times, times, *indices))
+        for i, site in enumerate(sites):
             a = record.of(self.first, site)
             b = record.of(self.second, None if self.second.number else site)
-            n, indices = a.shape[-1], len(self.first.shape)
+            n = a.shape[-1]
             b = b if b.shape[-1] == n else np.broadcast_to(b, (*b.shape[:-1], n))
             if self.equal:
-                one, two = (np.moveaxis(x, 1, -2) for x in (a, b))
-                c = np.moveaxis(one @ two.swapaxes(-1, -2) / n, (-2, -1), (1, 2))
+                c = (a @ b.swapaxes(-1, -2)).transpose(0, 2, 3, 1)
             else:
-                flat = a.reshape(len(a), -1, n) @ b.reshape(len(b), -1, n).swapaxes(1, 2) / n
-                c = np.moveaxis(flat.reshape(a.shape[:-1] + b.shape[1:-1]), indices + 2, 2)
-            found.append(c)
-        return np.stack(found, axis=1) if self.first.layer or self.second.layer else found[0]
+                flat = a.reshape(networks, -1, n) @ b.reshape(networks, -1, n).swapaxes(1, 2)
+                c = flat.reshape(networks, a.shape[1], times, b.shape[1], times).transpose(0, 2, 4, 1, 3)
+            np.divide(c.reshape(networks, times, times, *indices), n, out=whole[:, i])
+        return whole if self.first.layer or self.second.layer else whole[:, 0]
 
 
 @dataclass
@@ -160,7 +169,10 @@ class Wanted:
     def values(self, record: Record) -> dict[str, Array]:
         """All measurements, networks along the first axis."""
         found = {p.name: p.value(record) for p in self.pairs}
-        return found | {name: record.of(x, None)[..., 0] for name, x in self.scalars.items()}
+        for name, x in self.scalars.items():
+            entries = record.of(x, None)[..., 0].swapaxes(1, 2)
+            found[name] = entries.reshape(*entries.shape[:2], *x.shape)
+        return found
 
     def axes(self, times: tuple[float, ...]) -> dict[str, tuple[Axis, ...]]:
         """The axes of each measurement, networks left out."""

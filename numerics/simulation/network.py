@@ -74,8 +74,7 @@ class Network:
         """Fill in the fields of this step; raises ``numerics.errors.Diverged`` past LIMIT."""
         for task in self.first if state.step == 0 else self.later:
             value = task.value(state)
-            largest = max(value.max(), -value.min())
-            if not largest < LIMIT:
+            if not np.vdot(value, value) < LIMIT**2 and not np.abs(value).max() < LIMIT:
                 _diverged(state, task, value)
             state.fields[task.block][:, task.rows] = value
         if state.step == 0:

@@ -41,7 +41,7 @@ class State:
     def copied(self) -> State:
         """A state of its own."""
         weights, velocities = (
-            {k: x.copy() for k, x in part.items()} for part in (self.weights, self.velocities)
+            {k: x.copy(order="K") for k, x in part.items()} for part in (self.weights, self.velocities)
         )
         fields = {k: x.copy() for k, x in self.fields.items()}
         return State(weights, velocities, fields, self.start, self.step, self.time, self.flows)

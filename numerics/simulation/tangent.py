@@ -8,17 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
 from sympy import Dummy, Expr, Integer, KroneckerDelta, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
-from derive.program import s, t
+from derive.program import Program, s, t
+from derive.theory import Equation
 from derive.theory.applications import read, tangent_kernel
 from numerics.experiment.problem import Problem
 
 from .rows import Array
+
+
+@lru_cache(maxsize=64)
+def _formula(program: Program) -> tuple[Equation, ...]:
+    return tuple(tangent_kernel(read(program)))
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class TangentKernel:
     def of(cls, problem: Problem, equal: bool = False) -> Self | None:
         """That of a problem on fixed samples; None of others, and of programs that name not all factors."""
         program = problem.program
-        found = tangent_kernel(read(program)) if problem.seen else ()
+        found = _formula(program) if problem.seen else ()
         if len(found) != 1:
             return None
         equation, whole = found[0], found[0].rhs.doit()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,11 @@ from .rows import Array, Reader, Reading, State, spread
 SMALL = 4096
 """Entries of a matrix below which networks are updated together rather than one by one."""
 
+BAND = 32
+"""Rows of a matrix that are turned from row by row to column by column at once."""
+
+ONE = np.ones((1, 1, 1))
+
 RULES = (GradientDescent, GradientFlow, Momentum, MomentumFlow)
 
 
@@ -57,7 +62,8 @@ class Law:
             diagonal = x.diagonal().copy()
             x = (even * (x + x.T) + odd * (x - x.T)) / np.sqrt(2)
             np.fill_diagonal(x, diagonal)
-        return np.asarray(self.deviation * x)
+        x *= self.deviation
+        return x
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,16 +97,15 @@ class Update:
         i, j = self.pairs
         c = spread(self.coefficients(state)[..., 0], 1, len(i))
         left = spread(self.left(state), 2, self.shape[0])
+        rows = left.shape[1]
         if self.right is None:
-            total = np.zeros((len(c), left.shape[1], 1))
-            here: Any = (slice(None), i % left.shape[1], 0)
-            np.add.at(total, here, c)
-            return Factors(left.swapaxes(1, 2) @ total, np.ones((1, 1, 1)))
+            total, at = np.zeros((len(c), rows)), (slice(None), i % rows)
+            np.add.at(total, cast(Any, at), c)
+            return Factors(left.swapaxes(1, 2) @ total[..., None], ONE)
         right = spread(self.right(state), 2, self.shape[1])
-        between = np.zeros((len(c), left.shape[1], right.shape[1]))
-        here = (slice(None), i % left.shape[1], j % right.shape[1])
-        np.add.at(between, here, c / self.scale)
-        if left.shape[1] <= right.shape[1]:
+        between = np.zeros((len(c), rows, right.shape[1]))
+        np.add.at(between, cast(Any, (slice(None), i % rows, j % right.shape[1])), c / self.scale)
+        if rows <= right.shape[1]:
             return Factors(left.swapaxes(1, 2), between @ right)
         return Factors(left.swapaxes(1, 2) @ between, right)
 
@@ -140,21 +145,21 @@ class Training:
 
 
 def accumulate(w: Array, beta: Array | float, alpha: Array | float, u: Factors) -> None:
-    """``w <- beta w + alpha left right`` in place, network by network."""
+    """``w <- beta w + alpha left right`` in place, network by network: matrices are column by column."""
     n = len(w)
     beta, alpha = np.zeros(n) + beta, np.zeros(n) + alpha
     if w.ndim == 2 or w[0].size < SMALL:
-        change = alpha[:, None, None] * u.left @ u.right
+        change = u.right.swapaxes(1, 2) @ (alpha[:, None, None] * u.left).swapaxes(1, 2)
         if np.any(beta != 1):
-            w *= beta.reshape(-1, *[1] * (w.ndim - 1))
-        w += change.reshape(len(change), *w.shape[1:])
+            w *= by_network(beta, w)
+        w += change[:, 0] if w.ndim == 2 else change.swapaxes(1, 2)
         return
     left, right = spread(u.left, 0, n), spread(u.right, 0, n)
-    for k in range(n):  # BLAS adds to the transposed matrices, which are column by column, in place
+    for k in range(n):
         if right.shape[1] == 1 and beta[k] == 1:
-            dger(alpha[k], right[k, 0], left[k, :, 0], a=w[k].T, overwrite_a=1)
+            dger(alpha[k], left[k, :, 0], right[k, 0], a=w[k], overwrite_a=1)
         else:
-            dgemm(alpha[k], right[k], left[k], beta=beta[k], c=w[k].T, trans_a=1, trans_b=1, overwrite_c=1)
+            dgemm(alpha[k], left[k], right[k].T, beta=beta[k], c=w[k], trans_b=1, overwrite_c=1)
 
 
 def laws(binder: Binder) -> list[Law]:
@@ -261,12 +266,26 @@ def start(
     every: Sequence[Law], rngs: Sequence[np.random.Generator], initial: Mapping[Key, Array]
 ) -> dict[Key, Array]:
     """The weights at the start: those of ``initial`` as given, the others drawn (fresh ones come later)."""
-    found: dict[Key, list[Array]] = {}
-    for rng in rngs:
+    found = {x.key: together(x.shape, len(rngs)) for x in every if not x.fresh}
+    for k, rng in enumerate(rngs):
         for x in every:
             if not x.fresh:
-                found.setdefault(x.key, []).append(initial[x.key] if x.key in initial else x.draw(rng))
-    return {key: np.stack(x) for key, x in found.items()}
+                put(found[x.key][k], initial[x.key] if x.key in initial else x.draw(rng))
+    return found
+
+
+def together(shape: tuple[int, ...], networks: int) -> Array:
+    """Room for one weight of several networks; matrices are column by column.
+
+    Products with the rows of fields, ``x W^T``, and rank-one updates are fastest so.
+    """
+    return np.empty((networks, *shape[::-1])).transpose(0, *range(len(shape), 0, -1))
+
+
+def put(room: Array, x: Array) -> None:
+    """Copy a weight there, BAND rows at a time: columns of a whole matrix do not fit a core's own memory."""
+    for i in range(0, len(x), BAND):
+        room[i : i + BAND] = x[i : i + BAND]
 
 
 def refresh(
@@ -277,7 +296,9 @@ def refresh(
         if x.fresh and x.key in initial:
             state.weights[x.key] = initial[x.key][state.step][None]
         elif x.fresh:
-            state.weights[x.key] = np.stack([x.draw(rng) for rng in rngs])
+            state.weights[x.key] = together(x.shape, len(rngs))
+            for k, rng in enumerate(rngs):
+                put(state.weights[x.key][k], x.draw(rng))
 
 
 def chosen(every: Sequence[Law], given: Mapping[str, Any], steps: int) -> dict[Key, Array]:
