@@ -60,16 +60,18 @@ class Choice:
         return "\n".join([*rows, f"runs: {runs}; error asked for {self.asked:.1g}"])
 
 
-def choose(problem: Problem, keep: Kernels = "auto") -> Choice:
+def choose(problem: Problem, keep: Kernels = "auto", *, every: bool = True) -> Choice:
     """The best method that fits: the cheapest of those whose error meets what is asked, else the most exact.
 
     What is asked is ``solver.accuracy``, or ``solver.rtol`` where the file does not say;
     ``solver.method = "name"`` asks for one by name.  A result without responses is given only where none with
-    them reaches ``solver.rtol``, and not if all kernels are asked for by ``keep = "full"``.
+    them reaches ``solver.rtol``, and not if all kernels are asked for by ``keep = "full"``.  Methods
+    that run by name only answer when they are named, and with ``every``.
     """
-    answers = tuple((m, m.fits(problem, keep)) for m in METHODS)
-    asked = problem.solver.accuracy or problem.solver.rtol
     by_name = problem.solver.method
+    asked_for = [m for m in METHODS if every or m.name not in BY_NAME or m.name == by_name]
+    answers = tuple((m, m.fits(problem, keep)) for m in asked_for)
+    asked = problem.solver.accuracy or problem.solver.rtol
     able = [(m, x) for m, x in answers if isinstance(x, Yes)]
     if by_name != "auto":
         return Choice(answers, next((m for m, _ in able if m.name == by_name), None), asked)
@@ -119,9 +121,9 @@ def solve(
     """
     problem = Problem.of(source, **given)
     started = clock.perf_counter()
-    choice = choose(problem, kernels)
+    choice = choose(problem, kernels, every=False)
     if choice.method is None:
-        raise _refused(problem, choice)
+        raise _refused(problem, choose(problem, kernels))
     expected = next(x for m, x in choice.answers if m is choice.method)
     if say is not None and isinstance(expected, Yes) and expected.cost > LONG:
         size = f"{expected.memory / 2**30:.2g} GiB"
