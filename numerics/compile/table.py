@@ -54,6 +54,11 @@ class Kernel:
     monomials: tuple[Monomial, ...]
     reach: Reach = "past"
 
+    @property
+    def local(self) -> bool:
+        """Is it there at s = t only?"""
+        return all(m.instant for m in self.monomials)
+
 
 @dataclass(frozen=True)
 class Coupling:

@@ -63,7 +63,11 @@ def densities(
     for i, k in plan.responses:
         found[i, k] = np.zeros((T * result.sizes[i], T * rows.width(k)))
     order = [(kind, i, j) for kind, i, j in plan.order if kind in ("kernel", "response")]
-    compiled = {id(c): rows.compile(c.kernel) for r in table.fields for c in r.couplings}
+    compiled = {
+        id(c): rows.compile(c.kernel, "through" if c.kernel.reach == "past" else None)
+        for r in table.fields
+        for c in r.couplings
+    }
     equations = {r.field: opened(table, r.field, result.number) for r in table.fields}
     K: dict[int, Array] = {}
 
@@ -84,7 +88,7 @@ def densities(
             for kind, i, j in order:
                 if kind == "kernel":
                     c = plan.rows_of[i].couplings[j[1] or 0]
-                    K[id(c)] = compiled[id(c)](step, upto)
+                    K[id(c)] = compiled[id(c)](step)
                     continue
                 n, m = result.sizes[i], rows.width(j)
                 value = np.zeros((n, upto * m))

@@ -18,20 +18,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, Symbol, lambdify
 
 from derive.calculus.symbols import s, t
-from numerics.compile.table import Factor, Node, Request, Table
+from numerics.compile.table import Factor, Node, Reach, Request, Table
 from numerics.errors import Diverged
 from numerics.experiment.numbers import Spectrum
 from numerics.solver.folded import Folded
 from numerics.solver.implicit import LAST, SMOOTH, Settling, continued, found_at
 from numerics.solver.plan import Plan
-from numerics.solver.rows import Row, Rows, Source, arranged, times_of, whole
+from numerics.solver.rows import Row, Rows, arranged, times_of, whole
 from numerics.solver.stacked import stackable
 from numerics.solver.units import Units
 
@@ -42,6 +42,21 @@ __all__ = ["RUNAWAY", "March", "march"]
 
 RUNAWAY = 1e8
 """A scalar this many times larger than the largest constant of the data has left every basin we know of."""
+
+
+class Source(NamedTuple):
+    """What a field gets from one of its sources: that is correlated with ``partner``, which another feels.
+
+    ``local``: at equal times only.  ``response`` and ``direct`` are how the other field answers the partner,
+    by way of others and at once.
+    """
+
+    own: Node
+    partner: Node
+    local: bool
+    gain: float
+    response: Array | None
+    direct: float | None
 
 
 @dataclass(frozen=True)
@@ -188,10 +203,10 @@ class _Sweep:
         self.compiled = {
             (r.field, n): self.rows.compile(c.kernel) for r in table.fields for n, c in enumerate(r.couplings)
         }
-        self.covariances: dict[tuple[Node, Node], tuple[Row, Row]] = {}
-        self.recent: dict[tuple[Node, Node, bool], Array] = {}
+        self.covariances: dict[tuple[Node, Node, Reach], Row] = {}
+        self.recent: dict[tuple[Node, Node, Reach], Array] = {}
         self.found: dict[tuple[Node, Node], list[Source]] = {}
-        self.units = Units(self.plan, self.rows, self.K, self.covariance, steps, units) if units else None
+        self.units = Units(self.plan, self.rows, self.K, steps, units) if units else None
         given, known = dict(constants), tuple((functions or {}).items())
         self.functions = {
             x.name: _compiled((t, *x.arguments), x.expression.subs(given), known) for x in table.scalars
@@ -264,7 +279,7 @@ class _Sweep:
     def predict(self, step: int) -> None:
         """A first guess of a step: what the last ones found, continued."""
         for x, row in self.compiled.items():
-            self.K[x] = np.zeros_like(row(step, step + 1))
+            self.K[x] = np.zeros_like(row(step))
         earlier = [self.blocks(step - k) for k in range(1, min(step, LAST if step >= SMOOTH else 1) + 1)]
         for now, *before in zip(self.blocks(step), *earlier, strict=True):
             if now.ndim and before:
@@ -289,8 +304,7 @@ class _Sweep:
 
     def kernel(self, step: int, i: Node, at: Node) -> None:
         n = at[1] or 0
-        reach = self.plan.rows_of[i].couplings[n].kernel.reach
-        self.K[i, n] = self.compiled[i, n](step, step + (reach == "through"))
+        self.K[i, n] = self.compiled[i, n](step)
 
     def response(self, step: int, i: Node, k: Node) -> None:
         n, m = self.n[i], self.m[k]
@@ -318,7 +332,7 @@ class _Sweep:
         for x in self.sources(i, j):
             if x.local:
                 continue  # there is none between different times
-            row = self.covariance_at(x, step)
+            row = self.covariance(x, step, "past")
             if x.response is not None:
                 value += x.gain * (row @ x.response[: value.shape[1], : row.shape[1]].T)
             if x.direct is not None:
@@ -339,12 +353,12 @@ class _Sweep:
             low, high = times_of(reach, step)
             value += K @ self.rows.correlation(j, field)[now, low * p : high * p].T
         for x in self.sources(i, j):
-            present, q = x.gain * self.covariance_at(x, step, now=True), self.m[x.partner]
+            present, q = x.gain * self.covariance(x, step, "now"), self.m[x.partner]
             if x.response is not None:
                 R = x.response[now, : (step + 1) * q]
                 value += present @ R[:, step * q :].T
                 if step and not x.local:
-                    value += x.gain * (self.covariance_at(x, step) @ R[:, : step * q].T)
+                    value += x.gain * (self.covariance(x, step, "past") @ R[:, : step * q].T)
             if x.direct is not None:
                 value += x.direct * present
         return value
@@ -400,27 +414,16 @@ class _Sweep:
         return self.found[i, j]
 
     def source(self, i: Node, j: Node, own: Node, k: Node) -> Source:
-        local, before, present = self.covariance_rows(own, k)
-        gain, direct = self.gains[i][own], self.gains[j].get(k)
-        return Source(own, k, local, before, present, gain, self.R.get((j, k)), direct)
+        local = self.table.covariances[own, k].local
+        return Source(own, k, local, self.gains[i][own], self.R.get((j, k)), self.gains[j].get(k))
 
-    def covariance_rows(self, a: Node, b: Node) -> tuple[bool, Row, Row]:
-        """Is ``<u_a(t) u_b(s)>`` there at s = t only?  And its rows, of the past and of the present."""
-        kernel = self.table.covariances[a, b]
-        if (a, b) not in self.covariances:
-            self.covariances[a, b] = self.rows.compile(kernel, "past"), self.rows.compile(kernel, "now")
-        return all(m.instant for m in kernel.monomials), *self.covariances[a, b]
-
-    def covariance(self, a: Node, b: Node) -> tuple[bool, Row]:
-        """Is ``<u_a(t) u_b(s)>`` there at s = t only?  And its row."""
-        local, before, present = self.covariance_rows(a, b)
-        return local, present if local else before
-
-    def covariance_at(self, x: Source, step: int, now: bool = False) -> Array:
-        """``<u_own(t) u_partner(s)>`` for s < t, or at s = t; evaluated once a step."""
-        key = x.own, x.partner, now
+    def covariance(self, x: Source, step: int, reach: Reach) -> Array:
+        """``<u_own(t) u_partner(s)>`` for s < t, or at s = t; evaluated once a sweep."""
+        key = x.own, x.partner, reach
+        if key not in self.covariances:
+            self.covariances[key] = self.rows.compile(self.table.covariances[x.own, x.partner], reach)
         if key not in self.recent:
-            self.recent[key] = x.present(step, step + 1) if now else x.before(step, step)
+            self.recent[key] = self.covariances[key](step)
         return self.recent[key]
 
     def store(self, step: int, i: Node, j: Node, value: Array) -> None:

@@ -19,25 +19,7 @@ from numerics.compile.table import DELTA, Factor, Kernel, Monomial, Node, Reach,
 
 Array = NDArray[np.float64]
 View = Callable[[int, int, int], Array]
-Row = Callable[[int, int], Array]
-
-
-@dataclass(frozen=True)
-class Source:
-    """What a field gets from one of its sources: that is correlated with ``partner``, which another feels.
-
-    ``before`` and ``present`` are rows of their covariance; ``response`` and ``direct`` how the other field
-    answers the partner, by way of others and at once.
-    """
-
-    own: Node
-    partner: Node
-    local: bool
-    before: Row
-    present: Row
-    gain: float
-    response: Array | None
-    direct: float | None
+Row = Callable[[int], Array]
 
 
 @dataclass(frozen=True)
@@ -89,48 +71,33 @@ class Rows:
         return self.correlations[i, j] if (i, j) in self.correlations else self.correlations[j, i].T
 
     def compile(self, kernel: Kernel, reach: Reach | None = None) -> Row:
-        """A function ``(step, upto) -> (rows, times * cols)``: the kernel at time ``step``, s < ``upto``.
-
-        A kernel that reads the present or the start alone has that one time, whatever ``upto``.
+        """A function ``step -> (rows, times * cols)``: the kernel at time ``step`` at the times s of its
+        ``reach``, or of another one.
         """
         reach = kernel.reach if reach is None else reach
         axes = [*kernel.rows, s, *kernel.cols]
+        rows, cols = self.shape(kernel.rows), self.shape(kernel.cols)
         parts = [
-            (self._coefficient(x), self._contraction(x.factors, axes), x.instant, x.strict)
+            (self._coefficient(x), *self._contraction(x.factors, axes), x.instant, x.strict)
             for x in kernel.monomials
         ]
-        n, m = prod(self.shape(kernel.rows)), prod(self.shape(kernel.cols))
-        sizes = (self.shape(kernel.rows), self.shape(kernel.cols))
+        before, after = (slice(None),) * len(rows), (1,) * len(cols)
 
-        leading = (slice(None),) * len(sizes[0])
-
-        def evaluate(step: int, upto: int) -> Array:
-            low, high = {"now": (step, step + 1), "start": (0, 1)}.get(reach, (0, upto))
-            out: Array | None = None
-            for coefficient, (views, subscripts, used), instant, strict in parts:
-                first, last = low, min(high, step) if strict else high
-                if instant:
-                    if not low <= step < high:
-                        continue
-                    first, last = step, step + 1
+        def evaluate(step: int) -> Array:
+            low, high = times_of(reach, step)
+            out = np.zeros((*rows, high - low, *cols))
+            for coefficient, views, subscripts, spread, instant, strict in parts:
+                first, last = (step, step + 1) if instant else (low, min(high, step) if strict else high)
+                if instant and not low <= step < high:
+                    continue
                 arrays = [view(step, first, last) for view in views]
                 value = np.einsum(subscripts, *arrays) if subscripts else arrays[0] if arrays else np.ones(())
-                if not all(used):
-                    full = (*sizes[0], last - first, *sizes[1])
-                    value = value.reshape([k if on else 1 for k, on in zip(full, used, strict=True)])
-                c = coefficient if isinstance(coefficient, float) else coefficient(step, first, last)
-                if isinstance(c, np.ndarray):
-                    c = c.reshape(-1, *(1 for _ in sizes[1]))
-                if out is None and (first, last) == (low, high) and all(used):
-                    out = c * value
-                    continue
-                if out is None:
-                    out = np.zeros((*sizes[0], high - low, *sizes[1]))
-                part = out if (first, last) == (low, high) else out[*leading, first - low : last - low]
-                part += c * value
-            if out is None:
-                return np.zeros((n, (high - low) * m))
-            return out.reshape(n, (high - low) * m)
+                c = coefficient
+                if not isinstance(c, float):
+                    c = c(step, first, last).reshape(-1, *after)
+                part = out[*before, first - low : last - low]
+                part += c * value[spread]
+            return out.reshape(prod(rows), -1)
 
         return evaluate
 
@@ -153,8 +120,10 @@ class Rows:
 
     def _contraction(
         self, factors: tuple[Factor, ...], axes: list[Symbol]
-    ) -> tuple[list[View], str, tuple[bool, ...]]:
-        """How to multiply the factors: their views, einsum subscripts ("" with nothing to sum), axes used."""
+    ) -> tuple[list[View], str, tuple[slice | None, ...]]:
+        """How to multiply the factors: their views, einsum subscripts ("" with nothing to sum), and what
+        spreads the product over all axes.
+        """
         letters: dict[Symbol, str] = {}
         views, inputs = [], []
         for f in factors:
@@ -162,9 +131,9 @@ class Rows:
             views.append(view)
             inputs.append("".join(letters.setdefault(x, chr(ord("a") + len(letters))) for x in labels))
         result = "".join(letters[x] for x in axes if x in letters)
-        used = tuple(x in letters for x in axes)
+        spread = tuple(slice(None) if x in letters else None for x in axes)
         trivial = len(factors) <= 1 and "".join(inputs) == result
-        return views, "" if trivial else f"{','.join(inputs)}->{result}", used
+        return views, "" if trivial else f"{','.join(inputs)}->{result}", spread
 
     def _view(self, f: Factor) -> tuple[View, list[Symbol]]:
         """How to read a factor at ``(step, low, high)``, and its axes."""

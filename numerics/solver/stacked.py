@@ -203,9 +203,6 @@ class Stack:
         self.left[key] = self.unit[:0]
         return key, self._rows(key, self.table.covariances[own, k], present=False)
 
-    def _local(self, own: Node, k: Node) -> bool:
-        return all(m.instant for m in self.table.covariances[own, k].monomials)
-
     def _couplings(self, i: Node, kind: Literal["C", "R"], j: Node) -> list[_Term]:
         """The terms that other fields add to an array of ``i``."""
         terms = []
@@ -259,7 +256,7 @@ class Stack:
         mirror, sources = self.arrays.get(("C", j, i)), []
         terms, first = self._ordered(self._couplings(i, "C", j))
         for own, k in self._sources(i, j):
-            if self._local(own, k):
+            if self.table.covariances[own, k].local:
                 continue  # there is none between different times
             key, row = self._covariance(own, k)
             gain, response = self.gains[i][own], self.arrays.get(("R", j, k))
@@ -299,7 +296,7 @@ class Stack:
             key, row = self._covariance(own, k)
             present = _present(self._parts(self.table.covariances[own, k]))
             gain, response = self.gains[i][own], self.arrays.get(("R", j, k))
-            local, direct = self._local(own, k), self.gains[j].get(k, 0.0)
+            local, direct = self.table.covariances[own, k].local, self.gains[j].get(k, 0.0)
             sources.append((key, None if local else row, present, response, gain, direct, local))
         pair, mirror = self.arrays.get(("C", i, j)), self.arrays.get(("C", j, i))
 

@@ -10,7 +10,7 @@ b what it has without sources, a_u its response to the source u.  These are marc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +20,15 @@ from sympy.core.function import AppliedUndef
 from numerics.compile.table import Coupling, FieldRow, Node
 from numerics.experiment.numbers import Spectrum
 from numerics.solver.plan import Plan
-from numerics.solver.rows import Row, Rows
+from numerics.solver.rows import Rows
 
 Array = NDArray[np.float64]
-Covariance = Callable[[Node, Node], tuple[bool, Row]]
 
 
 class Units:
     """The fields of ``plan`` on units, up to the step that has been marched.
 
-    ``kernels`` are the rows of this step by field and number of the coupling, ``covariance`` says of two
-    sources whether they correlate at equal time only, and gives the row.
+    ``kernels`` are the rows of this step by field and number of the coupling.
     """
 
     def __init__(
@@ -38,11 +36,10 @@ class Units:
         plan: Plan,
         rows: Rows,
         kernels: Mapping[tuple[Node, int], Array],
-        covariance: Covariance,
         steps: int,
         spectrum: Spectrum,
     ) -> None:
-        self.plan, self.rows, self.kernels, self.covariance = plan, rows, kernels, covariance
+        self.plan, self.rows, self.kernels = plan, rows, kernels
         self.spectrum, self.n = spectrum, len(spectrum.counts)
         self.fields: list[FieldRow] = [r for r in plan.table.fields if r.unit]
         self.at = {r.field: k for k, r in enumerate(self.fields)}
@@ -66,6 +63,11 @@ class Units:
             if q.unit is not None
         }
         self.C = {u: np.zeros((steps, steps)) for u in self.sources}
+        self.covariance = {
+            u: rows.compile(kernel, "now" if kernel.local else "through")
+            for u in self.sources
+            if (kernel := plan.table.covariances.get((u, u))) is not None
+        }
         self.known = dict.fromkeys(self.sources, 0)
         for q in plan.sums:
             for pair in plan.source_pairs(plan.table.tensors[q]):
@@ -176,12 +178,10 @@ class Units:
 
     def covariances(self, u: Node, last: int) -> bool:
         """Fill in the covariance of a source before the time ``last``; is it there at equal time only?"""
-        local, row = self.covariance(u, u)
+        local = self.plan.table.covariances[u, u].local
         for k in range(self.known[u], last):
-            if local:
-                self.C[u][k, k] = row(k, k + 1)[0, 0]
-            else:
-                self.C[u][k, : k + 1] = self.C[u][: k + 1, k] = row(k, k + 1)[0]
+            row = self.covariance[u](k)[0]
+            self.C[u][k, k + 1 - len(row) : k + 1] = self.C[u][k + 1 - len(row) : k + 1, k] = row
         self.known[u] = max(self.known[u], last - 1)  # the last row may be that of a step under way
         return local
 
