@@ -39,21 +39,20 @@ def densities(
 ) -> dict[tuple[Node, Node], Array]:
     """For every response (i, k) of the march the density ``rho_ik``, shape (T, n_i, T, n_k), zero for s > t.
 
-    Its diagonal is the limit s -> t.  ``nodes`` are the times of the march, ``data`` what it was given.  On
-    settled grids the densities, at s = 0 and s = t too, are about as accurate as the correlations that the
-    march found: within a factor of three of their error, uniform or log output times
-    (tests/numerics/solver/test_flow.py).  Raises :class:`~numerics.errors.NotConverged` on a grid so coarse
-    that a row does not settle.
+    Its diagonal is the limit s -> t.  ``nodes`` are the times of the march, ``data`` what it was given, with
+    ones in place of the integrator's weights: of ``w`` the flow's own memory is left.  On settled grids the
+    densities, at s = 0 and s = t too, are about as accurate as the correlations that the march found: within
+    a factor of three of their error, uniform or log output times (tests/numerics/solver/test_flow.py).
+    Raises :class:`~numerics.errors.NotConverged` on a grid so coarse that a row does not settle.
     """
     plan, T = result.plan, len(nodes)
     table = plan.table
-    ones = {name: np.ones_like(a) if name == "w" else a for name, a in data.items()}
     found: dict[tuple[Node, Node], Array] = {}
     rows = Rows(
         table,
         T,
         constants,
-        ones,
+        data,
         result.extents,
         result.correlations,
         found,

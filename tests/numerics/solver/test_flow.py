@@ -20,7 +20,7 @@ def on_grid(experiment, pieces, order=4):
     grid = flow_grid(e.times, step=float(np.max(np.diff(e.times))) / pieces, order=order)
     plain = unprojected(e, grid.weights)
     fast = marched(e, grid.weights)
-    data = {"K_x": e.kernel, "y": e.targets, "w": grid.weights}
+    data = {"K_x": e.kernel, "y": e.targets, "w": np.ones_like(grid.weights)}
     smooth = densities(fast, grid.nodes, data, numbers_of(e))
     at = grid.outputs
     pick = np.ix_(at, at)
@@ -60,7 +60,7 @@ def test_a_density_times_the_weight_is_the_discrete_response_where_steps_are_eve
     e = flow(2, 2, points=3, time=1.0)
     grid = flow_grid(e.times, step=0.02)
     m = marched(e, grid.weights)
-    data = {"K_x": e.kernel, "y": e.targets, "w": grid.weights}
+    data = {"K_x": e.kernel, "y": e.targets, "w": np.ones_like(grid.weights)}
     smooth = densities(m, grid.nodes, data, numbers_of(e))
     n, past = len(grid.nodes) - 1, slice(-30, -10)
     for pair in ((("h", 2), ("r", 2)), (("g", 1), ("u_p", 1))):
@@ -132,6 +132,6 @@ def test_a_grid_on_which_responses_do_not_settle_is_refused():
     e = flow(1, 2)
     grid = flow_grid(np.array([0.0, 0.1, 0.2]), step=0.1)
     m = marched(e, grid.weights)
-    data = {"K_x": e.kernel, "y": e.targets, "w": grid.weights}
+    data = {"K_x": e.kernel, "y": e.targets, "w": np.ones_like(grid.weights)}
     with pytest.raises(NotConverged, match="did not settle"), np.errstate(all="ignore"):
         densities(m, 1e3 * grid.nodes, data, numbers_of(e))  # as if each step were a thousand times longer

@@ -111,3 +111,23 @@ def test_tables_do_not_overflow_late() -> None:
     assert tables["n"][3, 2] == pytest.approx(0.25 * np.exp(-2.0))
     assert np.array_equal(tables["n"], tables["n"].T)
     assert tables["m"].tolist() == np.exp(-2.0 * nodes).tolist()
+
+
+@pytest.mark.parametrize("kind", ["decay", "momentum"])
+def test_responses_of_a_flow_that_remembers_are_limits_of_those_of_steps(kind: str) -> None:
+    """``A(t, s)`` and ``B(t, s)`` over the step, extrapolated to no step; s < t."""
+    memory = {"decay": {"weight_decay": 2.0}, "momentum": {"momentum": 0.5}}[kind]
+    network = {"network": {"depth": 2}}
+    training = {"rule": "flow", "time": 2.0, "points": 5, **memory}
+    flow = solve(experiment("fixed", {**network, "training": training, "solver": {"rtol": RTOL}}))
+    found = []
+    for steps in (20, 40, 80):
+        descent = stepping("fixed", steps, **memory).spec.training.model_dump(exclude_unset=True)
+        result = solve(experiment("fixed", {**network, "training": descent}))
+        at = slice(None, None, steps // 4)
+        found.append({k: result[k].to_numpy()[:, at, at] * steps / 2.0 for k in ("A", "B")})
+    earlier = np.tril_indices(5, -1)
+    for k in ("A", "B"):
+        one, two, three = (x[k][:, *earlier] for x in found)
+        limit = (8 * three - 6 * two + one) / 3  # free of the first and the second power of the step
+        assert limit == pytest.approx(flow[k].to_numpy()[:, *earlier], abs=3e-3 * np.abs(limit).max())
