@@ -11,7 +11,7 @@ that it can judge the theory of any program.
 from .experiment import simulate
 from .measure import Measured
 from .run import Networks, Trainer, simulate_program
-from .sizes import inputs_from_kernel
+from .values import inputs_from_kernel
 
 __all__ = [
     "Measured",

@@ -14,8 +14,7 @@ from derive.program import Definition, t
 from numerics.errors import Diverged
 
 from .formulas import Binder
-from .leaves import Bound, Entry, Key
-from .rows import Array, Block, Layout, Pick, Reader, Reading, State, rows_of
+from .rows import Array, Block, Bound, Entry, Key, Layout, Pick, Reader, Reading, State, rows_of
 
 #: An entry as large as this has diverged; averages of products of two are still finite numbers.
 LIMIT = 1e100

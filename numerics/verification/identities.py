@@ -20,7 +20,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of, theory_at_depth
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
-from numerics.simulation.tangent import TangentKernel
+from numerics.simulation.experiment import TangentKernel
 from numerics.solver import solve
 from numerics.solver.direct import evaluate
 from numerics.solver.grid import adams_weights

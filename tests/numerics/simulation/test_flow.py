@@ -9,7 +9,7 @@ from derive.program import GradientFlow, MomentumFlow, eta, mlp
 from numerics.errors import NotConverged
 from numerics.simulation import Trainer, simulate_program
 from numerics.simulation.experiment import settled
-from numerics.simulation.flow import advance
+from numerics.simulation.run import advance
 
 from .helpers import INPUTS, TARGETS
 

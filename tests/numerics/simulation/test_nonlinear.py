@@ -10,8 +10,7 @@ from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
 from numerics.simulation import Trainer, simulate, simulate_program
-from numerics.simulation.experiment import settled
-from numerics.simulation.tangent import TangentKernel
+from numerics.simulation.experiment import TangentKernel, settled
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 6))
