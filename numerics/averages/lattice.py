@@ -121,10 +121,7 @@ def reach_of(body: Parts, scale: float, deviation: float, tol: float) -> float:
 def conditional_means(
     functions: Sequence[Parts], deviation: float, ends: float, h: float, reach: float, tol: float
 ) -> Callable[[Array], Array]:
-    """``<f(m + deviation x)>`` for every ``f`` (the last axis), for ``|m| <= ends``, from a table.
-
-    The table is made finer until it reproduces what lies between its points.  Raises NotConverged.
-    """
+    """``<f(m + deviation x)>`` for every ``f`` (the last axis), for ``|m| <= ends``.  Raises NotConverged."""
     x = h / 2 * np.arange(-np.ceil(2 * reach / h), np.ceil(2 * reach / h) + 1)
     w = np.exp(-(x**2) / 2)
     w /= w.sum()
@@ -136,20 +133,33 @@ def conditional_means(
             found.append(np.stack([multiplied(f, u) @ w for f in functions], axis=-1))
         return np.concatenate(found)
 
-    spread = 1.01 * max(ends, 1e-3 * deviation)
-    m = np.linspace(-spread, spread, 201)
+    def near(share: Array) -> Array:
+        return np.asarray(tol ** (share**2)[:, None])  # as the weight of the points that lie there
+
+    return tabulated(exact, 1.01 * max(ends, 1e-3 * deviation), deviation, tol, near)
+
+
+def tabulated(
+    exact: Function, ends: float, deviation: float, tol: float, near: Function = np.ones_like
+) -> Function:
+    """A conditional mean as a function of ``|m| <= ends``, from a table.
+
+    The table is made finer until it reproduces what lies between its points, where that counts: ``near`` is
+    a weight of the place, as a share of ``ends``.  Raises NotConverged.
+    """
+    m = np.linspace(-ends, ends, 201)
     values = exact(m)
     while len(m) < TABLE:
         between = (m[1:] + m[:-1]) / 2
         direct = exact(between)
         table = make_interp_spline(m, values, k=7)
-        near = tol ** ((between / spread) ** 2)[:, None]  # as the weight of the points that lie there
-        wrong, size = np.abs(table(between) - direct) * near, np.abs(direct) * near
+        weight = near(between / ends)
+        wrong, size = np.abs(table(between) - direct) * weight, np.abs(direct) * weight
         if np.all(wrong.max(axis=0) <= tol * size.max(axis=0)):
             return lambda u: np.asarray(table(u))
-        merged = np.empty((2 * len(m) - 1, len(functions)))
+        merged = np.empty((2 * len(m) - 1, *values.shape[1:]))
         merged[::2], merged[1::2] = values, direct
-        m, values = np.linspace(-spread, spread, len(merged)), merged
+        m, values = np.linspace(-ends, ends, len(merged)), merged
     raise NotConverged(f"a conditional mean over a deviation of {deviation:g} varies too fast for a table")
 
 

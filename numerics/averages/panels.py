@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import make_interp_spline
 from sympy import (
     Abs,
     Derivative,
@@ -43,7 +42,7 @@ from sympy import (
     sympify,
 )
 
-from numerics.averages.lattice import Function, cholesky, reach_of
+from numerics.averages.lattice import Function, cholesky, reach_of, tabulated
 from numerics.errors import NotConverged, SpecError, Unserved
 
 Array = NDArray[np.float64]
@@ -242,7 +241,6 @@ def compiled(e: Expr) -> Callable[[Array], Array]:
 
 ORDERS = (6, 8, 10, 12)
 PANELS = 6
-TABLE = 20_000
 
 
 PAIR = 2
@@ -342,15 +340,4 @@ def _mean(f: Bent, width: float, ends: float, reach: float, tol: float) -> Funct
         x, w = _points(f, m, width, reach, unit, share)
         return np.asarray((w * f.function(m[:, None] + width * x)).sum(axis=1))
 
-    m = np.linspace(-1.01 * ends, 1.01 * ends, 201)
-    values = exact(m)
-    while len(m) < TABLE:
-        between = (m[1:] + m[:-1]) / 2
-        direct = exact(between)
-        table = make_interp_spline(m, values, k=7)
-        if np.abs(table(between) - direct).max() <= tol * np.abs(direct).max():
-            return lambda u: np.asarray(table(u))
-        merged = np.empty(2 * len(m) - 1)
-        merged[::2], merged[1::2] = values, direct
-        m, values = np.linspace(m[0], m[-1], len(merged)), merged
-    raise NotConverged(f"a conditional mean over a deviation of {width:g} varies too fast for a table")
+    return tabulated(exact, 1.01 * ends, width, tol)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Abs, Dummy, Heaviside, Max, Min, Piecewise, Sum, sign
+from sympy import Dummy, Sum
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
@@ -40,8 +40,6 @@ QUADRATURE = 1e-6
 SAMPLED = 1e-5
 """The accuracy that is out of reach of sampled paths."""
 
-KINKED = (Abs, Max, Min, Heaviside, Piecewise, sign)
-
 
 def _reason(reason: Exception) -> str:
     return str(reason).removesuffix(".")
@@ -57,6 +55,13 @@ def _symbolic(problem: Problem) -> No | None:
         return None
     key, value = problem.said("network.depth")
     return No(key, value, "numbers need a depth that is one", "an integer >= 1")
+
+
+def _no_samples(problem: Problem) -> No | None:
+    """Single-site processes are those of given samples, at a number of layers."""
+    if (no := _symbolic(problem)) is not None or problem.seen:
+        return no
+    return No(*problem.said("data.kind"), "has no given samples", '"fixed"')
 
 
 def _sampled(problem: Problem) -> No | None:
@@ -131,11 +136,7 @@ class Nodes:
     name = "nodes"
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
-        if (no := _symbolic(problem)) is not None:
-            return no
-        if not problem.seen:
-            return No(*problem.said("data.kind"), "has no given samples", '"fixed"')
-        if (no := _sampled(problem) or _mixed(problem)) is not None:
+        if (no := _no_samples(problem) or _sampled(problem) or _mixed(problem)) is not None:
             return no
         try:
             markov(problem.theory)
@@ -176,11 +177,7 @@ class Lazy:
     name = "lazy"
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
-        if (no := _symbolic(problem)) is not None:
-            return no
-        if not problem.seen:
-            return No(*problem.said("data.kind"), "has no given samples", '"fixed"')
-        if (no := _sampled(problem) or _mixed(problem)) is not None:
+        if (no := _no_samples(problem) or _sampled(problem) or _mixed(problem)) is not None:
             return no
         try:
             static(problem.theory)
@@ -223,10 +220,8 @@ class Paths:
     name = "paths"
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
-        if (no := _symbolic(problem)) is not None:
+        if (no := _no_samples(problem)) is not None:
             return no
-        if not problem.seen:
-            return No(*problem.said("data.kind"), "has no given samples", '"fixed"')
         try:
             cost, memory, error = paths.forecast(problem)
         except (Unserved, NotApplicable) as reason:
