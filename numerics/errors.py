@@ -2,12 +2,17 @@
 
 `SpecError` (exit 2) is bad input; `NumericsError` (exit 3) is a computation that gave no result, with
 `Diverged` for dynamics that left every bound and `NotConverged` for a solver that missed its tolerance.
+`Interrupted` is a `KeyboardInterrupt` (exit 130) that keeps what was finished.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 class SpecError(ValueError):
@@ -44,6 +49,14 @@ class Diverged(NumericsError):
 
 class NotConverged(NumericsError):
     """A solver did not reach the tolerance that was asked of it."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """An interrupt that leaves something: ``result``, with the status "partial", is what was finished."""
+
+    def __init__(self, result: xr.Dataset) -> None:
+        self.result = result
+        super().__init__("interrupted")
 
 
 class Unserved(ValueError):

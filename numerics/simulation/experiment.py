@@ -44,7 +44,7 @@ from derive.program.networks.random_data import M
 from derive.program.networks.random_data import sigma as noise
 from derive.theory import Equation, Theory
 from derive.theory.applications import read, tangent_kernel
-from numerics.errors import Diverged, NotConverged, SpecError
+from numerics.errors import Diverged, Interrupted, NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import spectrum_of
 from numerics.experiment.problem import Problem
@@ -109,6 +109,9 @@ def simulate(
     ``progress(done, seeds)`` counts networks.  Means differ from those of infinite width by O(1/N), which
     :func:`numerics.stats.extrapolate` removes.
 
+    An interrupt keeps the networks that are trained, if they are two or more: it becomes
+    :class:`~numerics.errors.Interrupted`, whose ``result`` are their means, with the status "partial".
+
     Raises :class:`~numerics.errors.SpecError` for fewer than two seeds, a bad option and isotropic data
     without ``network.width_ratio``, :class:`~numerics.errors.Diverged` with the step or the time, and
     :class:`~numerics.errors.NotConverged` when no step of a flow is short enough.
@@ -131,26 +134,37 @@ def simulate(
     networks, error = _networks(problem, size, width, kernels, tolerance, children[0])
     readout = Readout(problem, networks.axes, kernels)
     spread, done = Spread(), 0
-    for runs, count in networks.trained(children):
-        for k in range(count):
-            spread.add(readout.variables({name: x[k] for name, x in runs.items()}))
-            done += 1
-            if progress is not None:
-                progress(done, seeds)
-    random = problem.experiment is not None and problem.experiment.spec.kind == "isotropic"
-    return dataset(
-        spread.mean() | {f"{name}_stderr": x for name, x in spread.stderr().items()},
-        times=problem.times,
-        spec=problem.text,
-        nonlinear=readout.nonlinear,
-        method="finite networks",
-        width=width,
-        features=size if random else None,
-        seeds=seeds,
-        seed=entropy,
-        integration_error=error,
-        wall_time_s=time.perf_counter() - started,
-    )
+
+    def averages(status: str = "ok") -> xr.Dataset:
+        random = problem.experiment is not None and problem.experiment.spec.kind == "isotropic"
+        return dataset(
+            spread.mean() | {f"{name}_stderr": x for name, x in spread.stderr().items()},
+            times=problem.times,
+            spec=problem.text,
+            status=status,
+            nonlinear=readout.nonlinear,
+            method="finite networks",
+            width=width,
+            features=size if random else None,
+            seeds=done,
+            seed=entropy,
+            integration_error=error,
+            wall_time_s=time.perf_counter() - started,
+        )
+
+    try:
+        for runs, count in networks.trained(children):
+            for k in range(count):
+                sample = readout.variables({name: x[k] for name, x in runs.items()})
+                spread.add(sample)
+                done += 1
+                if progress is not None:
+                    progress(done, seeds)
+    except KeyboardInterrupt:
+        if done < 2 or set(spread.counts.values()) != {done}:  # no error, or in the midst of a network
+            raise
+        raise Interrupted(averages("partial")) from None
+    return averages()
 
 
 def _check(width: int, seeds: int, kernels: str) -> None:
