@@ -1,4 +1,4 @@
-"""The command `dmft`, one module a command; what they share is in `common`."""
+"""The command `dmft`: its commands, its limits and its ledger; what they share is in `common`."""
 
 from numerics.cli.app import main, run
 

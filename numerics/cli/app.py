@@ -14,13 +14,9 @@ from pathlib import Path
 
 import typer
 
-from numerics.cli.derive import derive
-from numerics.cli.expand import expand
+from numerics.cli.commands import derive, expand, simulate, solve, verify
 from numerics.cli.ledger import ledger
 from numerics.cli.limits import limits
-from numerics.cli.simulate import simulate
-from numerics.cli.solve import solve
-from numerics.cli.verify import verify
 from numerics.errors import NumericsError, SpecError
 
 BAD_INPUT = 2

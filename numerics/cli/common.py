@@ -84,13 +84,6 @@ def load_program(file: str) -> Program | None:
     return program_in(file) if is_program(file) else None
 
 
-def refuse_program(problem: Experiment | Problem, command: str, instead: str) -> Experiment:
-    """The experiment behind a problem; raises SpecError for a program of one's own."""
-    if isinstance(problem, Experiment):
-        return problem
-    raise SpecError("file", problem.program.name, f"is a program; `{command}` takes experiments", instead)
-
-
 def check_netcdf(path: Path | None) -> None:
     """Refuses an output path that could not be written, before the work that it is for."""
     if path is not None:

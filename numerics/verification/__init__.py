@@ -6,6 +6,6 @@ report.passed, report.checks, print(report.table())
 
 from numerics.verification.networks import Comparison, compare
 from numerics.verification.report import Check, Report
-from numerics.verification.run import verify
+from numerics.verification.run import equations, verify
 
-__all__ = ["Check", "Comparison", "Report", "compare", "verify"]
+__all__ = ["Check", "Comparison", "Report", "compare", "equations", "verify"]

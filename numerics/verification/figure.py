@@ -9,11 +9,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from derive.linear.form import LinearForm
+from derive.program import gamma0
 from numerics.experiment import Experiment
-from numerics.experiment.activation import is_linear
+from numerics.experiment.problem import Problem
 from numerics.stats import extrapolate
 from numerics.verification.networks import traced
-from numerics.verification.words import kind
+from numerics.verification.report import kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +45,7 @@ RANGE = 8.0
 
 
 def draw(
-    experiment: Experiment,
+    source: Problem | Experiment,
     theory: xr.Dataset,
     networks: Sequence[xr.Dataset],
     sums: Mapping[int, xr.Dataset] | None = None,
@@ -58,32 +60,32 @@ def draw(
     from matplotlib import rc_context
 
     with rc_context(STYLE):
-        return _drawn(experiment, theory, extrapolate(networks) if networks else None, sums or {})
+        return _drawn(Problem.of(source), theory, extrapolate(networks) if networks else None, sums or {})
 
 
 def _drawn(
-    experiment: Experiment, theory: xr.Dataset, networks: xr.Dataset | None, sums: Mapping[int, xr.Dataset]
+    problem: Problem, theory: xr.Dataset, networks: xr.Dataset | None, sums: Mapping[int, xr.Dataset]
 ) -> Figure:
     from matplotlib.figure import Figure
 
-    fixed = experiment.spec.kind == "fixed"
-    linear = is_linear(experiment.network.activation)
+    fixed, linear = bool(problem.seen), isinstance(problem.linear, LinearForm)
     phi, theory = "H" if linear else r"\Phi", traced(theory)
+    networks = None if networks is None else traced(networks).assign_attrs(networks.attrs)
     figure = Figure(figsize=(11.5, 6.6 if fixed else 4.1), layout="constrained")
     above: Any = figure
     if fixed:
         parts: Any = figure.subfigures(2, 1, height_ratios=[1.25, 1.0], hspace=0.04)
         above = parts[0]
-        heat_maps(parts[1], experiment, theory)
+        heat_maps(parts[1], problem, theory)
     left, middle, right = above.subplots(1, 3)
     for order, label, colour, dashes in SERIES:
         if order in sums:
             loss = (sums[order].error ** 2).mean("sample")
             left.plot(loss.time, loss, dashes, color=colour, lw=1.8, label=label)
     _losses(left, theory, networks, both=float(abs(theory.train_loss - _test(theory)).max()) > 0)
-    first = "11" if experiment.network.outputs > 1 else ""
+    first = "11" if problem.outputs > 1 else ""
     if fixed:
-        samples = len(experiment.targets)
+        samples = problem.seen
         _kernels(
             middle,
             theory,
@@ -100,34 +102,34 @@ def _drawn(
     else:
         _kernels(middle, theory, networks, "C_h", rf"$C_{{h{first}}}^\ell(t,t)$")
         _kernels(right, theory, networks, "C_g", rf"$C_{{g{first}}}^\ell(t,t)$")
-    flow = experiment.training.rule == "flow"
     titles = ("loss", "feature kernels" if fixed else "features of an error", "gradient kernels")
     for panel, words in zip((left, middle, right), titles, strict=True):
-        panel.set_xlabel("time" if flow else "step")
-        if flow and experiment.training.grid == "log":
+        panel.set_xlabel("time" if problem.flow else "step")
+        if problem.experiment is not None and problem.experiment.training.grid == "log" and problem.flow:
             panel.set_xscale("symlog", linthresh=float(theory.time[1]))
         panel.set_title(words, loc="left")
-    above.suptitle(_caption(experiment, networks), fontsize=10.5)
+    above.suptitle(_caption(problem, networks), fontsize=10.5)
     return figure
 
 
-def _caption(experiment: Experiment, networks: xr.Dataset | None) -> str:
-    depth, strength = experiment.depth, experiment.network.gamma0
-    words = rf"{kind(experiment).capitalize()} network, $L={depth}$ hidden layers, $\gamma_0={strength:g}$"
-    data = experiment.data
-    if experiment.spec.kind == "fixed":
-        words += rf", $P={len(experiment.targets)}$ samples."
-    elif data is not None:
+def _caption(problem: Problem, networks: xr.Dataset | None) -> str:
+    experiment, strength = problem.experiment, problem.numbers.get(gamma0, 1.0)
+    words = rf"{kind(problem).capitalize()} network, $L={problem.depth}$ hidden layers"
+    words += rf", $\gamma_0={strength:g}$"
+    data = None if experiment is None else experiment.data
+    if problem.seen:
+        words += rf", $P={problem.seen}$ samples."
+    elif experiment is not None and data is not None:
         size = "the population" if data.sample_ratio is None else rf"$P/D={data.sample_ratio:g}$"
         size = size if data.batch is None else rf"batches of ${data.batch}$"
         size = size if data.batch_ratio is None else rf"new batches, $B/D={data.batch_ratio:g}$"
         words += f", {experiment.spec.kind} data: {size}."
     if networks is None:
-        wide = experiment.network.width_ratio is None and experiment.network.width is None
+        wide = experiment is None or (experiment.network.width_ratio or experiment.network.width) is None
         return f"{words}  Lines: theory" + (" of infinitely wide layers." if wide else ".")
     *some, last = (str(n) for n in networks.attrs["widths"])
     which = f"networks of width {', '.join(some)} and {last}"
-    if experiment.network.width is not None:
+    if experiment is not None and experiment.network.width is not None:
         which = f"theory, plus {which} less theirs"
     return rf"{words}" "\n" rf"Lines: theory.  Points: {which}, at $1/N\to0$."
 
@@ -202,18 +204,20 @@ def _dots(colour: Any, marker: str) -> dict[str, Any]:
     return {"fmt": marker, "ms": 4, "color": colour, "mfc": "white", "lw": 1}
 
 
-def heat_maps(figure: SubFigure, experiment: Experiment, theory: xr.Dataset) -> None:
+def heat_maps(figure: SubFigure, problem: Problem, theory: xr.Dataset) -> None:
     """K_x, the final H^l of up to three layers and y y^T, each over the mean of its diagonal.
 
     Of several outputs, y y^T is summed over them, and the first sorts the samples.
     """
-    y = experiment.targets.reshape(len(experiment.targets), -1)
+    y = problem.targets.reshape(problem.seen, -1)
     goal = y @ y.T
-    maps: list[tuple[str, Array]] = [(r"$K^x$", experiment.kernel)]
+    maps: list[tuple[str, Array]] = []
+    if "K_x" in problem.arrays:
+        maps.append((r"$K^x$", problem.arrays["K_x"][: problem.seen, : problem.seen]))
     if "Phi" in theory:
         layers = np.unique(np.linspace(1, theory.sizes["layer"], min(3, theory.sizes["layer"])).round())
         final = theory.Phi.isel(time=-1, time_=-1)
-        phi = "H" if is_linear(experiment.network.activation) else r"\Phi"
+        phi = "H" if isinstance(problem.linear, LinearForm) else r"\Phi"
         maps += [(rf"${phi}^{int(k)}(T,T)$", final.sel(layer=int(k)).to_numpy()) for k in layers]
     maps.append((r"$y\,y^{\top}$", goal))
     order = np.argsort(-y[:, 0], kind="stable")

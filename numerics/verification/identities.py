@@ -1,44 +1,49 @@
-"""What must hold of the theory and of its solution, without any network to compare it with."""
+"""What must hold of the theory and of its solution, without any network to compare it with.
+
+First what holds exactly of any theory; then what holds of linear ones, whose solution has no noise; then of a
+flow, whose error estimate keeps to rtol, and which small steps of descent come to.  Descent in exact steps is
+another program with another theory, which knows nothing of integrators.  Its loss is that of the flow plus a
+series in the length of the steps, of which halving removes one power at a time.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sympy import Integer, S
+from sympy import Expr, Integer, S, Symbol
 
-from derive.program import L
+from derive.program import gamma0, s, t
 from derive.program.program import Program
 from derive.theory import Theory, mean_field
 from derive.theory.compare import compare
 from derive.theory.path_integral import path_integral
-from numerics.compile import lower
+from numerics.compile.lower import NotLinear, lower
 from numerics.compile.table import Node, Request
-from numerics.experiment import Experiment
-from numerics.experiment.numbers import arrays_of, layered_numbers, numbers_of, spectrum_of, theory_at_depth
+from numerics.errors import Diverged
+from numerics.experiment.numbers import Spectrum
 from numerics.experiment.problem import Problem
-from numerics.experiment.theory import program_of
 from numerics.simulation.experiment import TangentKernel
 from numerics.solver import solve
-from numerics.solver.direct import evaluate
-from numerics.solver.grid import adams_weights
-from numerics.solver.march import march
-from numerics.solver.memory import memory_tables
-from numerics.verification.report import EPS, Check
-from numerics.verification.theories.solved import solved
+from numerics.solver.causal import NotCausal
+from numerics.solver.direct import Evaluated, evaluate
+from numerics.solver.march import March, march
+from numerics.stats import bound
+from numerics.verification.openings import arrays, at, descent, in_steps, modes, opening, speed
+from numerics.verification.report import EPS, LEVEL, Check
 
 Array = NDArray[np.float64]
 
-READ_SAMPLES, READ_STEPS, READ_MODES = 2, 2, 4
+READ_SAMPLES, READ_STEPS = 2, 2
 """The opening on which every expression of the theory is evaluated as it is written, which is slow."""
 
 SAMPLES, STEPS = 5, 10
 """The opening on which fields are compared that a solution does not keep."""
-
-RESOLUTION = 0.5
-"""Steps of descent in place of a flow, in units of its fastest lazy relaxation time."""
 
 LARGEST_MATRIX = 1300
 """Eigenvalues are taken of kernel matrices up to this size; of longer ones, at fewer times."""
@@ -47,15 +52,35 @@ CORRELATIONS = ("Phi", "G", "C_v", "C_Delta", "C_h0", "C_h", "C_g")
 RESPONSES = ("A", "B", "R_hr", "R_gu", "R_Delta", "R_vu", "R_h0r0")
 LETTERS = {"Phi": "H^l", "G": "G^l", "C_h": "C_h^l", "C_g": "C_g^l"}
 
+FEWEST, MOST = 32, 512
+"""Steps of descent up to the time at which a flow is compared."""
+
+SHARE = 0.5
+"""The loss of that time, as a share of its start: halfway down, where most happens."""
+
+SETTLED = 1e-3
+"""How well the series in the length of the steps is to be known, relative to the loss."""
+
+SAMPLED_STEPS = (16, 32)
+"""The same where the loss is an average over paths, whose noise hides more."""
+
+MARCH = "march"
+
 
 # -- the theory ------------------------------------------------------------------------------------------
 
 
-def derivation(experiment: Experiment) -> list[Check]:
-    """The conditioning rule and the path integral give the same theory, term by term."""
+def derivation(problem: Problem, symbolic: Program | None) -> list[Check]:
+    """The conditioning rule and the path integral give the same theory, term by term.
+
+    ``symbolic`` is the same program at any depth, if there is one.
+    """
+    programs = {f"L = {problem.depth}": problem.program} if problem.program.depth.is_Integer else {}
+    if symbolic is not None:
+        programs["symbolic L"] = symbolic
     checks = []
-    for depth, label in ((Integer(experiment.depth), f"L = {experiment.depth}"), (L, "symbolic L")):
-        terms, differences = _routes(program_of(experiment, depth))
+    for label, program in (programs or {"one layer": problem.program}).items():
+        terms, differences = _routes(program)
         name = f"two routes, {label}: differences"
         checks.append(Check("derivation", name, differences, 0, 0, f"{terms} terms compared"))
     return checks
@@ -71,74 +96,96 @@ def _terms(theory: Theory) -> int:
     return sum(len(e.terms) for e in equations) + len(theory.sources) + len(theory.order_parameters)
 
 
-# -- the solution, on an opening of the experiment -------------------------------------------------------
+# -- the solution, on an opening of the problem ------------------------------------------------------------
 
 
-def opening(experiment: Experiment, samples: int, steps: int) -> Experiment:
-    """The first steps of the experiment, on a few of its samples or modes; each loss stays a mean, or a sum.
+def marched(
+    theory: Theory,
+    *,
+    steps: int,
+    values: Mapping[Any, Any],
+    data: Mapping[str, Any],
+    units: Spectrum | None = None,
+) -> Evaluated | None:
+    """Order parameters and scalars at times 0..steps-1 by the march, in the layout of
+    :func:`~numerics.solver.direct.evaluate`; None of a theory that it does not take.
 
-    Of a flow it is the beginning, cut into as many intervals.
+    ``units`` are those that attributes tell apart.
     """
-    steps = min(steps, len(experiment.times) - 1)
-    cut: dict[str, object] = {"training.steps": steps}
-    if experiment.training.rule == "flow":
-        end = float(experiment.times[steps])
-        cut = {"training.time": end, "training.points": steps + 1, "training.grid": "uniform"}
-    if experiment.spec.kind == "power-law":
-        modes = experiment.data.modes if experiment.data else None
-        cut |= {"data.modes": min(modes or 1, READ_MODES)}
-    if experiment.spec.kind != "fixed":
-        return experiment.replace(cut)
-    count = len(experiment.targets)
-    pick = np.unique(np.linspace(0, count - 1, min(count, samples)).round().astype(int))
-    tables = experiment.spec.model_dump(exclude_unset=True, exclude={"data"})
-    tables["training"] |= {path.partition(".")[2]: value for path, value in cut.items()}
-    kernel, held = experiment.kernel[np.ix_(pick, pick)], None
-    if experiment.held_out is not None:  # one of them
-        held = experiment.held_out.kernel[count : count + 1][:, [*pick, count]]
-    return Experiment.from_dict(tables, kernel=kernel, targets=experiment.targets[pick], test_kernel=held)
+    if any(callable(x) for x in data.values()):
+        return None
+    depth = theory.program.depth
+    theory = theory.at_depth(int(depth)) if isinstance(depth, int | Integer) else theory
+    try:
+        table = lower(theory)
+        named = {str(k): v for k, v in values.items()}
+        constants = {x: float(named[str(x)]) for x in _symbols(theory) if str(x) in named}
+        known = {k: np.asarray(v, dtype=float) for k, v in data.items()}
+        wanted = tuple(table.tensors)
+        result = march(table, steps=steps, constants=constants, data=known, wanted=wanted, units=units)
+    except (NotLinear, NotCausal):
+        return None
+    found: dict[tuple[str, tuple[int, ...]], Array] = {}
+    for q in theory.order_parameters:
+        layer = next((int(x) for x in q.symbol.args[:1] if x.is_Integer), None)
+        indices = [x for x in q.symbol.args if isinstance(x, Symbol) and x not in (t, s)]
+        found[q.name, () if layer is None else (layer,)] = _indices_first(result, (q.name, layer), indices)
+    found |= {(e.name, ()): result.scalars[e.name] for e in theory.scalars}
+    errors = {k: np.zeros(v.shape) for k, v in found.items()}
+    axes = {k: tuple(tuple(range(n)) for n in v.shape) for k, v in found.items()}
+    return Evaluated(MARCH, found, errors, axes)
 
 
-def arrays(small: Experiment) -> dict[str, Array]:
-    """What the theory of an opening holds of arrays: those of its samples, modes, and integrator."""
-    spectrum = spectrum_of(small, every=True)
-    found = arrays_of(small) | ({} if spectrum is None else dict(spectrum.attributes))
-    if small.training.rule == "flow":
-        found |= memory_tables(small, small.times, adams_weights(small.times))
-    return found
+def _indices_first(result: March, node: Node, indices: list[Symbol]) -> Array:
+    """An order parameter (T, n, T, m) with an axis for each index of its symbol, and then its times."""
+    a = result.tensor(node)
+    sizes = [result.extents[x] for x in indices]
+    split = next(i for i in range(len(sizes) + 1) if prod(sizes[:i]) == a.shape[1])
+    shaped = a.reshape(a.shape[0], *sizes[:split], a.shape[2], *sizes[split:])
+    return np.moveaxis(shaped, (0, split + 1), (-2, -1))
 
 
-def reading(experiment: Experiment) -> list[Check]:
+def _symbols(theory: Theory) -> set[Symbol]:
+    """Everything in the theory that may stand for a number."""
+    read: list[Expr] = [e.rhs for e in (*theory.equations, *theory.scalars)]
+    read += [u.covariance for u in theory.sources] + [q.definition for q in theory.order_parameters]
+    ranges = [x.ranges for x in (*theory.equations, *theory.scalars)]
+    ranges += [u.ranges for u in theory.sources] + [q.ranges for q in theory.order_parameters]
+    read += [r.upper for group in ranges for r in group]
+    return {x for e in read for x in e.free_symbols if isinstance(x, Symbol)}
+
+
+def reading(problem: Problem) -> list[Check]:
     """The march gives the numbers of the theory's expressions, each evaluated as it is written."""
-    small = opening(experiment, READ_SAMPLES, READ_STEPS)
-    theory, data, steps = theory_at_depth(small), arrays(small), len(small.times)
-    values = {k: int(v) if k.is_integer else v for k, v in numbers_of(small).items()}
-    marched = solved(
-        theory, steps=steps, values=values, data=data, samples=2, seed=0, units=spectrum_of(small, every=True)
-    )
-    read = evaluate(theory, steps=steps, values=values, data=data, method="linear")
-    worst = max(relative(marched.values[x] - read.values[x], read.values[x]) for x in marched.values)
-    terms = READ_SAMPLES * steps * (experiment.depth + 1)
+    small = opening(problem, READ_SAMPLES, READ_STEPS)
+    theory, data, steps = small.discrete, arrays(small), len(small.times)
+    found = marched(theory, steps=steps, values=small.values, data=data, units=modes(small))
+    if found is None:
+        return []
+    read = evaluate(theory, steps=steps, values=small.values, data=data, method="linear")
+    worst = max(relative(found.values[x] - read.values[x], read.values[x]) for x in found.values)
+    terms = READ_SAMPLES * steps * ((problem.depth or 1) + 1)
     name = f"march = theory as written, {steps} times"
-    basis = f"rounding; {len(marched.values)} kinds"
+    basis = f"rounding; {len(found.values)} kinds"
     return [Check("solution", name, worst, 0, EPS * terms * steps, basis)]
 
 
-def reduced(experiment: Experiment) -> list[Check]:
+def reduced(problem: Problem) -> list[Check]:
     """`solve`, with whatever reductions it runs, gives the numbers of the theory as it was derived.
 
     On fixed samples, in exact steps (of a flow: descent in steps that resolve it).
     """
-    small = in_steps(experiment, SAMPLES, STEPS)
-    result = solve(small, kernels="full")
-    values = {k: int(v) if k.is_integer else v for k, v in numbers_of(small).items()}
-    steps = len(small.times)
-    full = solved(theory_at_depth(small), steps=steps, values=values, data=arrays(small), samples=2, seed=0)
-    count = small.sample_count if small.held_out is None else len(small.targets)
-    error = np.moveaxis(full.values["Delta", ()], 0, 0)[:, :count]
+    small = in_steps(problem, SAMPLES, STEPS)
+    if small is None:
+        return []
+    result, steps, count = solve(small, kernels="full"), len(small.times), small.seen
+    full = marched(small.discrete, steps=steps, values=small.values, data=small.arrays)
+    if full is None:
+        return []
+    error = full.values["Delta", ()][:, :count]
     gaps = [relative(result["error"].to_numpy() - error, error)]
     for name, own in (("Phi", "H"), ("G", "G")):
-        for k in range(1, small.depth + 1):
+        for k in range(1, (small.depth or 1) + 1):
             expected = np.moveaxis(full.values[own, (k,)], (-2, -1), (0, 1))
             if name == "Phi":
                 expected = expected[:, :, :count, :count]
@@ -147,62 +194,38 @@ def reduced(experiment: Experiment) -> list[Check]:
     return [Check("solution", name, max(gaps), 0, rounding(small), "rounding")]
 
 
-def moved(experiment: Experiment) -> list[Check]:
+def moved(problem: Problem) -> list[Check]:
     """f(t+1) - f(t) is exactly the tangent kernel, with G read at t+1 and H at t, times the errors at t.
 
     A product of matrices moves by the sum over its factors, later factors new and earlier factors old, at any
     step size.  The kernel's formula is read off the program's updates.
     """
-    small = in_steps(experiment, SAMPLES, STEPS)
-    tangent = TangentKernel.of(Problem.of(small))
-    if tangent is None:
+    small = in_steps(problem, SAMPLES, STEPS)
+    tangent = None if small is None else TangentKernel.of(small)
+    if small is None or tangent is None:
         return []
+    seen = {k: x[: small.seen, : small.seen] if k == "K_x" else x for k, x in tangent.data.items()}
+    tangent = replace(tangent, data=seen)  # a solution has kernels of training samples alone
     result = solve(small, kernels="full")
     error = result["error"].to_numpy()
-    t = np.arange(len(error) - 1)
+    times = np.arange(len(error) - 1)
     kernel = tangent({"Phi": result["Phi"].to_numpy()[:, :-1], "G": result["G"].to_numpy()[:, 1:]})
-    kernel = kernel[t, t].reshape(len(t), error[0].size, error[0].size)
+    kernel = kernel[times, times].reshape(len(times), error[0].size, error[0].size)
     flat = error.reshape(len(error), -1)
-    predicted = small.effective_rate * np.einsum("tij,tj->ti", kernel, flat[:-1])
+    predicted = speed(small) * np.einsum("tij,tj->ti", kernel, flat[:-1])
     gap = relative(-np.diff(flat, axis=0) - predicted, flat)
     return [Check("solution", "f(t+1) - f(t) = K Delta, exact steps", gap, 0, rounding(small), "rounding")]
 
 
-def in_steps(experiment: Experiment, samples: int, steps: int) -> Experiment:
-    """An opening in exact steps; of a flow, descent in steps that resolve its fastest relaxation.
-
-    A discretised flow is a program like descent, with another memory of the same updates.
-    """
-    if experiment.training.rule != "flow":
-        return opening(experiment, samples, steps)
-    small = opening(experiment, samples, 1)
-    fastest = small.effective_rate * float(np.linalg.eigvalsh(small.kernel)[-1]) * (small.depth + 1)
-    end = min(float(experiment.times[-1]), steps * RESOLUTION / fastest if fastest > 0 else np.inf)
-    return descent(small, end, steps)
-
-
-def descent(experiment: Experiment, end: float, count: int) -> Experiment:
-    """Steps of length ``end/count``.
-
-    With momentum ``tau dQ/dt = -Q + U`` and ``dW/dt = Q`` are steps of ``Q tau/dt`` that keep 1 - dt/tau.
-    """
-    dt, tau = end / count, experiment.training.momentum
-    rate, kept = (dt * dt / tau, 1 - dt / tau) if tau else (dt, 0.0)
-    changes: dict[str, object] = {"rule": "gd", "learning_rate": rate, "steps": count, "momentum": kept}
-    changes |= {"time": None, "points": None, "grid": None}
-    return experiment.replace({f"training.{key}": value for key, value in changes.items()})
-
-
-def rounding(small: Experiment) -> float:
+def rounding(small: Problem) -> float:
     """Allowed in any number of the solution, relative to the largest of its kind.
 
     A number is a sum of T P terms per layer; each of T steps adds one such sum's rounding.
     """
-    steps = len(small.times)
-    return EPS * steps**2 * small.sample_count * small.network.outputs * (small.depth + 1)
+    return EPS * len(small.times) ** 2 * small.sample_count * small.outputs * ((small.depth or 1) + 1)
 
 
-def middle(experiment: Experiment) -> list[Check]:
+def middle(problem: Problem) -> list[Check]:
     """The inner product of g^l and h^l is the same number at every layer.
 
     It is the function W^L ... W^0 x (with residual branches too), read from the middle, whatever the weights
@@ -210,37 +233,37 @@ def middle(experiment: Experiment) -> list[Check]:
     over the layer, so the layer's size comes in: N_l on random data; on fixed samples its root, as g^l is
     the root of N N_l times the gradient.
     """
-    if experiment.network.bias or experiment.depth == 1:
+    small = opening(problem, SAMPLES, STEPS)
+    layers, steps = range(1, (small.depth or 1) + 1), len(small.times)
+    if len(layers) == 1:
         return []
-    small = opening(experiment, SAMPLES, STEPS)
-    layers, steps = range(1, small.depth + 1), len(small.times)
-    table = lower(theory_at_depth(small))
+    table = lower(small.discrete)
     pairs: dict[Node, Request] = {
         ("gh", k): Request("correlation", ("g", k), ("h", k), S.One) for k in layers
     }
     result = march(
         replace(table, tensors={**table.tensors, **pairs}),
         steps=steps,
-        constants=numbers_of(small),
+        constants=small.numbers,
         data=arrays(small),
         wanted=tuple(pairs),
-        units=spectrum_of(small, every=True),
+        units=modes(small),
     )
-    given = {k: dict(x) for k, x in layered_numbers(small.spec)}
+    given = {name: dict(x) for name, x in small.layered}
     sizes = {k: float(x) for k, x in given.get("nu", {}).items()}
     sizes |= {k: float(x) ** 0.5 for k, x in given.get("a", {}).items()}
-    t = np.arange(steps)
-    read = [sizes.get(k, 1.0) * result.tensor(("gh", k))[t, :, t] for k in layers]
+    times = np.arange(steps)
+    read = [sizes.get(k, 1.0) * result.tensor(("gh", k))[times, :, times] for k in layers]
     worst = max(relative(x - read[-1], read[-1]) for x in read)
-    terms = steps * (experiment.depth + 1) * (SAMPLES if small.spec.kind == "fixed" else 1)
+    terms = steps * (len(layers) + 1) * (SAMPLES if small.seen else 1)
     name = "<g^l h^l>, the same at every layer"
     return [Check("solution", name, worst, 0, EPS * terms * steps, f"rounding, {steps} times")]
 
 
-# -- the solution itself ---------------------------------------------------------------------------------
+# -- the solution itself, sampled or not -------------------------------------------------------------------
 
 
-def correlations(theory: xr.Dataset, off: float = 0.0) -> list[Check]:
+def correlations(theory: xr.Dataset, off: float = 0.0, letters: Mapping[str, str] = LETTERS) -> list[Check]:
     """Every correlation of the solution is a covariance: symmetric and positive semidefinite.
 
     The flow on power-law data is interpolated between nodes, and may be ``off`` by its accuracy.
@@ -248,7 +271,7 @@ def correlations(theory: xr.Dataset, off: float = 0.0) -> list[Check]:
     checks = []
     for name in CORRELATIONS:
         if name in theory:
-            checks += covariance(LETTERS.get(name, name), blocks(theory[name]), off)
+            checks += covariance(letters.get(name, name), blocks(theory[name]), off)
     return checks
 
 
@@ -284,29 +307,33 @@ def covariance(name: str, values: Array, off: float = 0.0) -> list[Check]:
     ]
 
 
-def causality(experiment: Experiment, theory: xr.Dataset) -> list[Check]:
+def causality(problem: Problem, theory: xr.Dataset) -> list[Check]:
     """Nothing answers what comes later, and a run of half the steps is the beginning of this one.
 
-    Results of flows have no responses, and half a flow has another grid: see :mod:`.flows`.
+    Results of flows have no responses, and half a flow has another grid.  Of sampled solutions, whose halves
+    differ in their noise, the first alone; the last layer has no response of its own there.
     """
-    if experiment.training.rule == "flow":
+    strict = {q.name: q.causal == "strict" for q in problem.discrete.order_parameters}
+    sampled = "replicas" in theory.attrs
+    found = [x for x in RESPONSES if x in theory and (x in strict or not sampled)]
+    if problem.flow or (sampled and not found):
         return []
-    strict = {q.name for q in theory_at_depth(experiment).order_parameters if q.causal == "strict"}
-    found, worst = [name for name in RESPONSES if name in theory], 0.0
+    worst = 0.0
     for name in found:
-        values = theory[name].transpose(..., "time", "time_").to_numpy()
-        worst = max(worst, float(np.abs(np.triu(values, 0 if name in strict else 1)).max()))
+        own = theory[name].isel(layer=slice(0, -1)) if sampled else theory[name]
+        values = own.transpose(..., "time", "time_").to_numpy()
+        worst = max(worst, float(np.abs(np.triu(values, 0 if strict.get(name) else 1)).max()))
     basis = f"exact zeros, {len(found)} kinds"
     checks = [Check("solution", "responses to what is to come", worst, 0, 0, basis)]
     steps = (len(theory.time) - 1) // 2
-    if steps == 0:
+    if steps == 0 or sampled:
         return checks
-    half = solve(experiment.replace({"training.steps": steps}), kernels="none")
+    half = solve(replace(problem, times=problem.times[: steps + 1]), kernels="none")
     gaps = [
         relative(half[name].to_numpy() - _first(theory[name], steps + 1), half[name].to_numpy())
         for name in half.data_vars
     ]
-    allowed = EPS * theory.sizes["time"] ** 2 * (experiment.depth + 1)
+    allowed = EPS * theory.sizes["time"] ** 2 * ((problem.depth or 1) + 1)
     name = f"{steps} steps = the first {steps} of them"
     return [*checks, Check("solution", name, max(gaps), 0, allowed, "rounding")]
 
@@ -315,29 +342,35 @@ def _first(x: xr.DataArray, times: int) -> Array:
     return x.isel({d: slice(times) for d in ("time", "time_") if d in x.dims}).to_numpy()
 
 
-def start(experiment: Experiment, theory: xr.Dataset) -> list[Check]:
+def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
     """The loss before anything is learned.
 
-    Of fixed samples that of f = 0.  On random data of finite width f(0) adds its own variance, which falls as
-    one over gamma0 squared, so two values of gamma0 tell what is left without it: that of the target.
+    Of fixed samples that of f = 0, within the standard error if there is one.  On random data of finite width
+    f(0) adds its own variance, which falls as one over gamma0 squared, so two values of gamma0 tell what is
+    left without it: that of the target.
     """
     first = float(theory.train_loss[0])
-    if experiment.spec.kind == "fixed":
-        squares = experiment.targets.reshape(len(experiment.targets), -1) ** 2
-        expected = float(squares.sum(axis=1).mean())
-        allowed = EPS * squares.size * expected
-        return [Check("solution", "loss at the start = mean of y^2", first, expected, allowed, "rounding")]
+    if problem.seen:
+        squares = problem.targets.reshape(problem.seen, -1) ** 2
+        expected, stderr = float(squares.sum(axis=1).mean()), None
+        allowed, basis = EPS * squares.size * expected, "rounding"
+        if "train_loss_stderr" in theory:
+            stderr, basis = float(theory.train_loss_stderr[0]), "standard error"
+            allowed += bound(1, LEVEL, theory.attrs["replicas"] - 1) * stderr
+        return [Check("solution", "loss at the start = mean of y^2", first, expected, allowed, basis, stderr)]
+    experiment, spectrum = problem.experiment, modes(problem)
+    assert experiment is not None
     noise = 0.0 if experiment.data is None else experiment.data.noise or 0.0
     target, basis = experiment.network.outputs * (1 + noise**2), "1 + noise^2"
-    spectrum = spectrum_of(experiment, every=True)
     if spectrum is not None:
         of_modes = spectrum.attributes["lamda"] * spectrum.attributes["w_star"] ** 2
         target, basis = float(np.sum(of_modes)) + noise**2, "sum over modes + noise^2"
-    scale = 10 * (experiment.depth + 1) * EPS * max(first, target)
-    flow = experiment.training.rule == "flow"
-    short = {"training.time": _shortest(experiment), "training.points": 2} if flow else {"training.steps": 1}
-    richer = {"network.gamma0": 2 * experiment.network.gamma0, "solver.rtol": 1e-2, **short}
-    second = float(solve(experiment.replace(richer)).test_loss[0])
+    scale = 10 * ((problem.depth or 1) + 1) * EPS * max(first, target)
+    shortest = 1e-3 * float(problem.times[1])
+    times = np.array([0.0, shortest]) if problem.flow else problem.times[:2]
+    solver = problem.solver.model_copy(update={"rtol": 1e-2})
+    richer = replace(at(problem, 2 * float(problem.numbers[gamma0])), times=times, solver=solver)
+    second = float(solve(richer).test_loss[0])
     test = float(theory.test_loss[0])
     without = (4 * second - test) / 3
     return [
@@ -346,11 +379,89 @@ def start(experiment: Experiment, theory: xr.Dataset) -> list[Check]:
     ]
 
 
-def _shortest(experiment: Experiment) -> float:
-    return 1e-3 * float(experiment.times[1])
-
-
 def relative(difference: Array, of: Array) -> float:
     """The largest difference over the largest entry; what is zero throughout is its own scale."""
     scale = float(np.max(np.abs(of)))
     return float(np.max(np.abs(difference))) / (scale or 1.0)
+
+
+# -- a flow ------------------------------------------------------------------------------------------------
+
+
+def settled(problem: Problem, theory: xr.Dataset) -> list[Check]:
+    """The solver's own estimate of what its grid misses."""
+    nodes, allowed = f"{theory.attrs['time_nodes']} nodes", problem.solver.rtol
+    if "grid_error" in theory.attrs:  # of sampled paths, which are as exact as they are many
+        allowed = max(allowed, float(theory.attrs["accuracy"]))
+        estimate, basis = float(theory.attrs["grid_error"]), nodes
+    else:
+        estimate, basis = float(theory.attrs["error_estimate"]), f"rtol, {nodes}"
+    return [Check("solution", "flow: error by refinement", estimate, 0, allowed, basis, upper=True)]
+
+
+def small_steps(problem: Problem, theory: xr.Dataset) -> list[Check]:
+    """The training loss halfway down, from descent in 32, 64, ... steps, extrapolated to none.
+
+    Allowed is what the last halving changed, and what the flow may be off.  Of sampled paths there are two
+    lengths of steps, and what all standard errors together let expect is allowed too.
+    """
+    if problem.experiment is None:
+        return []
+    end = halfway(theory)
+    changes = {"training.time": end, "training.points": 3, "training.grid": "uniform"}
+    flow = solve(problem.experiment.replace(changes), kernels="none")
+    expected, first = float(flow.train_loss[-1]), float(flow.train_loss[0])
+    name = f"train loss at t = {end:.4g}, from descent"
+    if "train_loss_stderr" not in flow:
+        value, missed, steps = extrapolated(problem, end)
+        allowed = missed + 2 * problem.solver.rtol * first
+        return [Check("solution", name, value, expected, allowed, f"up to {steps} steps, -> 0")]
+    few, many = (solve(_descent(problem, end, n), kernels="none") for n in SAMPLED_STEPS)
+    value = 2 * float(many.train_loss[-1]) - float(few.train_loss[-1])
+    errors = [float(x.train_loss_stderr[-1]) for x in (few, many, flow)]
+    stderr = float(np.sqrt(errors[0] ** 2 + 4 * errors[1] ** 2 + errors[2] ** 2))
+    dof = min(int(x.attrs["replicas"]) for x in (few, many, flow)) - 1
+    allowed = abs(value - float(many.train_loss[-1])) + bound(1, LEVEL, dof) * stderr
+    basis = f"{SAMPLED_STEPS[0]}, {SAMPLED_STEPS[1]} steps, -> 0"
+    return [Check("solution", name, value, expected, allowed, basis, error=stderr)]
+
+
+def _descent(problem: Problem, end: float, count: int) -> Problem:
+    found = descent(problem, end, count)
+    assert found is not None
+    return found
+
+
+def halfway(theory: xr.Dataset) -> float:
+    """The time at which the training loss has fallen to SHARE, or its last."""
+    loss, times = theory.train_loss.to_numpy(), theory.time.to_numpy()
+    below = np.flatnonzero(loss <= SHARE * loss[0])
+    if not len(below):
+        return float(times[-1])
+    k = max(1, int(below[0]))
+    return float(np.interp(-SHARE * loss[0], -loss[k - 1 : k + 1], times[k - 1 : k + 1]))
+
+
+def extrapolated(problem: Problem, end: float) -> tuple[float, float, int]:
+    """The training loss at ``end`` without the length of steps, what is not known of it, the most steps."""
+    row: list[float] = []
+    count, missed, value = FEWEST, np.inf, np.nan
+    tau = 0.0 if problem.experiment is None else problem.experiment.training.momentum
+    while count <= MOST:
+        if tau and end / count >= tau:  # a velocity that is gone within a step is another network
+            count *= 2
+            continue
+        try:
+            found = [float(solve(_descent(problem, end, count), kernels="none").train_loss[-1])]
+        except Diverged:
+            found, row = [], []
+        if found:
+            for k, old in enumerate(row, 1):
+                found.append(found[-1] + (found[-1] - old) / (2**k - 1))
+            if row:
+                missed = abs(found[-1] - row[-1])
+            value, row = found[-1], found
+            if missed <= SETTLED * abs(value):
+                break
+        count *= 2
+    return value, missed, min(count, MOST)

@@ -25,18 +25,16 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
+from derive.linear.form import LinearForm
 from numerics.experiment import Experiment
-from numerics.experiment.activation import is_linear
+from numerics.experiment.problem import Problem
 from numerics.simulation import simulate
 from numerics.simulation.experiment import reference_size
 from numerics.solver import solve
 from numerics.stats import Line, bound, check_same_axes, worst_of
-from numerics.verification.report import Check
+from numerics.verification.report import LEVEL, Check
 
 Array = NDArray[np.float64]
-
-LEVEL = 1e-3
-"""How often a right theory would fail the comparison with networks."""
 
 FLOOR = 1e-3
 """Down to which fraction of its start the loss is compared."""
@@ -87,16 +85,18 @@ class Plan:
         return ", ".join(f"{k} of width {n}" for n, k in zip(self.widths, self.seeds, strict=True))
 
 
-def plan_of(experiment: Experiment) -> Plan:
+def plan_of(source: Problem | Experiment) -> Plan:
     """Three widths, each twice the one before, with equal work at each."""
-    own = experiment.network.width
+    problem = Problem.of(source)
+    e = problem.experiment
+    own = None if e is None else e.network.width
     for smallest in SMALLEST if own is None else (own,):
-        widths = widths_near(experiment, smallest)
+        widths = (smallest, 2 * smallest, 4 * smallest) if e is None else widths_near(e, smallest)
+        costs = [_work_of_program(problem, n) if e is None else work(e, n) for n in widths]
         share = BUDGET / len(widths)
-        if FEWEST * work(experiment, widths[-1]) <= share:
+        if FEWEST * costs[-1] <= share:
             break
-    seeds = [int(np.clip(share / work(experiment, n), FEWEST, MOST)) for n in widths]
-    return Plan(widths, tuple(seeds))
+    return Plan(widths, tuple(int(np.clip(share / x, FEWEST, MOST)) for x in costs))
 
 
 def widths_near(experiment: Experiment, smallest: int) -> tuple[int, ...]:
@@ -158,29 +158,41 @@ def work(experiment: Experiment, width: int) -> float:
         entries += batch
         fresh += 11 * batch if experiment.data.batch_ratio or experiment.data.batch else 0.0
     each = 1.6e5 * depth + (5e4 * depth * samples if fixed else 0.0) + fresh
-    entries_kept = _kernel_entries(experiment) if _whole(experiment) else 0.0
+    problem = Problem.of(experiment)
+    entries_kept = _kernel_entries(problem) if _whole(problem) else 0.0
     pairs = 0.1 * sum(layers) * times**2 * (samples**2 if entries_kept or not fixed else 1)
     evaluations = times * (SUBSTEPS if experiment.training.rule == "flow" else 1)
     return 2e7 + evaluations * (each + entries * (3 + 0.3 * samples)) + pairs + 40 * entries_kept
 
 
-def _whole(experiment: Experiment) -> bool:
+def _work_of_program(problem: Problem, width: int) -> float:
+    """The same of a program of one's own: all its matrices are counted as square, at every layer."""
+    depth, times, samples = problem.depth or 1, len(problem.times), problem.sample_count * problem.outputs
+    entries = float(depth * width**2 * len(problem.program.matrices))
+    each = depth * (1.6e5 + 5e4 * samples) + entries * (3 + 0.3 * samples)
+    evaluations = times * (SUBSTEPS if problem.flow else 1)
+    return 2e7 + evaluations * each + depth * (0.1 * width + 80) * (times * samples) ** 2
+
+
+def _whole(problem: Problem) -> bool:
     """Are kernels of all pairs of samples measured?"""
-    return experiment.spec.kind == "fixed" and 8.0 * _kernel_entries(experiment) <= LARGEST_KERNEL
+    return bool(problem.seen) and 8.0 * _kernel_entries(problem) <= LARGEST_KERNEL
 
 
-def _kernel_entries(experiment: Experiment) -> float:
+def _kernel_entries(problem: Problem) -> float:
     """Numbers in H (or Phi and G) of one network; where layers share their units, of all pairs of layers."""
-    layers = experiment.depth ** (1 if experiment.network.branch is None else 2)
-    kernels = 1 if is_linear(experiment.network.activation) else 1 + experiment.network.outputs**2
-    return float(kernels * layers * (len(experiment.times) * experiment.sample_count) ** 2)
+    shared = problem.experiment is not None and problem.experiment.network.branch is not None
+    kernels = 1 if isinstance(problem.linear, LinearForm) else 1 + problem.outputs**2
+    layers = float((problem.depth or 1) ** (2 if shared else 1))
+    return kernels * layers * (len(problem.times) * problem.sample_count) ** 2
 
 
 def train(
-    experiment: Experiment, plan: Plan, progress: Callable[[int, int], None] | None = None
+    source: Problem | Experiment, plan: Plan, progress: Callable[[int, int], None] | None = None
 ) -> list[xr.Dataset]:
     """The networks of a plan, a dataset a width.  Randomness: solver.seed, independent at each width."""
-    streams = np.random.SeedSequence(experiment.solver.seed).spawn(len(plan.widths))
+    problem = Problem.of(source)
+    streams = np.random.SeedSequence(problem.solver.seed).spawn(len(plan.widths))
     found, before = [], 0
     for width, seeds, stream in zip(plan.widths, plan.seeds, streams, strict=True):
 
@@ -190,11 +202,11 @@ def train(
 
         found.append(
             simulate(
-                scaled(experiment, width),
+                scaled(problem, width),
                 width=width,
                 seeds=seeds,
                 rng=int(stream.generate_state(1)[0]),
-                kernels="full" if _whole(experiment) else "trace",
+                kernels="full" if _whole(problem) else "trace",
                 progress=step,
             )
         )
@@ -214,6 +226,8 @@ class Quantity:
     at: Mapping[str, int]
     scale: float = 1.0
     """What the value is divided by to be what the label says."""
+    size: float | None = None
+    """How large it is, beside which a straight line in 1/N leaves something out; inf if it may not."""
 
     @property
     def short(self) -> str:
@@ -259,16 +273,19 @@ def quantities(theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> list[Quant
     return [q for q in found if q.name in theory and q.name in networks[0]]
 
 
-def against_networks(theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> list[Check]:
-    """One check per quantity, one for the straight line; all numbers are judged together.
+def against_networks(
+    theory: xr.Dataset, networks: Sequence[xr.Dataset], compared: Sequence[Quantity] | None = None
+) -> list[Check]:
+    """One check per quantity, at three widths one for the straight line; all numbers are judged together.
 
-    ``networks`` are results of ``simulate`` at three widths.
+    ``networks`` are results of ``simulate``; ``compared`` is what is compared, :func:`quantities` if nobody
+    says.
     """
     theory = traced(theory)
-    compared = quantities(theory, networks)
+    compared = quantities(theory, networks) if compared is None else compared
     count = sum(int(theory[q.name].isel(q.at).size) for q in compared)
     checks = [_check(q, count, theory, networks) for q in compared]
-    return [*checks, _straight(compared, count, theory, networks)]
+    return [*checks, _straight(compared, count, theory, networks)] if len(networks) > 2 else checks
 
 
 def _check(q: Quantity, count: int, theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> Check:
@@ -329,6 +346,8 @@ def _straight(
 
 def size_of(theory: xr.Dataset, q: Quantity) -> float:
     """How large a quantity is: that of two times as large as those at each of them."""
+    if q.size is not None:
+        return q.size
     if "time_" not in q.at:
         return _rms(theory[q.name].isel(q.at))
     times = q.at["time"], q.at["time_"]
@@ -353,7 +372,7 @@ def traced(theory: xr.Dataset) -> xr.Dataset:
     found = {}
     for name in ("Phi", "G", "tangent_kernel"):
         for end in ("", "_stderr"):
-            if name + end in theory and "sample" in theory[name].dims:
+            if name + end in theory and "sample" in theory[name].dims and f"{name}_trace{end}" not in theory:
                 found[f"{name}_trace{end}"] = _trace(theory[name + end])
     return theory.assign(found)
 
@@ -430,14 +449,15 @@ def line_of(networks: Sequence[xr.Dataset]) -> Line:
 
 
 def describe(
-    experiment: Experiment,
+    source: Problem | Experiment,
     plan: Plan,
     checks: Sequence[Check],
     theory: xr.Dataset,
     networks: Sequence[xr.Dataset] = (),
 ) -> str:
     """What the bounds mean, and what was not compared."""
-    end = compared_places(theory)[-1]
+    problem, end = Problem.of(source), compared_places(theory)[-1]
+    experiment = problem.experiment
     words = [
         f"networks: {plan} (the widest layer).",
         "observed: value and standard error at 1/N = 0 of value(N) = value + slope/N; then z and slope/N.",
@@ -453,19 +473,25 @@ def describe(
             "if the theory is right, the networks are too small. Near the edge of stability, where a few\n"
             "eigenvalues decide, they come to it more slowly than 1/N: try a smaller learning_rate."
         )
-    rounded = 0.0 if experiment.spec.kind == "power-law" else _rounding(experiment, plan)
-    if rounded > 1e-12:
-        words.append(f"ratios of sizes are met to {rounded:.0e}.")
-    if experiment.network.width is not None:
-        words += at_its_width(theory, networks[0])
+    if experiment is not None:
+        words += _of_the_file(experiment, plan, theory, networks)
     if end < theory.sizes["time"] - 1:
         words.append(
             f"not compared: what is learned after t = {_time(theory, end)}, "
             f"where the theory's loss is below {FLOOR:g} of its start."
         )
-    if experiment.spec.kind == "fixed" and not _whole(experiment):
+    if problem.seen and not _whole(problem):
         words.append("kernels of all pairs of samples and times are too large: their traces are compared.")
     return "\n".join(words)
+
+
+def _of_the_file(
+    experiment: Experiment, plan: Plan, theory: xr.Dataset, networks: Sequence[xr.Dataset]
+) -> list[str]:
+    """How well sizes keep to the ratios of the file, and the theory to its own width."""
+    rounded = 0.0 if experiment.spec.kind == "power-law" else _rounding(experiment, plan)
+    words = [f"ratios of sizes are met to {rounded:.0e}."] if rounded > 1e-12 else []
+    return words + (at_its_width(theory, networks[0]) if experiment.network.width is not None else [])
 
 
 def _rounding(experiment: Experiment, plan: Plan) -> float:
@@ -565,25 +591,28 @@ def compare(
 # -- theories with a width of their own ------------------------------------------------------------------
 
 
-def scaled(experiment: Experiment, width: int) -> Experiment:
+def scaled(source: Problem | Experiment, width: int) -> Problem:
     """The experiment at another width of its theory, its batch as many times larger; without one, itself."""
-    own = experiment.network.width
-    if own is None or own == width:
-        return experiment
+    problem = Problem.of(source)
+    experiment = problem.experiment
+    own = None if experiment is None else experiment.network.width
+    if experiment is None or own is None or own == width:
+        return problem
     changes: dict[str, object] = {"network.width": width}
     batch = experiment.data.batch if experiment.data is not None else None
     if batch is not None:
         changes["data.batch"] = batch * width // own
-    return experiment.replace(changes)
+    return Problem.of(experiment.replace(changes))
 
 
 def less_their_theory(
-    experiment: Experiment, theory: xr.Dataset, networks: Sequence[xr.Dataset]
+    source: Problem | Experiment, theory: xr.Dataset, networks: Sequence[xr.Dataset]
 ) -> list[xr.Dataset]:
-    """Networks whose theory has a width, as if it had that of ``experiment``: the difference to ``theory``
+    """Networks whose theory has a width, as if it had that of the experiment: the difference to ``theory``
     is that of each to the theory of its own width.
     """
-    if experiment.network.width is None:
+    experiment = Problem.of(source).experiment
+    if experiment is None or experiment.network.width is None:
         return list(networks)
     found = []
     for d in networks:

@@ -1,4 +1,4 @@
-"""The whole way for one experiment: derive, solve, expand, simulate, compare, and write it all down."""
+"""The whole way for one problem: derive, solve, expand, simulate, compare, and write it all down."""
 
 from __future__ import annotations
 
@@ -7,26 +7,31 @@ import time as clock
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
+from derive.expansion import expand as expand_in
+from derive.linear.form import LinearForm
+from derive.program import L, Program, gamma0
+from derive.theory import Theory, mean_field
+from numerics.errors import SpecError
 from numerics.expansion import expand, series
 from numerics.experiment import Experiment
-from numerics.experiment.activation import is_linear
-from numerics.experiment.theory import theory_of
+from numerics.experiment.problem import Problem
+from numerics.experiment.theory import program_of, theory_of
 from numerics.files import replacing
 from numerics.plots import save_figure
 from numerics.results import save
 from numerics.solver import solve
 from numerics.stats import extrapolate
 from numerics.threads import one_thread
-from numerics.verification import flows, identities, networks, sampled
+from numerics.verification import identities, networks, sampled
 from numerics.verification.figure import SERIES, draw
-from numerics.verification.report import Check, Report
+from numerics.verification.openings import by
+from numerics.verification.report import Check, Report, title
 from numerics.verification.series import ORDER, expansion, partial_sum
-from numerics.verification.words import title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,74 +62,86 @@ DOCUMENT = r"""\documentclass{article}
 
 @dataclass(frozen=True)
 class Case:
-    """An experiment and its solution, and what decides which checks there are."""
+    """A problem and its solution, and what decides which checks there are.
 
-    experiment: Experiment
+    ``linear``: the theory is linear in its fields, and its solution exact; else it is an average over paths.
+    ``steepest``: every step goes down the gradient, and does nothing else.  ``own``: of an experiment file,
+    whose network is known to be a product of matrices; ``symbolic`` is its program at any depth.
+    """
+
+    problem: Problem
     solution: xr.Dataset
+    symbolic: Program | None
 
     @property
     def linear(self) -> bool:
-        """Then the solution is exact; else it may be an average over paths."""
-        return is_linear(self.experiment.network.activation)
-
-    @property
-    def sampled(self) -> bool:
-        """Nonlinear."""
-        return not self.linear
+        return isinstance(self.problem.linear, LinearForm)
 
     @property
     def fixed(self) -> bool:
-        """Fixed samples."""
-        return self.experiment.spec.kind == "fixed"
+        return bool(self.problem.seen)
 
     @property
     def flow(self) -> bool:
-        """Continuous time."""
-        return self.experiment.training.rule == "flow"
+        return self.problem.flow
 
     @property
     def steepest(self) -> bool:
-        """Every step goes down the gradient, and does nothing else."""
-        t = self.experiment.training
-        return not (t.weight_decay or t.momentum or t.temperature or t.center)
+        if self.problem.experiment is None:
+            return False
+        given = self.problem.experiment.training
+        return not (given.weight_decay or given.momentum or given.temperature or given.center)
+
+    @property
+    def own(self) -> bool:
+        return self.problem.experiment is not None
+
+    @property
+    def biased(self) -> bool:
+        return self.problem.experiment is not None and self.problem.experiment.network.bias
+
+    @property
+    def letters(self) -> dict[str, str]:
+        """What correlations are called."""
+        return {**identities.LETTERS, **({} if self.linear else {"Phi": "Phi^l"})}
 
     @property
     def interpolated(self) -> float:
         """What the solution may be off between nodes: of flows on power-law data."""
-        power_law = self.experiment.spec.kind == "power-law" and self.flow
-        return self.experiment.solver.rtol if power_law else 0.0
+        return self.problem.solver.rtol if self.problem.spectrum is not None and self.flow else 0.0
 
 
 CHECKS: tuple[tuple[Callable[[Case], bool], Callable[[Case], list[Check]]], ...] = (
-    (lambda c: True, lambda c: identities.derivation(c.experiment)),
+    (lambda c: True, lambda c: identities.derivation(c.problem, c.symbolic)),
     # linear theories are solved exactly
-    (lambda c: c.linear, lambda c: identities.reading(c.experiment)),
-    (lambda c: c.linear and c.fixed and c.steepest, lambda c: identities.reduced(c.experiment)),
-    (lambda c: c.linear and c.fixed and c.steepest, lambda c: identities.moved(c.experiment)),
-    (lambda c: c.linear and not c.experiment.network.bias, lambda c: identities.middle(c.experiment)),
-    (lambda c: c.linear, lambda c: identities.start(c.experiment, c.solution)),
-    (lambda c: c.linear and not c.flow, lambda c: identities.causality(c.experiment, c.solution)),
-    (lambda c: c.linear, lambda c: identities.correlations(c.solution, c.interpolated)),
-    (lambda c: c.linear and c.flow, lambda c: flows.settled(c.experiment, c.solution)),
-    (lambda c: c.linear and c.flow, lambda c: flows.small_steps(c.experiment, c.solution)),
-    # nonlinear ones as averages over paths
-    (lambda c: c.sampled, lambda c: sampled.start(c.experiment, c.solution)),
-    (lambda c: c.sampled, lambda c: sampled.causality(c.experiment, c.solution)),
-    (lambda c: c.sampled, lambda c: sampled.correlations(c.solution)),
-    (lambda c: c.sampled, lambda c: sampled.reading(c.experiment)),
-    (lambda c: c.sampled, lambda c: sampled.responses(c.experiment)),
-    (lambda c: c.sampled and not c.flow, lambda c: sampled.lazy(c.experiment)),
-    (lambda c: c.sampled and c.flow, lambda c: sampled.settled(c.experiment, c.solution)),
-    (lambda c: c.sampled and c.flow, lambda c: sampled.small_steps(c.experiment, c.solution)),
+    (lambda c: c.linear, lambda c: identities.reading(c.problem)),
+    (lambda c: c.linear and c.fixed and c.steepest, lambda c: identities.reduced(c.problem)),
+    (lambda c: c.linear and c.fixed and c.steepest, lambda c: identities.moved(c.problem)),
+    (lambda c: c.linear and c.own and not c.biased, lambda c: identities.middle(c.problem)),
+    # what holds of every solution
+    (lambda c: c.own, lambda c: identities.start(c.problem, c.solution)),
+    (lambda c: True, lambda c: identities.causality(c.problem, c.solution)),
+    (lambda c: True, lambda c: identities.correlations(c.solution, c.interpolated, c.letters)),
+    # other ways to averages over paths
+    (lambda c: not c.linear, lambda c: sampled.reading(c.problem)),
+    (lambda c: not c.linear, lambda c: sampled.responses(c.problem)),
+    (lambda c: not c.linear and not c.flow, lambda c: sampled.lazy(c.problem)),
+    # a flow
+    (lambda c: c.flow, lambda c: identities.settled(c.problem, c.solution)),
+    (lambda c: c.flow, lambda c: identities.small_steps(c.problem, c.solution)),
 )
 """Every check of a theory and its solution: when there is one, and what it does."""
 
 
 @one_thread
 def verify(
-    experiment: Experiment | str | Path, out_dir: str | Path | None = None, progress: Progress | None = None
+    source: Problem | Experiment | Program | Theory | str | Path,
+    out_dir: str | Path | None = None,
+    progress: Progress | None = None,
+    **given: Any,
 ) -> Report:
-    """All checks of an experiment; with `out_dir`, the files behind them.
+    """All checks of an experiment, its file, any problem, or a program with ``numbers``, ``arrays``,
+    ``times`` and ``solver`` as :meth:`.Problem.of` takes them; with `out_dir`, the files behind the checks.
 
     Written there, each complete or not at all: equations.txt, equations.tex, table.txt, checks.json,
     theory.nc, networks.nc (along `width`, the last of which is infinite) and figure.png. Nothing is written
@@ -132,63 +149,86 @@ def verify(
     A nonlinear theory is solved by sampled paths, whatever else would fit: the checks are about paths.
     Infinitely wide layers on random data cannot be simulated: that is said, and networks.nc is not written.
 
-    Raises `SpecError` for a symbolic depth, `Diverged` and `NotConverged` as `solve` and `simulate` do. That
-    a check failed is no exception: see `Report.passed`.
+    Raises `SpecError` for a symbolic depth and for what `Problem.of` and `solve` refuse, `Diverged` and
+    `NotConverged` as `solve` and `simulate` do. That a check failed is no exception: see `Report.passed`.
     """
     began = clock.perf_counter()
-    experiment = Experiment.of(experiment)
-    if not is_linear(experiment.network.activation):
-        experiment = experiment.replace({"solver.method": "paths"})
-    theory = theory_of(experiment)
-    solution = solve(experiment, kernels="full" if _kernel_bytes(experiment) <= LARGEST_KERNEL else "trace")
-    case = Case(experiment, solution)
+    problem = Problem.of(source, **given)
+    if problem.depth is None and problem.experiment is not None:
+        raise SpecError(*problem.said("network.depth"), "numbers need a depth that is one", "an integer >= 1")
+    if not isinstance(problem.linear, LinearForm):
+        problem = by(problem, "paths")
+    solution = solve(problem, kernels="full" if _kernel_bytes(problem) <= LARGEST_KERNEL else "trace")
+    case = Case(problem, solution, _symbolic(problem, source))
     checks = [check for applies, found in CHECKS if applies(case) for check in found(case)]
-    powers, note = expansion(experiment)
-    trained, compared, words = _networks(case, progress)
-    texts = [theory.render("all", "text")] + ([series(experiment, ORDER).render("text")] if powers else [])
+    powers, note = expansion(problem)
+    trained, compared, words = _networks(problem, solution, progress)
     report = Report(
-        title(experiment),
+        title(problem),
         (*checks, *powers, *compared),
         (note, words),
-        "\n\n".join(texts),
+        "\n\n".join(equations(problem, "text", bool(powers))),
         None if out_dir is None else Path(out_dir) / "figure.png",
         clock.perf_counter() - began,
     )
     if out_dir is None:
         return report
-    tex = [theory.render("all", "latex")] + ([series(experiment, ORDER).render("latex")] if powers else [])
-    figure = draw(experiment, solution, trained, sums_of(experiment) if powers else {})
+    figure = draw(problem, solution, trained, sums_of(problem) if powers else {})
     limit = by_width(trained) if trained else None
-    write(Path(out_dir), report, "\n\n".join(tex), solution, limit, figure)
+    tex = "\n\n".join(equations(problem, "latex", bool(powers)))
+    write(Path(out_dir), report, tex, solution, limit, figure)
     return report
 
 
-def _networks(case: Case, progress: Progress | None) -> tuple[list[xr.Dataset], list[Check], str]:
+def _symbolic(problem: Problem, source: object) -> Program | None:
+    """The same program at any depth, if it was given so or the file can be read so."""
+    if problem.experiment is not None:
+        return program_of(problem.experiment, L)
+    program = source.program if isinstance(source, Theory) else source
+    return program if isinstance(program, Program) and program.depth.is_Symbol else None
+
+
+def equations(source: Problem | Experiment, form: str, powers: bool) -> list[str]:
+    """The theory and, with ``powers``, its series in gamma0, as text or LaTeX."""
+    problem = Problem.of(source)
+    if problem.experiment is not None:
+        theory: Any = theory_of(problem.experiment)
+        found = series(problem.experiment, ORDER) if powers else None
+    else:
+        theory = mean_field(problem.program)
+        found = expand_in(theory, gamma0, ORDER) if powers else None
+    return [theory.render("all", form), *([] if found is None else [found.render(form)])]
+
+
+def _networks(
+    problem: Problem, solution: xr.Dataset, progress: Progress | None
+) -> tuple[list[xr.Dataset], list[Check], str]:
     """What was trained, what it says, and in words on what."""
-    experiment, solution = case.experiment, case.solution
-    modes = (experiment.data and experiment.data.modes) or 0
-    if modes > networks.MODES:
-        return [], [], MANY.format(modes, networks.MODES)
-    if experiment.spec.kind == "isotropic" and experiment.network.width_ratio is None:
-        return [], [], WIDE
-    plan = networks.plan_of(experiment)
-    trained = networks.train(experiment, plan, progress)
-    trained = networks.less_their_theory(experiment, solution, trained)
+    experiment = problem.experiment
+    if experiment is not None:
+        modes = (experiment.data and experiment.data.modes) or 0
+        if modes > networks.MODES:
+            return [], [], MANY.format(modes, networks.MODES)
+        if experiment.spec.kind == "isotropic" and experiment.network.width_ratio is None:
+            return [], [], WIDE
+    plan = networks.plan_of(problem)
+    trained = networks.train(problem, plan, progress)
+    trained = networks.less_their_theory(problem, solution, trained)
     compared = networks.against_networks(solution, trained)
     return (
         trained,
         compared,
-        networks.describe(experiment, plan, compared, networks.traced(solution), trained),
+        networks.describe(problem, plan, compared, networks.traced(solution), trained),
     )
 
 
-def sums_of(experiment: Experiment) -> dict[int, xr.Dataset]:
+def sums_of(problem: Problem) -> dict[int, xr.Dataset]:
     """The expansion summed up to the orders that are drawn, to the accuracy of a picture."""
-    if not is_linear(experiment.network.activation) or _kernel_bytes(experiment) > LARGEST_KERNEL:
+    if not isinstance(problem.linear, LinearForm) or _kernel_bytes(problem) > LARGEST_KERNEL:
         return {}
-    rough = experiment.replace({"solver.rtol": max(experiment.solver.rtol, PICTURE)})
-    expanded = expand(rough, ORDER)
-    return {n: partial_sum(expanded, experiment.network.gamma0, n) for n, *_ in SERIES}
+    rough = by(problem, problem.solver.method, rtol=max(problem.solver.rtol, PICTURE))
+    expanded, strength = expand(rough, ORDER), float(problem.numbers[gamma0])
+    return {n: partial_sum(expanded, strength, n) for n, *_ in SERIES}
 
 
 def by_width(trained: Sequence[xr.Dataset]) -> xr.Dataset:
@@ -228,7 +268,5 @@ def _text(path: Path, text: str) -> None:
         beside.write_text(text.rstrip() + "\n", encoding="utf-8")
 
 
-def _kernel_bytes(experiment: Experiment) -> float:
-    if experiment.spec.kind != "fixed":
-        return 0.0
-    return 8.0 * experiment.depth * (len(experiment.times) * experiment.sample_count) ** 2
+def _kernel_bytes(problem: Problem) -> float:
+    return 8.0 * (problem.depth or 1) * (len(problem.times) * problem.sample_count) ** 2

@@ -22,18 +22,17 @@ from numpy.typing import NDArray
 
 from derive.calculus.jumps import Ambiguous
 from derive.errors import NotApplicable
+from derive.linear.form import LinearForm
 from numerics.errors import NotConverged, SpecError
-from numerics.expansion import expand
+from numerics.expansion import expand, jumps
 from numerics.experiment import Experiment
-from numerics.experiment.activation import is_linear, slope_jumps
-from numerics.experiment.numbers import numbers_of, theory_at_depth
+from numerics.experiment.problem import Problem
 from numerics.results import STDERR
 from numerics.solver import solve
 from numerics.solver.paths import solve_particles
 from numerics.stats import bound
-from numerics.verification.identities import arrays, in_steps
-from numerics.verification.networks import LEVEL
-from numerics.verification.report import Check
+from numerics.verification.openings import arrays, at, by, comparable, few, in_steps
+from numerics.verification.report import LEVEL, Check
 
 Array = NDArray[np.float64]
 
@@ -47,15 +46,7 @@ POINTS = 4
 CORRECTION = 0.01
 """Size of the second-order term, relative to the leading one, at the largest gamma0 of the fit."""
 
-RESOLUTION = 0.25
-"""Step of the flow's check in units of its fastest lazy relaxation time: well inside stability."""
-
-MOST_TIMES = 61
-LOOSEST = 0.9
 ROUNDING = 1e-13
-
-SMALL_SAMPLES, LARGEST_KERNEL = 20, 2e8
-"""To how many samples an experiment is cut whose kernels take more bytes, for the check of its expansion."""
 
 SAMPLES, STEPS = 3, 4
 """The opening on which sampled coefficients are compared."""
@@ -80,16 +71,19 @@ MISSING = "_missed"
 KINKS = "where a slope jumps, units that cross the kink add odd powers of the size of gamma0"
 
 
-def expansion(experiment: Experiment) -> tuple[list[Check], str]:
+def expansion(source: Problem | Experiment) -> tuple[list[Check], str]:
     """A row for each quantity, and a note that says on what; or why there is no series to check."""
-    if slope_jumps(experiment.network.activation):
+    problem = Problem.of(source)
+    if jumps(problem):
         return [], f"expansion: not checked; {KINKS}"
     try:
-        if is_linear(experiment.network.activation):
-            return fitted(experiment)
-        checks, note = sampled(in_steps(experiment, SAMPLES, STEPS))
-        of = " of descent" if experiment.training.rule == "flow" else ""
-        return checks, note.replace(" steps,", f" steps{of},", 1)
+        if isinstance(problem.linear, LinearForm):
+            return fitted(problem)
+        small = in_steps(problem, SAMPLES, STEPS)
+        if small is None:
+            return [], "expansion: not checked; of a program it is checked in steps"
+        checks, note = sampled(small)
+        return checks, note.replace(" steps,", " steps of descent,", 1) if problem.flow else note
     except (SpecError, NotConverged, NotApplicable, Ambiguous) as reason:
         return [], fill(f"expansion: not checked; {reason}", 105)
 
@@ -97,15 +91,14 @@ def expansion(experiment: Experiment) -> tuple[list[Check], str]:
 # -- exact solutions: the exponent of what is missed -----------------------------------------------------
 
 
-def fitted(experiment: Experiment) -> tuple[list[Check], str]:
-    """Fitted exponents of what the series of the experiment misses, and at which gamma0 they were fitted."""
-    whole = experiment
-    experiment = comparable(few(experiment)).replace({"solver.method": "march"})
-    series = expand(experiment, ORDER)
+def fitted(whole: Problem) -> tuple[list[Check], str]:
+    """Fitted exponents of what the series of a problem misses, and at which gamma0 they were fitted."""
+    problem = by(comparable(few(whole)), "march")
+    series = expand(problem, ORDER)
     strengths = _strengths(series)
     missed: dict[tuple[str, int], list[float]] = {}
     for gamma0 in strengths:
-        full = solve(experiment.replace({"network.gamma0": float(gamma0)}))
+        full = solve(at(problem, float(gamma0)))
         rest = full - partial_sum(series, float(gamma0))
         for name in SHOWN:
             if name in full and name in series:
@@ -127,8 +120,8 @@ def fitted(experiment: Experiment) -> tuple[list[Check], str]:
         f"expansion: to gamma0^{ORDER}; the exponent is fitted at {POINTS} gamma0 from "
         f"{strengths[-1]:.2g} to {strengths[0]:.2g}"
     )
-    if len(experiment.targets) < len(whole.targets):
-        note += f"\n(on {len(experiment.targets)} of the samples and {len(experiment.times)} of the times)"
+    if problem.seen < whole.seen:
+        note += f"\n(on {problem.seen} of the samples and {len(problem.times)} of the times)"
     return checks, note
 
 
@@ -137,48 +130,6 @@ def partial_sum(series: xr.Dataset, gamma0: float, order: int = ORDER) -> xr.Dat
     kept = series.sel(order=[n for n in series.order.values if n <= order])
     powers = xr.DataArray(gamma0 ** kept.order.values.astype(float), dims="order")
     return (kept * powers).sum("order", skipna=False)
-
-
-def comparable(experiment: Experiment) -> Experiment:
-    """The experiment as the series is checked on it: a flow at its opening, in steps of a fixed length.
-
-    A discretised flow has its own exact theory and series. With the loosest tolerance both are evaluated on
-    the same nodes, so what is left between them is the truncation alone, however coarse the nodes are.
-    """
-    if experiment.training.rule == "gd":
-        return experiment
-    fastest = experiment.effective_rate * float(np.linalg.eigvalsh(experiment.kernel)[-1])
-    step = RESOLUTION / (fastest * (experiment.depth + 1)) if fastest > 0 else np.inf
-    end = min(float(experiment.times[-1]), step * (MOST_TIMES - 1))
-    points = max(2, int(np.ceil(end / step)) + 1)
-    return experiment.replace(
-        {
-            "training.time": end,
-            "training.points": points,
-            "training.grid": "uniform",
-            "solver.rtol": LOOSEST,
-        }
-    )
-
-
-def few(experiment: Experiment) -> Experiment:
-    """The experiment on fewer samples and times, if its kernels are large; each teaches at its rate."""
-    if 8.0 * experiment.depth * (len(experiment.times) * len(experiment.targets)) ** 2 <= LARGEST_KERNEL:
-        return experiment
-    count = len(experiment.targets)
-    pick = np.unique(np.linspace(0, count - 1, min(count, SMALL_SAMPLES)).round().astype(int))
-    share = len(pick) / count if experiment.training.loss == "mean" else 1.0
-    tables: dict[str, Any] = experiment.spec.model_dump(exclude_unset=True)
-    tables.pop("data", None)
-    training = tables["training"] = dict(tables.get("training", {}))
-    if experiment.training.rule == "gd":
-        training["learning_rate"] = float(training["learning_rate"]) * share
-        training["steps"] = min(int(training["steps"]), MOST_TIMES - 1)
-    else:
-        training["time"] = float(training["time"]) * share
-        training["points"] = min(experiment.training.points, MOST_TIMES)
-    kernel = experiment.kernel[np.ix_(pick, pick)]
-    return Experiment.from_dict(tables, kernel=kernel, targets=experiment.targets[pick])
 
 
 def _strengths(series: xr.Dataset) -> Array:
@@ -215,8 +166,8 @@ def shown(name: str, linear: bool) -> str:
 # -- sampled solutions: the coefficient of gamma0^2 ------------------------------------------------------
 
 
-def sampled(small: Experiment) -> tuple[list[Check], str]:
-    """The coefficient of gamma0^2 on an opening of an experiment, and a note."""
+def sampled(small: Problem) -> tuple[list[Check], str]:
+    """The coefficient of gamma0^2 on an opening of a problem, and a note."""
     series = expand(small, ORDER)
     strengths = strengths_of(series)
     found = differences(small, strengths, paths=PATHS, replicas=REPLICAS)
@@ -228,7 +179,7 @@ def sampled(small: Experiment) -> tuple[list[Check], str]:
     reach = [x for *_, x in rows.values()]
     steps = f"{len(small.times) - 1} steps"
     note = (
-        f"expansion: gamma0^2 on {len(small.targets)} samples and {steps},\n"
+        f"expansion: gamma0^2 on {small.seen} samples and {steps},\n"
         f"from {REPLICAS} times {PATHS} paths at gamma0 = {', '.join(f'{g:.2g}' for g in strengths)}. "
         f"Errors seen: {min(reach):.1%} (best) to {max(reach):.1%} (worst)."
     )
@@ -236,7 +187,7 @@ def sampled(small: Experiment) -> tuple[list[Check], str]:
 
 
 def differences(
-    experiment: Experiment,
+    source: Problem | Experiment,
     strengths: Sequence[float],
     *,
     paths: int = PATHS,
@@ -255,10 +206,10 @@ def differences(
     >>> found["Phi"].dims, float(found["Phi_missed"].max() < 0.05 * abs(found["Phi"]).max())
     (('layer', 'time', 'time_', 'sample', 'sample_'), 1.0)
     """
-    rising = [ZERO, *strengths]
+    problem, rising = Problem.of(source), [ZERO, *strengths]
     if len(strengths) < 2 or any(a >= b for a, b in zip(rising, strengths, strict=False)):
         raise ValueError(f"strengths = {tuple(strengths)}: at least two, rising, above {ZERO:g}")
-    lazy, *found = [_runs(experiment, g, paths, replicas, seed) for g in rising]
+    lazy, *found = [_runs(problem, g, paths, replicas, seed) for g in rising]
     variables: dict[str, Any] = {}
     for name, base in lazy.items():
         moved = [x[name] - base for x in found]
@@ -324,14 +275,14 @@ def strengths_of(series: xr.Dataset) -> tuple[float, ...]:
 # -- solutions ------------------------------------------------------------------------------------------
 
 
-def _runs(experiment: Experiment, gamma0: float, paths: int, replicas: int, seed: int) -> dict[str, Array]:
+def _runs(problem: Problem, gamma0: float, paths: int, replicas: int, seed: int) -> dict[str, Array]:
     """Every variable of every replica."""
-    here = experiment.replace({"network.gamma0": float(gamma0)})
-    theory = theory_at_depth(here)
+    here = at(problem, gamma0)
+    theory = here.discrete
     solved = solve_particles(
         theory,
         steps=len(here.times),
-        values={str(k): int(v) if float(v).is_integer() else v for k, v in numbers_of(here).items()},
+        values=here.values,
         data=arrays(here),
         samples=paths,
         replicas=replicas,
@@ -345,7 +296,9 @@ def _runs(experiment: Experiment, gamma0: float, paths: int, replicas: int, seed
         layers = {k[0]: np.moveaxis(x, (-2, -1), (1, 2)) for (n, k), x in solved.runs.items() if n == name}
         if layers:
             nothing = np.full_like(next(iter(layers.values())), np.nan)
-            found[name] = np.stack([layers.get(k, nothing) for k in range(1, experiment.depth + 1)], axis=1)
+            found[name] = np.stack(
+                [layers.get(k, nothing) for k in range(1, (problem.depth or 1) + 1)], axis=1
+            )
     return found
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from numerics.verification.theories import CASES
-from numerics.verification.theories.experiments import EXPERIMENTS
-from numerics.verification.theories.nonlinear import CASES as NETWORKS
+from tests.numerics.theories.cases import CASES
+from tests.numerics.theories.experiments import EXPERIMENTS
+from tests.numerics.theories.nonlinear import CASES as NETWORKS
 
 PAGE = Path(__file__).parents[2] / "docs" / "theory" / "networks.md"
 

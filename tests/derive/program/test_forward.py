@@ -46,7 +46,7 @@ from derive.theory import mean_field
 from derive.theory.routes import check_routes
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
-from numerics.verification.theories import compare_with_networks
+from tests.numerics.theories.programs import compare_with_networks
 
 N, D, SAMPLES, ETA, GAMMA, STEPS = 4, 3, 2, 0.2, 1.3, 2
 C, KEYS = 3, 2 * N

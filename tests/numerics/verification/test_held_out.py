@@ -7,12 +7,14 @@ import pytest
 import xarray as xr
 
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.simulation import simulate
 from numerics.solver import solve
 from numerics.verification.figure import draw
-from numerics.verification.identities import causality, middle, opening, reading, start
+from numerics.verification.identities import causality, middle, moved, reading, reduced, start
 from numerics.verification.networks import against_networks, quantities
-from numerics.verification.words import title
+from numerics.verification.openings import opening
+from numerics.verification.report import title
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def networks(experiment: Experiment) -> list[xr.Dataset]:
 
 
 def test_the_opening_keeps_one_of_them(experiment: Experiment) -> None:
-    small = opening(experiment, 3, 2)
+    small = opening(Problem.of(experiment), 3, 2)
     held, whole = small.held_out, experiment.held_out
     assert held is not None
     assert whole is not None
@@ -48,13 +50,10 @@ def test_the_opening_keeps_one_of_them(experiment: Experiment) -> None:
 
 
 def test_identities_hold_of_the_weighted_theory(experiment: Experiment, theory: xr.Dataset) -> None:
-    checks = [
-        *reading(experiment),
-        *middle(experiment),
-        *start(experiment, theory),
-        *causality(experiment, theory),
-    ]
-    assert len(checks) >= 5
+    problem = Problem.of(experiment)
+    checks = [*reading(problem), *middle(problem), *start(problem, theory), *causality(problem, theory)]
+    checks += [*reduced(problem), *moved(problem)]
+    assert len(checks) >= 7
     assert all(c.passed for c in checks)
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import theory_at_depth
+from numerics.experiment.problem import Problem
 from numerics.solver import solve
-from numerics.verification import networks, sampled, series, verify
+from numerics.verification import identities, networks, sampled, series, verify
 from numerics.verification.networks import Plan
+from numerics.verification.openings import by
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
 TARGETS = np.array([1.0, -0.6])
@@ -23,7 +24,7 @@ def experiment(network=None, training=None, solver=None):
         "training": {**steps, **(training or {})},
         "solver": {"samples": 512, **(solver or {})},
     }
-    return Experiment.from_dict(tables, kernel=KERNEL, targets=TARGETS)
+    return Problem.of(Experiment.from_dict(tables, kernel=KERNEL, targets=TARGETS))
 
 
 @pytest.fixture
@@ -61,9 +62,10 @@ def test_a_nonlinear_network_is_verified(quick, tmp_path):
 
 def changed(kind, factor):
     """Theories with terms of a kind multiplied."""
+    right = Problem.__dict__["discrete"]
 
-    def derive(e, variant=None):
-        theory = theory_at_depth(e, variant)
+    def derive(problem):
+        theory = right.func(problem)
         return replace(
             theory,
             equations=tuple(
@@ -94,7 +96,7 @@ def test_responses_of_the_wrong_size_are_seen(quick, monkeypatch):
 
 
 def test_steps_that_are_not_those_of_the_tangent_kernel_are_seen(quick, monkeypatch):
-    monkeypatch.setattr(sampled, "theory_at_depth", changed("memory", 1.5))
+    monkeypatch.setattr(Problem, "discrete", property(changed("memory", 1.5)))
     (check,) = sampled.lazy(experiment())
     assert not check.passed
 
@@ -106,7 +108,7 @@ def test_where_a_slope_jumps_there_is_no_second_way_to_responses(quick):
 def test_without_matrices_between_layers_there_are_no_responses(quick):
     e = experiment({"depth": 1})
     assert sampled.responses(e) == []
-    assert sampled.causality(e, solve(e)) == []
+    assert identities.causality(e, solve(by(e, "paths"))) == []
 
 
 def test_networks_see_a_kernel_of_the_wrong_size(quick):

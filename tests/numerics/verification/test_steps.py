@@ -19,12 +19,13 @@ from derive.theory import Equation, Term, Theory, mean_field
 from numerics.cli import run
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.experiment.theory import derived
 from numerics.results import load
 from numerics.solver import solve
 from numerics.solver.linear import _lowered
 from numerics.solver.memory import tables_of
-from numerics.verification import Report, flows, identities, networks, verify
+from numerics.verification import Report, identities, networks, verify
 from numerics.verification import run as running
 from numerics.verification.figure import draw
 from numerics.verification.report import Check
@@ -227,13 +228,13 @@ def failed(checks: list[Check]) -> set[str]:
 def test_a_planted_error_is_seen_by_the_solution_and_by_the_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     e = isotropic()
     trained = networks.train(e, networks.Plan((32, 64, 128), (20, 20, 20)))
-    assert not failed(identities.middle(e))
+    assert not failed(identities.middle(Problem.of(e)))
     assert not failed(networks.against_networks(solve(e), trained))
     change = with_responses_halved
     monkeypatch.setattr(numerics.experiment.theory, "mean_field", lambda program: change(mean_field(program)))
     for kept in (_lowered, derived):
         kept.cache_clear()
-    assert failed(identities.middle(e)) == {"<g^l h^l>, the same at every layer"}
+    assert failed(identities.middle(Problem.of(e))) == {"<g^l h^l>, the same at every layer"}
     assert "test loss at t = 6" in failed(networks.against_networks(solve(e), trained))
 
 
@@ -302,7 +303,7 @@ def changed(x: xr.DataArray, at: tuple[int, ...], by: float) -> xr.DataArray:
 
 def test_a_flow_that_forgets_too_little_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     e = fixed({"depth": 1}, {**FLOW, "weight_decay": 0.2}).replace({"solver.rtol": 1e-3})
-    assert not failed(flows.small_steps(e, solve(e)))
+    assert not failed(identities.small_steps(Problem.of(e), solve(e)))
     right = tables_of
 
     def wrong(*given: Any) -> Any:
@@ -310,14 +311,14 @@ def test_a_flow_that_forgets_too_little_is_found(monkeypatch: pytest.MonkeyPatch
         return tables | {"m": tables["m"] ** 0.9}
 
     monkeypatch.setattr("numerics.solver.linear.tables_of", wrong)
-    assert failed(flows.small_steps(e, solve(e)))
+    assert failed(identities.small_steps(Problem.of(e), solve(e)))
 
 
 def test_a_flow_that_has_not_settled_is_found() -> None:
     e = fixed({"bias": True}, training=FLOW).replace({"solver.rtol": 1e-4})
     solution = solve(e)
-    assert not failed(flows.settled(e, solution))
-    assert failed(flows.settled(e, solution.assign_attrs(error_estimate=2e-4)))
+    assert not failed(identities.settled(Problem.of(e), solution))
+    assert failed(identities.settled(Problem.of(e), solution.assign_attrs(error_estimate=2e-4)))
 
 
 @pytest.mark.slow
@@ -337,36 +338,37 @@ def test_correlations_that_are_none_are_found(solution: xr.Dataset) -> None:
 
 def test_what_is_not_causal_is_found(solution: xr.Dataset) -> None:
     e = isotropic()
-    assert not failed(identities.causality(e, solution))
+    assert not failed(identities.causality(Problem.of(e), solution))
     early = solution.assign(R_vu=changed(solution.R_vu, (2, 3), 1e-12))
-    assert "responses to what is to come" in failed(identities.causality(e, early))
+    assert "responses to what is to come" in failed(identities.causality(Problem.of(e), early))
     at_once = solution.assign(R_vu=changed(solution.R_vu, (2, 2), 1e-12))
-    assert "responses to what is to come" in failed(identities.causality(e, at_once))
+    assert "responses to what is to come" in failed(identities.causality(Problem.of(e), at_once))
     other = solution.assign(C_v=changed(solution.C_v, (1, 1), 1e-9))
-    assert failed(identities.causality(e, other)) == {"3 steps = the first 3 of them"}
+    assert failed(identities.causality(Problem.of(e), other)) == {"3 steps = the first 3 of them"}
 
 
 def test_a_wrong_start_is_found(solution: xr.Dataset) -> None:
     e = isotropic()
-    assert not failed(identities.start(e, solution))
-    assert len(failed(identities.start(e, solution.assign(test_loss=solution.test_loss + 1e-9)))) == 2
+    assert not failed(identities.start(Problem.of(e), solution))
+    off = solution.assign(test_loss=solution.test_loss + 1e-9)
+    assert len(failed(identities.start(Problem.of(e), off))) == 2
     f = fixed({"bias": True})
     wrong = solve(f).assign(train_loss=solve(f).train_loss * (1 + 1e-9))
-    assert failed(identities.start(f, wrong)) == {"loss at the start = mean of y^2"}
+    assert failed(identities.start(Problem.of(f), wrong)) == {"loss at the start = mean of y^2"}
 
 
 def test_the_march_is_held_against_the_theory_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
     e = isotropic()
-    assert not failed(identities.reading(e))
-    right = identities.solved
+    assert not failed(identities.reading(Problem.of(e)))
+    right = identities.marched
 
     def wrong(theory: Theory, **options: Any) -> Any:
         found = right(theory, **options)
         place = ("C_g", (1,))
         return replace(found, values={**found.values, place: found.values[place] * (1 + 1e-9)})
 
-    monkeypatch.setattr(identities, "solved", wrong)
-    assert failed(identities.reading(e))
+    monkeypatch.setattr(identities, "marched", wrong)
+    assert failed(identities.reading(Problem.of(e)))
 
 
 # -- sizes ---------------------------------------------------------------------------------------------

@@ -9,9 +9,11 @@ from sympy import Symbol
 from derive.program import mlp
 from derive.theory import mean_field
 from numerics.solver.direct import evaluate
-from numerics.verification.theories import CASES, compare_with_networks
-from numerics.verification.theories.__main__ import line
-from numerics.verification.theories.solved import solved
+from numerics.stats import bound
+from numerics.verification.report import LEVEL
+from tests.numerics.theories.__main__ import line
+from tests.numerics.theories.cases import CASES
+from tests.numerics.theories.programs import compare_with_networks, solved
 
 QUICK = {
     "linear",
@@ -83,7 +85,7 @@ def without(kind: str):
 def test_a_theory_that_lacks_a_term_is_rejected(name, kind):
     found = BY_NAME[name].run(change=without(kind))
     assert not found.agrees
-    assert found.worst.worst > 2 * found.bound
+    assert found.worst > 2 * found.bound
 
 
 def test_a_wrong_factor_is_rejected():
@@ -97,11 +99,13 @@ def test_a_wrong_factor_is_rejected():
 
 
 def test_the_bound_is_what_chance_allows():
-    """Worst of n Gaussian numbers: beyond the bound once in a thousand."""
+    """Worst of n numbers in units of standard errors from as many networks: beyond it once in a thousand."""
     found = BY_NAME["two layers"].run(widths=(40, 80), seeds=(40, 20), samples=2**10)
-    draws = np.random.default_rng(0).standard_normal((4000, found.entries))
-    beyond = np.mean(np.abs(draws).max(axis=1) > found.bound)
+    rng = np.random.default_rng(0)
+    draws = rng.standard_t(19, (4000, found.entries))  # no fewer degrees of freedom than the smaller group
+    beyond = np.mean(np.abs(draws).max(axis=1) > bound(found.entries, LEVEL, 19))
     assert abs(beyond - 1e-3) < 4 * np.sqrt(1e-3 / 4000)
+    assert bound(found.entries, LEVEL) <= found.bound <= bound(found.entries, LEVEL, 19)
 
 
 def test_a_missing_number_is_named():

@@ -10,9 +10,9 @@ from sympy.core.function import AppliedUndef
 from derive.program import mlp
 from derive.theory import mean_field
 from numerics.simulation import Trainer
-from numerics.verification.theories.__main__ import main, network_line
-from numerics.verification.theories.nonlinear import CASES, KERNEL, STRENGTHS, TARGETS, Nonlinear
-from numerics.verification.theories.probes import probed
+from tests.numerics.theories.__main__ import main, network_line
+from tests.numerics.theories.nonlinear import CASES, KERNEL, STRENGTHS, TARGETS, Nonlinear
+from tests.numerics.theories.probes import probed
 
 SMALL = {"steps": 6, "widths": (48, 96), "seeds": (60, 40), "samples": 512, "replicas": 8}
 

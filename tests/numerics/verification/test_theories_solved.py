@@ -2,8 +2,8 @@
 
 import pytest
 
-from numerics.verification.theories.__main__ import network_line
-from numerics.verification.theories.experiments import EXPERIMENTS, compare_experiment
+from tests.numerics.theories.__main__ import network_line
+from tests.numerics.theories.experiments import EXPERIMENTS, compare_experiment
 
 QUICK = {"unequal widths and variances", "isotropic, online, unequal widths, centred", "power law, batches"}
 

@@ -18,12 +18,13 @@ from derive.theory import Term, Theory, mean_field
 from numerics.cli import run
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.results import load
 from numerics.solver.linear import _lowered
-from numerics.verification import Report, identities, networks, series, verify
+from numerics.verification import Report, identities, networks, openings, series, verify
 from numerics.verification import run as running
 from numerics.verification.networks import Plan, plan_of
-from numerics.verification.series import MOST_TIMES, SMALL_SAMPLES, comparable, few
+from numerics.verification.openings import MOST_TIMES, SMALL_SAMPLES, comparable, few, speed
 
 FILES = {
     "equations.txt",
@@ -198,9 +199,9 @@ def test_large_kernels_are_kept_as_traces(monkeypatch: pytest.MonkeyPatch, tmp_p
 @pytest.mark.parametrize("change", [with_responses_halved, with_memory_doubled])
 def test_a_planted_error_is_seen_by_the_solution(planted, change: Callable[[Theory], Theory]):
     e = experiment()
-    assert all(c.passed for f in (identities.middle, identities.moved) for c in f(e))
+    assert all(c.passed for f in (identities.middle, identities.moved) for c in f(Problem.of(e)))
     planted(change)
-    assert not all(c.passed for f in (identities.middle, identities.moved) for c in f(e))
+    assert not all(c.passed for f in (identities.middle, identities.moved) for c in f(Problem.of(e)))
 
 
 @pytest.mark.parametrize("change", [with_responses_halved, with_memory_doubled])
@@ -250,7 +251,7 @@ def test_nothing_is_written_when_the_dynamics_diverge(tmp_path: Path):
 
 
 def test_the_smaller_experiment_learns_at_the_same_rate(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(series, "LARGEST_KERNEL", 0.0)
+    monkeypatch.setattr(openings, "LARGEST_KERNEL", 0.0)
     rng = np.random.default_rng(0)
     x = rng.standard_normal((30, 40))
     for training in ({**GD, "steps": 100}, {**FLOW, "points": 100}):
@@ -258,13 +259,15 @@ def test_the_smaller_experiment_learns_at_the_same_rate(monkeypatch: pytest.Monk
             e = Experiment.from_dict(
                 {"network": {"depth": 1}, "training": {**training, "loss": loss}}, inputs=x, targets=x[:, 0]
             )
-            small = few(e)
-            assert len(small.targets) == SMALL_SAMPLES
+            whole = Problem.of(e)
+            small = few(whole)
+            assert small.seen == SMALL_SAMPLES
             assert len(small.times) == MOST_TIMES
+            rates = [speed(a) for a in (small, whole)]
             if training["rule"] == "gd":
-                assert small.effective_rate == pytest.approx(e.effective_rate)
+                assert rates[0] == pytest.approx(rates[1])
             else:
-                elapsed = [a.effective_rate * a.times[-1] for a in (small, e)]
+                elapsed = [r * a.times[-1] for r, a in zip(rates, (small, whole), strict=True)]
                 assert elapsed[0] == pytest.approx(elapsed[1])
 
 
@@ -291,6 +294,6 @@ def test_the_opening_of_many_samples_is_checked_on_a_few(name: str, loss: str):
     e = Experiment.load(ROOT / "docs" / "examples" / name).replace({"training.loss": loss})
     if loss == "sum" and e.training.rule == "gd":
         e = e.replace({"training.learning_rate": 0.01})
-    checks = [*identities.reduced(e), *identities.moved(e)]
+    checks = [*identities.reduced(Problem.of(e)), *identities.moved(Problem.of(e))]
     assert len(checks) == 2
     assert all(check.passed for check in checks), [check.name for check in checks if not check.passed]

@@ -271,7 +271,7 @@ def fitted(strengths: Sequence[float], powers: Sequence[int], moved: Sequence[np
 def test_the_full_theory(depth: int) -> None:
     """Particles with common random numbers: all times, layers and samples."""
     strengths = (0.04, 0.08)
-    lazy, *found = [_runs(experiment(depth), g, 16384, 16, 7) for g in (1e-6, *strengths)]
+    lazy, *found = [_runs(Problem.of(experiment(depth)), g, 16384, 16, 7) for g in (1e-6, *strengths)]
     for name in MEASURED[depth]:
         order = 2 if name == "Phi" else 1
         moved = [x[name] - lazy[name] for x in found]

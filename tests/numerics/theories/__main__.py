@@ -1,4 +1,4 @@
-"""``python -m numerics.verification.theories``: all programs, and all solved experiments, against networks.
+"""``python -m tests.numerics.theories``: all programs, and all solved experiments, against networks.
 
 Two tables in Markdown.  With the argument ``nonlinear`` a third one: nonlinear networks of several depths and
 strengths, with responses and distributions.
@@ -9,11 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from numerics.verification.theories.cases import CASES, Case
-from numerics.verification.theories.compare import Comparison
-from numerics.verification.theories.experiments import EXPERIMENTS, compare_experiment
-from numerics.verification.theories.judged import Verdict
-from numerics.verification.theories.nonlinear import CASES as NETWORKS
+from tests.numerics.theories.cases import CASES, Case
+from tests.numerics.theories.experiments import EXPERIMENTS, compare_experiment
+from tests.numerics.theories.nonlinear import CASES as NETWORKS
+from tests.numerics.theories.programs import Row
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -51,21 +50,15 @@ def nonlinear() -> int:
     return int(failed)
 
 
-def network_line(name: str, found: Verdict) -> str:
-    """One row of the second or third table; ``name`` is what its first columns say."""
+def network_line(name: str, found: Row) -> str:
+    """A row of a table; ``name`` is what its first columns say."""
     verdict = "agree" if found.agrees else "**disagree**"
     return f"| {name} | {found.entries} | {found.worst:.1f} ({found.place}) | {found.bound:.1f} | {verdict} |"
 
 
-def line(case: Case, found: Comparison) -> str:
-    """One row of the table: the worst distance in joint standard errors, and what chance allows."""
-    worst = found.worst
-    place = worst.name if worst.layer is None else f"{worst.name} at layer {worst.layer}"
-    verdict = "agree" if found.agrees else "**disagree**"
-    return (
-        f"| {case.name} | {case.source} | {found.method} | {found.entries} | {worst.worst:.1f} ({place}) "
-        f"| {found.bound:.1f} | {verdict} |"
-    )
+def line(case: Case, found: Row) -> str:
+    """A row of the first table."""
+    return network_line(f"{case.name} | {case.source} | {found.method}", found)
 
 
 if __name__ == "__main__":

@@ -6,21 +6,24 @@ networks of two widths, trained as the program says.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from sympy import Expr, Function, S, cos, sin
 
-from derive.program import mlp
-from derive.theory import Theory, mean_field
+from derive.calculus.averages import Average
+from derive.program import IndexRange, P, ell, mlp, mu
+from derive.program import t as now
+from derive.theory import OrderParameter, Theory, mean_field
 from numerics.simulation import Trainer
 from numerics.solver.paths import solve_particles
-from numerics.verification.theories import distributions
-from numerics.verification.theories.judged import Place, Verdict, judged
-from numerics.verification.theories.probes import KINKED, SMOOTH, probed
+from numerics.verification.networks import Quantity
+from tests.numerics.theories.probes import KINKED, SMOOTH, probed
+from tests.numerics.theories.programs import Row, row
 
 Array = NDArray[np.float64]
 Change = Callable[[Theory], Theory]
@@ -43,6 +46,54 @@ SEED = 1
 RESPONSES = {"A": ("G", 1), "B": ("Phi", 0)}
 """Responses, and the kernel (with its layer above theirs) that weights them where a slope jumps."""
 KERNELS = (("Phi", "Phi^{}"), ("G", "G^{}"))
+
+
+FIELDS = ("h", "z")
+FUNCTIONS: Mapping[str, tuple[str, Expr]] = {
+    "cos": ("cos {}", cos(mu)),
+    "cos2": ("cos 2{}", cos(2 * mu)),
+    "sin": ("sin {}", sin(mu)),
+    "fourth": ("{}^4", mu**4),
+}
+"""Functions of a field (here called mu), and how their averages are called."""
+
+
+def averages() -> dict[str, Expr]:
+    """The functions of all fields, by the names of their averages.
+
+    >>> averages()["cos2_h"]
+    cos(2*h(ell, mu, t))
+    """
+    return {
+        f"{name}_{field}": body.subs(mu, Function(field)(ell, mu, now))
+        for field in FIELDS
+        for name, (_, body) in FUNCTIONS.items()
+    }
+
+
+def label_of(name: str) -> str:
+    """How an average is called in a table.
+
+    >>> label_of("fourth_z")
+    '<z^4>'
+    """
+    function, field = name.split("_")
+    return f"<{FUNCTIONS[function][0].format(field)}>"
+
+
+def with_distributions(theory: Theory) -> Theory:
+    """The theory with these averages among its order parameters; ``h`` and ``z`` carry layer and sample."""
+    ranges = (IndexRange(ell, S.One, theory.program.depth), IndexRange(mu, S.One, P))
+    more = tuple(
+        OrderParameter(Function(name)(ell, mu, now), Average(body), "correlation", ranges)
+        for name, body in averages().items()
+    )
+    return replace(theory, order_parameters=(*theory.order_parameters, *more))
+
+
+def averages_wanted() -> dict[str, tuple[Expr, Expr]]:
+    """The same averages as measurements of networks; the second time does not matter."""
+    return {name: (body, S.One) for name, body in averages().items()}
 
 
 @dataclass(frozen=True)
@@ -76,7 +127,7 @@ class Nonlinear:
         samples: int = SAMPLES,
         replicas: int = REPLICAS,
         change: Change = lambda theory: theory,
-    ) -> Verdict:
+    ) -> Row:
         """Solve and train; ``change`` alters the theory first (to see it rejected).
 
         >>> found = Nonlinear("tanh", 1, 1.0).compare(steps=2, widths=(32, 64), seeds=(40, 30), samples=512)
@@ -86,12 +137,12 @@ class Nonlinear:
         theory = mean_field(mlp(self.depth, self.activation))
         solved = self.solved(change(theory), steps, samples, replicas)
         networks = [self.trained(theory, steps, n, k) for n, k in zip(widths, seeds, strict=True)]
-        return judged(solved, networks, self.places(solved))
+        return row(solved, networks, self.places(solved))
 
     def solved(self, theory: Theory, steps: int, samples: int, replicas: int) -> xr.Dataset:
         """What particles give, in the layout of results, with standard errors."""
         found = solve_particles(
-            distributions.with_distributions(theory),
+            with_distributions(theory),
             steps=steps + 1,
             values=self.values,
             data={"K_x": KERNEL, "y": TARGETS},
@@ -99,7 +150,7 @@ class Nonlinear:
             replicas=replicas,
             seed=SEED,
         )
-        names = sorted({q.name for q in theory.order_parameters} | {"Delta", *distributions.averages()})
+        names = sorted({q.name for q in theory.order_parameters} | {"Delta", *averages()})
         runs: dict[str, Array] = {}
         for name in names:
             layers = sorted(at for n, at in found.runs if n == name)
@@ -107,7 +158,7 @@ class Nonlinear:
             if name == "Delta":
                 runs["error"] = stacked[:, 0]
                 continue
-            times = 1 if name in distributions.averages() else 2
+            times = 1 if name in averages() else 2
             last = tuple(range(-times, 0))
             runs[name] = np.moveaxis(stacked, last, tuple(range(2, 2 + times)))
         return _dataset(self.weighted(runs), replicas=replicas)
@@ -122,13 +173,13 @@ class Nonlinear:
             steps=steps,
             values=self.values,
             data={"K_x": KERNEL, "y": TARGETS, **program.data},
-            wanted={**own, **program.wanted, **distributions.wanted()},
+            wanted={**own, **program.wanted, **averages_wanted()},
         )
         size = KINKED if self.activation in KINKS else SMOOTH
         found: dict[str, list[Array]] = {}
         for seed in np.random.SeedSequence([SEED, width]).spawn(seeds):
             run = networks.train(seed) | program.measured(networks, seed, size, self.values)
-            for name in distributions.averages():
+            for name in averages():
                 run[name] = run[name][:, :, 0]
             run["error"] = run.pop("Delta")
             del run["f"]
@@ -155,27 +206,27 @@ class Nonlinear:
                 found[name] = np.einsum("nltsma,nlsrab->nltrmb", runs[name] * past, weight)
         return found
 
-    def places(self, theory: xr.Dataset) -> list[Place]:
+    def places(self, theory: xr.Dataset) -> list[Quantity]:
         """Fixed beforehand: halfway and at the end; kernels at equal times and with the start; responses of
         the end to every earlier step."""
         end = theory.sizes["time"] - 1
         half = (end + 1) // 2
         found = []
         for t in (half, end):
-            found.append(Place(f"loss, t = {t}", "train_loss", {"time": t}, _rms(theory.train_loss[t])))
-            found.append(Place(f"Delta, t = {t}", "error", {"time": t}, _rms(theory.error[t])))
+            found.append(_quantity(f"loss, t = {t}", "train_loss", {"time": t}, _rms(theory.train_loss[t])))
+            found.append(_quantity(f"Delta, t = {t}", "error", {"time": t}, _rms(theory.error[t])))
         for layer in range(self.depth):
             for name, words in KERNELS:
                 own = theory[name].isel(layer=layer)
                 for t, s in ((half, half), (end, end), (end, 0)):
                     size = np.sqrt(_rms(own[t, t]) * _rms(own[s, s]))
                     shown = f"{words.format(layer + 1)}({t},{s})"
-                    found.append(Place(shown, name, {"layer": layer, "time": t, "time_": s}, float(size)))
-            for name in distributions.averages():
+                    found.append(_quantity(shown, name, {"layer": layer, "time": t, "time_": s}, float(size)))
+            for name in averages():
                 for t in (half, end):
                     at = {"layer": layer, "time": t}
-                    shown = f"{distributions.label(name)}, l = {layer + 1}, t = {t}"
-                    found.append(Place(shown, name, at, max(1.0, _rms(theory[name].isel(at)))))
+                    shown = f"{label_of(name)}, l = {layer + 1}, t = {t}"
+                    found.append(_quantity(shown, name, at, max(1.0, _rms(theory[name].isel(at)))))
         for name, (kernel, above) in RESPONSES.items():
             for layer in range(self.depth - 1 if name in theory else 0):
                 earlier = slice(0, end if name == "A" else end + 1)
@@ -183,8 +234,12 @@ class Nonlinear:
                 words = f"{name}^{layer + 1}({end},s)"
                 if self.activation in KINKS:
                     words = f"{name}^{layer + 1} {kernel}^{layer + above + 1}({end},s)"
-                found.append(Place(words, name, past, np.inf))
+                found.append(_quantity(words, name, past, np.inf))
         return found
+
+
+def _quantity(label: str, name: str, at: dict[str, Any], size: float) -> Quantity:
+    return Quantity(label, name, at, size=size)
 
 
 CASES = tuple(Nonlinear(a, d, g) for a in RATES for d in DEPTHS for g in STRENGTHS)
@@ -198,7 +253,7 @@ def _dataset(runs: dict[str, Array], **attributes: int) -> xr.Dataset:
     variables = {}
     for name, x in runs.items():
         dims: tuple[str, ...] = LAYOUT
-        if name in distributions.averages():
+        if name in averages():
             dims = ("layer", "time", "sample")
         if name in ("error", "train_loss"):
             dims = ("time", "sample")[: x.ndim - 1]

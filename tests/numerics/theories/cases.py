@@ -19,7 +19,7 @@ from derive.program.networks import (
     perceptron,
     recurrent,
 )
-from numerics.verification.theories.compare import Comparison, compare_with_networks
+from tests.numerics.theories.programs import Row, compare_with_networks
 
 Array = NDArray[np.float64]
 
@@ -35,7 +35,7 @@ class Case:
     data: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def run(self, **changes: Any) -> Comparison:
+    def run(self, **changes: Any) -> Row:
         """Theory against networks."""
         return compare_with_networks(self.program(), self.values, self.data, **{**self.options, **changes})
 

@@ -11,8 +11,8 @@ import xarray as xr
 from numerics.experiment import Experiment
 from numerics.simulation import simulate
 from numerics.solver import solve
-from numerics.verification.networks import less_their_theory, quantities, scaled, size_of, widths_near
-from numerics.verification.theories.judged import Place, Verdict, judged
+from numerics.verification.networks import less_their_theory, quantities, scaled, widths_near
+from tests.numerics.theories.programs import Row, row
 
 Tables = Mapping[str, Mapping[str, Any]]
 Change = Callable[[xr.Dataset], xr.Dataset]
@@ -142,7 +142,7 @@ def compare_experiment(
     smallest: int = SMALLEST,
     seeds: tuple[int, int] = SEEDS,
     change: Change = lambda theory: theory,
-) -> Verdict:
+) -> Row:
     """Solve and simulate one of EXPERIMENTS; ``change`` alters the solution first (to see it rejected).
 
     What is compared, and by which bound, is what `dmft verify` does, at two sizes.
@@ -160,5 +160,4 @@ def compare_experiment(
         for n, k, rng in zip(widths, seeds, streams, strict=True)
     ]
     networks = less_their_theory(experiment, theory, trained)
-    compared = quantities(theory, networks)
-    return judged(theory, networks, [Place(q.label, q.name, q.at, size_of(theory, q)) for q in compared])
+    return row(theory, networks, quantities(theory, networks))

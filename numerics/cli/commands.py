@@ -1,0 +1,272 @@
+"""`dmft derive`, `solve`, `simulate`, `expand` and `verify`, each of an experiment file or a program."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from numerics.cli.common import (
+    AsJson,
+    DataIn,
+    NetcdfOut,
+    PlotOut,
+    Settings,
+    SpecFile,
+    check_folder,
+    check_netcdf,
+    check_plot,
+    load,
+    load_problem,
+    load_program,
+    naming_the_key,
+    print_json,
+    progress,
+    report,
+    say,
+)
+from numerics.errors import Interrupted, SpecError
+
+# -- dmft derive ------------------------------------------------------------------------------------------
+
+
+class Show(StrEnum):
+    """The parts of a theory."""
+
+    SINGLE_SITE = "single-site"
+    ORDER_PARAMETERS = "order-parameters"
+    RESPONSES = "responses"
+    ACTION = "action"
+    SADDLE_POINT = "saddle-point"
+    ALL = "all"
+
+
+class Format(StrEnum):
+    """The forms it is printed in."""
+
+    TEXT = "text"
+    LATEX = "latex"
+    SREPR = "srepr"
+    JSON = "json"
+
+
+def derive(
+    file: SpecFile,
+    show: Annotated[Show, typer.Option(help="The part of the theory to print.")] = Show.ALL,
+    form: Annotated[Format, typer.Option("--format", help="The form to print it in.")] = Format.TEXT,
+) -> None:
+    """Print the derived mean-field equations of any experiment file or program; network.depth may be "L".
+
+    Neither arrays nor rates and times are needed: the numbers of the file are symbols here. After a limit
+    (wide layers) or a rewriting (sums over modes), "all" leaves out the action; ask for it by name.
+    """
+    program = load_program(file)
+    if program is not None:
+        from derive.theory import mean_field
+
+        typer.echo(mean_field(program).render(show.value, form.value))
+        return
+    experiment = load(file)
+    from numerics.experiment.theory import path_integral_of, theory_of
+
+    exact = show in (Show.ACTION, Show.SADDLE_POINT)
+    theory = (path_integral_of if exact else theory_of)(experiment)
+    typer.echo(theory.render(show.value, form.value))
+
+
+# -- dmft solve -------------------------------------------------------------------------------------------
+
+
+class Kernels(StrEnum):
+    """How much of the two-time kernels a result holds."""
+
+    AUTO = "auto"
+    FULL = "full"
+    TRACE = "trace"
+    NONE = "none"
+
+
+def solve(
+    file: SpecFile,
+    output: NetcdfOut = None,
+    plot: PlotOut = None,
+    as_json: AsJson = False,
+    data: DataIn = None,
+    settings: Settings = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say which method would run, its cost and error; run nothing.")
+    ] = False,
+    kernels: Annotated[
+        Kernels,
+        typer.Option(help="Two-time kernels to keep: of all sample pairs, their trace, none, or what fits."),
+    ] = Kernels.AUTO,
+) -> None:
+    """Solve the mean-field theory, by the best method that fits (or solver.method)."""
+    problem = load_problem(file, data, settings, depth=False)
+    check_netcdf(output)
+    check_plot(plot)
+    from numerics.solver import registry
+
+    if explain:
+        typer.echo(str(registry.explain(problem, kernels=kernels.value)))
+        return
+    with naming_the_key(problem), progress("solve") as meter:
+        result = registry.solve(problem, kernels=kernels.value, progress=meter, say=say)
+    if plot is not None:
+        from matplotlib.figure import Figure
+
+        from numerics.plots import plot_kernels, plot_loss, save_figure
+
+        figure = Figure(figsize=(9.0, 4.0), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        plot_loss(result, ax=left)
+        plot_kernels(result, ax=right)
+        save_figure(figure, plot)
+    report(result, output, as_json)
+    if plot is not None and not as_json:
+        typer.echo(f"wrote {plot}")
+
+
+# -- dmft simulate ----------------------------------------------------------------------------------------
+
+
+def simulate(
+    file: SpecFile,
+    width: Annotated[int, typer.Option(min=1, metavar="N", help="Neurons in the widest hidden layer.")],
+    seeds: Annotated[int, typer.Option(min=1, metavar="K", help="Networks to train and average over.")],
+    output: NetcdfOut = None,
+    as_json: AsJson = False,
+    data: DataIn = None,
+    settings: Settings = None,
+) -> None:
+    """Train finite networks and average; the randomness starts from solver.seed.
+
+    Ctrl-C keeps the networks that are trained: their means are printed and written, with status "partial".
+    """
+    problem = load_problem(file, data, settings)
+    check_netcdf(output)
+    from numerics.simulation import simulate
+
+    try:
+        with naming_the_key(problem), progress("simulate") as meter:
+            result = simulate(problem, width=width, seeds=seeds, rng=problem.solver.seed, progress=meter)
+    except Interrupted as stop:
+        report(stop.result, output, as_json)
+        raise
+    report(result, output, as_json)
+
+
+# -- dmft expand ------------------------------------------------------------------------------------------
+
+
+LONG = 30.0
+"""Seconds from which an estimate is said before anything runs."""
+
+
+class Method(StrEnum):
+    """How the series is evaluated; as in :mod:`numerics.expansion.evaluated`."""
+
+    SUM = "sum"
+    PADE = "pade"
+    SELF_CONSISTENT = "self-consistent"
+
+
+class Form(StrEnum):
+    """The forms the series is printed in."""
+
+    TEXT = "text"
+    LATEX = "latex"
+
+
+def expand(
+    file: SpecFile,
+    order: Annotated[int, typer.Option(min=0, metavar="n", help="The highest power of gamma0.")],
+    show: Annotated[Form | None, typer.Option(help="Print the series itself, in this form.")] = None,
+    output: NetcdfOut = None,
+    resum: Annotated[
+        Method | None,
+        typer.Option(help="How the series is evaluated at network.gamma0.", show_default="pade"),
+    ] = None,
+    as_json: AsJson = False,
+    data: DataIn = None,
+    settings: Settings = None,
+) -> None:
+    """Expand in gamma0. With --show, print the series, and compute nothing unless -o asks for numbers.
+
+    To print the series network.depth may be "L". Loss and error at network.gamma0 come with an estimate of
+    what the truncation misses: partial sums, Padé approximants, or words with the error in full.
+    """
+    check_netcdf(output)
+    extra = {}
+    if show is not None:
+        extra = {"series": _series(file, order, show, settings)}
+        if not as_json:
+            typer.echo(extra["series"])
+    if show is not None and output is None:
+        if as_json:
+            print_json(extra)
+        return
+    problem = load_problem(file, data, settings)
+    from numerics.expansion import evaluated_at, forecast
+
+    tell(forecast(problem, order))
+    with naming_the_key(problem):
+        result = evaluated_at(problem, order, resum)
+    report(result, output, as_json, extra)
+
+
+def tell(seconds: float | None) -> None:
+    """Says beforehand what takes long."""
+    if seconds is not None and seconds > LONG:
+        say(f"this takes about {seconds:.0f} s on one core")
+
+
+def _series(file: str, order: int, show: Form, settings: list[str] | None) -> str:
+    """The series itself, of an experiment or of a program."""
+    program = load_program(file)
+    if program is None:
+        from numerics.expansion import forecast, series
+
+        experiment = load(file, None, settings)
+        tell(forecast(experiment, order, symbols=True))
+        return series(experiment, order).render(show.value)
+    from derive.errors import NotApplicable
+    from derive.expansion import expand
+    from derive.program import gamma0
+    from derive.theory import mean_field
+
+    try:
+        return expand(mean_field(program), gamma0, order).render(show.value)
+    except NotApplicable as reason:
+        raise SpecError("file", file, str(reason), "another program") from reason
+
+
+# -- dmft verify ------------------------------------------------------------------------------------------
+
+
+def verify(
+    file: SpecFile,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write results and figure here.")
+    ] = None,
+    data: DataIn = None,
+    settings: Settings = None,
+) -> None:
+    """Print the equations and a table of checks with error bars; exit 1 if a check fails."""
+    problem = load_problem(file, data, settings)
+    check_folder(output)
+    from numerics.expansion import has_words
+    from numerics.verification import equations
+    from numerics.verification import verify as verified
+
+    for text in equations(problem, "text", powers=has_words(problem)):
+        typer.echo(text)
+    with naming_the_key(problem), progress("verify") as meter:
+        report = verified(problem, out_dir=output, progress=meter)
+    typer.echo(report.table())
+    if report.figure is not None:
+        typer.echo(f"figure: {report.figure}")
+    if not report.passed:
+        raise typer.Exit(1)

@@ -1,0 +1,201 @@
+"""Smaller problems and other ones, made of the problem that is verified: what checks are tried on.
+
+An opening is the beginning of training on a few of the samples.  What comes from an experiment file is cut by
+its keys, a program of one's own by its numbers, arrays and times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sympy import Expr, sympify
+
+from derive.program import P, P_train, eta, gamma0
+from derive.program.networks.options import SAMPLE_WEIGHT
+from numerics.experiment import Experiment
+from numerics.experiment.numbers import Spectrum, spectrum_of
+from numerics.experiment.problem import Problem
+from numerics.solver.grid import adams_weights
+from numerics.solver.memory import tables_of
+
+Array = NDArray[np.float64]
+
+READ_MODES = 4
+"""Modes of the opening on which every expression of the theory is evaluated as it is written."""
+
+RESOLUTION = 0.5
+"""Steps of descent in place of a flow, in units of its fastest lazy relaxation time."""
+
+GENTLE = 0.25
+"""The same for the expansion of a flow: well inside stability."""
+
+SMALL_SAMPLES, LARGEST_KERNEL = 20, 2e8
+"""To how many samples a problem is cut whose kernels take more bytes, for the check of its expansion."""
+
+MOST_TIMES = 61
+LOOSEST = 0.9
+
+
+def opening(problem: Problem, samples: int, steps: int) -> Problem:
+    """The first steps, on a few of the samples or modes; each loss stays a mean, or a sum.
+
+    Of a flow it is the beginning, cut into as many intervals.
+    """
+    steps = min(steps, len(problem.times) - 1)
+    end = float(problem.times[steps])
+    cut: dict[str, Any] = {"steps": steps}
+    if problem.flow:
+        cut = {"time": end, "points": steps + 1, "grid": "uniform"}
+    if problem.experiment is not None and problem.spectrum is not None:
+        own = problem.experiment
+        modes = own.data.modes if own.data else None
+        small = own.replace({"data.modes": min(modes or 1, READ_MODES)})
+        return Problem.of(small.replace({f"training.{k}": v for k, v in cut.items()}))
+    if not problem.seen:
+        return _timed(problem, cut)
+    return _on(problem, _spread(problem.seen, samples), cut)
+
+
+def _spread(count: int, samples: int) -> NDArray[np.intp]:
+    return np.unique(np.linspace(0, count - 1, min(count, samples)).round().astype(int))
+
+
+def _timed(problem: Problem, cut: dict[str, Any]) -> Problem:
+    """The problem at other times, which are keys of [training]."""
+    if problem.experiment is not None:
+        return Problem.of(problem.experiment.replace({f"training.{k}": v for k, v in cut.items()}))
+    times = (
+        np.linspace(0.0, cut["time"], cut["points"]) if problem.flow else problem.times[: cut["steps"] + 1]
+    )
+    return replace(problem, times=times)
+
+
+def _on(problem: Problem, pick: NDArray[np.intp], cut: dict[str, Any]) -> Problem:
+    """The problem on some of its training samples, with at most one test point, at other times."""
+    seen, experiment = problem.seen, problem.experiment
+    tested = [seen] if problem.sample_count > seen else []
+    if experiment is not None:
+        tables = experiment.spec.model_dump(exclude_unset=True, exclude={"data"})
+        tables["training"] = tables.get("training", {}) | cut
+        held = experiment.held_out
+        kernel = None if held is None else held.kernel[seen : seen + 1][:, [*pick, seen]]
+        own, y = experiment.kernel[np.ix_(pick, pick)], experiment.targets[pick]
+        return Problem.of(Experiment.from_dict(tables, kernel=own, targets=y, test_kernel=kernel))
+    rows, arrays = np.array([*pick, *tested]), dict(problem.arrays)
+    for name, axes in _samples_of(problem).items():
+        for axis in axes:
+            arrays[name] = np.take(arrays[name], rows, axis=axis)
+    numbers = {k: float(len(rows)) if k == P else v for k, v in problem.numbers.items()}
+    return _timed(replace(problem, arrays=arrays, numbers=numbers, seen=len(pick)), cut)
+
+
+def _samples_of(problem: Problem) -> dict[str, tuple[int, ...]]:
+    """The axes of arrays that samples run along."""
+    count, known = problem.sample_count, {"K_x", "y", SAMPLE_WEIGHT}
+    return {
+        name: tuple(i for i, n in enumerate(x.shape) if n == count and (name == "K_x" or i == 0))
+        for name, x in problem.arrays.items()
+        if name in known
+    }
+
+
+def few(problem: Problem) -> Problem:
+    """The problem on fewer samples and times, if its kernels are large; each teaches at its rate."""
+    depth, times, count = problem.depth or 1, len(problem.times), problem.seen
+    if 8.0 * depth * (times * count) ** 2 <= LARGEST_KERNEL:
+        return problem
+    pick = _spread(count, SMALL_SAMPLES)
+    share = len(pick) / count if rate_of(problem).has(P, P_train) else 1.0
+    if not problem.flow:
+        small = _on(problem, pick, {"steps": min(times, MOST_TIMES) - 1})
+        return replace(small, numbers={k: v * share if k == eta else v for k, v in small.numbers.items()})
+    end = float(problem.times[-1]) * share
+    return _on(problem, pick, {"time": end, "points": min(times, MOST_TIMES)})
+
+
+def comparable(source: Problem | Experiment) -> Problem:
+    """The problem as its series is checked on it: a flow at its opening, in steps of a fixed length.
+
+    A discretised flow has its own exact theory and series. With the loosest tolerance both are evaluated on
+    the same nodes, so what is left between them is the truncation alone, however coarse the nodes are.
+    """
+    problem = Problem.of(source)
+    if not problem.flow:
+        return problem
+    step = GENTLE / (fastest(problem) or 1e-300)
+    end = min(float(problem.times[-1]), step * (MOST_TIMES - 1))
+    points = max(2, int(np.ceil(end / step)) + 1)
+    found = _timed(problem, {"time": end, "points": points, "grid": "uniform"})
+    return replace(found, solver=problem.solver.model_copy(update={"rtol": LOOSEST}))
+
+
+def in_steps(problem: Problem, samples: int, steps: int) -> Problem | None:
+    """An opening in exact steps; of a flow, descent in steps that resolve its fastest relaxation.
+
+    A discretised flow is a program like descent, with another memory of the same updates.
+    """
+    if not problem.flow:
+        return opening(problem, samples, steps)
+    small = opening(problem, samples, 1)
+    rate = fastest(small)
+    end = min(float(problem.times[-1]), steps * RESOLUTION / rate if rate > 0 else np.inf)
+    return descent(small, end, steps)
+
+
+def descent(problem: Problem, end: float, count: int) -> Problem | None:
+    """Steps of length ``end/count`` of the flow of an experiment; None of a program, whose flow is its own.
+
+    With momentum ``tau dQ/dt = -Q + U`` and ``dW/dt = Q`` are steps of ``Q tau/dt`` that keep 1 - dt/tau.
+    """
+    if problem.experiment is None:
+        return None
+    dt, tau = end / count, problem.experiment.training.momentum
+    rate, kept = (dt * dt / tau, 1 - dt / tau) if tau else (dt, 0.0)
+    changes: dict[str, object] = {"rule": "gd", "learning_rate": rate, "steps": count, "momentum": kept}
+    changes |= {"time": None, "points": None, "grid": None}
+    return Problem.of(problem.experiment.replace({f"training.{k}": x for k, x in changes.items()}))
+
+
+def at(problem: Problem, strength: float) -> Problem:
+    """The same at another gamma0."""
+    return replace(problem, numbers={**problem.numbers, gamma0: strength})
+
+
+def by(problem: Problem, method: str, **keys: Any) -> Problem:
+    """The same, solved by a method, with other keys of [solver]."""
+    return replace(problem, solver=problem.solver.model_copy(update={"method": method, **keys}))
+
+
+def rate_of(problem: Problem) -> Expr:
+    """What the rule multiplies updates by: eta, or eta/P where the loss is a mean."""
+    return sympify(problem.program.rule.rate)  # type: ignore[attr-defined]
+
+
+def speed(problem: Problem) -> float:
+    """The same as a number."""
+    found = rate_of(problem).subs({P: problem.seen, P_train: problem.seen})
+    return float(found.subs(dict(problem.numbers)))
+
+
+def fastest(problem: Problem) -> float:
+    """The fastest lazy relaxation: the rate times the largest eigenvalue of a bound of the tangent kernel."""
+    kernel = problem.arrays.get("K_x", np.eye(1))[: problem.seen, : problem.seen]
+    return speed(problem) * float(np.linalg.eigvalsh(kernel)[-1]) * ((problem.depth or 1) + 1)
+
+
+def arrays(small: Problem) -> dict[str, Array]:
+    """What the theory of an opening holds of arrays: those of its samples, modes, and integrator."""
+    spectrum = modes(small)
+    found = dict(small.arrays) | ({} if spectrum is None else dict(spectrum.attributes))
+    if small.flow:
+        tables = tables_of(small.program.rule, small.numbers, small.times, adams_weights(small.times))
+        found |= tables
+    return found
+
+
+def modes(problem: Problem) -> Spectrum | None:
+    """Every mode of power-law data."""
+    return None if problem.experiment is None else spectrum_of(problem.experiment, every=True)

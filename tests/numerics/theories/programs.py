@@ -1,0 +1,170 @@
+"""A derived theory beside finite networks: every correlation and number, extrapolated to infinite size.
+
+The theory is solved by the march if it is linear and else evaluated from its expressions, the networks are
+trained from the program (:mod:`numerics.simulation`); the two share nothing but the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from derive.program import Program
+from derive.theory import Theory, mean_field
+from numerics.simulation import Measured, simulate_program
+from numerics.solver.direct import Evaluated, evaluate
+from numerics.verification.identities import MARCH, marched
+from numerics.verification.networks import Quantity, against_networks
+
+Array = NDArray[np.float64]
+
+DIRECT = "direct"
+"""How a linear theory that the march does not take was solved: straight from its expressions."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """How many numbers; the worst of them, how far it is off in standard errors, and how far it may be."""
+
+    entries: int
+    place: str
+    worst: float
+    bound: float
+    method: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Is every number within its bound?"""
+        return self.worst <= self.bound
+
+
+def row(
+    theory: xr.Dataset, networks: Sequence[xr.Dataset], compared: Sequence[Quantity], method: str = ""
+) -> Row:
+    """The number that is furthest off for what it may be, as `dmft verify` judges it."""
+    if not compared:
+        raise ValueError("the theory and the networks have no quantity in common")
+    checks = against_networks(theory, networks, compared)[: len(compared)]
+    far = [abs(c.observed - c.expected) / (c.error or 1.0) for c in checks]
+    may = [c.allowed / (c.error or 1.0) for c in checks]
+    k = max(range(len(checks)), key=lambda i: far[i] / may[i])
+    entries = sum(int(theory[q.name].isel(q.at).size) for q in compared)
+    return Row(entries, compared[k].label, far[k], may[k], method)
+
+
+def solved(
+    theory: Theory,
+    *,
+    steps: int,
+    values: Mapping[Any, Any],
+    data: Mapping[str, Any] | None = None,
+    samples: int,
+    seed: int,
+) -> Evaluated:
+    """Order parameters and scalars at times 0..steps-1, by name and layer; ``method`` says how.
+
+    ``march`` is the solver that experiments use; ``direct`` is exact too, and takes what the march does not
+    (a loss that is a function of the prediction, correlations of two fields of which only one order is
+    known); ``particles`` takes whatever is not linear.
+    """
+    found = marched(theory, steps=steps, values=values, data=data or {})
+    if found is not None:
+        return found
+    read = evaluate(theory, steps=steps, values=values, data=data, samples=samples, seed=seed)
+    method = DIRECT if read.method == "linear" else read.method
+    return Evaluated(method, read.values, read.errors, read.axes)
+
+
+def compare_with_networks(
+    program: Program,
+    values: Mapping[Any, Any],
+    data: Mapping[str, Any] | None = None,
+    *,
+    steps: int = 3,
+    widths: tuple[int, int] = (150, 300),
+    seeds: tuple[int, int] = (400, 200),
+    samples: int = 2**14,
+    seed: int = 0,
+    change: Callable[[Theory], Theory] | None = None,
+) -> Row:
+    """Solve the theory of ``program`` and train networks at two ``widths``; compare what both define.
+
+    ``values`` and ``data`` as :func:`~numerics.solver.direct.evaluate` and
+    :func:`~numerics.simulation.simulate_program` take them.  Networks are extrapolated linearly in
+    1/N; standard errors of both widths and of the theory's paths are combined.  ``change`` alters the theory
+    first (to see a wrong one rejected).  Raises what those two raise, and ValueError when nothing is common.
+    """
+    theory = mean_field(program)
+    found = solved(
+        theory if change is None else change(theory),
+        steps=steps + 1,
+        values=values,
+        data=data,
+        samples=samples,
+        seed=seed,
+    )
+    runs = [
+        simulate_program(program, width=w, steps=steps, seeds=n, values=values, data=data, seed=seed + w)
+        for w, n in zip(widths, seeds, strict=True)
+    ]
+    tables: list[dict[str, Any]] = [{}, {}, {}]
+    for name in runs[0]:
+        for layer, pair in _by_layer(runs[0][name], runs[1][name]):
+            label = name if layer is None else f"{name} at layer {layer}"
+            try:
+                own = Measured(found.value(name, layer), found.stderr(name, layer), pair[0].axes)
+            except KeyError:
+                continue  # measured beyond what the theory needs
+            if _times_first(pair[0]):
+                own = Measured(*(np.moveaxis(x, (-2, -1), (0, 1)) for x in (own.mean, own.stderr)), own.axes)
+            if own.mean.shape != pair[0].mean.shape:
+                raise ValueError(f"{name}: shape {own.mean.shape}, of networks {pair[0].mean.shape}")
+            known = np.isfinite(pair[0].mean) & np.isfinite(pair[1].mean)
+            for table, x in zip(tables, (own, *pair), strict=True):
+                if known.any():
+                    table[label] = (f"in {label}", x.mean[known])
+                    table[f"{label}_stderr"] = (f"in {label}", x.stderr[known])
+    # the spread over replicas of the theory is taken as it is
+    theory_of, *networks = (
+        xr.Dataset(table, attrs={"width": w, "seeds": n, "replicas": np.inf})
+        for table, w, n in zip(tables, (0, *widths), (0, *seeds), strict=True)
+    )
+    names = [str(x) for x in theory_of if not str(x).endswith("_stderr")]
+    return row(theory_of, networks, [Quantity(x, x, {}, size=np.inf) for x in names], found.method)
+
+
+def _times_first(m: Measured) -> bool:
+    return len(m.axes) > 1 and (m.axes[0][0], m.axes[1][0]) == ("t", "s")
+
+
+def _by_layer(small: Measured, large: Measured) -> Iterator[tuple[int | None, tuple[Measured, Measured]]]:
+    """Layer by layer; of layers that share their units, each with itself."""
+    names = [n for n, _ in small.axes]
+    layered = [i for i, n in enumerate(names) if n.startswith("ell")]
+    if names[0] == "ell":
+        yield from ((int(x), (small[int(x)], large[int(x)])) for x in small.axes[0][1])
+    elif len(layered) != 2:
+        yield None, (small, large)
+    else:
+        first, second = layered
+        for i, x in enumerate(small.axes[first][1]):
+            if x in small.axes[second][1]:
+                j = small.axes[second][1].index(x)
+                one, two = (_diagonal(m, first, second, i, j) for m in (small, large))
+                yield int(x), (one, two)
+
+
+def _diagonal(m: Measured, first: int, second: int, i: int, j: int) -> Measured:
+    def cut(a: Array) -> Array:
+        return np.asarray(np.take(np.take(a, j, axis=second), i, axis=first))
+
+    axes = tuple(x for n, x in enumerate(m.axes) if n not in (first, second))
+    return Measured(cut(m.mean), cut(m.stderr), axes)
+
+
+__all__ = ["DIRECT", "MARCH", "Row", "compare_with_networks", "row", "solved"]

@@ -1,0 +1,95 @@
+"""A program of one's own goes the whole way, from Python and from a file; an error planted in it is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sympy import Rational
+
+import numerics.experiment.theory
+from derive.program import L, mlp
+from derive.theory import mean_field
+from numerics.cli import run
+from numerics.errors import SpecError
+from numerics.experiment.problem import Problem
+from numerics.experiment.theory import derived
+from numerics.solver.linear import _lowered
+from numerics.verification import networks, verify
+from numerics.verification.openings import few, opening
+
+KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
+TARGETS = np.array([1.0, -0.6])
+GIVEN = {"numbers": {"eta": 0.3, "gamma0": 1.2}, "arrays": {"K_x": KERNEL, "y": TARGETS}, "times": range(4)}
+
+
+@pytest.fixture(autouse=True)
+def few_networks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(networks, "BUDGET", 1e9)
+    monkeypatch.setattr(networks, "SMALLEST", (32, 16))
+    yield
+    for kept in (_lowered, derived):
+        kept.cache_clear()
+
+
+def test_a_program_is_verified_as_an_experiment_is(tmp_path: Path) -> None:
+    given = {**GIVEN, "numbers": {**GIVEN["numbers"], "L": 2}}
+    report = verify(mlp(L), tmp_path / "out", **given)
+    assert report.passed, report.table()
+    table = report.table()
+    for row in ("two routes, L = 2", "two routes, symbolic L", "march = theory as written", "H^2(t,t)"):
+        assert row in table
+    assert "loss: power of gamma0 that is missed" in table
+    assert {x.name for x in (tmp_path / "out").iterdir()} >= {"networks.nc", "figure.png", "checks.json"}
+
+
+def test_an_error_planted_in_a_program_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def halved(term):
+        return term.times(Rational(1, 2)) if term.kind == "memory" else term
+
+    def with_half_the_memory(program):
+        theory = mean_field(program)
+        changed = (replace(e, terms=tuple(map(halved, e.terms))) for e in theory.equations)
+        return replace(theory, equations=tuple(changed))
+
+    derived.cache_clear()
+    monkeypatch.setattr(numerics.experiment.theory, "mean_field", with_half_the_memory)
+    report = verify(mlp(2), **GIVEN)
+    assert any(x.group == "networks" for x in report.failed), report.table()
+
+
+@pytest.mark.slow
+def test_a_program_in_a_file_is_verified(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "net.py").write_text("from derive.program import mlp\nprogram = mlp(2, 'tanh')\n")
+    np.save(tmp_path / "k.npy", KERNEL)
+    np.save(tmp_path / "y.npy", TARGETS)
+    words = ["-D", f"kernel={tmp_path / 'k.npy'}", "-D", f"targets={tmp_path / 'y.npy'}"]
+    for key in ("training.steps=3", "training.learning_rate=0.3", "network.gamma0=1.2", "solver.samples=512"):
+        words += ["--set", key]
+    assert run(["verify", f"{tmp_path / 'net.py'}:program", *words, "-o", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "Single-site process" in printed
+    assert (tmp_path / "out" / "table.txt").read_text() in printed
+
+
+def test_what_is_missing_is_named_before_anything_runs() -> None:
+    with pytest.raises(SpecError, match=r"numbers\.gamma0"):
+        verify(mlp(2), **{**GIVEN, "numbers": {"eta": 0.3}})
+
+
+def test_openings_of_a_program_keep_what_a_sample_teaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((30, 40))
+    arrays = {"K_x": x @ x.T / 40, "y": x[:, 0]}
+    program = mlp(2, "linear", "gd", "mean")
+    problem = Problem.of(program, numbers=GIVEN["numbers"], arrays=arrays, times=range(100))
+    small = opening(problem, 3, 5)
+    assert (small.seen, small.sample_count, len(small.times)) == (3, 3, 6)
+    np.testing.assert_array_equal(small.arrays["K_x"], arrays["K_x"][np.ix_([0, 14, 29], [0, 14, 29])])
+    monkeypatch.setattr("numerics.verification.openings.LARGEST_KERNEL", 0.0)
+    cut = few(problem)
+    rates = [p.values[s] / p.sample_count for p in (problem, cut) for s in p.numbers if s.name == "eta"]
+    assert rates[0] == pytest.approx(rates[1])
