@@ -54,7 +54,7 @@ def split(experiment: Asking, values: Mapping[str, Array], *, nonlinear: bool = 
     held, square = experiment.held_out, experiment.objective in (None, "square")
     found = {name: array for name, array in values.items() if name != OUTPUT}
     if held is not None:
-        found = {n: _of_training(n, array, held.training, nonlinear) for n, array in found.items()}
+        found = {n: of_training(n, array, held.training, nonlinear) for n, array in found.items()}
     if square and "error" in found:
         found["train_loss"] = mean_square(found["error"])
     elif OUTPUT in values:
@@ -151,6 +151,8 @@ def mean_square(error: Array) -> Array:
     return loss
 
 
-def _of_training(name: str, array: Array, count: int, nonlinear: bool) -> Array:
-    dims = dimensions(name, array.ndim, nonlinear)
-    return array[tuple(slice(count) if x in ("sample", "sample_") else slice(None) for x in dims)]
+def of_training(name: str, array: Array, count: int, nonlinear: bool, leading: int = 0) -> Array:
+    """A variable of the first ``count`` samples; ``leading`` dimensions come before its own."""
+    dims = dimensions(name, array.ndim - leading, nonlinear)
+    own = [slice(count) if x in ("sample", "sample_") else slice(None) for x in dims]
+    return array[(slice(None),) * leading + tuple(own)]

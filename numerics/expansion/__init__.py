@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import time as clock
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
-from sympy import Expr, Integer
+from numpy.typing import ArrayLike, NDArray
+from sympy import Symbol
 
 from derive.errors import NotApplicable
 from derive.expansion import Expansion, LinearExpansion, expand_linear
 from derive.expansion.strength import expand_strength
+from derive.linear.closure import LinearClosure
 from derive.program import L, Program
 from derive.program import gamma0 as gamma0_symbol
-from derive.theory import mean_field
+from derive.theory import Theory, mean_field
 from numerics.errors import Diverged, NotConverged, SpecError
-from numerics.expansion.by_recursion import ByRecursion
-from numerics.expansion.by_words import ByWords, feedback, memories
-from numerics.expansion.evaluated import LOWEST, Method, with_values, without_values
-from numerics.expansion.nonlinear import evaluation as trees
-from numerics.expansion.nonlinear import kinks
+from numerics.expansion import kinks, trees
+from numerics.expansion.closure import Closed, OrderByOrder
+from numerics.expansion.coefficients import Setting, check_order, evaluated, symbolic
+from numerics.expansion.fixed_error import AtFixedError, solved
 from numerics.expansion.orders import strength_series
-from numerics.expansion.self_consistent import AtFixedError, solved, with_truncation
-from numerics.expansion.setting import Setting, parted, symbolic
+from numerics.expansion.resummation import Method, with_values, without_values
 from numerics.experiment.activation import is_linear, slope_jumps
 from numerics.experiment.experiment import Experiment
 from numerics.experiment.problem import Problem
+from numerics.experiment.schema import Solver
 from numerics.experiment.theory import integrated, program_of, theory_of
-from numerics.predictions import split
-from numerics.results import dataset
+from numerics.predictions import mean_square
 from numerics.solver.grid import Grid
 from numerics.solver.method import Yes
 from numerics.solver.methods import March
@@ -41,34 +41,15 @@ from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
 
-BY_WORDS = 2
-"""Up to this order words are evaluated; beyond, their number grows tenfold with each order."""
-
 COARSE = 1e-2
 """Grids on which the lazy error has not settled to this are too coarse to be tried."""
 
 
-class Orders(Protocol):
-    """The coefficients on one time grid, whichever way they are computed."""
+LOWEST = 4
+"""Words at fixed error need at least two orders of feedback."""
 
-    errors: dict[int, Array]
-    outputs: dict[int, Array]
-
-    def occurs(self, n: int) -> bool:
-        """May anything at this order differ from zero?"""
-
-    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp], into: Array) -> None:
-        """Order n of a correlation at one layer and at output times, into (out, rows, out, cols)."""
-
-    def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
-        """Order n of a response, (out, out, P); for the flow as a density."""
-
-    def tangent(self, n: int, out: NDArray[np.intp]) -> Array:
-        """Order n of the tangent kernel at output times, (out, out, P, P)."""
-
-
-Source = Problem | Experiment | str | Path
-"""What is expanded: an experiment, its file, or any problem."""
+Source = Problem | Experiment | Program | Theory | str | Path
+"""What is expanded: an experiment, its file, or any problem; a program or theory with its numbers."""
 
 
 def series(experiment: Experiment, order: int) -> Expansion:
@@ -78,7 +59,7 @@ def series(experiment: Experiment, order: int) -> Expansion:
     an activation with a kink has powers of ``|gamma0|``.  Raises :class:`~numerics.errors.SpecError` for a
     negative order, and where there is no such series.
     """
-    _check(order)
+    check_order(order)
     if order and slope_jumps(experiment.network.activation):
         return kinks.series(experiment, order)
     if not is_linear(experiment.network.activation):
@@ -95,51 +76,47 @@ def series(experiment: Experiment, order: int) -> Expansion:
 
 
 @one_thread
-def expand(source: Source, order: int) -> xr.Dataset:
+def expand(
+    source: Source,
+    order: int,
+    *,
+    numbers: Mapping[Symbol | str, float] | None = None,
+    arrays: Mapping[str, ArrayLike] | None = None,
+    times: ArrayLike | None = None,
+    solver: Solver | None = None,
+) -> xr.Dataset:
     """Coefficients of gamma0^n, n <= ``order``, of every result variable; only orders that do not vanish.
 
-    A linear network on fixed samples whose closure has a series of words is evaluated by these (momentum and
-    test points among them); any other by the theory of each order (:func:`.strength_series`).  Raises
-    :class:`~numerics.errors.SpecError` for a negative order and where the theory has no series,
-    :class:`~numerics.errors.Diverged` for a learning rate too large for the lazy network,
-    :class:`~numerics.errors.NotConverged` when a flow does not settle to ``solver.rtol``.  Nonlinear
-    networks: see :mod:`numerics.expansion.nonlinear`; kinks: :mod:`numerics.expansion.nonlinear.kinks`.
+    ``source`` is an experiment or the path of its file, a :class:`~numerics.experiment.problem.Problem`, or a
+    program (or its theory) with ``numbers`` for its symbols, ``arrays`` by name and the ``times`` at which
+    the coefficients are wanted, and with ``solver`` settings.
+
+    A linear network on fixed samples whose closure has a series of words is evaluated by its recursion
+    (momentum and test points among them); any other by the theory of each order (:func:`.strength_series`).
+    Nonlinear networks: see :mod:`numerics.expansion.trees`; kinks: :mod:`numerics.expansion.kinks`.  Raises
+    :class:`~numerics.errors.SpecError` for a negative order, for numbers and arrays that are missing and
+    where the theory has no series, :class:`~numerics.errors.Diverged` for a learning rate too large for the
+    lazy network, :class:`~numerics.errors.NotConverged` when a flow does not settle to ``solver.rtol``.
+
+    >>> from derive.program import mlp
+    >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": [[1.0]], "y": [1.0]}}
+    >>> expand(mlp(1, "linear"), 2, times=range(3), **given).train_loss.values.round(4).tolist()
+    [[1.0, 0.64, 0.4096], [0.0, 0.0, -0.0037]]
     """
-    _check(order)
-    problem = Problem.of(source)
+    check_order(order)
+    started = clock.perf_counter()
+    problem = Problem.of(source, numbers=numbers, arrays=arrays, times=times, solver=solver)
     if problem.depth is None:
         raise SpecError(*problem.said("network.depth"), "numbers need a depth that is one", "an integer >= 1")
     if order and jumps(problem):
         return kinks.expand_kinks(problem, order)
     if isinstance(problem.linear, NotApplicable):
         return trees.expand_nonlinear(problem, order)
-    if not has_words(problem):
+    closure = closure_of(problem)
+    if closure is None:
         return strength_series(problem, order)
-    started = clock.perf_counter()
-    notes: dict[str, Any] = {}
-    if not problem.flow:
-        setting = Setting(problem)
-        found, values = _values(setting, _orders(setting, order), order)
-    else:
-
-        def attempt(grid: Grid) -> Attempt[Orders]:
-            found = _orders(Setting(problem, grid), order)
-            return Attempt(np.stack([e[grid.outputs] for e in found.errors.values()]), found)
-
-        grid, evaluation, notes = refine(Multistep(problem.times, problem.solver.rtol), attempt).parts
-        found, values = _values(Setting(problem, grid), evaluation, order)
-    orders = [n for n in found if n == 0 or any(np.any(v[found.index(n)]) for v in values.values())]
-    kept = [found.index(n) for n in orders]
-    return dataset(
-        {k: v if len(kept) == len(found) else v[kept] for k, v in values.items()},
-        times=problem.times,
-        spec=problem.text,
-        orders=orders,
-        method="expansion in gamma0",
-        truncation_order=order,
-        wall_time_s=clock.perf_counter() - started,
-        **notes,
-    )
+    found = [lambda grid: OrderByOrder(Setting(problem, grid), closure, order)]
+    return evaluated(problem, found, order, started, attributes={"method": "expansion in gamma0"})
 
 
 def forecast(source: Source, order: int, *, symbols: bool = False) -> float | None:
@@ -166,23 +143,21 @@ def forecast(source: Source, order: int, *, symbols: bool = False) -> float | No
 def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset:
     """Error and loss at ``gamma0`` (the experiment's) from words up to ``order``, the error in them in full.
 
-    See :mod:`numerics.expansion.self_consistent` and :mod:`numerics.expansion.by_laws`.  Expanded in gamma0
+    See :mod:`numerics.expansion.fixed_error`.  Expanded in gamma0
     the error is right up to one power of gamma0^2 beyond ``order``.  ``error_truncation`` and
     ``train_loss_truncation`` are how far the solution moves when f is pushed by as much as the last use of
     the closure's laws has moved it.  Raises :class:`~numerics.errors.SpecError` for an order below 4 and
     :class:`~numerics.errors.NotConverged` where a series has no approximant or the error does not settle.
     """
     problem = Problem.of(source)
-    _check_resummable(problem, order)
+    closure = _resummable(problem, order)
     started = clock.perf_counter()
     strength = _strength(problem) if gamma0 is None else gamma0
-    few, depth = _expansion(integrated(symbolic(problem)), 0), int(problem.program.depth)
-    gain = float(feedback(few, 0).subs(L, depth))
     last = order // 2 * 2
 
     def attempt(setting: Setting) -> tuple[Array, Array]:
-        data = (memories(setting, few.closure), setting.kernel, setting.targets, setting.rho)
-        return solved(AtFixedError(few.closure, depth, setting.numbers, *data, gain, strength, last))
+        closed = Closed.of(setting, closure)
+        return solved(AtFixedError(closed, setting.targets, setting.rho, strength, last))
 
     notes: dict[str, Any] = {}
     if not problem.flow:
@@ -191,22 +166,27 @@ def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset
 
         def lazy(grid: Grid) -> Attempt[None]:
             setting = Setting(problem, grid)
-            memory = next(iter(memories(setting, few.closure).values()))
-            return Attempt(
-                setting.answer(memory, gain * setting.kernel, setting.target(0), 0)[grid.outputs], None
-            )
+            closed = Closed.of(setting, closure)
+            found = setting.answer(closed.weight, closed.gain * closed.kernel, setting.target(0), 0)
+            return Attempt(found[grid.outputs], None)
 
         enough = len(refine(Multistep(problem.times, COARSE), lazy).grid.nodes)
 
         def on(grid: Grid) -> Attempt[tuple[Array, Array]]:
             if len(grid.nodes) < enough:
                 raise Diverged("the grid is too coarse for the lazy network")
-            found = attempt(Setting(problem, grid))
-            return Attempt(found[0][grid.outputs], (found[0][grid.outputs], found[1][grid.outputs]))
+            found, pushed = (x[grid.outputs] for x in attempt(Setting(problem, grid)))
+            return Attempt(found, (found, pushed))
 
         _, errors, notes = refine(Multistep(problem.times, problem.solver.rtol), on).parts
-    values = with_truncation((errors[0][:, : problem.seen], errors[1][:, : problem.seen]))
-    coordinates = {"time": problem.times, "sample": np.arange(problem.seen)}
+    error, pushed = (x[:, : problem.seen] for x in errors)
+    loss = mean_square(error)
+    values = {
+        "error": (("time", "sample"), error),
+        "error_truncation": (("time", "sample"), np.abs(error - pushed)),
+        "train_loss": (("time",), loss),
+        "train_loss_truncation": (("time",), np.abs(loss - mean_square(pushed))),
+    }
     attributes = {
         "spec": problem.text,
         "status": "ok",
@@ -216,7 +196,7 @@ def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset
         "wall_time_s": clock.perf_counter() - started,
         **notes,
     }
-    return xr.Dataset(values, coordinates, attributes)
+    return xr.Dataset(values, {"time": problem.times, "sample": np.arange(problem.seen)}, attributes)
 
 
 def evaluated_at(source: Source, order: int, method: str | None = None) -> xr.Dataset:
@@ -235,7 +215,7 @@ def evaluated_at(source: Source, order: int, method: str | None = None) -> xr.Da
             raise SpecError("--resum", str(method), reason, "no --resum, or a smooth activation")
         return expand(problem, order)
     if chosen is Method.SELF_CONSISTENT:
-        _check_resummable(problem, order)
+        _resummable(problem, order)
     result = expand(problem, order)
     try:
         values = resum(problem, order, gamma0) if chosen is Method.SELF_CONSISTENT else None
@@ -255,30 +235,28 @@ def jumps(problem: Problem) -> bool:
     return problem.experiment is not None and slope_jumps(problem.experiment.network.activation)
 
 
-def _check(order: int, lowest: int = 0) -> None:
-    if order < 0:
-        raise SpecError("--order", order, "must not be negative", "an integer >= 0, such as 2")
-    if order < lowest:
-        raise SpecError("--order", order, "is too low to be resummed", f"{lowest} or more")
-
-
-def _check_resummable(problem: Problem, order: int) -> None:
-    _check(order, LOWEST)
-    if not has_words(problem):
+def _resummable(problem: Problem, order: int) -> LinearClosure:
+    check_order(order, LOWEST)
+    closure = closure_of(problem)
+    if closure is None:
         reason = "is for linear networks whose closure has a series of words"
         raise SpecError("--resum", "self-consistent", reason, '"sum" or "pade"')
+    return closure
 
 
 def has_words(source: Source) -> bool:
     """Has the closure of the theory a series of words?"""
-    problem = Problem.of(source)
+    return closure_of(Problem.of(source)) is not None
+
+
+def closure_of(problem: Problem) -> LinearClosure | None:
+    """The closure of a linear network with one output on given samples; None without a series of words."""
     if not problem.seen or problem.outputs > 1:
-        return False
+        return None
     try:
-        _expansion(integrated(symbolic(problem)), 0)
+        return _expansion(integrated(symbolic(problem)), 0).closure
     except NotApplicable:
-        return False
-    return True
+        return None
 
 
 @lru_cache(maxsize=16)
@@ -286,49 +264,9 @@ def _expansion(program: Program, order: int) -> LinearExpansion:
     return expand_linear(mean_field(program), order)
 
 
-@lru_cache(maxsize=16)
-def _gains(program: Program, order: int) -> tuple[Expr, ...]:
-    expansion = _expansion(program, order)
-    return tuple(feedback(expansion, n) if expansion.output[n] != 0 else Integer(0) for n in range(order + 1))
-
-
-def _orders(setting: Setting, order: int) -> Orders:
-    """By words while they are few, else by the recursion that they solve."""
-    program = integrated(symbolic(setting.problem))
-    few = _expansion(program, min(order, BY_WORDS))
-    if order <= BY_WORDS:
-        return ByWords(setting, few, _gains(program, order))
-    return ByRecursion(setting, few, order)
-
-
-def _values(setting: Setting, e: Orders, order: int) -> tuple[list[int], dict[str, Array]]:
-    """The orders at which anything occurs, and every variable, with the order first."""
-    depth, out = setting.depth, setting.out
-    orders, layers = [n for n in range(order + 1) if e.occurs(n)], range(1, depth + 1)
-    T, P = len(out), e.errors[0].shape[1]
-    error, f = (np.stack([x[n][out] for n in range(order + 1)]) for x in (e.errors, e.outputs))
-    Phi, G = np.empty((len(orders), depth, T, P, T, P)), np.empty((len(orders), depth, T, T))
-    A, B = np.empty((2, len(orders), depth, T, T, P))
-    tangent = np.empty((len(orders), T, T, P, P))
-    for i, n in enumerate(orders):
-        for j, k in enumerate(layers):
-            e.layer("H", n, k, out, Phi[i, j])
-            e.layer("G", n, k, out, G[i, j][:, None, :, None])
-            A[i, j] = e.responses("A", n, k, out)
-            B[i, j] = e.responses("B", n, k, out)
-        tangent[i] = e.tangent(n, out)
-    kernels = {"Phi": Phi.transpose(0, 1, 2, 4, 3, 5), "G": G, "A": A, "B": B, "tangent_kernel": tangent}
-    losses = parted(setting.problem, {"error": error}, f)
-    cut = [split(setting.problem, {k: x[i] for k, x in kernels.items()}) for i in range(len(orders))]
-    return orders, {k: x[orders] for k, x in losses.items()} | {
-        k: np.stack([x[k] for x in cut]) for k in kernels
-    }
-
-
 __all__ = [
     "evaluated_at",
     "expand",
-    "feedback",
     "forecast",
     "has_words",
     "resum",

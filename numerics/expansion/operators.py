@@ -1,28 +1,35 @@
-"""Evaluate operator words of the expansion on a time grid.
+"""Operators between fields at all times as arrays, and power series of them.
 
-A causal letter is a dense block, (T, rows, T, cols).  A constant kernel (the data's K^x, or 1) makes a word
-fall apart: ``left(t) core right(s)^T`` with (T, rows, k) and (T, cols, m) arrays, which is what iterated time
-integrals are.
+A causal operator is a dense block, (T, rows, T, cols).  A constant kernel (the data's K^x, or 1) makes a
+product fall apart: ``left(t) core right(s)^T`` with (T, rows, k) and (T, cols, m) arrays, which is what
+iterated time integrals are.
+
+The coefficients of a series are computed when asked for, each once; None stands for zero.  That of order n of
+a product needs those of its factors up to n.  An inverse ``(1 - M)^-1`` applied to something needs itself at
+lower orders only, since M starts at order one or later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Expr, Mul, Sum, Symbol, lambdify
+from sympy import Add, Expr, Indexed, Mul, Pow, Sum, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
 
-from derive.calculus.symbols import s, t
-from derive.expansion.words import Memory, letters
-from derive.linear.operators import J, Kernel
+from derive.calculus.symbols import gamma0, s, t
+from derive.linear.operators import Kernel
 from numerics.solver.densities import interval_weights
 
 Array = NDArray[np.float64]
+
+KEPT = 1e-16
+"""Singular values of a sum of separable operators below this share of the largest are rounding."""
+RANK = 32
+"""Sums of smaller rank are left as they are."""
 
 
 @dataclass(frozen=True)
@@ -67,26 +74,10 @@ class Separable:
 
 
 Value = Dense | Separable
+Multiply = Callable[[Value, Value], Value]
 
 
-def combined(
-    parts: Sequence[tuple[float, Separable]], out: NDArray[np.intp] | slice, into: Array | None = None
-) -> Array:
-    """A sum of separable words at output times, (out, rows, out, cols), as one matrix product.
-
-    It is written ``into`` a contiguous array of that shape, if one is given.
-    """
-    lefts = [number * (x.left[out] @ x.core) for number, x in parts]
-    rights = [x.right[out] for _, x in parts]
-    left, right = (a[0] if len(a) == 1 else np.concatenate(a, axis=2) for a in (lefts, rights))
-    if into is None:
-        into = np.empty((*left.shape[:2], *right.shape[:2]))
-    rows, cols = left.reshape(-1, left.shape[2]), right.reshape(-1, right.shape[2])
-    np.matmul(rows, cols.T, out=into.reshape(len(rows), len(cols)))
-    return into
-
-
-def product(a: Value, b: Value) -> Value:
+def multiplied(a: Value, b: Value) -> Value:
     """The operator product."""
     if isinstance(a, Dense) and isinstance(b, Dense):
         shape = (*a.block.shape[:2], *b.block.shape[2:])
@@ -95,87 +86,11 @@ def product(a: Value, b: Value) -> Value:
         left = a.matrix @ b.left.reshape(-1, b.left.shape[2])
         return Separable(left.reshape(*a.block.shape[:2], -1), b.core, b.right)
     if isinstance(a, Separable) and isinstance(b, Dense):
-        return product(b.transpose(), a.transpose()).transpose()
+        return multiplied(b.transpose(), a.transpose()).transpose()
     assert isinstance(a, Separable)
     assert isinstance(b, Separable)
     meet = np.einsum("tam,tak->mk", a.right, b.left)
     return Separable(a.left, a.core @ meet @ b.core, b.right)
-
-
-class Words:
-    """Evaluates words; ``errors[n]`` is the error's coefficient of order n, (T, P).
-
-    ``memory[C]`` is the weight with which kernel C remembers, (T, T) strictly lower triangular, found from
-    its definition by :func:`memory_weight`.
-    """
-
-    def __init__(
-        self,
-        kernels: Mapping[str, Kernel],
-        memory: Mapping[str, Array],
-        data: Mapping[str, Array],
-        errors: dict[int, Array],
-    ) -> None:
-        self.kernels, self.memory, self.data, self.errors = kernels, memory, data, errors
-        self.T = next(iter(memory.values())).shape[0]
-        self.known: dict[Expr, Value] = {}
-
-    def value(self, word: Expr) -> Value:
-        """The operator that a word stands for; shared prefixes are computed once."""
-        if word not in self.known:
-            ls = _letters(word)
-            if len(ls) == 1:
-                self.known[word] = self.letter(ls[0])
-            else:
-                # causal letters act on what is to their right, which is a tall matrix once a constant is met;
-                # of causal letters alone those are multiplied first that have times on both sides only
-                cut = 2 if len(ls) > 2 and all(map(self.is_causal, ls)) and self.is_narrow(*ls[:2]) else 1
-                self.known[word] = product(self.value(Mul(*ls[:cut])), self.value(Mul(*ls[cut:])))
-        return self.known[word]
-
-    def is_causal(self, x: Expr) -> bool:
-        """Is a letter a kernel with memory?"""
-        return isinstance(x, Memory)
-
-    def is_narrow(self, a: Memory, b: Memory) -> bool:
-        """Does the product of two letters have no sample on either side?"""
-        return not self.kernels[a.kernel].rows and not self.kernels[b.kernel].cols
-
-    def letter(self, x: Expr) -> Value:
-        if isinstance(x, Transpose):
-            return self.value(x.args[0]).transpose()
-        if isinstance(x, Memory):
-            return self.remember(x)
-        if x == J:
-            one = np.ones((self.T, 1, 1))
-            return Separable(one, np.ones((1, 1)), one)
-        K = self.data[str(x)]
-        eye = np.broadcast_to(np.eye(len(K)), (self.T, len(K), len(K)))
-        return Separable(eye, K, eye)
-
-    def remember(self, x: Memory) -> Dense:
-        """The operator of a letter that remembers."""
-        kernel = self.kernels[x.kernel]
-        return remembered(kernel, self.memory[x.kernel], self.errors[x.order], self.value(x.body))
-
-    def density(self, word: Expr, nodes: Array) -> Array:
-        """A causal word of the flow as a function of t and s: (T, rows, T, cols), zero for s > t.
-
-        Letters remember with weight one; between two letters the time is integrated from s to t.
-        """
-        ls = letters(word)
-        if len(ls) > 1:
-            return convolved(self.density(ls[0], nodes), self.density(Mul(*ls[1:]), nodes), nodes)
-        assert isinstance(ls[0], Memory)
-        weights, rates = self.memory, {}
-        for n, w in weights.items():
-            full = np.tril(np.ones_like(w))
-            rates[n] = full * (np.sum(w[-1]) / nodes[-1])  # a constant update for unit time weighs this much
-        plain = Words(self.kernels, rates, self.data, self.errors)
-        plain.known = {k: v for k, v in self.known.items() if isinstance(v, Separable)}
-        value = plain.value(ls[0])
-        assert isinstance(value, Dense)
-        return value.block
 
 
 def remembered(kernel: Kernel, w: Array, error: Array, body: Value) -> Dense:
@@ -237,11 +152,6 @@ def time_table(weight: Expr, known: Mapping[Symbol, float], T: int, tables: Mapp
     return np.asarray(np.tril(np.broadcast_to(found, (T, T)), -1))
 
 
-@lru_cache(maxsize=100_000)
-def _letters(word: Expr) -> tuple[Expr, ...]:
-    return tuple(letters(word))
-
-
 def _addends(e: Expr) -> tuple[Expr, ...]:
     return e.args if e.is_Add else (e,)
 
@@ -251,3 +161,196 @@ def _factors(e: Expr) -> list[Expr]:
     for x in Mul.make_args(e):
         out += _factors(x.function) if isinstance(x, Sum) else [x]
     return out
+
+
+# -- series of operators ---------------------------------------------------------------------------------
+
+
+class Stream:
+    """A power series by the rule of its coefficients."""
+
+    def __init__(self, rule: Callable[[int], Value | None]) -> None:
+        self.rule = rule
+        self.known: dict[int, Value | None] = {}
+
+    def at(self, n: int) -> Value | None:
+        """The coefficient of order n."""
+        if n < 0:
+            return None
+        if n not in self.known:
+            self.known[n] = self.rule(n)
+        return self.known[n]
+
+
+class Algebra:
+    """Turns operator expressions into series; ``known`` gives that of an indexed operator.
+
+    ``number`` evaluates constants, ``is_correlation`` tells operators of low rank from causal ones, and
+    ``multiply`` is the product of two operators.
+    """
+
+    def __init__(
+        self,
+        known: Callable[[Indexed], Stream],
+        number: Callable[[Expr], float],
+        is_correlation: Callable[[Expr], bool],
+        multiply: Multiply = multiplied,
+    ) -> None:
+        self.known, self.number, self.multiply = known, number, multiply
+        self.is_correlation = is_correlation
+        self.streams: list[Stream] = []
+
+    def new(self, rule: Callable[[int], Value | None]) -> Stream:
+        """A series that is forgotten by :meth:`forget`."""
+        found = Stream(rule)
+        self.streams.append(found)
+        return found
+
+    def forget(self, n: int) -> None:
+        """Drop what was computed from order n on, because something it was made of has changed."""
+        for x in self.streams:
+            x.known = {k: v for k, v in x.known.items() if k < n}
+
+    def series(self, e: Expr) -> Stream:
+        """The series of an expression that contains an operator in each addend."""
+        if isinstance(e, Indexed):
+            return self.known(e)
+        if isinstance(e, Transpose):
+            return self.transposed(self.series(e.args[0]))
+        if isinstance(e, Add):
+            return self.sum([self.series(x) for x in e.args])
+        if e.is_Symbol and not e.is_commutative:
+            return self.known(e)
+        numbers, factors = e.args_cnc()
+        # start with what is in the middle: it is of low rank, and everything else acts on it
+        start = next((k for k, x in enumerate(factors) if self.is_separable(x)), len(factors) - 1)
+        found = self.series(factors[start])
+        for x in reversed(factors[:start]):
+            found = self.applied(x, found)
+        if factors[start + 1 :]:
+            found = self.transposed(found)
+            for x in factors[start + 1 :]:
+                found = self.applied(flipped(x), found)
+            found = self.transposed(found)
+        return self.scaled(Mul(*numbers), found)
+
+    def transposed(self, x: Stream) -> Stream:
+        """The series of the transposes."""
+
+        def rule(n: int) -> Value | None:
+            value = x.at(n)
+            return None if value is None else value.transpose()
+
+        return self.new(rule)
+
+    def is_separable(self, e: Expr) -> bool:
+        """Is ``e`` a correlation, or a sum of words around one?"""
+        if isinstance(e, Add):
+            return all(any(self.is_separable(x) for x in part.args_cnc()[1]) for part in e.args)
+        return not isinstance(e, Pow | Transpose) and self.is_correlation(e)
+
+    def applied(self, e: Expr, x: Stream) -> Stream:
+        """The series of ``e`` times ``x``."""
+        if isinstance(e, Add):
+            return self.sum([self.applied(part, x) for part in e.args])
+        if e.is_commutative:
+            return self.scaled(e, x)
+        if isinstance(e, Mul):
+            numbers, factors = e.args_cnc()
+            for f in reversed(factors):
+                x = self.applied(f, x)
+            return self.scaled(Mul(*numbers), x)
+        if isinstance(e, Pow):
+            if e.exp != -1:
+                raise NotImplementedError(f"{e}: only inverses of series that start with 1")
+            return self.resolved((1 - e.base).expand(), x)
+        operator = self.series(e)
+        return self.new(lambda n: self.convolution(operator, x, n))
+
+    def resolved(self, loop: Expr, x: Stream) -> Stream:
+        """``(1 - loop)^-1 x``, that is y with ``y = x + loop y``."""
+        found = self.new(lambda n: add(x.at(n), again.at(n)))
+        again = self.applied(loop, found)
+        return found
+
+    def scaled(self, factor: Expr, x: Stream) -> Stream:
+        """A number times a power of gamma0, times a series."""
+        number, power = factor.as_coeff_exponent(gamma0)
+        value = self.number(number)
+        if (power, value) == (0, 1.0):
+            return x
+
+        def rule(n: int) -> Value | None:
+            found = x.at(n - int(power))
+            return None if found is None else times(value, found)
+
+        return self.new(rule)
+
+    def sum(self, xs: list[Stream]) -> Stream:
+        """The sum of series."""
+        return self.new(lambda n: add(*[x.at(n) for x in xs]))
+
+    def convolution(self, a: Stream, b: Stream, n: int) -> Value | None:
+        """Order n of a product."""
+        found = []
+        for k in range(n + 1):
+            right = b.at(n - k)
+            if right is not None and (left := a.at(k)) is not None:
+                found.append(self.multiply(left, right))
+        return add(*found)
+
+
+def flipped(e: Expr) -> Expr:
+    """The transpose of a product, sum or inverse of operators."""
+    if isinstance(e, Transpose):
+        return e.args[0]
+    if isinstance(e, Add):
+        return Add(*[flipped(x) for x in e.args])
+    if isinstance(e, Mul):
+        numbers, factors = e.args_cnc()
+        return Mul(*numbers, *[flipped(x) for x in reversed(factors)])
+    if isinstance(e, Pow) and not e.is_commutative:
+        return Pow(flipped(e.base), e.exp)
+    return e if e.is_commutative else Transpose(e)
+
+
+def times(number: float, a: Value) -> Value:
+    """A multiple of an operator."""
+    return Dense(number * a.block) if isinstance(a, Dense) else Separable(a.left, number * a.core, a.right)
+
+
+def add(*xs: Value | None) -> Value | None:
+    """The sum of operators of one kind; None counts as zero."""
+    found = [x for x in xs if x is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    if all(isinstance(x, Dense) for x in found):
+        total = found[0].block.copy()  # type: ignore[union-attr]
+        for x in found[1:]:
+            total += x.block  # type: ignore[union-attr]
+        return Dense(total)
+    if not all(isinstance(x, Separable) for x in found):
+        raise TypeError("a causal operator and a correlation do not add up")
+    parts = [x for x in found if isinstance(x, Separable)]
+    core = np.zeros((sum(x.core.shape[0] for x in parts), sum(x.core.shape[1] for x in parts)))
+    i = j = 0
+    for x in parts:
+        core[i : i + x.core.shape[0], j : j + x.core.shape[1]] = x.core
+        i, j = i + x.core.shape[0], j + x.core.shape[1]
+    left = np.concatenate([x.left for x in parts], axis=2)
+    right = np.concatenate([x.right for x in parts], axis=2)
+    return compressed(Separable(left, core, right))
+
+
+def compressed(a: Separable) -> Separable:
+    """The same operator with as few columns as it takes, rounding errors of its largest entries apart."""
+    if max(a.core.shape) <= RANK:
+        return a
+    (T, n, k), (S, m, j) = a.left.shape, a.right.shape
+    q, r = np.linalg.qr(a.left.reshape(-1, k))
+    p, s = np.linalg.qr(a.right.reshape(-1, j))
+    u, sigma, v = np.linalg.svd(r @ a.core @ s.T, full_matrices=False)
+    rank = max(1, int(np.sum(sigma > KEPT * sigma[0])))
+    left = (q @ u[:, :rank]).reshape(T, n, rank)
+    right = (p @ v[:rank].T).reshape(S, m, rank)
+    return Separable(left, np.diag(sigma[:rank]), right)

@@ -11,6 +11,7 @@ it is NaN, and is counted.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from math import gcd
 
 import numpy as np
@@ -24,6 +25,9 @@ Array = NDArray[np.float64]
 TRUNCATION = "_truncation"
 """What is added to a variable's name for the estimate of its truncation error."""
 
+RESUMMED = "_resummed"
+"""What is added to a variable's name for its value at one gamma0."""
+
 TIMES = ("time", "time_")
 
 SINGULAR = 1e-12
@@ -33,6 +37,14 @@ BEYOND = 1.1
 SMALLEST = 0.05
 """A denominator smaller than this anywhere up to there is as good as a pole."""
 ROUNDING = 4e-15
+
+
+class Method(StrEnum):
+    """How a series is evaluated."""
+
+    SUM = "sum"
+    PADE = "pade"
+    SELF_CONSISTENT = "self-consistent"
 
 
 @dataclass(frozen=True)
@@ -229,6 +241,31 @@ def resummed(series: xr.Dataset, gamma0: float, method: str = "pade") -> xr.Data
     )
 
 
+def with_values(series: xr.Dataset, values: xr.Dataset | None, gamma0: float, method: Method) -> xr.Dataset:
+    """``series`` with ``train_loss_resummed``, ``error_resummed`` and their ``_truncation`` at ``gamma0``.
+
+    ``values`` are those found at fixed error, None for the other methods.  Attributes: ``gamma0``,
+    ``resummation``, ``resummation_status`` ("partial" where entries failed; they are NaN) and
+    ``resummation_failed``.  Raises :class:`~numerics.errors.NotConverged` when all of a variable fails.
+    """
+    known = [n for n in ("train_loss", "error") if n in series]
+    found = resummed(series[known], gamma0, str(method)) if values is None else values
+    new = {}
+    for name in known:
+        new[f"{name}{RESUMMED}"] = found[name]
+        new[f"{name}{TRUNCATION}"] = found[f"{name}{TRUNCATION}"]
+    notes = {"gamma0": gamma0, "resummation": str(method), "resummation_status": found.attrs["status"]}
+    if "failed" in found.attrs:
+        notes["resummation_failed"] = found.attrs["failed"]
+    return series.assign(new).assign_attrs(notes)
+
+
+def without_values(series: xr.Dataset, gamma0: float, method: Method, reason: NotConverged) -> xr.Dataset:
+    """``series`` as it is, with the reason why it has no value at ``gamma0`` in its attributes."""
+    notes = {"gamma0": gamma0, "resummation": str(method), "resummation_status": f"failed: {reason}"}
+    return series.assign_attrs(notes)
+
+
 def _largest_around(error: Array, dims: tuple[str, ...]) -> Array:
     """The largest of the neighbouring times; entries that have failed stay as they are."""
     found = error
@@ -243,4 +280,15 @@ def _largest_around(error: Array, dims: tuple[str, ...]) -> Array:
     return np.where(np.isnan(error), np.nan, found)
 
 
-__all__ = ["TRUNCATION", "Values", "approximants", "pade", "partial_sums", "resum", "resummed"]
+__all__ = [
+    "TRUNCATION",
+    "Method",
+    "Values",
+    "approximants",
+    "pade",
+    "partial_sums",
+    "resum",
+    "resummed",
+    "with_values",
+    "without_values",
+]

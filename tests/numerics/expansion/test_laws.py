@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from derive.program import L
 from numerics.errors import NotConverged
-from numerics.expansion import _expansion
-from numerics.expansion.by_laws import Laws, output_at, solved_for, with_kernels
-from numerics.expansion.by_recursion import Closed
-from numerics.expansion.operators import Dense, Separable, Value, memory_weight, remembered
+from numerics.expansion import closure_of
+from numerics.expansion.closure import Closed
+from numerics.expansion.coefficients import Setting
+from numerics.expansion.fixed_error import Laws, output_at, solved_for, with_kernels
+from numerics.expansion.operators import Dense, Separable, Value, remembered
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import numbers_of
-from numerics.experiment.theory import program_of
+from numerics.experiment.problem import Problem
 from numerics.solver import solve
 
 STRENGTH = 1.5
@@ -32,10 +31,10 @@ def experiment(depth: int) -> Experiment:
 
 
 def closed(e: Experiment) -> Closed:
-    closure, known = _expansion(program_of(e, L), 0).closure, numbers_of(e)
-    causal = [k for k in closure.kernels if k.causal and k.definition != 0]
-    memory = {k.name: memory_weight(k, "Delta", known, len(e.times), {}) for k in causal}
-    return Closed(closure, e.depth, known, memory, e.kernel)
+    problem = Problem.of(e)
+    closure = closure_of(problem)
+    assert closure is not None
+    return Closed.of(Setting(problem), closure)
 
 
 def dense(a: np.ndarray) -> Separable:

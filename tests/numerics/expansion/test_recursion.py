@@ -1,4 +1,4 @@
-"""The linear series to order 8: exponents, derivatives by mpmath, words and recursion, resummation."""
+"""The linear series to order 8: exponents, derivatives by mpmath, resummation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-import numerics.expansion
 from numerics.cli import run
 from numerics.errors import NotConverged, SpecError
 from numerics.expansion import evaluated_at, expand, resum
@@ -18,7 +17,7 @@ from numerics.expansion.resummation import resummed
 from numerics.experiment import Experiment
 from numerics.solver import solve
 from numerics.verification.series import partial_sum
-from tests.numerics.expansion.test_words import FLOW, GD, NAMES, agree, expected_names, experiment, exponents
+from tests.numerics.expansion.test_words import GD, NAMES, agree, expected_names, experiment, exponents
 from tests.reference.adams_weights import step_sum_weights
 from tests.reference.mp_reference import mp_solution
 from tests.reference.power_series import gamma_expansion
@@ -86,29 +85,6 @@ def test_coefficients_are_derivatives_by_mpmath(depth: int) -> None:
             agree(wrong, exact, NAMES, 1e-8)
 
 
-# -- words and their recursion -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("samples", "depth", "training"),
-    [(2, 2, GD), (1, 3, GD), pytest.param(2, 3, FLOW | {"points": 3}, marks=slow)],
-)
-def test_the_recursion_is_what_the_words_are(
-    samples: int, depth: int, training: dict[str, object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    e = experiment(samples, depth, training, rtol=1e-6)
-    found = []
-    for few in (0, 4):
-        monkeypatch.setattr(numerics.expansion, "BY_WORDS", few)
-        found.append(expand(e, 4))
-    assert list(found[0].order.values) == list(found[1].order.values) == [0, 2, 4]
-    for name in NAMES:
-        gap = float(np.abs(found[0][name] - found[1][name]).max())
-        # densities of a flow are integrals in another order: equal up to the grid's own error
-        tolerance = 1e-7 if name in "AB" and training is not GD else 1e-12
-        assert gap <= tolerance * max(1.0, float(np.abs(found[1][name]).max())), name
-
-
 @pytest.mark.parametrize(("samples", "depth"), [(2, 2), (3, 4)])
 def test_order_eight_against_the_exact_taylor_coefficients(samples: int, depth: int) -> None:
     e = experiment(samples, depth, {**GD, "steps": 4})
@@ -119,10 +95,10 @@ def test_order_eight_against_the_exact_taylor_coefficients(samples: int, depth: 
 
 def test_a_wrong_error_equation_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     from derive.errors import NotApplicable
-    from numerics.expansion.by_recursion import Closed
+    from numerics.expansion.closure import Closed
 
-    right = Closed.advance
-    monkeypatch.setattr(Closed, "advance", lambda self, target, gain: right(self, target, 1.01 * gain))
+    right = Closed.gain.func
+    monkeypatch.setattr(Closed, "gain", property(lambda self: 1.01 * right(self)))
     with pytest.raises(NotApplicable, match="not that of order 0"):
         expand(experiment(2, 2, GD), 4)
 

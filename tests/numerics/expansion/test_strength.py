@@ -102,6 +102,26 @@ def test_nonlinear_networks_with_momentum_and_test_points(training: dict[str, An
     assert all(less[x] < more[x] / 9 + 1e-5 for x in more), (more, less)
 
 
+@pytest.mark.parametrize(("activation", "bias"), [("linear", False), ("linear", True), ("tanh", False)])
+def test_programs_with_their_numbers(activation: str, bias: bool) -> None:
+    """As their experiment, whichever way they are evaluated."""
+    program = mlp(1, activation, bias=bias)
+    network = {"depth": 1, "activation": activation, "bias": bias}
+    given = {"K_x": np.array([[1.0, 0.3], [0.3, 0.8]]), "y": np.array([1.0, -0.5])}
+    one = Experiment.from_dict(
+        {"network": network, "training": GD | {"loss": "sum"}},
+        kernel=given["K_x"],
+        targets=given["y"],
+    )
+    numbers = {"eta": 0.2, "gamma0": 1.0}
+    found, expected = expand(program, 2, numbers=numbers, arrays=given, times=range(6)), expand(one, 2)
+    assert list(found.order) == list(expected.order)
+    for name in ("error", "train_loss", "Phi", "G", "A", "tangent_kernel"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=1e-10, err_msg=name)
+    with pytest.raises(SpecError, match=r"numbers\.eta"):
+        expand(program, 2, numbers={"gamma0": 1.0}, arrays=given, times=range(6))
+
+
 def test_what_has_no_series_says_why() -> None:
     one = Experiment.from_dict({"network": {"depth": 2, "width_ratio": 1.0}, "data": ISO, "training": GD})
     with pytest.raises(SpecError, match=r"1/gamma0 stays in front of -r0\(t\)/nu"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from functools import lru_cache
+from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,18 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sympy import lambdify
+from sympy.functions.elementary.complexes import transpose as Transpose
 
 import numerics.expansion
 from derive.expansion import LinearExpansion, expand_linear
-from derive.expansion.words import Memory
+from derive.expansion.words import Memory, letters
 from derive.program import L, P, alpha, ell, mlp, mu, s, t
 from derive.theory import mean_field
 from numerics.cli import run
 from numerics.errors import Diverged, NotConverged, SpecError
-from numerics.expansion import expand, feedback
-from numerics.expansion.setting import Setting
+from numerics.expansion import expand
 from numerics.experiment import Experiment
-from numerics.experiment.problem import Problem
 from numerics.results import load
 from numerics.solver import solve
 from numerics.solver.grid import Grid, flow_grid
@@ -133,7 +132,7 @@ def test_the_flow_against_the_exact_taylor_coefficients_on_its_grid(
     def once(clock: Any, attempt: Any) -> Any:
         return SimpleNamespace(parts=(every, attempt(every).found, {}))
 
-    monkeypatch.setattr(numerics.expansion, "refine", once)
+    monkeypatch.setattr("numerics.expansion.coefficients.refine", once)
     found = numerics.expansion.expand(e.replace({"training.points": len(grid.nodes)}), order)
     exact = gamma_expansion(e.kernel, e.targets, grid.weights, depth=depth, order=order // 2)
     agree(found, exact, ("Phi", "G", "error", "tangent_kernel", "train_loss"), 1e-12)
@@ -257,22 +256,6 @@ def test_a_rate_that_diverges() -> None:
         expand(e, 2)
 
 
-@lru_cache(maxsize=2)
-def symbols(order: int) -> Any:
-    return numerics.expansion.series(experiment(1, 1, GD), order)
-
-
-def test_the_error_enters_every_order_as_it_enters_order_zero() -> None:
-    x = symbols(4)
-    assert feedback(x, 0) == feedback(x, 2) == feedback(x, 4)
-    from dataclasses import replace
-
-    stranger = x.output[2] + Memory("C", 2, Memory("C", 0, x.words["H"][0]))
-    changed = replace(x, output=[x.output[0], 0, stranger])
-    with pytest.raises(NotImplementedError, match="error's equation at order 2"):
-        feedback(changed, 2)
-
-
 # -- the command -------------------------------------------------------------------------------------------
 
 
@@ -340,30 +323,47 @@ def three_samples() -> Experiment:
     )
 
 
+def as_matrix(word: Any, series: LinearExpansion, known: dict[str, Any]) -> np.ndarray:
+    """A word as a product of matrices, rows and columns (time, sample).  A letter remembers
+    ``w(t, s) sum_b Delta_b(s) X_ab(t, s)``, or ``w(t, s) Delta_b(s) X(t, s)``, of the word X in it."""
+    if isinstance(word, Transpose):
+        return as_matrix(word.args[0], series, known).T
+    if not isinstance(word, Memory):
+        if str(word) in known:
+            return known[str(word)]
+        return reduce(np.matmul, [as_matrix(x, series, known) for x in letters(word)])
+    w, error = known["weight"], known["errors"][word.order]
+    T, P = error.shape
+    body = as_matrix(word.body, series, known)
+    if not series.closure.kernel(word.kernel).rows:
+        return ((w * body)[:, :, None] * error).reshape(T, T * P)
+    return np.einsum("ts,sb,tasb->tas", w, error, body.reshape(T, P, T, P)).reshape(T * P, T)
+
+
 @pytest.mark.parametrize("name", ["H", "G", "A", "B"])
-@pytest.mark.parametrize("module", ["numpy", "mpmath"])
-def test_coefficients_go_through_lambdify(name: str, module: str) -> None:
-    """Words as matrices, compiled by SymPy alone, beside their values on the grid: products keep their
+@pytest.mark.parametrize(("module", "order"), [("numpy", 2), ("mpmath", 2), ("numpy", 4)])
+def test_coefficients_go_through_lambdify(name: str, module: str, order: int) -> None:
+    """Words as matrices, compiled by SymPy alone, beside what the recursion gives: products keep their
     order, transposes stay.  Rows and columns are (time, sample)."""
     task, strength = three_samples(), 0.7
-    series = numerics.expansion.series(task, 2)
+    series = numerics.expansion.series(task, order)
     assert isinstance(series, LinearExpansion)
-    found, T = numerics.expansion.expand(task, 2), len(task.times)
-    words = numerics.expansion._orders(Setting(Problem.of(task)), 2).words
-    plain = {"J": np.ones((T, T)), "K_x": np.kron(np.ones((T, T)), task.kernel)}
-    for layer in (1, 2, 3):
-        letters = series.letters(name, layer)
-        values: list[Any] = [3 if x == L else plain.get(str(x)) for x in letters]
-        for k, x in enumerate(letters):
-            if values[k] is None:
-                letter = next(y for e in series.words[name] for y in e.atoms(Memory) if str(y) == str(x))
-                values[k] = words.value(letter).matrix
+    found, T = numerics.expansion.expand(task, order), len(task.times)
+    known: dict[str, Any] = {"J": np.ones((T, T)), "K_x": np.kron(np.ones((T, T)), task.kernel)}
+    known["weight"] = task.effective_rate * np.tril(np.ones((T, T)), -1)
+    known["errors"] = {n: found.error.sel(order=n).values for n in found.order.values}
+    memory = {str(y): y for e in series.words[name] for y in e.atoms(Memory)}
+    for layer in (1, 2, 3) if order == 2 else (2,):
+        values: list[Any] = [
+            3 if x == L else as_matrix(memory.get(str(x), x), series, known)
+            for x in series.letters(name, layer)
+        ]
         if module == "mpmath":
             values = [mpmath.matrix(v.tolist()) if isinstance(v, np.ndarray) else v for v in values]
         got = series.lambdify(name, modules=module, layer=layer)(strength, *values)
         got = np.array(got.tolist(), dtype=float)
         at = found.sel(layer=layer)[{"H": "Phi"}.get(name, name)]
-        expected = (at.sel(order=0) + strength**2 * at.sel(order=2)).values
+        expected = sum(strength**n * at.sel(order=n).values for n in found.order.values)
         if name == "H":
             expected = expected.transpose(0, 2, 1, 3).reshape(got.shape)
         if name == "A":

@@ -11,9 +11,9 @@ import pytest
 import xarray as xr
 from sympy import Rational
 
-import numerics.expansion.nonlinear.evaluation as evaluation
+import numerics.expansion.trees as evaluation
 from derive.expansion.nonlinear import NonlinearExpansion
-from numerics.expansion.nonlinear import expand_nonlinear, series
+from numerics.expansion.trees import expand_nonlinear, series
 from numerics.experiment import Experiment
 from numerics.solver.nodes import solve_nodes
 from numerics.verification.series import compared, differences, expansion

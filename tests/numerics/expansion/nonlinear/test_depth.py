@@ -12,8 +12,8 @@ from sympy import Symbol, lambdify
 from derive.expansion.nonlinear.depth import AtCriticality
 from derive.expansion.nonlinear.trees import Tensor
 from derive.program import L, ell
-from numerics.expansion.nonlinear import expand_nonlinear, series
-from numerics.expansion.nonlinear.statics import Statics
+from numerics.expansion.statics import Statics
+from numerics.expansion.trees import expand_nonlinear, series
 from numerics.experiment import Experiment
 from numerics.verification.series import compared, differences
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sympy import Function, Lambda, Rational, Symbol, asin, erf, lambdify, nsolve, pi, tanh
 
-import numerics.expansion.nonlinear.evaluation as evaluation
+import numerics.expansion.trees as evaluation
 from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.depth import p, q, x
 from derive.expansion.nonlinear.trees import Tensor
@@ -20,8 +20,7 @@ from derive.program import L, Program, ell, mlp
 from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.expansion import expand
-from numerics.expansion.nonlinear.moments import Moments
-from numerics.expansion.nonlinear.statics import Statics
+from numerics.expansion.statics import Moments, Statics
 from numerics.experiment import Experiment
 from numerics.experiment.theory import program_of
 

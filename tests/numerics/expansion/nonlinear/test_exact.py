@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from sympy import QQ
 
-from numerics.expansion.nonlinear import expand_nonlinear
+from numerics.expansion.trees import expand_nonlinear
 from numerics.experiment import Experiment
 from tests.reference import exact_nonlinear
 from tests.reference.exact_nonlinear import SINH, Cubic, Exact, solve

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sympy import Symbol
 
-import numerics.expansion.nonlinear.kinks as kinks
+import numerics.expansion.kinks as kinks
 from derive.expansion.nonlinear.kinks import dv, v
 from numerics.cli.common import summary
 from numerics.errors import Diverged, SpecError
@@ -138,6 +138,21 @@ def test_what_is_known() -> None:
         assert np.all(np.isfinite(result[name].sel(order=slice(0, order))))
         assert np.all(np.isnan(result[name].sel(order=slice(order + 1, 2))))
     assert not any(np.any(np.isnan(q)) for q in expand(experiment(2), 1).data_vars.values())
+
+
+def test_points_that_nothing_is_learnt_from() -> None:
+    """Errors of samples do not know of them; of their predictions as many orders are known."""
+    rule = {"learning_rate": ETA, "steps": STEPS, "loss": "sum"}
+    held_out = Experiment.from_dict(
+        {"network": {"depth": 1, "activation": "relu"}, "training": rule},
+        kernel=KERNEL[:2, :2].tolist(),
+        targets=TARGETS[:2].tolist(),
+        test_kernel=KERNEL[2:, [0, 1, 2]].tolist(),
+    )
+    found, alone = expand(held_out, 1), expand(experiment(2), 1)
+    np.testing.assert_allclose(found.error, alone.error, rtol=0, atol=1e-12)
+    assert found.test_f.attrs["known_to_order"] == 1
+    assert np.all(found.test_f.values[:, -1] != 0)
 
 
 def test_sampled_averages(monkeypatch: pytest.MonkeyPatch) -> None:

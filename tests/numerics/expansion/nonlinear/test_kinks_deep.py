@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import numerics.expansion.nonlinear.kink_layers as kink_layers
+import numerics.expansion.kink_layers as kink_layers
 from numerics.expansion import expand
-from numerics.expansion.nonlinear.kink_units import Units
+from numerics.expansion.kink_units import Units
 from numerics.experiment import Experiment
 from numerics.verification.series import _runs
 from tests.numerics.expansion.nonlinear.networks import Problem
@@ -247,8 +247,8 @@ def test_with_more_samples_than_signs_are_counted_for() -> None:
     run = Experiment.from_dict(tables, kernel=kernel, targets=targets)
     exact = expand(run, 2)
     with pytest.MonkeyPatch.context() as m:
-        m.setattr("numerics.expansion.nonlinear.kinks.EXACT", 2)
-        m.setattr("numerics.expansion.nonlinear.kinks.REPLICAS", 4)
+        m.setattr("numerics.expansion.kinks.EXACT", 2)
+        m.setattr("numerics.expansion.kinks.REPLICAS", 4)
         rough = expand(run, 2)
     for name in ("G", "Phi", "train_loss"):
         order = 2 if name == "Phi" else 1

@@ -16,9 +16,9 @@ from derive.expansion.nonlinear import expand_kinks, expand_nonlinear
 from derive.expansion.nonlinear.trees import Tensor
 from derive.program import mlp
 from derive.theory import mean_field
-from numerics.expansion.nonlinear import evaluation
-from numerics.expansion.nonlinear.statics import Statics
-from numerics.expansion.setting import Setting
+from numerics.expansion import trees as evaluation
+from numerics.expansion.coefficients import Setting
+from numerics.expansion.statics import Statics
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 

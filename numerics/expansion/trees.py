@@ -1,37 +1,35 @@
-"""Evaluate the expansion in gamma0 of a nonlinear experiment: tensors by layers, forests by times."""
+"""The expansion in gamma0 of a nonlinear experiment as numbers: tensors by layers, forests by times."""
 
 from __future__ import annotations
 
 import time as clock
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.expansion import KINKS
-from derive.expansion.nonlinear.trees import OUTPUT, Tensor
+from derive.expansion.nonlinear.trees import COL, OUTPUT, ROW, Forest, Tensor, leads, samples_of
 from derive.program import L, Program, ell
 from derive.theory import mean_field
 from numerics.errors import SpecError
-from numerics.expansion.nonlinear.forests import Forests, Index
-from numerics.expansion.nonlinear.moments import Moments, Points
-from numerics.expansion.nonlinear.statics import Array, Statics
+from numerics.expansion.coefficients import Evaluator, Setting, check_order, evaluated, parted, symbolic
 from numerics.expansion.operators import time_table
-from numerics.expansion.setting import Setting, parted, symbolic
+from numerics.expansion.statics import Array, Moments, Points, Statics, contracted
 from numerics.experiment.activation import slope_jumps
 from numerics.experiment.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import integrated, program_of
-from numerics.results import STDERR, dataset
 from numerics.solver.grid import Grid
-from numerics.solver.paths.accuracy import Spread
-from numerics.solver.refine import Attempt, Multistep, refine
 from numerics.threads import one_thread
+
+Index = NDArray[np.intp]
 
 RESPONSES = ("A", "B")
 QUADRATURE = 6
@@ -48,7 +46,7 @@ def series(experiment: Experiment, order: int) -> NonlinearExpansion:
 
     Raises :class:`~numerics.errors.SpecError` for a negative order, and where the theory has no such series.
     """
-    _check(order)
+    check_order(order)
     _check_kinks(experiment, order)
     try:
         return _expansion(program_of(experiment, L), order)
@@ -70,76 +68,38 @@ def expand_nonlinear(source: Problem | Experiment, order: int) -> xr.Dataset:
     its standard error beside it.  A and B are there for rules in steps and up to six samples.
      Activations with a kink have order 0, without A and B.
     """
-    _check(order)
+    check_order(order)
     problem = Problem.of(source)
     if problem.experiment is not None:
         _check_kinks(problem.experiment, order)
-    started = clock.perf_counter()
-    flow, solver = problem.flow, problem.solver
+    started, solver = clock.perf_counter(), problem.solver
     few = problem.sample_count <= QUADRATURE
     sampled = order > 0 and not few
     expansion = _derived(problem, order)
     bends = expansion.activation.expr.has(*KINKS)
     if order and bends:
         raise _kinked(*problem.said("network.activation"))
-    responses = few and not flow and not bends
+    responses = few and not problem.flow and not bends
     # B of order 0 stands in the other laws beyond order 0
     skipped = frozenset() if responses else frozenset(f"B{n}" for n in range(min(order, 1), order + 1))
-    accuracy = min(1e-2 * solver.rtol, 1e-9)
-    exact: dict[int, Moments] = {}
-
-    def statics(points: Points | None) -> Statics:
-        whole = Setting(problem)
-        return Statics(expansion, whole.depth, whole.kernel, accuracy, skipped, points, exact)
-
+    whole, exact = Setting(problem), dict[int, Moments]()
     count = 1 << max(4, int(np.ceil(np.log2((solver.samples or SAMPLES) / (2 * REPLICAS)))))
-    points: list[Points | None] = [None]
-    if sampled:
-        points = [Points(count, (solver.seed, k)) for k in range(REPLICAS)]
-    setting = Setting(problem)
-    notes: dict[str, Any] = {}
-    runs = Spread()
-    for part in map(statics, points):
-        if flow and setting.grid is None:
-            grid, found, notes = _settled(problem, part)
-            setting = Setting(problem, grid)
-        else:
-            found = Evaluation(setting, part)
-        runs.add(found.values(setting.out, responses))
-        notes["average_error"] = max(m.error for m in part.moments.values())
-    values = dict(runs.mean)
-    if runs.count > 1:
-        values |= {k + STDERR: v for k, v in runs.stderr().items()}
-        notes |= {"samples": 2 * count * REPLICAS, "replicas": REPLICAS}
-    orders = [
-        n for n in range(order + 1) if n == 0 or any(np.any(np.nan_to_num(v[n])) for v in values.values())
-    ]
-    return dataset(
-        {k: v[orders] for k, v in values.items()},
-        times=problem.times,
-        spec=problem.text,
-        orders=orders,
-        nonlinear=True,
-        method="expansion in gamma0",
-        truncation_order=order,
-        wall_time_s=clock.perf_counter() - started,
-        **notes,
-    )
+
+    def evaluate(statics: Statics, grid: Grid | None) -> Evaluation:
+        return Evaluation(Setting(problem, grid), statics, responses=responses)
+
+    def evaluators() -> Iterator[Evaluator]:
+        for points in (Points(count, (solver.seed, k)) for k in range(REPLICAS)) if sampled else (None,):
+            data = whole.depth, whole.kernel, accuracy(problem)
+            yield partial(evaluate, Statics(expansion, *data, skipped, points, exact))
+
+    notes = {"method": "expansion in gamma0"} | ({"samples": 2 * count * REPLICAS} if sampled else {})
+    return evaluated(problem, evaluators(), order, started, attributes={"nonlinear": True, **notes})
 
 
-def _settled(problem: Problem, statics: Statics) -> tuple[Grid, Evaluation, dict[str, Any]]:
-    """A time grid fine enough for every order of the error."""
-
-    def attempt(grid: Grid) -> Attempt[Evaluation]:
-        found = Evaluation(Setting(problem, grid), statics)
-        return Attempt(np.stack([e[grid.outputs] for e in found.errors.values()]), found)
-
-    return refine(Multistep(problem.times, problem.solver.rtol), attempt).parts
-
-
-def _check(order: int) -> None:
-    if order < 0:
-        raise SpecError("--order", order, "must not be negative", "an integer >= 0, such as 2")
+def accuracy(problem: Problem) -> float:
+    """What averages are exact to."""
+    return min(1e-2 * problem.solver.rtol, 1e-9)
 
 
 def _check_kinks(experiment: Experiment, order: int) -> None:
@@ -153,11 +113,16 @@ def _kinked(key: str, value: Any) -> SpecError:
     return SpecError(key, value, problem, "a smooth activation, or --order 0; `dmft solve` serves this one")
 
 
+def check_seen(key: str, kind: Any, seen: bool) -> None:
+    """Raises SpecError for random data."""
+    if not seen:
+        reason = "nonlinear networks on random data have no expansion: their theory is not expanded in gamma0"
+        raise SpecError(key, kind, reason, '"fixed"')
+
+
 def _derived(problem: Problem, order: int) -> NonlinearExpansion:
     """Of the program as an integrator trains it.  Raises SpecError with the reason where there is none."""
-    if not problem.seen:
-        reason = "nonlinear networks on random data have no expansion: their theory is not expanded in gamma0"
-        raise SpecError(*problem.said("data.kind"), reason, '"fixed"')
+    check_seen(*problem.said("data.kind"), problem.seen > 0)
     try:
         return _expansion(integrated(symbolic(problem)), order)
     except NotApplicable as reason:
@@ -174,21 +139,102 @@ def _expansion(program: Program, order: int) -> NonlinearExpansion:
     return derived(mean_field(program), order)
 
 
+NOW, PAST = -2, -1
+"""Axes that are times; the others are samples."""
+
+
+class Forests:
+    """``weight`` is the rule's k(t, s), (T, T) strictly lower; ``errors[n]`` the error's order n, (T, P)."""
+
+    def __init__(self, weight: Array, errors: Mapping[int, Array]) -> None:
+        self.weight, self.errors = weight, errors
+        self.known: dict[tuple[Forest, int], tuple[Array, list[int]]] = {}
+
+    def root(self, forest: Forest, place: int) -> tuple[Array, list[int]]:
+        """What hangs on a node: the product of its children, (T, samples..), and the samples."""
+        value: Array = np.ones(len(self.weight))
+        axes: list[int] = []
+        for i, x in enumerate(forest):
+            if x.parent == place and not leads(forest, i):
+                child, own = self.child(forest, i)
+                value = contracted([NOW, *axes, *own], (value, [NOW, *axes]), (child, [NOW, *own]))
+                axes = axes + own
+        return value, axes
+
+    def child(self, forest: Forest, i: int) -> tuple[Array, list[int]]:
+        """An earlier time, summed over: a function of the time it hangs on."""
+        if (forest, i) not in self.known:
+            below, axes = self.root(forest, i)
+            error = self.errors[forest[i].error]
+            own = [forest[i].sample, *axes]
+            body = contracted([NOW, *own], (error, [NOW, own[0]]), (below, [NOW, *axes]))
+            self.known[forest, i] = np.tensordot(self.weight, body, 1), own
+        return self.known[forest, i]
+
+    def correlation(self, forest: Forest, tensor: Array, out: Index) -> Array:
+        """``tensor * forest`` summed over samples, (out, P, out, P)."""
+        first, second = [i for i, x in enumerate(forest) if x.parent < 0]
+        (a, left), (b, right) = self.root(forest, first), self.root(forest, second)
+        parts = (tensor, list(samples_of(forest))), (a[out], [NOW, *left]), (b[out], [PAST, *right])
+        return contracted([NOW, ROW, PAST, COL], *parts)
+
+    def single(self, forest: Forest, tensor: Array) -> Array:
+        """``tensor * forest`` summed over samples, (T, P): one time."""
+        a, axes = self.root(forest, 0)
+        return contracted([NOW, ROW], (tensor, list(samples_of(forest))), (a, [NOW, *axes]))
+
+    def response(self, forest: Forest, tensor: Array, out: Index) -> Array:
+        """``tensor * forest`` with the pushed time free, (out, P, out, P)."""
+        own = tensor, list(samples_of(forest))
+        value, axes = self.path(forest, 0)
+        if forest[0].marked:  # pushed at the same time, and then at the same sample
+            P = len(tensor)
+            found = contracted([NOW, ROW], own, (value, [NOW, *axes]))
+            full = np.zeros((len(out), P, len(out), P))
+            n, m = np.arange(len(out))[:, None], np.arange(P)
+            full[n, m, n, m] = found[out]
+            return full
+        return contracted([NOW, ROW, PAST, COL], own, (value[np.ix_(out, out)], [NOW, PAST, *axes]))
+
+    def path(self, forest: Forest, place: int) -> tuple[Array, list[int]]:
+        """The part of a tree from a node to the pushed one: (T, T, samples..); (T, samples..) if it is it."""
+        side, axes = self.root(forest, place)
+        following = next((i for i, x in enumerate(forest) if x.parent == place and leads(forest, i)), None)
+        if following is None:
+            return side, axes
+        inner, below = self.path(forest, following)
+        sample, error = forest[following].sample, self.errors[forest[following].error]
+        own = [sample, *below]
+        if forest[following].marked:
+            body = contracted([PAST, *own], (error, [PAST, sample]), (inner, [PAST, *below]))
+            value = contracted([NOW, PAST, *own], (self.weight, [NOW, PAST]), (body, [PAST, *own]))
+        else:
+            body = contracted([NOW, PAST, *own], (error, [NOW, sample]), (inner, [NOW, PAST, *below]))
+            value = np.tensordot(self.weight, body, 1)
+        together = [*axes, *own]
+        parts = (side, [NOW, *axes]), (value, [NOW, PAST, *own])
+        return contracted([NOW, PAST, *together], *parts), together
+
+
 class Evaluation:
     """Errors at every order and order parameters, on one time grid.
 
-    ``order`` is that of the statics' expansion, unless something else adds to it.
+    ``order`` is that of the statics' expansion, unless something else adds to it; ``responses`` are wanted or
+    not.
     """
 
-    def __init__(self, setting: Setting, statics: Statics, order: int | None = None) -> None:
+    def __init__(
+        self, setting: Setting, statics: Statics, order: int | None = None, *, responses: bool = False
+    ) -> None:
         self.setting, self.statics, self.expansion = setting, statics, statics.expansion
         self.depth = setting.depth
-        self.order = self.expansion.order if order is None else order
+        self.orders = range((self.expansion.order if order is None else order) + 1)
+        self.responses = RESPONSES if responses else ()
         self.weight = time_table(self.expansion.site.weight, setting.numbers, setting.times, setting.tables)
         self.errors: dict[int, Array] = {}
         self.outputs: dict[int, Array] = {}
         self.forests = Forests(self.weight, self.errors)
-        for n in range(self.order + 1):
+        for n in self.orders:
             self.errors[n], self.outputs[n] = self.error(n)
 
     def error(self, n: int) -> tuple[Array, Array]:
@@ -250,28 +296,35 @@ class Evaluation:
                 total += a * b
         return total
 
-    def values(self, out: Index, responses: bool = True) -> dict[str, Array]:
-        """Every variable, with the order first."""
-        orders, layers = range(self.order + 1), range(1, self.depth + 1)
-        error, f = (np.stack([x[n][out] for n in orders]) for x in (self.errors, self.outputs))
-        found = {"error": error}
-        for name in ("Phi", "G"):
-            found[name] = np.stack([[self.kernel(name, n, k, out) for k in layers] for n in orders])
-        for name in RESPONSES if responses else ():
+    @property
+    def notes(self) -> dict[str, Any]:
+        """The largest error of an average."""
+        return {"average_error": max(m.error for m in self.statics.moments.values())}
+
+    def watched(self) -> Array:
+        """Errors at every order and node, (orders, nodes, P)."""
+        return np.stack(list(self.errors.values()))
+
+    def values(self) -> dict[str, Array]:
+        """Every variable at output times, with the order first."""
+        out, layers = self.setting.out, range(1, self.depth + 1)
+        size = (len(out), len(self.setting.targets)) * 2
+        found = {}
+        for name in ("Phi", "G", *self.responses):
             # at the last layer B is zero, and A, which no layer reads, is not known
-            missing = np.full(found["Phi"].shape[2:], np.nan if name == "A" else 0.0)
-            found[name] = np.stack(
+            last = {"A": np.full(size, np.nan), "B": np.zeros(size)}.get(name)
+            kernels = [
                 [
-                    [self.kernel(name, n, k, out) if k < self.depth else missing for k in layers]
-                    for n in orders
+                    last if k == self.depth and last is not None else self.kernel(name, n, k, out)
+                    for k in layers
                 ]
-            )
-        for name in ("Phi", "G", "A", "B"):
-            if name in found:
-                found[name] = found[name].transpose(0, 1, 2, 4, 3, 5)
-        K = np.stack([self.tangent(n, out) for n in orders])
-        found["tangent_kernel"] = K.transpose(0, 1, 3, 2, 4)
-        return parted(self.setting.problem, found, f, nonlinear=True)
+                for n in self.orders
+            ]
+            found[name] = np.array(kernels).transpose(0, 1, 2, 4, 3, 5)
+        tangent = np.stack([self.tangent(n, out) for n in self.orders])
+        found["tangent_kernel"] = tangent.transpose(0, 1, 3, 2, 4)
+        error, f = (np.stack([x[n][out] for n in self.orders]) for x in (self.errors, self.outputs))
+        return parted(self.setting.problem, error, f, found, self.orders, nonlinear=True)
 
 
 def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, int]]]:
@@ -288,4 +341,4 @@ def products(expansion: NonlinearExpansion, depth: int) -> list[list[tuple[str, 
     return found
 
 
-__all__ = ["Evaluation", "expand_nonlinear", "series"]
+__all__ = ["Evaluation", "Forests", "accuracy", "check_seen", "expand_nonlinear", "series"]

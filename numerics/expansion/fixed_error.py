@@ -1,4 +1,9 @@
-"""The output at fixed error from resummed memories and the closure's own laws.
+"""The series resummed at fixed error.
+
+The expansion has two sources of powers of gamma0: the words, and the coefficients Delta^(n) of the error that
+their letters remember.  The second is what ends the series early, because the error reacts back on itself.
+Here the error is not expanded: the letters remember the full Delta, and ``Delta = y - f[Delta]`` is solved.
+Expanded in gamma0 this gives back the coefficients, order by order, and the next one besides.
 
 A series of f alone forgets how f is made.  The kernels of the closure are the neighbouring layer's response
 and what is remembered of a correlation.  Only what is remembered is resummed: entry by entry, in the
@@ -13,6 +18,7 @@ until it settles: that would be the full theory.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -21,10 +27,19 @@ from sympy import Expr, Mul
 
 from derive.calculus.symbols import ell, gamma0
 from numerics.errors import NotConverged
-from numerics.expansion.by_recursion import Closed, Place
-from numerics.expansion.operators import Dense, Separable, Value, remembered
+from numerics.expansion.closure import Closed, Place
+from numerics.expansion.coefficients import volterra
+from numerics.expansion.operators import (
+    Algebra,
+    Dense,
+    Separable,
+    Stream,
+    Value,
+    add,
+    remembered,
+    times,
+)
 from numerics.expansion.resummation import Values, resum
-from numerics.expansion.streams import Algebra, Stream, add, times
 
 Array = NDArray[np.float64]
 
@@ -33,6 +48,75 @@ ROUNDING = 1e-14
 SETTLED = 1e-12
 """Responses that change less than this share of their size agree with their kernels."""
 SWEEPS = 100
+
+AT_REST = 1e-9
+"""Changes of the error below this share of its start are none."""
+ROUGHLY = 1e-3
+STEPS = 60
+HORIZONS = 8
+"""The error is found up to growing times, so that what follows starts from something sensible."""
+
+
+@dataclass(frozen=True)
+class AtFixedError:
+    """What the error's equation is made of; f is resummed to ``order`` at ``gamma0``."""
+
+    closed: Closed
+    targets: Array
+    rho: Array
+    gamma0: float
+    order: int
+
+    def upto(self, now: int) -> AtFixedError:
+        """The same up to a time only."""
+        return replace(self, closed=self.closed.upto(now))
+
+    def step(self, error: Array, pushed: Array | None = None) -> tuple[Array, Array]:
+        """The error that follows from f at ``error`` (and ``pushed``, added to f), and the estimate of what f
+        misses."""
+        rest = beyond_lowest(self.closed.upto(), error, self.order, self.gamma0)
+        drive = self.targets - rest.value - (0.0 if pushed is None else pushed)
+        feedback = self.rho[:, None] * self.closed.gain * self.closed.kernel
+        return volterra(self.closed.weight, feedback, self.rho * drive, self.order), rest.error
+
+    def settled(self, error: Array, tolerance: float, pushed: Array | None = None) -> tuple[Array, Array]:
+        """Repeats steps until nothing changes; raises NotConverged if it does not end."""
+        for _ in range(STEPS):
+            new, missed = self.step(error, pushed)
+            change, error = float(np.max(np.abs(new - error))), new
+            if change <= tolerance:
+                return error, missed
+        raise NotConverged(
+            f"the error at gamma0 = {self.gamma0} does not settle at order {self.order} "
+            f"(change {change:.1e}): a smaller gamma0 or a higher order would do"
+        )
+
+
+def solved(problem: AtFixedError) -> tuple[Array, Array]:
+    """The error, (T, P), and the same with f pushed by what its series is estimated to miss.
+
+    Raises :class:`~numerics.errors.NotConverged` where the words' own series fails, or the equation does not
+    settle.
+    """
+    T = problem.closed.T
+    scale = max(float(np.max(np.abs(problem.targets))), 1e-300)
+    error = np.broadcast_to(problem.targets, (1, len(problem.targets)))
+    missed = np.zeros_like(error)
+    for part in range(1, HORIZONS + 1):
+        now = max(min(2, T), -(-T * part // HORIZONS))
+        error = np.concatenate([error, np.repeat(error[-1:], max(now - len(error), 0), axis=0)])
+        tolerance = (AT_REST if part == HORIZONS else ROUGHLY) * scale
+        error, missed = problem.upto(now).settled(error, tolerance)
+    pushed, _ = problem.settled(error, ROUGHLY * scale, np.where(error < 0, 1, -1) * missed)
+    return error, pushed
+
+
+def beyond_lowest(closed: Closed, error: Array, order: int, gamma0: float) -> Values:
+    """f[Delta] without its term of lowest order, which is linear in Delta, and what is missed of it."""
+    if gamma0 == 0:
+        return Values(np.zeros_like(error), np.zeros_like(error), np.zeros(error.shape, dtype=bool))
+    found = output_at(closed, error, order, gamma0)
+    return Values(found.value - closed.output(0), found.error, found.failed)
 
 
 class AtStrength(Algebra):
@@ -254,4 +338,4 @@ class Series:
         return found
 
 
-__all__ = ["AtStrength", "Laws", "Series", "output_at", "with_kernels"]
+__all__ = ["AtFixedError", "AtStrength", "Laws", "Series", "output_at", "solved", "with_kernels"]

@@ -18,8 +18,8 @@ from derive.calculus.symbols import alpha, mu
 from derive.expansion.nonlinear.kinks import Cases, Jump, KinkExpansion, kappa, x, xi
 from derive.expansion.nonlinear.trees import ROW
 from derive.program import s, t
-from numerics.expansion.nonlinear.forests import NOW, PAST, Index, contracted
-from numerics.expansion.nonlinear.statics import Array, Statics
+from numerics.expansion.statics import Array, Statics, contracted
+from numerics.expansion.trees import NOW, PAST, Index
 
 
 class Motion:

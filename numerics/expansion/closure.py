@@ -1,13 +1,15 @@
-"""The expansion in gamma0 computed as numbers: the closure's own recursion in the layer, order by order.
+"""The expansion in gamma0 of a linear network as numbers: its closure's recursion in the layer.
 
 The words of the expansion multiply by ten or more with each power of gamma0^2.  Their sums do not: the
-closure's equations give each order of an operator by products of lower ones.  This is a reduction of the same
-equations, and must give what the words give.
+closure's equations give each order of an operator by products of lower ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
+from itertools import product
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +18,23 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import ell
 from derive.errors import NotApplicable
-from derive.expansion import LinearExpansion
 from derive.expansion.words import layer_products, parts_of
 from derive.linear.closure import LinearClosure
 from derive.linear.operators import J, operator
 from numerics.errors import Diverged
-from numerics.expansion.by_words import feedback, memories
-from numerics.expansion.operators import Dense, Separable, Value, convolved, product, remembered
-from numerics.expansion.setting import Setting
-from numerics.expansion.streams import Algebra, Stream, add
+from numerics.expansion.coefficients import Setting, parted
+from numerics.expansion.operators import (
+    Algebra,
+    Dense,
+    Separable,
+    Stream,
+    Value,
+    add,
+    convolved,
+    memory_weight,
+    multiplied,
+    remembered,
+)
 
 Array = NDArray[np.float64]
 Place = tuple[str, int]
@@ -71,6 +81,17 @@ class Closed:
         self.algebra = Algebra(self.known, self.number, self.is_correlation)
         self.average_law = closure.outputs[0].rhs.subs(self.upper, depth)
         self.average = self.algebra.series(self.average_law)
+
+    @classmethod
+    def of(cls, setting: Setting, closure: LinearClosure) -> Self:
+        """The closure of a problem's theory with its numbers, depth and data."""
+        data = memories(setting, closure), setting.kernel
+        return cls(closure, setting.depth, setting.numbers, *data)
+
+    def upto(self, now: int | None = None) -> Closed:
+        """The same equations with nothing known yet, up to a time only."""
+        memory = {k: v[:now, :now] for k, v in self.memory.items()}
+        return Closed(self.closure, self.depth, self.constants, memory, self.kernel)
 
     # -- operators -------------------------------------------------------------------------------------
 
@@ -162,10 +183,29 @@ class Closed:
 
     # -- the error -------------------------------------------------------------------------------------
 
-    def advance(self, setting: Setting, gain: float) -> Array:
+    @cached_property
+    def weight(self) -> Array:
+        """How an update at s enters at t, (T, T)."""
+        return next(iter(self.memory.values()))
+
+    @cached_property
+    def gain(self) -> float:
+        """The number in ``f_0(t) = gain K_x sum_s w(t, s) Delta_0(s)``, read off f_0 at some error.
+
+        Raises :class:`~derive.errors.NotApplicable` where f_0 depends on the error in another way.
+        """
+        lazy = self.upto()
+        lazy.remember(np.random.default_rng(0).standard_normal((self.T, self.P)), 0)
+        f, known = lazy.output(0), self.weight @ lazy.errors[0] @ self.kernel
+        gain = float(np.vdot(known, f)) / max(float(np.vdot(known, known)), 1e-300)
+        if np.max(np.abs(f - gain * known)) > LEFT * np.max(np.abs(f)):
+            raise NotApplicable("the output at order 0 is no multiple of what the data's kernel remembers")
+        return gain
+
+    def advance(self, setting: Setting) -> Array:
         """One more order of everything; f at this order is given back, (T, P).
 
-        f_n contains Delta_n as f_0 contains Delta_0, ``gain`` times the memory of the input kernel: the
+        f_n contains Delta_n as f_0 contains Delta_0, :attr:`gain` times the memory of the input kernel: the
         average f is linear in the error at lowest order in gamma0.  What is left of its equation is checked.
         Raises :class:`~numerics.errors.Diverged`.
         """
@@ -176,8 +216,8 @@ class Closed:
         self.errors[n] = np.zeros((self.T, self.P))
         target, f = setting.target(n), self.output(n)
         if np.any(target - f):
-            w, drive = next(iter(self.memory.values())), target - f
-            self.errors[n] = setting.answer(w, gain * self.kernel, drive, n)
+            drive = target - f
+            self.errors[n] = setting.answer(self.weight, self.gain * self.kernel, drive, n)
             self.algebra.forget(n)
             f = self.output(n)
             left = np.max(np.abs(setting.rho * (target - f) - self.errors[n]))
@@ -258,46 +298,62 @@ class Densities(Closed):
         """The product of two causal operators, or an ordinary one."""
         if isinstance(a, Dense) and isinstance(b, Dense):
             return Dense(convolved(a.block, b.block, self.nodes))
-        return product(a, b)
+        return multiplied(a, b)
 
 
-class ByRecursion:
-    """The coefficients of an experiment up to ``order``; ``few`` is its expansion to the lowest orders."""
+class OrderByOrder:
+    """The coefficients up to ``order`` of a problem whose network has this closure, on one time grid."""
 
-    def __init__(self, setting: Setting, few: LinearExpansion, order: int) -> None:
-        memory = memories(setting, few.closure)
-        self.closed = Closed(few.closure, setting.depth, setting.numbers, memory, setting.kernel)
-        self.errors, self.P, self.grid = self.closed.errors, len(setting.targets), setting.grid
-        gain = self.closed.number(feedback(few, 0))
-        self.outputs = {n: self.closed.advance(setting, gain) for n in range(order + 1)}
-        self.dense: Densities | None = None
+    def __init__(self, setting: Setting, closure: LinearClosure, order: int) -> None:
+        self.setting, self.order = setting, order
+        self.closed = Closed.of(setting, closure)
+        self.outputs = np.stack([self.closed.advance(setting) for _ in range(order + 1)])
+        family = [self.closed.operator(x, k) for x in self.closed.laws for k in range(1, setting.depth + 1)]
+        self.orders = [n for n in range(order + 1) if any(x.at(n) is not None for x in family)]
+        self.notes: dict[str, Any] = {}
 
-    def occurs(self, n: int) -> bool:
-        """May anything at this order differ from zero?"""
-        found = [
-            self.closed.operator(x, k) for x in self.closed.laws for k in range(1, self.closed.depth + 1)
-        ]
-        return any(x.at(n) is not None for x in found if x is not None)
+    def watched(self) -> Array:
+        """Errors at every order and node, (order + 1, T, P)."""
+        return np.stack(list(self.closed.errors.values()))
 
-    def layer(self, name: str, n: int, layer: int, out: NDArray[np.intp], into: Array) -> None:
-        """Order n of a correlation at one layer and at output times, into (out, rows, out, cols)."""
-        value = self.closed.operator(name, layer).at(n)
-        into[...] = 0.0 if value is None else value.at(out)
+    def values(self) -> dict[str, Array]:
+        """Every variable at output times, with the order first."""
+        out, depth, P = self.setting.out, self.setting.depth, self.closed.P
+        T, count = len(out), len(self.orders)
+        source = self.closed if self.setting.grid is None else Densities(self.closed, self.setting.grid.nodes)
+        Phi, G = np.zeros((count, depth, T, P, T, P)), np.zeros((count, depth, T, T))
+        A, B = np.zeros((2, count, depth, T, T, P))
+        for (i, n), k in product(enumerate(self.orders), range(1, depth + 1)):
+            H, own, a, b = (
+                None if x is None else x.at(out)
+                for x in (
+                    *(self.closed.operator(name, k).at(n) for name in "HG"),
+                    *(source.operator(name, k).at(n) for name in "AB"),
+                )
+            )
+            if H is not None:
+                Phi[i, k - 1] = H
+            if own is not None:
+                G[i, k - 1] = own[:, 0, :, 0]
+            if a is not None:
+                A[i, k - 1] = a[..., 0].transpose(0, 2, 1)
+            if b is not None:
+                B[i, k - 1] = b[:, 0]
+        kernels = {
+            "Phi": Phi.transpose(0, 1, 2, 4, 3, 5),
+            "G": G,
+            "A": A,
+            "B": B,
+            "tangent_kernel": np.stack([self.closed.tangent(n, out) for n in self.orders]),
+        }
+        error, f = self.watched()[:, out], self.outputs[:, out]
+        return parted(self.setting.problem, error, f, kernels, self.orders)
 
-    def responses(self, name: str, n: int, layer: int, out: NDArray[np.intp]) -> Array:
-        """Order n of a response, (out, out, P); for the flow as a density."""
-        source: Closed = self.closed
-        if self.grid is not None:
-            source = self.dense = self.dense or Densities(self.closed, self.grid.nodes)
-        value = source.operator(name, layer).at(n)
-        if value is None:
-            return np.zeros((len(out), len(out), self.P))
-        part = value.at(out)
-        return part[..., 0].transpose(0, 2, 1) if name == "A" else part[:, 0]
 
-    def tangent(self, n: int, out: NDArray[np.intp]) -> Array:
-        """Order n of the tangent kernel at output times, (out, out, P, P)."""
-        return self.closed.tangent(n, out)
+def memories(setting: Setting, closure: LinearClosure) -> dict[str, Array]:
+    """The weight with which each kernel remembers, (T, T), by its name."""
+    causal = [k for k in closure.kernels if k.causal and k.definition != 0]
+    return {k.name: memory_weight(k, "Delta", setting.numbers, setting.times, setting.tables) for k in causal}
 
 
-__all__ = ["ByRecursion", "Closed", "Densities"]
+__all__ = ["Closed", "Densities", "OrderByOrder"]

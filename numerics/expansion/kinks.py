@@ -8,8 +8,8 @@ one hidden layer r is one number and u rests; with more, directions of both are 
 from __future__ import annotations
 
 import time as clock
-from functools import lru_cache
-from typing import Any
+from collections.abc import Iterator
+from functools import lru_cache, partial
 
 import numpy as np
 import xarray as xr
@@ -22,17 +22,15 @@ from derive.program import L, Program
 from derive.theory import mean_field
 from numerics.averages.orthants import SIGNS
 from numerics.errors import SpecError
-from numerics.expansion.nonlinear.evaluation import Evaluation
-from numerics.expansion.nonlinear.forests import Index
-from numerics.expansion.nonlinear.kink_layers import Directions, Layers
-from numerics.expansion.nonlinear.moments import Moments, Points
-from numerics.expansion.nonlinear.statics import Array, Statics
-from numerics.expansion.nonlinear.two_times import TwoTimes
-from numerics.expansion.setting import Setting
+from numerics.expansion.coefficients import Evaluator, Setting, evaluated
+from numerics.expansion.kink_layers import Directions, Layers, TwoTimes
+from numerics.expansion.statics import Array, Moments, Points, Statics
+from numerics.expansion.trees import Evaluation, Index, accuracy, check_seen
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
-from numerics.results import STDERR, dataset
+from numerics.results import STDERR
+from numerics.solver.grid import Grid
 from numerics.threads import one_thread
 
 HIGHEST = 2
@@ -60,11 +58,7 @@ def series(experiment: Experiment, order: int = HIGHEST) -> KinkExpansion:
         accepted = f"0 to {HIGHEST}, or a smooth activation"
         raise SpecError("--order", order, "powers of |gamma0| are known for the lowest orders only", accepted)
     activation = experiment.network.activation
-    if experiment.spec.kind != "fixed":
-        problem = (
-            "nonlinear networks on random data have no expansion: their theory is not expanded in gamma0"
-        )
-        raise SpecError("data.kind", experiment.spec.kind, problem, '"fixed"')
+    check_seen("data.kind", experiment.spec.kind, experiment.spec.kind == "fixed")
     try:
         return _derived(
             program_of(experiment, L if experiment.symbolic or experiment.depth > 1 else Integer(1))
@@ -114,43 +108,26 @@ def expand_kinks(source: Problem | Experiment, order: int) -> xr.Dataset:
     setting = Setting(whole)
     _check_apart(setting.kernel)
     many, deep = len(setting.targets) > EXACT, experiment.depth > 1
-    seed, accuracy = experiment.solver.seed, min(1e-2 * experiment.solver.rtol, 1e-9)
-    count = 1 << max(2, int(np.ceil(np.log2((experiment.solver.samples or 4 * DIRECTIONS) / 4))))
-    runs: list[dict[str, Array]] = []
-    bulk: Statics | None = None
-    for k in range(REPLICAS if many or deep else 1):
-        if many or bulk is None:
-            points = Points(POINTS, (seed, k)) if many else None
-            unread = frozenset({"B0"})
-            bulk = Statics(expansion.bulk, setting.depth, setting.kernel, accuracy, unread, points)
-            averages: dict[int, Moments] = {}
-        found = AtKinks(setting, bulk, expansion, Directions(count, (seed, k)), averages)
-        runs.append(found.values(setting.out, responses=False))
-    values = {k: np.mean([run[k] for run in runs], axis=0) for k in runs[0]}
-    notes: dict[str, Any] = {}
-    if len(runs) > 1:
-        # what no direction enters is the same in all, to the last digit
-        spread = {
-            k: np.std([run[k] for run in runs], axis=0, ddof=1)
-            * (np.ptp([run[k] for run in runs], axis=0) > 0)
-            for k in runs[0]
-        }
-        values |= {k + STDERR: v / np.sqrt(len(runs)) for k, v in spread.items()}
-        notes = {"replicas": REPLICAS} | ({"samples": 2 * POINTS * REPLICAS} if many else {})
-        notes |= {"directions": 4 * count} if deep else {}
-    orders = list(range(order + 1))
-    result = dataset(
-        {k: v[orders] for k, v in values.items()},
-        times=experiment.times,
-        spec=experiment.text,
-        orders=orders,
-        nonlinear=True,
-        method="expansion in |gamma0|, with units at the kink",
-        powers_of="|gamma0|",
-        truncation_order=order,
-        wall_time_s=clock.perf_counter() - started,
-        **notes,
-    )
+    seed, samples = whole.solver.seed, whole.solver.samples
+    count = 1 << max(2, int(np.ceil(np.log2((samples or 4 * DIRECTIONS) / 4))))
+
+    def bulk(points: Points | None) -> tuple[Statics, dict[int, Moments]]:
+        unread = frozenset({"B0"})
+        data = (setting.depth, setting.kernel, accuracy(whole), unread, points)
+        return Statics(expansion.bulk, *data), {}
+
+    def evaluate(own: tuple[Statics, dict[int, Moments]], k: int, grid: Grid | None) -> AtKinks:
+        return AtKinks(setting, *own, expansion, Directions(count, (seed, k)), order)
+
+    def evaluators() -> Iterator[Evaluator]:
+        shared = bulk(None)
+        for k in range(REPLICAS if many or deep else 1):
+            yield partial(evaluate, bulk(Points(POINTS, (seed, k))) if many else shared, k)
+
+    notes = {"method": "expansion in |gamma0|, with units at the kink", "powers_of": "|gamma0|"}
+    sizes = ({"samples": 2 * POINTS * REPLICAS} if many else {}) | ({"directions": 4 * count} if deep else {})
+    attributes = {"nonlinear": True, **notes, **sizes}
+    result = evaluated(whole, evaluators(), order, started, every=True, attributes=attributes)
     known = expansion.known
     for name, variable in result.data_vars.items():
         own = str(name).removesuffix(STDERR)
@@ -158,7 +135,15 @@ def expand_kinks(source: Problem | Experiment, order: int) -> xr.Dataset:
     return result
 
 
-NAMES = {"error": "Delta", "train_loss": "loss", "tangent_kernel": "K"}
+NAMES = {
+    "error": "Delta",
+    "train_loss": "loss",
+    "tangent_kernel": "K",
+    "test_f": "Delta",
+    "test_error": "Delta",
+    "test_loss": "loss",
+}
+"""What variables are called in the derived expansion."""
 
 
 def _check_apart(K: Array) -> None:
@@ -183,14 +168,15 @@ class AtKinks(Evaluation):
         self,
         setting: Setting,
         statics: Statics,
+        averages: dict[int, Moments],
         series: KinkExpansion,
         directions: Directions,
-        averages: dict[int, Moments],
+        order: int,
     ) -> None:
         self.series, self.known = series, series.known
         self.directions, self.averages = directions, averages
         self.found: Layers | None = None
-        super().__init__(setting, statics, HIGHEST)
+        super().__init__(setting, statics, order)
 
     def error(self, n: int) -> tuple[Array, Array]:
         """``Delta_1`` answers what the units at the kink add to f."""
