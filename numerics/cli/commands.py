@@ -166,7 +166,7 @@ LONG = 30.0
 
 
 class Method(StrEnum):
-    """How the series is evaluated; as in :mod:`numerics.expansion.evaluated`."""
+    """How the series is evaluated; as in :mod:`numerics.expansion.resummation`."""
 
     SUM = "sum"
     PADE = "pade"
