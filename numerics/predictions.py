@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from numerics.experiment.arrays import Array, HeldOut
+from numerics.experiment.experiment import Array, HeldOut
 from numerics.results import dimensions
 
 OUTPUT = "f"

@@ -29,8 +29,7 @@ from numerics.analysis.sweep import Rate, largest_rate
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import layered_numbers, numbers_of
-from numerics.experiment.refusals import served
-from numerics.experiment.theory import Reduction, derived, program_of, reductions_of
+from numerics.experiment.theory import Reduction, derived, program_of, reductions_of, served
 from numerics.solver import solve
 from numerics.solver.depth import LAYERS, Progress, correction_of, limit_of, solve_depth_correction
 

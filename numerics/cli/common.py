@@ -52,7 +52,7 @@ def load(file: str, data: list[str] | None = None, settings: list[str] | None = 
 
     Raises SpecError for a program where an experiment file is asked for.
     """
-    from numerics.experiment.source import experiment_in, is_program, pairs
+    from numerics.experiment.problem import experiment_in, is_program, pairs
 
     if is_program(file):
         raise SpecError("file", file, "is a program, but this needs the keys of an experiment", "a TOML file")
@@ -66,7 +66,7 @@ def load_problem(
 
     Without ``depth`` the number of layers of a residual network may be a symbol.
     """
-    from numerics.experiment.source import is_program, pairs, problem_in
+    from numerics.experiment.problem import is_program, pairs, problem_in
 
     if is_program(file):
         return problem_in(file, pairs("-D", data or ()), pairs("--set", settings or ()))
@@ -79,7 +79,7 @@ def load_problem(
 
 def load_program(file: str) -> Program | None:
     """The program that the argument names, if it names one; this runs its file."""
-    from numerics.experiment.source import is_program, program_in
+    from numerics.experiment.problem import is_program, program_in
 
     return program_in(file) if is_program(file) else None
 

@@ -7,7 +7,8 @@ is accepted.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -259,12 +260,10 @@ def check_together(spec: Spec) -> None:
     _check_data(spec)
     _check_network(spec)
     _check_lists(spec)
-    _check_residual(spec)
-    _check_activation(spec)
-    _check_parametrization(spec)
     _check_rule(spec)
-    _check_batches(spec)
-    _check_dynamics(spec)
+    for key, wrong, problem, accepted in CLASHES:
+        if wrong(spec):
+            raise SpecError(key, attrgetter(key)(spec), problem.format(spec), accepted)
 
 
 def is_given(section: Section, key: str) -> bool:
@@ -330,42 +329,6 @@ def _check_lists(spec: Spec) -> None:
             raise SpecError(f"network.{key}", value, problem, f"a list of {depth + extra}: one for {each}")
 
 
-def _check_residual(spec: Spec) -> None:
-    network = spec.network
-    if network.branch is None:
-        return
-    for key in ("relative_widths", "width_ratio"):
-        value = getattr(network, key)
-        if isinstance(value, list):
-            problem = (
-                f"with network.branch = {network.branch}: the layers of a residual network are equally wide"
-            )
-            instead = "leaving it out" if key == "relative_widths" else "one number"
-            raise SpecError(f"network.{key}", value, problem, f"{instead}, or no network.branch")
-
-
-def _check_activation(spec: Spec) -> None:
-    text = spec.network.activation
-    if text == "linear":
-        return
-    from numerics.experiment.activation import is_linear
-
-    if not is_linear(text) and spec.kind != "fixed":
-        problem = f'with data.kind = "{spec.kind}": the theory of random data is that of linear networks'
-        raise SpecError("network.activation", text, problem, '"linear", or data.kind = "fixed"')
-
-
-def _check_parametrization(spec: Spec) -> None:
-    network = spec.network
-    size = network.width if spec.kind == "power-law" else network.width_ratio
-    if network.parametrization == "mean-field" or (spec.kind == "power-law" and spec.training.rule == "sgd"):
-        return
-    if size is None:
-        problem = "is lazy here: gamma0/sqrt(width) goes to zero, as the layers are infinitely wide"
-        finite = '"mean-field" with a small network.gamma0; random data with network.width_ratio or width'
-        raise SpecError("network.parametrization", network.parametrization, problem, finite)
-
-
 def _check_rule(spec: Spec) -> None:
     """Refuses the keys of another rule."""
     training = spec.training
@@ -377,46 +340,101 @@ def _check_rule(spec: Spec) -> None:
             raise SpecError(f"training.{key}", value, problem, f"leaving it out; use {own}")
 
 
-def _check_batches(spec: Spec) -> None:
-    """Rule "sgd" is a fresh batch at each step, and nothing else is."""
-    rule, data = spec.training.rule, spec.data
-    fresh = data is not None and (data.batch_ratio is not None or data.batch is not None)
-    if rule == "sgd" and not fresh and spec.kind != "power-law":
-        problem = "takes new samples at each step, but [data] has no batches"
-        instead = (
-            '"gd" or "flow"; or data.kind = "isotropic" with data.batch_ratio, or data.kind = "power-law"'
-        )
-        raise SpecError("training.rule", rule, problem, instead)
-    if rule != "sgd" and fresh:
-        why = "data.batch" if spec.kind == "power-law" else "data.batch_ratio"
-        raise SpecError("training.rule", rule, f"with {why}, which takes new samples at each step", '"sgd"')
-    objective = spec.training.objective
-    if objective != "square" and spec.kind != "fixed":
-        problem = f'with data.kind = "{spec.kind}": the theory of random data is that of the square loss'
-        raise SpecError("training.objective", objective, problem, '"square", or data.kind = "fixed"')
-    if objective == "cross-entropy" and spec.network.outputs == 1:
-        raise SpecError("training.objective", objective, "with one output", "an output for each class")
-    if spec.training.loss == "sum" and spec.kind != "fixed":
-        problem = f'with data.kind = "{spec.kind}", whose loss is the mean'
-        raise SpecError("training.loss", "sum", problem, '"mean"')
+def _nonlinear(spec: Spec) -> bool:
+    if spec.network.activation == "linear":
+        return False
+    from numerics.experiment.activation import is_linear
+
+    return not is_linear(spec.network.activation)
 
 
-def _check_dynamics(spec: Spec) -> None:
-    """Decay, momentum and temperature, as far as they go together."""
-    training = spec.training
-    kept = training.momentum
-    if kept == 0:
-        return
-    if training.rule != "flow" and kept >= 1:
-        raise SpecError("training.momentum", kept, "must be less than 1", "a number >= 0 and < 1")
-    if training.temperature > 0:
-        problem = (
-            f"with training.temperature = {training.temperature}: noise through a velocity is not derived"
+def _vanishes(spec: Spec) -> bool:
+    """Is gamma0/sqrt(width), which stands in for gamma0, zero?"""
+    network, sgd = spec.network, spec.training.rule == "sgd"
+    if network.parametrization == "mean-field" or (spec.kind == "power-law" and sgd):
+        return False
+    return (network.width if spec.kind == "power-law" else network.width_ratio) is None
+
+
+def _batches(spec: Spec, key: str) -> bool:
+    return spec.data is not None and getattr(spec.data, key) is not None
+
+
+CLASHES: tuple[tuple[str, Callable[[Spec], bool], str, str], ...] = (
+    *(
+        (
+            f"network.{key}",
+            lambda x, key=key: x.network.branch is not None and isinstance(getattr(x.network, key), list),
+            "with network.branch = {0.network.branch}: the layers of a residual network are equally wide",
+            f"{instead}, or no network.branch",
         )
-        raise SpecError("training.momentum", kept, problem, "0.0, or training.temperature = 0.0")
-    if training.rule == "flow" and training.weight_decay > 0:
-        problem = f"with training.weight_decay = {training.weight_decay} in a flow is not derived"
-        raise SpecError("training.momentum", kept, problem, '0.0, or training.rule = "gd"')
+        for key, instead in (("relative_widths", "leaving it out"), ("width_ratio", "one number"))
+    ),
+    (
+        "network.activation",
+        lambda x: x.kind != "fixed" and _nonlinear(x),
+        'with data.kind = "{0.kind}": the theory of random data is that of linear networks',
+        '"linear", or data.kind = "fixed"',
+    ),
+    (
+        "network.parametrization",
+        _vanishes,
+        "is lazy here: gamma0/sqrt(width) goes to zero, as the layers are infinitely wide",
+        '"mean-field" with a small network.gamma0; random data with network.width_ratio or width',
+    ),
+    (
+        "training.rule",
+        lambda x: x.training.rule == "sgd" and not _batches(x, "batch_ratio") and x.kind != "power-law",
+        "takes new samples at each step, but [data] has no batches",
+        '"gd" or "flow"; or data.kind = "isotropic" with data.batch_ratio, or data.kind = "power-law"',
+    ),
+    *(
+        (
+            "training.rule",
+            lambda x, key=key: x.training.rule != "sgd" and _batches(x, key),
+            f"with data.{key}, which takes new samples at each step",
+            '"sgd"',
+        )
+        for key in ("batch", "batch_ratio")
+    ),
+    (
+        "training.objective",
+        lambda x: x.training.objective != "square" and x.kind != "fixed",
+        'with data.kind = "{0.kind}": the theory of random data is that of the square loss',
+        '"square", or data.kind = "fixed"',
+    ),
+    (
+        "training.objective",
+        lambda x: x.training.objective == "cross-entropy" and x.network.outputs == 1,
+        "with one output",
+        "an output for each class",
+    ),
+    (
+        "training.loss",
+        lambda x: x.training.loss == "sum" and x.kind != "fixed",
+        'with data.kind = "{0.kind}", whose loss is the mean',
+        '"mean"',
+    ),
+    (
+        "training.momentum",
+        lambda x: x.training.rule != "flow" and x.training.momentum >= 1,
+        "must be less than 1",
+        "a number >= 0 and < 1",
+    ),
+    (
+        "training.momentum",
+        lambda x: x.training.momentum > 0 and x.training.temperature > 0,
+        "with training.temperature = {0.training.temperature}: noise through a velocity is not derived",
+        "0.0, or training.temperature = 0.0",
+    ),
+    (
+        "training.momentum",
+        lambda x: x.training.rule == "flow" and x.training.momentum > 0 and x.training.weight_decay > 0,
+        "with training.weight_decay = {0.training.weight_decay} in a flow is not derived",
+        '0.0, or training.rule = "gd"',
+    ),
+)
+"""Keys that do not go together: the key that is refused, when, why (of the spec), and what would do."""
 
 
 def parse(tables: Mapping[str, Any]) -> Spec:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from sympy import Expr, Function, Integer, S, Symbol, oo
 from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
-from derive.linear.projection import error_projected
 from derive.program import (
     GradientFlow,
     L,
@@ -29,6 +28,7 @@ from derive.program import (
 from derive.program.networks.random_data import N, nu
 from derive.reduce.data import instant_responses, mode_sums, theory_limit
 from derive.theory import Term, Theory, mean_field
+from numerics.errors import SpecError, value_to_toml
 from numerics.experiment.activation import parse_activation
 from numerics.experiment.experiment import Experiment
 from numerics.experiment.schema import Spec
@@ -154,16 +154,9 @@ def theory_of(experiment: Experiment, variant: Variant | None = None) -> Theory:
     >>> print(theory_of(Experiment.from_dict(online | {"training": {"rule": "sgd"}})).equation("h0").rhs)
     v(t) + u0(t)/alpha_B
     """
-    return _reduced(_varied(program_of(experiment), variant), experiment.spec)
-
-
-def _varied(program: Program, variant: Variant | None) -> Program:
-    return program if variant is None else variant(program)
-
-
-def _reduced(program: Program, spec: Spec) -> Theory:
-    theory = mean_field(program)
-    for reduce in reductions_of(spec):
+    program = program_of(experiment)
+    theory = mean_field(program if variant is None else variant(program))
+    for reduce in reductions_of(experiment.spec):
         theory = reduce(theory)
     return theory
 
@@ -193,14 +186,10 @@ def program_of(experiment: Experiment, depth: Integer | Symbol | None = None) ->
     >>> program.name, program.rule.rate, program.rule.decay
     ('deep linear network with biases', eta/P, eta*lambda)
     """
-    return _built(experiment, experiment.training.rule, depth)
-
-
-def _built(experiment: Experiment, rule: str, depth: Integer | Symbol | None = None) -> Program:
     spec = experiment.spec
     build = {"fixed": _fixed, "isotropic": _isotropic, "power-law": _structured}[spec.kind]
     own = L if experiment.symbolic else Integer(experiment.depth)
-    return build(spec, own if depth is None else depth, rule)
+    return build(spec, own if depth is None else depth, spec.training.rule)
 
 
 def _fixed(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
@@ -287,13 +276,38 @@ def _numbers(spec: Spec) -> _Rule:
     }
 
 
-@lru_cache(maxsize=64)
-def solvable(
-    depth: int, rule: str, loss: str, projected: bool = True, sample_weights: bool = False
-) -> Theory:
-    """The theory that the march runs: discrete time (the flow as a multistep integrator sees it), integer
-    depth.
+T = TypeVar("T")
+
+
+def served(
+    experiment: Experiment, derive: Callable[[Experiment], T], what: str, wants: Mapping[str, object]
+) -> T:
+    """What ``derive`` gives; where a reduction does not apply, a refusal with its reason.
+
+    ``what`` says in words what was asked for.  The key that the refusal names is the first of ``wants`` whose
+    value in the file is another one than it says there, or than all that it says in a tuple.
+
+    >>> def plain(e):
+    ...     if e.network.bias: raise NotApplicable("biases add to every layer")
+    >>> e = Experiment.without_arrays({"network": {"depth": 1, "bias": True}})
+    >>> served(e, plain, "the example", {"network.bias": False})
+    Traceback (most recent call last):
+    numerics.errors.SpecError: network.bias = true: the example: biases add to every layer (accepted: false)
     """
-    integrated = "multistep" if rule == "flow" else rule
-    theory = mean_field(mlp(L, "linear", integrated, loss, sample_weights=sample_weights))
-    return (error_projected(theory) if projected else theory).at_depth(depth)
+    try:
+        return derive(experiment)
+    except NotApplicable as reason:
+        for key, wanted in wants.items():
+            value, good = _value(experiment, key), wanted if isinstance(wanted, tuple) else (wanted,)
+            if value not in good and not (value is None and good[0] in (False, 0.0)):
+                accepted = " or ".join("leaving it out" if x is None else value_to_toml(x) for x in good)
+                raise SpecError(key, value, f"{what}: {reason}", accepted) from None
+        depth, instead = experiment.network.depth, "a number" if experiment.symbolic else "another network"
+        raise SpecError("network.depth", depth, f"{what}: {reason}", instead) from None
+
+
+def _value(experiment: Experiment, path: str) -> object:
+    section, _, key = path.partition(".")
+    if path == "data.kind":
+        return experiment.spec.kind
+    return getattr(getattr(experiment.spec, section), key, None)

@@ -11,9 +11,9 @@ from numerics.compile import lower
 from numerics.compile.table import Kernel
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
-from numerics.experiment.theory import solvable
 from numerics.solver.march import March, march
 from numerics.solver.plan import Plan
+from tests.numerics.solver.helpers import solvable
 
 
 def experiment(samples: int, times: int, depth: int, *, total: float = 3.0) -> Experiment:

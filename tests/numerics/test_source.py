@@ -13,8 +13,8 @@ import numerics
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.experiment.arrays import read_array
-from numerics.experiment.source import experiment_in, problem_in, program_in
+from numerics.experiment.experiment import read_array
+from numerics.experiment.problem import experiment_in, problem_in, program_in
 
 X = np.array([[1.0, 0.2, -0.5], [0.3, -1.0, 0.8]])
 Y = np.array([1.0, -0.6])

@@ -12,13 +12,13 @@ from sympy import Symbol
 from derive.calculus.symbols import ell, mu
 from derive.program import L, P, gamma0
 from numerics.compile import lower
-from numerics.experiment.theory import solvable
 from numerics.solver.march import _Sweep
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.notation import nu
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array, steps_of
 from tests.ledger.evidence.explicit import number, written_out
+from tests.numerics.solver.helpers import solvable
 
 DEPTH = 2
 SLACK = 0.15

@@ -12,7 +12,7 @@ from derive.program import P, alpha, eta, gamma0, mlp, mu, s, t
 from derive.theory import Average, Term, mean_field
 from numerics.compile import NotLinear, lower
 from numerics.compile.lower import products
-from numerics.experiment.theory import solvable
+from tests.numerics.solver.helpers import solvable
 
 
 def term(theory, name, expr):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from derive.theory import Theory
+from derive.linear.projection import error_projected
+from derive.program import L, mlp
+from derive.theory import Theory, mean_field
 from numerics.compile import lower
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
-from numerics.experiment.theory import solvable
 from numerics.solver.march import March, march
 from numerics.solver.observables import evaluate
 from tests.reference.solution import Solution
@@ -18,6 +20,18 @@ from tests.reference.solution import Solution
 RNG = np.random.default_rng(7)
 INPUTS = RNG.standard_normal((5, 7))
 TARGETS = np.array([0.9, -0.7, 1.1, 0.4, -1.2])
+
+
+@lru_cache(maxsize=64)
+def solvable(
+    depth: int, rule: str, loss: str, projected: bool = True, sample_weights: bool = False
+) -> Theory:
+    """The theory that the march runs: discrete time (the flow as a multistep integrator sees it), integer
+    depth.
+    """
+    integrated = "multistep" if rule == "flow" else rule
+    theory = mean_field(mlp(L, "linear", integrated, loss, sample_weights=sample_weights))
+    return (error_projected(theory) if projected else theory).at_depth(depth)
 
 
 def kernel(samples: int) -> np.ndarray:

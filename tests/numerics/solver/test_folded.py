@@ -12,12 +12,12 @@ from numerics.compile import lower
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
-from numerics.experiment.theory import solvable
 from numerics.solver import folded, march
 from numerics.solver.folded import NEAR, NEGLECT, ROOM, Folded
 from numerics.solver.march import March
 from numerics.solver.plan import Plan
 from numerics.solver.stacked import stackable
+from tests.numerics.solver.helpers import solvable
 
 DATA = {"full": {"sample_ratio": 1.5}, "online": {"batch_ratio": 1.2}, "population": {}}
 

@@ -101,8 +101,8 @@ def test_progress_counts_the_steps():
 def test_a_symbol_without_a_number_is_named():
     from derive.program import P
     from numerics.compile import lower
-    from numerics.experiment.theory import solvable
     from numerics.solver.march import march
+    from tests.numerics.solver.helpers import solvable
 
     data = {"K_x": np.eye(2), "y": TARGETS[:2]}
     with pytest.raises(ValueError, match="gamma0"):

@@ -78,7 +78,6 @@ def spec(tmp_path: Path) -> Path:
 
 def forget() -> None:
     """A theory that was changed is in no cache."""
-    numerics.experiment.theory.solvable.cache_clear()
     numerics.experiment.theory.derived.cache_clear()
     _lowered.cache_clear()
 
