@@ -6,10 +6,10 @@ refusal names the key of the file, or ``refused`` says why beside what was solve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from derive.scale import FirstStep, first_step, lazy_steps, memory_free, smalles
 from derive.scale.largest_rate import LargestRate
 from derive.scale.largest_rate import largest_rate as largest_rate_form
 from derive.scale.lazy import lazy_kernel
-from derive.theory import Theory
+from derive.theory import Theory, mean_field
 from numerics.analysis.sweep import Rate, largest_rate
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
@@ -34,6 +34,7 @@ from numerics.solver import solve
 from numerics.solver.depth import LAYERS, Progress, correction_of, limit_of, solve_depth_correction
 
 Array = NDArray[np.float64]
+Found = TypeVar("Found")
 
 # -- the first step ------------------------------------------------------------------------------------------
 
@@ -65,8 +66,8 @@ class EarlyTime:
         }
 
 
-def early_time(experiment: Experiment) -> EarlyTime:
-    """The first step of ``experiment``, on isotropic data.
+def early_time(source: Experiment | Program) -> EarlyTime:
+    """The first step of an experiment on isotropic data, or in symbols that of a program on such data.
 
     The formula is one for every depth ``L`` where the layers are alike: one width, no branch, plain descent;
     otherwise it is that of the file's depth.  Raises :class:`~numerics.errors.SpecError` naming the key where
@@ -78,17 +79,17 @@ def early_time(experiment: Experiment) -> EarlyTime:
     >>> print(found.growth_factor, found.critical_learning_rate, found.critical_formula)
     0.63 0.2608695652173913 12*alpha_B*nu/((alpha_B + 1)*(2*L**2 + 6*L*nu + L + 6*nu))
     """
+    if isinstance(source, Program):
+        step = _of_program(source, _of_theory, "the first step in closed form")
+        return EarlyTime(*_formulas(step), None, None)
+    experiment = source
     step = served(experiment, _first_step, "the first step in closed form", FIRST_STEP)
     if not experiment.symbolic and _alike(experiment):
         try:
             step = _first_step(experiment.replace({"network.depth": "L"}))
         except NotApplicable as reason:
             raise SpecError("network.depth", "L", f"has no closed form: {reason}", "a number") from None
-    formula = step.growth_factor if step.root is None else step.growth_factor.xreplace({q: step.root})
-    try:
-        critical = step.critical_learning_rate
-    except NotApplicable:
-        critical = None
+    formula, critical = _formulas(step)
     if experiment.symbolic:
         return EarlyTime(formula, critical, None, None)
     numbers = _numbers(experiment)
@@ -97,6 +98,28 @@ def early_time(experiment: Experiment) -> EarlyTime:
     rate = numbers.pop(eta)
     growth = first_step(_put(_theory(experiment), numbers)).growth_factor
     return EarlyTime(formula, critical, float(growth.subs(eta, rate)), smallest_rate(growth, eta))
+
+
+def _formulas(step: FirstStep) -> tuple[Expr, Expr | None]:
+    """Growth and critical rate; the latter None if it is no rational function."""
+    formula = step.growth_factor if step.root is None else step.growth_factor.xreplace({q: step.root})
+    try:
+        return formula, step.critical_learning_rate
+    except NotApplicable:
+        return formula, None
+
+
+def _of_program(program: Program, find: Callable[[Theory], Found], what: str) -> Found:
+    """What is found in the theory of a program; a refusal says what that theory lacks."""
+    theory = mean_field(program)
+    accepted = "a program on isotropic data, such as derive.program.isotropic makes"
+    if "C_v" not in {x.name for x in theory.order_parameters}:
+        reason = f"{what}: is derived from C_v, the correlation of the population error of isotropic data"
+        raise SpecError("program", program.name, reason, accepted)
+    try:
+        return find(theory)
+    except NotApplicable as reason:
+        raise SpecError("program", program.name, f"{what}: {reason}", accepted) from None
 
 
 def _alike(experiment: Experiment) -> bool:
@@ -320,8 +343,9 @@ class RateLimit:
         }
 
 
-def rate_limit(experiment: Experiment, regime: str | None = None) -> RateLimit:
-    """The largest rate of ``experiment``, on the population of isotropic data, from the derived closed forms;
+def rate_limit(source: Experiment | Program, regime: str | None = None) -> RateLimit:
+    """The largest rate of an experiment on the population of isotropic data, from the derived closed forms
+    (of a program on such data, at any depth, in symbols);
     :func:`numerics.analysis.sweep.largest_rate` measures the same in the solved theory.
 
     ``regime`` is "rich" or "lazy"; that of the file if it is not given, which needs a depth that is a number:
@@ -337,6 +361,14 @@ def rate_limit(experiment: Experiment, regime: str | None = None) -> RateLimit:
     """
     if regime not in (None, "rich", "lazy"):
         raise SpecError("--regime", regime, "is no regime", '"rich" or "lazy"')
+    if isinstance(source, Program):
+        if regime is None:
+            reason = "is missing: the numbers of a program are symbols, which leave the regime open"
+            raise SpecError("--regime", None, reason, '"rich" or "lazy"')
+        what, own = "the largest rate in closed form", regime
+        form = _of_program(source, lambda theory: largest_rate_form(theory, own), what)
+        return RateLimit(form, None, None, None, None)
+    experiment = source
     width = experiment.network.width_ratio
     if isinstance(width, list):
         raise SpecError("network.width_ratio", width, "is not one width over features", "a positive number")

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from numerics.cli.common import AsJson, Settings, SpecFile, load, naming_the_key, print_json, progress
+from numerics.cli.common import (
+    AsJson,
+    Settings,
+    SpecFile,
+    load,
+    load_program,
+    naming_the_key,
+    print_json,
+    progress,
+)
 from numerics.errors import SpecError
 
 if TYPE_CHECKING:
@@ -35,14 +44,20 @@ def early_time(
 ) -> None:
     """The first step on isotropic data: by which factor the test loss changes, and at which rate it rises.
 
-    network.depth may be "L": then there are formulas and no numbers.
+    network.depth may be "L", and FILE a program: then there are formulas and no numbers.
     """
-    experiment = load(file, None, settings)
+    program = None if steps or recovery else load_program(file)
     from numerics.analysis import limits as of
 
-    found = of.early_time(experiment)
-    more: EarlySteps | None = of.early_steps(experiment, steps) if steps else None
-    rates: Recovery | None = of.recovery(experiment) if recovery else None
+    more: EarlySteps | None = None
+    rates: Recovery | None = None
+    if program is None:
+        experiment = load(file, None, settings)
+        found = of.early_time(experiment)
+        more = of.early_steps(experiment, steps) if steps else None
+        rates = of.recovery(experiment) if recovery else None
+    else:
+        found = of.early_time(program)
     if as_json:
         print_json({k: v for x in (found, more, rates) if x is not None for k, v in x.to_json().items()})
         return
@@ -100,12 +115,13 @@ def largest_rate(
 ) -> None:
     """The largest learning rate on the population of isotropic data, and its power of nu.
 
-    network.depth may be "L": then there are formulas and no numbers, and --regime is needed.
+    network.depth may be "L", and FILE a program: then there are formulas and no numbers, and --regime is
+    needed.
     """
-    experiment = load(file, None, settings)
+    program = load_program(file)
     from numerics.analysis.limits import rate_limit
 
-    found = rate_limit(experiment, regime)
+    found = rate_limit(load(file, None, settings) if program is None else program, regime)
     if as_json:
         print_json(found.to_json())
         return

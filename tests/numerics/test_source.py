@@ -190,3 +190,25 @@ def test_a_defect_is_one_line_and_status_4(
     assert out == ""
     assert err.count("\n") == 1
     assert "a defect: KeyError" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "program", "said"),
+    [
+        (["early-time"], "isotropic(data='population', center=True)", "critical learning rate"),
+        (["largest-rate", "--regime", "lazy"], "isotropic(data='population', center=True)", "power of nu"),
+    ],
+)
+def test_limits_of_a_program_are_formulas(words, program, said, tmp_path, capsys):
+    (tmp_path / "net.py").write_text(f"from derive.program import isotropic\nprogram = {program}\n")
+    command, *options = words
+    assert run(["limits", command, f"{tmp_path / 'net.py'}:program", *options]) == 0
+    assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["early-time"], ["largest-rate", "--regime", "rich"]])
+def test_limits_of_another_program_say_what_its_theory_lacks(words, tmp_path, capsys):
+    (tmp_path / "net.py").write_text("from derive.program import mlp\nprogram = mlp()\n")
+    command, *options = words
+    assert run(["limits", command, f"{tmp_path / 'net.py'}:program", *options]) == 2
+    assert "is derived from C_v" in capsys.readouterr().err
