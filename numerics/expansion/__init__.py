@@ -26,7 +26,7 @@ from numerics.expansion.closure import Closed, OrderByOrder
 from numerics.expansion.coefficients import Setting, check_order, evaluated, symbolic
 from numerics.expansion.fixed_error import AtFixedError, solved
 from numerics.expansion.orders import strength_series
-from numerics.expansion.resummation import Method, with_values, without_values
+from numerics.expansion.resummation import RESUMMED, TRUNCATION, Method, resummed
 from numerics.experiment.activation import is_linear, slope_jumps
 from numerics.experiment.experiment import Experiment
 from numerics.experiment.problem import Problem
@@ -202,6 +202,10 @@ def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset
 def evaluated_at(source: Source, order: int, method: str | None = None) -> xr.Dataset:
     """The coefficients, and loss and error at the experiment's gamma0 with estimates of what is missed.
 
+    These are ``train_loss_resummed``, ``error_resummed`` and their ``_truncation``.  Attributes: ``gamma0``,
+    ``resummation``, ``resummation_status`` ("partial" where entries failed; they are NaN) and
+    ``resummation_failed``.
+
     ``method`` is "sum", "pade" or "self-consistent" (:func:`resum`); the default is "pade", and then a series
     that says nothing at this gamma0 is reported in ``resummation_status``.  With a method named it raises
     :class:`~numerics.errors.NotConverged`.  Powers of ``|gamma0|``, of which two are known, are not summed,
@@ -217,13 +221,25 @@ def evaluated_at(source: Source, order: int, method: str | None = None) -> xr.Da
     if chosen is Method.SELF_CONSISTENT:
         _resummable(problem, order)
     result = expand(problem, order)
+    names = [n for n in ("train_loss", "error") if n in result]
+    notes = {"gamma0": gamma0, "resummation": str(chosen)}
     try:
-        values = resum(problem, order, gamma0) if chosen is Method.SELF_CONSISTENT else None
-        return with_values(result, values, gamma0, chosen)
+        if chosen is Method.SELF_CONSISTENT:
+            found = resum(problem, order, gamma0)
+        else:
+            found = resummed(result[names], gamma0, chosen)
     except NotConverged as failure:
         if method is not None:
             raise
-        return without_values(result, gamma0, chosen, failure)
+        return result.assign_attrs(notes | {"resummation_status": f"failed: {failure}"})
+    values = {}
+    for name in names:
+        values[f"{name}{RESUMMED}"] = found[name]
+        values[f"{name}{TRUNCATION}"] = found[f"{name}{TRUNCATION}"]
+    notes["resummation_status"] = found.attrs["status"]
+    if "failed" in found.attrs:
+        notes["resummation_failed"] = found.attrs["failed"]
+    return result.assign(values).assign_attrs(notes)
 
 
 def _strength(problem: Problem) -> float:

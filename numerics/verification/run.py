@@ -18,6 +18,7 @@ from derive.program import L, Program, gamma0
 from derive.theory import Theory, mean_field
 from numerics.errors import SpecError
 from numerics.expansion import expand, series
+from numerics.expansion.orders import partial_sum
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of, theory_of
@@ -31,7 +32,7 @@ from numerics.verification import identities, networks, sampled
 from numerics.verification.figure import SERIES, draw
 from numerics.verification.openings import by
 from numerics.verification.report import Check, Report, title
-from numerics.verification.series import ORDER, expansion, partial_sum
+from numerics.verification.series import ORDER, expansion
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

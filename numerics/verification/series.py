@@ -25,6 +25,7 @@ from derive.errors import NotApplicable
 from derive.linear.form import LinearForm
 from numerics.errors import NotConverged, SpecError
 from numerics.expansion import expand, jumps
+from numerics.expansion.orders import partial_sum
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import STDERR
@@ -123,13 +124,6 @@ def fitted(whole: Problem) -> tuple[list[Check], str]:
     if problem.seen < whole.seen:
         note += f"\n(on {problem.seen} of the samples and {len(problem.times)} of the times)"
     return checks, note
-
-
-def partial_sum(series: xr.Dataset, gamma0: float, order: int = ORDER) -> xr.Dataset:
-    """The series up to `order` at one gamma0: a dataset without the dimension `order`."""
-    kept = series.sel(order=[n for n in series.order.values if n <= order])
-    powers = xr.DataArray(gamma0 ** kept.order.values.astype(float), dims="order")
-    return (kept * powers).sum("order", skipna=False)
 
 
 def _strengths(series: xr.Dataset) -> Array:

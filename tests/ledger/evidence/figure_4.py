@@ -19,10 +19,10 @@ from derive.calculus.symbols import L, P, ell, gamma0, mu, s, t
 from numerics.compile import lower
 from numerics.errors import NotConverged
 from numerics.expansion import expand
+from numerics.expansion.orders import partial_sum
 from numerics.experiment import Experiment
 from numerics.solver import solve
 from numerics.solver.march import march
-from numerics.verification.series import partial_sum
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.notation import nu
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts

@@ -13,10 +13,10 @@ import xarray as xr
 from numerics.cli import run
 from numerics.errors import NotConverged, SpecError
 from numerics.expansion import evaluated_at, expand, resum
+from numerics.expansion.orders import partial_sum
 from numerics.expansion.resummation import resummed
 from numerics.experiment import Experiment
 from numerics.solver import solve
-from numerics.verification.series import partial_sum
 from tests.numerics.expansion.test_words import GD, NAMES, agree, expected_names, experiment, exponents
 from tests.reference.adams_weights import step_sum_weights
 from tests.reference.mp_reference import mp_solution
