@@ -16,11 +16,15 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from numerics.errors import Diverged
 from numerics.files import replacing
 
 STDERR = "_stderr"
+LOSSES = ("train_loss", "test_loss")
+RUNAWAY = 1e8
+"""By how much a loss may outgrow the larger of 1 and itself at the start: beyond it the dynamics diverged."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,8 @@ def dataset(
     those of a `nonlinear` network or not; with `orders` (powers of gamma0) every array has that leading
     dimension. Further `attributes` (seed,
     wall_time_s, error estimates ...) are stored as they are, except those that are None. Raises KeyError for
-    an unknown name and ValueError for a wrong number of dimensions.
+    an unknown name, ValueError for a wrong number of dimensions, and :class:`~numerics.errors.Diverged` with
+    the time for a number that is not finite and for a loss beyond RUNAWAY: no such number is a result.
 
     >>> result = dataset({"train_loss": [1.0, 0.5]}, times=[0.0, 1.0], spec="", seed=0)
     >>> result.train_loss.sel(time=1.0).item(), result.attrs["seed"]
@@ -164,6 +169,8 @@ def dataset(
         arrays[name] = (dims, array, {"long_name": long_name})
         sizes.update(zip(dims, array.shape, strict=True))
     every_time = np.asarray(times, dtype=np.float64)
+    for name in sorted(arrays, key=lambda name: name not in LOSSES):  # a loss says most
+        _bounded(name, *arrays[name][:2], every_time)
     labels: dict[str, ArrayLike] = {
         "time": every_time,
         "time_": every_time,
@@ -186,6 +193,20 @@ def dataset(
     return xr.Dataset(arrays, coordinates, metadata)
 
 
+def _bounded(
+    name: str, dims: tuple[str, ...], array: np.ndarray[Any, Any], times: NDArray[np.float64]
+) -> None:
+    """Refuse what is not finite, and losses that ran away."""
+    wrong, found = ~np.isfinite(array), "is not finite"
+    if not wrong.any() and name in LOSSES and dims == ("time",) and array.size:
+        wrong, found = array > RUNAWAY * max(1.0, array[0]), f"exceeds {RUNAWAY:g} times what it was"
+    if wrong.any():
+        place = dict(zip(dims, np.argwhere(wrong)[0], strict=True))
+        order = f" of order {place['order']}" if "order" in place else ""
+        when = f" at t = {times[max(place['time'], place.get('time_', 0))]:g}" if "time" in place else ""
+        raise Diverged(f"{name}{order} {found}{when}: a smaller learning rate or a smaller gamma0 may do")
+
+
 @cache
 def _version() -> str:
     return installed("dmft-derive")
@@ -205,8 +226,8 @@ def load(path: str | Path) -> xr.Dataset:
 def to_json(result: xr.Dataset) -> dict[str, Any]:
     """What `--json` prints: attributes, `time`, and the variables over time (and order); NaN becomes null.
 
-    >>> to_json(dataset({"train_loss": [1.0, np.nan]}, times=[0.0, 1.0], spec=""))["train_loss"]
-    [1.0, None]
+    >>> to_json(dataset({"train_loss": [1.0, 0.5]}, times=[0.0, 1.0], spec=""))["train_loss"]
+    [1.0, 0.5]
     """
     curves = {
         str(name): _listed(array.values)

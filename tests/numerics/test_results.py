@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import xarray as xr
 
+from numerics.errors import Diverged
 from numerics.files import replacing
 from numerics.results import VARIABLES, dataset, load, save, to_json
 
@@ -99,3 +102,22 @@ def test_json_holds_the_curves_and_attributes_and_is_valid() -> None:
     assert found["time"] == TIMES.tolist()
     assert (found["status"], found["seed"], found["wall_time_s"]) == ("ok", 0, 0.5)
     assert "Phi" not in found
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"train_loss": [1.0, np.nan, 1.0]}, "train_loss is not finite at t = 0.5"),
+        ({"train_loss": [1.0, 2.0, 3e8]}, "train_loss exceeds 1e+08 times what it was at t = 1"),
+        ({"train_loss": [1.0] * 3, "train_loss_stderr": [0.0, np.inf, 0.0]}, "train_loss_stderr is not finite"),
+        ({"C_v": np.diag([1.0, 1.0, np.inf])}, "C_v is not finite at t = 1"),
+    ],
+)
+def test_a_number_that_is_not_finite_is_no_result(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(Diverged, match=re.escape(said)):
+        dataset(values, times=[0.0, 0.5, 1.0], spec="")
+
+
+def test_a_loss_may_grow_but_not_run_away() -> None:
+    assert dataset({"train_loss": [1.0, 9e7]}, times=[0.0, 1.0], spec="").train_loss[-1] == 9e7
+    assert dataset({"test_loss": [1e9, 2e9]}, times=[0.0, 1.0], spec="").test_loss[-1] == 2e9
