@@ -109,7 +109,10 @@ def test_json_holds_the_curves_and_attributes_and_is_valid() -> None:
     [
         ({"train_loss": [1.0, np.nan, 1.0]}, "train_loss is not finite at t = 0.5"),
         ({"train_loss": [1.0, 2.0, 3e8]}, "train_loss exceeds 1e+08 times what it was at t = 1"),
-        ({"train_loss": [1.0] * 3, "train_loss_stderr": [0.0, np.inf, 0.0]}, "train_loss_stderr is not finite"),
+        (
+            {"train_loss": [1.0] * 3, "train_loss_stderr": [0.0, np.inf, 0.0]},
+            "train_loss_stderr is not finite",
+        ),
         ({"C_v": np.diag([1.0, 1.0, np.inf])}, "C_v is not finite at t = 1"),
     ],
 )
