@@ -40,7 +40,7 @@ from .rows import Applied, Array, Bound, Entry, Key, Reader, Reading, State, com
 SMALL = 4096
 """Entries of a matrix below which networks are updated together rather than one by one."""
 
-BAND = 32
+BAND = 8
 """Rows of a matrix that are turned from row by row to column by column at once."""
 
 ONE = np.ones((1, 1, 1))
