@@ -85,9 +85,10 @@ def evaluate(
     for each unit), memory weights, as arrays, mappings or functions of the indices
     (:class:`~numerics.solver.direct.layout.Constants`).
 
-    ``linear`` is exact and takes theories whose equations are linear in the fields; ``particles`` takes any,
-    with ``samples`` paths in each of ``replicas`` independent solutions, whose spread gives the standard
-    errors; their common bias is of order 1/samples.  ``auto`` is linear where it can be.
+    ``linear`` is exact and takes theories whose equations are linear in the fields, and whose averages are of
+    two of them; ``particles`` takes any, with ``samples`` paths in each of ``replicas`` independent
+    solutions, whose spread gives the standard errors; their common bias is of order 1/samples.  ``auto`` is
+    linear where it can be.
 
     Raises :class:`~numerics.solver.direct.layout.Unserved` for a flow, for an activation that is not given,
     and for a response of something that jumps to a source that repeats itself;

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from functools import reduce
-from operator import mul
 from typing import Any
 
 import numpy as np
@@ -74,28 +72,26 @@ class Affine:
 
 
 class Products:
-    """A sum of products of affine combinations: what averages are taken of."""
+    """A sum of products of two affine combinations: what averages are taken of."""
 
     __array_ufunc__ = None
 
-    def __init__(self, terms: list[tuple[Affine, ...]]) -> None:
-        self.terms = terms
-
-    def other(self, x: Any) -> list[tuple[Affine, ...]]:
-        """The terms of anything that is added or multiplied."""
-        if isinstance(x, Products):
-            return x.terms
-        if not isinstance(x, Affine):
-            x = Affine(x, np.zeros_like(self.terms[0][0].coefficients))
-        return [(x,)]
+    def __init__(self, pairs: list[tuple[Affine, Affine]]) -> None:
+        self.pairs = pairs
 
     def __add__(self, x: Any) -> Products:
-        return Products(self.terms + self.other(x))
+        if isinstance(x, Products):
+            return Products(self.pairs + x.pairs)
+        if not isinstance(x, Affine):
+            x = Affine(x, np.zeros((1, 1)))
+        return Products([*self.pairs, (x, Affine(1.0, np.zeros((1, 1))))])
 
     def __mul__(self, x: Any) -> Products:
-        if not isinstance(x, Products | Affine):
-            return Products([(first.scaled(x), *rest) for first, *rest in self.terms])
-        return Products([(*one, *two) for one in self.terms for two in self.other(x)])
+        if isinstance(x, Affine) and x.fixed:
+            x = x.constant
+        if isinstance(x, Products | Affine):
+            raise NotLinear("a product of more than two fields is averaged: use method='particles'")
+        return Products([(first.scaled(x), second) for first, second in self.pairs])
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -136,23 +132,13 @@ class Linear(Algebra):
 
     def mean(self, v: Value) -> float:
         """The mean over sources and units."""
-        if isinstance(v, Affine):
-            v = v.constant
-        elif isinstance(v, Products):
-            return float(sum(np.mean(self.wick(x)) for x in v.terms))
-        return float(np.mean(v))
+        if isinstance(v, Products):
+            return float(sum(np.mean(self.overlap(*pair)) for pair in v.pairs))
+        return float(np.mean(v.constant if isinstance(v, Affine) else v))
 
-    def wick(self, factors: tuple[Affine, ...]) -> Any:
-        """``<x y ...>`` for each unit: pair the first factor with each other one (Isserlis)."""
-        if not factors:
-            return 1.0
-        first, rest = factors[0], factors[1:]
-        value = first.constant * self.wick(rest) if np.any(first.constant) else 0.0
-        for k, x in enumerate(rest):
-            covariance = self.covariance(first.coefficients, x.coefficients)
-            if np.any(covariance):
-                value = value + covariance * self.wick(rest[:k] + rest[k + 1 :])
-        return value
+    def overlap(self, x: Affine, y: Affine) -> Any:
+        """``<x y>`` for each unit."""
+        return x.constant * y.constant + self.covariance(x.coefficients, y.coefficients)
 
     def covariance(self, a: Array, b: Array) -> Array:
         """``a^T Sigma b`` for each unit; a covariance is computed when nonzero coefficients ask for it."""
@@ -167,23 +153,12 @@ class Linear(Algebra):
         return found
 
     def derivative(self, v: Value, source: Entry) -> Value:
-        """The coefficient of the source; of a product, by Leibniz's rule."""
-        if isinstance(v, int | float) or source not in self.columns:
+        """The coefficient of the source: a number, or one for each unit."""
+        if source not in self.columns or not isinstance(v, Affine | Products):
             return 0
-        k = self.columns[source]
-        if isinstance(v, Affine):
-            return self.coefficient(v, k)
-        return self.total(
-            [
-                reduce(mul, x[:i] + x[i + 1 :], self.coefficient(factor, k))
-                for x in v.terms
-                for i, factor in enumerate(x)
-            ]
-        )
-
-    def coefficient(self, v: Affine, k: int) -> Value:
-        """A number, or one for each unit."""
-        c = v.coefficients[k]
+        if isinstance(v, Products):
+            raise NotLinear("the response of a product of fields: use method='particles'")
+        c = v.coefficients[self.columns[source]]
         return float(c[0]) if c.size == 1 else self.fixed(c)
 
 

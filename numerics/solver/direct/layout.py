@@ -50,8 +50,6 @@ class Family:
 
     places: tuple[int, ...]
     members: dict[tuple[int | None, ...], Member] = field(default_factory=dict)
-    patterns: list[OrderParameter] = field(default_factory=list)
-    beyond: dict[tuple[int | None, ...], Member | None] = field(default_factory=dict)
 
     def key(self, args: tuple[int, ...]) -> tuple[int | None, ...]:
         """``args`` with the times left open."""
@@ -62,17 +60,8 @@ class Family:
         return tuple(args[i] for i in self.places)
 
     def get(self, args: tuple[int, ...]) -> Member | None:
-        """The member for ``args``.
-
-        An order parameter is defined wherever its definition is, also beyond the range that it declares (a
-        vector of a later layer may enter under the same name).
-        """
-        key = self.key(args)
-        if key in self.members:
-            return self.members[key]
-        if key not in self.beyond:
-            self.beyond[key] = next((m for x in self.patterns if (m := _fitted(x, key)) is not None), None)
-        return self.beyond[key]
+        """The member for ``args``, if there is one."""
+        return self.members.get(self.key(args))
 
     def extent(self, place: int) -> tuple[int, int]:
         """The first and the last value of the index at ``place``."""
@@ -145,8 +134,6 @@ class Layout:
                 )
             for at in self.over(item.ranges):
                 self.place(found, symbol, at, body, item)
-            if isinstance(item, OrderParameter) and str(symbol.func) in found:
-                found[str(symbol.func)].patterns.append(item)
         return found
 
     def place(
@@ -213,17 +200,6 @@ def at_integer_depth(theory: Theory, values: Mapping[str, Number]) -> Theory:
     if not depth.is_Integer:
         raise ValueError(f"the depth is {depth}: take theory.at_depth(n) with an integer n")
     return theory.at_depth(int(depth))
-
-
-def _fitted(item: OrderParameter, key: tuple[int | None, ...]) -> Member | None:
-    """The member of a family of order parameters at ``key``, if its symbol can be written there."""
-    at: dict[Symbol, int] = {}
-    for x, value in zip(item.symbol.args, key, strict=True):
-        if value is None:
-            continue
-        if not (x == value or (isinstance(x, Symbol) and at.setdefault(x, value) == value)):
-            return None
-    return Member(item.definition, at, tuple(x for x in item.symbol.args if x in TIMES), item)
 
 
 def _expressions(theory: Theory) -> Iterator[Expr]:
