@@ -11,7 +11,7 @@ first, so that only fields of few members are read at all times: :func:`needed` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import prod
 
@@ -73,12 +73,10 @@ class Afterwards:
     def __init__(
         self,
         result: March,
-        data: Mapping[str, Array],
-        constants: Mapping[Symbol, float],
         at: NDArray[np.intp],
         count: int | None = None,
     ) -> None:
-        self.result, self.data, self.constants, self.at, self.count = result, data, constants, at, count
+        self.result, self.data, self.at, self.count = result, result.data, at, count
         self.plan, self.T = result.plan, result.steps
         everywhere = len(at) == self.T
         self.pick = slice(None) if everywhere else at  # a slice copies nothing
@@ -284,7 +282,7 @@ class Afterwards:
         """What depends on the times themselves, as a table over them."""
         times = np.arange(self.T) if columns is None else columns
         if m.coefficient.has(t, s):
-            function = lambdify((t, s), m.coefficient.subs(dict(self.constants)), "numpy")
+            function = lambdify((t, s), m.coefficient.subs(dict(self.result.constants)), "numpy")
             with np.errstate(all="ignore"):  # powers beyond s = t, which no kernel reads
                 grid = function(self.at[:, None].astype(float), times[None, :].astype(float))
             yield np.broadcast_to(np.asarray(grid, dtype=float), (len(self.at), len(times))), [t, s]

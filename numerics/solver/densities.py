@@ -16,17 +16,16 @@ as the fourth power of the step.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import Symbol
 
 from numerics.compile.table import Node
 from numerics.errors import NotConverged
 from numerics.solver.afterwards import opened
 from numerics.solver.grid import integral_weights
 from numerics.solver.march import March
-from numerics.solver.rows import Rows
 
 Array = NDArray[np.float64]
 
@@ -34,9 +33,7 @@ SETTLED = 1e-13
 MAX_SWEEPS = 100
 
 
-def densities(
-    result: March, nodes: Array, data: Mapping[str, Array], constants: Mapping[Symbol, float]
-) -> dict[tuple[Node, Node], Array]:
+def densities(result: March, nodes: Array, data: Mapping[str, Array]) -> dict[tuple[Node, Node], Array]:
     """For every response (i, k) of the march the density ``rho_ik``, shape (T, n_i, T, n_k), zero for s > t.
 
     Its diagonal is the limit s -> t.  ``nodes`` are the times of the march, ``data`` what it was given, with
@@ -48,19 +45,9 @@ def densities(
     plan, T = result.plan, len(nodes)
     table = plan.table
     found: dict[tuple[Node, Node], Array] = {}
-    rows = Rows(
-        table,
-        T,
-        constants,
-        data,
-        result.extents,
-        result.correlations,
-        found,
-        result.scalars,
-        result.hoisted,
-    )
+    rows = replace(result, data=data, responses=found)
     for i, k in plan.responses:
-        found[i, k] = np.zeros((T * result.sizes[i], T * rows.width(k)))
+        found[i, k] = np.zeros((T * result.sizes[i], T * rows.widths[k]))
     order = [(kind, i, j) for kind, i, j in plan.order if kind in ("kernel", "response")]
     compiled = {
         id(c): rows.compile(c.kernel, "through" if c.kernel.reach == "past" else None)
@@ -77,7 +64,7 @@ def densities(
         upto = step + 1
         weighted: dict[tuple[Node, Node], Array] = {}
         for (i, k), a in found.items():
-            n, m = result.sizes[i], rows.width(k)
+            n, m = result.sizes[i], rows.widths[k]
             if step:  # the row before is the first guess
                 a[now(i, step), : step * m] = a[now(i, step - 1), : step * m]
             block = a[: upto * n, : upto * m].reshape(upto, n, upto, m)
@@ -89,7 +76,7 @@ def densities(
                     c = plan.rows_of[i].couplings[j[1] or 0]
                     K[id(c)] = compiled[id(c)](step)
                     continue
-                n, m = result.sizes[i], rows.width(j)
+                n, m = result.sizes[i], rows.widths[j]
                 value = np.zeros((n, upto * m))
                 for factor, c in equations[i][1]:
                     if (c.field, j) in found:

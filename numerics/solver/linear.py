@@ -352,7 +352,7 @@ class _Run:
         if self.kernels == "none":
             return values
         seen, data = self.problem.seen, self.data(grid)
-        after = Afterwards(result, data, self.constants, at, seen)
+        after = Afterwards(result, at, seen)
         tensors: dict[Node, Array] = {
             ("G", k): a.transpose(1, 3, 0, 2) if self.many else a[:, 0, :, 0] for k, a in G.items()
         }
@@ -379,7 +379,7 @@ class _Run:
         error, smooth = result.scalars["Delta"][at], None
         if grid is not None:
             once = self.data(grid, np.ones_like(grid.weights))
-            smooth = densities(result, grid.nodes, once, self.constants)
+            smooth = densities(result, grid.nodes, once)
 
         def read(q: Request) -> Array:
             if smooth is None:

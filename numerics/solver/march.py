@@ -16,7 +16,7 @@ of order parameters, :mod:`~numerics.solver.folded` takes the same steps much fa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from numerics.experiment.numbers import Spectrum
 from numerics.solver.folded import Folded
 from numerics.solver.implicit import LAST, SMOOTH, Settling, continued, found_at
 from numerics.solver.plan import Plan
-from numerics.solver.rows import Row, Rows, arranged, times_of, whole
+from numerics.solver.rows import Row, Rows, arranged, times_of
 from numerics.solver.stacked import stackable
 from numerics.solver.units import Units
 
@@ -59,26 +59,17 @@ class Source(NamedTuple):
     direct: float | None
 
 
-@dataclass(frozen=True)
-class March:
+@dataclass(frozen=True, kw_only=True)
+class March(Rows):
     """The solution: full two-time arrays of what was needed or asked for.
 
     ``correlation(i, j)`` and ``response(i, k)`` have shape ``(T, n_i, T, n_j)``; scalars ``(T, n)``.
-    ``residual`` is the largest relative change that the last sweep of an implicit step made.
+    ``gains`` are the numbers with which sources drive fields.  ``residual`` is the largest relative change
+    that the last sweep of an implicit step made.
     """
 
     plan: Plan
-    steps: int
-    sizes: dict[Node, int]
-    widths: dict[Node, int]
     gains: dict[Node, dict[Node, float]]
-    number: Callable[[Expr], float]
-    extents: dict[Symbol, int]
-    correlations: dict[tuple[Node, Node], Array]
-    responses: dict[tuple[Node, Node], Array]
-    scalars: dict[str, Array]
-    hoisted: dict[Node, Array]
-    sums: dict[Node, Array]
     residual: float = 0.0
 
     def correlation(self, i: Node, j: Node) -> Array:
@@ -162,35 +153,21 @@ class _Sweep:
             self.plan = self.plan.through()
             self.table = table = self.plan.table
         self.watched, self.settled = watched, Settling(implicit or 0.0)
-        self.data = {k: np.asarray(v, dtype=float) for k, v in data.items()}
-        self.extents = {x: whole(x, top, constants) for x, top in table.extents.items()}
-        self.R: dict[tuple[Node, Node], Array] = {}
-        self.C: dict[tuple[Node, Node], Array] = {}
-        self.now: dict[tuple[Node, Node], Array] = {}
-        self.scalars: dict[str, Array] = {}
-        self.hoisted: dict[Node, Array] = {}
-        self.sums = {n: np.zeros((steps, steps)) for n in self.plan.sums}
-        self.rows = Rows(
-            table,
-            steps,
-            constants,
-            self.data,
-            self.extents,
-            self.C,
-            self.R,
-            self.scalars,
-            self.hoisted,
-            self.sums,
+        arrays = {k: np.asarray(v, dtype=float) for k, v in data.items()}
+        self.rows = rows = March(table, steps, constants, arrays, plan=self.plan, gains={})
+        self.R, self.C, self.n, self.m, self.gains = (
+            rows.responses,
+            rows.correlations,
+            rows.sizes,
+            rows.widths,
+            rows.gains,
         )
-        for x in table.scalars:
-            self.scalars[x.name] = np.zeros((steps, *self.rows.shape(x.indices)))
-        for h in table.hoisted:
-            self.hoisted[h.tensor] = np.zeros((steps, *self.rows.shape(h.rows)))
-        self.n = {r.field: self.rows.size(r.field) for r in table.fields}
-        self.m = {k: self.rows.width(k) for k in table.source_indices}
-        self.gains = {
-            r.field: {k: self.rows.number(g) for k, g in r.drives} for r in table.fields if not r.unit
-        }
+        self.now: dict[tuple[Node, Node], Array] = {}
+        self.scalars, self.hoisted, self.sums = rows.scalars, rows.hoisted, rows.sums
+        self.scalars |= {x.name: np.zeros((steps, *rows.shape(x.indices))) for x in table.scalars}
+        self.hoisted |= {h.tensor: np.zeros((steps, *rows.shape(h.rows))) for h in table.hoisted}
+        self.sums |= {n: np.zeros((steps, steps)) for n in self.plan.sums}
+        self.gains |= {r.field: {k: rows.number(g) for k, g in r.drives} for r in table.fields if not r.unit}
         for i, k in self.plan.responses:
             self.R[i, k] = np.zeros((steps * self.n[i], steps * self.m[k]))
         for i, j in (*self.plan.rows, *self.plan.diagonals):
@@ -201,17 +178,17 @@ class _Sweep:
             r.field: [(at, c.field, c.kernel.reach) for at, c in enumerate(r.couplings)] for r in table.fields
         }
         self.compiled = {
-            (r.field, n): self.rows.compile(c.kernel) for r in table.fields for n, c in enumerate(r.couplings)
+            (r.field, n): rows.compile(c.kernel) for r in table.fields for n, c in enumerate(r.couplings)
         }
         self.covariances: dict[tuple[Node, Node, Reach], Row] = {}
         self.recent: dict[tuple[Node, Node, Reach], Array] = {}
         self.found: dict[tuple[Node, Node], list[Source]] = {}
-        self.units = Units(self.plan, self.rows, self.K, steps, units) if units else None
+        self.units = Units(self.plan, rows, self.K, steps, units) if units else None
         given, known = dict(constants), tuple((functions or {}).items())
         self.functions = {
             x.name: _compiled((t, *x.arguments), x.expression.subs(given), known) for x in table.scalars
         }
-        self.bound = RUNAWAY * max([1.0, *[float(np.abs(v).max()) for k, v in self.data.items() if k != "w"]])
+        self.bound = RUNAWAY * max([1.0, *[float(np.abs(v).max()) for k, v in arrays.items() if k != "w"]])
 
     def kept(self, i: Node, j: Node) -> bool:
         """A pair of which only the equal-time value is read needs no two-time array."""
@@ -244,21 +221,7 @@ class _Sweep:
                 self.check(step)
                 if progress is not None:
                     progress(step + 1, self.T)
-        return March(
-            self.plan,
-            self.T,
-            self.n,
-            self.m,
-            self.gains,
-            self.rows.number,
-            self.extents,
-            self.C,
-            self.R,
-            self.scalars,
-            self.hoisted,
-            self.sums,
-            self.settled.residual,
-        )
+        return replace(self.rows, residual=self.settled.residual)
 
     def fast(self, progress: Progress | None) -> int:
         """Take the steps that a folded march can take, and return how many."""
@@ -327,7 +290,7 @@ class _Sweep:
         for at, field, reach in self.couplings[i]:
             p = self.n[field]
             low, high = times_of(reach, step)
-            C = self.rows.correlation(field, j)[low * p : high * p]
+            C = self.rows.pair(field, j)[low * p : high * p]
             value += self.K[i, at] @ C[:, : step * self.n[j]]
         for x in self.sources(i, j):
             if x.local:
@@ -351,7 +314,7 @@ class _Sweep:
                 continue
             p = self.n[field]
             low, high = times_of(reach, step)
-            value += K @ self.rows.correlation(j, field)[now, low * p : high * p].T
+            value += K @ self.rows.pair(j, field)[now, low * p : high * p].T
         for x in self.sources(i, j):
             present, q = x.gain * self.covariance(x, step, "now"), self.m[x.partner]
             if x.response is not None:
@@ -449,7 +412,7 @@ class _Sweep:
     def present(self, f: Factor, step: int) -> Array:
         """A tensor at the present time, or a constant one."""
         name = f.tensor[0]
-        return self.scalars[name][step] if name in self.scalars else self.data[name]
+        return self.scalars[name][step] if name in self.scalars else self.rows.data[name]
 
 
 @lru_cache(maxsize=256)

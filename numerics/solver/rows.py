@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -28,22 +29,36 @@ class Rows:
     on.
 
     ``correlations`` and ``responses`` are ``(T n_i, T n_j)`` by pairs, ``scalars`` and ``hoisted`` ``(T,
-    ...)`` with an axis for each index.  ``extents`` is how far each index runs; ``tables`` are functions of
-    both times, ``(T, T)``.
+    ...)`` with an axis for each index, ``sums`` over units ``(T, T)``.  ``extents`` is how far each index
+    runs; ``tables`` are functions of both times, ``(T, T)``.
     """
 
     table: Table
     steps: int
     constants: Mapping[Symbol, float]
     data: Mapping[str, Array]
-    extents: Mapping[Symbol, int]
-    correlations: Mapping[tuple[Node, Node], Array]
-    responses: Mapping[tuple[Node, Node], Array]
-    scalars: Mapping[str, Array]
-    hoisted: Mapping[Node, Array]
-    sums: Mapping[Node, Array] = field(default_factory=dict)
+    correlations: dict[tuple[Node, Node], Array] = field(default_factory=dict)
+    responses: dict[tuple[Node, Node], Array] = field(default_factory=dict)
+    scalars: dict[str, Array] = field(default_factory=dict)
+    hoisted: dict[Node, Array] = field(default_factory=dict)
+    sums: dict[Node, Array] = field(default_factory=dict)
     numbers: dict[Expr, float] = field(default_factory=dict)
     tables: dict[Expr, Array] = field(default_factory=dict)
+
+    @cached_property
+    def extents(self) -> dict[Symbol, int]:
+        """How far each index runs.  Raises ValueError where that has no number."""
+        return {x: whole(x, top, self.constants) for x, top in self.table.extents.items()}
+
+    @cached_property
+    def sizes(self) -> dict[Node, int]:
+        """How many members each field has: the product of the extents of its indices."""
+        return {r.field: prod(self.shape(r.indices)) for r in self.table.fields}
+
+    @cached_property
+    def widths(self) -> dict[Node, int]:
+        """How many members each source has."""
+        return {u: prod(self.shape(indices)) for u, indices in self.table.source_indices.items()}
 
     def number(self, e: Expr) -> float:
         """A coefficient as a number.  Raises ValueError when a symbol in it has no value."""
@@ -58,16 +73,8 @@ class Rows:
         """How far each of some indices runs."""
         return tuple(self.extents[x] for x in indices)
 
-    def size(self, field: Node) -> int:
-        """How many members a field has: the product of the extents of its indices."""
-        return prod(self.shape(self.table.row(field).indices))
-
-    def width(self, source: Node) -> int:
-        """How many members a source has."""
-        return prod(self.shape(self.table.source_indices[source]))
-
-    def correlation(self, i: Node, j: Node) -> Array:
-        """``(T n_i, T n_j)``, whichever way round the pair is held."""
+    def pair(self, i: Node, j: Node) -> Array:
+        """``(T n_i, T n_j)``, whichever way round the correlation is held."""
         return self.correlations[i, j] if (i, j) in self.correlations else self.correlations[j, i].T
 
     def compile(self, kernel: Kernel, reach: Reach | None = None) -> Row:
@@ -173,7 +180,7 @@ class Rows:
         factor = self.number(q.factor)
         count = len(self.table.row(q.first).indices)
         first, second = samples[:count], samples[count:]
-        n, m = self.size(q.first), self.width(q.second) if response else self.size(q.second)
+        n, m = self.sizes[q.first], (self.widths if response else self.sizes)[q.second]
         shapes = self.shape(tuple(first)), self.shape(tuple(second))
         now = f.indices[-2:] == (t, t)
         gain = self.number(dict(self.table.row(q.first).drives).get(q.second, S.Zero)) if response else 0.0
@@ -183,7 +190,7 @@ class Rows:
             if array is None and gain == 0:
                 return lambda step, low, high: np.zeros(()), []  # no path leads from the source to the field
         else:
-            array = self.correlation(q.first, q.second)
+            array = self.pair(q.first, q.second)
 
         def view(step: int, low: int, high: int) -> Array:
             if now:

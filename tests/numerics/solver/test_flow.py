@@ -21,7 +21,7 @@ def on_grid(experiment, pieces, order=4):
     plain = unprojected(e, grid.weights)
     fast = marched(e, grid.weights)
     data = {"K_x": e.kernel, "y": e.targets, "w": np.ones_like(grid.weights)}
-    smooth = densities(fast, grid.nodes, data, numbers_of(e))
+    smooth = densities(fast, grid.nodes, data)
     at = grid.outputs
     pick = np.ix_(at, at)
     layers = range(1, e.depth + 1)
@@ -61,7 +61,7 @@ def test_a_density_times_the_weight_is_the_discrete_response_where_steps_are_eve
     grid = flow_grid(e.times, step=0.02)
     m = marched(e, grid.weights)
     data = {"K_x": e.kernel, "y": e.targets, "w": np.ones_like(grid.weights)}
-    smooth = densities(m, grid.nodes, data, numbers_of(e))
+    smooth = densities(m, grid.nodes, data)
     n, past = len(grid.nodes) - 1, slice(-30, -10)
     for pair in ((("h", 2), ("r", 2)), (("g", 1), ("u_p", 1))):
         discrete = m.response(*pair)[n, 0, past, 0] / grid.weights[n, past]
@@ -134,4 +134,4 @@ def test_a_grid_on_which_responses_do_not_settle_is_refused():
     m = marched(e, grid.weights)
     data = {"K_x": e.kernel, "y": e.targets, "w": np.ones_like(grid.weights)}
     with pytest.raises(NotConverged, match="did not settle"), np.errstate(all="ignore"):
-        densities(m, 1e3 * grid.nodes, data, numbers_of(e))  # as if each step were a thousand times longer
+        densities(m, 1e3 * grid.nodes, data)  # as if each step were a thousand times longer
