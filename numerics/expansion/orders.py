@@ -36,8 +36,8 @@ from numerics.predictions import OUTPUT
 from numerics.solver.grid import Grid, end_weights
 from numerics.solver.linear import RANDOM
 from numerics.solver.march import march
-from numerics.solver.observables import evaluate
 from numerics.solver.refine import Multistep
+from numerics.solver.rows import evaluate
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]

@@ -3,7 +3,7 @@
 What a theory holds decides what a result holds: errors and kernels of fixed samples, correlations and
 responses of random data.  A flow is marched as an integrator sees it, on ever finer grids: an explicit one
 (:class:`~numerics.solver.refine.Multistep`), or the trapezoidal rule
-(:class:`~numerics.solver.trapezoidal.Trapezoidal`) on fixed samples with noise and on modes.  On isotropic
+(:class:`~numerics.solver.refine.Trapezoidal`) on fixed samples with noise and on modes.  On isotropic
 data, where fields answer within a step, that rule is of first order only, and not taken.
 """
 
@@ -38,10 +38,9 @@ from numerics.solver.implicit import RESOLVED
 from numerics.solver.march import March, march
 from numerics.solver.memory import is_noisy, tables_of
 from numerics.solver.method import Kernels, Progress
-from numerics.solver.observables import evaluate
 from numerics.solver.parts import NAMES, loss_parts
-from numerics.solver.refine import Attempt, Multistep, refine
-from numerics.solver.trapezoidal import Trapezoidal
+from numerics.solver.refine import Attempt, Multistep, Trapezoidal, refine
+from numerics.solver.rows import evaluate
 
 Array = NDArray[np.float64]
 Values = dict[str, Array]

@@ -7,13 +7,14 @@ topological sort; a cycle means that the theory is not causal and is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
+from graphlib import CycleError, TopologicalSorter
+from typing import TypeVar
 
 from derive.calculus.symbols import t
 from numerics.compile.table import Coupling, Kernel, Node, Request, Table
-from numerics.solver.causal import NotCausal, in_order
 
 Op = tuple[str, Node, Node]
 """``("kernel", i, l)``, ``("response", i, source)``, ``("past", i, j)``, ``("now", i, j)``, ``("scalar", x,
@@ -21,6 +22,13 @@ x)``, ``("hoist", x, x)``, ``("units", all, all)``, ``("sum", tensor, tensor)``:
 
 UNITS: Op = ("units", ("units", None), ("units", None))
 """All fields on units at once."""
+
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class NotCausal(ValueError):
+    """A quantity of a step needs itself."""
 
 
 @dataclass
@@ -293,3 +301,28 @@ class Plan:
 
     def _sort(self) -> None:
         self.order += in_order(self._operations(), self.needs, lambda op: f"{op[0]} {op[1]}{op[2]}")
+
+
+def in_order(
+    operations: Iterable[Item], needs: Callable[[Item], Iterator[Item]], name: Callable[[Item], str]
+) -> list[Item]:
+    """``operations`` and all that they need, each after what it needs.
+
+    Raises :class:`NotCausal` with the names of a circle of operations that need each other.
+
+    >>> needs = {"loss": "error", "error": "output", "output": ""}
+    >>> in_order(needs, lambda x: iter([needs[x]] if needs[x] else []), str)
+    ['output', 'error', 'loss']
+    """
+    graph: dict[Item, list[Item]] = {}
+    todo = list(operations)[::-1]
+    while todo:
+        op = todo.pop()
+        if op not in graph:
+            graph[op] = list(needs(op))
+            todo += graph[op][::-1]
+    try:
+        return list(TopologicalSorter(graph).static_order())
+    except CycleError as circle:
+        names = " -> ".join(map(name, reversed(circle.args[1])))
+        raise NotCausal(f"within a step these need each other: {names}") from None

@@ -30,7 +30,7 @@ from numerics.experiment.numbers import Spectrum
 from numerics.experiment.problem import Problem
 from numerics.simulation.experiment import TangentKernel
 from numerics.solver import solve
-from numerics.solver.causal import NotCausal
+from numerics.solver.plan import NotCausal
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.march import March, march
 from numerics.stats import bound

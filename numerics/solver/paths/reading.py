@@ -18,8 +18,8 @@ from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import s, t
 from derive.theory import OrderParameter
 from numerics.errors import Unserved
-from numerics.solver.causal import in_order
 from numerics.solver.direct.layout import Layout
+from numerics.solver.plan import in_order
 from numerics.tensors.leaves import (
     TIMES,
     Function,

@@ -19,7 +19,7 @@ from derive.theory import Theory, mean_field
 from numerics.compile import lower
 from numerics.compile.table import Node
 from numerics.solver.march import March, march
-from numerics.solver.observables import evaluate
+from numerics.solver.rows import evaluate
 
 Array = NDArray[np.float64]
 

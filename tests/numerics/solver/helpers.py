@@ -14,7 +14,7 @@ from numerics.compile import lower
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
 from numerics.solver.march import March, march
-from numerics.solver.observables import evaluate
+from numerics.solver.rows import evaluate
 from tests.reference.solution import Solution
 
 RNG = np.random.default_rng(7)

@@ -14,9 +14,8 @@ from numerics.cli import run
 from numerics.compile.table import Coupling, Factor, FieldRow, Kernel, Monomial, Request, Table
 from numerics.errors import Diverged, SpecError
 from numerics.solver import solve
-from numerics.solver.causal import NotCausal
 from numerics.solver.march import march
-from numerics.solver.plan import Plan
+from numerics.solver.plan import NotCausal, Plan
 from tests.numerics.solver.helpers import flow, gd
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import numerics.solver.linear as linear
-import numerics.solver.trapezoidal as trapezoidal
+import numerics.solver.refine as refine
 from numerics.errors import NotConverged
 from numerics.experiment import Experiment
 from numerics.solver import solve
@@ -65,7 +65,7 @@ def test_the_error_estimate_of_a_flow_holds_what_steps_were_off_by(monkeypatch: 
     after = solve(Experiment.from_dict(FLOW)).attrs["error_estimate"]
     assert before < 5e-4 <= after <= 1e-3
     monkeypatch.setattr(linear, "march", lambda *a, **k: replace(real(*a, **k), residual=2e-3))
-    monkeypatch.setattr(trapezoidal.Trapezoidal, "most", 201)
+    monkeypatch.setattr(refine.Trapezoidal, "most", 201)
     with pytest.raises(NotConverged, match="error estimate is"):
         solve(Experiment.from_dict(FLOW))
 

@@ -11,7 +11,7 @@ import pytest
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver.linear import REDUCTIONS, reduced, solved
-from numerics.solver.trapezoidal import Trapezoidal
+from numerics.solver.refine import Trapezoidal
 
 KERNEL = np.array([[1.0, 0.3, -0.2], [0.3, 0.8, 0.1], [-0.2, 0.1, 1.2]])
 TARGETS = np.array([1.0, -0.5, 0.4])
