@@ -6,14 +6,14 @@ however short the step.  Few directions do not, and mixing the last sweeps remov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
-from numerics.compile.table import Node
 from numerics.errors import NotConverged
+from numerics.solver.rows import Rows
 
 Array = NDArray[np.float64]
 
@@ -31,8 +31,6 @@ STALLED, ROUNDING = 12, 1e-7
 
 RESOLVED = 1e-12
 """Correlations at equal times that are below this share of the largest one so far count as zero."""
-
-Pair = tuple[Node, Node]
 
 
 class Settling:
@@ -52,30 +50,23 @@ class Settling:
         self.peaks = [max(p, _size(x)) for p, x in zip(self.peaks, blocks, strict=True)]
 
 
-def found_at(
-    step: int,
-    correlations: Mapping[Pair, Array],
-    responses: Mapping[Pair, Array],
-    sums: Mapping[Node, Array],
-    sizes: Mapping[Node, int],
-    widths: Mapping[Node, int],
-) -> list[Array]:
-    """Views of all that a step finds out and a later operation may read.
+def found_at(step: int, rows: Rows) -> list[Array]:
+    """Views of all that a step finds out and a later operation of it, or of the next, may read.
 
     Sums at equal times, which may be much smaller than the rest of their row, are there once more, without
     axes.
     """
     found: list[Array] = []
-    for (i, j), a in correlations.items():
-        n, m = sizes[i], sizes[j]
-        found.append(a[step * n : (step + 1) * n, : (step + 1) * m])
+    n, m = rows.sizes, rows.widths
+    for (i, j), a in rows.correlations.items():
+        found.append(a[step * n[i] : (step + 1) * n[i], : (step + 1) * n[j]])
         if i != j:
-            found.append(a[: (step + 1) * n, step * m : (step + 1) * m].T)
-    for (i, k), a in responses.items():
-        found.append(a[step * sizes[i] : (step + 1) * sizes[i], : (step + 1) * widths[k]])
-    for a in sums.values():
+            found.append(a[: (step + 1) * n[i], step * n[j] : (step + 1) * n[j]].T)
+    for (i, k), a in rows.responses.items():
+        found.append(a[step * n[i] : (step + 1) * n[i], : (step + 1) * m[k]])
+    for a in rows.sums.values():
         found += [a[step, : step + 1], a[step, step : step + 1].reshape(())]
-    return found
+    return found + [a[step : step + 1] for a in (*rows.scalars.values(), *rows.hoisted.values())]
 
 
 def continued(now: Array, before: list[Array]) -> None:

@@ -130,7 +130,7 @@ def march(
     Raises :class:`~numerics.errors.Diverged` with the step when a scalar, or a correlation in ``watched`` at
     equal times, runs away, and ValueError for a symbol without a number.
     """
-    sweep = _Sweep(table, steps, constants, data or {}, wanted, watched, units, implicit, functions)
+    sweep = _Sweep(table, steps, constants, data or {}, wanted, watched, units, implicit, functions or {})
     return sweep.run(progress)
 
 
@@ -142,10 +142,10 @@ class _Sweep:
         constants: Mapping[Symbol, float],
         data: Mapping[str, Array],
         wanted: tuple[Node | Request, ...],
-        watched: tuple[Node, ...] = (),
-        units: Spectrum | None = None,
-        implicit: float | None = None,
-        functions: Mapping[str, Callable[..., Any]] | None = None,
+        watched: tuple[Node, ...],
+        units: Spectrum | None,
+        implicit: float | None,
+        functions: Mapping[str, Callable[..., Any]],
     ) -> None:
         self.table, self.T, self.implicit = table, steps, implicit
         self.plan = Plan(table, (*wanted, *watched))
@@ -184,7 +184,7 @@ class _Sweep:
         self.recent: dict[tuple[Node, Node, Reach], Array] = {}
         self.found: dict[tuple[Node, Node], list[Source]] = {}
         self.units = Units(self.plan, rows, self.K, steps, units) if units else None
-        given, known = dict(constants), tuple((functions or {}).items())
+        given, known = dict(constants), tuple(functions.items())
         self.functions = {
             x.name: _compiled((t, *x.arguments), x.expression.subs(given), known) for x in table.scalars
         }
@@ -217,7 +217,7 @@ class _Sweep:
                     sweep()
                 else:
                     self.predict(step)
-                    self.settled.step(self.blocks(step), sweep)
+                    self.settled.step(found_at(step, self.rows), sweep)
                 self.check(step)
                 if progress is not None:
                     progress(step + 1, self.T)
@@ -241,17 +241,11 @@ class _Sweep:
 
     def predict(self, step: int) -> None:
         """A first guess of a step: what the last ones found, continued."""
-        for x, row in self.compiled.items():
-            self.K[x] = np.zeros_like(row(step))
-        earlier = [self.blocks(step - k) for k in range(1, min(step, LAST if step >= SMOOTH else 1) + 1)]
-        for now, *before in zip(self.blocks(step), *earlier, strict=True):
+        count = min(step, LAST if step >= SMOOTH else 1)
+        earlier = [found_at(step - k, self.rows) for k in range(1, count + 1)]
+        for now, *before in zip(found_at(step, self.rows), *earlier, strict=True):
             if now.ndim and before:
                 continued(now, before)
-
-    def blocks(self, step: int) -> list[Array]:
-        """Views of all that a step finds out and a later operation of it, or of the next, may read."""
-        found = found_at(step, self.C, self.R, self.sums, self.n, self.m)
-        return found + [a[step : step + 1] for a in (*self.scalars.values(), *self.hoisted.values())]
 
     def check(self, step: int) -> None:
         for name, a in self.scalars.items():
