@@ -130,7 +130,7 @@ def march(
     Raises :class:`~numerics.errors.Diverged` with the step when a scalar, or a correlation in ``watched`` at
     equal times, runs away, and ValueError for a symbol without a number.
     """
-    sweep = _Sweep(table, steps, constants, data or {}, wanted, watched, units, implicit, functions or {})
+    sweep = _Sweep(table, steps, constants, data or {}, wanted, watched, units, implicit, functions)
     return sweep.run(progress)
 
 
@@ -142,10 +142,10 @@ class _Sweep:
         constants: Mapping[Symbol, float],
         data: Mapping[str, Array],
         wanted: tuple[Node | Request, ...],
-        watched: tuple[Node, ...],
-        units: Spectrum | None,
-        implicit: float | None,
-        functions: Mapping[str, Callable[..., Any]],
+        watched: tuple[Node, ...] = (),
+        units: Spectrum | None = None,
+        implicit: float | None = None,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         self.table, self.T, self.implicit = table, steps, implicit
         self.plan = Plan(table, (*wanted, *watched))
@@ -153,8 +153,8 @@ class _Sweep:
             self.plan = self.plan.through()
             self.table = table = self.plan.table
         self.watched, self.settled = watched, Settling(implicit or 0.0)
-        arrays = {k: np.asarray(v, dtype=float) for k, v in data.items()}
-        self.rows = rows = March(table, steps, constants, arrays, plan=self.plan, gains={})
+        self.arrays = {k: np.asarray(v, dtype=float) for k, v in data.items()}
+        self.rows = rows = March(table, steps, constants, self.arrays, plan=self.plan, gains={})
         self.R, self.C, self.n, self.m, self.gains = (
             rows.responses,
             rows.correlations,
@@ -184,11 +184,13 @@ class _Sweep:
         self.recent: dict[tuple[Node, Node, Reach], Array] = {}
         self.found: dict[tuple[Node, Node], list[Source]] = {}
         self.units = Units(self.plan, rows, self.K, steps, units) if units else None
-        given, known = dict(constants), tuple(functions.items())
+        given, known = dict(constants), tuple((functions or {}).items())
         self.functions = {
             x.name: _compiled((t, *x.arguments), x.expression.subs(given), known) for x in table.scalars
         }
-        self.bound = RUNAWAY * max([1.0, *[float(np.abs(v).max()) for k, v in arrays.items() if k != "w"]])
+        self.bound = RUNAWAY * max(
+            [1.0, *[float(np.abs(v).max()) for k, v in self.arrays.items() if k != "w"]]
+        )
 
     def kept(self, i: Node, j: Node) -> bool:
         """A pair of which only the equal-time value is read needs no two-time array."""
@@ -406,7 +408,7 @@ class _Sweep:
     def present(self, f: Factor, step: int) -> Array:
         """A tensor at the present time, or a constant one."""
         name = f.tensor[0]
-        return self.scalars[name][step] if name in self.scalars else self.rows.data[name]
+        return self.scalars[name][step] if name in self.scalars else self.arrays[name]
 
 
 @lru_cache(maxsize=256)

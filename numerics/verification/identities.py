@@ -30,9 +30,9 @@ from numerics.experiment.numbers import Spectrum
 from numerics.experiment.problem import Problem
 from numerics.simulation.experiment import TangentKernel
 from numerics.solver import solve
-from numerics.solver.plan import NotCausal
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.march import March, march
+from numerics.solver.plan import NotCausal
 from numerics.stats import bound
 from numerics.verification.openings import arrays, at, descent, in_steps, modes, opening, speed
 from numerics.verification.report import EPS, LEVEL, Check

@@ -77,7 +77,7 @@ def march_cost(samples: int, steps: int) -> tuple[int, int]:
         (),
     )
     stores: list[dict[Any, Any]] = [sweep.C, sweep.R, sweep.scalars, sweep.hoisted]
-    for store in (*stores, sweep.data):
+    for store in (*stores, sweep.arrays):
         for key, value in list(store.items()):
             store[key] = value.view(Counted)
     Counted.total = 0
