@@ -1,12 +1,28 @@
-"""What all tests share: no deadline in Hypothesis, one BLAS thread, evidence only when it is asked for."""
+"""What all tests share: no deadline in Hypothesis, one BLAS thread, a limit on the cost of unmarked tests.
+
+An unmarked test may take `LIMIT` seconds of processor time, its child processes included, each fixture of its
+own as much again, and a fixture that a module shares `SHARED`; all on a machine that does `computation` in
+`REFERENCE` seconds.  What took longer is judged by how long that computation takes here and now, so that no
+test fails because a machine is slow or busy; times on shared machines differ between runs, up to `SPREAD`.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
+
+LIMIT, SHARED = 1.0, 3.0
+REFERENCE = 0.011
+SPREAD = 1.5
+FREE = ("slow", "evidence", "benchmark")
+"""Marks of tests that may take as long as they need."""
 
 START = time.monotonic()
 
@@ -17,12 +33,8 @@ threadpool_limits(limits=1, user_api="blas")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--seconds",
-        type=float,
-        metavar="N",
-        help="skip the tests that have not begun N seconds after the start",
-    )
+    words = "skip what has not begun N seconds after the start"
+    parser.addoption("--seconds", type=float, metavar="N", help=words)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -39,3 +51,59 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     most = item.config.getoption("--seconds")
     if most is not None and time.monotonic() - START > most:
         pytest.skip(f"not begun within {most:g} s")
+
+
+# -- what a test costs ----------------------------------------------------------------------------------
+
+
+def spent() -> float:
+    """Processor time of this process and of its children that have ended, in seconds."""
+    t = os.times()
+    return t.user + t.system + t.children_user + t.children_system
+
+
+def computation() -> int:
+    """Numbers in tuples, sorted and summed: as much memory as arithmetic, like the tests themselves."""
+    table = {(k % 97, k): str(k * k) for k in range(20_000)}
+    return sum(len(table[key]) * key[0] for key in sorted(table))
+
+
+def slowness() -> float:
+    """How many times longer than `REFERENCE` the computation takes now, the best of five; at least 1."""
+    found = []
+    for _ in range(5):
+        before = time.process_time()
+        computation()
+        found.append(time.process_time() - before)
+    return max(1.0, min(found) / REFERENCE)
+
+
+def judge(item: pytest.Item, seconds: float, most: float, what: str) -> None:
+    """Fails where ``what`` took longer than it may."""
+    free = any(item.get_closest_marker(mark) for mark in FREE) or sys.gettrace() is not None
+    if free or seconds <= most * SPREAD:
+        return
+    slow = slowness()
+    if seconds > most * SPREAD * slow:
+        pytest.fail(
+            f"{what} took {seconds:.2f} s of processor time, allowed are {most:g} s (and this machine is "
+            f"{slow:.1f} times slower): make it smaller, or mark it slow and leave a smaller one of its kind",
+            pytrace=False,
+        )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    before = spent()
+    result = yield
+    judge(item, spent() - before, LIMIT, "the test")
+    return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> Generator[None, Any, Any]:
+    before = spent()
+    result = yield
+    most = LIMIT if fixturedef.scope == "function" else SHARED
+    judge(request._pyfuncitem, spent() - before, most, f"the fixture {fixturedef.argname}")
+    return result

@@ -124,6 +124,7 @@ def test_the_cells_of_a_page_execute(path: Path, monkeypatch: pytest.MonkeyPatch
     run(cells, path.name)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quiet_figures")
 def test_the_code_of_the_readme(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(ROOT)

@@ -32,7 +32,7 @@ center = true
 
 def tables(network: dict[str, Any], data: dict[str, Any], **training: Any) -> dict[str, Any]:
     return {
-        "network": {"depth": 2, "gamma0": 0.8, **network},
+        "network": {"depth": 1, "gamma0": 0.8, **network},
         "data": {"kind": "isotropic", **data},
         "training": {"learning_rate": 0.23, "steps": 1, **training},
     }
@@ -41,9 +41,11 @@ def tables(network: dict[str, Any], data: dict[str, Any], **training: Any) -> di
 @pytest.mark.parametrize(
     "spec",
     [
-        tables({"width_ratio": 0.5}, {"sample_ratio": 0.7, "noise": 0.3}),
+        pytest.param(
+            tables({"width_ratio": 0.5}, {"sample_ratio": 0.7, "noise": 0.3}), marks=pytest.mark.slow
+        ),
         tables({"width_ratio": 0.5}, {"batch_ratio": 0.7}, rule="sgd", center=True),
-        tables({"width_ratio": [0.5, 2.0]}, {"batch_ratio": 0.7}, rule="sgd"),
+        tables({"depth": 2, "width_ratio": [0.5, 2.0]}, {"batch_ratio": 0.7}, rule="sgd"),
         tables({"width_ratio": 0.5, "parametrization": "ntk"}, {}, center=True),
         tables({"width_ratio": 0.5, "branch": 0.6}, {"sample_ratio": 0.7}, center=True),
         tables({}, {"sample_ratio": 0.7}),
@@ -63,6 +65,7 @@ def test_the_growth_is_that_of_the_march(spec: dict[str, Any]) -> None:
     assert float(there[1, 1] / there[0, 0]) == pytest.approx(1, abs=1e-11)
 
 
+@pytest.mark.slow
 def test_below_the_critical_rate_the_loss_falls_and_above_it_rises() -> None:
     experiment = Experiment.from_dict(
         tables({"depth": 1, "width_ratio": 0.5}, {"batch_ratio": 0.7}, rule="sgd")
@@ -141,6 +144,7 @@ def test_refusals(
     assert all(x in said for x in words), said
 
 
+@pytest.mark.slow
 def test_a_number_is_needed_for_numbers() -> None:
     spec = tables({"depth": 1, "width_ratio": 0.5}, {})
     del spec["training"]["learning_rate"]

@@ -166,6 +166,7 @@ def test_networks_are_asked_on_them(folder: Path) -> None:
     assert "test_f" in simulate(more, width=8, seeds=2)
 
 
+@pytest.mark.slow
 def test_the_commands_serve_them(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

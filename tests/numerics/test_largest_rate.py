@@ -120,7 +120,10 @@ def test_text_and_symbolic_depth(tmp_path: Path, capsys: pytest.CaptureFixture[s
             [],
             ["network.width_ratio", "a positive number"],
         ),
-        ("center = true", "center = false", [], ["training.center = false", "accepted: true"]),
+        pytest.param(
+            *("center = true", "center = false", [], ["training.center = false", "accepted: true"]),
+            marks=pytest.mark.slow,
+        ),
         ('"isotropic"', '"isotropic"\nsample_ratio = 2.0', [], ["data.sample_ratio = 2", "leaving it out"]),
     ],
 )

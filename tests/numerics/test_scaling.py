@@ -191,7 +191,10 @@ def test_the_command(options, exponent, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["exponent"] == pytest.approx(exponent)
     assert {"formula", "regime", "conditions", "crossover"} <= set(found)
-    assert run(["limits", "scaling", *options]) == 0
+
+
+def test_the_command_says_where_it_holds(capsys):
+    assert run(["limits", "scaling", "--depth", "3", "--source", "0.7"]) == 0
     assert "holds where" in capsys.readouterr().out
 
 

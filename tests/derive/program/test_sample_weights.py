@@ -33,12 +33,16 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "backward": {"activation": "tanh", "tied": False},
 }
 
+QUICK = {"linear", "tanh", "bias, outputs", "decay", "momentum"}
+
 
 def weighted(**options: Any) -> Program:
     return mlp(options.pop("depth", L), loss="mean", sample_weights=True, **options)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow) for x in NETWORKS]
+)
 def test_both_routes_derive_one_theory(name: str) -> None:
     assert check_routes(weighted(**NETWORKS[name])) == []
 

@@ -2,6 +2,7 @@
 
 import json
 from fractions import Fraction
+from functools import cache
 from itertools import product
 
 import pytest
@@ -19,7 +20,7 @@ from derive.theory import mean_field
 
 PROGRAM = depth_program(alpha=alpha, gamma=gamma)
 LINEAR = DepthParametrization(mean_field(PROGRAM))
-classify, optimal, optimal_rate = LINEAR.classify, LINEAR.optimal, LINEAR.largest_rate
+classify, optimal, optimal_rate = cache(LINEAR.classify), LINEAR.optimal, LINEAR.largest_rate
 HALF = Fraction(1, 2)
 POINTS = list(
     product(map(Fraction, ("1/4", "1/2", "3/4", "1", "3/2")), map(Fraction, ("-1/2", "0", "1/4", "1/2", "1")))

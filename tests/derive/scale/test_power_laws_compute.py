@@ -1,11 +1,12 @@
 """What the power laws print can be computed: plain ``lambdify`` gives the number, or refuses loudly."""
 
 import warnings
+from functools import cache
 
 import pytest
 from sympy import Expr, N, Rational, lambdify
 
-from derive.scale.rich import rich_scaling
+from derive.scale.rich import RichScaling, rich_scaling
 from tests.derive.scale.derived import batches, data, modes, order, reduced, width
 
 AT = {"a": "23/10", "beta": "7/10", "L": 2, "gamma0": "3/10", "t": 50, "eta": "1/10", "B": 5, "N": 100}
@@ -24,11 +25,21 @@ PUBLIC = {
     "floor of data": lambda: data().floor.expr,
     "stirred": lambda: data().stirred.coefficient,
     "label fit": lambda: data().label_fit.coefficient,
-    "rich loss": lambda: rich_scaling(reduced()).loss,
-    "rich loss, corrected": lambda: rich_scaling(reduced()).corrected(),
-    "rich kernel": lambda: rich_scaling(reduced()).kernel,
-    "profile": lambda: rich_scaling(reduced()).profile,
+    "rich loss": lambda: rich().loss,
+    "rich loss, corrected": lambda: rich().corrected(),
+    "rich kernel": lambda: rich().kernel,
+    "profile": lambda: rich().profile,
 }
+
+
+@cache
+def rich() -> RichScaling:
+    return rich_scaling(reduced())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def derived_once() -> None:
+    rich()
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -162,6 +162,7 @@ def test_exponent_of_any_depth() -> None:
     assert rich_scaling(reduced(), 2, "3/2").exponent == Rational(3, 2)
 
 
+@pytest.mark.slow
 def test_powers_of_what_was_left_out() -> None:
     """All of it is 1/sigma^2 of what was kept, up to starts of sigma."""
     law = hard()

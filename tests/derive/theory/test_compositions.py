@@ -5,7 +5,7 @@ matrix gives (a Gaussian field and a response), what its updates give (an overla
 """
 
 import pytest
-from sympy import Expr, Function, Integral, KroneckerDelta, Min, S, Sum, Symbol, exp, sqrt
+from sympy import Expr, Function, S, Sum, Symbol, sqrt
 
 from derive.calculus.sums import normal_form
 from derive.program import P, alpha, ell, eta, gamma0, mlp, mu, s, t
@@ -138,21 +138,6 @@ def test_unequal_widths_variances_and_momentum():
     )
     assert same(equation(theory, "h", 2), forward)
     assert same(covariance(theory, "u", 2), sigma(1) ** 2 * Phi(1, mu, alpha, t, s))
-
-
-def test_channels_and_langevin_noise():
-    """dW = (U - lambda W) dt + sqrt(2 T) dB: entries vary as e^{-lambda(t+s)} + noise, updates age."""
-    program = mlp(2, phi, "flow", outputs=C, weight_decay=lam, temperature=T)
-    check_routes(program)
-    theory = mean_field(program)
-    entries = exp(-lam * t) * exp(-lam * s) + T / lam * exp(-lam * (t + s)) * (exp(2 * lam * Min(s, t)) - 1)
-    assert same(covariance(theory, "u", 2), entries * Phi(1, mu, alpha, t, s))
-    assert same(covariance(theory, "r", 1), entries * G(2, mu, c, alpha, c_, t, s))
-    assert same(covariance(theory, "r", 2), entries * KroneckerDelta(c, c_))
-    aged = exp(-lam * (t - s)) * Delta(alpha, c_, s) * Phi(1, mu, alpha, t, s)
-    bracket = entries.subs(Min(s, t), s) * A(1, mu, alpha, c_, t, s) + aged
-    forward = u(2, mu, t) + Integral(Sum(gamma0 * bracket * g(2, alpha, c_, s), samples, channels), present)
-    assert same(equation(theory, "h", 2), forward)
 
 
 def test_residual_network_with_fixed_feedback():

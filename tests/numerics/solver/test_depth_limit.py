@@ -137,7 +137,7 @@ def converges(e: Experiment, depths: tuple[int, ...]) -> None:
     assert abs(fitted[-1] - 1) < 2 * spread, fitted
 
 
-@pytest.mark.parametrize("name", ["population", "online"])
+@pytest.mark.parametrize("name", ["population", pytest.param("online", marks=pytest.mark.slow)])
 def test_finite_depth_converges_like_one_over_depth(name: str) -> None:
     converges(CASES[name], (2, 4, 8, 16))
 
@@ -159,7 +159,7 @@ def test_the_error_estimate_is_larger_than_the_error(name: str) -> None:
 
 
 def test_deep_networks_of_finite_depth_have_the_kernels_of_the_limit() -> None:
-    e = CASES["fixed"].replace({"training.steps": 2})
+    e = CASES["fixed"].replace({"training.steps": 1})
     limit = solve_depth_limit(e, layers=8)
     ends = []
     for depth in (2, 4, 8):

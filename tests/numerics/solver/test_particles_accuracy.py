@@ -154,6 +154,7 @@ def test_replicas_do_not_depend_on_those_marched_with_them(
     np.testing.assert_allclose(more.runs["f", ()][:5], together.runs["f", ()], rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_the_ridge_takes_the_bias_of_responses_away() -> None:
     """Two paths for each entry of a source: noise of responses makes G larger, unless the lemma is damped."""
     rng = np.random.default_rng(0)

@@ -161,7 +161,9 @@ def test_what_fits_in_no_memory_is_refused() -> None:
 # -- flow ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("depth", "width"), [(1, None), (3, None), (1, 16)])
+@pytest.mark.parametrize(
+    ("depth", "width"), [(1, None), (1, 16), pytest.param(3, None, marks=pytest.mark.slow)]
+)
 def test_the_flow_is_the_limit_of_small_steps(depth: int, width: int | None) -> None:
     """Steps eta and eta/2, extrapolated: their error is of order eta^2, found from a third."""
     data, network = {"modes": 20}, {"depth": depth, "width": width}

@@ -301,6 +301,7 @@ def changed(x: xr.DataArray, at: tuple[int, ...], by: float) -> xr.DataArray:
     return x.copy(data=values)
 
 
+@pytest.mark.slow
 def test_a_flow_that_forgets_too_little_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     e = fixed({"depth": 1}, {**FLOW, "weight_decay": 0.2}).replace({"solver.rtol": 1e-3})
     assert not failed(identities.small_steps(Problem.of(e), solve(e)))

@@ -17,6 +17,7 @@ from tests.numerics.theories.probes import probed
 SMALL = {"steps": 6, "widths": (48, 96), "seeds": (60, 40), "samples": 512, "replicas": 8}
 
 
+@pytest.mark.slow
 def test_a_small_case_agrees():
     found = Nonlinear("tanh", 2, 3.0).compare(**SMALL)
     assert found.agrees, network_line("tanh", found)
@@ -45,6 +46,7 @@ def without(name):
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("activation", "name"), [("tanh", "A"), pytest.param("relu", "B", marks=pytest.mark.slow)]
 )
