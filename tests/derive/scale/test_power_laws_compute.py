@@ -60,6 +60,7 @@ def test_lambdify_gives_the_number_or_refuses(name: str) -> None:
     assert found == pytest.approx(exact, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_results_show_themselves_in_a_notebook() -> None:
     law = rich_scaling(reduced())
     for x in (modes(), modes().loss(), order(), batches(), width(), data(), reduced(), law):

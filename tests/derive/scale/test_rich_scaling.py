@@ -49,6 +49,11 @@ def hard() -> RichScaling:
     return rich_scaling(reduced())
 
 
+@pytest.fixture(scope="module", autouse=True)
+def derived_once() -> None:
+    hard()
+
+
 def test_closed_equations() -> None:
     """By hand for rank one: f = b phi, phi' = lamda b v, sigma^2 = gamma0^2 |phi|^2, b = sigma^L."""
     one, k = reduced(), Symbol("k", integer=True, positive=True)
@@ -159,6 +164,10 @@ def test_exponent_of_any_depth() -> None:
     own = Symbol("beta", positive=True)
     assert simplify(found.exponent.subs(L, 1) - printed.subs(own, beta)) == 0
     assert simplify(found.exponent.subs(L, 2) - printed.subs(own, beta)) != 0
+
+
+@pytest.mark.slow
+def test_exponent_of_easy_tasks() -> None:
     assert rich_scaling(reduced(), 2, "3/2").exponent == Rational(3, 2)
 
 

@@ -60,7 +60,9 @@ def missed(one: Experiment, series: xr.Dataset) -> dict[str, float]:
     return {x: float(np.nanmax(np.abs(summed[x] - full[x])) / np.nanmax(np.abs(full[x]))) for x in names}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x == "decaying flow" else x for x in CASES]
+)
 def test_what_is_missed_falls_with_the_fourth_power(name: str) -> None:
     network, training, data = CASES[name]
     floor = 3e-6 if training.get("rule") == "flow" else 1e-10
@@ -86,7 +88,14 @@ def test_words_are_the_theory_of_each_order(training: dict[str, Any], order: int
         np.testing.assert_allclose(words[name].values, expected, rtol=0, atol=1e-10 * size, err_msg=str(name))
 
 
-@pytest.mark.parametrize("training", [GD, GD | {"momentum": 0.5}, FLOW], ids=["gd", "momentum", "flow"])
+@pytest.mark.parametrize(
+    "training",
+    [
+        pytest.param(GD, id="gd"),
+        pytest.param(GD | {"momentum": 0.5}, id="momentum"),
+        pytest.param(FLOW, id="flow", marks=pytest.mark.slow),
+    ],
+)
 def test_nonlinear_networks_with_momentum_and_test_points(training: dict[str, Any]) -> None:
     """One hidden layer of tanh, a sample and a test point, against moving nodes."""
     tables: dict[str, Any] = {

@@ -353,10 +353,10 @@ def test_filters_on_a_ring() -> None:
         steps=STEPS,
         values={eta: RING_RATE, gamma0: GAMMA, P: 1},
         data={"K_x": overlaps, "y": TARGETS[:1]},
-        samples=2**9,
+        samples=2**8,
         replicas=6,
     )
-    found = extrapolated(convolutional_network, (24, 48), 200)
+    found = extrapolated(convolutional_network, (24, 48), 150)
     last = STEPS - 1
     ours = {"Delta": (solved.value("Delta"), solved.stderr("Delta"))}
     for name, layer in (("Phi", 2), ("G", 1)):

@@ -108,6 +108,7 @@ def approach(depth: int) -> None:
         assert abs(ratio - 1) < max(0.5 * abs(shallow[t] - 1), 0.06)
 
 
+@pytest.mark.slow
 def test_leading_powers_of_tanh() -> None:
     approach(8)
 
