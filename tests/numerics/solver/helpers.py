@@ -11,6 +11,7 @@ from derive.linear.projection import error_projected
 from derive.program import L, mlp
 from derive.theory import Theory, mean_field
 from numerics.compile import lower
+from numerics.compile.table import Node
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
 from numerics.solver.march import March, march
@@ -36,12 +37,13 @@ def solvable(
 
 def kernel(samples: int) -> np.ndarray:
     x = INPUTS[:samples]
-    return x @ x.T / x.shape[1]
+    return np.asarray(x @ x.T / x.shape[1])
 
 
 def gd(depth: int, samples: int = 3, **changes: Any) -> Experiment:
     """Exact steps; ``changes`` may hold rate, steps, loss, gamma0, kernel, targets."""
-    c = {"rate": 0.11, "steps": 9, "loss": "sum", "gamma0": 1.2, "kernel": kernel(samples)} | changes
+    c: dict[str, Any] = {"rate": 0.11, "steps": 9, "loss": "sum", "gamma0": 1.2}
+    c |= {"kernel": kernel(samples)} | changes
     return Experiment.from_dict(
         {
             "network": {"depth": depth, "gamma0": c["gamma0"]},
@@ -54,8 +56,8 @@ def gd(depth: int, samples: int = 3, **changes: Any) -> Experiment:
 
 def flow(depth: int, samples: int = 3, **changes: Any) -> Experiment:
     """Flow; ``changes`` may hold time, points, grid, loss, gamma0, rtol, kernel, targets."""
-    c = {"time": 1.0, "points": 6, "grid": "uniform", "loss": "mean", "gamma0": 1.2, "rtol": 1e-5}
-    c |= {"kernel": kernel(samples)} | changes
+    c: dict[str, Any] = {"time": 1.0, "points": 6, "grid": "uniform", "loss": "mean"}
+    c |= {"gamma0": 1.2, "rtol": 1e-5, "kernel": kernel(samples)} | changes
     training = {"rule": "flow", "loss": c["loss"]} | {k: c[k] for k in ("time", "points", "grid")}
     return Experiment.from_dict(
         {
@@ -95,8 +97,8 @@ def solution_of(m: March, theory: Theory, experiment: Experiment) -> Solution:
     """A march of an unprojected theory as a Solution."""
     depth, gamma0 = experiment.depth, experiment.network.gamma0
     layers = range(1, depth + 1)
-    H = {("H", k): m.correlation(("h", k), ("h", k)).transpose(1, 3, 0, 2) for k in layers}
-    G = {("G", k): m.correlation(("g", k), ("g", k))[:, 0, :, 0] for k in layers}
+    H: dict[Node, Any] = {("H", k): m.correlation(("h", k), ("h", k)).transpose(1, 3, 0, 2) for k in layers}
+    G: dict[Node, Any] = {("G", k): m.correlation(("g", k), ("g", k))[:, 0, :, 0] for k in layers}
     A = [m.response(("h", k), ("r", k))[..., 0].transpose(0, 2, 1) / gamma0 for k in layers]
     B = [m.response(("g", k), ("u", k))[:, 0] / gamma0 for k in range(2, depth + 1)]
     error = m.scalars["Delta"]
