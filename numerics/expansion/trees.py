@@ -66,7 +66,7 @@ def expand_nonlinear(source: Problem | Experiment, order: int) -> xr.Dataset:
     Averages are found by quadrature.  With more than six samples those over three or four different ones are
     means over points, as many as ``solver.samples``, in eight independent replicas: every variable then has
     its standard error beside it.  A and B are there for rules in steps and up to six samples.
-     Activations with a kink have order 0, without A and B.
+    Activations with a kink have order 0, without A and B.
     """
     check_order(order)
     problem = Problem.of(source)
