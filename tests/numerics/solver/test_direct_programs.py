@@ -345,6 +345,7 @@ def convolutional_network(width: int, seed: int) -> Moments:
 RING_RATE = 0.3
 
 
+@pytest.mark.slow
 def test_filters_on_a_ring() -> None:
     theory = mean_field(convolution(2, tanh, positions=RING, receptive=1))
     overlaps = np.einsum("apd,bqd->apbq", X_RING, X_RING) / X_RING.shape[2]

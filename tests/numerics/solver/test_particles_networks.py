@@ -35,7 +35,13 @@ def distances(ours: Evaluated, other: Evaluated, names: str | None = None) -> np
 
 @pytest.mark.parametrize(
     ("activation", "depth"),
-    [("tanh", 1), ("tanh", 3), ("erf", 2), ("relu", 1), ("relu", 2), ("abs", 2)],
+    [
+        ("tanh", 1),
+        ("relu", 1),
+        ("relu", 2),
+        ("abs", 2),
+        *(pytest.param(*x, marks=pytest.mark.slow) for x in (("tanh", 3), ("erf", 2))),
+    ],
 )
 def test_activations_against_the_direct_evaluation(activation: str, depth: int) -> None:
     """Every order parameter, responses too, at three steps."""
@@ -61,7 +67,12 @@ PROGRAMS: dict[str, Program] = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+LONG = {"channels", "momentum", "mean loss", "weight decay"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x in LONG else x for x in PROGRAMS]
+)
 def test_programs_against_the_direct_evaluation(name: str) -> None:
     data = DATA | ({"y": np.stack([TARGETS[:2], -TARGETS[1:3]], axis=1)} if name == "channels" else {})
     theory = mean_field(PROGRAMS[name])

@@ -18,9 +18,7 @@ from tests.numerics.theories.programs import compare_with_networks, solved
 QUICK = {
     "linear",
     "two layers",
-    "isotropic, online",
     "isotropic, residual",
-    "linear residual, one sample a step",
 }
 BY_NAME = {c.name: c for c in CASES}
 
