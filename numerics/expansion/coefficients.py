@@ -35,8 +35,8 @@ from numerics.results import STDERR, dataset
 from numerics.solver.grid import Grid
 from numerics.solver.march import RUNAWAY
 from numerics.solver.memory import tables_of
-from numerics.solver.paths.accuracy import Spread
 from numerics.solver.refine import Attempt, Multistep, refine
+from numerics.stats import Spread
 
 Array = NDArray[np.float64]
 
@@ -96,9 +96,9 @@ def evaluated(
         values = found.values()
         if number:
             runs.add(values)
-    if runs.count:
-        values = runs.mean | {k + STDERR: v for k, v in runs.stderr().items()}
-        notes["replicas"] = runs.count
+    if runs.counts:
+        values = runs.mean() | {k + STDERR: v for k, v in runs.stderr().items()}
+        notes["replicas"] = number + 1
     kept = [i for i, n in enumerate(found.orders) if n == 0 or every or _occurs(values, i)]
     return dataset(
         values if len(kept) == len(found.orders) else {k: v[kept] for k, v in values.items()},

@@ -13,8 +13,7 @@ from derive.program import P, eta, gamma0, mlp
 from derive.theory import Theory, mean_field
 from numerics.solver.direct.layout import Layout
 from numerics.solver.paths import Solved, solve_particles
-from numerics.solver.paths.reading import Model, Responding
-from numerics.solver.paths.tangents import group_of, size_of
+from numerics.solver.paths.reading import Model, Responding, group_of, size_of
 from numerics.tensors.leaves import TIMES
 from tests.reference.alternating import TANH, Alternated, alternating
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from numerics.errors import Diverged, NotConverged
 from numerics.solver.grid import Grid, flow_grid
 from numerics.solver.refine import MAX_NODES, PIECES
+from numerics.stats import Spread
 
 Array = NDArray[np.float64]
 Watched = Mapping[str, Array]
@@ -26,42 +27,14 @@ Watched = Mapping[str, Array]
 REPLICAS = 8
 """Independent solutions whose spread gives the standard errors."""
 
+PILOTS = 2
+"""Replicas that show what a grid misses, the first of those to come."""
+
 MOST_REPLICAS = 64
 MOST_SAMPLES = 2**17
 """The budget: replicas and samples beyond which an accuracy counts as out of reach."""
 
 C = TypeVar("C")
-
-
-class Spread:
-    """Means and standard errors of named arrays from one replica after another, none of them kept."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.mean: dict[str, Array] = {}
-        self.squares: dict[str, Array] = {}
-
-    def add(self, found: Watched) -> None:
-        """The values of one more replica."""
-        self.count += 1
-        for name, x in found.items():
-            if self.count == 1:
-                self.mean[name], self.squares[name] = np.array(x, dtype=float), np.zeros(np.shape(x))
-                continue
-            gap = x - self.mean[name]
-            self.mean[name] += gap / self.count
-            self.squares[name] += gap * (x - self.mean[name])
-
-    def stderr(self) -> dict[str, Array]:
-        """Standard errors of the means.
-
-        >>> spread = Spread()
-        >>> for x in (1.0, 2.0, 3.0): spread.add({"x": np.array(x)})
-        >>> float(spread.mean["x"]), round(float(spread.stderr()["x"]), 3)
-        (2.0, 0.577)
-        """
-        freedom = max(self.count - 1, 1) * self.count
-        return {name: np.sqrt(x / freedom) for name, x in self.squares.items()}
 
 
 Attempt = Callable[[int, Iterable[int], C], Iterable[Watched]]
@@ -87,7 +60,9 @@ class Reached(Generic[C]):
 
 
 @dataclass
-class _Level(Generic[C]):
+class Level(Generic[C]):
+    """Replicas of a number of samples: what they were put into, and what is watched of each."""
+
     samples: int
     solutions: C
     watched: list[Watched] = field(default_factory=list)
@@ -100,9 +75,9 @@ class _Level(Generic[C]):
     def errors(self) -> tuple[list[Array], list[float]]:
         """Standard errors and scales of what is watched."""
         spread = spread_of(self.watched)
-        return list(spread.stderr().values()), [scale_of(x) for x in spread.mean.values()]
+        return list(spread.stderr().values()), [scale_of(x) for x in spread.mean().values()]
 
-    def bias(self, coarse: _Level[C]) -> tuple[float, float]:
+    def bias(self, coarse: Level[C]) -> tuple[float, float]:
         """What a bias of order 1/samples leaves here, from the difference to fewer samples.
 
         Beyond noise, and at most.
@@ -141,25 +116,30 @@ def apart(first: Sequence[Watched], second: Sequence[Watched]) -> tuple[float, f
     ([0.333, 0.337], (0.0, 0.0))
     """
     gaps = spread_of({k: x[k] - y[k] for k in x} for x, y in zip(first, second, strict=False))
-    scales, errors = spread_of(first).mean, gaps.stderr()
-    beyond = {k: float(np.sqrt(max(rms(x) ** 2 - rms(errors[k]) ** 2, 0.0))) for k, x in gaps.mean.items()}
+    scales, errors = spread_of(first).mean(), gaps.stderr()
+    beyond = {k: float(np.sqrt(max(rms(x) ** 2 - rms(errors[k]) ** 2, 0.0))) for k, x in gaps.mean().items()}
     return (
         max(x / scale_of(scales[k]) for k, x in beyond.items()),
-        max(rms(x) / scale_of(scales[k]) for k, x in gaps.mean.items()),
+        max(rms(x) / scale_of(scales[k]) for k, x in gaps.mean().items()),
     )
 
 
 def as_given(
-    attempt: Attempt[C], collect: Callable[[], C], samples: int, accuracy: float | None = None
+    attempt: Attempt[C],
+    collect: Callable[[], C],
+    samples: int,
+    accuracy: float | None = None,
+    begun: Level[C] | None = None,
 ) -> Reached[C]:
     """The solution with this number of samples; with an ``accuracy``, with as many replicas as it takes.
 
-    A few replicas with half as many samples show the bias.  Raises NotConverged when the accuracy asks for
-    more than MOST_REPLICAS, or when the bias is larger.
+    A few replicas with half as many samples show the bias; ``begun`` are the first ones with all of them, if
+    somebody has them.  Raises NotConverged when the accuracy asks for more than MOST_REPLICAS, or when the
+    bias is larger.
     """
-    half = _Level(2 * (samples // 4), collect())
+    half = Level(2 * (samples // 4), collect())
     _extend(attempt, half, REPLICAS // 2 if accuracy is None else REPLICAS)
-    level = _Level(samples, collect())
+    level = begun or Level(samples, collect())
     _extend(attempt, level, REPLICAS)
     bias, bound = level.bias(half)
     if accuracy is not None:
@@ -173,18 +153,23 @@ def as_given(
 
 
 def reach(
-    attempt: Attempt[C], collect: Callable[[], C], accuracy: float, first: int, most: int = MOST_SAMPLES
+    attempt: Attempt[C],
+    collect: Callable[[], C],
+    accuracy: float,
+    first: int,
+    most: int = MOST_SAMPLES,
+    begun: Level[C] | None = None,
 ) -> Reached[C]:
     """Double the samples from ``first`` until standard errors and bias are below ``accuracy``.
 
-    At ``most`` samples replicas are added instead.  Raises NotConverged when MOST_REPLICAS of them do not do,
-    or when the bias stays larger.
+    At ``most`` samples replicas are added instead; ``begun`` is as in :func:`as_given`.  Raises
+    NotConverged when MOST_REPLICAS of them do not do, or when the bias stays larger.
     """
-    before = _Level(2 * (first // 4), collect())
+    before = Level(2 * (first // 4), collect())
     _extend(attempt, before, REPLICAS)
     samples, errors = first, {before.samples: before.error}
     while True:
-        level = _Level(samples, collect())
+        level = begun if begun and samples == first else Level(samples, collect())
         _extend(attempt, level, REPLICAS)
         errors[samples] = level.error
         bias, bound = level.bias(before)
@@ -200,11 +185,11 @@ def reach(
     return Reached(samples, len(level.watched), level.solutions, level.error, bound, _power(errors))
 
 
-def _extend(attempt: Attempt[C], level: _Level[C], replicas: int) -> None:
+def _extend(attempt: Attempt[C], level: Level[C], replicas: int) -> None:
     level.watched += attempt(level.samples, range(len(level.watched), replicas), level.solutions)
 
 
-def _more_replicas(attempt: Attempt[C], level: _Level[C], accuracy: float) -> None:
+def _more_replicas(attempt: Attempt[C], level: Level[C], accuracy: float) -> None:
     """As many as bring the standard error below ``accuracy``, if the budget allows that."""
     while level.error > accuracy:
         have = len(level.watched)
@@ -229,26 +214,29 @@ def _power(errors: Mapping[int, float]) -> float | None:
     return -float(np.polyfit(x, y, 1)[0])
 
 
-Runs = list[dict[str, Array]]
-
 SHARE = 0.25
 """What a grid may miss, in standard errors."""
 
 FEW = 8
 """Intervals of the coarsest grid, if there are more output times than that."""
 
-SMOOTH, ROUGH = 4, 3
+SMOOTH, ROUGH = 4, 2
 """Orders of the integrator: for functions with a continuous derivative, and for others and for noise.
 
-A path that meets a kink within a step is off in first order, either way; the average over paths keeps the
-second order and no more, so a higher one would only cost stability."""
+A path that meets a kink within a step is off in first order, either way; the average over paths keeps no more
+than the second order, so a higher one would only cost stability: rates up to 1/step settle with order two, up
+to half of that with order three."""
+
+POWERS = {SMOOTH: 2.0, ROUGH: 1.5}
+"""Powers of the step with which averages are taken to converge at least, without noise."""
 
 
 @dataclass(frozen=True)
-class Settled:
-    """A grid that contains the output times, and what to report of it."""
+class Settled(Generic[C]):
+    """A grid that contains the output times, its pilots, and what to report of it."""
 
     grid: Grid
+    begun: Level[C]
     notes: Mapping[str, Any]
 
 
@@ -277,53 +265,66 @@ def kept(count: int, stride: int) -> NDArray[np.intp]:
 
 def settle_paths(
     times: Array,
-    attempt: Callable[[Grid], Runs],
+    attempt: Callable[[Grid], Level[C]],
     *,
     rtol: float,
     accuracy: float | None,
     smooth: bool,
     noisy: bool,
-) -> Settled:
-    """Refine until two grids differ by a share of the standard error, or by ``rtol`` if that is more.
+) -> Settled[C]:
+    """Refine until a grid misses a share of the standard error, or ``rtol`` if that is more.
 
-    ``attempt`` gives what is watched, replica by replica.  Both are root mean squares over times and samples;
-    differences count as far as they exceed their own noise, and as if the method were of second order only
-    (of first, with noise).  With an ``accuracy`` the standard error counts as no larger than that.  Raises
+    ``attempt`` solves PILOTS replicas: what a grid misses shows in few, as all grids are solved from the same
+    seeds.  The standard error of REPLICAS is taken to be smaller by the root of the number of replicas.  Two
+    grids whose steps have the ratio r are apart by ``d = e (r**p - 1)``, where the finer one misses e and the
+    coarser one ``r**p e``; p is one of POWERS, or 1 with noise.  The coarser one is taken if it will do.
+
+    Differences and errors are root mean squares over times and samples; differences count as far as they
+    exceed their own noise.  With an ``accuracy`` the standard error counts as no larger than that.  Raises
     :class:`~numerics.errors.NotConverged` beyond MAX_NODES nodes.
     """
     order = SMOOTH if smooth else ROUGH
-    before: tuple[float, Array, Runs] | None = None
-    estimate = np.inf
+    before: tuple[Grid, Level[C]] | None = None
+    estimate, lost = np.inf, False
     for grid in grids(times, order):
         if len(grid.nodes) > MAX_NODES:
             break
-        step = float(np.max(np.diff(grid.nodes)))
-        if before is not None and step > 0.9 * before[0]:
+        if before is not None and _step(grid) > 0.9 * _step(before[0]):
             continue
-        at = grid.nodes[grid.outputs]
         try:
             found = attempt(grid)
         except Diverged:
             before = None  # an explicit integrator diverges when its step is too long
             continue
+        except NotConverged:  # what nearly diverges loses its accuracy
+            if lost:
+                raise
+            before, lost = None, True
+            continue
         if before is not None:
-            coarser, common, other = before
-            here = np.searchsorted(at, common)
-            fine = [{k: x[here] for k, x in y.items()} for y in found]
-            gain = (coarser / step) ** (1 if noisy else 2) - 1
-            estimate, bound = (x / gain for x in apart(fine, other))
-            spread = spread_of(found)
-            error = max(rms(e) / scale_of(spread.mean[k]) for k, e in spread.stderr().items())
-            allowed = SHARE * (error if accuracy is None else min(error, accuracy))
-            if estimate <= max(rtol, allowed) and len(at) == len(times):
-                notes = {
-                    "grid_error": bound,
-                    "time_nodes": len(grid.nodes),
-                    "integrator": f"Adams-Bashforth, order {order}",
-                }
-                return Settled(grid, notes)
-        before = step, at, found
+            coarse, other = before
+            here = np.searchsorted(grid.nodes[grid.outputs], coarse.nodes[coarse.outputs])
+            apart_by = apart([{k: x[here] for k, x in y.items()} for y in found.watched], other.watched)
+            spread = spread_of(found.watched)
+            error = max(rms(e) / scale_of(spread.mean()[k]) for k, e in spread.stderr().items())
+            error *= float(np.sqrt(PILOTS / REPLICAS))
+            allowed = max(rtol, SHARE * (error if accuracy is None else min(error, accuracy)))
+            gain = (_step(coarse) / _step(grid)) ** (1 if noisy else POWERS[order])
+            for tried, begun, misses in ((coarse, other, gain / (gain - 1)), (grid, found, 1 / (gain - 1))):
+                estimate, bound = (x * misses for x in apart_by)
+                if estimate <= allowed and len(tried.outputs) == len(times):
+                    notes = {
+                        "grid_error": bound,
+                        "time_nodes": len(tried.nodes),
+                        "integrator": f"Adams-Bashforth, order {order}",
+                    }
+                    return Settled(tried, begun, notes)
+        before = grid, found
     raise NotConverged(
         f"the flow needs more than {MAX_NODES} time nodes: the grid still misses {estimate:.1e} of the "
         f"largest error where solver.rtol = {rtol:.1e}; a larger rtol or a shorter training.time would do"
     )
+
+
+def _step(grid: Grid) -> float:
+    return float(np.max(np.diff(grid.nodes)))

@@ -24,6 +24,9 @@ BITS = 30
 PIVOT = 1e-8
 """Relative innovation variance below which an entry follows from those before it."""
 
+TRIANGLE = 96
+"""Rows of a triangle that is solved as a whole."""
+
 BLOCK = 256
 """Dimensions of one Sobol sequence."""
 
@@ -148,30 +151,45 @@ class Growing:
         self.damped[n : n + m, :n] = rows
         self.damped[n : n + m, n : n + m] = np.linalg.cholesky(left)
 
-    def responses(self, v: Array, entries: int) -> Array:
-        """``<d v / d x>`` for the first ``entries`` entries ``x``; ``v`` has shape ``(count, samples)``.
+    def responses(self, v: Array, x: Array) -> Array:
+        """``<d v / d x>`` for the first entries, whose values are ``x``; both have the paths last.
 
         Stein's lemma, ``<v x^T> = <d v / d x> C``, with the covariance C of the entries damped by the ridge:
         directions in which the sources hardly vary, of which the paths say nothing, count less.  Without a
         ridge the lemma is taken in the range of C, as ``<v z^T> = <d v / d x> L``, and booked under pivots.
         """
-        k = int(np.searchsorted(self.pivots[: self.rank] // self.size, entries // self.size))
-        moments = v @ self.normals[:k].T / v.shape[1]
-        found = np.zeros((len(v), entries))
+        entries, samples = x.shape
         if self.ridge:
             root = self.damped[:entries, :entries]
-            half = _triangular(root, self.rows[:entries, :k] @ moments.T)
-            found = _triangular(root, half, transposed=True).T
-        elif k:
-            root = self.factor[:k, :k]
-            found[:, self.pivots[:k]] = _triangular(root, moments.T, transposed=True).T
+            half = _triangular(root, x @ v.T / samples)
+            return _triangular(root, half, transposed=True).T
+        found = np.zeros((len(v), entries))
+        k = int(np.searchsorted(self.pivots[: self.rank] // self.size, entries // self.size))
+        if k:
+            moments = self.normals[:k] @ v.T / samples
+            found[:, self.pivots[:k]] = _triangular(self.factor[:k, :k], moments, transposed=True).T
         return found
 
 
 def _triangular(root: Array, right: Array, *, transposed: bool = False) -> Array:
-    """The solution x of ``root x = right`` for a lower triangle, or of ``root^T x = right``."""
+    """The solution x of ``root x = right`` for a lower triangle, or of ``root^T x = right``.
+
+    A large triangle is cut in two halves and the square between them, as products are faster than solutions.
+    """
     if not root.size:
         return np.zeros_like(right)
+    if (n := len(root)) > TRIANGLE:
+        first, last, found = slice(n // 2), slice(n // 2, n), np.empty_like(right)
+        square = root[last, first]
+        if transposed:
+            found[last] = _triangular(root[last, last], right[last], transposed=True)
+            found[first] = _triangular(
+                root[first, first], right[first] - (found[last].T @ square).T, transposed=True
+            )
+        else:
+            found[first] = _triangular(root[first, first], right[first])
+            found[last] = _triangular(root[last, last], right[last] - square @ found[first])
+        return found
     # the transpose of an array in C order is an upper triangle in LAPACK's order, without a copy
     found, _ = lapack.dtrtrs(root.T, right, lower=0, trans=0 if transposed else 1)
     return np.asarray(found, dtype=np.float64)

@@ -22,15 +22,17 @@ from numerics.solver.grid import Grid
 from numerics.solver.memory import is_noisy, tables_of
 from numerics.solver.paths.accuracy import (
     MOST_SAMPLES,
+    PILOTS,
     REPLICAS,
+    Level,
     Settled,
-    Spread,
     as_given,
     grids,
     reach,
     settle_paths,
 )
 from numerics.solver.paths.solve import LEAST, Prepared
+from numerics.stats import Spread
 from numerics.tensors.leaves import Node
 
 Array = NDArray[np.float64]
@@ -82,23 +84,26 @@ def solve_paths(
     solver = problem.solver
     notes: dict[str, Any] = {}
     grid: Grid | None = None
+    begun: Level[Spread] | None = None
     first = 0
     if problem.flow:
         first = _first(problem, prepared_for(problem))
-        settled = _settled(problem, first, progress)
-        grid, notes = settled.grid, dict(settled.notes)
+        settled = _settled(problem, first, kernels, progress)
+        grid, begun, notes = settled.grid, settled.begun, dict(settled.notes)
     prepared = prepared_for(problem, grid)
     if grid is None or solver.samples is None:
         first = _first(problem, prepared)
+        begun = begun if begun and begun.samples == first else None
     _refuse_too_large(problem, prepared, first)
     labelled = _Labelled(problem, prepared, kernels, grid)
     attempt = _Attempt(problem, prepared, labelled, progress)
     if solver.samples is not None:
-        reached = as_given(attempt, Spread, first, solver.accuracy)
+        reached = as_given(attempt, Spread, first, solver.accuracy, begun)
     else:
-        reached = reach(attempt, Spread, solver.accuracy or ACCURACY, first, _most(prepared, first))
+        accuracy = solver.accuracy or ACCURACY
+        reached = reach(attempt, Spread, accuracy, first, _most(prepared, first), begun)
     found = reached.solutions
-    values = found.mean | {name + STDERR: x for name, x in found.stderr().items()}
+    values = found.mean() | {name + STDERR: x for name, x in found.stderr().items()}
     methods = sorted(set(prepared.methods.values()))
     return values, notes | {
         "samples": reached.samples,
@@ -273,18 +278,19 @@ class _Labelled:
 # -- the flow -----------------------------------------------------------------------------------------------
 
 
-def _settled(problem: Problem, samples: int, progress: Progress | None) -> Settled:
+def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | None) -> Settled[Spread]:
     """The grid on which the flow has settled to a part of the statistical error."""
     solver = problem.solver
     noisy = is_noisy(problem.program.rule)
     smooth = prepared_for(problem).smooth and not noisy
 
-    def attempt(grid: Grid) -> list[dict[str, Array]]:
+    def attempt(grid: Grid) -> Level[Spread]:
         prepared = prepared_for(problem, grid)
         _refuse_too_large(problem, prepared, samples)
-        labelled = _Labelled(problem, prepared, "none", grid)
+        labelled = _Labelled(problem, prepared, kernels, grid)
         solve = _Attempt(problem, prepared, labelled, progress)
-        return list(solve(samples, range(REPLICAS), Spread()))
+        pilots = Spread()
+        return Level(samples, pilots, list(solve(samples, range(PILOTS), pilots)))
 
     accuracy = None if solver.samples is not None and solver.accuracy is None else solver.accuracy or ACCURACY
     return settle_paths(

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
+from scipy.cluster.hierarchy import DisjointSet
 from sympy import Add, Expr, Mul, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
@@ -23,6 +25,7 @@ from numerics.solver.plan import in_order
 from numerics.tensors.leaves import (
     TIMES,
     Function,
+    Jump,
     Node,
     function,
     indices_of,
@@ -311,27 +314,23 @@ class Model:
     # -- groups and populations ------------------------------------------------------------------------
 
     def _groups(self) -> list[tuple[Node, ...]]:
-        parent = {n: n for n in self.sources}
+        """The sources that are correlated with each other."""
+        joined = DisjointSet(self.sources)
         for a, b in self.covariances:
-            _join(parent, a, b)
-        found: dict[Node, list[Node]] = {}
-        for n in self.sources:
-            found.setdefault(_root(parent, n), []).append(n)
-        return [tuple(x) for x in found.values()]
+            joined.merge(a, b)
+        return _sets(joined, self.sources)
 
     def _populations(self) -> list[list[int]]:
         """The groups that meet in a field, by their numbers: averages over these are taken together."""
-        parent: dict[Node, Node] = {n: n for n in (*self.sources, *self.quantities)}
+        joined = DisjointSet([*self.sources, *self.quantities])
         for q in self.quantities.values():
             for n in self.feeds(q):
-                _join(parent, q.node, n)
+                joined.merge(q.node, n)
         for group in self.groups:
             for n in group:
-                _join(parent, group[0], n)
-        found: dict[Node, list[int]] = {}
-        for i, group in enumerate(self.groups):
-            found.setdefault(_root(parent, group[0]), []).append(i)
-        return list(found.values())
+                joined.merge(group[0], n)
+        number = {group[0]: i for i, group in enumerate(self.groups)}
+        return [[number[n] for n in found] for found in _sets(joined, number)]
 
     def feeds(self, q: Quantity) -> list[Node]:
         """The random nodes in the expression of ``q``."""
@@ -344,14 +343,63 @@ def _terms(x: Sum) -> tuple[Expr, ...]:
     return tuple(Add.make_args(body))
 
 
-def _root(parent: dict[Node, Node], n: Node) -> Node:
-    while parent[n] != n:
-        n = parent[n]
-    return n
+def _sets(joined: DisjointSet[Node], nodes: Iterable[Node]) -> list[tuple[Node, ...]]:
+    """Those of ``nodes`` that are joined, in their order."""
+    found: dict[Node, list[Node]] = {}
+    for n in nodes:
+        found.setdefault(joined[n], []).append(n)
+    return [tuple(x) for x in found.values()]
 
 
-def _join(parent: dict[Node, Node], a: Node, b: Node) -> None:
-    parent[_root(parent, a)] = _root(parent, b)
+def group_of(model: Model, source: Node) -> int:
+    """The group that a source belongs to."""
+    return next(i for i, g in enumerate(model.groups) if source in g)
+
+
+def size_of(model: Model, group: int) -> int:
+    """How many entries a group has at one time."""
+    return sum(prod(model.sources[n][1]) for n in model.groups[group])
+
+
+def involved(model: Model, what: Node, group: int) -> dict[Node, None]:
+    """The quantities on the way from a group to ``what``, in no particular order."""
+    upstream: dict[Node, None] = {}
+    todo = [what]
+    while todo:
+        n = todo.pop()
+        if n in model.quantities and n not in upstream:
+            upstream[n] = None
+            todo += model.feeds(model.quantities[n])
+    feels = {n for n in model.groups[group]}
+    while True:
+        more = {n for n in upstream if n not in feels and feels & set(model.feeds(model.quantities[n]))}
+        if not more:
+            return {n: None for n in upstream if n in feels}
+        feels |= more
+
+
+def kind_of(model: Model, c: Responding) -> str:
+    """``linear``, ``smooth`` or ``jumps``: the functions on the way from a source to what responds."""
+    group = group_of(model, c.source)
+    way = involved(model, c.what, group)
+    feels = {*way, *model.groups[group]}
+    linear = True
+    for n in way:
+        q = model.quantities[n]
+        for i, x in enumerate(q.function.leaves):
+            if x not in q.memories and not (
+                isinstance(x, AppliedUndef) and model.is_random(x) and node_of(x) in feels
+            ):
+                continue
+            try:
+                slope = q.function.derivative(i)
+            except Jump:
+                return "jumps"
+            moving = {
+                s for s, y in zip(q.function.slots, q.function.leaves, strict=True) if model.is_random(y)
+            }
+            linear = linear and not slope.free_symbols & moving
+    return "linear" if linear else "smooth"
 
 
 Op = tuple[str, Node]
@@ -426,7 +474,7 @@ def _averages(model: Model, kind: str, e: Entry) -> Iterator[Op]:
 
 def _random(model: Model, node: Node) -> Op:
     if node in model.sources:
-        return "draw", ("", (next(i for i, g in enumerate(model.groups) if node in g),))
+        return "draw", ("", (group_of(model, node),))
     return "quantity", node
 
 

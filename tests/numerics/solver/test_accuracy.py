@@ -12,7 +12,8 @@ from derive.program import P, eta, gamma0, mlp
 from derive.theory import mean_field
 from numerics.errors import NotConverged
 from numerics.solver.paths import solve_to_accuracy
-from numerics.solver.paths.accuracy import REPLICAS, Spread, apart, as_given, reach
+from numerics.solver.paths.accuracy import REPLICAS, apart, as_given, reach
+from numerics.stats import Spread
 from tests.numerics.solver.helpers import TARGETS, kernel
 
 TIMES = 40
@@ -46,7 +47,7 @@ def test_samples_double_until_the_noise_is_small_and_its_power_is_found() -> Non
     assert reached.power == pytest.approx(0.75, abs=0.1)
     expected = 4.0 * reached.samples**-0.75 * np.sqrt(1.04 / 8) / 2
     assert reached.error == pytest.approx(2.0 * expected, rel=0.5)  # the largest of forty
-    assert reached.solutions.count == REPLICAS
+    assert reached.solutions.counts == {"x": REPLICAS}
 
 
 def test_a_bias_asks_for_samples_where_the_noise_does_not() -> None:
