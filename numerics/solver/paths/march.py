@@ -67,7 +67,6 @@ class March:
         matched: bool,
         ridge: float | None,
         jacobian: frozenset[Node],
-        carriers: int,
     ) -> None:
         self.model, self.order, self.known = model, order, known
         self.steps, self.samples, self.replicas = steps, samples, len(seeds)
@@ -102,7 +101,7 @@ class March:
         self.symmetric = {n: pairs for n, e in model.entries.items() if (pairs := _pairs(e))}
         self.done: dict[Node, int] = {}
         self.kernels: dict[tuple[Node, Expr], tuple[int, dict[Past, Array]]] = {}
-        self.tangents = Tangents(self, jacobian, carriers) if jacobian else None
+        self.tangents = Tangents(self, jacobian) if jacobian else None
 
     def run(self, progress: Callable[[int], None] | None = None) -> None:
         """All steps, counted by ``progress``.  Raises Diverged at the first average that is not finite."""
@@ -427,14 +426,11 @@ class Tangents:
 
     For a quantity and a group, derivatives at a step have shape ``(replicas, entries, times and then size of
     the group, paths)``; those of quantities that sums over the past read are kept in panels of ``PANEL``
-    source times, each from the first of these times on.  Derivatives vary less from path to path than what
-    they are derivatives of: ``samples`` of the paths, the first ones of the sequence, carry them.
+    source times, each from the first of these times on.
     """
 
-    def __init__(self, march: March, wanted: frozenset[Node], samples: int) -> None:
-        self.march, self.wanted, self.samples = march, wanted, samples
-        half = np.arange(samples // 2)
-        self.paths = np.concatenate([half, march.samples // 2 + half])  # the mirrored ones with them
+    def __init__(self, march: March, wanted: frozenset[Node]) -> None:
+        self.march, self.wanted, self.samples = march, wanted, march.samples
         model = march.model
         self.ways: dict[Node, dict[int, None]] = {}
         for n in wanted:
@@ -493,15 +489,10 @@ class Tangents:
             part = found[:, :, k * PANEL * size : (k + 1) * PANEL * size]
             panel[:, now - k * PANEL, :, : part.shape[2]] = part
 
-    def chosen(self, x: Any) -> Any:
-        """The values on the paths that carry derivatives."""
-        full = np.ndim(x) > 0 and np.shape(x)[-1] == self.march.samples
-        return x[..., self.paths] if full and self.samples < self.march.samples else x
-
     def step(self, q: Quantity, group: int, now: int) -> Array:
         """The chain rule at this step."""
         march = self.march
-        leaves = [self.chosen(x) for x in march.leaves(q, now)]
+        leaves = march.leaves(q, now)
         columns = (now + 1) * self.size(group)
         entries = march.random[q.node].shape[2]
         total = np.zeros((march.replicas, entries, columns, self.samples))

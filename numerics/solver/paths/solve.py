@@ -67,7 +67,6 @@ def solve_particles(
     responses: Responses = "auto",
     matched: bool | None = None,
     ridge: float | None = None,
-    carriers: int | None = None,
     paths: Paths | None = None,
 ) -> Solved:
     """Order parameters and scalars of ``theory`` at times ``0..steps-1``, from sampled paths.
@@ -78,16 +77,15 @@ def solve_particles(
     ``replicas`` solutions has its own paths and its own kernels; their spread gives the standard errors,
     their common bias is of order 1/samples.
 
-    ``responses`` are found from derivatives carried along the paths (``jacobian``; along the first
-    ``carriers`` of them, if given), or from Stein's lemma (``stein``), which needs no derivative and serves
-    functions that jump.  The lemma divides by the covariance of a source, to which ``ridge`` of each variance
-    is added (by default 10 times the entries over the square of the samples): single entries of responses are
-    then smoothed, and what they do to the fields changes by less than the noise; ``ridge=0`` divides in the
-    numerical range of the covariance.  It fits as many numbers as a source has entries (samples of the data
-    times steps): take twice as many paths at least.  ``auto`` takes derivatives where no function on the way
-    jumps and where the way is linear or the source has no more than 24 entries.  So few entries cost little,
-    and single entries of responses are not smoothed; with more of them the same time, spent on more paths and
-    the lemma, gives the smaller error.
+    ``responses`` are found from derivatives carried along the paths (``jacobian``), or from Stein's lemma
+    (``stein``), which needs no derivative and serves functions that jump.  The lemma divides by the
+    covariance of a source, to which ``ridge`` of each variance is added (by default 10 times the entries over
+    the square of the samples): single entries of responses are then smoothed, and what they do to the fields
+    changes by less than the noise; ``ridge=0`` divides in the numerical range of the covariance.  It fits as
+    many numbers as a source has entries (samples of the data times steps): take twice as many paths at least.
+    ``auto`` takes derivatives where no function on the way jumps and where the way is linear or the source
+    has no more than 24 entries.  So few entries cost little, and single entries of responses are not
+    smoothed; with more of them the same time, spent on more paths and the lemma, gives the smaller error.
 
     ``matched`` makes second moments of the sources exact; by default where weights have no noise, whose many
     directions it would bias.  ``paths`` are kept of every replica.
@@ -119,7 +117,6 @@ def solve_particles(
             np.random.SeedSequence(seed).spawn(replicas),
             matched=matched,
             ridge=ridge,
-            carriers=carriers,
             finished=None if paths is None else lambda march, i: walked.append(kept(march, paths, times, i)),
         )
     )
@@ -296,13 +293,13 @@ class Prepared:
         calls = T * (len(model.quantities) + len(model.entries) + len(entries))
         return work / SPEED + calls * CALL + self.derivatives(samples) / 8 / SPEED
 
-    def derivatives(self, carriers: int) -> int:
-        """About how much memory derivatives along ``carriers`` paths of a replica take."""
+    def derivatives(self, samples: int) -> int:
+        """About how much memory derivatives along the paths of a replica take."""
         if "jacobian" not in self.chosen.values():
             return 0
         counts = [prod(q.sizes) for q in self.model.quantities.values()]
         size = max(size_of(self.model, i) for i in range(len(self.model.groups)))
-        return 8 * carriers * self.steps**2 * sum(counts) * size
+        return 8 * samples * self.steps**2 * sum(counts) * size
 
     def runs(
         self,
@@ -311,7 +308,6 @@ class Prepared:
         *,
         matched: bool | None = None,
         ridge: float | None = None,
-        carriers: int | None = None,
         progress: Callable[[int], None] | None = None,
         finished: Callable[[March, int], None] | None = None,
     ) -> Iterator[dict[Node, Array]]:
@@ -321,9 +317,8 @@ class Prepared:
         ``progress`` is called with the steps done so far, ``finished`` with the march of each replica and its
         number in it.
         """
-        carriers = min(samples, carriers or samples)
         jacobian = frozenset(n for n, how in self.chosen.items() if how == "jacobian")
-        together = max(1, MEMORY // (self.bytes(samples) + self.derivatives(carriers)))
+        together = max(1, MEMORY // (self.bytes(samples) + self.derivatives(samples)))
         for start in range(0, len(seeds), together):
             known = Known(self.model.layout.values, self.data)
             march = March(
@@ -335,7 +330,6 @@ class Prepared:
                 list(seeds[start : start + together]),
                 matched=not self.noisy if matched is None else matched,
                 ridge=ridge,
-                carriers=carriers,
                 jacobian=jacobian,
             )
             count = march.replicas
