@@ -196,8 +196,12 @@ def dataset(
 def _bounded(
     name: str, dims: tuple[str, ...], array: np.ndarray[Any, Any], times: NDArray[np.float64]
 ) -> None:
-    """Refuse what is not finite, and losses that ran away."""
+    """Refuse what is not finite, and losses that ran away; A of the last layer, which none reads, is NaN."""
     wrong, found = ~np.isfinite(array), "is not finite"
+    if name.removesuffix(STDERR) == "A" and "layer" in dims:
+        at = dims.index("layer")
+        last = np.arange(array.shape[at]) == array.shape[at] - 1
+        wrong &= ~(np.isnan(array) & last.reshape([-1 if k == at else 1 for k in range(array.ndim)]))
     if not wrong.any() and name in LOSSES and dims == ("time",) and array.size:
         wrong, found = array > RUNAWAY * max(1.0, array[0]), f"exceeds {RUNAWAY:g} times what it was"
     if wrong.any():
