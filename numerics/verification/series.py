@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from derive.calculus.jumps import Ambiguous
 from derive.errors import NotApplicable
 from derive.linear.form import LinearForm
+from derive.program import gamma0
 from numerics.errors import NotConverged, SpecError
 from numerics.expansion import expand, jumps
 from numerics.expansion.orders import partial_sum
@@ -77,7 +78,11 @@ def expansion(source: Problem | Experiment) -> tuple[list[Check], str]:
     problem = Problem.of(source)
     if jumps(problem):
         return [], f"expansion: not checked; {KINKS}"
+    if gamma0 not in problem.numbers:
+        return [], "expansion: not checked; the theory has no gamma0"
     try:
+        if not problem.seen:
+            raise SpecError(*problem.said("data.kind"), "has random samples, not given ones", '"fixed"')
         if isinstance(problem.linear, LinearForm):
             return fitted(problem)
         small = in_steps(problem, SAMPLES, STEPS)
@@ -98,9 +103,9 @@ def fitted(whole: Problem) -> tuple[list[Check], str]:
     series = expand(problem, ORDER)
     strengths = _strengths(series)
     missed: dict[tuple[str, int], list[float]] = {}
-    for gamma0 in strengths:
-        full = solve(at(problem, float(gamma0)))
-        rest = full - partial_sum(series, float(gamma0))
+    for strength in strengths:
+        full = solve(at(problem, float(strength)))
+        rest = full - partial_sum(series, float(strength))
         for name in SHOWN:
             if name in full and name in series:
                 for layer, difference in _layers(rest[name]):

@@ -35,6 +35,7 @@ def few_networks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         kept.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_program_is_verified_as_an_experiment_is(tmp_path: Path) -> None:
     given = {**GIVEN, "numbers": {**GIVEN["numbers"], "L": 2}}
     report = verify(mlp(L), tmp_path / "out", **given)
