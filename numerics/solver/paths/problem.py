@@ -52,7 +52,7 @@ ROOM = 2.0**31
 SPREAD = 4.0
 """The relative standard error of losses and errors, times the samples, measured (tanh, L = 2 and 3)."""
 
-GRIDS = 3.0
+GRIDS = 4.5
 """What refining the grid of a flow takes, in solutions on the coarsest one, measured."""
 
 WATCHED = ("train_loss", "error", "test_loss", "test_f")
