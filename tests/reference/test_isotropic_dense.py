@@ -73,7 +73,10 @@ def simulated(options: dict[str, Any]) -> dict[str, tuple[np.ndarray, np.ndarray
     return found
 
 
-@pytest.mark.parametrize("case", CASES)
+LONG = {"online, three layers, centred", "online, unequal widths, noise", "population, four unequal layers"}
+
+
+@pytest.mark.parametrize("case", [pytest.param(x, marks=pytest.mark.slow) if x in LONG else x for x in CASES])
 def test_finite_networks_decide(case: str) -> None:
     """All correlations and responses at all pairs of times: 2600 of them, hence 5 standard errors for the
     largest, and a root mean square of one to within what a few hundred correlated entries allow.  A theory

@@ -169,6 +169,7 @@ def test_what_is_an_average_still_is_refused() -> None:
         lambdify([mu, P, Symbol("gamma0")], rates.rates[0].rhs, "numpy")
 
 
+@pytest.mark.slow
 def test_results_show_themselves_in_a_notebook(solved: Whitened) -> None:
     noisy = mean_field(mlp(1, "erf", "flow", weight_decay=lam / beta, temperature=1 / beta))
     random = absorb_factors(mean_field(isotropic(1)), "r0", "u0")

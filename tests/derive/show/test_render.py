@@ -198,9 +198,9 @@ def test_json_holds_every_equation(name):
 @pytest.mark.parametrize("format", ["text", "latex", "srepr", "json"])
 def test_rendering_is_quick(format):
     def once():
-        start = time.perf_counter()
+        start = time.process_time()
         render(derived("linear"), format=format)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     assert min(once() for _ in range(3)) < 1
 
