@@ -196,8 +196,13 @@ def dataset(
 def _bounded(
     name: str, dims: tuple[str, ...], array: np.ndarray[Any, Any], times: NDArray[np.float64]
 ) -> None:
-    """Refuse what is not finite, and losses that ran away; A of the last layer, which none reads, is NaN."""
+    """Refuse what is not finite, and losses that ran away.
+
+    A of the last layer, which none reads, is NaN; so is a coefficient that is not known, at all times.
+    """
     wrong, found = ~np.isfinite(array), "is not finite"
+    if "order" in dims:
+        wrong[[bool(np.isnan(x).all()) for x in array]] = False
     if name.removesuffix(STDERR) == "A" and "layer" in dims:
         at = dims.index("layer")
         last = np.arange(array.shape[at]) == array.shape[at] - 1
