@@ -188,14 +188,14 @@ class Lazy:
             return No(
                 *said, "the flow at gamma0 = 0 is solved where the error is linear in the output", '"square"'
             )
-        error = _moved(problem) ** 2
-        if error > 1e-2:
+        moved = _moved(problem)
+        if moved > 0.1:
             key, value = problem.said("network.gamma0")
-            return No(key, value, f"fields move, by about {error**0.5:.1g}", "a smaller gamma0")
+            return No(key, value, f"fields move, by about {moved:.1g}", "a smaller gamma0")
         samples = problem.sample_count
         cost = 2e-3 * (problem.depth or 1) * samples**2 + 1e-5 * len(problem.times) * samples**2
         memory = 8.0 * samples**2 * len(problem.times) ** 2
-        return Yes(cost, memory, error, "its error is of order gamma0^2; no responses", responses=False)
+        return Yes(cost, memory, moved**2, "its error is of order gamma0^2; no responses", responses=False)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
