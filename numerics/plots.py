@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from numerics.files import replacing
-from numerics.results import STDERR
+from numerics.results import STDERR, replacing
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

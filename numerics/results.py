@@ -7,7 +7,9 @@ save(result, "out.nc"); load("out.nc"); to_json(result)
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version as installed
@@ -19,7 +21,23 @@ import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
 from numerics.errors import Diverged
-from numerics.files import replacing
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """Yields a name beside `path` to write to; moves it onto `path` at the end, or removes it on any failure.
+
+    An interrupt is a failure too, and a file that stood at `path` before stays as it was until the move.
+    The name keeps the suffix, by which some writers choose the format.
+    """
+    path = Path(path)
+    beside = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    try:
+        yield beside
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
 
 STDERR = "_stderr"
 LOSSES = ("train_loss", "test_loss")

@@ -1,5 +1,5 @@
 """`python -m numerics.cli` is `dmft`."""
 
-from numerics.cli.app import main
+from numerics.cli import main
 
 main()

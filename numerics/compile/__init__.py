@@ -1,6 +1,5 @@
 """From a Theory to something that runs."""
 
-from numerics.compile.lower import NotLinear, lower
-from numerics.compile.table import Table
+from numerics.compile.lower import NotLinear, Table, lower
 
 __all__ = ["NotLinear", "Table", "lower"]

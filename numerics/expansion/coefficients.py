@@ -32,9 +32,8 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
 from numerics.predictions import of_training
 from numerics.results import STDERR, dataset
-from numerics.solver.grid import Grid
+from numerics.solver.grid import Grid, tables_of
 from numerics.solver.march import RUNAWAY
-from numerics.solver.memory import tables_of
 from numerics.solver.refine import Attempt, Multistep, refine
 from numerics.stats import Spread
 

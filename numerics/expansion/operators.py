@@ -22,7 +22,7 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 
 from derive.calculus.symbols import gamma0, s, t
 from derive.linear.operators import Kernel
-from numerics.solver.densities import interval_weights
+from numerics.solver.afterwards import interval_weights
 
 Array = NDArray[np.float64]
 

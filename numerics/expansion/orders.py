@@ -25,8 +25,7 @@ from derive.expansion.strength import StrengthSeries, expand_strength
 from derive.program import P, Program, eta
 from derive.program.networks.random_data import alpha, alpha_B, nu
 from derive.program.networks.random_data import sigma as label_noise
-from numerics.compile.lower import lower
-from numerics.compile.table import Node, Request, Table
+from numerics.compile.lower import Node, Request, Table, lower
 from numerics.errors import SpecError
 from numerics.expansion.coefficients import Setting, check_order, evaluated, parted
 from numerics.experiment import Experiment

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from sympy import Expr
 from threadpoolctl import ThreadpoolController
 
-from numerics.compile.table import Node
+from numerics.compile.lower import Node
 from numerics.solver.plan import Plan
 from numerics.solver.stacked import Key, Left, Product, Stack
 

@@ -29,8 +29,7 @@ from derive.program.networks.residual import depth_program
 from derive.scale.depth_steps import Row, Steps
 from derive.theory import Source, Term, Theory, mean_field
 from numerics.compile.layered import LayerTable, lower_layer_time
-from numerics.compile.lower import lower
-from numerics.compile.table import Table
+from numerics.compile.lower import Table, lower
 from numerics.errors import Diverged, SpecError
 from numerics.solver.depth import FIRST, LAYERS, DepthCorrection, DepthLimit, extrapolated, on_grids
 from numerics.solver.march import march

@@ -22,8 +22,7 @@ from numerics.averages.panels import Moment
 from numerics.errors import Unserved
 from numerics.solver.direct import Place, place_of
 from numerics.solver.direct.layout import Number, at_integer_depth
-from numerics.tensors.leaves import Node, node_of
-from numerics.tensors.present import Present, System, axes_of, layers_written_out
+from numerics.tensors import Node, Present, System, axes_of, layers_written_out, node_of
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]

@@ -31,8 +31,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver.direct import Evaluated, Place
 from numerics.solver.direct.layout import Number
-from numerics.tensors.leaves import Node, node_of
-from numerics.tensors.present import Axes, Present, System, axes_of, layers_written_out
+from numerics.tensors import Axes, Node, Present, System, axes_of, layers_written_out, node_of
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]

@@ -14,7 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
 from derive.calculus.symbols import t
-from numerics.compile.table import Coupling, Kernel, Node, Request, Table
+from numerics.compile.lower import Coupling, Kernel, Node, Request, Table
 
 Op = tuple[str, Node, Node]
 """``("kernel", i, l)``, ``("response", i, source)``, ``("past", i, j)``, ``("now", i, j)``, ``("scalar", x,

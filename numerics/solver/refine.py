@@ -23,7 +23,7 @@ from scipy.interpolate import make_interp_spline
 from numerics.errors import Diverged, NotConverged
 from numerics.results import dimensions
 from numerics.solver.grid import ORDER, Grid, flow_grid, trapezoid
-from numerics.solver.implicit import RESOLVED
+from numerics.solver.rows import RESOLVED
 
 Array = NDArray[np.float64]
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sympy import Expr
 
 from derive.calculus.symbols import s, t
-from numerics.compile.table import Kernel, Node, Reach, Table
+from numerics.compile.lower import Kernel, Node, Reach, Table
 from numerics.solver.plan import Plan
 
 Array = NDArray[np.float64]

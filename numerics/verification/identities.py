@@ -23,8 +23,7 @@ from derive.program.program import Program
 from derive.theory import Theory, mean_field
 from derive.theory.compare import compare
 from derive.theory.path_integral import path_integral
-from numerics.compile.lower import NotLinear, lower
-from numerics.compile.table import Node, Request
+from numerics.compile.lower import Node, NotLinear, Request, lower
 from numerics.errors import Diverged
 from numerics.experiment.numbers import Spectrum
 from numerics.experiment.problem import Problem

@@ -18,8 +18,7 @@ from derive.program.networks.options import SAMPLE_WEIGHT
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import Spectrum, spectrum_of
 from numerics.experiment.problem import Problem
-from numerics.solver.grid import adams_weights
-from numerics.solver.memory import tables_of
+from numerics.solver.grid import adams_weights, tables_of
 
 Array = NDArray[np.float64]
 

@@ -22,9 +22,8 @@ from numerics.expansion.orders import partial_sum
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of, theory_of
-from numerics.files import replacing
 from numerics.plots import save_figure
-from numerics.results import save
+from numerics.results import replacing, save
 from numerics.solver import solve
 from numerics.stats import extrapolate
 from numerics.threads import one_thread

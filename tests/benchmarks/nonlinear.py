@@ -14,7 +14,7 @@ from derive.theory import Theory, mean_field
 from numerics.solver.direct.layout import Layout
 from numerics.solver.paths import Solved, solve_particles
 from numerics.solver.paths.reading import Model, Responding, group_of, size_of
-from numerics.tensors.leaves import TIMES
+from numerics.tensors import TIMES
 from tests.reference.alternating import TANH, Alternated, alternating
 
 NAMES = ("Delta", "Phi", "G")

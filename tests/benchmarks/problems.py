@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from numerics.compile import lower
-from numerics.compile.table import Kernel
+from numerics.compile.lower import Kernel
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
 from numerics.solver.march import March, march

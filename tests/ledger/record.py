@@ -17,7 +17,7 @@ from pathlib import Path
 
 import derive.ledger
 from derive.ledger import FINDINGS, entries
-from numerics.files import replacing
+from numerics.results import replacing
 from tests.ledger.evidence import check
 
 NUMBERS = Path(derive.ledger.__file__).with_name("numbers.json")

@@ -431,7 +431,7 @@ def test_one_equation_of_the_ledger_with_its_numbers(capfd: pytest.CaptureFixtur
 def test_the_evidence_is_looked_for_where_it_can_be(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("numerics.cli.ledger.EVIDENCE", "tests/ledger/nowhere")
+    monkeypatch.setattr("numerics.cli.commands.EVIDENCE", "tests/ledger/nowhere")
     assert run(["ledger", "linear2025", "104", "--check"]) == 2
     assert "a checkout" in capsys.readouterr().err
 

@@ -12,8 +12,7 @@ import pytest
 import xarray as xr
 
 from numerics.errors import Diverged
-from numerics.files import replacing
-from numerics.results import VARIABLES, dataset, load, save, to_json
+from numerics.results import VARIABLES, dataset, load, replacing, save, to_json
 
 SIZES = {"layer": 2, "time": 4, "time_": 4, "sample": 3, "sample_": 3, "test_sample": 2}
 TIMES = np.linspace(0.0, 1.0, 4)

@@ -22,7 +22,7 @@ from derive.theory import Equation, OrderParameter, Theory
 from numerics.solver.direct.algebras import Linear, Particles
 from numerics.solver.direct.interpret import Algebra, Interpreter, NotLinear
 from numerics.solver.direct.layout import Constants, Datum, Family, Layout, Member, Number
-from numerics.tensors.leaves import TIMES
+from numerics.tensors import TIMES
 
 Array = NDArray[np.float64]
 Method = Literal["auto", "linear", "particles"]

@@ -19,7 +19,7 @@ from derive.calculus.averages import Response
 from derive.calculus.symbols import IndexRange, L, ell, s, t
 from derive.theory import Equation, OrderParameter, Source, Theory
 from numerics.errors import Unserved
-from numerics.tensors.leaves import TIMES
+from numerics.tensors import TIMES
 
 Entry = tuple[str, tuple[int, ...]]
 Key = tuple[str, tuple[int | None, ...]]

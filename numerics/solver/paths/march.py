@@ -31,7 +31,7 @@ from numerics.solver.paths.reading import (
     involved,
     size_of,
 )
-from numerics.tensors.leaves import Known, Node, indices_of, node_of
+from numerics.tensors import Known, Node, indices_of, node_of
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int_]

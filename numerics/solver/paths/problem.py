@@ -18,8 +18,7 @@ from numerics.errors import NotConverged, SpecError
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
 from numerics.results import STDERR
-from numerics.solver.grid import Grid
-from numerics.solver.memory import is_noisy, tables_of
+from numerics.solver.grid import Grid, is_noisy, tables_of
 from numerics.solver.paths.accuracy import (
     MOST_SAMPLES,
     PILOTS,
@@ -33,7 +32,7 @@ from numerics.solver.paths.accuracy import (
 )
 from numerics.solver.paths.solve import LEAST, Prepared
 from numerics.stats import Spread
-from numerics.tensors.leaves import Node
+from numerics.tensors import Node
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]

@@ -22,7 +22,7 @@ from derive.theory import OrderParameter
 from numerics.errors import Unserved
 from numerics.solver.direct.layout import Layout
 from numerics.solver.plan import in_order
-from numerics.tensors.leaves import (
+from numerics.tensors import (
     TIMES,
     Function,
     Jump,

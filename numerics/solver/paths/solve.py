@@ -26,7 +26,7 @@ from numerics.solver.direct.layout import Layout, Number
 from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.march import March
 from numerics.solver.paths.reading import Model, Op, Responding, group_of, kind_of, order_of, size_of
-from numerics.tensors.leaves import Function, Jump, Known, Node, indices_of, node_of
+from numerics.tensors import Function, Jump, Known, Node, indices_of, node_of
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]

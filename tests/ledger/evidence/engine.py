@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from derive.program import L, P, gamma0, mlp
 from derive.theory import Theory, mean_field
 from numerics.compile import lower
-from numerics.compile.table import Node
+from numerics.compile.lower import Node
 from numerics.solver.march import March, march
 from numerics.solver.rows import evaluate
 

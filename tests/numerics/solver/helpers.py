@@ -11,7 +11,7 @@ from derive.linear.projection import error_projected
 from derive.program import L, mlp
 from derive.theory import Theory, mean_field
 from numerics.compile import lower
-from numerics.compile.table import Node
+from numerics.compile.lower import Node
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
 from numerics.solver.march import March, march

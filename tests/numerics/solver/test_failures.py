@@ -11,7 +11,7 @@ from sympy import S
 from derive.program import mu, s
 from derive.program import t as now
 from numerics.cli import run
-from numerics.compile.table import Coupling, Factor, FieldRow, Kernel, Monomial, Request, Table
+from numerics.compile.lower import Coupling, Factor, FieldRow, Kernel, Monomial, Request, Table
 from numerics.errors import Diverged, SpecError
 from numerics.solver import solve
 from numerics.solver.march import march

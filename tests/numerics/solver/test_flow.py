@@ -9,7 +9,7 @@ from derive.program import eta
 from numerics.errors import NotConverged
 from numerics.experiment.numbers import numbers_of
 from numerics.solver import refine, solve
-from numerics.solver.densities import densities
+from numerics.solver.afterwards import densities
 from numerics.solver.grid import flow_grid
 from tests.numerics.solver.helpers import flow, gd, marched, unprojected
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from numerics.solver.densities import interval_weights
+from numerics.solver.afterwards import interval_weights
 from numerics.solver.grid import adams_weights, flow_grid, integral_weights
 from tests.reference.adams_weights import adams_weights as exact_weights
 

@@ -13,7 +13,7 @@ import numerics.solver.refine as refine
 from numerics.errors import NotConverged
 from numerics.experiment import Experiment
 from numerics.solver import solve
-from numerics.solver.implicit import RESOLVED, ROUNDING, Settling, settle_step
+from numerics.solver.rows import RESOLVED, ROUNDING, Settling, settle_step
 
 
 def test_what_rounding_leaves_is_returned() -> None:

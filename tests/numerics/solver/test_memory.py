@@ -12,7 +12,7 @@ from scipy.stats import t as student
 from numerics.experiment import Experiment
 from numerics.simulation import simulate
 from numerics.solver import solve
-from numerics.solver.memory import memory_tables
+from numerics.solver.grid import memory_tables
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
 TARGETS = np.array([1.0, -0.6])

@@ -17,8 +17,7 @@ from numerics.experiment.problem import Problem
 from numerics.results import load, save, to_json
 from numerics.solver import solve
 from numerics.solver.direct import evaluate
-from numerics.solver.grid import flow_grid
-from numerics.solver.memory import memory_tables
+from numerics.solver.grid import flow_grid, memory_tables
 from numerics.solver.paths.accuracy import POWERS, ROUGH, SMOOTH
 from numerics.solver.paths.solve import Prepared
 from tests.numerics.solver.helpers import TARGETS, kernel

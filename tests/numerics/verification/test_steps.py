@@ -23,8 +23,8 @@ from numerics.experiment.problem import Problem
 from numerics.experiment.theory import derived
 from numerics.results import load
 from numerics.solver import solve
+from numerics.solver.grid import tables_of
 from numerics.solver.linear import _lowered
-from numerics.solver.memory import tables_of
 from numerics.verification import Report, identities, networks, verify
 from numerics.verification import run as running
 from numerics.verification.figure import draw

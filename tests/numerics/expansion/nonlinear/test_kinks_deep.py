@@ -12,7 +12,7 @@ import pytest
 
 import numerics.expansion.kink_layers as kink_layers
 from numerics.expansion import expand
-from numerics.expansion.kink_units import Units
+from numerics.expansion.kink_layers import Units
 from numerics.experiment import Experiment
 from numerics.verification.series import _runs
 from tests.numerics.expansion.nonlinear.networks import Problem
