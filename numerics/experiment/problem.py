@@ -32,7 +32,7 @@ from derive.errors import NotApplicable
 from derive.linear.form import LinearForm, linear_form
 from derive.program import P, Program
 from derive.program.networks.options import SAMPLE_WEIGHT
-from derive.theory import Theory
+from derive.theory import Theory, mean_field
 from numerics.errors import SpecError
 from numerics.experiment.experiment import Experiment, HeldOut, read_array
 from numerics.experiment.numbers import (
@@ -55,6 +55,16 @@ from numerics.experiment.theory import (
 )
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Given:
+    """The reduction of a derived theory to one that stands in its place."""
+
+    theory: Theory
+
+    def __call__(self, _: Theory) -> Theory:
+        return self.theory
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +112,10 @@ class Problem:
         """The problem that an experiment, its file, or a program (or its theory) with numbers, arrays and
         times poses.
 
-        Raises :class:`~numerics.errors.SpecError` for a number, an array or a time that is missing, and for
-        one that does not belong to the program.
+        A theory that is not what its program derives, such as one with a term left out, is solved as it is.
+
+        Raises :class:`~numerics.errors.SpecError` for a number, an array or a time that is missing, for one
+        that does not belong to the program, and for a flow whose theory was changed.
 
         >>> from derive.program import eta, gamma0, mlp
         >>> given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "times": range(3)}
@@ -120,7 +132,15 @@ class Problem:
         if isinstance(source, str | Path | Experiment):
             return cls._of_experiment(Experiment.of(source))
         program = source.program if isinstance(source, Theory) else source
-        return cls._of_program(program, numbers or {}, arrays or {}, times, solver or Solver(), text)
+        found = cls._of_program(program, numbers or {}, arrays or {}, times, solver or Solver(), text)
+        if not isinstance(source, Theory) or source in (derived(program), mean_field(program)):
+            return found
+        if found.flow:
+            accepted = "its program, or the same change of a theory in steps"
+            raise SpecError(
+                "theory", None, "is not what its program derives, and a flow needs steps", accepted
+            )
+        return replace(found, reductions=(Given(source),))
 
     @classmethod
     def _of_experiment(cls, experiment: Experiment) -> Problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import xarray as xr
 
 import numerics
+from derive.program import mlp
+from derive.theory import Theory, mean_field
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
@@ -212,3 +215,26 @@ def test_limits_of_another_program_say_what_its_theory_lacks(words, tmp_path, ca
     command, *options = words
     assert run(["limits", command, f"{tmp_path / 'net.py'}:program", *options]) == 2
     assert "is derived from C_v" in capsys.readouterr().err
+
+
+def test_a_changed_theory_is_solved_as_it_is() -> None:
+    """Without responses the output learns at 2 K in place of (L + 1) K; a flow needs the theory in steps."""
+    given = {"arrays": {"K_x": [[1.0, 0.3], [0.3, 1.0]], "y": [1.0, -1.0]}}
+    steps = given | {"numbers": {"eta": 0.1, "gamma0": 1.5}, "times": range(4)}
+    theory = mean_field(mlp(2))
+    own, same = (numerics.solve(x, **steps).train_loss for x in (theory.program, theory))
+    assert np.array_equal(own, same)
+    changed = numerics.solve(without_responses(theory), **steps).train_loss
+    assert changed[1] == pytest.approx((1 - 0.1 * 2 * 0.7) ** 2)  # K = 0.7 along the targets
+    assert own[1] == pytest.approx((1 - 0.1 * 3 * 0.7) ** 2)
+    flow = without_responses(mean_field(mlp(2, rule="flow")))
+    with pytest.raises(SpecError, match="theory: is not what its program derives"):
+        numerics.solve(flow, **given, numbers={"gamma0": 1.5}, times=[0.0, 1.0])
+
+
+def without_responses(theory: Theory) -> Theory:
+    """The theory with what answers the sources left out of every equation."""
+    equations = (
+        replace(e, terms=tuple(x for x in e.terms if x.kind != "response")) for e in theory.equations
+    )
+    return replace(theory, equations=tuple(equations))
