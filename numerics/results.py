@@ -136,17 +136,30 @@ VARIABLES: Mapping[str, Variable] = {
 }
 
 
-def dimensions(name: str, count: int, nonlinear: bool = False) -> tuple[str, ...]:
+def dimensions(name: str, count: int, nonlinear: bool = False, positions: bool = False) -> tuple[str, ...]:
     """The dimensions of a variable that has so many of them; those of one output if no other number fits.
 
-    Those of a ``nonlinear`` network may be others.  Raises KeyError for an unknown name.
+    Those of a ``nonlinear`` network may be others; where layers have ``positions``, as on a ring, each sample
+    of a variable of the layers is followed by one.  Raises KeyError for an unknown name.
 
     >>> dimensions("error", 2), dimensions("error_stderr", 3)
     (('time', 'sample'), ('time', 'sample', 'channel'))
+    >>> dimensions("Phi", 7, positions=True)
+    ('layer', 'time', 'time_', 'sample', 'position', 'sample_', 'position_')
     """
     variable = VARIABLES[name.removesuffix(STDERR)]
-    own = variable.nonlinear if nonlinear and variable.nonlinear else (variable.dims, variable.channels)
+    own = (*(variable.nonlinear if nonlinear else ()), variable.dims, variable.channels)
+    if positions and "layer" in variable.dims and not name.removesuffix(STDERR).endswith("_trace"):
+        own = tuple(_placed(dims) for dims in own)
     return next((dims for dims in own if len(dims) == count), own[0])
+
+
+def _placed(dims: tuple[str, ...]) -> tuple[str, ...]:
+    """With a position after each sample; with two at the end where units are the same for all samples."""
+    at = {"sample": ("sample", "position"), "sample_": ("sample_", "position_")}
+    if "sample" not in dims:
+        return (*dims, "position", "position_")
+    return tuple(y for x in dims for y in at.get(x, (x,)))
 
 
 def dataset(
@@ -157,15 +170,16 @@ def dataset(
     status: str = "ok",
     orders: ArrayLike | None = None,
     nonlinear: bool = False,
+    positions: bool = False,
     **attributes: object,
 ) -> xr.Dataset:
     """A result with the contract's names, dimensions, coordinates and attributes.
 
     `values` maps names of VARIABLES, or such a name with `_stderr`, to arrays of the dimensions given there,
-    those of a `nonlinear` network or not; with `orders` (powers of gamma0) every array has that leading
-    dimension. Further `attributes` (seed,
-    wall_time_s, error estimates ...) are stored as they are, except those that are None. Raises KeyError for
-    an unknown name, ValueError for a wrong number of dimensions, and :class:`~numerics.errors.Diverged` with
+    those of a `nonlinear` network or not, of one whose layers have `positions` or not; with `orders` (powers
+    of gamma0) every array has that leading dimension. Further `attributes` (seed, wall_time_s, error
+    estimates ...) are stored as they are, except those that are None. Raises KeyError for an unknown name,
+    ValueError for a wrong number of dimensions, and :class:`~numerics.errors.Diverged` with
     the time for a number that is not finite and for a loss beyond RUNAWAY: no such number is a result.
 
     >>> result = dataset({"train_loss": [1.0, 0.5]}, times=[0.0, 1.0], spec="", seed=0)
@@ -178,7 +192,7 @@ def dataset(
     for name, value in values.items():
         variable = VARIABLES[name.removesuffix(STDERR)]
         array = np.asarray(value)
-        dims = lead + dimensions(name, array.ndim - len(lead), nonlinear)
+        dims = lead + dimensions(name, array.ndim - len(lead), nonlinear, positions)
         if array.ndim != len(dims):
             raise ValueError(f"{name} has shape {array.shape}, but its dimensions are {dims}")
         long_name = variable.long_name
@@ -196,8 +210,7 @@ def dataset(
         "sample": np.arange(sizes.get("sample", 0)),
         "sample_": np.arange(sizes.get("sample_", 0)),
         "test_sample": np.arange(sizes.get("test_sample", 0)),
-        "channel": np.arange(sizes.get("channel", 0)),
-        "channel_": np.arange(sizes.get("channel_", 0)),
+        **{x: np.arange(sizes.get(x, 0)) for x in ("channel", "channel_", "position", "position_")},
     }
     coordinates = {name: label for name, label in labels.items() if name in sizes or name == "time"}
     if orders is not None:
@@ -230,7 +243,9 @@ def _bounded(
     if wrong.any():
         place = dict(zip(dims, np.argwhere(wrong)[0], strict=True))
         order = f" of order {place['order']}" if "order" in place else ""
-        when = f" at t = {times[max(place['time'], place.get('time_', 0))]:g}" if "time" in place else ""
+        at = max(place.get("time", 0), place.get("time_", 0))
+        steps = np.array_equal(times, np.arange(len(times)))
+        when = "" if "time" not in place else f" at step {at}" if steps else f" at t = {times[at]:g}"
         raise Diverged(f"{name}{order} {found}{when}: a smaller learning rate or a smaller gamma0 may do")
 
 

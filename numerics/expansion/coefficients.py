@@ -31,9 +31,8 @@ from numerics.errors import Diverged, SpecError
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
 from numerics.predictions import of_training
-from numerics.results import STDERR, dataset
+from numerics.results import RUNAWAY, STDERR, dataset
 from numerics.solver.grid import Grid, tables_of
-from numerics.solver.march import RUNAWAY
 from numerics.solver.refine import Attempt, Multistep, refine
 from numerics.stats import Spread
 

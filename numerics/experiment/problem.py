@@ -237,12 +237,19 @@ class Problem:
         return int(self.numbers.get(P, 0))
 
     @property
+    def positions(self) -> bool:
+        """Whether units of a layer stand at positions, as those of a convolution do."""
+        return any(r.index.name == "p" for d in self.program.definitions for r in d.ranges)
+
+    @property
     def outputs(self) -> int:
-        """The number of outputs; of random data it is a number of the theory."""
+        """The number of outputs: of the targets, else what the theory or the program says."""
         y = self.arrays.get("y")
         if y is not None:
             return y.shape[1] if y.ndim == 2 else 1
-        return int(next((v for k, v in self.numbers.items() if k.name == "C"), 1))
+        ends = (r.upper for d in self.program.definitions for r in d.ranges if r.index.name == "c")
+        written = next((int(x) for x in ends if x.is_Integer), 1)
+        return int(next((v for k, v in self.numbers.items() if k.name == "C"), written))
 
     @cached_property
     def theory(self) -> Theory:

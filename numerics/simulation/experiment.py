@@ -143,6 +143,7 @@ def simulate(
             spec=problem.text,
             status=status,
             nonlinear=readout.nonlinear,
+            positions=problem.positions,
             method="finite networks",
             width=width,
             features=size if random else None,
@@ -361,7 +362,8 @@ class Readout:
 
     def _known(self, name: str, x: Array) -> bool:
         """Has it a name and the indices of a result?"""
-        return name in VARIABLES and len(dimensions(name, x.ndim, self.nonlinear)) == x.ndim
+        places = self.problem.positions
+        return name in VARIABLES and len(dimensions(name, x.ndim, self.nonlinear, places)) == x.ndim
 
 
 def _trace(kernel: Array, layered: bool) -> Array:
@@ -448,10 +450,17 @@ class TangentKernel:
 
     def _array(self, a: AppliedUndef, named: Mapping[str, Array]) -> tuple[Array, list[Symbol]]:
         """The array of a factor and its indices in the order of its axes."""
-        name, args = str(a.func), [x for x in a.args if not isinstance(x, Integer)]
-        x = named[name][int(a.args[0]) - 1] if name in named else np.asarray(self.data[name])
+        name, args = str(a.func), list(a.args)
         if name in named:
-            x = np.moveaxis(x, (0, 1), (-2, -1))
+            layer = args.pop(0)
+            x = np.moveaxis(named[name][int(layer) - 1], (0, 1), (-2, -1))
+        else:
+            x = np.asarray(self.data[name])
+        if x.ndim == len(args):
+            for axis in reversed(range(x.ndim)):
+                if isinstance(args[axis], Integer):  # a position, on a ring
+                    x = x.take((int(args[axis]) - 1) % x.shape[axis], axis)
+        args = [y for y in args if not isinstance(y, Integer)]
         return x, args if x.ndim == len(args) else list(dict.fromkeys(args))
 
     def _placed(self, a: Expr, named: Mapping[str, Array], sizes: Mapping[Symbol, int]) -> Array:

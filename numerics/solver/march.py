@@ -38,6 +38,7 @@ from derive.calculus.symbols import s, t
 from numerics.compile.lower import Coupling, Factor, FieldRow, Node, Reach, Request, Table
 from numerics.errors import Diverged
 from numerics.experiment.numbers import Spectrum
+from numerics.results import RUNAWAY
 from numerics.solver.folded import Folded
 from numerics.solver.plan import Plan
 from numerics.solver.rows import LAST, SMOOTH, Row, Rows, Settling, arranged, continued, found_at, times_of
@@ -215,10 +216,7 @@ def _solved(left: Array, right: Array) -> Array:
 
 Progress = Callable[[int, int], None]
 
-__all__ = ["RUNAWAY", "March", "march"]
-
-RUNAWAY = 1e8
-"""A scalar this many times larger than the largest constant of the data has left every basin we know of."""
+__all__ = ["March", "march"]
 
 
 class Source(NamedTuple):
@@ -365,9 +363,11 @@ class _Sweep:
         self.functions = {
             x.name: _compiled((t, *x.arguments), x.expression.subs(given), known) for x in table.scalars
         }
-        self.bound = RUNAWAY * max(
-            [1.0, *[float(np.abs(v).max()) for k, v in self.arrays.items() if k != "w"]]
-        )
+        sizes = [float(np.abs(v).max()) for k, v in self.arrays.items() if k != "w"]
+        self.bound = RUNAWAY * max([1.0, *sizes])
+        y = self.arrays.get("y", np.zeros(1))
+        channels = y.shape[1] if y.ndim == 2 else 1
+        self.largest = np.sqrt(RUNAWAY * max(1.0, channels * float(np.mean(y**2))) / channels)
 
     def kept(self, i: Node, j: Node) -> bool:
         """A pair of which only the equal-time value is read needs no two-time array."""
@@ -428,7 +428,7 @@ class _Sweep:
 
     def check(self, step: int) -> None:
         for name, a in self.scalars.items():
-            if not np.all(np.abs(a[step]) < self.bound):
+            if not np.all(np.abs(a[step]) < self.largest):  # no loss is beyond the bound of results before
                 raise Diverged(f"{name} diverged at step {step}")
         for x in self.watched:
             q = self.table.tensors[x]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,8 @@ class March:
             return No(
                 *problem.said("network.depth"), lacking, "a program with these names, or another method"
             )
+        if problem.positions:
+            return No("program", problem.program.name, "its output is a sum over positions", "another method")
         if (no := _mixed(problem)) is not None:
             return no
         steps, samples = len(problem.times), max(problem.sample_count, 1)
@@ -312,7 +315,9 @@ def _most_nodes(problem: Problem) -> int:
 
 
 def _rank(problem: Problem) -> int:
-    return int(np.linalg.matrix_rank(problem.arrays["K_x"])) if "K_x" in problem.arrays else 1
+    """How many directions the data have: the rank of K_x(mu, a, .., alpha, b, ..) between its halves."""
+    kernel = problem.arrays.get("K_x", np.ones((1, 1)))
+    return int(np.linalg.matrix_rank(kernel.reshape(prod(kernel.shape[: kernel.ndim // 2]), -1)))
 
 
 def _mixed(problem: Problem) -> No | None:
@@ -345,7 +350,7 @@ def _moved(problem: Problem) -> float:
     span = float(problem.times[-1]) * (1.0 if problem.flow else problem.numbers.get(eta, 1.0))
     y = problem.arrays.get("y", np.ones(1))[: problem.seen]
     kernel = problem.arrays.get("K_x", np.ones((1, 1)))
-    size = float(np.abs(y).mean()) * max(1.0, float(np.diag(kernel).max()))
+    size = float(np.abs(y).mean()) * max(1.0, float(np.abs(kernel).max()))
     samples = 1.0 if problem.program.rule.rate.has(P) else float(problem.seen)  # type: ignore[attr-defined]
     return strength * span * size * samples * (problem.depth or 1)
 

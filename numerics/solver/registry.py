@@ -136,6 +136,7 @@ def solve(
         times=problem.times,
         spec=problem.text,
         nonlinear=notes.pop("nonlinear", False),
+        positions=problem.positions,
         wall_time_s=clock.perf_counter() - started,
         **notes,
     )

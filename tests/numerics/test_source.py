@@ -11,18 +11,19 @@ import pytest
 import xarray as xr
 
 import numerics
-from derive.program import mlp
+from derive.program import convolution, isotropic, mlp
 from derive.theory import Theory, mean_field
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.experiment import read_array
 from numerics.experiment.problem import experiment_in, problem_in, program_in
+from numerics.experiment.schema import Solver
 
 X = np.array([[1.0, 0.2, -0.5], [0.3, -1.0, 0.8]])
 Y = np.array([1.0, -0.6])
 NET = """
-from derive.program import mlp
+from derive.program import convolution, isotropic, mlp
 
 program = mlp(2, "linear", "gd", "mean")
 number = 3
@@ -238,3 +239,32 @@ def without_responses(theory: Theory) -> Theory:
         replace(e, terms=tuple(x for x in e.terms if x.kind != "response")) for e in theory.equations
     )
     return replace(theory, equations=tuple(equations))
+
+
+def test_a_convolution_is_solved_and_trained() -> None:
+    """Kernels of layers whose units stand on a ring have positions; the tangent kernel sums over them."""
+    kernel = np.einsum("ab,pq->apbq", [[1.0, 0.3], [0.3, 1.0]], np.eye(3))
+    given = {"numbers": {"eta": 0.1, "gamma0": 1.0}, "arrays": {"K_x": kernel, "y": [1.0, -1.0]}}
+    program = convolution(1, "tanh", positions=3, receptive=1)
+    theory = numerics.solve(program, **given, times=range(2), kernels="full", solver=Solver(samples=512))
+    networks = numerics.simulate(program, **given, times=range(2), width=100, seeds=20, rng=0)
+    assert theory.Phi.dims == networks.Phi.dims
+    assert theory.Phi.dims[3:] == ("sample", "position", "sample_", "position_")
+    for name in ("train_loss", "Phi", "G", "tangent_kernel"):
+        error = np.hypot(networks[f"{name}_stderr"], theory[f"{name}_stderr"])
+        z = ((networks[name] - theory[name]) / error).where(error > 1e-9, 0.0)
+        assert np.abs(z).max() < 5
+    assert (networks.tangent_kernel_stderr / theory.tangent_kernel).max() < 0.1
+
+
+def test_outputs_of_a_program_on_random_data() -> None:
+    """Two outputs of a program are those of an experiment."""
+    numbers = {"eta": 0.1, "gamma0": 1.0, "alpha": 2.0, "nu": 1.0}
+    program = numerics.solve(isotropic(2, outputs=2), numbers=numbers, times=range(3))
+    tables = {
+        "network": {"depth": 2, "outputs": 2, "width_ratio": 1.0},
+        "data": {"kind": "isotropic", "sample_ratio": 2.0},
+        "training": {"learning_rate": 0.1, "steps": 2},
+    }
+    file = numerics.solve(Experiment.from_dict(tables))
+    np.testing.assert_allclose(program.test_loss, file.test_loss, rtol=1e-12)

@@ -63,13 +63,14 @@ def test_initial_stream_is_that_of_random_layers() -> None:
         np.testing.assert_allclose(found["C_x"][:, 0, 0], INPUTS[0] ** 2 * growth, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("alpha", "gamma"), [(0.5, 0.5), (1.0, 0.0)])
 def test_finite_depth_converges_to_the_limit(alpha: float, gamma: float) -> None:
     # above alpha = 1/2 the layers' noise goes like L^(1 - 2 alpha): 1/L at alpha = 1
     inputs = 0.5 * INPUTS[:3]
     limit = solve_frozen_ends_limit(inputs, slope, alpha=alpha, gamma=gamma)
     gaps = []
-    for depth in (2, 4, 8, 16):
+    for depth in (4, 8, 16, 32):
         found = solve_frozen_ends(inputs, slope, depth=depth, alpha=alpha, gamma=gamma)
         gaps.append(np.linalg.norm(found["f"] - limit["f"]))
     assert 10 * limit.errors["f"] < gaps[-1]
@@ -78,6 +79,18 @@ def test_finite_depth_converges_to_the_limit(alpha: float, gamma: float) -> None
     spread = abs(fitted[-1] - fitted[-2])
     assert spread < 0.05, fitted
     assert abs(fitted[-1] - 1) < spread, fitted
+
+
+def test_twice_the_depth_halves_the_distance_to_the_limit() -> None:
+    limit = solve_frozen_ends_limit(INPUTS[:2], slope, alpha=0.5, gamma=0.5)
+    gaps = [
+        np.linalg.norm(
+            solve_frozen_ends(INPUTS[:2], slope, depth=depth, alpha=0.5, gamma=0.5)["f"] - limit["f"]
+        )
+        for depth in (4, 8, 16)
+    ]
+    ratios = np.array(gaps[:-1]) / gaps[1:]
+    assert abs(2 * ratios[1] - ratios[0] - 2) < abs(ratios[1] - ratios[0])  # the next order in 1/L taken out
 
 
 def test_the_gamma_grid_is_of_sixth_order_after_extrapolation() -> None:
