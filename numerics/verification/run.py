@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from derive.errors import NotApplicable
+from derive.expansion import Expansion
 from derive.expansion import expand as expand_in
+from derive.expansion.strength import expand_strength
 from derive.linear.form import LinearForm
 from derive.program import L, Program, gamma0
 from derive.theory import Theory, mean_field
@@ -198,9 +201,17 @@ def equations(source: Problem | Experiment, form: str, powers: bool) -> list[str
         theory: Any = theory_of(problem.experiment)
         found = series(problem.experiment, ORDER) if powers else None
     else:
-        theory = mean_field(problem.program)
-        found = expand_in(theory, gamma0, ORDER) if powers else None
+        theory = problem.theory if problem.reductions else mean_field(problem.program)
+        found = _series(theory) if powers else None
     return [theory.render("all", form), *([] if found is None else [found.render(form)])]
+
+
+def _series(theory: Theory) -> Expansion:
+    """In words or trees where the theory has layers of any number, else as a theory order by order."""
+    try:
+        return expand_in(theory, gamma0, ORDER)
+    except NotApplicable:
+        return expand_strength(theory, ORDER)
 
 
 def _networks(
