@@ -213,7 +213,7 @@ class _Stationary:
                 )
         for q in self.theory.responses():
             self.vanishing(q)
-        entries = {self.entry(u) for u in self.theory.sources}
+        entries = {self.entry(x) for x in {_apart(u.covariance)[0] for u in self.theory.sources}}
         if len(entries) != 1:
             raise NotApplicable(f"the weights relax differently: {entries}")
         entry = entries.pop()
@@ -221,10 +221,9 @@ class _Stationary:
         kernels = (x for x in map(self.kernel, self.theory.correlations()) if x.lhs != x.rhs)
         return Stationary(self.theory, entry, fields, tuple(kernels))
 
-    def entry(self, u: Source) -> Expr:
-        """The covariance of an entry at lag tau, long after the start."""
+    def entry(self, factor: Expr) -> Expr:
+        """The covariance of an entry at lag tau, long after the start, from that at the times t and s."""
         past, lag = Dummy("past", positive=True), Dummy("lag", positive=True)
-        factor, _ = _apart(u.covariance)
         late = self.settled(factor.xreplace({t: past + lag, s: past}), past)
         if late in (0, oo) or late.has(past):
             raise NotApplicable(f"weights reach no stationary state: the covariance {factor} tends to {late}")

@@ -21,7 +21,7 @@ from numerics.stats import extrapolate
 Array = NDArray[np.float64]
 
 STEPS = {"learning_rate": 0.3, "steps": 6}
-FLOW = {"rule": "flow", "time": 2.0, "points": 4}
+FLOW = {"rule": "flow", "time": 1.0, "points": 3}
 NETWORKS: dict[str, dict[str, Any]] = {
     "plain": {"network": {"depth": 2}, "training": STEPS},
     "flow": {"network": {"depth": 2}, "training": FLOW},

@@ -111,7 +111,7 @@ def test_wider_rich_networks_take_larger_rates_in_ntk_scaling_only() -> None:
     """Appendix B of linear2025: at fixed gamma0, as long as gamma0/sqrt(nu) is rich."""
     rates = {
         scaling: [
-            largest_rate(isotropic(1, gamma0=4.0, width_ratio=nu, parametrization=scaling)).value
+            largest_rate(isotropic(steps=20, gamma0=4.0, width_ratio=nu, parametrization=scaling)).value
             for nu in (8.0, 32.0)
         ]
         for scaling in ("mean-field", "ntk")

@@ -9,7 +9,7 @@ rule.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from sympy import Add, Eq, Expr
 
@@ -89,8 +89,9 @@ class PathIntegral:
         return self._theory
 
 
+@lru_cache(maxsize=32)
 def path_integral(program: Program) -> PathIntegral:
-    """Carry out the path integral of ``program``.
+    """Carry out the path integral of ``program``; a step that was taken once is known.
 
     >>> from derive.program import mlp
     >>> for equation in path_integral(mlp(2)).processes: print(equation.lhs, "=", equation.rhs)

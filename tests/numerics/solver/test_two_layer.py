@@ -181,10 +181,10 @@ def test_programs(name: str) -> None:
 
 def test_convolution() -> None:
     """Against the direct evaluation of the same theory, which knows nothing of states."""
-    x = np.random.default_rng(3).standard_normal((2, 3, 4))
-    data = {"K_x": np.einsum("mpd,nqd->mpnq", x, x) / 4, "y": TARGETS[:2]}
+    x = np.random.default_rng(3).standard_normal((1, 3, 4))
+    data = {"K_x": np.einsum("mpd,nqd->mpnq", x, x) / 4, "y": TARGETS[:1]}
     theory = mean_field(convolution(1, "tanh", positions=3, receptive=1))
-    given: dict[str, Any] = {"steps": 2, "values": VALUES | {eta: 0.05}, "data": data}
+    given: dict[str, Any] = {"steps": 2, "values": VALUES | {eta: 0.05, P: 1}, "data": data}
     ours = solve_two_layer(theory, accuracy=1e-3, most=2**12, **given)
     other = evaluate(theory, samples=2**8, replicas=16, seed=5, **given)
     z = distances(other, ours)
