@@ -65,11 +65,12 @@ def choose(problem: Problem, keep: Kernels = "auto", *, every: bool = True) -> C
 
     What is asked is ``solver.accuracy``, or ``solver.rtol`` where the file does not say;
     ``solver.method = "name"`` asks for one by name.  A result without responses is given only where none with
-    them reaches ``solver.rtol``, and not if all kernels are asked for by ``keep = "full"``.  Methods
-    that run by name only answer when they are named, and with ``every``.
+    them reaches ``solver.rtol``, and not if all kernels are asked for by ``keep = "full"``.  Without
+    ``every`` only those are asked that may run: the one that is named, else all but those by name only.
     """
     by_name = problem.solver.method
-    asked_for = [m for m in METHODS if every or m.name not in BY_NAME or m.name == by_name]
+    named = {by_name} if by_name != "auto" else {m.name for m in METHODS} - set(BY_NAME)
+    asked_for = [m for m in METHODS if every or m.name in named]
     answers = tuple((m, m.fits(problem, keep)) for m in asked_for)
     asked = problem.solver.accuracy or problem.solver.rtol
     able = [(m, x) for m, x in answers if isinstance(x, Yes)]
