@@ -73,13 +73,15 @@ def integral_weights(nodes: Array, a: float, b: float) -> Array:
     >>> integral_weights(np.array([0.0, 1.0, 2.0]), 0.0, 2.0).round(12).tolist()
     [0.333333333333, 1.333333333333, 0.333333333333]
     """
-    points, shares = np.polynomial.legendre.leggauss(len(nodes) // 2 + 1)
+    points, shares = _gauss(len(nodes) // 2 + 1)
     x = 0.5 * (a + b) + 0.5 * (b - a) * points
-    weights = np.empty(len(nodes))
-    for j, node in enumerate(nodes):
-        others = np.delete(nodes, j)
-        weights[j] = 0.5 * (b - a) * (shares @ np.prod((x[:, None] - others) / (node - others), axis=1))
+    same = np.eye(len(nodes), dtype=bool)
+    factors = (x[:, None, None] - nodes) / np.where(same, 1.0, nodes[:, None] - nodes)
+    weights: Array = 0.5 * (b - a) * (shares @ np.prod(np.where(same, 1.0, factors), axis=2))
     return weights
+
+
+_gauss = lru_cache(maxsize=32)(np.polynomial.legendre.leggauss)
 
 
 def flow_grid(times: ArrayLike, *, step: float, order: int = ORDER) -> Grid:

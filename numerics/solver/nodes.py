@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -214,6 +215,10 @@ def _of_problem(problem: Problem, kernels: bool, accuracy: float, most: int) -> 
     return _prepared(problem.theory, kernels=kernels, accuracy=accuracy, most=most, rule="auto", **given)
 
 
+_moving = lru_cache(maxsize=8)(markov)
+"""The equations of motion, of which trials and every set of nodes need the same."""
+
+
 def _prepared(
     theory: Theory,
     steps: int | None,
@@ -227,7 +232,7 @@ def _prepared(
 ) -> _Solver:
     """The solver of a theory with its numbers and a rule."""
     theory = theory.at_depth(1) if _has_layers(theory) else theory
-    reduced = markov(theory)
+    reduced = _moving(theory)
     if reduced.discrete == (steps is None) or reduced.discrete == (times is not None):
         raise ValueError("give steps for a theory in discrete time, and times for a flow")
     at = np.arange(steps, dtype=float) if steps is not None else np.asarray(times, dtype=float)
