@@ -75,7 +75,7 @@ def test_closed_forms_of_four_factors() -> None:
 def test_four_factors_by_sampling(scale: float) -> None:
     K = covariance(4, 5, scale)
     found = tensor(FOUR, K, 1e-8)
-    count = 200_000
+    count = 50_000
     x = np.random.default_rng(1).normal(size=(count, 4)) @ np.linalg.cholesky(K).T
     t = np.tanh(x)
     values = [1 - t**2, -2 * t * (1 - t**2), t, (1 - t**2) * (6 * t**2 - 2)]

@@ -39,7 +39,7 @@ def test_exact_descent_at_a_large_rate(depth):
 
 def test_flow():
     experiment = flow(time=0.6, points=4)
-    networks = [simulate(experiment, width=n, seeds=k, rng=n) for n, k in ((96, 60), (192, 30))]
+    networks = [simulate(experiment, width=n, seeds=k, rng=n) for n, k in ((64, 60), (128, 30))]
     fine = theory(experiment, adams_weights(np.linspace(0.0, 0.6, 19), 3), slice(None, None, 6))
     verdict = compare(fine, networks)
     assert verdict.passed, f"\n{verdict}"

@@ -66,7 +66,7 @@ def test_one_hidden_layer_to_eight_digits(activation: str) -> None:
 
     def solution(gamma0: float) -> dict[str, np.ndarray]:
         here = experiment(activation, 1).replace({"network.gamma0": float(gamma0)})
-        found = solve_nodes(here, start=60)
+        found = solve_nodes(here, start=48)
         error = found.value("Delta")
         pairs = {n: found.value(n, 1).transpose(2, 3, 0, 1)[None] for n in ("Phi", "G")}
         return pairs | {"error": error, "train_loss": (error**2).mean(axis=1)}
@@ -108,7 +108,7 @@ def test_one_hidden_layer_along_the_flow() -> None:
 
 
 def test_two_hidden_layers() -> None:
-    found = compared(derived("tanh", 2), solved("tanh", 2, 1024))
+    found = compared(derived("tanh", 2), solved("tanh", 2, 512))
     assert set(found) == {"train_loss", "error", "Phi", "G", "tangent_kernel", "A", "B"}
     assert worst(found) < 1
 
@@ -149,7 +149,7 @@ def scaled(name: str, order: int, inside: str, factor: Rational) -> Change:
     ids=["no A", "no B", "no Price", "no factor 1/2 in Price"],
 )
 def test_planted_errors_are_seen(change: Change, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert worst(compared(planted(change, monkeypatch), solved("tanh", 2, 1024))) > 1
+    assert worst(compared(planted(change, monkeypatch), solved("tanh", 2, 512))) > 1
 
 
 @pytest.mark.slow

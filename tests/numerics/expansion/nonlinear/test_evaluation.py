@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import mpmath
@@ -16,7 +17,7 @@ import numerics.expansion.trees as evaluation
 from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.depth import p, q, x
 from derive.expansion.nonlinear.trees import Tensor
-from derive.program import L, Program, ell, mlp
+from derive.program import L, Program, TrainingRule, ell, mlp
 from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.expansion import expand
@@ -37,13 +38,18 @@ def experiment(depth: int, activation: str = "tanh", **training: Any) -> Experim
     )
 
 
+@lru_cache(maxsize=4)
+def symbolic(rule: TrainingRule, order: int) -> Any:
+    """The expansion of a symbolic phi, at symbolic depth."""
+    return derived(mean_field(mlp(L, Function("phi")).with_rule(rule)), order)
+
+
 @contextmanager
 def as_if(monkeypatch: pytest.MonkeyPatch, **site: Any) -> Iterator[None]:
     """The derived expansion of a symbolic phi with another one in its place."""
 
     def changed(program: Program, order: int) -> Any:
-        plain = mlp(L, Function("phi")).with_rule(program.rule)
-        found = derived(mean_field(plain), order)
+        found = symbolic(program.rule, order)
         return replace(found, site=replace(found.site, **site))
 
     with monkeypatch.context() as m:

@@ -104,8 +104,8 @@ def test_three_samples_as_trained(activation: str) -> None:
     weights = np.linalg.inv([[g, g * g] for g in strengths])[0]
     runs = []
     for seed in range(6):
-        there = [trained(own, 3, g, seed, 160_000) for g in strengths]
-        lazy = trained(own, 3, 1e-7, seed, 160_000)
+        there = [trained(own, 3, g, seed, 80_000) for g in strengths]
+        lazy = trained(own, 3, 1e-7, seed, 80_000)
         runs.append({k: sum(w * (a[k] - lazy[k]) for w, a in zip(weights, there, strict=True)) for k in lazy})
     result = expand(experiment(3, activation), 1)
     for name in ("G", "error"):

@@ -138,7 +138,7 @@ def test_the_law_of_depth() -> None:
     By hand from the recursions: <xi xi> is 2/3 L^3 v^2, each layer's kink adds -sqrt(3/2) v/(pi sqrt(L)) to
     what B_{-1} makes of v; G_1 gains 4 L times what D_{-1} has summed up from above.
     """
-    depths, found = (2, 4, 8), []
+    depths, found = (2, 3, 6), []
     for depth in depths:
         run = experiment(depth, 1, "sqrt(2)*max(h, 0)", training={"steps": 1}, solver={"samples": 1024})
         K = expand(run, 1).tangent_kernel.sel(order=1).values[1, 1, 0, 0]
@@ -184,7 +184,7 @@ OTHERS = {
 def test_other_kinks_as_measured(activation: str) -> None:
     """A leak, and features that do not vanish at the kink."""
     training = {"learning_rate": 0.1, "steps": 3}
-    found = expand(experiment(2, 2, activation, training=training, solver={"samples": 512}), 1)
+    found = expand(experiment(2, 2, activation, training=training, solver={"samples": 1024}), 1)
     for name, rows in OTHERS[activation].items():
         value, error = last(found, name)
         measured = np.array(rows)
@@ -249,6 +249,7 @@ def test_with_more_samples_than_signs_are_counted_for() -> None:
     with pytest.MonkeyPatch.context() as m:
         m.setattr("numerics.expansion.kinks.EXACT", 2)
         m.setattr("numerics.expansion.kinks.REPLICAS", 4)
+        m.setattr("numerics.expansion.kinks.POINTS", 16)
         rough = expand(run, 2)
     for name in ("G", "Phi", "train_loss"):
         order = 2 if name == "Phi" else 1
