@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import QQ, Symbol, expand
 from sympy.polys.polyerrors import CoercionFailed
@@ -24,6 +24,7 @@ def test_a_sum_over_layers_is_the_sum_of_its_values(cs: list[int], lower: int, c
 
 
 @given(coefficients)
+@settings(max_examples=25)
 def test_a_sum_solves_its_recursion_with_symbolic_ends(cs: list[int]) -> None:
     p = NUMBERS.of(sum(c * ell**k * L for k, c in enumerate(cs)))
     total = NUMBERS.expr(NUMBERS.summed(p, ell, L))
@@ -45,6 +46,7 @@ def test_layers_are_moved() -> None:
 
 
 @given(coefficients)
+@settings(max_examples=25)
 def test_factored_is_the_same_polynomial(cs: list[int]) -> None:
     e = expand(sum(c * ell**k * (L + 1) / 6 for k, c in enumerate(cs)))
     assert expand(factored(e) - e) == 0

@@ -68,7 +68,7 @@ def finite(values: Array, target: Array, width: int, batch: int, seed: int) -> A
 def test_few_modes_and_a_wide_network() -> None:
     """Twelve power-law modes: the theory is exact as N and B grow, whatever the number of modes."""
     k = np.arange(1, 13)
-    values, width, batch, seeds = k**-1.5, 800, 800, 24
+    values, width, batch, seeds = k**-1.5, 800, 800, 12
     target = np.sqrt(k**-1.6 / values)
     runs = np.array([finite(values, target, width, batch, seed) for seed in range(seeds)])
     mean, error = runs.mean(axis=0), runs.std(axis=0, ddof=1) / np.sqrt(seeds)

@@ -82,7 +82,7 @@ def test_no_word_has_an_underscore(name):
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_latex_is_read_by_mathtext(name):
-    parser = pytest.importorskip("matplotlib.mathtext").MathTextParser("agg")
+    parser = pytest.importorskip("matplotlib.mathtext").MathTextParser("path")
     for row in shown(name, form="latex").splitlines():
         line = row.strip().removesuffix(r" \\")
         if r"\begin" not in line and r"\end" not in line and line.count(r"\left") == line.count(r"\right"):

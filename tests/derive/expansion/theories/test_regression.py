@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import comb
 
 import pytest
 from sympy import Expr, Rational, Symbol, expand, simplify
 
+from derive.calculus.series import PowerSeries
 from derive.calculus.symbols import t
 from derive.errors import NotApplicable
 from derive.expansion.regression import kept, kept_share, lazy_regression
@@ -20,6 +22,12 @@ def moment(k: int, n: int) -> Expr:
     return Rational(comb(k, n) * comb(k - 1, n), n + 1) if k else Rational(int(n == 0))
 
 
+@lru_cache(maxsize=4)
+def full_batch(order: int) -> PowerSeries:
+    """At symbolic depth, without noise."""
+    return lazy_regression(mean_field(isotropic()), order)
+
+
 def averaged(time: int, n: int, extra: int = 0) -> Expr:
     """Order n of the average of ``x^extra (1 - (1 - q) x)^(2 time)``."""
     terms = [comb(2 * time, k) * (kept - 1) ** k * moment(k + extra, n) for k in range(2 * time + 1)]
@@ -28,7 +36,7 @@ def averaged(time: int, n: int, extra: int = 0) -> Expr:
 
 @pytest.mark.parametrize("order", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_test_loss_is_an_average_over_eigenvalues(order: int) -> None:
-    found = lazy_regression(mean_field(isotropic()), order)
+    found = full_batch(order)
     for n, c in enumerate(found.coefficients):
         for time in range(5):
             assert expand(simplify(c.subs(t, time)) - averaged(time, n)) == 0, (n, time)
@@ -43,7 +51,7 @@ def test_training_loss_weighs_directions_with_their_eigenvalue() -> None:
 
 def test_noise_is_fitted() -> None:
     """To first order the labels' noise adds sigma^2 (1 - q^t)^2/alpha to the test loss."""
-    clean = lazy_regression(mean_field(isotropic()), 1).coefficient(1)
+    clean = full_batch(2).coefficient(1)
     noisy = lazy_regression(mean_field(isotropic(noise=True)), 1).coefficient(1)
     assert simplify(noisy - clean - sigma**2 * (1 - kept**t) ** 2) == 0
 
