@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -231,7 +233,7 @@ def _found(depth: int, source: str, capacity: str | None, regime: str) -> PowerL
     if regime not in REGIMES:
         raise SpecError("--regime", regime, "is no regime", ", ".join(REGIMES))
     try:
-        return _law(regime, depth, source, symbol if capacity is None else capacity)
+        return _law(regime)(depth, source, symbol if capacity is None else capacity)
     except (ValueError, NotApplicable) as error:
         name, _, said = str(error).partition(" = ")
         value, _, problem = said.partition(": ")
@@ -243,28 +245,29 @@ def _found(depth: int, source: str, capacity: str | None, regime: str) -> PowerL
         raise SpecError(f"--{name}", value.strip("'"), problem, accepted) from error
 
 
-def _law(regime: str, *at: Any) -> PowerLaw:
-    """The law of a regime, from the theories that it is derived of, at a depth, source and capacity."""
+@cache
+def _law(regime: str) -> Callable[..., PowerLaw]:
+    """The law of a regime from a depth, source and capacity; what it is read from is derived once."""
     from derive.program.networks import mlp, structured
     from derive.scale import modes, power_laws
     from derive.scale.rich import rank_one
     from derive.theory import mean_field
 
     if regime == "batch":
-        return power_laws.batch_law(power_laws.batch_noise(mean_field(structured(noise=True))), *at)
+        return partial(power_laws.batch_law, power_laws.batch_noise(mean_field(structured(noise=True))))
     flow = mean_field(structured(data="population", rule="flow"))
     if regime == "rich":
-        return power_laws.rich_law(rank_one(flow), modes.lazy_modes(flow), *at)
+        return partial(power_laws.rich_law, rank_one(flow), modes.lazy_modes(flow))
     if regime == "data":
         fixed = mean_field(structured(data="full-batch", noise=True, rule="flow"))
-        return power_laws.data_law(power_laws.fixed_data(fixed), modes.lazy_modes(flow), *at)
+        return partial(power_laws.data_law, power_laws.fixed_data(fixed), modes.lazy_modes(flow))
     samples = mean_field(mlp(rule="flow", loss="sum"))
     if regime == "width":
-        return power_laws.width_law(power_laws.width_noise(flow, samples, modes.lazy_modes(flow)), *at)
+        return partial(power_laws.width_law, power_laws.width_noise(flow, samples, modes.lazy_modes(flow)))
     order = modes.leading_order(flow, samples)
     if regime == "leading":
-        return power_laws.leading_law(order, *at)
-    return power_laws.lazy_law(order.modes, *at, order=order)
+        return partial(power_laws.leading_law, order)
+    return partial(power_laws.lazy_law, order.modes, order=order)
 
 
 def _numbers(found: PowerLaw, given: str | None) -> dict[str, Any]:

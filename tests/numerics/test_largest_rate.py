@@ -38,7 +38,9 @@ def experiment(depth: int, gamma: float, ratio: float, steps: int, rate: float, 
     return Experiment.from_dict({"network": network, "data": {"kind": "isotropic"}, "training": training})
 
 
-@pytest.mark.parametrize(("depth", "steps", "ratio"), [(1, 60, 100.0), (2, 120, 4.0)])
+@pytest.mark.parametrize(
+    ("depth", "steps", "ratio"), [pytest.param(1, 60, 100.0, marks=pytest.mark.slow), (2, 120, 4.0)]
+)
 def test_rich_rates_of_the_solved_theory(depth: int, steps: int, ratio: float) -> None:
     """Within the bisection (2 %), the last quarter of the steps (1 %) and what is neglected (1 % at most)."""
     e = experiment(depth, 1000.0, ratio, steps, 0.1, "ntk")

@@ -274,7 +274,7 @@ values = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(BASES)), st.dictionaries(st.sampled_from(KEYS), values, max_size=4))
 def test_any_file_parses_or_is_refused_by_a_key_that_it_has(base: str, changes: dict[str, Any]) -> None:
     tables = changed(base, changes)

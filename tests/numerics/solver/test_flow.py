@@ -83,7 +83,7 @@ def test_the_first_density_has_its_closed_form():
     ("depth", "changes"),
     [
         (1, {"time": 2.0, "points": 9}),
-        (2, {"loss": "sum", "points": 3, "time": 0.5}),
+        pytest.param(2, {"loss": "sum", "points": 3, "time": 0.5}, marks=pytest.mark.slow),
         (2, {"time": 1.0, "points": 4, "grid": "log", "gamma0": 1.0}),
         pytest.param(1, {"time": 10.0, "points": 3, "gamma0": 0.1}, marks=pytest.mark.slow),
         pytest.param(3, {"time": 1.5, "points": 7, "gamma0": 0.7}, marks=pytest.mark.slow),
@@ -105,7 +105,7 @@ def test_high_accuracy_takes_the_higher_order():
     assert float(np.abs(loose.error - tight.error).max()) < 2e-6
 
 
-@pytest.mark.parametrize("loss", ["sum", "mean"])
+@pytest.mark.parametrize("loss", ["sum", pytest.param("mean", marks=pytest.mark.slow)])
 def test_small_steps_of_descent_are_the_flow_at_first_order(loss):
     """Every variable of gd at step t/eta approaches the flow at t; its responses are eta times densities."""
     time = 0.8

@@ -186,8 +186,9 @@ LIMITED: list[Options] = [
 ]
 
 
-@pytest.mark.parametrize("options", LIMITED)
-@pytest.mark.parametrize("ratio", ["alpha", "alpha_B"])
+@pytest.mark.parametrize(
+    ("options", "ratio"), [(LIMITED[0], "alpha"), (LIMITED[1], "alpha_B"), (LIMITED[2], "alpha")]
+)
 def test_many_samples_are_the_population_at_rate_one_over_their_number(options: Options, ratio: str) -> None:
     """C_v = population + a/alpha + b/alpha^2 + ...: at alpha = 500 to 4000 the fitted exponents are off by
     (1/500) times a ratio of consecutive coefficients, which is of order one; twice 1/500 is allowed.
@@ -200,8 +201,9 @@ def test_many_samples_are_the_population_at_rate_one_over_their_number(options: 
     assert second == pytest.approx(2, abs=2 / 500)
 
 
-@pytest.mark.parametrize("center", [False, True])
-@pytest.mark.parametrize("data", ["full batch, noise", "online, noise", "population"])
+@pytest.mark.parametrize(
+    ("data", "center"), [("full batch, noise", True), ("online, noise", False), ("population", True)]
+)
 def test_large_widths_are_the_wide_theory_at_rate_one_over_them(data: str, center: bool) -> None:
     """As above, in one over nu."""
     options: Options = {"depth": 2, "eta": 0.1, "gamma0": 0.9, "center": center} | DATA[data]
@@ -212,9 +214,16 @@ def test_large_widths_are_the_wide_theory_at_rate_one_over_them(data: str, cente
         assert second == pytest.approx(2, abs=2 / 500)
 
 
-@pytest.mark.parametrize("depth", [1, 3])
-@pytest.mark.parametrize("nu", [None, 0.8])
-@pytest.mark.parametrize("data", ["full batch, noise", "online", "population"])
+@pytest.mark.parametrize(
+    ("depth", "nu", "data"),
+    [
+        (1, None, "full batch, noise"),
+        (3, 0.8, "full batch, noise"),
+        (3, None, "online"),
+        (1, 0.8, "online"),
+        (3, 0.8, "population"),
+    ],
+)
 def test_without_richness_kernels_stay(depth: int, nu: float | None, data: str) -> None:
     """gamma0 -> 0 of the centred network: C_g stays what it was, up to gamma0^2 (1 + O(gamma0^2)).
 

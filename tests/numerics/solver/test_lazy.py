@@ -205,7 +205,7 @@ def against_particles(program: Program, replicas: int = 16, steps: int = 4, **op
     assert np.abs(z).max(initial=0) < student.isf(0.5e-4 / max(len(z), 1), replicas - 1)
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu", "hermite3", exp(y / 3)], ids=str)
+@pytest.mark.parametrize("activation", ["relu", "tanh", exp(y / 3)], ids=str)
 def test_particles(activation: Any) -> None:
     against_particles(mlp(2, activation))
 
