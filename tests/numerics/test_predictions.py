@@ -41,7 +41,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 CASES = [
     pytest.param(name, marks=pytest.mark.slow)
-    if name in ("momentum", "temperature", "decaying flow")
+    if name in ("sum", "momentum", "temperature", "widths", "decaying flow")
     else name
     for name in NETWORKS
 ]

@@ -38,8 +38,10 @@ def on_grid(experiment, pieces, order=4):
     ("depth", "grid"),
     [
         (1, "uniform"),
-        (1, "log"),
-        *(pytest.param(*x, marks=pytest.mark.slow) for x in ((2, "uniform"), (2, "log"), (3, "uniform"))),
+        *(
+            pytest.param(*x, marks=pytest.mark.slow)
+            for x in ((1, "log"), (2, "uniform"), (2, "log"), (3, "uniform"))
+        ),
     ],
 )
 def test_fourth_order_in_the_step(depth, grid):

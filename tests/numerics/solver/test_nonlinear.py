@@ -84,7 +84,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+LONG = ("widths, momentum", "temperature, centred")
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow) if x in LONG else x for x in CASES])
 def test_keys_against_the_direct_evaluation(name: str) -> None:
     network, training = CASES[name]
     y = np.stack([TARGETS[:2], -TARGETS[1:3]], axis=1) if name == "outputs" else None

@@ -43,7 +43,7 @@ def problem(network: dict[str, Any], training: dict[str, Any]) -> Problem:
 def test_the_projection_on_the_error_changes_no_number(option: str) -> None:
     given = problem(*OPTIONS[option])
     assert reduced(given, REDUCTIONS).theory.reduction == "error projection"
-    for kernels in ("full", "trace"):
+    for kernels in ("full", "trace") if option in ("plain", "many") else ("full",):
         plain, found = solved(given, kernels, reductions=())[0], solved(given, kernels)[0]  # type: ignore[arg-type]
         assert set(plain) == set(found)
         for name, value in plain.items():

@@ -39,8 +39,7 @@ def distances(ours: Evaluated, other: Evaluated, names: str | None = None) -> np
         ("tanh", 1),
         ("relu", 1),
         ("relu", 2),
-        ("abs", 2),
-        *(pytest.param(*x, marks=pytest.mark.slow) for x in (("tanh", 3), ("erf", 2))),
+        *(pytest.param(*x, marks=pytest.mark.slow) for x in (("tanh", 3), ("erf", 2), ("abs", 2))),
     ],
 )
 def test_activations_against_the_direct_evaluation(activation: str, depth: int) -> None:
@@ -67,7 +66,7 @@ PROGRAMS: dict[str, Program] = {
 }
 
 
-LONG = {"channels", "momentum", "mean loss", "weight decay"}
+LONG = {"channels", "momentum", "mean loss", "weight decay", "residual"}
 
 
 @pytest.mark.parametrize(
