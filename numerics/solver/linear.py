@@ -520,7 +520,8 @@ class _Forms:
     def matrix(self, e: Expr, times: list[Expr], outputs: list[Expr]) -> Array:
         """A function of two times (and two outputs), entry by entry: shape (T n, T n)."""
         T, n = self.T, self.n
-        now = {times[0]: np.arange(T).reshape(T, 1, 1, 1), times[1]: np.arange(T).reshape(1, 1, T, 1)}
+        t = np.arange(float(T))  # no integers, of which 0 has no negative powers
+        now = {times[0]: t.reshape(T, 1, 1, 1), times[1]: t.reshape(1, 1, T, 1)}
         arrays: dict[Expr, Array] = {}
         named = e
         for x in sorted(e.atoms(Sum), key=str):
@@ -539,9 +540,9 @@ class _Forms:
             value = self.read((str(x.func), layer))
             flipped = list(x.args[-2:]) == list(reversed(times))
             named = named.xreplace({x: self.named(value.transpose(2, 3, 0, 1) if flipped else value, arrays)})
-        value = lambdify([*arrays, *now], named.subs(self.constants), "numpy")(
-            *arrays.values(), *now.values()
-        )
+        function = lambdify([*arrays, *now], named.subs(self.constants), "numpy")
+        with np.errstate(divide="ignore", invalid="ignore"):  # before a cause, where `kernel` has zeros
+            value = function(*arrays.values(), *now.values())
         full: Array = np.broadcast_to(np.asarray(value, dtype=float), (T, n, T, n)).reshape(T * n, T * n)
         return full
 

@@ -74,6 +74,16 @@ def test_the_parts_add_up_to_the_test_loss(
         assert min(x[-1] for x in found.values()) > 1e-3
 
 
+def test_a_decay_that_forgets_all_in_one_step_has_parts() -> None:
+    """eta lambda = 1, next to a rate just below."""
+    network, data = {"depth": 1}, {"sample_ratio": 0.7}
+    found, near = (
+        solve(experiment(network, data, learning_rate=rate, weight_decay=0.25, steps=3)).test_loss_bias
+        for rate in (4.0, 4.0 - 1e-9)
+    )
+    np.testing.assert_allclose(found, near, rtol=1e-4)
+
+
 @pytest.mark.parametrize("center", [False, True])
 def test_they_are_the_quadratic_forms_of_eq_13(center: bool) -> None:
     """linear2025, written out: v = (1 + K R_Delta)^-1 (w - r0 - K u0), K = eta C_g^1 + R_gu^1/gamma0."""
