@@ -14,7 +14,7 @@ from derive.linear.projection import error_projected
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.reduce.moments import two_layer
 from derive.reduce.whitened import error_equation, norm, whitened, whitened_deep
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 from tests.derive.reduce.evaluate import RING, T_, Y_, solve_series, solve_steps
 from tests.reference.dense_causal import dense_causal
 

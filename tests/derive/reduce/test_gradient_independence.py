@@ -10,7 +10,7 @@ from sympy import Function, tanh
 from derive.program import mlp
 from derive.program.program import gaussian
 from derive.reduce.independence import both_ways, gradient_independence, independent_backward
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])

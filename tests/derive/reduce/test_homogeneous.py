@@ -12,7 +12,7 @@ from derive.program import L, P, Program, gamma0, mlp, mu, t
 from derive.program.networks import convolution, feedback_alignment, perceptron, recurrent
 from derive.reduce.homogeneous import NotHomogeneous, degree, exponent, network_degree
 from derive.reduce.ridge import euler, output_rate, representer, rest_points
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 
 lam, q = symbols("lam q", positive=True)
 x = Symbol("x")

@@ -12,7 +12,8 @@ from derive.program import eta, gamma0
 from derive.program.networks.random_data import B, M, N, alpha_B, isotropic, nu, sigma, structured
 from derive.program.networks.residual import depth_program
 from derive.reduce.data import absorb_factors, mode_sums
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
+from tests.derive.once import mean_field
 from tests.derive.theory.isotropic_march import March
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

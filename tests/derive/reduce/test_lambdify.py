@@ -19,8 +19,8 @@ from derive.reduce.ridge import output_rate, representer
 from derive.reduce.single_site import single_site
 from derive.reduce.stationary import static, stationary, tau
 from derive.reduce.whitened import Whitened, norm, output, series_radius, whitened, whitened_limits
-from derive.theory import mean_field
 from numerics.solver.nodes import solve_two_layer
+from tests.derive.once import mean_field
 
 lam, beta = symbols("lam beta", positive=True)
 GAMMA, TARGET = 1.3, 1.7

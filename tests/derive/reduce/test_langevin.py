@@ -34,8 +34,9 @@ from derive.reduce.equilibrium import Equilibrium, equilibrium
 from derive.reduce.ridge import output_rate
 from derive.reduce.single_site import single_site
 from derive.reduce.stationary import TwoSources, stationary, two_sources
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
 from derive.theory.routes import check_routes
+from tests.derive.once import mean_field
 
 phi = Function("phi")
 lam, beta, T = symbols("lam beta T", positive=True)

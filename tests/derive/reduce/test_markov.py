@@ -23,7 +23,7 @@ from derive.program import (
     t,
 )
 from derive.reduce.memoryless import Markov, State, markov
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 
 decay, tau, kept = (Symbol(n, positive=True) for n in ("lambda", "tau", "m"))
 

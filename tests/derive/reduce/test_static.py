@@ -11,7 +11,7 @@ from derive.errors import NotApplicable
 from derive.linear.lazy import lazy
 from derive.program import L, P, Program, alpha, eta, gamma0, isotropic, mlp, mu, perceptron, s, t
 from derive.reduce.stationary import static
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 
 u, r, h, z = (Function(n) for n in "urhz")
 

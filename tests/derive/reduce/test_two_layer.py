@@ -10,7 +10,8 @@ from derive.errors import NotApplicable
 from derive.program import P, alpha, eta, gamma0, mlp, mu, t
 from derive.reduce.moments import moment_steps, two_layer
 from derive.reduce.whitened import norm, whitened
-from derive.theory import Average, mean_field
+from derive.theory import Average
+from tests.derive.once import mean_field
 
 H, G, Delta, K, y = (Function(x) for x in ("H", "G", "Delta", "K_x", "y"))
 h, g = Function("h"), Function("g")

@@ -42,7 +42,7 @@ from derive.reduce.whitened import (
     whitened_limits,
     whitened_steps,
 )
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 
 H, G, Delta = (Function(x)(t) for x in ("H_y", "G", "Delta"))
 y, f = norm, output

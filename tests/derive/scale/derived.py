@@ -6,7 +6,8 @@ from derive.program.networks import mlp, structured
 from derive.scale.modes import LazyModes, LeadingOrder, lazy_modes, leading_order
 from derive.scale.power_laws import BatchNoise, FixedData, WidthNoise, batch_noise, fixed_data, width_noise
 from derive.scale.rich import RankOne, rank_one
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
+from tests.derive.once import mean_field
 
 
 @lru_cache

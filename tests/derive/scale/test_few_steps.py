@@ -12,14 +12,15 @@ from sympy import Function, Poly, Rational, S, Symbol, cancel, limit, oo, simpli
 from derive.errors import NotApplicable
 from derive.program import L, eta, gamma0, isotropic, structured
 from derive.program.networks.random_data import alpha_B, nu, sigma
-from derive.scale import LazySteps, MemoryFree, few_steps, first_step, lazy_steps, memory_free
+from derive.scale import LazySteps, MemoryFree
 from derive.scale.early import CORRELATION, KERNEL, MEMORY, NOISE, TERMS
 from derive.scale.first_steps import ExactSteps
 from derive.scale.lazy import limit_at_zero
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of, theory_at_depth
 from numerics.solver import solve
+from tests.derive.once import few_steps, first_step, lazy_steps, mean_field, memory_free
 
 NOISY = pytest.param(1, "online", 1, marks=pytest.mark.slow)
 

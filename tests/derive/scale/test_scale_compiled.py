@@ -10,22 +10,21 @@ from sympy import Expr, lambdify, log
 
 from derive.program import L, ell, eta, gamma0, isotropic, mlp
 from derive.program.networks.random_data import nu
-from derive.scale import (
-    aligned,
+from derive.scale import aligned, width_class, width_constraints
+from derive.scale.width import FREE, named
+from derive.theory import Theory
+from numerics.experiment import Experiment
+from numerics.solver import solve
+from tests.derive.once import (
     dominant_balance,
     few_steps,
     first_step,
     largest_rate,
     lazy_kernel,
     lazy_steps,
+    mean_field,
     memory_free,
-    width_class,
-    width_constraints,
 )
-from derive.scale.width import FREE, named
-from derive.theory import Theory, mean_field
-from numerics.experiment import Experiment
-from numerics.solver import solve
 
 NUMBERS = {L: 2, nu: 0.7, eta: 0.06, gamma0: 1.3}
 MODULES = ["numpy", "mpmath"]
@@ -42,6 +41,13 @@ def curve(center: bool = True, richness: float = 1.3) -> np.ndarray:
     training = {"learning_rate": 0.06, "steps": 3, "center": center}
     e = Experiment.from_dict({"network": network, "data": {"kind": "isotropic"}, "training": training})
     return np.diag(solve(e).C_v.values)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def derived_once() -> None:
+    curve()
+    few_steps(theory(2), 2).growth_factor(2)
+    few_steps(theory(), 2, order=(eta, 2))
 
 
 def value(e: Expr, module: str, numbers: Mapping[Any, float] = NUMBERS) -> float:
