@@ -60,6 +60,7 @@ def test_with_the_covariance_of_98_repaired(monkeypatch: pytest.MonkeyPatch) -> 
     assert not isotropic.fresh_batches().passed
 
 
+@pytest.mark.slow
 def test_with_the_last_line_of_58_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = sympify(claimed("linear2025", "58")["Chat_g"])
     right = printed.replace(Function("C_h"), Function("C_g"))
