@@ -5,7 +5,6 @@ Matplotlib is imported when the first figure is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MARKERS = "os^Dv"
 
 
 KERNELS = (
@@ -73,54 +71,10 @@ def plot_kernels(result: xr.Dataset, *, ax: Axes | None = None, **style: Any) ->
     return artists
 
 
-def plot_verify(
-    theory: xr.Dataset,
-    networks: Mapping[str, xr.Dataset],
-    *,
-    others: Mapping[str, xr.Dataset] | None = None,
-    figure: Figure | None = None,
-) -> Figure:
-    """Theory (black line) through finite networks (points with error bars): the loss, and kernels per layer.
-
-    `networks` are named results of `simulate`, such as {"N = 256": ...}; `others`, such as a truncated
-    expansion, are drawn dotted. Every result is on its own output times.
-    """
-    from matplotlib.figure import Figure
-
-    figure = figure or Figure(figsize=(11.0, 4.2), layout="constrained")
-    names = [name for name in ("Phi", "G") if _holds(theory, name)]
-    panels = figure.subplots(1, 1 + len(names), squeeze=False)[0]
-    plot_loss(theory, ax=panels[0], color="black", label="theory")
-    for name, other in (others or {}).items():
-        plot_loss(other, ax=panels[0], linestyle=":", label=name)
-    for index, (name, network) in enumerate(networks.items()):
-        plot_loss(_thinned(network), ax=panels[0], label=name, **_points(index))
-    panels[0].legend()
-    for panel, name in zip(panels[1:], names, strict=True):
-        _kernel_panel(panel, name, theory, networks)
-    return figure
-
-
 def save_figure(figure: Figure, path: str | Path) -> None:
     """Writes the figure, in the format of the suffix; on any failure `path` is as it was before."""
     with replacing(path) as beside:
         figure.savefig(beside, dpi=150)
-
-
-def _kernel_panel(ax: Axes, name: str, theory: xr.Dataset, networks: Mapping[str, xr.Dataset]) -> None:
-    kernel = _equal_time(theory, name)
-    for layer in kernel.layer.values:
-        own = {"color": _colour(layer), "label": f"layer {layer}"}
-        _curve(ax, kernel.sel(layer=layer), name, **own)
-    for index, network in enumerate(networks.values()):
-        if not _holds(network, name):
-            continue
-        points = _thinned(_equal_time(network, name))
-        for layer in points.layer.values:
-            _curve(ax, points.sel(layer=layer), name, **_points(index), color=_colour(layer))
-    label = r"tr $\Phi^\ell(t,t)/P$" if name == "Phi" else r"$G^\ell(t,t)$"
-    ax.set(xlabel=_time_label(theory), ylabel=label)
-    ax.legend()
 
 
 def _curve(ax: Axes, result: xr.Dataset, name: str, **style: Any) -> list[Artist]:
@@ -167,16 +121,6 @@ def _equal_time(result: xr.Dataset, name: str) -> xr.Dataset:
         channel = xr.DataArray(np.arange(result.sizes["channel"]), dims="channel")
         chosen = chosen.isel(channel=channel, channel_=channel).mean("channel")
     return chosen.assign_coords(time=result.time.values)
-
-
-def _thinned(result: xr.Dataset) -> xr.Dataset:
-    """About thirty of the times: more points than that hide the line below them."""
-    return result.isel(time=slice(None, None, max(1, result.sizes["time"] // 30)))
-
-
-def _points(index: int) -> dict[str, Any]:
-    marker = MARKERS[index % len(MARKERS)]
-    return {"linestyle": "none", "marker": marker, "markersize": 4, "fillstyle": "none"}
 
 
 def _colour(layer: int) -> str:
