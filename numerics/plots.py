@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-
 KERNELS = (
     ("Phi", "-", r"tr $\Phi^{{{0}}}/P$"),
     ("G", "--", "{1}$G^{{{0}}}${2}"),
