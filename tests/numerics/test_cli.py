@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import numerics.verification  # noqa: F401 - rooms are read before some of them are replaced
 from numerics.cli import run
 from numerics.cli.common import progress, say
 from numerics.errors import Diverged, NotConverged
@@ -74,7 +75,6 @@ class Fakes:
 @pytest.fixture
 def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
     fake = Fakes([], a_result)
-    importlib.import_module("numerics.verification")  # rooms are read before some of them are replaced
 
     def computing(name: str) -> Callable[..., xr.Dataset]:
         def compute(experiment: Experiment, *positional: Any, **options: Any) -> xr.Dataset:
