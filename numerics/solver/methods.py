@@ -19,7 +19,7 @@ from derive.reduce.ridge import representer
 from derive.reduce.stationary import static
 from numerics.errors import Diverged, NotConverged, Unserved
 from numerics.experiment.problem import Problem
-from numerics.predictions import OUTPUT, split
+from numerics.predictions import OUTPUT
 from numerics.results import VARIABLES
 from numerics.solver import linear
 from numerics.solver.depth import LAYERS, require_limit, solve_depth_limit
@@ -146,32 +146,23 @@ class Nodes:
         except NotApplicable as reason:
             return No(*problem.said("network.depth"), _reason(reason), "one hidden layer")
         accuracy = problem.solver.accuracy or QUADRATURE
-        kept = paths.fitting(problem) if keep == "auto" else keep
         try:
-            found = forecast(problem, accuracy, kernels=kept != "none")
+            found = forecast(problem, accuracy, kernels=paths.kept(problem, keep) != "none")
         except (Unserved, NotConverged, Diverged) as reason:
             return No(*problem.said("network.activation"), _reason(reason), "another activation or time")
         note = f"{found.nodes} nodes, {found.rule}; measured with few; no responses"
         return Yes(found.cost, found.memory, found.error, note, responses=False)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
-        accuracy = problem.solver.accuracy or QUADRATURE
-        keep = paths.fitting(problem) if keep == "auto" else keep
         found = solve_nodes(
             problem,
-            accuracy=accuracy,
+            accuracy=problem.solver.accuracy or QUADRATURE,
             seed=problem.solver.seed,
-            kernels=keep != "none",
+            kernels=paths.kept(problem, keep) != "none",
             most=_most_nodes(problem),
         )
-        notes = {
-            "nonlinear": not _is_linear(problem),
-            "kernels": keep,
-            "quadrature": found.rule,
-            "nodes": found.nodes,
-            "error_estimate": found.reached,
-        }
-        return Solved(labelled(problem, found.values, keep), notes)
+        notes = {"quadrature": found.rule, "nodes": found.nodes, "error_estimate": found.reached}
+        return _solved(problem, found.values, keep, notes)
 
 
 class Lazy:
@@ -202,19 +193,13 @@ class Lazy:
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
-        keep = paths.fitting(problem) if keep == "auto" else keep
         found = solve_lazy(problem.theory, values=problem.values, data=problem.arrays, **clock)
         count = len(problem.times)
         values: dict[Place, Array] = {(name, ()): x for name, x in found.scalars.items()}
         values |= {
             n: np.broadcast_to(x[..., None, None], (*x.shape, count, count)) for n, x in found.kernels.items()
         }
-        notes = {
-            "nonlinear": not _is_linear(problem),
-            "kernels": keep,
-            "error_estimate": _moved(problem) ** 2,
-        }
-        return Solved(labelled(problem, values, keep), notes)
+        return _solved(problem, values, keep, {"error_estimate": _moved(problem) ** 2})
 
 
 class Paths:
@@ -234,7 +219,7 @@ class Paths:
         return Yes(cost, memory, max(error, SAMPLED), "for a first number of samples" + lacks)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
-        keep = paths.fitting(problem) if keep == "auto" else keep
+        keep = paths.kept(problem, keep)
         values, notes = paths.solve_paths(problem, keep, progress)
         return Solved(values, {"method": "particles", "nonlinear": True, "kernels": keep, **notes})
 
@@ -265,15 +250,12 @@ class Rest:
             seed=problem.solver.seed,
             samples=problem.solver.samples or 512,
         )
-        keep = paths.fitting(problem) if keep == "auto" else keep
         notes = {
-            "nonlinear": not _is_linear(problem),
-            "kernels": keep,
             "rest": found.status,
             "ridge": found.ridge,
             "distance_from_ridge": float(np.abs(found.difference).max()),
         }
-        return Solved(labelled(problem, found.solved.values, keep), notes)
+        return _solved(problem, found.solved.values, keep, notes)
 
 
 class Direct:
@@ -293,7 +275,6 @@ class Direct:
         return Yes(8 * cost, 8.0 * 2**14 * entries**2, 1e-2)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
-        keep = paths.fitting(problem) if keep == "auto" else keep
         found = evaluate(
             problem.discrete,
             steps=len(problem.times),
@@ -301,9 +282,14 @@ class Direct:
             data=problem.arrays,
             seed=problem.solver.seed,
         )
-        return Solved(
-            labelled(problem, found.values, keep), {"nonlinear": not _is_linear(problem), "kernels": keep}
-        )
+        return _solved(problem, found.values, keep, {})
+
+
+def _solved(problem: Problem, found: Mapping[Place, Array], keep: Kernels, notes: dict[str, Any]) -> Solved:
+    """What was found by name and layer, by the contract's names."""
+    keep, nonlinear = paths.kept(problem, keep), not _is_linear(problem)
+    values = paths.labelled(problem, found, keep, nonlinear=nonlinear)
+    return Solved(values, {"nonlinear": nonlinear, "kernels": keep, **notes})
 
 
 # -- what the estimates are made of --------------------------------------------------------------------------
@@ -355,36 +341,4 @@ def _moved(problem: Problem) -> float:
     return strength * span * size * samples * (problem.depth or 1)
 
 
-def labelled(problem: Problem, found: Mapping[Place, Array], keep: str) -> dict[str, Array]:
-    """The contract's variables from order parameters of a theory by name and layer, whose times come last."""
-    depth = problem.depth or 1
-    values = {"error": found["Delta", ()], OUTPUT: found[OUTPUT, ()]}
-    if keep != "none":
-        for name in ("Phi", "H", "G", "A", "B"):
-            layers = {k[0]: _times_first(x) for (n, k), x in found.items() if n == name and k}
-            label = "Phi" if name == "H" else name
-            if not layers or label in values or (name in ("A", "B") and keep != "full"):
-                continue
-            shape = next(iter(layers.values())).shape
-            missing = np.full(shape, np.nan if name == "A" else 0.0)
-            stacked = np.stack([layers.get(k, missing) for k in range(1, depth + 1)])
-            values |= _kept(label, stacked, keep, problem.seen, 3)
-        if ("K", ()) in found:
-            values |= _kept("tangent_kernel", _times_first(found["K", ()]), keep, problem.seen, 2)
-    return split(problem, values, nonlinear=not _is_linear(problem))
-
-
-def _times_first(x: Array) -> Array:
-    return np.moveaxis(x, (-2, -1), (0, 1))
-
-
-def _kept(name: str, x: Array, keep: str, seen: int, lead: int) -> dict[str, Array]:
-    """A kernel as a whole, or its trace over training samples (and outputs)."""
-    if keep == "full" or x.ndim == lead:
-        return {name: x}
-    if x.ndim - lead == 4:
-        return {f"{name}_trace": np.einsum("...mcmc->...", x[..., :seen, :, :seen, :])}
-    return {f"{name}_trace": np.einsum("...mm->...", x[..., :seen, :seen])}
-
-
-__all__ = ["Direct", "Layers", "Lazy", "March", "Nodes", "Paths", "Rest", "Unserved", "labelled"]
+__all__ = ["Direct", "Layers", "Lazy", "March", "Nodes", "Paths", "Rest"]

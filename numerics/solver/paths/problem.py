@@ -7,9 +7,9 @@ Everything in a result is an average over paths, with a standard error from inde
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
 from numerics.results import STDERR
 from numerics.solver.grid import Grid, is_noisy, tables_of
+from numerics.solver.method import Kernels, Progress
 from numerics.solver.paths.accuracy import (
     MOST_SAMPLES,
     PILOTS,
@@ -35,7 +36,6 @@ from numerics.stats import Spread
 from numerics.tensors import Node
 
 Array = NDArray[np.float64]
-Progress = Callable[[int, int], None]
 
 ACCURACY = 5e-3
 """The accuracy of losses and errors, relative to their largest value, if the file does not say."""
@@ -58,8 +58,10 @@ WATCHED = ("train_loss", "error", "test_loss", "test_f")
 """What an accuracy is about."""
 
 
-def fitting(problem: Problem) -> Literal["full", "trace", "none"]:
-    """How much of the kernels a result keeps when nobody says."""
+def kept(problem: Problem, keep: Kernels) -> Kernels:
+    """How much of the kernels a result keeps: when nobody says, the most that is small."""
+    if keep != "auto":
+        return keep
     times, outputs = len(problem.times), problem.outputs
     kernels = 4 * (problem.depth or 1) + 1
     copies = 4  # mean, spread, the replica at hand, and the result
@@ -94,8 +96,7 @@ def solve_paths(
         first = _first(problem, prepared)
         begun = begun if begun and begun.samples == first else None
     _refuse_too_large(problem, prepared, first)
-    labelled = _Labelled(problem, prepared, kernels, grid)
-    attempt = _Attempt(problem, prepared, labelled, progress)
+    attempt = _Attempt(problem, prepared, kernels, grid, progress)
     if solver.samples is not None:
         reached = as_given(attempt, Spread, first, solver.accuracy, begun)
     else:
@@ -195,7 +196,8 @@ class _Attempt:
 
     problem: Problem
     prepared: Prepared
-    labelled: Callable[[Mapping[Node, Array]], dict[str, Array]]
+    kernels: str
+    grid: Grid | None
     progress: Progress | None
 
     def __call__(self, samples: int, numbers: Iterable[int], into: Spread) -> Iterator[dict[str, Array]]:
@@ -204,8 +206,9 @@ class _Attempt:
         progress = self.progress
         seeds = [np.random.SeedSequence(self.problem.solver.seed, spawn_key=(n,)) for n in numbers]
         counted = None if progress is None else lambda step: progress(step, total)
+        at = None if self.grid is None else self.grid.outputs
         for found in _sound(self.prepared.runs(samples, seeds, progress=counted)):
-            values = self.labelled(found)
+            values = labelled(self.problem, found, self.kernels, nonlinear=True, at=at)
             into.add(values)
             yield {name: values[name] for name in WATCHED if name in values}
 
@@ -221,57 +224,47 @@ def _sound(runs: Iterator[dict[Node, Array]]) -> Iterator[dict[Node, Array]]:
         ) from reason
 
 
-@dataclass(frozen=True)
-class _Labelled:
-    """From order parameters of a theory to the contract's variables: times first, then layers stacked."""
+def labelled(
+    problem: Problem,
+    found: Mapping[Node, Array],
+    keep: str,
+    *,
+    nonlinear: bool,
+    at: NDArray[np.intp] | None = None,
+) -> dict[str, Array]:
+    """The contract's variables from order parameters of a theory by name and layer, whose times come last.
 
-    problem: Problem
-    prepared: Prepared
-    kernels: str
-    grid: Grid | None
+    Traces are those over training samples (and outputs).  Along a flow the results are those at the nodes
+    ``at``, and there are no responses.  At the last layer B is zero, and A, which no layer reads, unknown.
+    """
 
-    def __call__(self, found: Mapping[Node, Array]) -> dict[str, Array]:
-        return split(self.problem, self.of_all_samples(found), nonlinear=True)
-
-    def of_all_samples(self, found: Mapping[Node, Array]) -> dict[str, Array]:
-        """Of training samples and test points; traces are those over training samples."""
-        values = {"error": found["Delta", ()], OUTPUT: found[OUTPUT, ()]}
-        if self.grid is not None:
-            values = {name: x[self.grid.outputs] for name, x in values.items()}
-        if self.kernels == "none":
-            return values
-        names = {n for n, _ in found}
-        for name in ("Phi", "G"):
-            if name in names:
-                values |= self.kernel(name, self.stacked(found, name))
-        for node, _, _ in self.prepared.model.observables:
-            values |= self.kernel("tangent_kernel", self.times_first(found[node]))
-        if self.kernels == "full" and self.grid is None:
-            values |= {name: self.stacked(found, name) for name in ("A", "B") if name in names}
-        return values
-
-    def times_first(self, x: Array) -> Array:
-        """Times ahead of indices, at the output times."""
-        if self.grid is not None:
-            at = self.grid.outputs
-            x = x[..., at[:, None], at]
+    def times_first(x: Array) -> Array:
+        x = x if at is None else x[..., at[:, None], at]
         return np.moveaxis(x, (-2, -1), (0, 1))
 
-    def stacked(self, found: Mapping[Node, Array], name: str) -> Array:
-        """All layers; at the last one B is zero, and A, which no layer reads, is not known."""
-        layers = {k[0]: self.times_first(x) for (n, k), x in found.items() if n == name}
-        shape = next(iter(layers.values())).shape
-        missing = np.full(shape, np.nan if name == "A" else 0.0)
-        return np.stack([layers.get(k, missing) for k in range(1, (self.problem.depth or 1) + 1)])
-
-    def kernel(self, name: str, x: Array) -> dict[str, Array]:
-        """A kernel as a whole, or its trace over samples and outputs."""
-        if self.kernels == "full":
+    def kept(name: str, x: Array, lead: int) -> dict[str, Array]:
+        if keep == "full" or x.ndim == lead:
             return {name: x}
-        seen = self.problem.seen
-        if x.ndim - (2 if name == "tangent_kernel" else 3) == 4:
-            return {f"{name}_trace": np.einsum("...mcmc->...", x[..., :seen, :, :seen, :])}
-        return {f"{name}_trace": np.einsum("...mm->...", x[..., :seen, :seen])}
+        seen = slice(problem.seen)
+        if x.ndim - lead == 4:
+            return {f"{name}_trace": np.einsum("...mcmc->...", x[..., seen, :, seen, :])}
+        return {f"{name}_trace": np.einsum("...mm->...", x[..., seen, seen])}
+
+    every = slice(None) if at is None else at
+    values = {"error": found["Delta", ()][every], OUTPUT: found[OUTPUT, ()][every]}
+    if keep != "none":
+        responses = ("A", "B") if keep == "full" and at is None else ()
+        for name in ("Phi", "H", "G", *responses):
+            layers = {k[0]: times_first(x) for (n, k), x in found.items() if n == name and k}
+            label = "Phi" if name == "H" else name
+            if layers and label not in values:
+                shape = next(iter(layers.values())).shape
+                missing = np.full(shape, np.nan if name == "A" else 0.0)
+                depth = problem.depth or 1
+                values |= kept(label, np.stack([layers.get(k, missing) for k in range(1, depth + 1)]), 3)
+        if ("K", ()) in found:
+            values |= kept("tangent_kernel", times_first(found["K", ()]), 2)
+    return split(problem, values, nonlinear=nonlinear)
 
 
 # -- the flow -----------------------------------------------------------------------------------------------
@@ -286,8 +279,7 @@ def _settled(problem: Problem, samples: int, kernels: str, progress: Progress | 
     def attempt(grid: Grid) -> Level[Spread]:
         prepared = prepared_for(problem, grid)
         _refuse_too_large(problem, prepared, samples)
-        labelled = _Labelled(problem, prepared, kernels, grid)
-        solve = _Attempt(problem, prepared, labelled, progress)
+        solve = _Attempt(problem, prepared, kernels, grid, progress)
         pilots = Spread()
         return Level(samples, pilots, list(solve(samples, range(PILOTS), pilots)))
 
