@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.planted import planted
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PINS = (ROOT / ".ci" / "constraints.txt").read_text()
@@ -46,3 +48,14 @@ def test_the_readme_holds_the_newcomers_commands(kind: str) -> None:
     assert "-c .ci/constraints.txt" in block
     subprocess.run(["bash", "-n", "-c", block], check=True)
     subprocess.run(["bash", "-n", str(ROOT / ".ci" / "run")], check=True)
+
+
+def test_planted_errors_stand_once_in_their_files() -> None:
+    errors = planted()
+    assert len(errors) >= 64
+    assert len({x.name for x in errors}) == len(errors)
+    rooms = {str(x.relative_to(ROOT)) for top in ("derive", "numerics") for x in (ROOT / top).iterdir()}
+    rooms = {x for x in rooms if (ROOT / x / "__init__.py").is_file()} - {"derive/ledger"}
+    assert {x.room for x in errors} >= rooms
+    for x in errors:
+        compile(x.put(ROOT), x.file, "exec")
