@@ -86,7 +86,7 @@ class Latents:
         self.made += new
 
     def draw(self, count: int, flipped: bool) -> Array:
-        """The next ``count`` normal numbers of every path, shape ``(count, samples)``."""
+        """The next ``count`` normal numbers on the first half of the paths, ``(count, samples / 2)``."""
         while self.made < self.used + count:
             self.more()
         z: Array = self.points[self.used : self.used + count]
@@ -101,7 +101,7 @@ class Latents:
             root = np.asarray(np.linalg.cholesky(z @ z.T / self.half), dtype=np.float64)
             z = _triangular(root, z)
             basis.append(z)
-        return np.concatenate([z, -z if flipped else z], axis=1)
+        return z
 
 
 class Growing:
@@ -109,16 +109,18 @@ class Growing:
 
     ``rows`` holds ``L`` of ``x = L z`` for all entries x, ``factor`` its rows at the pivots, which are a
     triangle.  ``damped`` is the Cholesky factor of the covariance with ``ridge`` of each variance added.
+    ``normals`` are z on the first half of the paths; on the other half z, and so x, is ``mirror`` times that.
     """
 
     def __init__(self, latents: Latents, size: int, steps: int, flipped: bool, ridge: float) -> None:
         self.latents, self.size, self.flipped, self.ridge = latents, size, flipped, ridge
+        self.mirror = -1.0 if flipped else 1.0
         most = size * steps
         self.count = self.rank = 0
         self.pivots = np.zeros(most, dtype=int)
         self.rows, self.factor = np.zeros((most, most)), np.zeros((most, most))
         self.damped = np.zeros((most, most) if ridge else (0, 0))
-        self.normals = np.zeros((most, 2 * latents.half))
+        self.normals = np.zeros((most, latents.half))
 
     def extend(self, past: Array, now: Array) -> Array:
         """Values of the next ``size`` entries on every path.
@@ -140,8 +142,8 @@ class Growing:
         if self.ridge:
             self._damp(past, now)
         self.count += m
-        values: Array = self.rows[n : n + m, : self.rank] @ self.normals[: self.rank]
-        return values
+        half = self.rows[n : n + m, : self.rank] @ self.normals[: self.rank]
+        return np.concatenate([half, self.mirror * half], axis=1)
 
     def _damp(self, past: Array, now: Array) -> None:
         n, m = self.count, self.size
@@ -152,17 +154,20 @@ class Growing:
         self.damped[n : n + m, n : n + m] = np.linalg.cholesky(left)
 
     def responses(self, v: Array, x: Array) -> Array:
-        """``<d v / d x>`` for the first entries, whose values are ``x``; both have the paths last.
+        """``<d v / d x>`` for the first entries, whose values are ``x`` on the first half of the paths.
+
+        ``v`` has all paths, the last axis of both.
 
         Stein's lemma, ``<v x^T> = <d v / d x> C``, with the covariance C of the entries damped by the ridge:
         directions in which the sources hardly vary, of which the paths say nothing, count less.  Without a
         ridge the lemma is taken in the range of C, as ``<v z^T> = <d v / d x> L``, and booked under pivots.
         """
-        entries, samples = x.shape
+        entries, half = x.shape
+        samples, v = 2 * half, v[:, :half] + self.mirror * v[:, half:]
         if self.ridge:
             root = self.damped[:entries, :entries]
-            half = _triangular(root, x @ v.T / samples)
-            return _triangular(root, half, transposed=True).T
+            whitened = _triangular(root, x @ v.T / samples)
+            return _triangular(root, whitened, transposed=True).T
         found = np.zeros((len(v), entries))
         k = int(np.searchsorted(self.pivots[: self.rank] // self.size, entries // self.size))
         if k:

@@ -379,10 +379,11 @@ class March:
             found = self.tangents.mean(c.what, index, now, count)
         else:
             what = self.random[c.what][:, now]
-            sources = [self.random[n][:, :count] for n in nodes]
+            half = self.samples // 2
+            sources = [self.random[n][:, :count, :, :half] for n in nodes]
             x = sources[0] if len(nodes) == 1 else np.concatenate(sources, axis=2)
-            x = x.reshape(self.replicas, -1, self.samples)
-            found = np.stack([g.responses(*vx) for g, *vx in zip(self.groups[index], what, x, strict=True)])
+            replicas = zip(self.groups[index], what, x, strict=True)
+            found = np.stack([g.responses(v, u.reshape(-1, half)) for g, v, u in replicas])
         before = sum(prod(self.model.sources[n][1]) for n in nodes[: nodes.index(c.source)])
         mine = slice(before, before + prod(self.model.sources[c.source][1]))
         shaped = found.reshape(*found.shape[:2], count, -1)[..., mine]

@@ -198,7 +198,7 @@ class Model:
         self.quantities[node] = self._quantity(node, indices_of(lhs), rhs)
 
     def _quantity(self, node: Node, indices: tuple[Symbol, ...], expr: Expr) -> Quantity:
-        q = Quantity(node, indices, self.size(indices), expr)
+        q = Quantity(node, indices, self.size(indices), self._joined(expr))
         for x in q.function.leaves:
             if isinstance(x, Sum) and self.is_random(x):
                 q.memories[x] = [self._memory(x, term, indices) for term in _terms(x)]
@@ -208,6 +208,17 @@ class Model:
                 if set(indices_of(x)) - set(indices):
                     raise Unserved(f"{x} carries an index that {node[0]} does not have")
         return q
+
+    def _joined(self, expr: Expr) -> Expr:
+        """``expr`` with its sums over the same past as one: the past is read once, by the sum of kernels."""
+        pasts: dict[Any, list[Expr]] = {}
+        rest = []
+        for x in Add.make_args(expr):
+            if isinstance(x, Sum) and self.is_random(x):
+                pasts.setdefault(x.limits, []).append(x.function)
+            else:
+                rest.append(x)
+        return Add(*rest, *(Sum(Add(*found), *limits) for limits, found in pasts.items()))
 
     def is_random(self, e: Expr) -> bool:
         """Does ``e`` differ between paths?"""

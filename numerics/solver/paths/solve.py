@@ -273,7 +273,7 @@ class Prepared:
             prod(self.steps if x in (t, s) else model.sizes[x] for x in e.args)
             for e in model.entries.values()
         ]
-        paths = samples * (self.steps * sum(counts) + 3 * sum(groups))
+        paths = samples * (self.steps * sum(counts) + 2 * sum(groups))
         return 8 * (paths + 3 * sum(n**2 for n in groups) + sum(tables))
 
     def seconds(self, samples: int) -> float:
@@ -281,15 +281,16 @@ class Prepared:
         model, T = self.model, self.steps
         past = 0.0
         for q in model.quantities.values():
-            for m in (m for ms in q.memories.values() for m in ms):
-                past += prod(q.sizes) * prod(model.size(m.symbols)) * T**2 / 2
+            for ms in q.memories.values():
+                read = {m.what: prod(model.size(m.symbols)) for m in ms}
+                past += prod(q.sizes) * sum(read.values()) * T**2 / 2
         pairs = [
-            prod(model.sizes[x] for x in e.args if x in model.sizes) * T**2
+            prod(model.sizes[x] for x in e.args if x in model.sizes) * T**2 / 2
             for e in model.entries.values()
             if not e.is_response
         ]
         entries = [T * sum(prod(model.sources[n][1]) for n in g) for g in model.groups]
-        work = 2 * samples * (past + sum(pairs) + sum(n**2 / 2 for n in entries)) + sum(n**3 for n in entries)
+        work = 2 * samples * (past + sum(pairs) + sum(n**2 / 4 for n in entries)) + sum(n**3 for n in entries)
         calls = T * (len(model.quantities) + len(model.entries) + len(entries))
         return work / SPEED + calls * CALL + self.derivatives(samples) / 8 / SPEED
 
