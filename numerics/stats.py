@@ -97,11 +97,6 @@ def each_of(count: int, level: float) -> float:
     return float(-np.expm1(np.log1p(-level) / max(count, 1)))
 
 
-def worst_of(count: int, p: float) -> float:
-    """The chance that the least likely of ``count`` numbers is as unlikely as ``p``: the other way round."""
-    return 1.0 if p >= 1.0 else float(-np.expm1(count * np.log1p(-p)))
-
-
 def bound(count: int, level: float, dof: Any = np.inf) -> Any:
     """Standard errors that the worst of ``count`` numbers exceeds, up or down, with chance ``level``.
 

@@ -4,8 +4,8 @@ report = verify(experiment, out_dir="out")
 report.passed, report.checks, print(report.table())
 """
 
-from numerics.verification.networks import Comparison, compare
+from numerics.verification.networks import compare
 from numerics.verification.report import Check, Report
 from numerics.verification.run import equations, verify
 
-__all__ = ["Check", "Comparison", "Report", "compare", "equations", "verify"]
+__all__ = ["Check", "Report", "compare", "equations", "verify"]

@@ -17,13 +17,12 @@ samples, the worst is shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from derive.linear.form import LinearForm
 from numerics.experiment import Experiment
@@ -31,8 +30,8 @@ from numerics.experiment.problem import Problem
 from numerics.simulation import simulate
 from numerics.simulation.experiment import reference_size
 from numerics.solver import solve
-from numerics.stats import Line, bound, check_same_axes, worst_of
-from numerics.verification.report import LEVEL, Check
+from numerics.stats import Line, bound, check_same_axes
+from numerics.verification.report import LEVEL, Check, Report
 
 Array = NDArray[np.float64]
 
@@ -288,13 +287,15 @@ def against_networks(
     return [*checks, _straight(compared, count, theory, networks)] if len(networks) > 2 else checks
 
 
-def _check(q: Quantity, count: int, theory: xr.Dataset, networks: Sequence[xr.Dataset]) -> Check:
+def _check(
+    q: Quantity, count: int, theory: xr.Dataset, networks: Sequence[xr.Dataset], level: float = LEVEL
+) -> Check:
     z, stderr, dof = scores(theory, networks, q.name, q.at)
     expected, own = theory[q.name].isel(q.at).to_numpy(), q.scale
     slope = slopes_of(networks, q.name, q.at).to_numpy()
     remainder = curvature_of(networks) * slope**2 / size_of(theory, q)
     if np.ndim(expected) == 0 and stderr > 0:
-        limit = float(bound(count, LEVEL, dof) * stderr + remainder)
+        limit = float(bound(count, level, dof) * stderr + remainder)
         return Check(
             "networks",
             q.label,
@@ -308,7 +309,7 @@ def _check(q: Quantity, count: int, theory: xr.Dataset, networks: Sequence[xr.Da
     value = sum(w * d[q.name].isel(q.at).to_numpy() for w, d in _weighted(networks))
     missed = np.abs(value - expected)[~moving] > EXACT * (1 + np.abs(expected[~moving]))
     with np.errstate(divide="ignore", invalid="ignore"):
-        limits = np.where(moving, bound(count, LEVEL, dof) + remainder / stderr, np.inf)
+        limits = np.where(moving, bound(count, level, dof) + remainder / stderr, np.inf)
         worst = int(np.argmax(np.where(moving, np.abs(z) / limits, 0.0)))
     observed = np.inf if missed.any() else float(np.where(moving, np.abs(z), 0.0).flat[worst])
     label = f"{q.label}, of {z.size}"
@@ -502,90 +503,23 @@ def _rounding(experiment: Experiment, plan: Plan) -> float:
 # -- a theory given as a result --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Row:
-    """One number: z = (network - theory)/stderr; ``dof`` of the standard error; two-sided ``p_value``."""
-
-    name: str
-    theory: float
-    network: float
-    stderr: float
-    z: float
-    dof: float
-
-    @property
-    def p_value(self) -> float:
-        """The chance of a z as large."""
-        if self.stderr == 0:
-            return float(self.network == self.theory)
-        return float(2 * student.sf(abs(self.z), self.dof))
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Numbers judged together at significance ``level``."""
-
-    rows: tuple[Row, ...]
-    level: float
-
-    @property
-    def worst(self) -> Row:
-        """The row with the smallest p-value."""
-        return min(self.rows, key=lambda row: row.p_value)
-
-    @property
-    def p_value(self) -> float:
-        """At most this chance that any row is as bad as the worst if the theory is right (Sidak)."""
-        return worst_of(len(self.rows), self.worst.p_value)
-
-    @property
-    def passed(self) -> bool:
-        """Is the theory compatible with the networks?"""
-        return self.p_value >= self.level
-
-    @property
-    def tolerance(self) -> float:
-        """The largest |network - theory|/|theory| that some row could have had and passed."""
-        allowed = [
-            bound(len(self.rows), self.level, row.dof) * row.stderr / abs(row.theory)
-            for row in self.rows
-            if row.stderr > 0 and row.theory != 0
-        ]
-        return max(allowed, default=0.0)
-
-    def __str__(self) -> str:
-        lines = [f"{'observable':<32}{'theory':>12}{'networks':>12}{'+-':>10}{'z':>7}"]
-        lines += [
-            f"{r.name:<32}{r.theory:>12.6g}{r.network:>12.6g}{r.stderr:>10.2g}{r.z:>7.2f}" for r in self.rows
-        ]
-        verdict = "agree" if self.passed else "DISAGREE"
-        among = f"the worst of {len(self.rows)} (level {self.level:g})"
-        lines.append(f"{verdict}: p = {self.p_value:.3g} for {among}")
-        return "\n".join(lines)
-
-
 def compare(
     theory: xr.Dataset, networks: xr.Dataset | Sequence[xr.Dataset], *, level: float = 0.01
-) -> Comparison:
-    """z-scores of the losses and of every layer's kernels (their means over samples), and one verdict.
+) -> Report:
+    """A check of the losses and of every layer's kernels (their means over samples), judged together.
 
     ``theory``: a result of ``solve``, on the networks' time axis.  ``networks``: results of ``simulate``, at
     two or more widths to be extrapolated to 1/N -> 0, or at one width (then the O(1/N) difference counts
-    against the theory).  Raises ``ValueError`` if the axes differ.
+    against the theory).  A right theory fails at most in a share ``level`` of all cases (Sidak).  Raises
+    ``ValueError`` if the axes differ.
     """
     data = [networks] if isinstance(networks, xr.Dataset) else list(networks)
     for d in data:
         check_same_axes(theory, d)
     theory = traced(theory)
-    rows = []
-    for q in quantities(theory, data):
-        expected = theory[q.name].isel(q.at).to_numpy()
-        if expected.ndim == 0:
-            z, stderr, dof = (float(x) for x in scores(theory, data, q.name, q.at))
-            network = sum(w * d[q.name].isel(q.at).to_numpy() for w, d in _weighted(data))
-            own = q.scale
-            rows.append(Row(q.label, float(expected) / own, float(network) / own, stderr / own, z, dof))
-    return Comparison(tuple(rows), level)
+    numbers = [q for q in quantities(theory, data) if theory[q.name].isel(q.at).ndim == 0]
+    checks = [_check(replace(q, size=np.inf), len(numbers), theory, data, level) for q in numbers]
+    return Report(f"the worst of {len(checks)} at level {level:g}", tuple(checks))
 
 
 # -- theories with a width of their own ------------------------------------------------------------------

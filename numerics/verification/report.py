@@ -90,13 +90,15 @@ class Report:
         lines += [*self.notes, self._verdict()]
         return "\n".join(lines)
 
+    __str__ = table
+
     def _verdict(self) -> str:
         if not self.checks:
             return "FAILED: nothing was checked"
-        count, time = len(self.checks), f"{self.wall_time_s:.0f} s"
+        count, time = len(self.checks), f" in {self.wall_time_s:.0f} s" if self.wall_time_s else ""
         if self.passed:
-            return f"all {count} checks passed in {time}"
-        return f"FAILED: {len(self.failed)} of {count} checks, in {time}: " + _listed(
+            return f"all {count} checks passed{time}"
+        return f"FAILED: {len(self.failed)} of {count} checks{time}: " + _listed(
             check.name for check in self.failed
         )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from numerics.stats import Spread, bound, each_of, extrapolate, worst_of
+from numerics.stats import Spread, bound, extrapolate
 
 REPLICAS = 2000
 LIMIT, SLOPE = 2.0, 10.0
@@ -84,4 +84,3 @@ def test_the_worst_of_many_exceeds_the_bound_as_often_as_said():
     assert (z > bound(count, level)).mean() == pytest.approx(level, abs=0.01)
     t = np.abs(rng.standard_t(5, size=(20000, count))).max(axis=1)
     assert (t > bound(count, level, 5)).mean() == pytest.approx(level, abs=0.01)
-    assert worst_of(count, each_of(count, level)) == pytest.approx(level)

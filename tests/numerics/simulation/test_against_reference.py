@@ -55,5 +55,5 @@ def test_exact_descent_at_high_precision(depth):
     ]
     verdict = compare(theory(experiment, step_sum_weights(8, 0.12)), networks)
     assert verdict.passed, f"\n{verdict}"
-    kernels = [row for row in verdict.rows if not row.name.startswith("train loss")]
-    assert max(row.stderr / row.theory for row in kernels) < 0.006
+    kernels = [c for c in verdict.checks if not c.name.startswith("train loss")]
+    assert max(c.error / c.expected for c in kernels) < 0.006

@@ -33,12 +33,12 @@ def test_comparison_rejects_a_wrong_theory_and_names_the_worst(networks):
     wrong = limit.assign(train_loss=limit["train_loss"] * 3.0)
     verdict = compare(wrong, networks)
     assert not verdict.passed
-    assert verdict.worst.name.startswith("train loss")
-    assert "DISAGREE" in str(verdict)
+    assert verdict.failed[0].name.startswith("train loss")
+    assert "FAILED: " in str(verdict)
     right = compare(limit, networks)
     assert right.passed
-    assert 0 < right.tolerance < np.inf
-    assert all(abs(row.z) < 1e-6 for row in right.rows)
+    assert all(0 < c.allowed < np.inf for c in right.checks)
+    assert all(abs(c.observed - c.expected) < 1e-6 * c.error for c in right.checks)
 
 
 def test_comparison_refuses_other_times(networks):
