@@ -1,8 +1,9 @@
 """Errors of the kind a theorist fears, planted one at a time: does the default suite see them?
 
 ``python tests/planted.py`` copies the checkout to a temporary folder.  For each error of ``planted.toml`` it
-puts the new text where the old one stands, runs the unmarked tests, those of the file's own room first and
-then all others, and says which test saw it and after how many seconds of processor time, or that none did::
+puts the new text where the old one stands, runs the unmarked tests, those named like the file and those of
+its room first and then all others, and says which of them saw it after how many seconds of processor time, or
+that none did::
 
     python tests/planted.py                              # all of them, about an hour on one core
     python tests/planted.py --room derive/theory         # those planted in one room
@@ -82,20 +83,22 @@ def copied(folder: Path) -> Path:
     return folder
 
 
-def own_tests(error: Planted) -> list[str]:
-    """The tests of the room of an error, as paths in the checkout."""
-    if "/" in error.room and (ROOT / "tests" / error.room).is_dir():
-        return [f"tests/{error.room}"]
-    return sorted(str(x.relative_to(ROOT)) for x in (ROOT / "tests/numerics").glob("test_*.py"))
+def stages(error: Planted) -> tuple[list[str], list[str], list[str]]:
+    """All files of tests: those named like the error's file, the others of its room, all others.
 
-
-def other_tests(error: Planted) -> list[str]:
-    """All tests, those of the same package first, as far as they are not the room's own."""
-    rooms = [*sorted((ROOT / "tests/derive").iterdir()), *sorted((ROOT / "tests/numerics").iterdir())]
-    rooms += [ROOT / "tests" / x for x in ("reference", "ledger", "docs", "test_project.py")]
-    paths = [str(x.relative_to(ROOT)) for x in rooms if x.is_dir() or x.name.startswith("test_")]
-    paths.sort(key=lambda x: not x.startswith(f"tests/{error.file.split('/')[0]}"))
-    return [x for x in paths if x not in own_tests(error) and "__pycache__" not in x]
+    Of the others those of the same package come first.
+    """
+    every = sorted(str(x.relative_to(ROOT)) for x in (ROOT / "tests").rglob("test_*.py"))
+    every = [x for x in every if not x.startswith("tests/benchmarks/")]
+    folder = ROOT / "tests" / error.room
+    own = [x for x in every if x.startswith(f"tests/{error.room}/")]
+    if "/" not in error.room or not folder.is_dir():
+        own = [x for x in every if re.fullmatch(r"tests/numerics/test_\w+\.py", x)]
+    words = [x.rstrip("s") for x in Path(error.file).stem.split("_") if len(x) > 3]
+    named = [x for x in own if any(word in Path(x).stem for word in words)]
+    package = f"tests/{error.file.split('/')[0]}/"
+    others = sorted((x for x in every if x not in own), key=lambda x: not x.startswith(package))
+    return named, [x for x in own if x not in named], others
 
 
 def run(folder: Path, tests: list[str], seconds: float) -> tuple[str | None, float]:
@@ -127,7 +130,7 @@ def judged(error: Planted, folder: Path, own: bool, seconds: float) -> tuple[str
     where.write_text(error.put(folder), encoding="utf-8")
     try:
         total = 0.0
-        for tests in (own_tests(error), *([] if own else [other_tests(error)])):
+        for tests in filter(None, stages(error)[: 2 if own else 3]):
             seen, spent = run(folder, tests, seconds)
             total += spent
             if seen is not None:

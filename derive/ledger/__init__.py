@@ -150,15 +150,27 @@ def find(source: str, number: str) -> Entry:
     raise LookupError(f"number = {number!r}: no such equation of {source} in the ledger")
 
 
-@cache
-def measured() -> dict[str, str]:
-    """What each piece of evidence found when it was last recorded: one sentence with its numbers.
+@dataclass(frozen=True)
+class Recorded:
+    """What a piece of evidence found when it was last recorded.
 
-    >>> "networks" in measured()["first_step:growth"]
+    ``summary`` is one sentence with its numbers; ``numbers`` are label, value and tolerance (or standard
+    error), None where one is not finite.  A value beyond its tolerance belongs to a form that is rejected.
+    """
+
+    summary: str
+    numbers: tuple[tuple[str, float | None, float | None], ...]
+
+
+@cache
+def recorded() -> dict[str, Recorded]:
+    """What each piece of evidence found when it was last recorded, by its name.
+
+    >>> "networks" in recorded()["first_step:growth"].summary
     True
     """
     rows = json.loads(Path(__file__).with_name("numbers.json").read_text(encoding="utf-8"))["evidence"]
-    return {row["evidence"]: row["summary"] for row in rows}
+    return {x["evidence"]: Recorded(x["summary"], tuple(map(tuple, x["numbers"]))) for x in rows}
 
 
 # -- as a table ----------------------------------------------------------------------------------------------
@@ -202,7 +214,7 @@ def _text(entries: list[Entry], full: bool) -> str:
         lines += _wrapped(e.why)
         lines += _wrapped(f"perhaps our copy: {e.copy}") if full and e.copy else []
         for name in e.evidence:
-            found = f": {measured()[name]}" if full and name in measured() else ""
+            found = f": {recorded()[name].summary}" if full and name in recorded() else ""
             lines += _wrapped(f"shown by {name}{found}")
     return "\n".join(lines)
 
@@ -226,4 +238,4 @@ def _latex(entries: list[Entry]) -> str:
     return "\n".join([*head, *rows, r"\end{longtable}"])
 
 
-__all__ = ["FINDINGS", "PAPERS", "VERDICTS", "Entry", "entries", "find", "measured", "render"]
+__all__ = ["FINDINGS", "PAPERS", "VERDICTS", "Entry", "Recorded", "entries", "find", "recorded", "render"]

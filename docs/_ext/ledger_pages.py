@@ -1,7 +1,8 @@
 """Directives that read the ledger when the site is built, so that its pages cannot fall behind it.
 
 {ledger-table} [paper] [verdicts]      one row an equation: number, title, verdict
-{ledger-entries} [paper] [verdicts]    each in full: printed form, reason, numbers, and the command for them
+{ledger-glance} [paper] [verdicts]     one row a finding: number, title, verdict, how far print is off
+{ledger-entries} [paper] [verdicts]    each in full: what is printed, what is true, numbers, and the command
 {ledger-counts} [paper] [verdicts]     how many entries have which verdict
 
 What was measured stands in `derive/ledger/numbers.json`, which `python -m tests.ledger.record` writes.
@@ -13,7 +14,7 @@ from collections import Counter
 from typing import Any
 
 from docutils import nodes
-from ledger_markdown import entry_text
+from ledger_markdown import entry_text, glance
 from sphinx.util.docutils import SphinxDirective
 
 from derive.ledger import VERDICTS, Entry, entries
@@ -46,6 +47,13 @@ class Table(LedgerDirective):
         return "\n".join(["| paper | number | what it is | verdict |", "| --- | --- | --- | --- |", *rows])
 
 
+class Glance(LedgerDirective):
+    """One row a finding."""
+
+    def text(self, chosen: list[Entry]) -> str:
+        return glance(chosen)
+
+
 class Entries(LedgerDirective):
     """Each entry in full."""
 
@@ -64,6 +72,6 @@ class Counts(LedgerDirective):
 
 def setup(app: Any) -> dict[str, Any]:
     """Called by Sphinx."""
-    for name, directive in (("table", Table), ("entries", Entries), ("counts", Counts)):
+    for name, directive in (("table", Table), ("glance", Glance), ("entries", Entries), ("counts", Counts)):
         app.add_directive(f"ledger-{name}", directive)
     return {"parallel_read_safe": True}

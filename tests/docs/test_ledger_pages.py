@@ -16,6 +16,7 @@ from tests.ledger.evidence import check
 
 DOCS = Path(__file__).parents[2] / "docs"
 NUMBERS = DOCS.parent / "derive" / "ledger" / "numbers.json"
+SELF = "selfconsistent2023"
 FOUND = [e for e in entries() if e.verdict in FINDINGS]
 CONTRADICTED = [e for e in entries() if e.verdict in (*FINDINGS, "conditional", "improved", "illegible")]
 
@@ -58,7 +59,17 @@ def test_every_contradicted_entry_stands_on_the_page():
 def test_an_entry_shows_the_sentence_and_the_command(pages: ModuleType):
     e = find("linear2025", "105 text")
     text = pages.entry_text(e)
-    command = re.search(r"^dmft (.*)$", text, re.MULTILINE)
+    command = re.search(r"`dmft (.*)`$", text, re.MULTILINE)
     assert command is not None
     assert shlex.split(command[1]) == ["ledger", "linear2025", "105 text", "--check"]
     assert pages.plain(recorded()[e.evidence[0]]["summary"]) in text
+
+
+def test_each_finding_says_in_one_row_how_far_print_is_from_truth(pages: ModuleType):
+    assert re.fullmatch(
+        r"\*\*0\.72\*\* \(.* as printed.*; 1e-11 is allowed\)", pages.apart(find(SELF, "4 text"))
+    )
+    assert "(D.10)" in pages.apart(find(SELF, "D.10"))
+    table = pages.glance(FOUND).splitlines()
+    assert len(table) == len(FOUND) + 2
+    assert not [row for row in table if "nothing that is rejected" in row]
