@@ -51,6 +51,8 @@ Variant = Callable[[Program], Program]
 
 
 _mlp = lru_cache(maxsize=64)(mlp)
+_random = lru_cache(maxsize=64)(isotropic)
+_modes = lru_cache(maxsize=64)(structured)
 
 
 class _Rule(TypedDict):
@@ -216,24 +218,27 @@ def _isotropic(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
     network, data = spec.network, spec.data
     assert data is not None
     seen = "full-batch" if data.sample_ratio else "online" if data.batch_ratio else "population"
-    unequal = isinstance(network.width_ratio, list)
-    return isotropic(
+    return _random(
         depth,
         data=seen,
         noise=bool(data.noise) and seen != "population",
         center=spec.centered,
         branch=None if network.branch is None else beta,
-        widths=(lambda layer: Function("nu")(layer)) if unequal else nu,
+        widths=_unequal if isinstance(network.width_ratio, list) else nu,
         outputs=None if network.outputs == 1 else C,
         parametrization=network.parametrization,
         rule=_rule(spec, rule),
     )
 
 
+def _unequal(layer: Expr) -> Expr:
+    return Function("nu")(layer)
+
+
 def _structured(spec: Spec, depth: Integer | Symbol, rule: str) -> Program:
     assert spec.data is not None
     online = spec.training.rule == "sgd"
-    return structured(
+    return _modes(
         depth,
         data="online" if online else "population",
         noise=bool(spec.data.noise) and online,

@@ -20,14 +20,13 @@ Progress = Callable[[int, int], None]
 @dataclass(frozen=True)
 class Yes:
     """A method can: ``cost`` in seconds on one core and ``memory`` in bytes, both estimated; ``error``, what
-    it expects to reach, relative to the largest loss and error.  ``responses``: does its result hold A and B?
+    it expects to reach, relative to the largest loss and error.
     """
 
     cost: float
     memory: float
     error: float
     note: str = ""
-    responses: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,11 @@ class Method(Protocol):
     @property
     def name(self) -> str:
         """What ``solver.method`` calls it."""
+        ...
+
+    @property
+    def responses(self) -> bool:
+        """Does its result hold A and B?"""
         ...
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:

@@ -76,6 +76,7 @@ class March:
     """Linear theories, step by step and exactly; flows as an integrator sees them."""
 
     name = "march"
+    responses = True
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if (no := _symbolic(problem)) is not None:
@@ -105,6 +106,7 @@ class Layers:
     """The limit of infinite depth, in layer time."""
 
     name = "layers"
+    responses = True
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if problem.depth is not None:
@@ -137,6 +139,7 @@ class Nodes:
     """Theories without memory: the nodes of a quadrature move by the derived equations."""
 
     name = "nodes"
+    responses = False
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if (no := _no_samples(problem) or _sampled(problem) or _mixed(problem)) is not None:
@@ -151,7 +154,7 @@ class Nodes:
         except (Unserved, NotConverged, Diverged) as reason:
             return No(*problem.said("network.activation"), _reason(reason), "another activation or time")
         note = f"{found.nodes} nodes, {found.rule}; measured with few; no responses"
-        return Yes(found.cost, found.memory, found.error, note, responses=False)
+        return Yes(found.cost, found.memory, found.error, note)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         found = solve_nodes(
@@ -169,6 +172,7 @@ class Lazy:
     """Theories at gamma0 = 0: Gaussian fields that do not move."""
 
     name = "lazy"
+    responses = False
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if (no := _no_samples(problem) or _sampled(problem) or _mixed(problem)) is not None:
@@ -189,7 +193,7 @@ class Lazy:
         samples = problem.sample_count
         cost = 2e-3 * (problem.depth or 1) * samples**2 + 1e-5 * len(problem.times) * samples**2
         memory = 8.0 * samples**2 * len(problem.times) ** 2
-        return Yes(cost, memory, moved**2, "its error is of order gamma0^2; no responses", responses=False)
+        return Yes(cost, memory, moved**2, "its error is of order gamma0^2; no responses")
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:
         clock: dict[str, Any] = {"times": problem.times} if problem.flow else {"steps": len(problem.times)}
@@ -206,6 +210,7 @@ class Paths:
     """Any theory: sampled paths of the single-site processes."""
 
     name = "paths"
+    responses = True
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if (no := _no_samples(problem)) is not None:
@@ -228,6 +233,7 @@ class Rest:
     """Weight decay at long times: the outputs beside the ridge regression that they come to rest at."""
 
     name = "rest"
+    responses = True
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if problem.flow or not problem.seen:
@@ -262,6 +268,7 @@ class Direct:
     """The judge of all others: every expression of the theory as it stands, for a few steps."""
 
     name = "direct"
+    responses = True
 
     def fits(self, problem: Problem, keep: Kernels) -> Yes | No:
         if (no := _symbolic(problem)) is not None:

@@ -66,24 +66,31 @@ def choose(problem: Problem, keep: Kernels = "auto", *, every: bool = True) -> C
     What is asked is ``solver.accuracy``, or ``solver.rtol`` where the file does not say;
     ``solver.method = "name"`` asks for one by name.  A result without responses is given only where none with
     them reaches ``solver.rtol``, and not if all kernels are asked for by ``keep = "full"``.  Without
-    ``every`` only those are asked that may run: the one that is named, else all but those by name only.
+    ``every`` only those are asked that may run: the one that is named, else all but those by name only, and
+    those that give no responses only where the others do not suffice.
     """
     by_name = problem.solver.method
     named = {by_name} if by_name != "auto" else {m.name for m in METHODS} - set(BY_NAME)
-    asked_for = [m for m in METHODS if every or m.name in named]
-    answers = tuple((m, m.fits(problem, keep)) for m in asked_for)
     asked = problem.solver.accuracy or problem.solver.rtol
-    able = [(m, x) for m, x in answers if isinstance(x, Yes)]
-    if by_name != "auto":
-        return Choice(answers, next((m for m, _ in able if m.name == by_name), None), asked)
-    able = [(m, x) for m, x in able if m.name not in BY_NAME]
-    whole = [(m, x) for m, x in able if x.responses]
-    if whole and (keep == "full" or min(x.error for _, x in whole) <= problem.solver.rtol):
-        able = whole
-    good = [(m, x) for m, x in able if x.error <= asked]
+    found: dict[str, Yes | No] = {}
+
+    def able(responses: bool) -> list[tuple[Method, Yes]]:
+        """Asks the methods that give responses, or the others; those that fit and may run."""
+        mine = [m for m in METHODS if m.responses == responses and (every or m.name in named)]
+        found.update((m.name, m.fits(problem, keep)) for m in mine)
+        return [(m, x) for m in mine if m.name in named and isinstance(x := found[m.name], Yes)]
+
+    fit = able(True)
+    if not fit or (keep != "full" and min(x.error for _, x in fit) > problem.solver.rtol):
+        fit += able(False)
+    elif every:
+        able(False)
+    answers = tuple((m, found[m.name]) for m in METHODS if m.name in found)
+    fit.sort(key=lambda pair: METHODS.index(pair[0]))
+    good = [(m, x) for m, x in fit if x.error <= asked]
     if good:
         return Choice(answers, min(good, key=lambda pair: pair[1].cost)[0], asked)
-    return Choice(answers, min(able, key=lambda pair: pair[1].error)[0] if able else None, asked)
+    return Choice(answers, min(fit, key=lambda pair: pair[1].error)[0] if fit else None, asked)
 
 
 def explain(source: Problem | Experiment | str | Path, *, kernels: Kernels = "auto") -> Choice:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import comb, prod
 
 import numpy as np
@@ -263,8 +263,9 @@ def evaluate(
     samples = [x for x in equation.lhs.args if x not in (t, s)]
     axes = [t, s, *samples]
     total: Array | None = None
-    sizes = _sizes(equation, tensors, data)
-    for coefficient, factors in products(equation.rhs.doit()):
+    written = _written(equation.rhs)
+    sizes = _sizes([f for _, factors in written for f in factors], tensors, data)
+    for coefficient, factors in written:
         letters: dict[Symbol, str] = {}
         arrays, inputs = [], []
         for f in factors:
@@ -292,10 +293,16 @@ def evaluate(
     return total
 
 
-def _sizes(equation: Equation, tensors: Mapping[Node, Array], data: Mapping[str, Array]) -> dict[Expr, int]:
+@lru_cache(maxsize=256)
+def _written(e: Expr) -> tuple[tuple[Expr, tuple[Expr, ...]], ...]:
+    """The products of a sum, sums over layers carried out."""
+    return tuple(products(e.doit()))
+
+
+def _sizes(factors: list[Expr], tensors: Mapping[Node, Array], data: Mapping[str, Array]) -> dict[Expr, int]:
     """How far each index runs, read off the arrays."""
     found: dict[Expr, int] = {}
-    for f in equation.rhs.doit().atoms(AppliedUndef):
+    for f in (x for x in factors if isinstance(x, AppliedUndef)):
         array = tensors[node(f)] if node(f) in tensors else data.get(str(f.func))
         if array is not None:
             found |= dict(zip([x for x in f.args if isinstance(x, Symbol)], array.shape, strict=True))
