@@ -16,7 +16,6 @@ from derive.program import P, P_train, eta, gamma0
 from derive.program.networks.options import SAMPLE_WEIGHT
 from derive.program.networks.random_data import B, M, N, alpha, alpha_B, nu
 from derive.program.networks.random_data import sigma as noise
-from derive.theory import Theory
 from numerics.errors import SpecError
 from numerics.experiment import theory as theories
 from numerics.experiment.experiment import Experiment
@@ -88,27 +87,8 @@ def gauss_sum(first: int, count: int, nodes: int) -> tuple[Array, Array]:
     return first + (count - 1) / 2 + x, count * vectors[0] ** 2
 
 
-def theory_at_depth(experiment: Experiment, variant: theories.Variant | None = None) -> Theory:
-    """What `dmft derive` shows, at the depth of the experiment; functions of the layer are numbers.
-
-    The theory is that of the experiment's program, or of the ``variant`` of it.
-
-    A flow is as an integrator has it, with weights ``w(t, s)``.
-
-    >>> from numerics.experiment.experiment import Experiment
-    >>> spec = {"network": {"depth": 2, "init_variance": [1.0, 4.0, 1.0]}}
-    >>> theory_at_depth(Experiment.from_dict(spec)).sources[1].covariance
-    4.0*H(1, mu, alpha, t, s)
-    """
-    program = theories.program_of(experiment)
-    program = theories.integrated(program if variant is None else variant(program))
-    return theories.derived(
-        program, theories.reductions_of(experiment.spec), layered_numbers(experiment.spec)
-    )
-
-
 def numbers_of(experiment: Experiment) -> dict[Symbol, float]:
-    """A number for every symbol of :func:`theory_at_depth`, those that stand for sizes among them.
+    """A number for every symbol of the theory in steps, those that stand for sizes among them.
 
     Raises :class:`~numerics.errors.SpecError` for an experiment that lacks its learning rate or its arrays.
 

@@ -259,19 +259,6 @@ def _rule(spec: Spec, rule: str) -> TrainingRule:
     return training_rule("gd" if rule == "sgd" else rule, "sum", **_numbers(spec))
 
 
-def flow_rule(experiment: Experiment) -> GradientFlow | MomentumFlow:
-    """The rule of a flow on the summed loss, its decay, momentum and temperature as symbols.
-
-    >>> from numerics.experiment.experiment import Experiment
-    >>> spec = {"network": {"depth": 1}, "training": {"rule": "flow", "weight_decay": 0.1}}
-    >>> flow_rule(Experiment.from_dict(spec)).decay
-    lambda
-    """
-    rule = training_rule("flow", "sum", **_numbers(experiment.spec))
-    assert isinstance(rule, GradientFlow | MomentumFlow)
-    return rule
-
-
 def _numbers(spec: Spec) -> _Rule:
     training = spec.training
     return {

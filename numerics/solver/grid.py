@@ -27,9 +27,6 @@ from derive.calculus.symbols import s, t
 from derive.errors import NotApplicable
 from derive.expansion.orders import WEIGHT, boundary_coefficients, named
 from derive.program import GradientFlow, MomentumFlow, TrainingRule
-from numerics.experiment import Experiment
-from numerics.experiment.numbers import numbers_of
-from numerics.experiment.theory import flow_rule
 
 Array = NDArray[np.float64]
 
@@ -184,24 +181,17 @@ def derivative_weights(nodes: Array, at: float, degree: int) -> Array:
     return np.asarray(np.linalg.solve(powers, wanted), dtype=np.float64)
 
 
-def memory_tables(experiment: Experiment, nodes: Array, weights: Array) -> dict[str, Array]:
-    """:func:`tables_of` the flow of an experiment.
-
-    >>> e = Experiment.from_dict({"network": {"depth": 1}, "data": {"kind": "isotropic"},
-    ...                           "training": {"rule": "flow", "weight_decay": 2.0}})
-    >>> tables = memory_tables(e, np.array([0.0, 1.0]), np.array([[0.0, 0.0], [1.0, 0.0]]))
-    >>> tables["m"].round(3), tables["w"][1].round(3)
-    (array([1.   , 0.135]), array([0.135, 0.   ]))
-    """
-    return tables_of(flow_rule(experiment), numbers_of(experiment), nodes, weights)
-
-
 def tables_of(
     rule: TrainingRule, numbers: Mapping[Symbol, float], nodes: Array, weights: Array
 ) -> dict[str, Array]:
     """``w`` (T, T), ``m`` (T,) and ``n`` (T, T) at the nodes, by the names that theories give them.
 
     ``weights`` (T, T) are those of the integrator, with which a flow without memory of its own would do.
+
+    >>> rule = GradientFlow(decay=sympify(2))
+    >>> tables = tables_of(rule, {}, np.array([0.0, 1.0]), np.array([[0.0, 0.0], [1.0, 0.0]]))
+    >>> tables["m"].round(3), tables["w"][1].round(3)
+    (array([1.   , 0.135]), array([0.135, 0.   ]))
     """
     first, second = np.meshgrid(nodes, nodes, indexing="ij")
     later, earlier = np.maximum(first, second), np.minimum(first, second)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sympy import Expr, Integer, S, Symbol
+from sympy import Integer, S, Symbol
 
 from derive.program import gamma0, s, t
 from derive.program.program import Program
@@ -118,7 +118,7 @@ def marched(
     try:
         table = lower(theory)
         named = {str(k): v for k, v in values.items()}
-        constants = {x: float(named[str(x)]) for x in _symbols(theory) if str(x) in named}
+        constants = {x: float(named[n]) for n, x in theory.symbols.items() if n in named}
         known = {k: np.asarray(v, dtype=float) for k, v in data.items()}
         wanted = tuple(table.tensors)
         result = march(table, steps=steps, constants=constants, data=known, wanted=wanted, units=units)
@@ -142,16 +142,6 @@ def _indices_first(result: March, node: Node, indices: list[Symbol]) -> Array:
     split = next(i for i in range(len(sizes) + 1) if prod(sizes[:i]) == a.shape[1])
     shaped = a.reshape(a.shape[0], *sizes[:split], a.shape[2], *sizes[split:])
     return np.moveaxis(shaped, (0, split + 1), (-2, -1))
-
-
-def _symbols(theory: Theory) -> set[Symbol]:
-    """Everything in the theory that may stand for a number."""
-    read: list[Expr] = [e.rhs for e in (*theory.equations, *theory.scalars)]
-    read += [u.covariance for u in theory.sources] + [q.definition for q in theory.order_parameters]
-    ranges = [x.ranges for x in (*theory.equations, *theory.scalars)]
-    ranges += [u.ranges for u in theory.sources] + [q.ranges for q in theory.order_parameters]
-    read += [r.upper for group in ranges for r in group]
-    return {x for e in read for x in e.free_symbols if isinstance(x, Symbol)}
 
 
 def reading(problem: Problem) -> list[Check]:

@@ -10,7 +10,8 @@ import numpy as np
 from numerics.compile import lower
 from numerics.compile.lower import Kernel
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.experiment.numbers import arrays_of, numbers_of
+from numerics.experiment.problem import Problem
 from numerics.solver.march import March, march
 from numerics.solver.plan import Plan
 from tests.numerics.solver.helpers import solvable
@@ -105,7 +106,7 @@ def isotropic(depth: int, times: int, branch: float | None = None) -> Experiment
 
 def prepare(e: Experiment) -> Callable[[], March]:
     """The march of an experiment with all order parameters of its theory, as a result holds them."""
-    table = lower(theory_at_depth(e))
+    table = lower(Problem.of(e).discrete)
     return partial(
         march,
         table,

@@ -18,7 +18,8 @@ from derive.scale.first_steps import ExactSteps
 from derive.scale.lazy import limit_at_zero
 from derive.theory import Theory
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import numbers_of, theory_at_depth
+from numerics.experiment.numbers import numbers_of
+from numerics.experiment.problem import Problem
 from numerics.solver import solve
 from tests.derive.once import few_steps, first_step, lazy_steps, mean_field, memory_free
 
@@ -66,7 +67,7 @@ def test_steps_are_those_of_the_march_to_rounding(
         }
     )
     exact = {x: Rational(str(v)) for x, v in numbers_of(e).items()}
-    found = few_steps(theory_at_depth(e).map(lambda x: x.xreplace(exact)), 2)
+    found = few_steps(Problem.of(e).discrete.map(lambda x: x.xreplace(exact)), 2)
     solved = np.diag(solve(e).C_v.values)
     assert np.array([float(x) for x in found.values]) == pytest.approx(solved, rel=1e-11)
 

@@ -11,7 +11,8 @@ from threadpoolctl import threadpool_limits
 from numerics.compile import lower
 from numerics.errors import Diverged
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.experiment.numbers import arrays_of, numbers_of
+from numerics.experiment.problem import Problem
 from numerics.solver import folded, march
 from numerics.solver.folded import NEAR, NEGLECT, ROOM, Folded
 from numerics.solver.march import March
@@ -33,7 +34,7 @@ def problem(kind: str, depth: int, steps: int, rate: float, **more: Any) -> dict
             "training": training | {k: v for k, v in more.items() if k == "center"},
         }
     )
-    table = lower(theory_at_depth(e))
+    table = lower(Problem.of(e).discrete)
     return {
         "table": table,
         "steps": steps,

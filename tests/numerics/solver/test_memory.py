@@ -10,9 +10,10 @@ import pytest
 from scipy.stats import t as student
 
 from numerics.experiment import Experiment
+from numerics.experiment.problem import Problem
 from numerics.simulation import simulate
 from numerics.solver import solve
-from numerics.solver.grid import memory_tables
+from numerics.solver.grid import tables_of
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
 TARGETS = np.array([1.0, -0.6])
@@ -106,7 +107,7 @@ def test_the_error_estimate_of_a_flow_with_noise_is_honest() -> None:
 def test_tables_do_not_overflow_late() -> None:
     e = flowing("fixed", weight_decay=2.0, temperature=0.5)
     nodes = np.array([0.0, 1.0, 1000.0, 1001.0])
-    tables = memory_tables(e, nodes, np.tri(4, k=-1))
+    tables = tables_of(Problem.of(e).program.rule, Problem.of(e).numbers, nodes, np.tri(4, k=-1))
     assert tables["n"][3, 3] == pytest.approx(0.5 / 2.0)  # T/lambda: what is left when the start is forgotten
     assert tables["n"][3, 2] == pytest.approx(0.25 * np.exp(-2.0))
     assert np.array_equal(tables["n"], tables["n"].T)

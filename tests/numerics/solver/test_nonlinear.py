@@ -12,12 +12,12 @@ from scipy.linalg import expm
 from derive.reduce.independence import independent_backward
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import arrays_of, numbers_of, theory_at_depth
+from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.problem import Problem
 from numerics.results import load, save, to_json
 from numerics.solver import solve
 from numerics.solver.direct import evaluate
-from numerics.solver.grid import flow_grid, memory_tables
+from numerics.solver.grid import flow_grid, tables_of
 from numerics.solver.paths.accuracy import POWERS, ROUGH, SMOOTH
 from numerics.solver.paths.solve import Prepared
 from tests.numerics.solver.helpers import TARGETS, kernel
@@ -94,7 +94,7 @@ def test_keys_against_the_direct_evaluation(name: str) -> None:
     e = experiment(network, {"learning_rate": 0.4, "steps": 1} | training, y, samples=1024)
     ours = solve(e)
     numbers = {k: int(v) if v.is_integer() else v for k, v in numbers_of(e).items()}
-    theory = theory_at_depth(e)
+    theory = Problem.of(e).discrete
     other = evaluate(theory, steps=2, values=numbers, data=arrays_of(e), samples=256, replicas=6, seed=3)
     z = []
     for ours_name, theirs, layer in [
@@ -152,13 +152,13 @@ def order_of_convergence(activation: str, depth: int, order: int, halvings: rang
         {"depth": depth, "activation": activation, "gamma0": 1.5}, {"rule": "flow", "time": 4.0, "points": 5}
     )
     theory, numbers = (
-        theory_at_depth(e),
+        Problem.of(e).discrete,
         {k: int(v) if v.is_integer() else v for k, v in numbers_of(e).items()},
     )
     found = []
     for n in halvings:
         grid = flow_grid(e.times, step=0.5**n, order=order)
-        data = arrays_of(e) | memory_tables(e, grid.nodes, grid.weights)
+        data = arrays_of(e) | tables_of(Problem.of(e).program.rule, numbers_of(e), grid.nodes, grid.weights)
         prepared = Prepared(theory, steps=len(grid.nodes), values=numbers, data=data)
         runs = prepared.runs(samples, [np.random.SeedSequence(0, spawn_key=(k,)) for k in range(8)])
         found.append(np.mean([x["Delta", ()][grid.outputs] for x in runs], axis=0))

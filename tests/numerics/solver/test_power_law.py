@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from derive.program.networks.random_data import M
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import Spectrum, gauss_sum, numbers_of, power_law, theory_at_depth
+from numerics.experiment.numbers import Spectrum, gauss_sum, numbers_of, power_law
 from numerics.experiment.problem import Problem
 from numerics.simulation import simulate
 from numerics.solver import solve
@@ -64,7 +64,7 @@ def test_the_march_is_the_theory(given: Tables) -> None:
     experiment = Experiment.from_dict(given)
     spectrum = power_law(1.5, 0.4, 4, every=True)
     expected = evaluate(
-        theory_at_depth(experiment),
+        Problem.of(experiment).discrete,
         steps=len(experiment.times),
         values={**numbers_of(experiment), M: 4},
         data=spectrum.attributes,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from numerics.experiment import Experiment
-from numerics.experiment.numbers import theory_at_depth
+from numerics.experiment.problem import Problem as Posed
 from numerics.solver.paths import solve_particles
 from numerics.verification.series import expansion
 from tests.numerics.expansion.nonlinear.kinks import Problem
@@ -101,7 +101,7 @@ def test_first_powers_of_deeper_networks(depth: int) -> None:
     for gamma0 in strengths:
         here = relu(depth).replace({"network.gamma0": gamma0})
         solved = solve_particles(
-            theory_at_depth(here),
+            Posed.of(here).discrete,
             steps=TWO.steps + 1,
             values={"eta": TWO.eta, "gamma0": gamma0, "P": 2},
             data={"K_x": TWO.kernel, "y": TWO.targets},
