@@ -23,8 +23,9 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from numerics.errors import Unserved
-from numerics.solver.direct.interpret import ALL, Algebra, Compiled, Interpreter, Jump, NotLinear, Value
+from numerics.solver.direct.interpret import ALL, Algebra, Interpreter, NotLinear, Value
 from numerics.solver.direct.layout import Entry, Key, Layout
+from numerics.tensors import Function, Jump
 
 Array = NDArray[np.float64]
 
@@ -118,7 +119,7 @@ class Linear(Algebra):
         """One number for each unit."""
         return self.fixed(self.interpreter.constants.attribute(name))
 
-    def apply(self, f: Compiled, args: list[Value], tangent: bool) -> Affine:
+    def apply(self, f: Function, args: list[Value], tangent: bool) -> Affine:
         """A function of attributes; of a field it would not be linear."""
         if any(isinstance(x, Products) or (isinstance(x, Affine) and not x.fixed) for x in args):
             raise NotLinear(f"{f.expr} is not linear in the fields: use method='particles'")
@@ -345,7 +346,7 @@ class Particles(Algebra):
         at = self.positions[self.populations[name]]
         return Path(numbers[at * len(numbers) // len(at)], {})
 
-    def apply(self, f: Compiled, args: list[Value], tangent: bool) -> Path:
+    def apply(self, f: Function, args: list[Value], tangent: bool) -> Path:
         """A function, and its derivatives by the chain rule."""
         values = [x.array if isinstance(x, Path) else x for x in args]
         slopes: dict[Entry, Any] = {}

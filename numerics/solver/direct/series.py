@@ -20,8 +20,9 @@ from derive.calculus.symbols import gamma0
 from derive.theory import Theory
 from numerics.errors import Unserved
 from numerics.solver.direct import Place, axes_of, entries, place_of, table
-from numerics.solver.direct.interpret import Algebra, Compiled, Interpreter, Value
+from numerics.solver.direct.interpret import Algebra, Interpreter, Value
 from numerics.solver.direct.layout import Constants, Datum, Entry, Layout
+from numerics.tensors import Function
 
 Exact = int | Fraction
 Table = NDArray[np.object_]
@@ -149,7 +150,7 @@ class Gaussians(Algebra):
         """No attributes here."""
         raise Unserved(f"{name} is an attribute of units; a series needs units that are alike")
 
-    def apply(self, f: Compiled, args: list[Value], tangent: bool) -> Power:
+    def apply(self, f: Function, args: list[Value], tangent: bool) -> Power:
         """Polynomials are sums of products; anything else has no finite expansion."""
         raise Unserved(f"{f.expr} is no polynomial: only polynomial activations have exact averages")
 
