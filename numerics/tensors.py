@@ -5,14 +5,15 @@ Arrays of what differs between nodes have shape ``(*indices, nodes)``; those of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.cluster.hierarchy import DisjointSet
 from sympy import (
     Add,
     Derivative,
@@ -41,11 +42,29 @@ from numerics.errors import Unserved
 Array = NDArray[np.float64]
 
 TIMES = (t, s)
+N = TypeVar("N", bound=Hashable)
 Node = tuple[str, tuple[int, ...]]
 """A name and its layer (integers that stand in the symbol): ``("h", (2,))``."""
 
 Places = Mapping[Symbol, Any]
 """Where an expression is read: for each index or time its position (from 0), an integer or an array."""
+
+
+def together(nodes: Iterable[N], links: Iterable[Iterable[N]]) -> list[tuple[N, ...]]:
+    """``nodes`` in the sets that ``links`` join, each in their order.
+
+    >>> together("abcd", ["ac", "cd"])
+    [('a', 'c', 'd'), ('b',)]
+    """
+    nodes = list(dict.fromkeys(nodes))
+    joined = DisjointSet(nodes)
+    for first, *rest in links:
+        for x in rest:
+            joined.merge(first, x)
+    found: dict[N, list[N]] = {}
+    for n in nodes:
+        found.setdefault(joined[n], []).append(n)
+    return [tuple(x) for x in found.values()]
 
 
 @lru_cache(maxsize=4096)
@@ -318,12 +337,8 @@ class System:
 
         Shapes ``(*indices, dimensions)``; correlated variables share numbers, others do not.
         """
-        groups: list[set[Node]] = []
-        for u in self.markov.start:
-            pair = {node_of(u.symbol), node_of(u.partner)}
-            joined = [g for g in groups if g & pair]
-            groups = [g for g in groups if not g & pair] + [pair.union(*joined)]
-        blocks = [self.root_of([n for n in self.start if n in g]) for g in groups]
+        links = [(node_of(u.symbol), node_of(u.partner)) for u in self.markov.start]
+        blocks = [self.root_of(g) for g in together(self.start, links)]
         total, at = sum(next(iter(b.values())).shape[-1] for b in blocks), 0
         found = {}
         for b in blocks:
@@ -334,7 +349,7 @@ class System:
             at += rank
         return found
 
-    def root_of(self, nodes: list[Node]) -> dict[Node, Array]:
+    def root_of(self, nodes: tuple[Node, ...]) -> dict[Node, Array]:
         """The same for variables that are correlated.  Raises ValueError for no covariance."""
         counts = [prod(self.shape(self.start[n])) for n in nodes]
         ends = np.cumsum([0, *counts])

@@ -22,11 +22,12 @@ from numerics.averages.panels import Moment
 from numerics.errors import Unserved
 from numerics.solver.direct import Place, place_of
 from numerics.solver.direct.layout import Number, at_integer_depth
-from numerics.tensors import Node, Present, System, axes_of, layers_written_out, node_of
+from numerics.tensors import Node, Present, System, axes_of, layers_written_out, node_of, together
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
-Group = frozenset[Node]
+Groups = list[tuple[Node, ...]]
+"""Sources in sets that are independent of each other."""
 
 
 @dataclass(frozen=True)
@@ -230,22 +231,18 @@ class _Solver(Present):
 
     # -- independent factors ---------------------------------------------------------------------------
 
-    def groups(self, e: Expr) -> list[set[Node]]:
+    def groups(self, e: Expr) -> Groups:
         """The sources in ``e``, in sets that are independent of each other."""
-        found: list[set[Node]] = []
-        links = [{node_of(u.symbol), node_of(u.partner)} for u in self.static.sources]
-        links += [{node_of(u) for u in self.combination(x) or {}} for x in self.atoms(e)]
-        for link in links:
-            joined = [g for g in found if g & link]
-            found = [g for g in found if not g & link] + [link.union(*joined)]
-        return found
+        links = [(node_of(u.symbol), node_of(u.partner)) for u in self.static.sources]
+        links += [tuple(map(node_of, self.combination(x) or ())) for x in self.atoms(e)]
+        return together((n for link in links for n in link), filter(None, links))
 
-    def of(self, e: Expr, groups: list[set[Node]]) -> set[int]:
+    def of(self, e: Expr, groups: Groups) -> set[int]:
         """Which sets the variables in ``e`` belong to."""
         nodes = {node_of(u) for x in self.atoms(e) for u in self.combination(x) or {}}
-        return {i for i, g in enumerate(groups) if g & nodes}
+        return {i for i, g in enumerate(groups) if nodes & {*g}}
 
-    def products(self, e: Expr, groups: list[set[Node]]) -> list[tuple[Expr, ...]]:
+    def products(self, e: Expr, groups: Groups) -> list[tuple[Expr, ...]]:
         """``e`` as a sum of products of factors that are independent of each other."""
         if len(self.of(e, groups)) < 2:
             return [(e,)]
@@ -260,7 +257,7 @@ class _Solver(Present):
             return [x for y in e.args for x in self.products(y, groups)]
         raise Unserved(f"<{e}>: a function of independent variables together")
 
-    def crossed(self, parts: list[list[tuple[Expr, ...]]], groups: list[set[Node]]) -> list[tuple[Expr, ...]]:
+    def crossed(self, parts: list[list[tuple[Expr, ...]]], groups: Groups) -> list[tuple[Expr, ...]]:
         """A product of sums of products, multiplied out; factors of one set joined."""
         found = []
         for choice in product(*parts):

@@ -18,14 +18,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.hierarchy import DisjointSet
 from scipy.special import ndtri
 from scipy.stats import qmc
 
 from numerics.errors import Unserved
 from numerics.solver.direct.interpret import ALL, Algebra, Interpreter, NotLinear, Value
 from numerics.solver.direct.layout import Entry, Key, Layout
-from numerics.tensors import Function, Jump
+from numerics.tensors import Function, Jump, together
 
 Array = NDArray[np.float64]
 
@@ -401,8 +400,8 @@ class Particles(Algebra):
 
 def _groups(layout: Layout, samples: int) -> dict[Key, Gaussian]:
     """For each member of a source, the sources that listed covariances join it to."""
-    joined = DisjointSet({x for pair in layout.covariances for x in pair})
-    for a, b in layout.covariances:
-        joined.merge(a, b)
+    keys = {x for pair in layout.covariances for x in pair}
     groups: dict[Key, Gaussian] = {}
-    return {x: groups.setdefault(joined[x], Gaussian(samples)) for x in joined}
+    for own in together(keys, layout.covariances):
+        groups |= dict.fromkeys(own, Gaussian(samples))
+    return groups

@@ -12,7 +12,6 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from scipy.cluster.hierarchy import DisjointSet
 from sympy import Add, Expr, Mul, Sum, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
@@ -32,6 +31,7 @@ from numerics.tensors import (
     leaves_of,
     node_of,
     open_args,
+    together,
 )
 
 
@@ -154,7 +154,7 @@ class Model:
         self.observables = [(node_of(x.lhs), x.lhs, x.rhs) for x in theory.observables]
         for x in theory.observables:
             self._remember(x.ranges)
-        self.groups = self._groups()
+        self.groups = together(self.sources, self.covariances)
         self.populations = self._populations()
 
     # -- sizes -----------------------------------------------------------------------------------------
@@ -324,24 +324,12 @@ class Model:
 
     # -- groups and populations ------------------------------------------------------------------------
 
-    def _groups(self) -> list[tuple[Node, ...]]:
-        """The sources that are correlated with each other."""
-        joined = DisjointSet(self.sources)
-        for a, b in self.covariances:
-            joined.merge(a, b)
-        return _sets(joined, self.sources)
-
     def _populations(self) -> list[list[int]]:
         """The groups that meet in a field, by their numbers: averages over these are taken together."""
-        joined = DisjointSet([*self.sources, *self.quantities])
-        for q in self.quantities.values():
-            for n in self.feeds(q):
-                joined.merge(q.node, n)
-        for group in self.groups:
-            for n in group:
-                joined.merge(group[0], n)
+        links = [*self.groups, *((q.node, *self.feeds(q)) for q in self.quantities.values())]
         number = {group[0]: i for i, group in enumerate(self.groups)}
-        return [[number[n] for n in found] for found in _sets(joined, number)]
+        sets = together([*self.sources, *self.quantities], links)
+        return [own for x in sets if (own := [number[n] for n in x if n in number])]
 
     def feeds(self, q: Quantity) -> list[Node]:
         """The random nodes in the expression of ``q``."""
@@ -352,14 +340,6 @@ class Model:
 def _terms(x: Sum) -> tuple[Expr, ...]:
     body = x.function.expand() if isinstance(x.function, Add) else x.function
     return tuple(Add.make_args(body))
-
-
-def _sets(joined: DisjointSet[Node], nodes: Iterable[Node]) -> list[tuple[Node, ...]]:
-    """Those of ``nodes`` that are joined, in their order."""
-    found: dict[Node, list[Node]] = {}
-    for n in nodes:
-        found.setdefault(joined[n], []).append(n)
-    return [tuple(x) for x in found.values()]
 
 
 def group_of(model: Model, source: Node) -> int:
