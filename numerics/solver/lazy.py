@@ -233,7 +233,7 @@ class _Solver(Present):
 
     def groups(self, e: Expr) -> Groups:
         """The sources in ``e``, in sets that are independent of each other."""
-        links = [(node_of(u.symbol), node_of(u.partner)) for u in self.static.sources]
+        links: Groups = [(node_of(u.symbol), node_of(u.partner)) for u in self.static.sources]
         links += [tuple(map(node_of, self.combination(x) or ())) for x in self.atoms(e)]
         return together((n for link in links for n in link), filter(None, links))
 

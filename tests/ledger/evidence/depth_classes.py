@@ -22,8 +22,8 @@ from derive.scale.depth import (
 )
 from derive.scale.depth_steps import at_steps
 from derive.theory import mean_field
-from numerics.solver.frozen_ends import DepthSolver, variance
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
+from tests.ledger.evidence.depth_rows import DepthSolver, variance
 
 Array = NDArray[np.float64]
 Point = tuple[str, str]

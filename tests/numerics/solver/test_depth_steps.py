@@ -11,8 +11,9 @@ from derive.scale.depth import depth_first_step
 from derive.scale.depth_steps import at_steps
 from derive.theory import mean_field
 from numerics.errors import Diverged
-from numerics.solver.frozen_ends import DepthSolver, solve_frozen_ends, variance
+from numerics.solver.frozen_ends import solve_frozen_ends
 from tests.ledger.evidence import depth_class_networks, depth_classes
+from tests.ledger.evidence.depth_rows import DepthSolver, variance
 
 VALUES = {"alpha": 0.7, "gamma": 0.4, "xi": 1.3}
 
