@@ -36,8 +36,19 @@ def functional_derivative(
     >>> functional_derivative(Sum(J(x, y) * J(y, x), (x, 0, oo), (y, 0, oo)), J(a, b))
     2*J(b, a)
     """
-    pieces = _derive(_freshened(expr), target)
+    if not expr.has(target.func):
+        return S.Zero
+    pieces = _derive(_freshened(_concerned(expr, target)), target)
     return _restored(Add(*[_finish(x, target, ranges, continuous) for x in pieces]))
+
+
+def _concerned(expr: Expr, target: AppliedUndef) -> Expr:
+    """The addends, those inside sums too, in which the function of ``target`` occurs; others are constant."""
+    if isinstance(expr, Sum | Integral):
+        return expr.func(_concerned(expr.function, target), *expr.limits)
+    if isinstance(expr, Add):
+        return Add(*[_concerned(x, target) for x in expr.args if x.has(target.func)])
+    return expr
 
 
 @dataclass(frozen=True)
@@ -77,8 +88,12 @@ def _leaf(expr: Expr, target: AppliedUndef) -> list[_Piece]:
     """Chain rule over the occurrences of the target's function."""
     found = []
     for a in _occurrences(expr, target):
-        slot = Dummy("slot")
-        slope = expr.xreplace({a: slot}).diff(slot).xreplace({slot: a})
+        others = [x for x in Mul.make_args(expr) if x != a]
+        if a in Mul.make_args(expr) and not any(x.has(a) for x in others):
+            slope = Mul(*others)  # of a plain factor
+        else:
+            slot = Dummy("slot")
+            slope = expr.xreplace({a: slot}).diff(slot).xreplace({slot: a})
         if slope != 0:
             found.append(_Piece(slope, tuple(zip(a.args, target.args, strict=True))))
     return found
@@ -117,8 +132,12 @@ def _collapsed(piece: _Piece, outer: Sum | Integral) -> _Piece:
 def _fixed(piece: _Piece, limits: list[tuple[Any, ...]]) -> tuple[int, int, Expr] | None:
     """A delta that fixes a bound variable: its place, the variable's place, the value."""
     for k, (a, b) in enumerate(piece.deltas):
-        gap = (a - b).expand()
         for j, (var, _, _) in enumerate(limits):
+            if a == var and not b.has(var):
+                return k, j, b
+            if not a.has(var) and not b.has(var):
+                continue
+            gap = (a - b).expand()
             slope = gap.coeff(var)
             if slope in (1, -1) and not (gap - slope * var).has(var):
                 return k, j, var - gap / slope

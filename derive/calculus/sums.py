@@ -446,7 +446,7 @@ def _standard(body: Expr, limits: list[Limit]) -> Expr:
         chosen.sort(key=lambda x: str(x[0]))
         for kind in (Sum, Integral):
             rest = closed(rest, [(x[:3], kind) for x in reversed(chosen) if x[3] == kind])
-        candidate = srepr(rest)
+        candidate = srepr(rest) if len(limits) > 1 else ""  # of one dummy there is one way
         if best is None or candidate < best[0]:
             best = (candidate, rest)
     assert best is not None
