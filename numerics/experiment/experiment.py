@@ -11,7 +11,7 @@ what computing needs).
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +25,10 @@ from numerics.errors import SpecError
 from numerics.experiment.schema import Data, Network, Solver, Spec, Training, parse
 
 Array = NDArray[np.float64]
+
+
+TRAINING, TESTING = ("inputs", "kernel", "targets"), ("test_inputs", "test_kernel", "test_targets")
+"""The keys of [data] that are arrays: of training samples, and of test points."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,83 +45,197 @@ class Samples:
     rounding: float = 0.0
 
 
-def read_samples(data: Data, folder: Path, outputs: int = 1) -> Samples:
-    """The samples that [data] names, with paths relative to `folder`, for a network with so many outputs.
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """P* test points beside P training samples.
 
-    Raises SpecError for a missing or unreadable file, a wrong shape, numbers that are not finite, and a
-    kernel that is not symmetric positive semidefinite.
+    ``kernel`` K^x of all of them has shape (P + P*, P + P*), training samples first; ``targets`` (P*,) or
+    (P*, C), and ``inputs`` (P*, D), if they are known.  All arrays are read-only.
     """
-    if (data.inputs is None) == (data.kernel is None):
-        given = "neither is given" if data.inputs is None else f'data.kernel = "{data.kernel}" is given too'
-        raise SpecError("data.inputs", data.inputs, given, "one of data.inputs and data.kernel")
-    if data.targets is None:
-        raise SpecError("data.targets", None, "is missing", f"the name of a file of {_shape('P', outputs)}")
-    return make_samples(
-        inputs=None if data.inputs is None else read_array("data.inputs", data.inputs, folder),
-        kernel=None if data.kernel is None else read_array("data.kernel", data.kernel, folder),
-        targets=read_array("data.targets", data.targets, folder),
-        names={"inputs": data.inputs, "kernel": data.kernel, "targets": data.targets},
-        outputs=outputs,
-    )
+
+    kernel: Array
+    targets: Array | None = None
+    inputs: Array | None = None
+    training: int = 0
+
+    def __len__(self) -> int:
+        return len(self.kernel) - self.training
 
 
 def make_samples(
-    *,
-    targets: NDArray[Any],
-    inputs: NDArray[Any] | None = None,
-    kernel: NDArray[Any] | None = None,
-    names: dict[str, str | None] | None = None,
-    outputs: int = 1,
-) -> Samples:
-    """Checked samples from arrays, `inputs` (P, D) or `kernel` (P, P), for a network with so many outputs.
+    arrays: Mapping[str, NDArray[Any]], *, names: Mapping[str, str] | None = None, outputs: int = 1
+) -> tuple[Samples, HeldOut | None]:
+    """Checked samples and test points from arrays by the keys of [data], for a network with so many outputs.
 
-    `names` are what refusals call the arrays.
+    There are `inputs` (P, D) or a `kernel` (P, P), `targets`, and of test points, if there are any,
+    `test_inputs` (P*, D) or a `test_kernel` (P*, P + P*), and `test_targets`.  `names` are what refusals call
+    the arrays.
 
-    >>> make_samples(inputs=np.eye(2), targets=np.ones(2)).kernel
+    Raises SpecError for arrays that are missing or exclude each other, wrong shapes, numbers that are not
+    finite, and a kernel that is not symmetric positive semidefinite.
+
+    >>> training = {"inputs": np.eye(2), "targets": np.ones(2)}
+    >>> found, held_out = make_samples(training | {"test_inputs": np.ones((1, 2))})
+    >>> found.kernel
     array([[0.5, 0. ],
            [0. , 0.5]])
+    >>> held_out.kernel
+    array([[0.5, 0. , 0.5],
+           [0. , 0.5, 0.5],
+           [0.5, 0.5, 1. ]])
     """
-    names = names or {}
-    y = as_targets("data.targets", names.get("targets"), targets, outputs)
-    x = None
-    if inputs is not None:
-        x = as_numbers("data.inputs", names.get("inputs"), inputs)
-        k = _kernel_of_inputs(x, names.get("inputs"))
-    else:
-        assert kernel is not None
-        k = _checked_kernel(np.asarray(kernel), names.get("kernel"))
-    if len(k) != len(y):
-        source = "data.inputs" if x is not None else "data.kernel"
-        problem = f"is for {len(y)} samples, but {source} has {len(k)} samples"
-        raise SpecError("data.targets", names.get("targets"), problem, _shape(len(k), outputs))
-    return Samples(
-        kernel=frozen(k),
-        targets=frozen(y),
-        inputs=None if x is None else frozen(x),
-        rounding=0.0 if kernel is None else precision_of(np.asarray(kernel)),
-    )
+    return _Checked(arrays, names or {}, outputs).both()
 
 
-def as_targets(key: str, name: str | None, array: NDArray[Any], outputs: int, count: str = "P") -> Array:
-    """Targets of so many outputs, one dimension of one output; raises SpecError."""
-    y = as_numbers(key, name, array)
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim not in (1, 2) or y.size == 0:
-        raise SpecError(key, name, f"has shape {y.shape}", _shape(count, outputs))
-    _check_columns(y, outputs, name, key)
-    return y
+@dataclass(frozen=True)
+class _Checked:
+    """Arrays by their keys, the names of the files that they come from, and how many outputs there are."""
+
+    arrays: Mapping[str, NDArray[Any]]
+    names: Mapping[str, str]
+    outputs: int
+
+    def refused(self, key: str, problem: str, accepted: str) -> SpecError:
+        """A refusal that names the array."""
+        return SpecError(f"data.{key}", self.names.get(key), problem, accepted)
+
+    def both(self) -> tuple[Samples, HeldOut | None]:
+        """Training samples, and test points if there are any."""
+        check_complete(self.arrays, self.names, self.outputs)
+        x, rounding = None, 0.0
+        if "inputs" in self.arrays:
+            x = self.numbers("inputs")
+            if x.ndim != 2 or x.size == 0:
+                raise self.refused("inputs", f"has shape {x.shape}", "shape (P, D)")
+            k = self.kernel_of("inputs", x)
+        else:
+            k = self.numbers("kernel")
+            if k.ndim != 2 or k.shape[0] != k.shape[1] or k.size == 0:
+                raise self.refused("kernel", f"has shape {k.shape}", "shape (P, P)")
+            rounding = precision_of(np.asarray(self.arrays["kernel"]))
+            k = self.positive("kernel", k, rounding)
+        y = self.targets("targets", "P", len(k), "inputs" if x is not None else "kernel", "samples")
+        samples = Samples(frozen(k), frozen(y), None if x is None else frozen(x), rounding)
+        if not self.arrays.keys() & {*TESTING}:
+            return samples, None
+        count, source = len(k), "test_inputs" if "test_inputs" in self.arrays else "test_kernel"
+        whole = (self.whole_of_inputs if source == "test_inputs" else self.whole_of_kernel)(samples)
+        whole[:count, :count] = k  # bit by bit: products of other sizes may round differently
+        known = xt = None
+        if "test_targets" in self.arrays:
+            known = frozen(self.targets("test_targets", "P*", len(whole) - count, source, "test points"))
+        if source == "test_inputs":
+            xt = frozen(self.numbers(source))
+        return samples, HeldOut(frozen(whole), known, xt, count)
+
+    def numbers(self, key: str) -> Array:
+        """A float64 copy; refuses what is not real or not finite, with the place of the first bad entry."""
+        array = np.asarray(self.arrays[key])
+        if array.dtype.kind not in "iuf":
+            raise self.refused(key, f"holds {array.dtype}", "real numbers")
+        numbers = array.astype(np.float64)
+        bad = np.argwhere(~np.isfinite(numbers))
+        if len(bad):
+            place = tuple(int(index) for index in bad[0])
+            problem = f"is {numbers[place]} at index {place} ({len(bad)} such entries)"
+            raise self.refused(key, problem, "finite numbers")
+        return numbers
+
+    def targets(self, key: str, count: str, there: int, source: str, what: str) -> Array:
+        """Targets of so many outputs, one dimension of one output, as many as ``source`` has samples."""
+        y = self.numbers(key)
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = y[:, 0]
+        if y.ndim not in (1, 2) or y.size == 0:
+            raise self.refused(key, f"has shape {y.shape}", _shape(count, self.outputs))
+        _check_columns(y, self.outputs, self.names.get(key), f"data.{key}")
+        if len(y) != there:
+            problem = f"is for {len(y)} {what}, but data.{source} has {there} {what}"
+            raise self.refused(key, problem, _shape(there, self.outputs))
+        return y
+
+    def kernel_of(self, key: str, x: Array) -> Array:
+        """``x.x/D``."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            kernel: Array = x @ x.T / x.shape[1]
+        if not np.all(np.isfinite(kernel)):
+            raise self.refused(key, "has a kernel x.x/D that overflows", "inputs of order one")
+        return kernel
+
+    def whole_of_inputs(self, samples: Samples) -> Array:
+        """The kernel of training samples and test points."""
+        key = "test_inputs"
+        if "test_kernel" in self.arrays:
+            raise self.refused(key, "with data.test_kernel", "one of the two")
+        if samples.inputs is None:
+            problem = "with data.kernel, which does not say how it is continued"
+            raise self.refused(key, problem, "data.test_kernel, or data.inputs in place of data.kernel")
+        x, features = self.numbers(key), samples.inputs.shape[1]
+        if x.ndim != 2 or x.size == 0 or x.shape[1] != features:
+            problem = f"has shape {x.shape}, but data.inputs has {features} features"
+            raise self.refused(key, problem, f"shape (P*, {features})")
+        return self.kernel_of(key, np.concatenate([samples.inputs, x]))
+
+    def whole_of_kernel(self, samples: Samples) -> Array:
+        """The same of a kernel that was given."""
+        key, count = "test_kernel", len(samples.kernel)
+        if key not in self.arrays:
+            accepted = "data.test_inputs or data.test_kernel too"
+            raise self.refused("test_targets", "without test points", accepted)
+        if samples.inputs is not None:
+            raise self.refused(key, "with data.inputs", "data.test_inputs, or data.kernel in place of inputs")
+        k = self.numbers(key)
+        if k.ndim != 2 or k.size == 0 or k.shape[1] != count + k.shape[0]:
+            problem = f"has shape {k.shape}, but there are {count} training samples"
+            raise self.refused(key, problem, f"shape (P*, {count} + P*)")
+        rounding = max(precision_of(np.asarray(self.arrays[key])), samples.rounding)
+        both = np.block([[samples.kernel, k[:, :count].T], [k]])
+        return self.positive(key, both, rounding, "makes a kernel of all points that ")
+
+    def positive(self, key: str, k: Array, precision: float, makes: str = "") -> Array:
+        """The symmetric part of ``k``; raises SpecError if it is not symmetric positive semidefinite.
+
+        Entries are rounded by ``precision``; ``makes`` begins what a refusal says: "makes a kernel that ".
+        """
+        eps = max(
+            precision, float(np.finfo(np.float64).eps)
+        )  # never finer than that of the eigenvalues below
+        scale = float(np.abs(k).max())
+        asymmetry = float(np.abs(k - k.T).max())
+        if asymmetry > eps * len(k) * scale:
+            row, column = (int(i) for i in np.unravel_index(np.abs(k - k.T).argmax(), k.shape))
+            entries = f"its entries at ({row}, {column}) and back differ by {asymmetry:.6g}"
+            problem = f"{makes}is not symmetric: {entries}"
+            raise self.refused(key, problem, "a symmetric matrix")
+        k = (k + k.T) / 2
+        eigenvalues = np.linalg.eigvalsh(k)
+        tolerance = eps * len(k) * max(float(eigenvalues[-1]), 0.0)
+        if eigenvalues[0] < -tolerance:
+            problem = (
+                f"{makes}is not positive semidefinite: its most negative eigenvalue is {eigenvalues[0]:.6g} "
+                f"(rounding would excuse {-tolerance:.2g})"
+            )
+            raise self.refused(key, problem, "a positive semidefinite matrix")
+        return k
 
 
-def check_outputs(samples: Samples, outputs: int) -> None:
-    """Raises SpecError if the targets are not those of a network with so many outputs.
+def check_complete(given: Collection[str], names: Mapping[str, str], outputs: int = 1) -> None:
+    """Raises SpecError unless there are inputs or a kernel, and targets."""
+    if ("inputs" in given) == ("kernel" in given):
+        problem = "neither is given"
+        if "inputs" in given:
+            problem = (
+                f'data.kernel = "{names["kernel"]}" is given too' if names else "the kernel is given too"
+            )
+        raise SpecError("data.inputs", names.get("inputs"), problem, "one of data.inputs and data.kernel")
+    if "targets" not in given:
+        raise SpecError(
+            "data.targets", None, "is missing", f"an array (or its file) of {_shape('P', outputs)}"
+        )
 
-    >>> check_outputs(make_samples(kernel=np.eye(2), targets=np.ones(2)), 1)
-    """
-    _check_columns(samples.targets, outputs, None)
 
-
-def _check_columns(y: Array, outputs: int, name: str | None, key: str = "data.targets") -> None:
+def _check_columns(y: Array, outputs: int, name: str | None = None, key: str = "data.targets") -> None:
+    """Raises SpecError if the targets are not those of a network with so many outputs."""
     columns = y.shape[1] if y.ndim == 2 else 1
     if columns != outputs:
         problem = f"has shape {y.shape}, but network.outputs = {outputs}"
@@ -183,189 +301,15 @@ def _is_word(text: str) -> bool:
     return False
 
 
-def as_numbers(key: str, name: str | None, array: NDArray[Any]) -> Array:
-    """A float64 copy; refuses what is not real or not finite, with the place of the first bad entry."""
-    array = np.asarray(array)
-    if array.dtype.kind not in "iuf":
-        raise SpecError(key, name, f"holds {array.dtype}", "real numbers")
-    numbers = array.astype(np.float64)
-    bad = np.argwhere(~np.isfinite(numbers))
-    if len(bad):
-        place = tuple(int(index) for index in bad[0])
-        problem = f"is {numbers[place]} at index {place} ({len(bad)} such entries)"
-        raise SpecError(key, name, problem, "finite numbers")
-    return numbers
-
-
-def _kernel_of_inputs(x: Array, name: str | None) -> Array:
-    if x.ndim != 2 or x.size == 0:
-        raise SpecError("data.inputs", name, f"has shape {x.shape}", "shape (P, D)")
-    with np.errstate(over="ignore", invalid="ignore"):
-        kernel: Array = x @ x.T / x.shape[1]
-    if not np.all(np.isfinite(kernel)):
-        raise SpecError("data.inputs", name, "has a kernel x.x/D that overflows", "inputs of order one")
-    return kernel
-
-
-def _checked_kernel(kernel: NDArray[Any], name: str | None) -> Array:
-    k = as_numbers("data.kernel", name, kernel)
-    if k.ndim != 2 or k.shape[0] != k.shape[1] or k.size == 0:
-        raise SpecError("data.kernel", name, f"has shape {k.shape}", "shape (P, P)")
-    return psd_kernel("data.kernel", name, k, precision_of(kernel))
-
-
 def precision_of(array: NDArray[Any]) -> float:
     """The relative rounding of the numbers that a file was written in."""
     return float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 0.0
-
-
-def psd_kernel(key: str, name: str | None, k: Array, precision: float, makes: str = "") -> Array:
-    """The symmetric part of ``k``; raises SpecError if it is not symmetric positive semidefinite.
-
-    Entries are rounded by ``precision``; ``makes`` begins what a refusal says: "makes a kernel that ".
-    """
-    eps = max(precision, float(np.finfo(np.float64).eps))  # never finer than that of the eigenvalues below
-    scale = float(np.abs(k).max())
-    asymmetry = float(np.abs(k - k.T).max())
-    if asymmetry > eps * len(k) * scale:
-        row, column = (int(i) for i in np.unravel_index(np.abs(k - k.T).argmax(), k.shape))
-        entries = f"its entries at ({row}, {column}) and back differ by {asymmetry:.6g}"
-        problem = f"{makes}is not symmetric: {entries}"
-        raise SpecError(key, name, problem, "a symmetric matrix")
-    k = (k + k.T) / 2
-    eigenvalues = np.linalg.eigvalsh(k)
-    tolerance = eps * len(k) * max(float(eigenvalues[-1]), 0.0)
-    if eigenvalues[0] < -tolerance:
-        problem = (
-            f"{makes}is not positive semidefinite: its most negative eigenvalue is {eigenvalues[0]:.6g} "
-            f"(rounding would excuse {-tolerance:.2g})"
-        )
-        raise SpecError(key, name, problem, "a positive semidefinite matrix")
-    return k
 
 
 def frozen(array: Array) -> Array:
     """The array, read-only."""
     array.setflags(write=False)
     return array
-
-
-KEYS = ("test_inputs", "test_kernel", "test_targets")
-"""The keys of [data] that are about test points."""
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """P* test points beside P training samples.
-
-    ``kernel`` K^x of all of them has shape (P + P*, P + P*), training samples first; ``targets`` (P*,) or
-    (P*, C), and ``inputs`` (P*, D), if they are known.  All arrays are read-only.
-    """
-
-    kernel: Array
-    targets: Array | None = None
-    inputs: Array | None = None
-    training: int = 0
-
-    def __len__(self) -> int:
-        return len(self.kernel) - self.training
-
-
-def read_held_out(data: Data, folder: Path, samples: Samples, outputs: int = 1) -> HeldOut | None:
-    """The test points that [data] names beside `samples`, if it names any; paths are relative to `folder`.
-
-    Raises SpecError as `make_held_out`, and for targets of test points that are not there.
-    """
-    names: dict[str, str | None] = {key: getattr(data, key) for key in KEYS}
-    inputs, kernel, targets = (
-        None if names[key] is None else read_array(f"data.{key}", str(names[key]), folder) for key in KEYS
-    )
-    if inputs is None and kernel is None and targets is None:
-        return None
-    return make_held_out(samples, inputs=inputs, kernel=kernel, targets=targets, names=names, outputs=outputs)
-
-
-def make_held_out(
-    samples: Samples,
-    *,
-    inputs: NDArray[Any] | None = None,
-    kernel: NDArray[Any] | None = None,
-    targets: NDArray[Any] | None = None,
-    names: dict[str, str | None] | None = None,
-    outputs: int = 1,
-) -> HeldOut:
-    """Checked test points from arrays: `inputs` (P*, D) beside those of `samples`, or `kernel` (P*, P + P*).
-
-    Raises SpecError for wrong shapes, numbers that are not finite, and a kernel that makes no symmetric
-    positive semidefinite one of all points.
-
-    >>> from numerics.experiment.experiment import make_samples
-    >>> samples = make_samples(inputs=np.eye(2), targets=np.ones(2))
-    >>> make_held_out(samples, inputs=np.array([[1.0, 1.0]])).kernel
-    array([[0.5, 0. , 0.5],
-           [0. , 0.5, 0.5],
-           [0.5, 0.5, 1. ]])
-    """
-    names = names or {}
-    if inputs is None and kernel is None:
-        problem = "without test points"
-        accepted = "data.test_inputs or data.test_kernel too"
-        raise SpecError("data.test_targets", names.get("test_targets"), problem, accepted)
-    x = None
-    if inputs is not None:
-        if kernel is not None:
-            problem = "with data.test_kernel"
-            raise SpecError("data.test_inputs", names.get("test_inputs"), problem, "one of the two")
-        x, whole = _whole_of_inputs(samples, inputs, names.get("test_inputs"))
-    else:
-        assert kernel is not None
-        whole = _whole_of_kernel(samples, kernel, names.get("test_kernel"))
-    count = len(whole) - len(samples.kernel)
-    y = None
-    if targets is not None:
-        y = as_targets("data.test_targets", names.get("test_targets"), targets, outputs, "P*")
-        if len(y) != count:
-            source = "data.test_kernel" if x is None else "data.test_inputs"
-            problem = f"is for {len(y)} test points, but {source} has {count}"
-            accepted = f"shape ({count},)" if outputs == 1 else f"shape ({count}, {outputs})"
-            raise SpecError("data.test_targets", names.get("test_targets"), problem, accepted)
-        y = frozen(y)
-    return HeldOut(frozen(whole), y, None if x is None else frozen(x), len(samples.kernel))
-
-
-def _whole_of_inputs(samples: Samples, inputs: NDArray[Any], name: str | None) -> tuple[Array, Array]:
-    key = "data.test_inputs"
-    if samples.inputs is None:
-        problem = "with data.kernel, which does not say how it is continued"
-        raise SpecError(key, name, problem, "data.test_kernel, or data.inputs in place of data.kernel")
-    x = as_numbers(key, name, inputs)
-    features = samples.inputs.shape[1]
-    if x.ndim != 2 or x.size == 0 or x.shape[1] != features:
-        problem = f"has shape {x.shape}, but data.inputs has {features} features"
-        raise SpecError(key, name, problem, f"shape (P*, {features})")
-    both = np.concatenate([samples.inputs, x])
-    with np.errstate(over="ignore", invalid="ignore"):
-        whole: Array = both @ both.T / features
-    if not np.all(np.isfinite(whole)):
-        raise SpecError(key, name, "has a kernel x.x/D that overflows", "inputs of order one")
-    count = len(samples.kernel)
-    whole[:count, :count] = samples.kernel  # bit by bit: products of other sizes may round differently
-    return x, whole
-
-
-def _whole_of_kernel(samples: Samples, kernel: NDArray[Any], name: str | None) -> Array:
-    key, count = "data.test_kernel", len(samples.kernel)
-    if samples.inputs is not None:
-        raise SpecError(key, name, "with data.inputs", "data.test_inputs, or data.kernel in place of inputs")
-    k = as_numbers(key, name, kernel)
-    if k.ndim != 2 or k.size == 0 or k.shape[1] != count + k.shape[0]:
-        problem = f"has shape {k.shape}, but there are {count} training samples"
-        raise SpecError(key, name, problem, f"shape (P*, {count} + P*)")
-    whole = np.block([[samples.kernel, k[:, :count].T], [k]])
-    rounding = max(precision_of(np.asarray(kernel)), samples.rounding)
-    whole = psd_kernel(key, name, whole, rounding, "makes a kernel of all points that ")
-    whole[:count, :count] = samples.kernel
-    return whole
 
 
 LOG_GRID_DECADES = 4
@@ -384,18 +328,17 @@ class Experiment:
     """
 
     spec: Spec
-    samples: Samples | None
-    path: Path | None
-    text: str
+    samples: Samples | None = None
     held_out: HeldOut | None = None
+    path: Path | None = None
+    text: str = ""
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Reads and checks an experiment file; raises SpecError."""
         path = Path(path)
         spec = parse(cls.tables_of(path))
-        samples, held_out = _samples_of(spec, path.parent)
-        return cls(spec, samples, path, path.read_text(encoding="utf-8"), held_out)
+        return cls(spec, *_samples_of(spec, path.parent), path, path.read_text(encoding="utf-8"))
 
     @classmethod
     def of(cls, source: Self | str | Path) -> Self:
@@ -438,41 +381,22 @@ class Experiment:
         >>> e.depth, e.times
         (2, array([0., 1., 2., 3.]))
         """
-        held = {"inputs": test_inputs, "kernel": test_kernel, "targets": test_targets}
-        given = {key: np.asarray(value) for key, value in held.items() if value is not None}
-        if targets is None:
-            if given:
-                raise SpecError("data.targets", None, "is missing", "an array, as for the test points")
+        every = (inputs, kernel, targets, test_inputs, test_kernel, test_targets)
+        given = {k: np.asarray(x) for k, x in zip((*TRAINING, *TESTING), every, strict=True) if x is not None}
+        if not given:
             spec = parse(tables)
-            samples, held_out = _samples_of(spec, Path(folder))
-            return cls(spec, samples, None, _text(spec), held_out)
-        if (inputs is None) == (kernel is None):
-            raise SpecError("data.inputs", None, "give inputs or kernel, not both or neither", "one array")
-        spec = parse(_with_arrays(tables, [f"test_{key}" for key in given]))
+            return cls(spec, *_samples_of(spec, Path(folder)), text=_text(spec))
+        check_complete(given, {})
+        spec = parse(_with_arrays(tables, [key for key in given if key in TESTING]))
         if spec.kind != "fixed":
             raise SpecError("data.kind", spec.kind, "has random samples, but arrays are given", '"fixed"')
-        samples = make_samples(
-            targets=np.asarray(targets),
-            inputs=None if inputs is None else np.asarray(inputs),
-            kernel=None if kernel is None else np.asarray(kernel),
-            outputs=spec.network.outputs,
-        )
-        held_out = None
-        if given:
-            held_out = make_held_out(
-                samples,
-                inputs=given.get("inputs"),
-                kernel=given.get("kernel"),
-                targets=given.get("targets"),
-                outputs=spec.network.outputs,
-            )
-        return cls(spec, samples, None, _text(spec), held_out)
+        return cls(spec, *make_samples(given, outputs=spec.network.outputs), text=_text(spec))
 
     @classmethod
     def without_arrays(cls, tables: Mapping[str, Any]) -> Self:
         """Checks tables and reads none of the files that they name: enough to derive."""
         spec = parse(tables)
-        return cls(spec, None, None, _text(spec))
+        return cls(spec, text=_text(spec))
 
     def replace(self, changes: Mapping[str, object]) -> Self:
         """A copy with keys changed by dotted path, checked again; None drops a key. Given samples are kept.
@@ -492,8 +416,8 @@ class Experiment:
                 table[key] = value
         spec = parse(tables)
         if self.samples is not None:
-            check_outputs(self.samples, spec.network.outputs)
-        return type(self)(spec, self.samples, self.path, _text(spec), self.held_out)
+            _check_columns(self.samples.targets, spec.network.outputs)
+        return type(self)(spec, self.samples, self.held_out, self.path, _text(spec))
 
     @property
     def network(self) -> Network:
@@ -594,16 +518,20 @@ class Experiment:
 def _samples_of(spec: Spec, folder: Path) -> tuple[Samples | None, HeldOut | None]:
     """The samples and the test points that the spec names, if it names any."""
     data = spec.data
-    if data is None or all(getattr(data, key) is None for key in ("inputs", "kernel", "targets", *KEYS)):
+    names = (
+        {} if data is None else {k: x for k in (*TRAINING, *TESTING) if (x := getattr(data, k)) is not None}
+    )
+    if not names:
         return None, None
-    samples = read_samples(data, folder, outputs=spec.network.outputs)
-    return samples, read_held_out(data, folder, samples, outputs=spec.network.outputs)
+    check_complete(names, names, spec.network.outputs)
+    arrays = {key: read_array(f"data.{key}", name, folder) for key, name in names.items()}
+    return make_samples(arrays, names=names, outputs=spec.network.outputs)
 
 
 def _with_arrays(tables: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
     """The tables with a name for each array of test points, as whether there are any is part of a spec."""
     data = dict(tables.get("data", {}))
-    for key in KEYS:
+    for key in TESTING:
         if data.get(key) is not None and key not in given and data[key] != GIVEN:
             raise SpecError(
                 f"data.{key}", data[key], "names a file, but samples are given as arrays", "an array"

@@ -142,7 +142,7 @@ def test_arrays_given_are_as_files(folder: Path) -> None:
 
 
 def test_arrays_without_training_samples_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"data\.targets: is missing"):
+    with pytest.raises(SpecError, match=r"data\.inputs: neither is given"):
         Experiment.from_dict({"network": {"depth": 2}}, test_inputs=[[1.0]])
     tables = {"network": {"depth": 2}, "data": {"test_inputs": "xt.npy"}}
     with pytest.raises(SpecError, match="names a file"):
