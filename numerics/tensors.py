@@ -92,6 +92,15 @@ def indices_of(symbol: AppliedUndef) -> tuple[Symbol, ...]:
     return tuple(x for x in open_args(symbol) if x not in TIMES)
 
 
+def arranged(a: Array, labels: Sequence[Expr], indices: Sequence[Expr]) -> Array:
+    """``a``, whose axes are ``labels``, on the axes ``indices``; a label that comes twice is its diagonal."""
+    letters = {x: chr(97 + k) for k, x in enumerate(indices)}
+    kept = [x for x in indices if x in labels]
+    value: Array = np.einsum(f"{''.join(letters[x] for x in labels)}->{''.join(letters[x] for x in kept)}", a)
+    shape = iter(value.shape)
+    return value.reshape([next(shape) if x in kept else 1 for x in indices])
+
+
 def leaves_of(e: Expr) -> tuple[Expr, ...]:
     """The largest parts of ``e`` that are looked up: fields, order parameters, sums, averages, symbols."""
     return tuple(sorted(_leaves(e), key=str))

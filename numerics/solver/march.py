@@ -41,8 +41,9 @@ from numerics.experiment.numbers import Spectrum
 from numerics.results import RUNAWAY
 from numerics.solver.folded import Folded
 from numerics.solver.plan import Plan
-from numerics.solver.rows import LAST, SMOOTH, Row, Rows, Settling, arranged, continued, found_at, times_of
+from numerics.solver.rows import LAST, SMOOTH, Row, Rows, Settling, continued, found_at, times_of
 from numerics.solver.stacked import stackable
+from numerics.tensors import arranged
 
 Array = NDArray[np.float64]
 

@@ -32,7 +32,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver.direct import Evaluated, Place
 from numerics.solver.direct.layout import Number
-from numerics.tensors import Axes, Node, Present, System, axes_of, layers_written_out, node_of
+from numerics.tensors import Axes, Node, Present, System, arranged, axes_of, layers_written_out, node_of
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -123,7 +123,6 @@ def solve_two_layer(
         "quadrature" if solver.rule != "sobol" else "scattered points",
         last.found,
         last.errors,
-        solver.axes,
         rule=solver.rule,
         dimensions=solver.dimensions,
         nodes=len(solver.weights),
@@ -300,7 +299,6 @@ class _Solver:
         self.observables = theory.observables if kernels else ()
         self.pieces: dict[Expr, Axes] = {}
         self.halves = {q: self.split(q.definition) for q in self.kernels}
-        self.axes: dict[Place, tuple[tuple[int, ...], ...]] = {}
         self.weights: Array = np.zeros(0)
         self.dimensions = next(iter(system.root.values())).shape[-1] if system.root else 0
 
@@ -417,28 +415,16 @@ class _Solver:
                 pieces[piece].append(value)
         for n, row in rows.items():
             found[n] = np.stack(row)
-            self.note(n, (None, *axes_of(system.scalars[n].lhs)))
         stacked = {e: np.stack(v) for e, v in pieces.items()}
         for q, (late, early, number) in self.halves.items():
             own = axes_of(q.symbol)
             scale = self.present(self.moved[0], 0.0).value(number, ())
             found[node_of(q.symbol)] = scale.item() * self.correlate(stacked, late, early, own)
-            self.note(node_of(q.symbol), (*own, None, None))
         for e in self.observables:
             found[node_of(e.lhs)] = self.observable(e, found)
-            self.note(node_of(e.lhs), (*axes_of(e.lhs), None, None))
         if not all(np.isfinite(x).all() for x in found.values()):
             raise Diverged("averages are not finite: a smaller learning rate is needed")
         return found
-
-    def note(self, place: Place, axes: tuple[Symbol | None, ...]) -> None:
-        system = self.system
-        self.axes[place] = tuple(
-            tuple(range(len(self.times)))
-            if x is None
-            else tuple(range(system.first[x], system.first[x] + system.sizes[x]))
-            for x in axes
-        )
 
     def correlate(self, stacked: Mapping[Expr, Array], late: Expr, early: Expr, own: Axes) -> Array:
         """``<late(t) early(s)>`` with axes (own, t, s)."""
@@ -447,13 +433,8 @@ class _Solver:
         n = len(self.weights)
         flat = (x * self.weights).reshape(-1, n) @ y.reshape(-1, n).T
         shaped = flat.reshape(*x.shape[:-1], *y.shape[:-1])
-        letters = {z: chr(97 + k) for k, z in enumerate(dict.fromkeys((*first, *second)))}
-        inner = [f"{time}{''.join(letters[z] for z in part)}" for time, part in (("Y", first), ("Z", second))]
-        there = "".join(letters[z] for z in own if z in letters)
-        found: Array = np.einsum(f"{''.join(inner)}->{there}YZ", shaped)
-        sizes = [self.system.sizes[z] if z in letters else 1 for z in own]
-        times = (len(x), len(y))
-        return np.broadcast_to(found.reshape(*sizes, *times), (*self.system.shape(own), *times))
+        found = arranged(shaped, (t, *first, s, *second), (*own, t, s))
+        return np.broadcast_to(found, (*self.system.shape(own), len(x), len(y)))
 
     def observable(self, e: Any, found: Mapping[Place, Array]) -> Array:
         """A combination of order parameters, at all pairs of times."""

@@ -218,15 +218,6 @@ class Rows:
         return view, [*first, *([] if now else [s]), *second]
 
 
-def arranged(a: Array, labels: tuple[Symbol, ...], indices: tuple[Symbol, ...]) -> Array:
-    """``a``, whose axes are ``labels``, on the axes ``indices``; a label that comes twice is its diagonal."""
-    letters = {x: chr(97 + k) for k, x in enumerate(indices)}
-    kept = [x for x in indices if x in labels]
-    value: Array = np.einsum(f"{''.join(letters[x] for x in labels)}->{''.join(letters[x] for x in kept)}", a)
-    shape = iter(value.shape)
-    return value.reshape([next(shape) if x in kept else 1 for x in indices])
-
-
 def whole(index: Symbol, top: Expr, constants: Mapping[Symbol, float]) -> int:
     """How far an index runs."""
     value = top.subs(dict(constants))

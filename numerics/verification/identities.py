@@ -131,8 +131,7 @@ def marched(
         found[q.name, () if layer is None else (layer,)] = _indices_first(result, (q.name, layer), indices)
     found |= {(e.name, ()): result.scalars[e.name] for e in theory.scalars}
     errors = {k: np.zeros(v.shape) for k, v in found.items()}
-    axes = {k: tuple(tuple(range(n)) for n in v.shape) for k, v in found.items()}
-    return Evaluated(MARCH, found, errors, axes)
+    return Evaluated(MARCH, found, errors)
 
 
 def _indices_first(result: March, node: Node, indices: list[Symbol]) -> Array:

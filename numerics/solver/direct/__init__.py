@@ -6,7 +6,7 @@ It is slow, one path for all theories, and shares nothing with the marches, so t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -36,14 +36,12 @@ class Evaluated:
 
     Axes are the indices of the symbol in order and then its times: ``Phi(ell, mu, alpha, t, s)`` has shape
     ``(P, P, T, T)`` at each layer.  A scalar has its time first: ``Delta(mu, t)`` has shape ``(T, P)``.
-    ``axes`` lists the integers along each axis (an index ``k`` from -1 to 1: ``(-1, 0, 1)``).  ``method``
-    says how it was computed; the errors of ``linear`` are zero.
+    ``method`` says how it was computed; the errors of ``linear`` are zero.
     """
 
     method: str
     values: Mapping[Place, Array]
     errors: Mapping[Place, Array]
-    axes: Mapping[Place, tuple[tuple[int, ...], ...]]
 
     def value(self, name: str, layer: int | tuple[int, ...] | None = None) -> Array:
         """The values of ``name`` (at ``layer``).  Raises KeyError, naming what there is."""
@@ -52,10 +50,6 @@ class Evaluated:
     def stderr(self, name: str, layer: int | tuple[int, ...] | None = None) -> Array:
         """The standard errors of ``name`` (at ``layer``), same shape."""
         return self.errors[place_of(self.errors, name, layer)]
-
-    def indices(self, name: str, layer: int | tuple[int, ...] | None = None) -> tuple[tuple[int, ...], ...]:
-        """The integers along each axis of ``name``."""
-        return self.axes[place_of(self.axes, name, layer)]
 
 
 def place_of(found: Mapping[Place, object], name: str, layer: int | tuple[int, ...] | None = None) -> Place:
@@ -112,7 +106,7 @@ def evaluate(
         if method != "particles":
             try:
                 exact, _ = entries(layout, constants, steps, partial(Linear, capacity=capacity))
-                return _averaged("linear", [exact])
+                return Evaluated("linear", *averaged([tables(exact, float)]))
             except NotLinear:
                 if method == "linear":
                     raise
@@ -120,21 +114,17 @@ def evaluate(
         rounded = -(-samples // units) * units  # every unit is met equally often
         replica = partial(Particles, samples=rounded, dimensions=capacity)
         runs = [
-            entries(layout, constants, steps, partial(replica, seed=own))[0]
+            tables(entries(layout, constants, steps, partial(replica, seed=own))[0], float)
             for own in np.random.SeedSequence(seed).spawn(replicas)
         ]
-    return _averaged("particles", runs)
+    return Evaluated("particles", *averaged(runs))
 
 
-def _averaged(method: str, runs: list[dict[Place, Entries]]) -> Evaluated:
+def averaged(runs: Sequence[Mapping[Place, Array]]) -> tuple[dict[Place, Array], dict[Place, Array]]:
     """Means over runs, and their standard errors, zero of a single one."""
-    axes = {place: axes_of(x) for place, x in runs[0].items()}
-    stacked = {k: np.stack([table(r[k], axes[k], float) for r in runs]) for k in axes}
-    n = len(runs)
-    errors = {
-        k: v.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.zeros(v.shape[1:]) for k, v in stacked.items()
-    }
-    return Evaluated(method, {k: v.mean(axis=0) for k, v in stacked.items()}, errors, axes)
+    stacked, n = {k: np.stack([r[k] for r in runs]) for k in runs[0]}, len(runs)
+    errors = {k: v.std(axis=0, ddof=int(n > 1)) / np.sqrt(n) for k, v in stacked.items()}
+    return {k: v.mean(axis=0) for k, v in stacked.items()}, errors
 
 
 def entries(
@@ -194,17 +184,15 @@ def _axes(key: tuple[int | None, ...], member: Member) -> tuple[tuple[int, ...],
     return tuple(x for x, a in pairs if a.is_Integer), tuple(x for x, a in pairs if not a.is_Integer)
 
 
-def axes_of(entries: Entries) -> tuple[tuple[int, ...], ...]:
-    """The integers along each axis."""
-    return tuple(tuple(sorted(set(x))) for x in zip(*entries, strict=True))
-
-
-def table(entries: Entries, axes: tuple[tuple[int, ...], ...], kind: type) -> Any:
-    """Entries by index as an array with these axes; absent ones are NaN."""
-    array: Any = np.full([len(axis) for axis in axes], np.nan, dtype=kind)
-    for index, value in entries.items():
-        array[tuple(axis.index(x) for axis, x in zip(axes, index, strict=True))] = value
-    return array
+def tables(found: Mapping[Place, Entries], kind: type) -> dict[Place, Any]:
+    """Entries by index as arrays, whose axes run through the integers that there are; absent ones are NaN."""
+    arrays: dict[Place, Any] = {}
+    for place, own in found.items():
+        axes = [sorted(set(x)) for x in zip(*own, strict=True)]
+        arrays[place] = np.full([len(axis) for axis in axes], np.nan, dtype=kind)
+        for index, value in own.items():
+            arrays[place][tuple(axis.index(x) for axis, x in zip(axes, index, strict=True))] = value
+    return arrays
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from sympy import Expr, Symbol
 from derive.calculus.symbols import gamma0
 from derive.theory import Theory
 from numerics.errors import Unserved
-from numerics.solver.direct import Place, axes_of, entries, place_of, table
+from numerics.solver.direct import Place, entries, place_of, tables
 from numerics.solver.direct.interpret import Algebra, Interpreter, Value
 from numerics.solver.direct.layout import Constants, Datum, Entry, Layout
 from numerics.tensors import Function
@@ -277,8 +277,7 @@ def evaluate_series(
     layout = Layout(theory, known)
     constants = Constants(layout, data, object)
     found, interpreter = entries(layout, constants, steps, lambda x: Gaussians(x, top))
-    tables = {place: np.asarray(table(x, axes_of(x), object)) for place, x in found.items()}
-    return PowerSolution(order, tables, interpreter)
+    return PowerSolution(order, tables(found, object), interpreter)
 
 
 __all__ = ["Power", "PowerSolution", "evaluate_series"]

@@ -31,12 +31,15 @@ from numerics.solver.paths.reading import (
     involved,
     size_of,
 )
-from numerics.tensors import Known, Node, indices_of, node_of
+from numerics.tensors import Known, Node, arranged, indices_of, node_of
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int_]
 Past = tuple[Node, bool]
 """What a sum over the past runs over: a quantity, and whether it is read at the present alone."""
+
+REPLICA = Symbol("replica")
+"""The axis of replicas."""
 
 DAMPING = 10
 """The ridge of Stein's lemma, times the entries of a source over the square of the paths.
@@ -350,15 +353,9 @@ class March:
         """``(replicas, late, entries [, entries], early)`` as (indices of ``e``, late, early, replicas)."""
         late, early = values.shape[1], values.shape[-1]
         shaped = values.reshape(len(values), late, *self.model.size(first), *self.model.size(second), early)
-        letters = {x: chr(97 + k) for k, x in enumerate(dict.fromkeys((*first, *second)))}
-        if set(letters) - set(e.indices):
+        if {*first, *second} - {*e.indices}:
             raise ValueError(f"an average in {e.node[0]} carries an index that {e.node[0]} does not have")
-        inner = "".join(letters[x] for x in (*first, *second))
-        there = [x for x in e.indices if x in letters]
-        found: Array = np.einsum(f"XY{inner}Z->{''.join(letters[x] for x in there)}YZX", shaped)
-        return found.reshape(
-            *[self.model.sizes[x] if x in letters else 1 for x in e.indices], late, early, len(values)
-        )
+        return arranged(shaped, (REPLICA, t, *first, *second, s), (*e.indices, t, s, REPLICA))
 
     def response(self, e: Entry, now: int) -> None:
         """A response at this step to the past (and, unless it is strict, to the present)."""

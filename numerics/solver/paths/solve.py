@@ -21,7 +21,7 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.symbols import ell, s, t
 from derive.theory import Theory
 from numerics.paths import Block, Paths, dimension, gathered
-from numerics.solver.direct import Evaluated, Place
+from numerics.solver.direct import Evaluated, Place, averaged
 from numerics.solver.direct.layout import Layout, Number
 from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.march import March
@@ -39,15 +39,13 @@ LEAST = 8
 class Solved(Evaluated):
     """What :func:`solve_particles` found, with standard errors over the replicas.
 
-    ``responses`` says for each response how it was computed; ``ranks`` for each source how many normal
-    numbers its path is made of at the last step, of how many entries; ``runs`` holds each replica.
-    ``accuracy`` and ``bias`` are what :func:`solve_to_accuracy` reached.
+    ``responses`` says for each response how it was computed; ``runs`` holds each replica.  ``accuracy`` and
+    ``bias`` are what :func:`solve_to_accuracy` reached.
     """
 
     samples: int
     replicas: int
     responses: Mapping[str, str]
-    ranks: Mapping[str, tuple[int, int]]
     runs: Mapping[Place, Array]
     paths: xr.Dataset | None = None
     accuracy: float | None = None
@@ -165,33 +163,7 @@ _Runs = list[dict[Node, Array]]
 def _solved(prepared: Prepared, runs: _Runs, samples: int) -> Solved:
     """Means and standard errors over these replicas."""
     found = {node: np.stack([r[node] for r in runs]) for node in runs[0]}
-    axes: dict[Place, tuple[tuple[int, ...], ...]] = {}
-    for node, stacked in found.items():
-        times = _time_axes(prepared.model, node)
-        axes[node] = tuple(
-            tuple(range(n)) if k in times else tuple(range(1, n + 1)) for k, n in enumerate(stacked.shape[1:])
-        )
-    return Solved(
-        "particles",
-        {k: v.mean(axis=0) for k, v in found.items()},
-        {k: v.std(axis=0, ddof=1) / np.sqrt(len(runs)) for k, v in found.items()},
-        axes,
-        samples,
-        len(runs),
-        prepared.methods,
-        prepared.ranks,
-        found,
-    )
-
-
-def _time_axes(model: Model, node: Node) -> set[int]:
-    if node in model.scalars:
-        return {0}
-    args = next((e.args for n, e in model.entries.items() if n == node), None)
-    if args is None:
-        symbol = next(x for n, x, _ in model.observables if n == node)
-        args = tuple(x for x in symbol.args if not x.is_Integer)
-    return {k for k, x in enumerate(args) if x in (t, s)}
+    return Solved("particles", *averaged(runs), samples, len(runs), prepared.methods, found)
 
 
 Responses = Literal["auto", "stein", "jacobian"]
@@ -213,7 +185,7 @@ class Prepared:
     """A theory read for given numbers, ready to be solved by replicas.
 
     ``methods`` says how each response is found, ``entries`` how many entries a source has at most to which
-    Stein's lemma is applied; ``ranks`` is that of the last replica.
+    Stein's lemma is applied.
     """
 
     def __init__(
@@ -230,7 +202,6 @@ class Prepared:
         self.chosen = _responses(self.model, responses, steps)
         self.methods = {name_of(n): how for n, how in self.chosen.items()}
         self.noisy = theory.program.rule.noise(t, s) != 0
-        self.ranks: dict[str, tuple[int, int]] = {}
 
     @property
     def entries(self) -> int:
@@ -336,11 +307,6 @@ class Prepared:
             count = march.replicas
             with np.errstate(over="ignore", invalid="ignore"):
                 march.run(None if progress is None else _counted(progress, start * self.steps, count))
-            self.ranks = {
-                name_of(n): (march.groups[i][-1].rank, self.steps * march.groups[i][-1].size)
-                for i, g in enumerate(self.model.groups)
-                for n in g
-            }
             if finished is not None:
                 for i in range(count):
                     finished(march, i)

@@ -77,7 +77,7 @@ def solved(
         return found
     read = evaluate(theory, steps=steps, values=values, data=data, samples=samples, seed=seed)
     method = DIRECT if read.method == "linear" else read.method
-    return Evaluated(method, read.values, read.errors, read.axes)
+    return Evaluated(method, read.values, read.errors)
 
 
 def compare_with_networks(
