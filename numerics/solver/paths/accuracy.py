@@ -124,64 +124,39 @@ def apart(first: Sequence[Watched], second: Sequence[Watched]) -> tuple[float, f
     )
 
 
-def as_given(
-    attempt: Attempt[C],
-    collect: Callable[[], C],
-    samples: int,
-    accuracy: float | None = None,
-    begun: Level[C] | None = None,
-) -> Reached[C]:
-    """The solution with this number of samples; with an ``accuracy``, with as many replicas as it takes.
-
-    A few replicas with half as many samples show the bias; ``begun`` are the first ones with all of them, if
-    somebody has them.  Raises NotConverged when the accuracy asks for more than MOST_REPLICAS, or when the
-    bias is larger.
-    """
-    half = Level(2 * (samples // 4), collect())
-    _extend(attempt, half, REPLICAS // 2 if accuracy is None else REPLICAS)
-    level = begun or Level(samples, collect())
-    _extend(attempt, level, REPLICAS)
-    bias, bound = level.bias(half)
-    if accuracy is not None:
-        _more_replicas(attempt, level, accuracy)
-        if bias > accuracy:
-            raise NotConverged(
-                f"solver.samples = {samples}: a bias of {bias:.1e} is left where solver.accuracy = "
-                f"{accuracy:.1e}; leave out samples, or take more"
-            )
-    return Reached(samples, len(level.watched), level.solutions, level.error, bound)
-
-
 def reach(
     attempt: Attempt[C],
     collect: Callable[[], C],
-    accuracy: float,
+    accuracy: float | None,
     first: int,
     most: int = MOST_SAMPLES,
     begun: Level[C] | None = None,
 ) -> Reached[C]:
     """Double the samples from ``first`` until standard errors and bias are below ``accuracy``.
 
-    At ``most`` samples replicas are added instead; ``begun`` is as in :func:`as_given`.  Raises
-    NotConverged when MOST_REPLICAS of them do not do, or when the bias stays larger.
+    At ``most`` samples replicas are added instead.  Some with half as many samples come before, which show
+    the bias; ``begun`` are the first ones with ``first`` samples, if somebody has them.  Without an accuracy
+    ``first`` samples are what there are.  Raises NotConverged when MOST_REPLICAS do not do, or when the bias
+    stays larger.
     """
     before = Level(2 * (first // 4), collect())
-    _extend(attempt, before, REPLICAS)
+    _extend(attempt, before, REPLICAS // 2 if accuracy is None else REPLICAS)
     samples, errors = first, {before.samples: before.error}
     while True:
         level = begun if begun and samples == first else Level(samples, collect())
         _extend(attempt, level, REPLICAS)
         errors[samples] = level.error
         bias, bound = level.bias(before)
-        if (level.error <= accuracy and bias <= accuracy) or 2 * samples > most:
+        if accuracy is None or max(level.error, bias) <= accuracy or 2 * samples > most:
             break
         before, samples = level, 2 * samples
-    if bias > accuracy:
-        raise NotConverged(
-            f"solver.accuracy = {accuracy:.1e}: with {samples} samples, the most that are tried, a bias of "
-            f"{bias:.1e} is left"
-        )
-    _more_replicas(attempt, level, accuracy)
+    if accuracy is not None:
+        if bias > accuracy:
+            raise NotConverged(
+                f"solver.accuracy = {accuracy:.1e}: with {samples} samples, the most that are tried, a bias "
+                f"of {bias:.1e} is left; more of them (solver.samples) would do"
+            )
+        _more_replicas(attempt, level, accuracy)
     return Reached(samples, len(level.watched), level.solutions, level.error, bound, _power(errors))
 
 

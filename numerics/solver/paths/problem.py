@@ -26,7 +26,6 @@ from numerics.solver.paths.accuracy import (
     REPLICAS,
     Level,
     Settled,
-    as_given,
     grids,
     reach,
     settle_paths,
@@ -97,11 +96,9 @@ def solve_paths(
         begun = begun if begun and begun.samples == first else None
     _refuse_too_large(problem, prepared, first)
     attempt = _Attempt(problem, prepared, kernels, grid, progress)
-    if solver.samples is not None:
-        reached = as_given(attempt, Spread, first, solver.accuracy, begun)
-    else:
-        accuracy = solver.accuracy or ACCURACY
-        reached = reach(attempt, Spread, accuracy, first, _most(prepared, first), begun)
+    given = solver.samples is not None
+    accuracy = solver.accuracy or (None if given else ACCURACY)
+    reached = reach(attempt, Spread, accuracy, first, first if given else _most(prepared, first), begun)
     found = reached.solutions
     values = found.mean() | {name + STDERR: x for name, x in found.stderr().items()}
     methods = sorted(set(prepared.methods.values()))

@@ -12,7 +12,7 @@ from derive.program import P, eta, gamma0, mlp
 from derive.theory import mean_field
 from numerics.errors import NotConverged
 from numerics.solver.paths import solve_to_accuracy
-from numerics.solver.paths.accuracy import REPLICAS, apart, as_given, reach
+from numerics.solver.paths.accuracy import REPLICAS, apart, reach
 from numerics.stats import Spread
 from tests.numerics.solver.helpers import TARGETS, kernel
 
@@ -54,7 +54,7 @@ def test_a_bias_asks_for_samples_where_the_noise_does_not() -> None:
     reached = reach(Attempt(bias=8.0, noise=0.5), Spread, 5e-3, first=64)
     assert 4.0 / reached.samples < 5e-3 * 1.2
     assert reached.bias == pytest.approx(4.0 / reached.samples, rel=0.2)
-    given = as_given(Attempt(bias=8.0, noise=0.5), Spread, 256)
+    given = reach(Attempt(bias=8.0, noise=0.5), Spread, None, 256)
     assert given.bias == pytest.approx(4.0 / 256, rel=0.2)
 
 
@@ -88,8 +88,8 @@ def test_out_of_reach() -> None:
         NotConverged, match=r"with 128 samples, the most that are tried, a bias of .* is left"
     ):
         reach(Attempt(bias=8.0, noise=0.1), Spread, 1e-3, first=64, most=128)
-    with pytest.raises(NotConverged, match=r"solver.samples = 64: a bias of .* leave out samples"):
-        as_given(Attempt(bias=8.0, noise=0.1), Spread, 64, 1e-2)
+    with pytest.raises(NotConverged, match=r"with 64 samples, .* a bias of .* \(solver.samples\) would do"):
+        reach(Attempt(bias=8.0, noise=0.1), Spread, 1e-2, 64, 64)
 
 
 def test_a_theory_to_an_accuracy() -> None:
