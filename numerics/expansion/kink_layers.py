@@ -19,8 +19,7 @@ from functools import cached_property, lru_cache
 from itertools import product
 
 import numpy as np
-from scipy.special import gammaln, ndtri
-from scipy.stats import qmc
+from scipy.special import gammaln
 from sympy import Add, Expr, Mul, Rational, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
@@ -32,6 +31,7 @@ from derive.program import s, t
 from numerics.averages.orthants import of_products, rows_of
 from numerics.expansion.statics import Array, Moments, Statics, contracted
 from numerics.expansion.trees import NOW, PAST, Index
+from numerics.stats import normal_points
 
 
 class Motion:
@@ -357,8 +357,7 @@ class Directions:
         """Unit vectors, (first + second, 4 count): r depends on the first part, xi on the others."""
         if first + second == 1:
             return np.array([[1.0, -1.0]])
-        sobol = qmc.Sobol(first + second, seed=np.random.default_rng([*self.seeds, *place]))
-        x = ndtri(np.clip(sobol.random(self.count), 1e-15, 1 - 1e-15)).T
+        x = normal_points(self.count, first + second, [*self.seeds, *place])
         x /= np.sqrt((x**2).sum(axis=0))
         turn = np.concatenate([np.ones(first), -np.ones(second)])[:, None]
         return np.concatenate([x, -x, turn * x, -turn * x], axis=1)

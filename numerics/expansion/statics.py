@@ -11,8 +11,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
-from scipy.stats import qmc
 from sympy import Lambda, Mul
 
 from derive.expansion.nonlinear import NonlinearExpansion
@@ -20,6 +18,7 @@ from derive.expansion.nonlinear.trees import OUTPUT, PAIR, Piece, Tensor, sample
 from derive.program import L
 from numerics.averages import tensors
 from numerics.averages.panels import compiled, expression
+from numerics.stats import normal_points
 
 Array = NDArray[np.float64]
 Pattern = tuple[tuple[int, ...], ...]
@@ -45,8 +44,7 @@ class Points:
     def of(self, covariance: Array, layer: int) -> Array:
         """Points of the sources of a layer, (2 count, P), with their opposites, of the right covariance."""
         size = len(covariance)
-        sobol = qmc.Sobol(size, seed=np.random.default_rng([*self.seeds, layer]))
-        x = ndtri(np.clip(sobol.random(self.count), 1e-15, 1 - 1e-15))
+        x = normal_points(self.count, size, [*self.seeds, layer]).T
         x = x @ np.linalg.inv(np.linalg.cholesky(x.T @ x / len(x))).T
         values, vectors = np.linalg.eigh(covariance)
         x = x @ (vectors * np.sqrt(np.maximum(values, 0.0))).T

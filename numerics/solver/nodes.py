@@ -9,7 +9,6 @@ helps across a kink or in many dimensions: there scrambled Sobol points do.
 from __future__ import annotations
 
 import time as clock
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -19,8 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
-from scipy.special import ndtri, roots_hermitenorm
-from scipy.stats import qmc
+from scipy.special import roots_hermitenorm
 from sympy import Abs, Expr, Heaviside, Max, Min, Mul, Piecewise, Symbol, sign
 
 from derive.calculus.averages import Average
@@ -32,6 +30,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver.direct import Evaluated, Place
 from numerics.solver.direct.layout import Number
+from numerics.stats import normal_points
 from numerics.tensors import Axes, Node, Present, System, arranged, axes_of, layers_written_out, node_of
 from numerics.threads import one_thread
 
@@ -308,7 +307,8 @@ class _Solver:
         for count in _counts(self.rule, self.dimensions, self.most, start):
             if self.rule == "sobol":
                 seeds = np.random.SeedSequence(seed).spawn(replicas)
-                runs = [self.run(scattered(count, self.dimensions, x)) for x in seeds]
+                points = (normal_points(count, self.dimensions, x) for x in seeds)
+                runs = [self.run(Nodes(x, np.full(count, 1 / count))) for x in points]
                 found = {k: np.mean([r[k] for r in runs], axis=0) for k in runs[0]}
                 errors = {k: np.std([r[k] for r in runs], axis=0, ddof=1) / replicas**0.5 for k in found}
             else:
@@ -493,12 +493,3 @@ def tensor(rule: Rule, count: int, dimensions: int) -> Nodes:
         kept = weights > NEGLIGIBLE
         points, weights = points[:, kept], weights[kept]
     return Nodes(points, weights / weights.sum())
-
-
-def scattered(count: int, dimensions: int, seed: np.random.SeedSequence) -> Nodes:
-    """``count`` points of a scrambled Sobol sequence, all of the same weight."""
-    with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
-        warnings.simplefilter("ignore", UserWarning)
-        uniform = qmc.Sobol(max(dimensions, 1), seed=np.random.default_rng(seed)).random(count)
-    points = ndtri(uniform.T.clip(1e-15, 1 - 1e-15))[:dimensions]
-    return Nodes(points, np.full(count, 1 / count))

@@ -12,18 +12,16 @@ itself and their spread is the error.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
-from scipy.stats import qmc
 
 from numerics.errors import Unserved
 from numerics.solver.direct.interpret import ALL, Algebra, Interpreter, NotLinear, Value
 from numerics.solver.direct.layout import Entry, Key, Layout
+from numerics.stats import normal_points
 from numerics.tensors import Function, Jump, together
 
 Array = NDArray[np.float64]
@@ -246,14 +244,6 @@ def added(values: list[Value]) -> Value:
     return Path(value, slopes, 1.0, needs, any(p.jumps for p in found))
 
 
-def uniform_numbers(samples: int, dimensions: int, seed: np.random.SeedSequence) -> Iterator[Array]:
-    """Coordinate by coordinate of one scrambled Sobol sequence, ``samples`` numbers in (0, 1)."""
-    with warnings.catch_warnings():  # sizes that are no power of two are balanced well enough
-        warnings.simplefilter("ignore", UserWarning)
-        points = qmc.Sobol(max(dimensions, 1), seed=np.random.default_rng(seed)).random(samples)
-    return (x.clip(1e-12, 1 - 1e-12) for x in points.T)
-
-
 class Gaussian:
     """Jointly Gaussian sources, drawn one by one: a Cholesky factor that grows, vanishing pivots left out."""
 
@@ -264,7 +254,7 @@ class Gaussian:
         self.pivots: list[int] = []
         self.normals: list[Array] = []
 
-    def draw(self, entry: Entry, interpreter: Interpreter, uniform: Iterator[Array]) -> Array:
+    def draw(self, entry: Entry, interpreter: Interpreter, normals: Iterator[Array]) -> Array:
         """The next source, given those drawn before."""
         variance = interpreter.covariance(entry, entry)
         c: list[float] = []
@@ -282,7 +272,7 @@ class Gaussian:
         if left > PIVOT * variance:
             row[-1] = np.sqrt(left)
             self.pivots.append(len(self.entries))
-            self.normals.append(ndtri(next(uniform)))
+            self.normals.append(next(normals))
         else:
             row = row[:-1]
         self.entries.append(entry)
@@ -327,14 +317,14 @@ class Particles(Algebra):
         populations = {a.name: a.population.name for a in layout.theory.program.attributes}
         self.populations = populations
         self.samples = samples
-        self.uniform = uniform_numbers(samples, dimensions + len(set(populations.values())), seed)
-        self.positions = {p: np.argsort(np.argsort(next(self.uniform))) for p in set(populations.values())}
+        self.fresh = iter(normal_points(samples, dimensions + len(set(populations.values())), seed))
+        self.positions = {p: np.argsort(np.argsort(next(self.fresh))) for p in set(populations.values())}
         self.groups = _groups(layout, samples)
 
     def source(self, entry: Entry) -> Path:
         """A source, drawn given the sources that it is correlated with."""
         key = (entry[0], self.interpreter.layout.sources[entry[0]].key(entry[1]))
-        value = self.groups[key].draw(entry, self.interpreter, self.uniform)
+        value = self.groups[key].draw(entry, self.interpreter, self.fresh)
         if entry[0] not in self.wanted:
             return Path(value, {})
         return Path(value, {entry: 1.0}, needs=frozenset({entry}))
