@@ -174,6 +174,10 @@ def cross_layer(theory: Theory) -> CrossLayer:
 class _CrossLayer:
     def __init__(self, theory: Theory) -> None:
         self.theory, self.form = theory, linear_form(theory)
+        if made := [x for x in self.form.fields if theory.program.field_of(x) is None]:
+            raise NotApplicable(
+                f"{made[0]} is no field of the program: take the theory before its {theory.reduction}"
+            )
         self.discrete = theory.program.rule.discrete
         self.kind = Sum if self.discrete else Integral
         self.names, self.sources = set(self.form.fields), set(self.form.sources)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from sympy import Add, Eq, Function, KroneckerDelta, Mul, Rational, Sum, Symbol, expand, sqrt
+from sympy import Add, Eq, Function, Integer, KroneckerDelta, Mul, Rational, Sum, Symbol, expand, sqrt
+from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L
 from derive.depth import cross_layer, ends_apart, gamma_c_recursion
 from derive.errors import NotApplicable
+from derive.linear.projection import error_projected
 from derive.linear.propagators import k
-from derive.program import ell, mlp, s, t
-from derive.program.networks.random_data import isotropic
+from derive.program import ell, eta, mlp, perceptron, s, t
+from derive.program.networks.random_data import isotropic, kappa
 from derive.program.networks.residual import depth_program
 from derive.theory import mean_field
 from tests.ledger.claims import claimed
@@ -149,6 +151,25 @@ def test_ends_have_names_of_their_own(theory):
 def test_a_nonlinear_theory_is_refused():
     with pytest.raises(NotApplicable):
         cross_layer(mean_field(mlp(2, "tanh")))
+    with pytest.raises(
+        NotApplicable, match="p is no field of the program: take the theory before its error proj"
+    ):
+        cross_layer(error_projected(mean_field(mlp(2))))
+
+
+def test_sources_that_are_correlated_meet_both_ways():
+    """A linear perceptron after one step: Delta(1) = (1 - eta Z Z^T) Z (w_star - w), Marchenko and Pastur."""
+    found = cross_layer(mean_field(perceptron("teacher"))).closed()
+    rules = {str(e.lhs.func): e for e in (*found.responses, *found.correlations)}
+
+    def value(x):
+        e = rules[str(x.func)]
+        rhs = e.rhs.subs(dict(zip(e.lhs.args, x.args, strict=True)), simultaneous=True).doit()
+        return rhs.xreplace({a: value(a) for a in rhs.atoms(AppliedUndef)}).doit()
+
+    second, third = 1 + kappa, 1 + 3 * kappa + kappa**2
+    expected = 2 * (1 - 2 * eta * second + eta**2 * third)
+    assert expand(value(Function("C_Delta")(Integer(1), Integer(1))) - expected) == 0
 
 
 @pytest.mark.parametrize("scaling", ["half", "any"])

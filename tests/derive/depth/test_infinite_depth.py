@@ -231,6 +231,8 @@ def test_the_two_point_function_is_symmetric_in_form() -> None:
     swapped = found.two_point.rhs.subs({tau: tau_2, tau_2: tau, t: s, s: t}, simultaneous=True)
     assert swapped.subs(tau_2, tau).has(Function("R_xU"))
     assert found.two_point.rhs.subs(tau_2, tau) == frozen(HALF).limit.correlation("C_x").rhs
+    assert found.distance != 0
+    assert found.distance.subs(tau_2, tau).expand() == 0  # a layer has none from itself
 
 
 # -- blocks ------------------------------------------------------------------------------------------------
