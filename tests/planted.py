@@ -1,14 +1,14 @@
 """Errors of the kind a theorist fears, planted one at a time: does the default suite see them?
 
 ``python tests/planted.py`` copies the checkout to a temporary folder.  For each error of ``planted.toml`` it
-puts the new text where the old one stands, runs the unmarked tests, those named like the file and those of
-its room first and then all others, and says which of them saw it after how many seconds of processor time, or
-that none did::
+puts the new text where the old one stands, runs the unmarked tests, those that import or are named like the
+file first, then those of its room and all others, and says which of them saw it after how many seconds of
+processor time, or that none did::
 
     python tests/planted.py                              # all of them, about an hour on one core
     python tests/planted.py --room derive/theory         # those planted in one room
     python tests/planted.py --only "transposed kernel"   # those whose name contains this
-    python tests/planted.py --own                        # against the tests of the room alone
+    python tests/planted.py --own                        # without the third of these
 
 What fails for its time alone is not seen: in the copy no test has a limit of time.
 """
@@ -84,7 +84,7 @@ def copied(folder: Path) -> Path:
 
 
 def stages(error: Planted) -> tuple[list[str], list[str], list[str]]:
-    """All files of tests: those named like the error's file, the others of its room, all others.
+    """All files of tests: those that import the error's module or are named like it, its room's, all others.
 
     Of the others those of the same package come first.
     """
@@ -96,9 +96,16 @@ def stages(error: Planted) -> tuple[list[str], list[str], list[str]]:
         own = [x for x in every if re.fullmatch(r"tests/numerics/test_\w+\.py", x)]
     words = [x.rstrip("s") for x in Path(error.file).stem.split("_") if len(x) > 3]
     named = [x for x in own if any(word in Path(x).stem for word in words)]
+    module = re.compile(rf"^(from|import) {re.escape(module_of(error.file))}\b", flags=re.M)
+    named += [x for x in every if x not in named and module.search((ROOT / x).read_text(encoding="utf-8"))]
     package = f"tests/{error.file.split('/')[0]}/"
     others = sorted((x for x in every if x not in own), key=lambda x: not x.startswith(package))
-    return named, [x for x in own if x not in named], others
+    return named, [x for x in own if x not in named], [x for x in others if x not in named]
+
+
+def module_of(file: str) -> str:
+    """The name by which a file is imported."""
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def run(folder: Path, tests: list[str], seconds: float) -> tuple[str | None, float]:
@@ -154,7 +161,7 @@ def main() -> int:
     options.add_argument(
         "--room", default="", metavar="ROOM", help="errors in one room, such as derive/theory"
     )
-    options.add_argument("--own", action="store_true", help="run the tests of the room alone")
+    options.add_argument("--own", action="store_true", help="leave out the tests of other rooms")
     options.add_argument(
         "--seconds", type=float, default=1500, help="processor time for each of the two runs"
     )
