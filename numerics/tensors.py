@@ -287,7 +287,6 @@ class System:
             for y in (u.symbol, u.partner):
                 self.start.setdefault(node_of(y), axes_of(y))
         self.names = frozenset(n[0] for n in (*self.start, *self.states, *self.fields))
-        self.functions: dict[Expr, Function] = {}
         self.random: dict[Expr, bool] = {}
 
     def remember(self, limits: Iterable[Any]) -> None:
@@ -312,12 +311,6 @@ class System:
     def shape(self, axes: Axes) -> tuple[int, ...]:
         """How far these indices run."""
         return tuple(self.sizes[x] for x in axes)
-
-    def function(self, e: Expr) -> Function:
-        """``e`` as a function of its leaves."""
-        if e not in self.functions:
-            self.functions[e] = Function(e)
-        return self.functions[e]
 
     def is_random(self, e: Expr) -> bool:
         """Does ``e`` differ between nodes?"""
@@ -425,7 +418,7 @@ class Present:
 
     def value(self, e: Expr, axes: Axes) -> Any:
         """``e``, broadcastable to the sizes of ``axes`` and the number of nodes."""
-        f = self.system.function(e)
+        f = function(e)
         value = np.asarray(f(*[self.leaf(x, axes) for x in f.leaves]), dtype=float)
         return value if value.ndim else value.reshape((1,) * (len(axes) + 1))
 

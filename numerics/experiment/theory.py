@@ -93,6 +93,7 @@ def derived(program: Program, reductions: tuple[Reduction, ...] = (), layered: L
     return replace(theory, observables=sums).map(numbered)
 
 
+@lru_cache(maxsize=128)
 def integrated(program: Program) -> Program:
     """The program as an integrator trains it: of a flow, an update made at s enters with weight ``w(t, s)``.
 

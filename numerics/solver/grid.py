@@ -14,10 +14,11 @@ A weight is ``W(t) = m(t) W(0) + int_0^t k(t, s) U(s) ds`` plus noise.  The rule
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -219,6 +220,13 @@ def _formulas(rule: GradientFlow | MomentumFlow) -> tuple[Expr, Expr, Expr]:
     return left, kept / sympify(rule.rate), noise
 
 
+@lru_cache(maxsize=128)
+def _compiled(e: Expr) -> Callable[..., Any]:
+    """A function of two times, which every grid of a flow reads."""
+    found: Callable[..., Any] = lambdify((t, s), e, "numpy")
+    return found
+
+
 def _table(e: Expr, numbers: Mapping[Symbol, float], later: Array, earlier: Array) -> Array:
-    values = lambdify((t, s), e.subs(dict(numbers)), "numpy")(later, earlier)
+    values = _compiled(e.subs(dict(numbers)))(later, earlier)
     return np.array(np.broadcast_to(np.asarray(values, dtype=float), later.shape))

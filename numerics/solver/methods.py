@@ -14,7 +14,6 @@ from sympy.core.function import AppliedUndef
 
 from derive.errors import NotApplicable
 from derive.program import P, eta, gamma0
-from derive.reduce.memoryless import markov
 from derive.reduce.ridge import representer
 from derive.reduce.stationary import static
 from numerics.errors import Diverged, NotConverged, Unserved
@@ -26,7 +25,7 @@ from numerics.solver.depth import LAYERS, require_limit, solve_depth_limit
 from numerics.solver.direct import Place, evaluate
 from numerics.solver.lazy import solve_lazy
 from numerics.solver.method import Kernels, No, Progress, Solved, Yes
-from numerics.solver.nodes import forecast, solve_nodes
+from numerics.solver.nodes import forecast, moving, solve_nodes
 from numerics.solver.paths import problem as paths
 from numerics.solver.rest import at_rest
 
@@ -145,7 +144,7 @@ class Nodes:
         if (no := _no_samples(problem) or _sampled(problem) or _mixed(problem)) is not None:
             return no
         try:
-            markov(problem.theory)
+            moving(problem.theory)
         except NotApplicable as reason:
             return No(*problem.said("network.depth"), _reason(reason), "one hidden layer")
         accuracy = problem.solver.accuracy or QUADRATURE

@@ -31,7 +31,17 @@ from numerics.experiment.problem import Problem
 from numerics.solver.direct import Evaluated, Place
 from numerics.solver.direct.layout import Number
 from numerics.stats import normal_points
-from numerics.tensors import Axes, Node, Present, System, arranged, axes_of, layers_written_out, node_of
+from numerics.tensors import (
+    Axes,
+    Node,
+    Present,
+    System,
+    arranged,
+    axes_of,
+    function,
+    layers_written_out,
+    node_of,
+)
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -213,7 +223,7 @@ def _of_problem(problem: Problem, kernels: bool, accuracy: float, most: int) -> 
     return _prepared(problem.theory, kernels=kernels, accuracy=accuracy, most=most, rule="auto", **given)
 
 
-_moving = lru_cache(maxsize=8)(markov)
+moving = lru_cache(maxsize=32)(markov)
 """The equations of motion, of which trials and every set of nodes need the same."""
 
 
@@ -230,7 +240,7 @@ def _prepared(
 ) -> _Solver:
     """The solver of a theory with its numbers and a rule."""
     theory = theory.at_depth(1) if _has_layers(theory) else theory
-    reduced = _moving(theory)
+    reduced = moving(theory)
     if reduced.discrete == (steps is None) or reduced.discrete == (times is not None):
         raise ValueError("give steps for a theory in discrete time, and times for a flow")
     at = np.arange(steps, dtype=float) if steps is not None else np.asarray(times, dtype=float)
@@ -252,7 +262,7 @@ def _chosen(system: System, dimensions: int, most: int) -> Rule:
     """The rule for the functions of this theory."""
     polynomial = True
     for e in system.fields.values():
-        f = system.function(e.rhs)
+        f = function(e.rhs)
         if f.body.has(*KINKED):
             return "sobol"
         moving = [x for x, y in zip(f.slots, f.leaves, strict=True) if system.is_random(y)]
