@@ -26,9 +26,8 @@ def test_claims_are_expressions_that_survive_srepr() -> None:
             assert sympy.latex(expression)
 
 
-@pytest.mark.parametrize("number", NEEDED)
-def test_equations_with_numerical_content_have_a_claim(number: str) -> None:
-    assert find("selfconsistent2023", number).claim
+def test_equations_with_numerical_content_have_a_claim() -> None:
+    assert [x for x in NEEDED if not find("selfconsistent2023", x).claim] == []
 
 
 def test_closed_equations_evaluate_on_explicit_matrices() -> None:

@@ -11,6 +11,7 @@ def planted(monkeypatch: pytest.MonkeyPatch, value: float, error: float = 0.01) 
     return early_steps.not_centred()
 
 
+@pytest.mark.slow
 def test_networks_that_do_not_feel_gamma0_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     found = planted(monkeypatch, 0.815)  # the centred form
     assert not found.passed

@@ -24,7 +24,8 @@ from derive.reduce.homogeneous import network_degree
 from derive.reduce.ridge import representer, rest_points
 from derive.reduce.single_site import single_site
 from derive.reduce.stationary import two_sources
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
+from tests.derive.once import mean_field
 from tests.ledger.claims.selfconsistent2023.drift import with_samples
 from tests.ledger.jklm import (
     ENDS,

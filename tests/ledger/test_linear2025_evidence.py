@@ -36,6 +36,7 @@ def test_with_the_sign_of_69_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "(69) as printed" in found.summary
 
 
+@pytest.mark.slow
 def test_with_gamma0_of_65_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = sympify(claimed("linear2025", "65")["v"])
     C_g = Function("C_g")
@@ -113,6 +114,7 @@ def test_responses_that_are_not_derived_are_rejected_by_networks() -> None:
     assert not any(x.holds for x in isotropic_responses.compared(kind, wrong))
 
 
+@pytest.mark.slow
 def test_another_power_of_the_width_in_ntk_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     built = claimed("linear2025", "14 text")
     repaired(monkeypatch, isotropic_families, "14 text", ntk=built["mean field"])
@@ -133,6 +135,7 @@ def test_a_theory_refuses_claims_that_it_has_no_equation_for() -> None:
         isotropic_theory.printed(isotropic_theory.derived(), {"nothing": ell})
 
 
+@pytest.mark.slow
 def test_with_the_layers_after_111_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     built = claimed("linear2025", "111 text")
     R_hr, g = Function("R_hr"), Function("g")
@@ -143,6 +146,7 @@ def test_with_the_layers_after_111_repaired(monkeypatch: pytest.MonkeyPatch) -> 
     assert "h^l after (111)" in found.summary
 
 
+@pytest.mark.slow
 def test_with_the_growth_of_104_and_the_rate_of_105_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_step, "SIZES", {50: 100, 100: 50})
     derived = first_step.closed_form()

@@ -6,7 +6,7 @@ from sympy import Expr, Function, Integral, sympify
 from derive.program import s, t
 from derive.program.networks import structured
 from derive.reduce.data import absorb_factors, mode_sums
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 from tests.ledger.claims import claimed
 from tests.ledger.claims.linear2025.notation import k, lamda
 from tests.ledger.claims.linear2025.scaling import beta, chi

@@ -45,10 +45,11 @@ def test_json_has_the_limit_its_correction_and_the_network(
 
 
 def test_text_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["limits", "depth", written(tmp_path, RESIDUAL)]) == 0
+    text = RESIDUAL.replace("depth = 8", "depth = 4")
+    assert run(["limits", "depth", written(tmp_path, text)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("limit: branch = 0.7071067812/sqrt(L)")
-    assert "L = 8" in lines[1]
+    assert lines[0].startswith("limit: branch = 0.5/sqrt(L)")
+    assert "L = 4" in lines[1]
     assert len(lines) == 2 + 2 + 2
 
 

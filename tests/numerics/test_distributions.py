@@ -106,7 +106,7 @@ def smoothed_distance(density: np.ndarray, x: np.ndarray) -> float:
 
 def test_the_distance_is_that_of_smoothed_densities() -> None:
     x = np.arange(-12, 12.001, 0.01)
-    found = non_gaussianity(sampled("laplace", units=4000))
+    found = non_gaussianity(sampled("laplace", units=1000))
     expected = smoothed_distance(laplace.pdf(x, scale=np.sqrt(0.5)), x)
     assert expected > 0.01
     near(found.gaussian_distance, found.gaussian_distance_stderr, expected)

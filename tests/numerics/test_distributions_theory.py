@@ -11,11 +11,11 @@ from scipy.special import erf
 from scipy.stats import t as student
 
 from derive.program import P, convolution, eta, gamma0, mlp
-from derive.theory import mean_field
 from numerics.analysis.ensembles import deviations, histogram, kernel_density, moments, non_gaussianity
 from numerics.paths import Paths
 from numerics.simulation import Networks, simulate_program
 from numerics.solver.paths import solve_particles
+from tests.derive.once import mean_field
 from tests.numerics.solver.helpers import TARGETS, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}
@@ -104,7 +104,7 @@ def test_relu_starts_with_an_atom_of_one_half() -> None:
 # -- later ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_units_of_linear_networks_stay_gaussian(depth: int) -> None:
     """Their equations are linear in Gaussian sources."""
     paths = theory(depth, "linear", Paths(("h", "g"), times=(2, 5), samples=(0,)), matched=False, samples=256)

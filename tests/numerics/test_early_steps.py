@@ -43,8 +43,8 @@ def experiment(data: dict[str, Any], *, center: bool = True, rate: float = 0.2, 
     ("data", "network"),
     [
         ({"batch_ratio": 0.7, "noise": 0.3}, {}),
-        ({}, {"parametrization": "ntk", "depth": 2}),
-        ({"batch_ratio": 0.7}, {"width_ratio": [0.5, 1.5], "depth": 2}),
+        pytest.param({}, {"parametrization": "ntk", "depth": 2}, marks=pytest.mark.slow),
+        pytest.param({"batch_ratio": 0.7}, {"width_ratio": [0.5, 1.5], "depth": 2}, marks=pytest.mark.slow),
     ],
 )
 def test_dropped_terms_are_the_gap_of_the_second_step(data: dict[str, Any], network: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ def test_losses_with_label_noise_and_on_samples() -> None:
 
 
 def rates() -> Recovery:
-    lazy = recovery(experiment({"batch_ratio": 0.25}, gamma0=1e-4).replace({"training.steps": 2}), rtol=0.5)
+    lazy = recovery(experiment({"batch_ratio": 0.25}, gamma0=1e-4).replace({"training.steps": 2}), rtol=0.9)
     assert lazy.critical is not None
     assert lazy.lazy is not None
     assert lazy.ceiling is not None

@@ -49,17 +49,20 @@ def tables(network: dict[str, Any], data: dict[str, Any], **training: Any) -> di
             tables({"depth": 2, "width_ratio": [0.5, 2.0]}, {"batch_ratio": 0.7}, rule="sgd"),
             marks=pytest.mark.slow,
         ),
-        tables({"depth": 2, "width_ratio": [0.5, 2.0]}, {}),
+        pytest.param(tables({"depth": 2, "width_ratio": [0.5, 2.0]}, {}), marks=pytest.mark.slow),
         tables({"width_ratio": 0.5, "parametrization": "ntk"}, {}, center=True),
         tables({"width_ratio": 0.5, "branch": 0.6}, {"sample_ratio": 0.7}, center=True),
-        tables({}, {"sample_ratio": 0.7}),
         pytest.param(tables({"depth": 3, "width_ratio": 0.5}, {"sample_ratio": 0.7}), marks=pytest.mark.slow),
         pytest.param(
             tables({"width_ratio": 0.5}, {"sample_ratio": 0.7}, weight_decay=0.3), marks=pytest.mark.slow
         ),
         tables({}, {"sample_ratio": 0.7}, weight_decay=0.3),
-        tables({"width_ratio": 0.5}, {"sample_ratio": 0.7}, momentum=0.3),
-        tables({"width_ratio": 0.5}, {"sample_ratio": 0.7}, temperature=0.3),
+        *(
+            pytest.param(
+                tables({"width_ratio": 0.5}, {"sample_ratio": 0.7}, **{x: 0.3}), marks=pytest.mark.slow
+            )
+            for x in ("momentum", "temperature")
+        ),
     ],
 )
 def test_the_growth_is_that_of_the_march(spec: dict[str, Any]) -> None:

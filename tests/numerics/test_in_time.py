@@ -11,9 +11,9 @@ from sympy import Matrix, Rational, diag, eye, lambdify
 
 from derive.expansion import LinearExpansion, expand_linear
 from derive.program import L, mlp, s, t
-from derive.theory import mean_field
 from numerics.expansion import expand
 from numerics.experiment import Experiment
+from tests.derive.once import mean_field
 
 R = Rational
 RTOL = 1e-8

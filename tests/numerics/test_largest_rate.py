@@ -9,13 +9,13 @@ from sympy import Symbol, sympify
 from derive.program import isotropic
 from derive.program.networks.random_data import nu
 from derive.scale import lazy_kernel
-from derive.theory import mean_field
 from numerics.analysis.limits import rate_limit
 from numerics.analysis.sweep import largest_rate
 from numerics.cli import run
 from numerics.errors import NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.solver import solve
+from tests.derive.once import mean_field
 
 FILE = """
 [network]
@@ -38,9 +38,8 @@ def experiment(depth: int, gamma: float, ratio: float, steps: int, rate: float, 
     return Experiment.from_dict({"network": network, "data": {"kind": "isotropic"}, "training": training})
 
 
-@pytest.mark.parametrize(
-    ("depth", "steps", "ratio"), [pytest.param(1, 60, 100.0, marks=pytest.mark.slow), (2, 120, 4.0)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("depth", "steps", "ratio"), [(1, 60, 100.0), (2, 120, 4.0)])
 def test_rich_rates_of_the_solved_theory(depth: int, steps: int, ratio: float) -> None:
     """Within the bisection (2 %), the last quarter of the steps (1 %) and what is neglected (1 % at most)."""
     e = experiment(depth, 1000.0, ratio, steps, 0.1, "ntk")
@@ -61,7 +60,7 @@ def test_above_it_the_error_swings_for_ever_below_its_start() -> None:
     assert loss[-1] < 1e-6
 
 
-@pytest.mark.parametrize("scaling", ["mean-field", "ntk"])
+@pytest.mark.parametrize("scaling", [pytest.param("mean-field", marks=pytest.mark.slow), "ntk"])
 def test_lazy_rates_of_the_solved_theory(scaling: str) -> None:
     expected = lazy_kernel(mean_field(isotropic(2, data="population", center=True))).rate(6, {nu: 0.5})
     found = largest_rate(experiment(2, 1e-3, 0.5, 6, 0.1, scaling), rtol=1e-4, rise=False)

@@ -179,11 +179,20 @@ def flow_of(depth, time, **more):
     ("options", "exponent"),
     [
         (["--depth", "3", "--source", "0.7"], 0.7),
-        (["--depth", "3", "--source", "0.7", "--regime", "leading", "--capacity", "2"], 0.4),
         (["--depth", "3", "--source", "0.7", "--regime", "rich", "--capacity", "2"], 2.8 / 3.1),
-        (["--depth", "1", "--source", "3/2", "--regime", "width", "--capacity", "2"], 0.5),
         (["--depth", "1", "--source", "2", "--regime", "batch", "--capacity", "3/2"], 4 / 3),
-        (["--depth", "1", "--source", "1/2", "--regime", "data", "--capacity", "3"], 1.5),
+        *(
+            pytest.param(
+                ["--source", source, "--regime", regime, "--capacity", capacity, "--depth", depth],
+                x,
+                marks=pytest.mark.slow,
+            )
+            for source, regime, capacity, depth, x in (
+                ("0.7", "leading", "2", "3", 0.4),
+                ("3/2", "width", "2", "1", 0.5),
+                ("1/2", "data", "3", "1", 1.5),
+            )
+        ),
     ],
 )
 def test_the_command(options, exponent, capsys):

@@ -87,7 +87,7 @@ def test_what_cannot_be_swept_is_refused_before_anything_runs(over, why, monkeyp
         sweep(isotropic(), over)
 
 
-@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("depth", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_lazy_network_learns_up_to_two_over_its_kernel(depth: int) -> None:
     """v is multiplied by 1 - (L + 1) eta in the population of infinitely wide lazy layers (K = L + 1).
 
@@ -111,7 +111,7 @@ def test_wider_rich_networks_take_larger_rates_in_ntk_scaling_only() -> None:
     """Appendix B of linear2025: at fixed gamma0, as long as gamma0/sqrt(nu) is rich."""
     rates = {
         scaling: [
-            largest_rate(isotropic(steps=20, gamma0=4.0, width_ratio=nu, parametrization=scaling)).value
+            largest_rate(isotropic(steps=12, gamma0=4.0, width_ratio=nu, parametrization=scaling)).value
             for nu in (8.0, 32.0)
         ]
         for scaling in ("mean-field", "ntk")

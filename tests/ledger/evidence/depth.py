@@ -21,9 +21,10 @@ from derive.depth import (
 )
 from derive.depth.nonlinear import effective, with_activation
 from derive.program.networks.residual import depth_program, nonlinear_program
-from derive.theory import Term, Theory, mean_field
+from derive.theory import Term, Theory
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
+from tests.derive.once import mean_field
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.layers import (

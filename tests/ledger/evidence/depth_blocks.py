@@ -25,13 +25,13 @@ from derive.depth.blocks import (
 from derive.depth.infinite import infinite_depth
 from derive.errors import NotApplicable
 from derive.program.networks.residual import block_program
-from derive.theory import mean_field
 from numerics.compile.layered import lower_layer_time
 from numerics.compile.lower import lower
 from numerics.solver.depth import FIRST, extrapolated, on_grids
 from numerics.solver.frozen_ends import given_in_sources
 from numerics.solver.layer_grid import Known
 from numerics.solver.march import march
+from tests.derive.once import mean_field
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.lab import Weights, gradients, moved
 

@@ -21,7 +21,7 @@ from derive.scale.depth import (
     x_0,
 )
 from derive.scale.depth_steps import at_steps
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.depth_rows import DepthSolver, variance
 

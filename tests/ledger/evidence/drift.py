@@ -17,7 +17,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.program import gamma0, mlp
 from derive.reduce.single_site import single_site
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 from tests.ledger.claims.selfconsistent2023.drift import e2, with_samples
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 

@@ -11,11 +11,11 @@ from sympy import Poly, cancel, sympify
 from derive.program import eta
 from derive.program.networks.random_data import isotropic, nu
 from derive.scale import first_step, memory_free
-from derive.theory import mean_field
 from numerics.analysis.limits import early_steps, early_time, recovery
 from numerics.experiment import Experiment
 from numerics.simulation import simulate
 from numerics.solver import solve
+from tests.derive.once import mean_field
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.first_step import at

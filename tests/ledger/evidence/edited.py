@@ -31,9 +31,10 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average, Response
 from derive.calculus.symbols import ell, eta, s, t
 from derive.program import Program
-from derive.theory import Equation, OrderParameter, Source, Term, Theory, mean_field
+from derive.theory import Equation, OrderParameter, Source, Term, Theory
 from numerics.simulation import Measured, simulate_program
 from numerics.solver.direct import Evaluated, evaluate
+from tests.derive.once import mean_field
 from tests.ledger.evidence.base import MUCH, Finding, agrees, contradicts
 
 Array = NDArray[np.float64]

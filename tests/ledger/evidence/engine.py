@@ -15,11 +15,12 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from derive.program import L, P, gamma0, mlp
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
 from numerics.compile import lower
 from numerics.compile.lower import Node
 from numerics.solver.march import March, march
 from numerics.solver.rows import evaluate
+from tests.derive.once import mean_field
 
 Array = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from sympy import Eq, Expr, Matrix, MatrixSymbol, Symbol, lambdify, simplify, sy
 
 from derive.program import P, gamma0, mlp
 from derive.reduce.equilibrium import equilibrium
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 from tests.ledger.claims.selfconsistent2023 import equilibrium as claims
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 

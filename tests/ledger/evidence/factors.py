@@ -9,7 +9,7 @@ from sympy import Expr
 from derive.calculus.symbols import ell
 from derive.expansion import LinearExpansion, expand_linear
 from derive.program import L, mlp
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 from tests.ledger.evidence.explicit import words
 
 

@@ -12,10 +12,10 @@ from sympy import Expr, Function, Integer, sympify
 from derive.program import L, ell
 from derive.program.networks.random_data import isotropic, nu
 from derive.scale import FirstStep, first_step
-from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
 from numerics.solver import solve
+from tests.derive.once import mean_field
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.lab import Weights, descend

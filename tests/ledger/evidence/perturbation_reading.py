@@ -19,9 +19,9 @@ from sympy import Add, Derivative, Expr, Mul, Poly, Pow, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.program import L, P, ell, eta, gamma0, mlp
-from derive.theory import mean_field
 from numerics.solver.direct.interpret import Interpreter
 from numerics.solver.direct.series import Gaussians, Power, PowerSolution, evaluate_series
+from tests.derive.once import mean_field
 from tests.ledger.claims.selfconsistent2023 import perturbation as claim
 
 Array = NDArray[np.object_]

@@ -18,9 +18,10 @@ from derive.depth import (
     ends_apart,
 )
 from derive.program.networks.random_data import isotropic, nu
-from derive.theory import Term, Theory, mean_field
+from derive.theory import Term, Theory
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
+from tests.derive.once import mean_field
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.layers import Array, Solution, solve_layers

@@ -11,11 +11,11 @@ from sympy import Symbol, nsolve
 
 from derive.program import P, eta, gamma0, mlp
 from derive.reduce.equilibrium import equilibrium
-from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.solver import solve
 from numerics.solver.paths import solve_particles
 from numerics.solver.rest import AtRest, at_rest, compare, regression, stationary_kernels
+from tests.derive.once import mean_field
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE
 

@@ -19,9 +19,10 @@ from derive.program.networks import structured
 from derive.scale.modes import beta, capacity, lazy_modes
 from derive.scale.modes import time as t
 from derive.scale.rich import RankOne, RichScaling, kappa, rank_one, rich_scaling
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
 from numerics.experiment import Experiment
 from numerics.solver import solve
+from tests.derive.once import mean_field
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.scaling_exponents import losses
 

@@ -17,10 +17,10 @@ from sympy import Function, Symbol, diff, lambdify, sympify
 from derive.calculus.symbols import gamma0, t
 from derive.program.networks import structured
 from derive.scale.rich import missing, rank_one, rich_scaling
-from derive.theory import mean_field
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import power_law
 from numerics.solver import solve
+from tests.derive.once import mean_field
 from tests.ledger.claims import claimed
 from tests.ledger.claims.linear2025.scaling import beta as BETA
 from tests.ledger.claims.linear2025.scaling import chi as CHI

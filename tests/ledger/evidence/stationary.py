@@ -13,7 +13,7 @@ from sympy.core.function import AppliedUndef
 
 from derive.program import ell, mlp
 from derive.reduce.stationary import stationary
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE
 

@@ -12,8 +12,8 @@ from derive.depth import LayerTime, gamma_c_recursion, layer_time
 from derive.depth.infinite import between
 from derive.depth.layers import tau, tau_
 from derive.program.networks.residual import depth_program
-from derive.theory import mean_field
 from numerics.compile.layered import NotLowered, lower_layer_time
+from tests.derive.once import mean_field
 
 r = Symbol("s_", integer=True)
 R, C = Function("R"), Function("C")

@@ -70,11 +70,9 @@ def check_exponents(size: str, experiment: Experiment, order: int, within: float
 @pytest.mark.parametrize(
     ("size", "depth", "options"),
     [
-        ("nu", 1, {}),
         ("nu", 2, {"gamma0": 2.0, "center": True}),
         ("alpha", 1, {"gamma0": 0.3}),
-        ("alpha", 2, {}),
-        ("alpha_B", 2, {"gamma0": 0.5}),
+        pytest.param("alpha_B", 2, {"gamma0": 0.5}, marks=pytest.mark.slow),
     ],
 )
 def test_what_is_missed_falls_with_the_next_power(size: str, depth: int, options: dict[str, float]) -> None:
@@ -89,7 +87,7 @@ def test_what_is_missed_at_third_order(size: str, gamma0: float, depth: int) -> 
     check_exponents(size, isotropic(size, depth, 12, gamma0=gamma0, rate=0.05), 3, 0.15)
 
 
-@pytest.mark.parametrize("size", ["nu", "alpha", "alpha_B"])
+@pytest.mark.parametrize("size", ["nu", pytest.param("alpha", marks=pytest.mark.slow), "alpha_B"])
 def test_coefficients_are_derivatives_of_the_dense_reference(size: str) -> None:
     """Of a polynomial in 1/size through 24 points, of the hand-written theory: orders 0-3 to 1e-8."""
     series = size_series(isotropic(size, 2, 3, gamma0=1.3, rate=0.15), size, 3)
@@ -115,17 +113,16 @@ def narayana(k: int, n: int) -> float:
     return comb(k, n) * comb(k - 1, n) / (n + 1) if k else float(n == 0)
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_lazy_wide_networks_are_linear_regression(depth: int) -> None:
+def test_lazy_wide_networks_are_linear_regression() -> None:
     """Full batch, gamma0 -> 0: the losses are averages of (1 - eta (L + 1) x)^(2t) over the law of Marchenko
     and Pastur of the samples, whose moments are polynomials in 1/alpha."""
-    spec = isotropic("alpha", depth, 5, gamma0=1e-7, noise=0.0).spec.model_dump(
+    spec = isotropic("alpha", 2, 5, gamma0=1e-7, noise=0.0).spec.model_dump(
         exclude_none=True, exclude_unset=True
     )
     spec["network"].pop("width_ratio")
     experiment = Experiment.from_dict(spec)
     series = size_series(experiment, "alpha", 4)
-    step = 0.1 * (depth + 1)
+    step = 0.1 * 3
     for n in range(5):
         powers = [[comb(2 * t, k) * (-step) ** k for k in range(2 * t + 1)] for t in range(6)]
         test = [sum(c * narayana(k, n) for k, c in enumerate(p)) for p in powers]
@@ -171,12 +168,11 @@ def test_lazy_narrow_networks_are_regression_on_random_features() -> None:
         np.testing.assert_allclose(series.test_loss.values[n], expected, atol=3e-7)
 
 
-@pytest.mark.parametrize("size", ["nu", "alpha"])
-def test_the_truncation_error_is_estimated(size: str) -> None:
+def test_the_truncation_error_is_estimated() -> None:
     """At a size of 10 what is missed is no more than 3 times and no less than 1/300 of the estimate."""
-    experiment = isotropic(size, 1)
-    series = size_series(experiment, size, 3)
-    full = solve(experiment.replace({SIZES[size][0]: 10.0}))
+    experiment = isotropic("nu", 1)
+    series = size_series(experiment, "nu", 3)
+    full = solve(experiment.replace({WIDE: 10.0}))
     estimates = truncation_error(series, 0.1)
     for name in ("test_loss", "train_loss", "C_v", "C_h", "C_g"):
         rest = float(np.abs(full[name] - partial_sum(series, 0.1)[name]).max())
@@ -198,7 +194,7 @@ def test_sizes_grow_together() -> None:
 def test_a_flow_has_a_series_too() -> None:
     spec = isotropic("nu", 1).spec.model_dump(exclude_none=True, exclude_unset=True)
     spec["training"] = {"rule": "flow", "time": 1.0, "points": 4, "center": False}
-    spec["solver"] = {"rtol": 1e-4}
+    spec["solver"] = {"rtol": 1e-3}
     experiment = Experiment.from_dict(spec)
     series = size_series(experiment, "nu", 1)
     assert "R_hr" not in series

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from pathlib import Path
 
 import mpmath
@@ -32,7 +33,7 @@ slow = pytest.mark.slow
 @pytest.mark.parametrize(
     ("depth", "order"),
     [
-        pytest.param(depth, order, marks=() if (depth, order) in {(1, 4), (3, 6)} else slow)
+        pytest.param(depth, order, marks=() if (depth, order) == (3, 6) else slow)
         for depth in (1, 2, 3, 4)
         for order in (4, 6)
     ],
@@ -135,14 +136,16 @@ def reach(e: Experiment, series: xr.Dataset) -> float:
     """The largest gamma0 up to which the plain series is within 1 % of the loss at every time."""
     loss = series[["train_loss"]]
     first = float(np.abs(loss.train_loss.sel(order=2) / loss.train_loss.sel(order=0)).max()) ** -0.5
-    good = 0.0
-    for gamma0 in first * 1.05 ** np.arange(-20, 30):
-        full = full_loss(e, gamma0)
-        if np.max(np.abs(partial_sum(loss, gamma0, 8).train_loss.values / full - 1)) > 0.01:
-            break
-        good = float(gamma0)
-    assert good > 0
-    return good
+
+    def missed(power: int) -> float:
+        gamma0 = first * 1.05**power
+        return float(
+            np.max(np.abs(partial_sum(loss, gamma0, 8).train_loss.values / full_loss(e, gamma0) - 1))
+        )
+
+    beyond = bisect(range(-20, 30), 0.01, key=missed)
+    assert beyond > 0
+    return float(first * 1.05 ** (beyond - 21))
 
 
 CASES = [
@@ -171,17 +174,19 @@ def test_resummed_loss_reaches_twice_as_far(
         assert np.all(gap <= found.train_loss_truncation.values + 1e-8), factor
 
 
-@pytest.mark.parametrize(("summed", "power"), [(8, 10), (10, 12)])
-def test_words_at_fixed_error_are_the_same_series(summed: int, power: int) -> None:
+def test_words_at_fixed_error_are_the_same_series() -> None:
     """What order 8 at fixed error adds to the partial sums: laws used once make gamma0^10 right as well."""
-    e = task("general", 2, 2, 3.0, 5)
-    series = expand(e, summed)[["error", "train_loss"]]
+    e = task("general", 2, 2, 3.0, 4)
+    series = expand(e, 10)[["error", "train_loss"]]
     strengths = np.array([0.5, 0.6, 0.7])
-    gaps = [
-        float(np.abs(resum(e, 8, g).error - partial_sum(series, g, summed).error).max()) for g in strengths
-    ]
-    fitted = float(np.polyfit(np.log(strengths), np.log(gaps), 1)[0])
-    assert fitted == pytest.approx(power, abs=0.6), (fitted, gaps)
+    found = [resum(e, 8, g).error for g in strengths]
+    for summed in (8, 10):
+        gaps = [
+            float(np.abs(x - partial_sum(series, g, summed).error).max())
+            for g, x in zip(strengths, found, strict=True)
+        ]
+        fitted = float(np.polyfit(np.log(strengths), np.log(gaps), 1)[0])
+        assert fitted == pytest.approx(summed + 2, abs=0.6), (fitted, gaps)
 
 
 @pytest.mark.slow
@@ -226,7 +231,7 @@ def spec(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("method", ["sum", "pade", "self-consistent", None])
+@pytest.mark.parametrize("method", ["sum", "self-consistent", None])
 def test_the_command_evaluates_the_series(
     spec: Path, capsys: pytest.CaptureFixture[str], method: str | None
 ) -> None:

@@ -11,18 +11,28 @@ import xarray as xr
 from derive.errors import NotApplicable
 from derive.expansion.strength import expand_strength
 from derive.program import isotropic, mlp
-from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.expansion import expand, has_words
 from numerics.expansion.orders import partial_sum, strength_series
 from numerics.experiment import Experiment
 from numerics.solver import solve
+from tests.derive.once import mean_field
 
 GD: dict[str, Any] = {"learning_rate": 0.2, "steps": 3}
 FLOW: dict[str, Any] = {"rule": "flow", "time": 1.0, "points": 3}
 ISO: dict[str, Any] = {"kind": "isotropic", "sample_ratio": 2.0, "noise": 0.2}
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]] = {
+    "biases, branch, outputs, decay, temperature": (
+        {"bias": True, "branch": 0.5, "outputs": 2},
+        GD | {"weight_decay": 0.1, "temperature": 0.1},
+        None,
+    ),
+    "widths, variances, momentum": (
+        {"relative_widths": [1.0, 0.5], "init_variance": [1.0, 2.0, 0.5]},
+        GD | {"momentum": 0.5},
+        None,
+    ),
     "biases": ({"bias": True}, GD, None),
     "branch": ({"branch": 0.5}, GD, None),
     "outputs": ({"outputs": 2}, GD, None),
@@ -36,6 +46,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]] =
     "online": ({}, GD | {"rule": "sgd"}, {"kind": "isotropic", "batch_ratio": 2.0}),
     "power law": ({}, GD, {"kind": "power-law", "capacity": 1.5, "source": 1.0, "modes": 50}),
 }
+QUICK = (*list(CASES)[:2], "isotropic", "power law")
 
 
 def experiment(
@@ -61,7 +72,7 @@ def missed(one: Experiment, series: xr.Dataset) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=pytest.mark.slow) if x == "decaying flow" else x for x in CASES]
+    "name", [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow) for x in CASES]
 )
 def test_what_is_missed_falls_with_the_fourth_power(name: str) -> None:
     network, training, data = CASES[name]
@@ -75,8 +86,14 @@ def test_what_is_missed_falls_with_the_fourth_power(name: str) -> None:
     assert all(less[x] < more[x] / 11 + floor for x in more), (more, less)
 
 
-@pytest.mark.parametrize("order", [2, 4])
-@pytest.mark.parametrize("training", [GD, GD | {"momentum": 0.5}], ids=["plain", "momentum"])
+@pytest.mark.parametrize(
+    ("training", "order"),
+    [
+        (GD, 4),
+        (GD | {"momentum": 0.5}, 2),
+        pytest.param(GD | {"momentum": 0.5}, 4, marks=pytest.mark.slow),
+    ],
+)
 def test_words_are_the_theory_of_each_order(training: dict[str, Any], order: int) -> None:
     """Two engines, with test points and momentum: words (their recursion at order four), and the march."""
     one = experiment({}, training, None, 1.0, test=True)
@@ -91,7 +108,6 @@ def test_words_are_the_theory_of_each_order(training: dict[str, Any], order: int
 @pytest.mark.parametrize(
     "training",
     [
-        pytest.param(GD, id="gd"),
         pytest.param(GD | {"momentum": 0.5}, id="momentum"),
         pytest.param(FLOW, id="flow", marks=pytest.mark.slow),
     ],

@@ -28,17 +28,17 @@ def trainer(rule="flow", **options):
 
 @lru_cache(maxsize=1)
 def fine():
-    """Steps that miss no more than 1e-8, and what was said of them."""
-    return settled(trainer(), SEED, 1e-8, False)
+    """Steps that miss no more than 1e-6, and what was said of them."""
+    return settled(trainer(), SEED, 1e-6, False)
 
 
 def test_loss_decreases_and_the_error_estimate_is_met():
     run, said = fine()
     exact = run.train(SEED)["Delta"]
     assert np.all(np.diff((exact**2).mean(axis=1)) < 0)
-    assert said <= 1e-8
-    rough, said = settled(trainer(), SEED, 1e-4, False)
-    assert np.abs(rough.train(SEED)["Delta"] - exact).max() <= 3 * max(said, 1e-8)
+    assert said <= 1e-6
+    rough, said = settled(trainer(), SEED, 1e-3, False)
+    assert np.abs(rough.train(SEED)["Delta"] - exact).max() <= 3 * max(said, 1e-6)
     assert sum(rough.counts) < sum(run.counts)
 
 

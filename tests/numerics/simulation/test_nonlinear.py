@@ -77,7 +77,6 @@ def test_large_kernels_can_be_left_out():
 @pytest.mark.parametrize(
     ("network", "targets"),
     [
-        ({"activation": "relu"}, Y),
         ({"activation": "softplus", "bias": True, "outputs": 2}, PAIRS),
         ({"activation": "linear", "bias": True, "outputs": 2}, PAIRS),
         ({"branch": 0.7, "depth": 3}, Y),

@@ -17,7 +17,7 @@ from numerics.solver import solve
 KERNEL = np.array([[1.0, 0.3, -0.2], [0.3, 1.2, 0.1], [-0.2, 0.1, 0.8]])
 TARGETS = np.array([1.0, -0.5, 0.3])
 LEVEL = 1e-4
-WIDTHS, SEEDS = (96, 192), 40
+WIDTHS, SEEDS = (64, 128), 40
 
 ISOTROPIC: dict[str, dict[str, Any]] = {
     "full batch": {"data": {"sample_ratio": 2.0, "noise": 0.3}},
@@ -66,7 +66,9 @@ def worst(experiment: Experiment, names: tuple[str, ...], theory: Any = None) ->
     return max(scores), float(student.isf(each / 2, SEEDS - 1))
 
 
-@pytest.mark.parametrize("name", ISOTROPIC)
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x in ("full batch", "ntk") else x for x in ISOTROPIC]
+)
 def test_networks_on_isotropic_data_are_those_of_the_theory(name: str) -> None:
     score, bound = worst(isotropic(ISOTROPIC[name]), ("test_loss", "train_loss", "C_v", "C_h", "C_g"))
     assert score < bound
@@ -75,8 +77,11 @@ def test_networks_on_isotropic_data_are_those_of_the_theory(name: str) -> None:
 @pytest.mark.parametrize(
     ("network", "training"),
     [
-        ({"bias": True, "branch": 0.7}, {"momentum": 0.5}),
-        ({"init_variance": [1.0, 2.0, 0.5], "relative_widths": [1.0, 2.0]}, {"weight_decay": 0.2}),
+        (
+            {"bias": True, "init_variance": [1.0, 2.0, 0.5], "relative_widths": [1.0, 2.0]},
+            {"momentum": 0.5, "weight_decay": 0.2},
+        ),
+        pytest.param({"bias": True, "branch": 0.7}, {"momentum": 0.5}, marks=pytest.mark.slow),
     ],
 )
 def test_networks_on_fixed_samples_are_those_of_the_theory(network, training) -> None:
@@ -90,16 +95,6 @@ def test_another_theory_is_rejected() -> None:
     fewer = isotropic({"data": {"sample_ratio": 0.7, "noise": 0.3}})
     score, bound = worst(fewer, names, theory=solve(isotropic(ISOTROPIC["full batch"])))
     assert score > 1.5 * bound
-
-
-def test_a_plain_network_is_trained_as_by_the_other_simulation() -> None:
-    e = fixed({}, {})
-    a = simulate(e, width=64, seeds=200, rng=1)
-    b = simulate(e, width=64, seeds=200, rng=2)
-    for name in ("train_loss", "error"):
-        stderr = np.hypot(a[f"{name}_stderr"].values, b[f"{name}_stderr"].values)
-        z = np.abs(a[name].values - b[name].values) / stderr
-        assert z.max() < student.isf(LEVEL / 2 / z.size, 199)
 
 
 def test_sizes_follow_the_widest_layer() -> None:

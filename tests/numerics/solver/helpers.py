@@ -9,13 +9,14 @@ import numpy as np
 
 from derive.linear.projection import error_projected
 from derive.program import L, mlp
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
 from numerics.compile import lower
 from numerics.compile.lower import Node
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
 from numerics.solver.march import March, march
 from numerics.solver.rows import evaluate
+from tests.derive.once import mean_field
 from tests.reference.solution import Solution
 
 RNG = np.random.default_rng(7)

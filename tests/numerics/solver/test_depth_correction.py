@@ -11,7 +11,6 @@ from derive.calculus.symbols import L
 from derive.depth import cross_layer, infinite_depth, rescale
 from derive.errors import NotApplicable
 from derive.program.networks.residual import depth_program
-from derive.theory import mean_field
 from numerics.compile.layered import lower_layer_time
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
@@ -25,6 +24,7 @@ from numerics.solver.frozen_ends import (
     solve_frozen_ends_correction,
 )
 from numerics.solver.layer_grid import solve_layer_grid
+from tests.derive.once import mean_field
 from tests.ledger.evidence.depth_correction import in_powers
 
 DEPTHS = (4, 8, 16)
@@ -92,7 +92,8 @@ def test_the_first_step_is_that_of_the_closed_form() -> None:
     assert finite == pytest.approx(size / np.e * (1 + 1 / 8) ** 7, rel=1e-12)
 
 
-@pytest.mark.parametrize(("alpha", "order"), [(0.75, -0.5), pytest.param(1.0, -1.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("alpha", "order"), [(0.75, -0.5), (1.0, -1.0)])
 def test_above_one_half_the_noise_vanishes_as_derived(alpha: float, order: float) -> None:
     kind = {"alpha": alpha, "gamma": 1 - alpha}
     found = solve_frozen_ends_correction(INPUTS, slope, lambda t, f: 1.0, layers=8, **kind)

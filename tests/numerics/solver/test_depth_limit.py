@@ -15,7 +15,6 @@ from sympy import sqrt
 from derive.depth import LayerTime, Scaling, cross_layer, layer_time, rescale
 from derive.program import L, eta, gamma0, isotropic
 from derive.program.networks.random_data import nu
-from derive.theory import mean_field
 from numerics.cli import run
 from numerics.compile.layered import LayerTable, NotLowered, lower_layer_time
 from numerics.errors import Diverged, SpecError
@@ -24,6 +23,7 @@ from numerics.experiment.theory import beta
 from numerics.solver import solve
 from numerics.solver.depth import beta0, solve_depth_limit
 from numerics.solver.layer_grid import LayerGrid, solve_layer_grid
+from tests.derive.once import mean_field
 from tests.ledger.evidence.layers import extrapolated, solve_layer_time
 
 INPUTS = np.random.default_rng(3).normal(size=(3, 5))
@@ -148,7 +148,7 @@ def test_finite_depth_up_to_64_converges_like_one_over_depth(name: str) -> None:
     converges({**CASES, **MORE}[name], (4, 8, 16, 32, 64))
 
 
-@pytest.mark.parametrize("name", ["population", "fixed"])
+@pytest.mark.parametrize("name", ["population", pytest.param("fixed", marks=pytest.mark.slow)])
 def test_the_error_estimate_is_larger_than_the_error(name: str) -> None:
     coarse, fine = (solve_depth_limit(CASES[name], layers=n) for n in (4, 16))
     for variable, estimate in coarse.errors.items():

@@ -9,9 +9,9 @@ from derive.depth.balance import alpha, gamma
 from derive.program import depth_program
 from derive.scale.depth import depth_first_step
 from derive.scale.depth_steps import at_steps
-from derive.theory import mean_field
 from numerics.errors import Diverged
 from numerics.solver.frozen_ends import solve_frozen_ends
+from tests.derive.once import mean_field
 from tests.ledger.evidence import depth_class_networks, depth_classes
 from tests.ledger.evidence.depth_rows import DepthSolver, variance
 
@@ -40,6 +40,7 @@ def test_equal_to_the_march(found):
                 )
 
 
+@pytest.mark.slow
 def test_equal_to_the_closed_form(found):
     form = depth_first_step(mean_field(depth_program(alpha=alpha, gamma=gamma)))
     numbers = {"alpha": 0.7, "gamma": 0.4, "xi": 1.3, "chi_0": float(found["chi_0"][()])}
@@ -73,7 +74,8 @@ def test_what_diverges_is_reported(solver):
         solver(4, {"alpha": 0.5, "gamma": 0.5})
 
 
-@pytest.mark.parametrize("point", [("1", "1/2"), pytest.param(("3/2", "-1/2"), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("point", [("1", "1/2"), ("3/2", "-1/2")])
 def test_measured_exponents(point):
     """The small sibling of the evidence: 8 to 32 layers, one step."""
     expected = depth_classes.classify(*point).exponents
@@ -81,6 +83,7 @@ def test_measured_exponents(point):
         assert slope == pytest.approx(float(expected[depth_classes.QUANTITIES[name]]), abs=0.03), name
 
 
+@pytest.mark.slow
 def test_wrong_exponents_are_noticed():
     """Exponents of one point are not those of the next one: the tolerance tells them apart."""
     slope = depth_classes.measured(("1", "1/2"), 1, (8, 16, 32))["f", 1]

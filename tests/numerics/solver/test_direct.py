@@ -11,10 +11,11 @@ from sympy import Abs, Expr, Function, Max, S, Symbol, sign, tanh
 
 from derive.program import P, eta, gamma0, mlp
 from derive.program.networks import perceptron
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
 from numerics.errors import Unserved
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.direct.interpret import CyclicDemand
+from tests.derive.once import mean_field
 from tests.numerics.solver.helpers import INPUTS, TARGETS, gd, kernel, unprojected
 from tests.numerics.solver.test_handwritten import ETA, GAMMA0, SAMPLES, STEPS, g, recurrent, tau, two_layers
 from tests.numerics.solver.test_handwritten import solved as marched_by_hand
@@ -30,9 +31,9 @@ def problem(samples: int, rate: float = 0.11) -> dict[str, object]:
 # -- linear: the march ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("depth", [1, 2])
 def test_linear_networks_agree_with_the_march(depth: int) -> None:
-    steps, samples = 5, 3
+    steps, samples = 4, 2
     expected = unprojected(gd(depth, samples, steps=steps))
     direct = evaluate(mean_field(mlp()).at_depth(depth), steps=steps + 1, **problem(samples))
     assert direct.method == "linear"
@@ -49,15 +50,15 @@ def test_linear_networks_agree_with_the_march(depth: int) -> None:
     assert not direct.stderr("Delta").any()
 
 
-@pytest.mark.parametrize("feedback_learns", [False, True])
-def test_a_feedback_network_written_by_hand(feedback_learns: bool) -> None:
+def test_a_feedback_network_written_by_hand() -> None:
+    program = two_layers(feedback_learns=True)
     direct = evaluate(
-        mean_field(two_layers(feedback_learns)),
+        mean_field(program),
         steps=STEPS + 1,
         values={eta: ETA, gamma0: GAMMA0, P: SAMPLES},
         data={"K_x": kernel(SAMPLES), "y": TARGETS[:SAMPLES]},
     )
-    expected = marched_by_hand(two_layers(feedback_learns)).scalars["Delta"]
+    expected = marched_by_hand(program).scalars["Delta"]
     assert np.abs(direct.value("Delta") - expected).max() < 1e-12
 
 
@@ -123,9 +124,8 @@ def test_sampling_a_linear_network_agrees_within_its_errors() -> None:
     assert max(e.max() for e in sampled.errors.values()) < 2e-3
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_a_seed_gives_the_same_numbers_again(depth: int) -> None:
-    theory = mean_field(mlp(depth, tanh))
+def test_a_seed_gives_the_same_numbers_again() -> None:
+    theory = mean_field(mlp(1, tanh))
     a, b, c = (
         evaluate(theory, steps=2, samples=256, replicas=2, seed=s, **problem(1)).value("Delta")
         for s in (1, 1, 2)
@@ -134,7 +134,7 @@ def test_a_seed_gives_the_same_numbers_again(depth: int) -> None:
     assert (a != c).any()
 
 
-RATE, WIDTHS, RUNS, TIMES = 0.6, (100, 200), 350, 4
+RATE, WIDTHS, RUNS, TIMES = 0.6, (60, 120), 450, 4
 
 
 def relu(v: object) -> object:
@@ -189,7 +189,7 @@ def wide_networks(request: pytest.FixtureRequest) -> tuple[str, Networks]:
 
 def worst(theory: Theory, networks: Networks) -> float:
     """The largest distance of the theory from wide networks, in standard errors."""
-    t = evaluate(theory, steps=TIMES, samples=2**12, **problem(2, rate=RATE))
+    t = evaluate(theory, steps=TIMES, samples=2**11, **problem(2, rate=RATE))
     last = TIMES - 1
     at = {"Delta": (None, ...), "Phi": (2, (..., last, last)), "G": (1, (..., last, last))}
     found = []

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from sympy import Symbol
 
 from derive.program import mlp
-from derive.theory import mean_field
 from numerics.solver.direct import evaluate
+from tests.derive.once import mean_field
 
 STEPS, SAMPLES = 3, 2
 BETA, DECAY, MOMENTUM, HEAT = (Symbol(n, positive=True) for n in ("beta", "lam", "m", "T"))

@@ -31,8 +31,9 @@ from derive.program import (
 )
 from derive.program.networks import convolution, recurrent
 from derive.program.words import Attribute
-from derive.theory import OrderParameter, Theory, mean_field
+from derive.theory import OrderParameter, Theory
 from numerics.solver.direct import evaluate
+from tests.derive.once import mean_field
 from tests.derive.theory.programs import g, rho_a, rho_b, there_and_back
 from tests.numerics.solver.helpers import TARGETS
 
@@ -222,7 +223,7 @@ def there_and_back_network(width: int, seed: int) -> Moments:
 def test_one_matrix_both_ways_within_a_step() -> None:
     theory = with_averages(mean_field(there_and_back(tanh)), ll=("l", "l"), kl=("k", "l"))
     solved = evaluate(theory, steps=1, values={rho_a: 1.5, rho_b: 0.5, g: 2.0}, replicas=8)
-    found = extrapolated(there_and_back_network, (100, 200), 400)
+    found = extrapolated(there_and_back_network, (60, 120), 300)
     ours = {k: (solved.value(k)[0, 0], solved.stderr(k)[0, 0]) for k in found}
     assert farthest(found, ours) < 4.0
 

@@ -7,11 +7,11 @@ import pytest
 from sympy import symbols, tanh
 
 from derive.program import P, eta, gamma0, mlp
-from derive.theory import mean_field
 from numerics.errors import Unserved
 from numerics.solver.direct import evaluate
 from numerics.solver.direct.series import Power, evaluate_series
 from numerics.solver.nodes import solve_two_layer
+from tests.derive.once import mean_field
 
 x = symbols("x")
 HALF = Fraction(1, 2)

@@ -12,7 +12,6 @@ from sympy import Expr, Symbol
 
 from derive.program import P, Program, eta, gamma0, isotropic, mlp
 from derive.program.networks.random_data import alpha, alpha_B, nu, sigma
-from derive.theory import mean_field
 from numerics.compile import lower
 from numerics.errors import Diverged, SpecError
 from numerics.experiment import Experiment
@@ -22,6 +21,7 @@ from numerics.solver import solve
 from numerics.solver.direct import evaluate
 from numerics.solver.linear import solved
 from numerics.solver.march import march
+from tests.derive.once import mean_field
 from tests.numerics.solver.helpers import flow, gd
 
 C = Symbol("C", integer=True, positive=True)
@@ -33,8 +33,7 @@ NUMBERS: Mapping[Symbol, float] = {
 KERNEL = np.array([[1.0, 0.3, -0.2], [0.3, 1.2, 0.1], [-0.2, 0.1, 0.8]])
 TARGETS = np.array([1.0, -0.5, 0.3])
 TWO = np.stack([TARGETS, -0.7 * TARGETS[::-1]], axis=1)
-STEPS, DEPTH = 5, 2
-DATA = ("full-batch", "online", "population")
+STEPS, DEPTH = 4, 2
 
 
 def widths(layer: Expr) -> Expr:
@@ -42,22 +41,15 @@ def widths(layer: Expr) -> Expr:
 
 
 THEORIES: dict[str, Callable[[], Program]] = {
-    **{data: partial(isotropic, 2, data=data, noise=data != "population") for data in DATA},
-    **{
-        f"{d}, centred": partial(isotropic, 2, data=d, center=True)
-        for d in ("full-batch", "online", "population")
-    },
+    "full-batch": partial(isotropic, 2, noise=True),
+    "population, centred": partial(isotropic, 2, data="population", center=True),
     "online, three layers": lambda: isotropic(3, data="online", noise=True),
     "unequal widths, isotropic": lambda: isotropic(2, widths=widths),
     "ntk": lambda: isotropic(2, data="online", parametrization="ntk"),
-    "branches, isotropic": lambda: isotropic(3, branch=beta, noise=True),
-    "branches, online": lambda: isotropic(2, branch=beta, data="online"),
+    "branches, isotropic": lambda: isotropic(3, branch=beta, noise=True, center=True),
     "two outputs, isotropic": lambda: isotropic(2, outputs=C, noise=True),
     "fixed samples": lambda: mlp(2),
-    "two outputs": lambda: mlp(2, outputs=C),
-    "biases and decay": lambda: mlp(2, bias=True, weight_decay=lam),
     "momentum": lambda: mlp(2, momentum=m),
-    "branches": lambda: mlp(3, branch=beta),
     "noise": lambda: mlp(2, weight_decay=lam, temperature=T),
     "everything": lambda: mlp(2, branch=beta, bias=True, outputs=C, weight_decay=lam, init_variance=2),
 }
@@ -71,9 +63,9 @@ def test_the_march_reads_the_theory_as_it_is_written(name: str) -> None:
     """
     program = THEORIES[name]()
     theory = mean_field(program)
-    depth = 3 if "three" in name or name in ("branches", "branches, isotropic") else DEPTH
+    depth = 3 if "three" in name or name == "branches, isotropic" else DEPTH
     theory = theory.at_depth(depth)
-    y = TWO if any(x in name for x in ("two outputs", "everything")) else TARGETS
+    y = TWO if name == "everything" else TARGETS
     data = {"K_x": KERNEL, "y": y} if program.given else {}
     table = lower(theory)
     found = march(table, steps=STEPS, constants=NUMBERS, data=data, wanted=tuple(table.tensors))
@@ -105,7 +97,7 @@ def unreduced(experiment: Experiment) -> tuple[dict[str, np.ndarray], dict[str, 
     return solved(Problem.of(experiment), "full", reductions=())
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("depth", [1, 3])
 def test_a_plain_network_is_solved_as_by_the_projected_march(depth: int) -> None:
     experiment = gd(depth, 3)
     (general, _), projected = unreduced(experiment), solve(experiment, kernels="full")
@@ -215,8 +207,8 @@ def test_the_flow_of_a_plain_network_is_that_of_the_projected_march() -> None:
 @pytest.mark.parametrize(
     "network",
     [
-        {"branch": 0.6},
-        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"branch": 0.6}, marks=pytest.mark.slow),
+        {},
         pytest.param({"outputs": 2}, marks=pytest.mark.slow),
     ],
 )
@@ -224,8 +216,8 @@ def test_small_steps_on_isotropic_data_are_the_flow_at_first_order(network: dict
     """The difference of descent at rate 1/n from the flow halves as n doubles: its exponent is 1, and the
     next order changes it by some 1/n.
     """
-    limit = solve(flowing(network, rtol=1e-5, time=1.0, points=3)).test_loss.values[-1]
-    counts = np.array([20, 40, 80])
+    limit = solve(flowing(network, rtol=1e-4, time=1.0, points=3)).test_loss.values[-1]
+    counts = np.array([16, 32, 64])
     steps = [
         solve(changed(network=network, training={"learning_rate": 1 / n, "steps": int(n)})) for n in counts
     ]
@@ -235,7 +227,7 @@ def test_small_steps_on_isotropic_data_are_the_flow_at_first_order(network: dict
 
 
 def test_the_error_estimate_of_a_flow_on_isotropic_data_is_honest() -> None:
-    fine = solve(flowing(rtol=1e-5, time=1.0, points=5))
+    fine = solve(flowing(rtol=1e-4, time=1.0, points=5))
     for rtol in (1e-2, 1e-3):
         coarse = solve(flowing(rtol=rtol, time=1.0, points=5))
         error = np.abs(coarse.test_loss - fine.test_loss).max() / (fine.test_loss.max() - 0.04)

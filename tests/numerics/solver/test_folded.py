@@ -74,8 +74,9 @@ def gap(one: March, other: March) -> float:
     return worst
 
 
-@pytest.mark.parametrize("kind", DATA)
-@pytest.mark.parametrize("more", [{}, {"center": True}, {"branch": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "more"), [("full", {"branch": 0.5}), ("online", {"center": True}), ("population", {})]
+)
 def test_steps_are_those_of_the_plain_march(kind: str, more: dict[str, Any], marches: list[Folded]) -> None:
     arguments = problem(kind, 2, 30, 0.03, **more)
     assert gap(march.march(**arguments), plainly(arguments)) < 2e-14
@@ -86,9 +87,9 @@ def test_steps_are_those_of_the_plain_march(kind: str, more: dict[str, Any], mar
 @pytest.mark.parametrize(
     ("kind", "depth", "steps", "rate", "more"),
     [
-        ("full", 2, 400, 0.05, {}),
         ("online", 1, 330, 0.01, {"center": True}),
         ("full", 2, 300, 0.003, {"center": True}),
+        pytest.param("full", 2, 400, 0.05, {}, marks=pytest.mark.slow),
         pytest.param("population", 3, 400, 0.01, {}, marks=pytest.mark.slow),
         pytest.param("full", 3, 400, 0.006, {"branch": 0.5}, marks=pytest.mark.slow),
         pytest.param("full", 4, 600, 0.012, {}, marks=pytest.mark.slow),

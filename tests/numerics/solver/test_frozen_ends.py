@@ -7,11 +7,11 @@ import pytest
 
 from derive.errors import NotApplicable
 from derive.program.networks.residual import depth_program
-from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from numerics.solver.frozen_ends import solve_frozen_ends, solve_frozen_ends_limit
+from tests.derive.once import mean_field
 
 INPUTS = np.array([1.0, 0.6, -0.8, 1.1])
 TARGETS = np.array([0.9, -0.4, 0.7, 0.2])

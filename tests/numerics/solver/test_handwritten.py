@@ -31,9 +31,9 @@ from derive.program import (
     mu,
     t,
 )
-from derive.theory import mean_field
 from numerics.compile import lower
 from numerics.solver.march import march
+from tests.derive.once import mean_field
 from tests.numerics.solver.helpers import INPUTS, TARGETS, gd, kernel, unprojected
 
 ETA, GAMMA0, STEPS, SAMPLES = 0.15, 1.2, 5, 3

@@ -55,13 +55,10 @@ WIDTHS: dict[str, Callable[[int], Options]] = {
     "ratios": lambda depth: {"nu": UNEVEN[:depth]},
 }
 CHOSEN = [
-    (1, "full batch, noise", "one ratio", True),
-    (1, "population", "ratios", False),
+    (1, "population", "wide", True),
     (2, "full batch, noise", "ratios", False),
     (2, "online, noise", "one ratio", True),
-    (2, "population", "wide", True),
     (3, "full batch", "wide", False),
-    (3, "online, noise", "ratios", False),
 ]
 ALL = list(product((1, 2, 3, 4), DATA, WIDTHS, (False, True)))
 RUNS = [*CHOSEN, *(pytest.param(*x, marks=pytest.mark.slow) for x in ALL if x not in CHOSEN)]
@@ -69,14 +66,14 @@ RUNS = [*CHOSEN, *(pytest.param(*x, marks=pytest.mark.slow) for x in ALL if x no
 
 @pytest.mark.parametrize(("depth", "data", "widths", "center"), RUNS)
 def test_the_march_is_the_dense_reference(depth: int, data: str, widths: str, center: bool) -> None:
-    """Every order parameter at all pairs of 51 times, relative to its largest entry.
+    """Every order parameter at all pairs of 31 times, relative to its largest entry.
 
-    Both are exact, so what is left is rounding: 50 steps of 2 L + 3 fields, sums of up to 51 terms each, add
-    up to a few 50 (2 L + 3) eps = 1e-13 in stable dynamics; 1.4e-14 is the most that was seen.
+    Both are exact, so what is left is rounding: 30 steps of 2 L + 3 fields, sums of up to 31 terms each, add
+    up to a few 30 (2 L + 3) eps = 6e-14 in stable dynamics.
     """
     options = {"depth": depth, "eta": 0.18 / (depth + 1), "gamma0": 0.8, "center": center}
     options |= DATA[data] | WIDTHS[widths](depth)
-    found, expected = solved(options, 50), isotropic_dense(51, **options)
+    found, expected = solved(options, 30), isotropic_dense(31, **options)
     assert expected.C_v[-1, -1] < 0.6 * expected.C_v[0, 0]  # something was learned
     assert np.abs(np.diagonal(expected.C_g[0]) - expected.C_g[0, 0, 0]).max() > 0.02  # and features moved
     compared = {f.name for f in fields(Isotropic)} & set(found)
@@ -118,22 +115,18 @@ def problems(draw: st.DrawFn, depths: tuple[int, ...] = (1, 2, 3), **fixed: Any)
 
 @settings(max_examples=6)
 @given(problems())
-def test_correlations_are_covariances(options: Options) -> None:
-    """Symmetric, and positive semidefinite up to the rounding of 6 steps and sums."""
-    for name, found in solved(options, 5).items():
+def test_correlations_are_covariances_and_nothing_answers_what_comes_later(options: Options) -> None:
+    """Symmetric, and positive semidefinite up to the rounding of 6 steps and sums; at once only what is
+    computed after the source within a step answers it.
+    """
+    found = solved(options, 5)
+    for name, value in found.items():
         if not name.startswith("C_"):
             continue
-        for C in found.reshape(-1, *found.shape[-2:]):
+        for C in value.reshape(-1, *value.shape[-2:]):
             assert np.array_equal(C, C.T), name
             eigenvalues = np.linalg.eigvalsh(C)
             assert eigenvalues[0] >= -100 * EPS * eigenvalues[-1], name
-
-
-@settings(max_examples=6)
-@given(problems())
-def test_nothing_answers_what_comes_later(options: Options) -> None:
-    """And at once only what is computed after the source within a step."""
-    found = solved(options, 5)
     for name, R in found.items():
         if not name.startswith("R_"):
             continue
@@ -145,7 +138,7 @@ def test_nothing_answers_what_comes_later(options: Options) -> None:
         assert np.array_equal(np.diagonal(found["R_Delta"]), np.ones(6))
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(problems(noise=0.4))
 def test_losses_are_at_least_the_noise_and_centring_starts_at_the_target(options: Options) -> None:
     if not {"alpha", "alpha_B"} & set(options):
@@ -180,15 +173,12 @@ def orders(at: list[Array], limit: Array) -> tuple[float, float]:
 
 
 LIMITED: list[Options] = [
-    {"depth": 1, "eta": 0.15, "gamma0": 1.2, "nu": 0.8},
     {"depth": 2, "eta": 0.1, "gamma0": 0.8, "nu": [0.7, 1.3], "center": True},
     {"depth": 3, "eta": 0.07, "center": False},
 ]
 
 
-@pytest.mark.parametrize(
-    ("options", "ratio"), [(LIMITED[0], "alpha"), (LIMITED[1], "alpha_B"), (LIMITED[2], "alpha")]
-)
+@pytest.mark.parametrize(("options", "ratio"), [(LIMITED[0], "alpha_B"), (LIMITED[1], "alpha")])
 def test_many_samples_are_the_population_at_rate_one_over_their_number(options: Options, ratio: str) -> None:
     """C_v = population + a/alpha + b/alpha^2 + ...: at alpha = 500 to 4000 the fitted exponents are off by
     (1/500) times a ratio of consecutive coefficients, which is of order one; twice 1/500 is allowed.
@@ -201,9 +191,7 @@ def test_many_samples_are_the_population_at_rate_one_over_their_number(options: 
     assert second == pytest.approx(2, abs=2 / 500)
 
 
-@pytest.mark.parametrize(
-    ("data", "center"), [("full batch, noise", True), ("online, noise", False), ("population", True)]
-)
+@pytest.mark.parametrize(("data", "center"), [("full batch, noise", True), ("online, noise", False)])
 def test_large_widths_are_the_wide_theory_at_rate_one_over_them(data: str, center: bool) -> None:
     """As above, in one over nu."""
     options: Options = {"depth": 2, "eta": 0.1, "gamma0": 0.9, "center": center} | DATA[data]
@@ -218,10 +206,7 @@ def test_large_widths_are_the_wide_theory_at_rate_one_over_them(data: str, cente
     ("depth", "nu", "data"),
     [
         (1, None, "full batch, noise"),
-        (3, 0.8, "full batch, noise"),
-        (3, None, "online"),
-        (1, 0.8, "online"),
-        (3, 0.8, "population"),
+        (3, 0.8, "online"),
     ],
 )
 def test_without_richness_kernels_stay(depth: int, nu: float | None, data: str) -> None:
@@ -287,7 +272,7 @@ def first_step(depth: int, eta: float, gamma0: float, nu: float, center: bool) -
     return 1 + share, target + share * own
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(problems((1, 2), center=False), st.floats(0.3, 4.0), st.booleans())
 def test_the_first_step_is_that_of_random_matrices(options: Options, nu: float, center: bool) -> None:
     chosen = {k: options[k] for k in ("depth", "eta", "gamma0")} | {"nu": nu, "center": center}

@@ -15,7 +15,6 @@ CASES = {
     "gd": gd(3, 3, steps=4),
     "one sample": gd(2, 1, steps=4),
     "flow": flow(2, 2, points=3, rtol=1e-3),
-    "log flow": flow(1, 2, points=3, grid="log", rtol=1e-3),
 }
 
 
@@ -34,7 +33,7 @@ def test_traces_are_those_of_the_full_kernels(case):
         assert np.abs(trace[f"{n}_trace"].values - expected).max() < 1e-12 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["gd", "flow"])
 def test_results_carry_the_contracts_labels(case, tmp_path):
     e = CASES[case]
     r = solve(e)

@@ -11,10 +11,11 @@ from sympy import Symbol
 
 from derive.errors import NotApplicable
 from derive.program import P, Program, eta, gamma0, mlp
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
 from numerics.simulation import simulate_program
 from numerics.solver.paths import Solved, solve_particles
 from numerics.solver.rest import stationary_kernels
+from tests.derive.once import mean_field
 
 Array = NDArray[np.float64]
 

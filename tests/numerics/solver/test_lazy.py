@@ -16,11 +16,11 @@ from sympy import Function, Max, Rational, Symbol, exp, tanh
 from derive.errors import NotApplicable
 from derive.program import P, Program, convolution, eta, feedback_alignment, gamma0, isotropic, mlp
 from derive.program.networks.options import NAMED
-from derive.theory import mean_field
 from numerics.averages.panels import Moment
 from numerics.errors import Unserved
 from numerics.solver.lazy import LazySolved, solve_lazy
 from numerics.solver.paths import solve_particles
+from tests.derive.once import mean_field
 from tests.numerics.solver.helpers import TARGETS, kernel
 from tests.numerics.solver.lazy_kernels import Moments, erf_moments, recursion, relu_moments
 
@@ -136,12 +136,14 @@ def test_every_activation_is_here() -> None:
 
 
 @pytest.mark.parametrize(
-    "depth", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow), 3]
+    ("depth", "samples"), [(2, 2), *(pytest.param(n, 3, marks=pytest.mark.slow) for n in (1, 2, 3))]
 )
 @pytest.mark.parametrize("activation", MOMENTS, ids=str)
-def test_kernels(activation: Any, depth: int) -> None:
-    phi, back, tangent = recursion(MOMENTS[activation], depth, K)
-    ours = solved(mlp(depth, activation))
+def test_kernels(activation: Any, depth: int, samples: int) -> None:
+    k = K[:samples, :samples]
+    phi, back, tangent = recursion(MOMENTS[activation], depth, k)
+    given: dict[str, Any] = {"values": {eta: 0.1, P: samples}, "data": {"K_x": k, "y": TARGETS[:samples]}}
+    ours = solved(mlp(depth, activation), **given)
     linear = activation == "linear"
     for layer in range(1, depth + 1):
         exact = phi[layer - 1]
@@ -181,7 +183,7 @@ def test_jumps_that_nearly_coincide(correlation: float) -> None:
 # -- particles -----------------------------------------------------------------------------------------------
 
 
-def against_particles(program: Program, replicas: int = 16, steps: int = 4, **options: Any) -> None:
+def against_particles(program: Program, replicas: int = 10, steps: int = 4, **options: Any) -> None:
     """Kernels at steps 3 and 1, and errors at all steps, at small gamma0, within standard errors."""
     tangent = solved(program, **options).kernel("K")
     size = int(np.sqrt(tangent.size))
@@ -205,7 +207,7 @@ def against_particles(program: Program, replicas: int = 16, steps: int = 4, **op
     assert np.abs(z).max(initial=0) < student.isf(0.5e-4 / max(len(z), 1), replicas - 1)
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh", exp(y / 3)], ids=str)
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_particles(activation: Any) -> None:
     against_particles(mlp(2, activation))
 
@@ -252,7 +254,7 @@ def test_convolution() -> None:
     theory = mean_field(convolution(2, "tanh", positions=3, receptive=1))
     given: dict[str, Any] = {"data": data, "values": {eta: 0.1, gamma0: 1.0, P: 2}}
     ours = solve_lazy(theory, **given)
-    other = solve_particles(theory, steps=1, samples=1024, replicas=16, **given)
+    other = solve_particles(theory, steps=1, samples=512, replicas=8, **given)
     for name, layer in ours.kernels:
         error = other.stderr(name, layer or None)[..., 0, 0]
         gap = np.abs(other.value(name, layer or None)[..., 0, 0] - ours.kernels[name, layer])

@@ -22,8 +22,9 @@ def reference(experiment, weights=None, scheme=dense_causal, **options):
     return scheme(e.kernel, e.targets, rate * weights, depth=e.depth, gamma0=e.network.gamma0, **options)
 
 
-@pytest.mark.parametrize("loss", ["sum", "mean"])
-@pytest.mark.parametrize(("depth", "samples"), [(1, 1), (1, 4), (2, 3), (3, 2), (4, 3)])
+@pytest.mark.parametrize(
+    ("depth", "samples", "loss"), [(1, 1, "sum"), (1, 4, "mean"), (2, 3, "sum"), (4, 3, "mean")]
+)
 def test_solve_is_the_forward_recursion(depth, samples, loss):
     e = gd(depth, samples, loss=loss, rate=0.11 * (samples if loss == "mean" else 1))
     expected = reference(e)
@@ -32,8 +33,7 @@ def test_solve_is_the_forward_recursion(depth, samples, loss):
     assert np.abs(expected.Phi[0, -1, -1] - e.kernel).max() > 0.02  # and features moved
 
 
-@pytest.mark.parametrize("loss", ["sum", "mean"])
-@pytest.mark.parametrize(("depth", "samples"), [(1, 3), (2, 1), (2, 4), (3, 3), (4, 2)])
+@pytest.mark.parametrize(("depth", "samples", "loss"), [(1, 3, "sum"), (2, 1, "mean"), (3, 3, "mean")])
 def test_the_projected_theory_is_the_plain_one(depth, samples, loss):
     """The fast path: the error projection is a derived reduction, and changes nothing."""
     e = gd(depth, samples, loss=loss)
@@ -42,7 +42,7 @@ def test_the_projected_theory_is_the_plain_one(depth, samples, loss):
     assert plain.distance(reference(e)) < 1e-12
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.parametrize("depth", [1, 3])
 def test_the_same_for_any_memory_weights(depth):
     """A flow's weights of any order on any grid, so that w(t,s) depends on both times."""
     e = flow(depth, 3, loss="sum")
@@ -56,16 +56,14 @@ def test_the_same_for_any_memory_weights(depth):
         assert np.abs(fast.correlation(("g", k), ("g", k))[:, 0, :, 0] - expected.G[k - 1]).max() < 1e-12
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_descent_is_the_published_scheme_converged(depth):
-    e = gd(depth, 3, steps=14)
+def test_descent_is_the_published_scheme_converged():
+    e = gd(2, 3, steps=14)
     expected = reference(e, scheme=fixed_point, low_rank=True, window=5)
     assert expected.residuals[-1] <= 1e-13
     assert max(distances(solve(e), expected).values()) < 1e-10
 
 
-@pytest.mark.parametrize("loss", ["sum", "mean"])
-@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize(("depth", "loss"), [(1, "mean"), (2, "sum")])
 def test_flow_is_the_published_scheme_converged_on_the_same_grid(depth, loss):
     e = flow(depth, 2, loss=loss, points=4, time=0.6 if loss == "sum" else 1.2, rtol=3e-3)
     result = solve(e)

@@ -59,7 +59,7 @@ def experiment(data: str, more: dict[str, Any]) -> Experiment:
     return Experiment.from_dict({**DATA[data], **more}, **arrays)
 
 
-QUICK = {("isotropic", "decay and noise"), ("power law", "decay")}
+QUICK = {("fixed", "momentum"), ("isotropic", "decay")}
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,16 @@ def test_small_steps_are_the_flow_at_first_order(data: str, memory: str) -> None
     assert abs(second - 0.5) < 0.6 * abs(first - 0.5) + off
 
 
-@pytest.mark.parametrize("memory", ["momentum", "decay and noise"])
-@pytest.mark.parametrize("data", ["fixed", pytest.param("isotropic", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("data", "memory"),
+    [
+        ("fixed", "decay and noise"),
+        *(
+            pytest.param(*x, marks=pytest.mark.slow)
+            for x in (("fixed", "momentum"), ("isotropic", "momentum"), ("isotropic", "decay and noise"))
+        ),
+    ],
+)
 def test_networks_follow_the_flow(data: str, memory: str) -> None:
     e = flowing(data, 1e-4, **MEMORIES[memory]).replace({"training.points": 3, "training.time": 1.0})
     name = "error" if data == "fixed" else "test_loss"
@@ -122,7 +130,7 @@ def test_responses_of_a_flow_that_remembers_are_limits_of_those_of_steps(kind: s
     training = {"rule": "flow", "time": 2.0, "points": 5, **memory}
     flow = solve(experiment("fixed", {**network, "training": training, "solver": {"rtol": RTOL}}))
     found = []
-    for steps in (20, 40, 80):
+    for steps in (12, 24, 48):
         descent = stepping("fixed", steps, **memory).spec.training.model_dump(exclude_unset=True)
         result = solve(experiment("fixed", {**network, "training": descent}))
         at = slice(None, None, steps // 4)

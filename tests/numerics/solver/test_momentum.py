@@ -8,9 +8,9 @@ import numpy as np
 from sympy import Rational, Symbol
 
 from derive.program import P, eta, gamma0, mlp
-from derive.theory import mean_field
 from numerics.simulation import simulate_program
 from numerics.solver.paths import Solved, solve_particles
+from tests.derive.once import mean_field
 from tests.numerics.solver.helpers import TARGETS, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}

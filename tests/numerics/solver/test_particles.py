@@ -10,10 +10,10 @@ from scipy.stats import t as student
 from sympy import Function
 
 from derive.program import L, P, eta, gamma0, mlp
-from derive.theory import mean_field
 from numerics.errors import Diverged, Unserved
 from numerics.solver.direct import evaluate
 from numerics.solver.paths import Solved, solve_particles
+from tests.derive.once import mean_field
 from tests.numerics.solver.helpers import TARGETS, kernel
 from tests.numerics.solver.lazy_kernels import erf_moments, recursion, relu_moments
 
@@ -30,9 +30,7 @@ def solved(depth: int, activation: Any, **options: Any) -> Solved:
 # -- linear networks, by the route of nonlinear ones ---------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("depth", "responses"), [(1, "stein"), (2, "jacobian"), (2, "stein"), (3, "jacobian")]
-)
+@pytest.mark.parametrize(("depth", "responses"), [(2, "stein"), (3, "jacobian")])
 def test_linear_networks_are_exact(depth: int, responses: str) -> None:
     """With matched second moments every average of a linear theory is exact."""
     exact = evaluate(mean_field(mlp(depth)), steps=6, values=VALUES, data=DATA)
@@ -44,11 +42,10 @@ def test_linear_networks_are_exact(depth: int, responses: str) -> None:
         np.testing.assert_allclose(ours.value(name, of), exact.value(name, of), atol=2e-7, rtol=2e-7)
 
 
-@pytest.mark.parametrize("responses", ["jacobian", "stein"])
-def test_no_bias_of_linear_networks_over_many_seeds(responses: str) -> None:
+def test_no_bias_of_linear_networks_over_many_seeds() -> None:
     """Without matching the paths scatter; the mean over 50 seeds lies within their standard errors."""
     exact = evaluate(mean_field(mlp(2)), steps=4, values=VALUES, data=DATA).value("Delta")
-    ours = solved(2, "linear", matched=False, responses=responses, replicas=50, seed=1, samples=512)
+    ours = solved(2, "linear", matched=False, responses="stein", replicas=50, seed=1, samples=512)
     z = (ours.value("Delta") - exact)[1:] / ours.stderr("Delta")[1:]
     assert ours.stderr("Delta")[1:].min() > 1e-5
     assert np.abs(z).max() < 2.8  # six numbers, 3 per cent
@@ -102,8 +99,9 @@ def test_intervals_cover_for_nonlinear_networks(activation: str) -> None:
 # -- no feature learning -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("activation", "moments"), [("erf", erf_moments), ("relu", relu_moments)])
-@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize(
+    ("activation", "moments", "depth"), [("erf", erf_moments, 3), ("relu", relu_moments, 1)]
+)
 def test_lazy_kernels(activation: str, moments: Any, depth: int) -> None:
     """At small gamma0 kernels follow the recursions of infinite width and errors those of a fixed kernel."""
     phi, back, tangent = recursion(moments, depth, K)
@@ -165,5 +163,6 @@ def test_refusals() -> None:
 
 
 def test_seeds_repeat() -> None:
-    assert np.array_equal(solved(2, "tanh", seed=3).value("f"), solved(2, "tanh", seed=3).value("f"))
-    assert not np.array_equal(solved(2, "tanh", seed=3).value("f"), solved(2, "tanh", seed=4).value("f"))
+    one, same, other = (solved(2, "tanh", seed=n, samples=16, replicas=2).value("f") for n in (3, 3, 4))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)

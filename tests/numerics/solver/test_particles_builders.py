@@ -20,11 +20,11 @@ from derive.program import (
     recurrent,
     structured,
 )
-from derive.theory import mean_field
 from numerics.errors import Unserved
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from numerics.solver.paths import solve_particles
+from tests.derive.once import mean_field
 from tests.numerics.solver.helpers import TARGETS, kernel
 from tests.numerics.solver.test_particles_networks import distances
 from tests.numerics.solver.test_two_layer import within
@@ -42,11 +42,16 @@ SERVED: dict[str, Callable[[], Program]] = {
 }
 
 
-@pytest.mark.parametrize("name", SERVED)
+QUICK = ("feedback alignment, relu", "teacher, noise", "mixture")
+
+
+@pytest.mark.parametrize(
+    "name", [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow) for x in SERVED]
+)
 def test_builders_against_the_direct_evaluation(name: str) -> None:
     theory = mean_field(SERVED[name]())
-    other = evaluate(theory, samples=2**9, replicas=16, seed=1, **GIVEN)
-    ours = solve_particles(theory, samples=2**9, replicas=16, seed=2, ridge=0.0, **GIVEN)
+    other = evaluate(theory, samples=2**8, replicas=16, seed=1, **GIVEN)
+    ours = solve_particles(theory, samples=2**8, replicas=16, seed=2, ridge=0.0, **GIVEN)
     within(distances(ours, other), 16)
 
 

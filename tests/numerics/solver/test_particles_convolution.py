@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from derive.program import P, convolution, eta, gamma0
-from derive.theory import mean_field
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from numerics.solver.paths import solve_particles
+from tests.derive.once import mean_field
 from tests.numerics.solver.helpers import TARGETS
 from tests.numerics.solver.test_particles_networks import distances
 from tests.numerics.solver.test_two_layer import within
@@ -26,7 +26,10 @@ def given(positions: int, **options: Any) -> dict[str, Any]:
     return {"steps": 3, "values": VALUES, "data": data} | options
 
 
-@pytest.mark.parametrize(("depth", "positions"), [(1, 3), (2, 4), (3, 3)])
+@pytest.mark.parametrize(
+    ("depth", "positions"),
+    [(1, 3), pytest.param(2, 4, marks=pytest.mark.slow), pytest.param(3, 3, marks=pytest.mark.slow)],
+)
 def test_linear_convolutions_are_exact(depth: int, positions: int) -> None:
     """Matched second moments, as for linear perceptrons."""
     theory = mean_field(convolution(depth, positions=positions, receptive=1))
@@ -94,7 +97,7 @@ def against_networks(
 
 
 def test_networks() -> None:
-    within(against_networks(2, "tanh", (40, 80), 40, steps=3), 16)
+    within(against_networks(2, "tanh", (40, 80), 40, steps=2), 16)
 
 
 @pytest.mark.slow

@@ -61,7 +61,14 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], tuple[str, ...
 ]
 
 
-@pytest.mark.parametrize(("network", "data", "training", "there"), CASES)
+QUICK = (0, 1, 3, 7, 11)
+"""With every part; with fresh batches; by widths alone; with momentum; of a flow."""
+
+
+@pytest.mark.parametrize(
+    ("network", "data", "training", "there"),
+    [pytest.param(*x, marks=() if i in QUICK else pytest.mark.slow) for i, x in enumerate(CASES)],
+)
 def test_the_parts_add_up_to_the_test_loss(
     network: dict[str, Any], data: dict[str, Any], training: dict[str, Any], there: tuple[str, ...]
 ) -> None:

@@ -36,7 +36,7 @@ TANH = {"depth": 1, "activation": "tanh"}
         ({"depth": 1, "bias": True}, STEPS, 2, "march"),
         (TANH, STEPS, 1, "nodes"),
         (TANH, STEPS, 2, "nodes"),
-        (TANH, {"rule": "flow", "time": 1.0, "points": 5}, 1, "nodes"),
+        (TANH, {"rule": "flow", "time": 0.5, "points": 2}, 1, "nodes"),
         ({"depth": 2, "activation": "tanh"}, STEPS, 2, "paths"),
         ({"depth": 2, "activation": "tanh", "gamma0": 1e-6}, STEPS, 2, "lazy"),
         ({"depth": 3, "activation": "relu", "gamma0": 1e-5}, STEPS, 1, "lazy"),
@@ -133,10 +133,8 @@ def test_every_method_answers_with_cost_and_error_or_a_reason() -> None:
     ("objective", "network"),
     [
         ("logistic", {"depth": 2}),
-        ("logistic", TANH),
         ("hinge", {"depth": 1}),
         ("cross-entropy", {"depth": 1, "activation": "tanh", "outputs": 2}),
-        ("cross-entropy", {"depth": 1, "outputs": 2}),
     ],
 )
 def test_losses_of_an_output(objective: str, network: dict[str, Any]) -> None:
@@ -205,8 +203,8 @@ def test_noise_of_a_flow_is_that_of_short_steps_at_any_variance() -> None:
     """Noise is the same for all weights, whatever their initial variance."""
     kernels = []
     for training in (
-        {"rule": "flow", "time": 0.5, "points": 3},
-        {"learning_rate": 5e-3, "steps": 100},
+        {"rule": "flow", "time": 0.25, "points": 3},
+        {"learning_rate": 5e-3, "steps": 50},
     ):
         tables = {
             "network": {"depth": 1, "init_variance": [2.0, 0.5]},

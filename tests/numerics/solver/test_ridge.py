@@ -13,13 +13,13 @@ from sympy import Max, Rational, Symbol
 
 from derive.program import P, P_train, eta, gamma0, mlp
 from derive.reduce.homogeneous import NotHomogeneous
-from derive.theory import mean_field
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.simulation import simulate_program
 from numerics.solver import solve
 from numerics.solver.paths import solve_particles
 from numerics.solver.rest import AtRest, at_rest, compare, regression
+from tests.derive.once import mean_field
 
 Array = NDArray[np.float64]
 
@@ -63,15 +63,16 @@ def without_kappa(rest: AtRest, targets: Array) -> Array:
     ("activation", "targets", "depth"),
     [
         ("linear", OPPOSITE, 1),
-        ("relu", ALIKE, 1),
         ("relu", ALIKE, 2),
-        *[pytest.param(*x, marks=pytest.mark.slow) for x in (("linear", OPPOSITE, 2), (LEAKY, ALIKE, 1))],
-        pytest.param(LEAKY, ALIKE, 2, marks=pytest.mark.slow),
+        *(
+            pytest.param(*x, marks=pytest.mark.slow)
+            for x in (("linear", OPPOSITE, 2), ("relu", ALIKE, 1), (LEAKY, ALIKE, 1), (LEAKY, ALIKE, 2))
+        ),
     ],
 )
 def test_outputs_at_rest_are_ridge_regression(activation: Any, targets: Array, depth: int) -> None:
     """On two samples and at a test point: up to what is left of the way, which decay sets."""
-    rest = run(depth, activation, targets, decay=0.6, samples=64 if activation == "linear" else 256)
+    rest = run(depth, activation, targets, decay=0.6, samples=64 if activation == "linear" else 128)
     assert rest.kappa == depth + 1
     assert rest.ridge == pytest.approx(0.6 * (depth + 1))
     assert rest.converged
@@ -128,7 +129,7 @@ def test_the_exact_march_of_linear_networks_agrees() -> None:
 def test_other_rules_and_widths(options: dict[str, Any], ridge: float) -> None:
     depth, activation = options.get("depth", 1), options.get("activation", "relu")
     others = {k: v for k, v in options.items() if k not in ("depth", "activation")}
-    rest = run(depth, activation, ALIKE, **{"steps": 60} | others)
+    rest = run(depth, activation, ALIKE, **{"samples": 64} | others)
     assert rest.ridge == pytest.approx(ridge)
     assert rest.converged
     assert np.abs(rest.difference).max() < 2 * rest.remaining < 2e-3
@@ -142,7 +143,7 @@ def test_channels() -> None:
         steps=60,
         values={eta: 0.2, gamma0: 1.5, P: 2, lam: 0.5},
         data={"K_x": K[:2, :2], "y": targets},
-        samples=256,
+        samples=64,
         replicas=2,
     )
     assert rest.outputs.shape == (2, 2)
@@ -205,7 +206,7 @@ def test_without_homogeneity_it_fails(activation: str) -> None:
         run(1, activation)
     program = mlp(1, activation, weight_decay=lam, sample_weights=True)
     values, data = {eta: 0.2, gamma0: 1.5, P: 3, lam: 0.6}, {"K_x": K, "y": ALIKE, "rho": RHO}
-    solved = solve_particles(mean_field(program), steps=70, values=values, data=data, samples=128, replicas=4)
+    solved = solve_particles(mean_field(program), steps=70, values=values, data=data, samples=64, replicas=4)
     rest = compare(solved, 2.0, 1.2, ALIKE, RHO)
     assert rest.converged
     assert np.abs(rest.limit).max() > 0.05

@@ -36,7 +36,7 @@ def differences(left, right):
 
 
 @given(depths, seeds, st.integers(1, 4))
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_later_steps_change_nothing_earlier(depth, seed, samples):
     k, y = problem(seed, samples)
     short, long = descent(depth, k, y, steps=4), descent(depth, k, y, steps=7)
@@ -46,7 +46,7 @@ def test_later_steps_change_nothing_earlier(depth, seed, samples):
 
 
 @given(depths, seeds, st.integers(1, 6))
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_an_update_that_enters_at_a_step_moves_that_step_and_later_ones_only(depth, seed, step):
     """Change the weights with which past updates enter at ``step``: causality, and that the past matters."""
     k, y = problem(seed, 2)
@@ -67,7 +67,7 @@ def test_an_update_that_enters_at_a_step_moves_that_step_and_later_ones_only(dep
 
 
 @given(depths, seeds, st.integers(1, 3), st.floats(0.1, 2.0))
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_kernels_are_symmetric_and_positive(depth, seed, samples, gamma0):
     k, y = problem(seed, samples)
     r = descent(depth, k, y, gamma0=gamma0)
@@ -84,7 +84,7 @@ def test_kernels_are_symmetric_and_positive(depth, seed, samples, gamma0):
 
 @pytest.mark.parametrize("rule", ["gd", "flow"])
 @given(depths, seeds, st.integers(1, 3))
-@settings(max_examples=3)
+@settings(max_examples=2)
 def test_small_gamma0_is_lazy(rule, depth, seed, samples):
     """H = K, G = 1, and the error follows the frozen tangent kernel (L + 1) K, step by step or exactly."""
     k, y = problem(seed, samples)
@@ -93,7 +93,7 @@ def test_small_gamma0_is_lazy(rule, depth, seed, samples):
         r = descent(depth, k, y, gamma0=1e-4)
         decay = (1 - 0.15 * values) ** r.time.values[:, None]
     else:
-        e = flow(depth, samples, kernel=k, targets=y, gamma0=1e-4, loss="sum", points=3, rtol=1e-6)
+        e = flow(depth, samples, kernel=k, targets=y, gamma0=1e-4, loss="sum", points=3, rtol=1e-5)
         r = solve(e)
         decay = np.exp(-values * r.time.values[:, None])
     assert r.error.values == pytest.approx((decay * (vectors.T @ y)) @ vectors.T, abs=1e-5)
@@ -103,7 +103,7 @@ def test_small_gamma0_is_lazy(rule, depth, seed, samples):
 
 
 @given(depths, seeds)
-@settings(max_examples=4)
+@settings(max_examples=3)
 def test_permuting_the_samples_permutes_the_results(depth, seed):
     k, y = problem(seed, 4)
     p = np.random.default_rng(seed).permutation(4)
@@ -112,7 +112,7 @@ def test_permuting_the_samples_permutes_the_results(depth, seed):
 
 
 @given(depths, seeds)
-@settings(max_examples=4)
+@settings(max_examples=3)
 def test_rotating_the_samples_rotates_the_results(depth, seed):
     """(K, y) -> (O K O^T, O y): a linear network has no preferred basis of samples."""
     k, y = problem(seed, 3)
@@ -127,7 +127,7 @@ def test_rotating_the_samples_rotates_the_results(depth, seed):
 
 
 @given(depths, seeds, st.floats(0.3, 3.0), st.floats(0.3, 3.0))
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_joint_rescaling_of_kernel_targets_gamma0_and_rate(depth, seed, c, k0):
     """K -> c K, gamma0 -> k gamma0, y -> y sqrt(c)/k, eta -> eta/c.
 
@@ -145,7 +145,7 @@ def test_joint_rescaling_of_kernel_targets_gamma0_and_rate(depth, seed, c, k0):
 
 
 @given(depths, seeds, st.integers(2, 3))
-@settings(max_examples=4)
+@settings(max_examples=2)
 def test_repeating_every_sample_changes_nothing_in_the_mean_loss(depth, seed, times):
     k, y = problem(seed, 2)
     ones = np.ones((times, times))

@@ -11,7 +11,6 @@ from sympy import Function, Rational
 
 from derive.errors import NotApplicable
 from derive.program import P, convolution, eta, feedback_alignment, gamma0, mlp
-from derive.theory import mean_field
 from numerics.errors import Diverged, NotConverged
 from numerics.experiment import Experiment
 from numerics.simulation import simulate_program
@@ -20,6 +19,7 @@ from numerics.solver.direct import evaluate
 from numerics.solver.method import Yes
 from numerics.solver.nodes import TwoLayerSolved, solve_nodes, solve_two_layer, tensor
 from numerics.solver.paths import solve_particles
+from tests.derive.once import mean_field
 from tests.numerics.solver.helpers import TARGETS, kernel
 from tests.numerics.solver.test_particles_networks import distances
 
@@ -54,11 +54,10 @@ def test_linear_networks_in_steps() -> None:
     ("network", "training"),
     [
         ({}, {}),
-        ({"bias": True}, {}),
-        ({}, {"weight_decay": 0.3}),
+        pytest.param({"bias": True}, {"weight_decay": 0.3}, marks=pytest.mark.slow),
         pytest.param({}, {"momentum": 0.4}, marks=pytest.mark.slow),
     ],
-    ids=["plain", "bias", "decay", "momentum"],
+    ids=["plain", "bias and decay", "momentum"],
 )
 def test_linear_flows(network: dict[str, Any], training: dict[str, float]) -> None:
     """Against the march of the same experiment's integral equations."""
@@ -68,7 +67,7 @@ def test_linear_flows(network: dict[str, Any], training: dict[str, float]) -> No
         spec | {"solver": {"rtol": 1e-7}}, kernel=kernel(2), targets=TARGETS[:2]
     )
     exact = solve(experiment)
-    ours = solve_nodes(experiment, accuracy=1e-8)
+    ours = solve_nodes(experiment, accuracy=1e-7)
     assert ours.converged
     np.testing.assert_allclose(ours.value("Delta"), exact["error"].values, rtol=0, atol=1e-6)
     if not network:
@@ -104,7 +103,7 @@ def test_flows_are_the_limit_of_steps() -> None:
     theory = mean_field(mlp(1, "tanh", "flow"))
     flow = solve_two_layer(theory, times=[0.0, 0.5, 1.0], values=VALUES, data=DATA, **same)
     found = []
-    for n in (20, 40, 80):
+    for n in (10, 20, 40):
         run = solved("tanh", steps=n + 1, values=VALUES | {eta: 1 / n}, kernels=False, **same)
         found.append(run.value("Delta")[:: n // 2] - flow.value("Delta"))
     coarse, middle, fine = found
@@ -114,11 +113,11 @@ def test_flows_are_the_limit_of_steps() -> None:
 
 
 def test_two_rules_agree_and_errors_hold() -> None:
-    best = solved("erf", accuracy=1e-7)
+    best = solved("erf", steps=4, accuracy=1e-7)
     assert best.converged
     assert best.rule == "trapezoid"
-    other = solved("erf", rule="hermite", accuracy=1e-4)
-    scattered = solved("erf", rule="sobol", accuracy=1e-3)
+    other = solved("erf", steps=4, rule="hermite", accuracy=1e-4)
+    scattered = solved("erf", steps=4, rule="sobol", accuracy=1e-3)
     for name, layer in best.values:
         gap = np.abs(other.value(name, layer) - best.value(name, layer))
         assert (gap <= other.stderr(name, layer) + 1e-7).all()
@@ -148,7 +147,7 @@ def test_nodes() -> None:
 
 @pytest.mark.parametrize(
     "activation",
-    ["tanh", "softplus", "relu", *(pytest.param(x, marks=pytest.mark.slow) for x in ("erf", "sin"))],
+    ["tanh", "relu", *(pytest.param(x, marks=pytest.mark.slow) for x in ("softplus", "erf", "sin"))],
 )
 def test_particles(activation: str) -> None:
     theory = mean_field(mlp(1, activation))
@@ -158,7 +157,7 @@ def test_particles(activation: str) -> None:
     within(z, 16)
 
 
-QUICK = ("bias and channels", "weight decay", "feedback alignment")
+QUICK = ("bias and channels", "feedback alignment")
 PROGRAMS: dict[str, Any] = {
     "bias and channels": mlp(1, "tanh", bias=True, outputs=2),
     "momentum": mlp(1, "tanh", momentum=Rational(1, 2)),
@@ -290,7 +289,7 @@ def test_what_is_not_reached_is_said() -> None:
     assert ours.rule == "sobol"
 
 
-@pytest.mark.parametrize("samples", [1, 2])
+@pytest.mark.parametrize("samples", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_plain_solve_takes_nodes_where_they_are_exact(samples: int) -> None:
     """What the trials with few nodes forecast is about what moving nodes reach."""
     tables = {"network": {"depth": 1, "activation": "tanh"}, "training": {"learning_rate": 0.3, "steps": 8}}

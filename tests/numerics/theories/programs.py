@@ -15,11 +15,12 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from derive.program import Program
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
 from numerics.simulation import Measured, simulate_program
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.verification.identities import MARCH, marched
 from numerics.verification.networks import Quantity, against_networks
+from tests.derive.once import mean_field
 
 Array = NDArray[np.float64]
 

@@ -44,7 +44,7 @@ def test_the_table_names_what_failed():
     report = Report("title", (row(1.0), row(3.0)), wall_time_s=2.0)
     assert not report.passed
     assert report.failed == (row(3.0),)
-    assert "FAILED: 1 of 2 checks, in 2 s: a number" in report.table()
+    assert "FAILED: 1 of 2 checks in 2 s: a number" in report.table()
     assert Report("title", (row(1.0),)).table().endswith("all 1 checks passed in 0 s")
 
 

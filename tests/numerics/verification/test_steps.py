@@ -316,7 +316,7 @@ def test_a_flow_that_forgets_too_little_is_found(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_flow_that_has_not_settled_is_found() -> None:
-    e = fixed({"bias": True}, training=FLOW).replace({"solver.rtol": 1e-4})
+    e = fixed({"depth": 1}, training=FLOW).replace({"solver.rtol": 1e-4})
     solution = solve(e)
     assert not failed(identities.settled(Problem.of(e), solution))
     assert failed(identities.settled(Problem.of(e), solution.assign_attrs(error_estimate=2e-4)))

@@ -7,25 +7,29 @@ import pytest
 from sympy import Symbol
 
 from derive.program import mlp
-from derive.theory import mean_field
 from numerics.solver.direct import evaluate
 from numerics.stats import bound
 from numerics.verification.report import LEVEL
+from tests.derive.once import mean_field
 from tests.numerics.theories.__main__ import line
 from tests.numerics.theories.cases import CASES
 from tests.numerics.theories.programs import compare_with_networks, solved
 
-QUICK = {
-    "linear",
-    "two layers",
-    "isotropic, residual",
-}
+QUICK = ("linear", "two layers", "isotropic, residual")
 BY_NAME = {c.name: c for c in CASES}
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=() if c.name in QUICK else pytest.mark.slow, id=c.name) for c in CASES]
-)
+SMALL = {"widths": (60, 120), "seeds": (160, 80), "samples": 2**11}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_theory_is_that_of_small_networks(name):
+    found = BY_NAME[name].run(**SMALL)
+    assert found.agrees, line(BY_NAME[name], found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_the_theory_is_that_of_the_networks(case):
     found = case.run()
     assert found.agrees, line(case, found)
@@ -81,7 +85,7 @@ def without(kind: str):
 
 @pytest.mark.parametrize(("name", "kind"), [("linear", "memory"), ("isotropic, residual", "response")])
 def test_a_theory_that_lacks_a_term_is_rejected(name, kind):
-    found = BY_NAME[name].run(change=without(kind))
+    found = BY_NAME[name].run(change=without(kind), **SMALL)
     assert not found.agrees
     assert found.worst > 2 * found.bound
 

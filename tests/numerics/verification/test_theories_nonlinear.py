@@ -8,8 +8,8 @@ from sympy import Rational
 from sympy.core.function import AppliedUndef
 
 from derive.program import mlp
-from derive.theory import mean_field
 from numerics.simulation import Trainer
+from tests.derive.once import mean_field
 from tests.numerics.theories.__main__ import main, network_line
 from tests.numerics.theories.nonlinear import CASES, KERNEL, STRENGTHS, TARGETS, Nonlinear
 from tests.numerics.theories.probes import probed

@@ -5,14 +5,15 @@ import pytest
 from tests.numerics.theories.__main__ import network_line
 from tests.numerics.theories.experiments import EXPERIMENTS, compare_experiment
 
-QUICK = {"unequal widths and variances", "isotropic, online, unequal widths, centred", "power law, batches"}
+QUICK = ("unequal widths and variances", "isotropic, online, unequal widths, centred", "power law, batches")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=() if x in QUICK else pytest.mark.slow) for x in EXPERIMENTS]
+    ("name", "smallest"),
+    [*((x, 32) for x in QUICK), *(pytest.param(x, 64, marks=pytest.mark.slow) for x in EXPERIMENTS)],
 )
-def test_a_solution_is_that_of_the_networks(name):
-    found = compare_experiment(name)
+def test_a_solution_is_that_of_the_networks(name, smallest):
+    found = compare_experiment(name, smallest=smallest)
     assert found.agrees, network_line(name, found)
 
 
@@ -26,7 +27,7 @@ def test_a_solution_is_that_of_the_networks(name):
 )
 def test_a_wrong_solution_is_rejected(name, variable, factor):
     found = compare_experiment(
-        name, change=lambda theory: theory.assign({variable: factor * theory[variable]})
+        name, smallest=32, change=lambda theory: theory.assign({variable: factor * theory[variable]})
     )
     assert not found.agrees
     assert "**disagree**" in network_line(name, found)

@@ -66,7 +66,7 @@ def test_one_hidden_layer_to_eight_digits(activation: str) -> None:
 
     def solution(gamma0: float) -> dict[str, np.ndarray]:
         here = experiment(activation, 1).replace({"network.gamma0": float(gamma0)})
-        found = solve_nodes(here, start=48)
+        found = solve_nodes(here, start=40)
         error = found.value("Delta")
         pairs = {n: found.value(n, 1).transpose(2, 3, 0, 1)[None] for n in ("Phi", "G")}
         return pairs | {"error": error, "train_loss": (error**2).mean(axis=1)}

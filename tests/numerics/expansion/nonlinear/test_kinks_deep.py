@@ -132,6 +132,7 @@ def test_moving_sources_by_themselves() -> None:
     assert value == pytest.approx(expected, abs=5 * error)
 
 
+@pytest.mark.slow
 def test_the_law_of_depth() -> None:
     """sqrt(2) relu, one sample: K_1(t, t) = -8/(21 pi) sqrt(3/2) v L^(7/2), up to 1/L.
 
@@ -153,7 +154,7 @@ LIMIT = 4.0
 """Of 18 and 24 numbers; the errors are those of four runs."""
 
 
-@pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_two_samples_as_measured(depth: int) -> None:
     """The full theory's first powers: G, K, Delta and the loss at |gamma0|, Phi at gamma0^2."""
     assert max(scores(derived(depth), depth).values()) < LIMIT
@@ -184,7 +185,7 @@ OTHERS = {
 def test_other_kinks_as_measured(activation: str) -> None:
     """A leak, and features that do not vanish at the kink."""
     training = {"learning_rate": 0.1, "steps": 3}
-    found = expand(experiment(2, 2, activation, training=training, solver={"samples": 1024}), 1)
+    found = expand(experiment(2, 2, activation, training=training, solver={"samples": 256}), 1)
     for name, rows in OTHERS[activation].items():
         value, error = last(found, name)
         measured = np.array(rows)
@@ -245,16 +246,15 @@ def test_with_more_samples_than_signs_are_counted_for() -> None:
         "solver": {"samples": 64},
     }
     run = Experiment.from_dict(tables, kernel=kernel, targets=targets)
-    exact = expand(run, 2)
+    exact = expand(run, 1)
     with pytest.MonkeyPatch.context() as m:
         m.setattr("numerics.expansion.kinks.EXACT", 2)
         m.setattr("numerics.expansion.kinks.REPLICAS", 4)
         m.setattr("numerics.expansion.kinks.POINTS", 16)
-        rough = expand(run, 2)
-    for name in ("G", "Phi", "train_loss"):
-        order = 2 if name == "Phi" else 1
-        a, b = (q[name].sel(order=order).values for q in (exact, rough))
-        error = np.hypot(*(q[name + "_stderr"].sel(order=order).values for q in (exact, rough)))
+        rough = expand(run, 1)
+    for name in ("G", "train_loss"):
+        a, b = (q[name].sel(order=1).values for q in (exact, rough))
+        error = np.hypot(*(q[name + "_stderr"].sel(order=1).values for q in (exact, rough)))
         assert np.all(np.abs(a - b) <= 12 * error + 0.02 * np.abs(a).max())
 
 
