@@ -15,10 +15,12 @@ from sympy import Expr, sympify
 
 from derive.program import P, P_train, eta, gamma0
 from derive.program.networks.options import SAMPLE_WEIGHT
+from derive.theory import Theory
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import Spectrum, spectrum_of
 from numerics.experiment.problem import Problem
 from numerics.solver.grid import adams_weights, tables_of
+from numerics.solver.paths import Solved, solve_particles
 
 Array = NDArray[np.float64]
 
@@ -198,3 +200,19 @@ def arrays(small: Problem) -> dict[str, Array]:
 def modes(problem: Problem) -> Spectrum | None:
     """Every mode of power-law data."""
     return None if problem.experiment is None else spectrum_of(problem.experiment, every=True)
+
+
+def particles(
+    small: Problem, samples: int, replicas: int, seed: int, theory: Theory | None = None, **options: Any
+) -> Solved:
+    """The solution of an opening by paths, or of another ``theory`` with its numbers."""
+    return solve_particles(
+        theory or small.discrete,
+        steps=len(small.times),
+        values=small.values,
+        data=arrays(small),
+        samples=samples,
+        replicas=replicas,
+        seed=seed,
+        **options,
+    )

@@ -6,7 +6,6 @@ lemma; the lazy limit.  Numbers with standard errors are judged together by Sida
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -16,14 +15,13 @@ from sympy import Expr, Float, Function, Symbol
 from derive.calculus.averages import Average
 from derive.errors import NotApplicable
 from derive.program import IndexRange, s, t
-from derive.theory import OrderParameter, Theory
+from derive.theory import OrderParameter
 from numerics.errors import Unserved
 from numerics.experiment.problem import Problem
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.lazy import solve_lazy
-from numerics.solver.paths import Solved, solve_particles
 from numerics.stats import bound
-from numerics.verification.openings import arrays, at, opening
+from numerics.verification.openings import arrays, at, opening, particles
 from numerics.verification.report import EPS, LEVEL, Check
 
 Array = NDArray[np.float64]
@@ -44,7 +42,7 @@ LAZY = (0.1, 0.2)
 def reading(problem: Problem) -> list[Check]:
     """The march of paths gives what the theory's expressions give, each evaluated as it is written."""
     small = opening(problem, READ_SAMPLES, READ_STEPS)
-    one = _particles(small, READ_PATHS)
+    one = particles(small, READ_PATHS, REPLICAS, SEED)
     other = evaluate(
         small.discrete,
         steps=len(small.times),
@@ -73,7 +71,7 @@ def responses(problem: Problem) -> list[Check]:
         return []
     extended = replace(theory, order_parameters=(*theory.order_parameters, *more))
     try:
-        run = _particles(small, PATHS, theory=extended, responses="jacobian")
+        run = particles(small, PATHS, REPLICAS, SEED, theory=extended, responses="jacobian")
     except ValueError:
         return []
     gap = []
@@ -128,7 +126,7 @@ def lazy(problem: Problem) -> list[Check]:
         exact = solve_lazy(theory, steps=steps, values=small.values, data=arrays(small)).scalars["Delta"]
     except (NotApplicable, Unserved):
         return []
-    found = [_particles(at(small, g), PATHS, seed=SEED + k).runs["Delta", ()] for k, g in enumerate(LAZY)]
+    found = [particles(at(small, g), PATHS, REPLICAS, SEED + k).runs["Delta", ()] for k, g in enumerate(LAZY)]
     weights = np.linalg.inv(np.array([[1.0, g**2] for g in LAZY]))[0]
     gap = [x.reshape(REPLICAS, -1) - exact.reshape(1, -1) for x in found]
     value = sum(w * x.mean(axis=0) for w, x in zip(weights, gap, strict=True))
@@ -137,22 +135,6 @@ def lazy(problem: Problem) -> list[Check]:
 
 
 # -- solutions of an opening, and how they are compared ------------------------------------------------
-
-
-def _particles(
-    small: Problem, samples: int, seed: int = SEED, theory: Theory | None = None, **options: object
-) -> Solved:
-    run: Callable[..., Solved] = solve_particles
-    return run(
-        theory or small.discrete,
-        steps=len(small.times),
-        values=small.values,
-        data=arrays(small),
-        samples=samples,
-        replicas=REPLICAS,
-        seed=seed,
-        **options,
-    )
 
 
 def _worst(name: str, one: Evaluated, other: Evaluated) -> Check:

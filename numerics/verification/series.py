@@ -29,11 +29,11 @@ from numerics.expansion import expand, jumps
 from numerics.expansion.orders import partial_sum
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from numerics.results import STDERR
+from numerics.results import STDERR, dimensions
 from numerics.solver import solve
-from numerics.solver.paths import solve_particles
+from numerics.solver.paths.problem import labelled
 from numerics.stats import bound
-from numerics.verification.openings import arrays, at, by, comparable, few, in_steps
+from numerics.verification.openings import at, by, comparable, few, in_steps, particles
 from numerics.verification.report import LEVEL, Check
 
 Array = NDArray[np.float64]
@@ -101,7 +101,7 @@ def fitted(whole: Problem) -> tuple[list[Check], str]:
     """Fitted exponents of what the series of a problem misses, and at which gamma0 they were fitted."""
     problem = by(comparable(few(whole)), "march")
     series = expand(problem, ORDER)
-    strengths = _strengths(series)
+    strengths = strength_of(series, CORRECTION) * RATIO ** -np.arange(POINTS)
     missed: dict[tuple[str, int], list[float]] = {}
     for strength in strengths:
         full = solve(at(problem, float(strength)))
@@ -131,15 +131,15 @@ def fitted(whole: Problem) -> tuple[list[Check], str]:
     return checks, note
 
 
-def _strengths(series: xr.Dataset) -> Array:
-    """At the largest gamma0 the second-order term of the most sensitive quantity is still small."""
+def strength_of(series: xr.Dataset, share: float) -> float:
+    """The gamma0 at which the second-order term of the most sensitive quantity is this share of the first."""
     sizes = []
     for name in SHOWN:
         if name in series:
             zeroth, second = (float(np.abs(series[name].sel(order=n)).max()) for n in (0, ORDER))
             if zeroth > 0:
                 sizes.append(second / zeroth)
-    return np.asarray(np.sqrt(CORRECTION / max(sizes)) * RATIO ** -np.arange(POINTS))
+    return float(np.sqrt(share / max(sizes)))
 
 
 def _layers(rest: xr.DataArray) -> Iterator[tuple[int, float]]:
@@ -151,7 +151,7 @@ def _layers(rest: xr.DataArray) -> Iterator[tuple[int, float]]:
         yield int(layer), float(np.abs(rest.sel(layer=layer)).max())
 
 
-def _exponent(strengths: Array, missed: Array) -> float:
+def _exponent(strengths: NDArray[Any], missed: Array) -> float:
     return float(np.polyfit(np.log(strengths), np.log(missed), 1)[0])
 
 
@@ -168,7 +168,7 @@ def shown(name: str, linear: bool) -> str:
 def sampled(small: Problem) -> tuple[list[Check], str]:
     """The coefficient of gamma0^2 on an opening of a problem, and a note."""
     series = expand(small, ORDER)
-    strengths = strengths_of(series)
+    strengths = [share * strength_of(series, LARGEST) for share in SHARES]
     found = differences(small, strengths, paths=PATHS, replicas=REPLICAS)
     rows = compared(series, found)
     checks = []
@@ -215,7 +215,7 @@ def differences(
         value = _slope(strengths, moved)
         mean = value.mean(axis=0)
         missed = np.abs(mean - _slope(strengths[:-1], moved[:-1]).mean(axis=0))
-        dims = _dimensions(name, mean.ndim)
+        dims = dimensions(name, mean.ndim, nonlinear=True)
         variables[name] = dims, mean
         variables[name + STDERR] = dims, value.std(axis=0, ddof=1) / np.sqrt(replicas)
         variables[name + MISSING] = dims, missed
@@ -259,46 +259,17 @@ def compared(
     return rows
 
 
-def strengths_of(series: xr.Dataset) -> tuple[float, ...]:
-    """Strengths at the largest of which the second-order term is small for all that does not vanish."""
-    sizes = []
-    for name in SHOWN:
-        if name in series:
-            zeroth, second = (float(np.abs(series[name].sel(order=n)).max()) for n in (0, ORDER))
-            if zeroth > 0:
-                sizes.append(second / zeroth)
-    largest = float(np.sqrt(LARGEST / max(sizes)))
-    return tuple(share * largest for share in SHARES)
-
-
 # -- solutions ------------------------------------------------------------------------------------------
 
 
 def _runs(problem: Problem, gamma0: float, paths: int, replicas: int, seed: int) -> dict[str, Array]:
     """Every variable of every replica."""
-    here = at(problem, gamma0)
-    theory = here.discrete
-    solved = solve_particles(
-        theory,
-        steps=len(here.times),
-        values=here.values,
-        data=arrays(here),
-        samples=paths,
-        replicas=replicas,
-        seed=seed,
-    )
-    error = solved.runs["Delta", ()]
-    found = {"error": error, "train_loss": (error**2).mean(axis=2)}
-    for q in theory.observables:
-        found["tangent_kernel"] = np.moveaxis(solved.runs[q.name, ()], (-2, -1), (1, 2))
-    for name in ("Phi", "G", "A", "B"):
-        layers = {k[0]: np.moveaxis(x, (-2, -1), (1, 2)) for (n, k), x in solved.runs.items() if n == name}
-        if layers:
-            nothing = np.full_like(next(iter(layers.values())), np.nan)
-            found[name] = np.stack(
-                [layers.get(k, nothing) for k in range(1, (problem.depth or 1) + 1)], axis=1
-            )
-    return found
+    solved = particles(at(problem, gamma0), paths, replicas, seed)
+    every = [
+        labelled(problem, {n: x[k] for n, x in solved.runs.items()}, "full", nonlinear=True)
+        for k in range(replicas)
+    ]
+    return {name: np.stack([x[name] for x in every]) for name in every[0] if name in SHOWN}
 
 
 def _slope(strengths: Sequence[float], moved: Sequence[Array]) -> Array:
@@ -306,9 +277,3 @@ def _slope(strengths: Sequence[float], moved: Sequence[Array]) -> Array:
     squares = np.asarray(strengths) ** 2
     weights = np.linalg.inv(np.stack([squares ** (k + 1) for k in range(len(squares))], axis=1))[0]
     return np.asarray(np.tensordot(weights, np.stack(moved), 1))
-
-
-def _dimensions(name: str, count: int) -> tuple[str, ...]:
-    if name in ("error", "train_loss"):
-        return ("time", "sample")[:count]
-    return ("layer", "time", "time_", "sample", "sample_")[-count:]

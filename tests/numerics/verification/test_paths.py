@@ -81,9 +81,9 @@ def changed(kind, factor):
 
 
 def test_a_march_that_is_not_the_theory_is_seen(quick, monkeypatch):
-    right = sampled._particles
+    right = sampled.particles
     wrong = changed("memory", 1.3)
-    monkeypatch.setattr(sampled, "_particles", lambda small, n: right(small, n, theory=wrong(small)))
+    monkeypatch.setattr(sampled, "particles", lambda small, *given: right(small, *given, theory=wrong(small)))
     assert not all(c.passed for c in sampled.reading(experiment()))
 
 
