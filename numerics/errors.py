@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -83,3 +84,20 @@ def value_to_toml(value: object) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key} = {value_to_toml(item)}" for key, item in value.items()) + "}"
     return repr(value)
+
+
+def memory_there() -> float:
+    """The bytes of memory that this machine has."""
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def require_memory(size: float, said: tuple[str, object], what: str, accepted: str) -> None:
+    """Raises SpecError, which names the key and the value that were ``said``, for more bytes than there are.
+
+    >>> require_memory(1e18, ("training.steps", 9), "for kernels", "fewer steps")
+    Traceback (most recent call last):
+    numerics.errors.SpecError: training.steps = 9: needs 931322575 GiB for kernels; there are ...
+    """
+    if size > memory_there():
+        problem = f"needs {size / 2**30:.0f} GiB {what}; there are {memory_there() / 2**30:.0f}"
+        raise SpecError(*said, problem, accepted)

@@ -7,7 +7,6 @@ layer time (:data:`GRIDS`) and extrapolated.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -26,7 +25,7 @@ from derive.depth.layers import coefficient_name, tau, tau_
 from derive.errors import NotApplicable
 from derive.program import L, Program
 from numerics.compile.layered import LayerTable, NotLowered, Product, Read, lower_layer_time, products_of
-from numerics.errors import SpecError
+from numerics.errors import SpecError, require_memory
 from numerics.experiment import Experiment
 from numerics.experiment.activation import is_linear
 from numerics.experiment.numbers import arrays_of, numbers_of
@@ -112,11 +111,9 @@ def on_grids(
     """
     if layers < 4 or layers % 4:
         raise SpecError("layers", layers, "is the finest of three grids", "a multiple of 4")
-    needed = needed_bytes(table, layers, steps, extents or {})
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > have:
-        problem = f"needs {needed / 2**30:.0f} GiB for responses between layers; there are {have / 2**30:.0f}"
-        raise SpecError("training.steps", steps - 1, problem, "fewer steps, samples, or cells of layer time")
+    size, said = needed_bytes(table, layers, steps, extents or {}), ("training.steps", steps - 1)
+    accepted = "fewer steps, samples, or cells of layer time"
+    require_memory(size, said, "for responses between layers", accepted)
     return [
         solve_layer_grid(
             table,

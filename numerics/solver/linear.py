@@ -14,7 +14,6 @@ and these are inverses of causal operators, so all of it is a few matrix product
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
@@ -34,7 +33,7 @@ from derive.program.networks.random_data import sigma
 from derive.reduce.data import BIAS, DATA, NOISE, WIDTH, LossDecomposition, loss_decomposition
 from derive.theory import Theory
 from numerics.compile.lower import Node, Request, Table, lower
-from numerics.errors import SpecError
+from numerics.errors import require_memory
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Layered, Reduction, derived, integrated
 from numerics.predictions import OUTPUT, size_of, split, watched
@@ -127,34 +126,27 @@ def _fitting(problem: Problem) -> Kernels:
 def _refuse_too_large(problem: Problem, kernels: Kernels) -> None:
     """What no memory holds is refused before anything runs."""
     times, samples, depth = len(problem.times), problem.sample_count, problem.depth or 1
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     march_itself = 8 * 2 * depth * samples * times**2  # one response and one correlation of every sample
-    if march_itself > have:
-        key, value = problem.said("training.points" if problem.flow else "training.steps")
-        reason = f"needs {march_itself / 2**30:.0f} GiB for the two-time functions of the theory"
-        raise SpecError(
-            key, value, f"{reason}; there are {have / 2**30:.0f}", "fewer times, or fewer samples"
+    said = problem.said("training.points" if problem.flow else "training.steps")
+    what = "for the two-time functions of the theory"
+    require_memory(march_itself, said, what, "fewer times, or fewer samples")
+    if kernels == "full":
+        size, what = (
+            8 * (depth + 1) * (samples * times) ** 2,
+            "for the kernels of all pairs of samples and times",
         )
-    if kernels != "full":
-        return
-    entries = (depth + 1) * (samples * times) ** 2
-    if 8 * entries > have:
-        reason = f"needs {8 * entries / 2**30:.0f} GiB for the kernels of all pairs of samples and times"
-        raise SpecError("--kernels", kernels, f"{reason}; there are {have / 2**30:.0f}", "trace or none")
+        require_memory(size, ("--kernels", kernels), what, "trace or none")
 
 
 def _refuse_too_many_modes(problem: Problem) -> None:
     """The same of responses of modes, which layers of finite width need."""
     if problem.spectrum is None or problem.flow or not problem.discrete.responses():
         return
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     steps = len(problem.times)
     sources = len({n for n in reduced(problem, REDUCTIONS).table.source_indices if n[1] is None})
     size = 8 * 2 * sources * steps**2 * len(problem.spectrum.counts)  # of v and h0 to each source
-    if size > have:
-        key, value = problem.said("training.steps")
-        reason = f"needs {size / 2**30:.0f} GiB for the responses of modes; there are {have / 2**30:.0f}"
-        raise SpecError(key, value, reason, "fewer steps, or fewer modes")
+    said = problem.said("training.steps")
+    require_memory(size, said, "for the responses of modes", "fewer steps, or fewer modes")
 
 
 @dataclass(frozen=True, eq=False)

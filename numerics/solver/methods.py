@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from math import prod
 from typing import Any
@@ -16,7 +15,7 @@ from derive.errors import NotApplicable
 from derive.program import P, eta, gamma0
 from derive.reduce.ridge import representer
 from derive.reduce.stationary import static
-from numerics.errors import Diverged, NotConverged, Unserved
+from numerics.errors import Diverged, NotConverged, Unserved, memory_there
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT
 from numerics.results import VARIABLES
@@ -218,8 +217,7 @@ class Paths:
             cost, memory, error = paths.forecast(problem)
         except (Unserved, NotApplicable) as reason:
             return No(*problem.said("network.activation"), _reason(reason), "another network or rule")
-        have = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-        lacks = f"; there are {have / 2**30:.0f} GiB" if memory > have else ""
+        lacks = f"; there are {memory_there() / 2**30:.0f} GiB" if memory > memory_there() else ""
         return Yes(cost, memory, max(error, SAMPLED), "for a first number of samples" + lacks)
 
     def run(self, problem: Problem, keep: Kernels, progress: Progress | None) -> Solved:

@@ -10,12 +10,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from derive.linear.form import LinearForm
-from derive.program import gamma0
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.stats import extrapolate
 from numerics.verification.networks import traced
-from numerics.verification.report import kind
+from numerics.verification.report import title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,20 +112,10 @@ def _drawn(
 
 
 def _caption(problem: Problem, networks: xr.Dataset | None) -> str:
-    experiment, strength = problem.experiment, problem.numbers.get(gamma0, 1.0)
-    words = rf"{kind(problem).capitalize()} network, $L={problem.depth}$ hidden layers"
-    words += rf", $\gamma_0={strength:g}$"
-    data = None if experiment is None else experiment.data
-    if problem.seen:
-        words += rf", $P={problem.seen}$ samples."
-    elif experiment is not None and data is not None:
-        size = "the population" if data.sample_ratio is None else rf"$P/D={data.sample_ratio:g}$"
-        size = size if data.batch is None else rf"batches of ${data.batch}$"
-        size = size if data.batch_ratio is None else rf"new batches, $B/D={data.batch_ratio:g}$"
-        words += f", {experiment.spec.kind} data: {size}."
+    experiment, words = problem.experiment, title(problem)
     if networks is None:
         wide = experiment is None or (experiment.network.width_ratio or experiment.network.width) is None
-        return f"{words}  Lines: theory" + (" of infinitely wide layers." if wide else ".")
+        return f"{words}\nLines: theory" + (" of infinitely wide layers." if wide else ".")
     *some, last = (str(n) for n in networks.attrs["widths"])
     which = f"networks of width {', '.join(some)} and {last}"
     if experiment is not None and experiment.network.width is not None:
@@ -223,14 +212,14 @@ def heat_maps(figure: SubFigure, problem: Problem, theory: xr.Dataset) -> None:
     order = np.argsort(-y[:, 0], kind="stable")
     panels = figure.subplots(1, len(maps))
     image: Any = None
-    for ax, (title, matrix) in zip(panels, maps, strict=True):
+    for ax, (name, matrix) in zip(panels, maps, strict=True):
         shown = matrix[np.ix_(order, order)] / np.mean(np.diag(matrix))
         image = ax.imshow(shown, cmap="RdBu_r", vmin=-1.5, vmax=1.5, interpolation="nearest")
         ax.set(xticks=[], yticks=[])
         for side in ax.spines.values():
             side.set(visible=True, linewidth=0.6)
         overlap = np.sum(goal * matrix) / (np.linalg.norm(matrix) * np.linalg.norm(goal))
-        ax.set_title(title)
+        ax.set_title(name)
         ax.set_xlabel(rf"alignment with $yy^\top$: {overlap:.2f}", fontsize=9)
     bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.015, aspect=15)
     bar.set_label("entry / mean diagonal", fontsize=9)

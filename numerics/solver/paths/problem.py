@@ -6,7 +6,6 @@ Everything in a result is an average over paths, with a standard error from inde
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from numerics.errors import NotConverged, SpecError
+from numerics.errors import NotConverged, SpecError, require_memory
 from numerics.experiment.problem import Problem
 from numerics.predictions import OUTPUT, split
 from numerics.results import STDERR
@@ -176,12 +175,8 @@ def _most(prepared: Prepared, first: int) -> int:
 
 def _refuse_too_large(problem: Problem, prepared: Prepared, samples: int) -> None:
     """What no memory holds is refused before anything runs."""
-    have = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    needed = prepared.bytes(samples)
-    if needed > have:
-        reason = f"needs {needed / 2**30:.0f} GiB with {samples} paths; there are {have / 2**30:.0f}"
-        key = "training.points" if problem.flow else "training.steps"
-        raise SpecError(*problem.said(key), reason, "fewer times, or fewer samples")
+    said = problem.said("training.points" if problem.flow else "training.steps")
+    require_memory(prepared.bytes(samples), said, f"with {samples} paths", "fewer times, or fewer samples")
 
 
 # -- one replica after another ------------------------------------------------------------------------------

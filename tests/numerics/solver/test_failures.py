@@ -68,14 +68,14 @@ def one_gibibyte(name: str) -> int:
 
 
 def test_kernels_that_no_memory_holds_are_refused_before_anything_runs(monkeypatch):
-    monkeypatch.setattr("numerics.solver.linear.os.sysconf", one_gibibyte)
+    monkeypatch.setattr("numerics.errors.os.sysconf", one_gibibyte)
     e = gd(2, kernel=np.eye(50), targets=np.ones(50), steps=400)
     with pytest.raises(SpecError, match=r'--kernels = "full": needs .* GiB .*accepted: trace or none'):
         solve(e, kernels="full")
 
 
 def test_times_that_no_memory_holds_are_refused_before_anything_runs(monkeypatch):
-    monkeypatch.setattr("numerics.solver.linear.os.sysconf", one_gibibyte)
+    monkeypatch.setattr("numerics.errors.os.sysconf", one_gibibyte)
     e = gd(2, kernel=np.eye(50), targets=np.ones(50), steps=200_000)
     with pytest.raises(SpecError, match=r"training.steps = 200000: needs .* GiB .*accepted: fewer times"):
         solve(e)
