@@ -44,7 +44,8 @@ def compare(left: TheoryData, right: TheoryData) -> list[Difference]:
     >>> print(compare(mean_field(program), mean_field(mlp(2, loss="mean")))[0])
     equation h(1, mu, t): Sum(eta*... in the one, Sum(eta*... in the other
     """
-    one, two = (_listed(x) for x in (left, right))
+    alike = Counter(_stated(left)) & Counter(_stated(right))
+    one, two = (_listed(x, Counter(alike)) for x in (left, right))
     found: list[Difference] = []
     for key in dict.fromkeys([*one, *two]):
         a, b = one.get(key), two.get(key)
@@ -71,21 +72,39 @@ class _Item:
     names: dict[Symbol, Symbol]
 
 
-def _listed(theory: TheoryData) -> dict[str, _Item]:
+def _stated(theory: TheoryData) -> list[tuple[str, Any]]:
+    """Every equation, source and order parameter, with what it is called."""
+    stated: dict[str, tuple[Any, ...]] = {
+        "equation": theory.equations,
+        "scalar": theory.scalars,
+        "observable": theory.observables,
+        "source": theory.sources,
+        "parameter": theory.order_parameters,
+    }
+    return [(label, x) for label, items in stated.items() for x in items]
+
+
+def _listed(theory: TheoryData, alike: Counter[Any]) -> dict[str, _Item]:
+    """What the theory states, in normal form by key, but for what is ``alike`` in the other one."""
     heat = theory.program.rule.noise(t, s).atoms(AppliedUndef)  # a table of a covariance over the times
     order = symmetric(theory.order_parameters, theory.program.given, {str(x.func) for x in heat})
-    items = [_equation("equation", e, order) for e in theory.equations]
-    items += [_equation("scalar", e, order) for e in theory.scalars]
-    items += [_equation("observable", e, order) for e in theory.observables]
-    items += [_source(u, order) for u in theory.sources]
-    items += [_order_parameter(q) for q in theory.order_parameters]
     found: dict[str, _Item] = {}
-    for x in items:
-        key = x.key
+    for label, stated in _stated(theory):
+        if alike[label, stated] > 0:
+            alike[label, stated] -= 1
+            continue
+        item = _item(label, stated, order)
+        key = item.key
         while key in found:
             key += " again"
-        found[key] = x
+        found[key] = item
     return found
+
+
+def _item(label: str, stated: Any, order: Order) -> _Item:
+    if isinstance(stated, Source):
+        return _source(stated, order)
+    return _order_parameter(stated) if isinstance(stated, OrderParameter) else _equation(label, stated, order)
 
 
 def _equation(label: str, e: Equation, order: Order) -> _Item:
