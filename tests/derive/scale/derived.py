@@ -2,10 +2,13 @@
 
 from functools import lru_cache
 
+from derive.depth.balance import alpha, gamma
+from derive.program import depth_program
 from derive.program.networks import mlp, structured
+from derive.scale.depth import DepthParametrization
 from derive.scale.modes import LazyModes, LeadingOrder, lazy_modes, leading_order
 from derive.scale.power_laws import BatchNoise, FixedData, WidthNoise, batch_noise, fixed_data, width_noise
-from derive.scale.rich import RankOne, rank_one
+from derive.scale.rich import RankOne, RichScaling, rank_one, rich_scaling
 from derive.theory import Theory
 from tests.derive.once import mean_field
 
@@ -33,6 +36,16 @@ def order() -> LeadingOrder:
 @lru_cache
 def reduced() -> RankOne:
     return rank_one(population())
+
+
+@lru_cache
+def rich() -> RichScaling:
+    return rich_scaling(reduced())
+
+
+@lru_cache
+def depth() -> DepthParametrization:
+    return DepthParametrization(mean_field(depth_program(alpha=alpha, gamma=gamma)))
 
 
 @lru_cache

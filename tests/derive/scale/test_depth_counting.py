@@ -21,9 +21,9 @@ from derive.depth.balance import (
 from derive.errors import NotApplicable
 from derive.program import depth_program
 from derive.program.networks.random_data import isotropic
-from derive.scale.depth import depth_first_step
 from derive.scale.depth_steps import at_all_steps, at_steps, changes, sizes
 from derive.theory import mean_field
+from tests.derive.scale.derived import depth
 
 
 def steps(n, a=alpha, g=gamma):
@@ -98,7 +98,7 @@ def test_flows_have_no_first_step():
 
 
 def test_closed_forms_need_one_leading_power():
-    first = depth_first_step(mean_field(depth_program(alpha=alpha, gamma=gamma)))
+    first = depth().first_step
     assert first.large(first.output).has(L)
     with pytest.raises(NotApplicable, match="leading power"):
         first.large(L**alpha + cos(alpha))

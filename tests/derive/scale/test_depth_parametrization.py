@@ -14,12 +14,14 @@ from derive.depth.nonlinear import effective
 from derive.errors import NotApplicable
 from derive.program import depth_program, mlp
 from derive.program.networks.residual import nonlinear_program
-from derive.scale.depth import DepthParametrization, epsilon, first_update, tau, update_power
+from derive.scale.depth import DepthParametrization, epsilon, tau, update_power
+from derive.scale.depth import first_update as derived_update
 from derive.scale.depth_steps import depth_exponents
 from derive.theory import mean_field
+from tests.derive.scale.derived import depth
 
 PROGRAM = depth_program(alpha=alpha, gamma=gamma)
-LINEAR = DepthParametrization(mean_field(PROGRAM))
+LINEAR = depth()
 classify, optimal, optimal_rate = LINEAR.classify, LINEAR.optimal, LINEAR.largest_rate
 HALF = Fraction(1, 2)
 POINTS = list(
@@ -27,9 +29,7 @@ POINTS = list(
 )
 
 
-@cache
-def at(a, g):
-    return classify(a, g)
+at, first_update = cache(classify), cache(derived_update)
 
 
 @pytest.mark.parametrize(("a", "g"), POINTS)
@@ -215,8 +215,7 @@ def test_json():
     assert {x["name"] for x in back["statements"]} == {x.name for x in LINEAR.statements}
 
 
-@pytest.mark.parametrize("modules", ["numpy", "mpmath"])
-def test_what_is_printed_can_be_computed(modules):
+def test_what_is_printed_can_be_computed():
     """Every closed form and every exponent through plain lambdify, against substitution."""
     numbers = {"L": 7, "ell": 3, "alpha": 0.7, "gamma": 0.4, "z": 0.6, "tau": 0.5, "epsilon": 0.25}
     numbers |= {"xi": 1.3, "chi_0": -0.8, "chi": -0.8, "x_0": 1.1, "c": 0.2}
@@ -230,4 +229,5 @@ def test_what_is_printed_can_be_computed(modules):
         symbols_ = sorted(e.free_symbols, key=str)
         values = [numbers[x.name] for x in symbols_]
         exact = e.subs(dict(zip(symbols_, map(Rational, values), strict=True))).evalf()
-        assert float(lambdify(symbols_, e, modules)(*values)) == pytest.approx(float(exact), rel=1e-12), e
+        for modules in ("numpy", "mpmath"):
+            assert float(lambdify(symbols_, e, modules)(*values)) == pytest.approx(float(exact), rel=1e-12), e

@@ -8,18 +8,14 @@ from pathlib import Path
 import pytest
 from sympy import SympifyError, exp, symbols
 
-from derive.depth.balance import alpha, gamma
-from derive.program import depth_program, mlp
-from derive.scale.depth import DepthParametrization
+from derive.program import mlp
 from derive.scale.mellin import mode_sum
 from derive.scale.power_laws import lazy_law
 from derive.scale.rich import profile, rich_scaling
 from derive.scale.width import named, put_in, width_class
-from derive.theory import mean_field
-from tests.derive.scale.derived import modes, reduced
+from tests.derive.scale.derived import depth, modes, reduced
 
 x, y = symbols("x y", positive=True)
-DEPTH = DepthParametrization(mean_field(depth_program(alpha=alpha, gamma=gamma)))
 
 
 def width(text: str) -> object:
@@ -37,7 +33,7 @@ def width(text: str) -> object:
         profile,
         width,
         lambda text: put_in(mlp(2, "tanh"), {"d": text}),
-        lambda text: DEPTH.classify(text, 1),
+        lambda text: depth().classify(text, 1),
     ],
 )
 def test_text_is_refused_and_not_run(call: Callable[[str], object], tmp_path: Path) -> None:

@@ -1,13 +1,11 @@
 """What the power laws print can be computed: plain ``lambdify`` gives the number, or refuses loudly."""
 
 import warnings
-from functools import cache
 
 import pytest
 from sympy import Expr, N, Rational, lambdify
 
-from derive.scale.rich import RichScaling, rich_scaling
-from tests.derive.scale.derived import batches, data, modes, order, reduced, width
+from tests.derive.scale.derived import batches, data, modes, order, reduced, rich, width
 
 AT = {"a": "23/10", "beta": "7/10", "L": 2, "gamma0": "3/10", "t": 50, "eta": "1/10", "B": 5, "N": 100}
 AT |= {"P": 80, "M": 40, "sigma": "3/10", "x": "3/2"}
@@ -30,11 +28,6 @@ PUBLIC = {
     "rich kernel": lambda: rich().kernel,
     "profile": lambda: rich().profile,
 }
-
-
-@cache
-def rich() -> RichScaling:
-    return rich_scaling(reduced())
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,7 +55,7 @@ def test_lambdify_gives_the_number_or_refuses(name: str) -> None:
 
 @pytest.mark.slow
 def test_results_show_themselves_in_a_notebook() -> None:
-    law = rich_scaling(reduced())
+    law = rich()
     for x in (modes(), modes().loss(), order(), batches(), width(), data(), reduced(), law):
         assert x._repr_latex_().startswith("$")
     assert "loss" in law._repr_latex_()

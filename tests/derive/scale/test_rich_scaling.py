@@ -1,7 +1,6 @@
 """The rich regime: reduction, transforms, powers with constants and corrections, and what was left out."""
 
 from dataclasses import replace
-from functools import lru_cache
 
 import mpmath
 import pytest
@@ -26,7 +25,6 @@ from derive.reduce.closed_forms import conserved
 from derive.scale.modes import beta, capacity
 from derive.scale.modes import time as late
 from derive.scale.rich import (
-    RichScaling,
     dropped,
     kappa,
     memory,
@@ -41,12 +39,8 @@ from derive.scale.rich import (
     x,
 )
 from tests.derive.scale.derived import modes, population, reduced
+from tests.derive.scale.derived import rich as hard
 from tests.ledger.claims import claimed
-
-
-@lru_cache
-def hard() -> RichScaling:
-    return rich_scaling(reduced())
 
 
 @pytest.fixture(scope="module", autouse=True)
