@@ -49,7 +49,7 @@ def test_time_integrals_in_text() -> None:
 
 
 def test_no_raw_symbols_are_left() -> None:
-    for order, rule in ((0, "flow"), (2, "flow"), (2, "gd"), (3, "flow")):
+    for order, rule in ((2, "flow"), (2, "gd")):
         shown = series(order, rule).render()
         assert not any(word in shown for word in ("ell", "beta", "K_x", "Sum(", "Delta", "**", "gamma", "_("))
 
@@ -77,7 +77,7 @@ def test_equations_in_latex() -> None:
 
 @pytest.mark.parametrize(
     ("order", "rule"),
-    [(0, "gd"), (2, "flow"), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((2, "gd"), (4, "flow")))],
+    [(0, "gd"), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((2, "flow"), (2, "gd"), (4, "flow")))],
 )
 def test_latex_is_well_formed(order: int, rule: str) -> None:
     from matplotlib.mathtext import MathTextParser

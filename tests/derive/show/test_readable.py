@@ -80,7 +80,10 @@ def test_no_word_has_an_underscore(name):
     assert not re.search(r"_\{[^{}]*\}_|_[a-z0-9]_", page)  # TeX refuses two marks on one letter
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize(
+    "name",
+    [x if x in ("channels", "convolution") else pytest.param(x, marks=pytest.mark.slow) for x in MAKERS],
+)
 def test_latex_is_read_by_mathtext(name):
     parser = pytest.importorskip("matplotlib.mathtext").MathTextParser("path")
     for row in shown(name, form="latex").splitlines():
@@ -214,7 +217,7 @@ def test_the_saddle_point_is_still_that_of_the_path_integral():
 # -- srepr ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", ["channels", "convolution"])
 def test_srepr_writes_symbols_as_they_are_made(name):
     page = shown(name, form="srepr")
     assert "commutative" not in page
