@@ -29,7 +29,7 @@ from derive.calculus.sums import apart
 from derive.program import alpha, ell, gamma0, mlp, mu, s, t
 from derive.show import latex as paper_latex
 from derive.show import text
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 
 h, z, r, u, phi, K, y = (Function(n) for n in ("h", "z", "r", "u", "phi", "K", "y"))
 a, b = symbols("a b")

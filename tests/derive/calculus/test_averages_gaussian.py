@@ -36,7 +36,8 @@ from sympy import (
 from derive.calculus.averages import Average
 from derive.calculus.gaussian import GaussianAverage
 from derive.program import alpha, mlp, mu, s, t
-from derive.theory import gaussian, mean_field
+from derive.theory import gaussian
+from tests.derive.once import mean_field
 
 a, b = symbols("a b", positive=True)
 c, x, y = symbols("c x y", real=True)

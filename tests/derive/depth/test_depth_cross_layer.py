@@ -14,7 +14,7 @@ from derive.linear.propagators import k
 from derive.program import ell, eta, mlp, perceptron, s, t
 from derive.program.networks.random_data import isotropic, kappa
 from derive.program.networks.residual import depth_program
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 from tests.ledger.claims import claimed
 
 beta = Symbol("beta", positive=True)

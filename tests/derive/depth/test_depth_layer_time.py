@@ -27,9 +27,9 @@ from derive.errors import NotApplicable
 from derive.program import ell, s, t
 from derive.program.networks.random_data import isotropic
 from derive.program.networks.residual import depth_program, nonlinear_program
-from derive.theory import mean_field
 from derive.theory.routes import check_routes
 from tests.derive.depth.test_depth_cross_layer import flat, strip, without_equal_time
+from tests.derive.once import mean_field
 from tests.ledger.claims import claimed
 
 beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)

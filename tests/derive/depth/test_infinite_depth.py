@@ -45,7 +45,7 @@ from derive.errors import NotApplicable, ProgramError
 from derive.linear.propagators import k
 from derive.program import isotropic
 from derive.program.networks.residual import block_program, depth_program
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 
 beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)
 X, Y, C = Function("X"), Function("Y"), Function("C")

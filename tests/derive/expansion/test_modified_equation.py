@@ -28,9 +28,8 @@ from derive.errors import NotApplicable
 from derive.expansion.orders import ModifiedEquation, modified_equation
 from derive.linear.lazy import lazy
 from derive.program import L, P, eta, gamma0, mlp
-from derive.reduce.moments import moment_steps, two_layer
-from derive.reduce.whitened import whitened, whitened_steps
-from derive.theory import mean_field
+from derive.reduce.whitened import whitened_steps
+from tests.derive.once import mean_field, moment_steps, two_layer, whitened
 
 x, y = symbols("x y")
 

@@ -7,10 +7,10 @@ from functools import lru_cache
 import pytest
 from sympy import Rational
 
-from derive.expansion import LinearExpansion, expand_linear
+from derive.expansion import LinearExpansion
 from derive.expansion.integrals import LATEX, TEXT
 from derive.program import L, ell, mlp
-from derive.theory import mean_field
+from tests.derive.once import expand_linear, mean_field
 
 
 @lru_cache(maxsize=8)

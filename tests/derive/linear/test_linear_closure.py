@@ -22,11 +22,9 @@ from sympy import (
 
 from derive.errors import NotApplicable
 from derive.linear import operators
-from derive.linear.closure import linear_closure
 from derive.linear.operators import J, Operator, T, coefficient, operator, operator_latex, solve_for
-from derive.linear.projection import error_projected
 from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
-from derive.theory import mean_field
+from tests.derive.once import error_projected, linear_closure, mean_field
 from tests.derive.reduce.evaluate import solve_steps, word_value
 from tests.reference.dense_causal import dense_causal
 

@@ -21,8 +21,9 @@ from derive.program import (
     mlp,
 )
 from derive.program.training import GradientDescent
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
 from derive.theory.compare import compare
+from tests.derive.once import mean_field
 
 phi = Function("phi")
 Line = tuple[str, Callable[[], Program]]

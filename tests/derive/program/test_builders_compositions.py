@@ -39,8 +39,9 @@ from derive.program import (
     s,
     t,
 )
-from derive.theory import Average, Theory, mean_field
+from derive.theory import Average, Theory
 from derive.theory.routes import check_routes
+from tests.derive.once import mean_field
 
 phi = Function("phi")
 X, S_, C = (Symbol(n, integer=True, positive=True) for n in "XSC")

@@ -36,9 +36,10 @@ from derive.program import (
     s,
     t,
 )
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
 from derive.theory.compare import compare
 from derive.theory.routes import check_routes
+from tests.derive.once import mean_field
 
 phi = Function("phi")
 X, S_, C = (Symbol(n, integer=True, positive=True) for n in "XSC")

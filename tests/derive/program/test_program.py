@@ -35,7 +35,7 @@ from derive.program import (
     training_rule,
 )
 from derive.program.words import terms
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 
 units, others = Population("units"), Population("others", Symbol("rho"))
 x, y, z = Field("x", units), Field("y", units), Field("z", others)

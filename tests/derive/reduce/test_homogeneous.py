@@ -10,9 +10,9 @@ from sympy import Expr, Function, Lambda, Matrix, Max, Rational, Symbol, eye, si
 from derive.errors import NotApplicable
 from derive.program import L, P, Program, gamma0, mlp, mu, t
 from derive.program.networks import convolution, feedback_alignment, perceptron, recurrent
-from derive.reduce.homogeneous import NotHomogeneous, degree, exponent, network_degree
-from derive.reduce.ridge import euler, output_rate, representer, rest_points
-from tests.derive.once import mean_field
+from derive.reduce.homogeneous import NotHomogeneous, degree, exponent
+from derive.reduce.ridge import rest_points
+from tests.derive.once import euler, mean_field, network_degree, output_rate, representer
 
 lam, q = symbols("lam q", positive=True)
 x = Symbol("x")

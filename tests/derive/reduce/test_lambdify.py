@@ -12,15 +12,21 @@ from sympy import Derivative, Expr, Function, MatrixSymbol, Symbol, erf, lambdif
 
 from derive.program import P, alpha, eta, gamma0, isotropic, mlp, mu, t
 from derive.reduce.data import absorb_factors, loss_decomposition
-from derive.reduce.equilibrium import equilibrium
 from derive.reduce.memoryless import markov
-from derive.reduce.moments import moment_steps, two_layer
-from derive.reduce.ridge import output_rate, representer
-from derive.reduce.single_site import single_site
-from derive.reduce.stationary import static, stationary, tau
-from derive.reduce.whitened import Whitened, norm, output, series_radius, whitened, whitened_limits
+from derive.reduce.stationary import static, tau
+from derive.reduce.whitened import Whitened, norm, output, series_radius, whitened_limits
 from numerics.solver.nodes import solve_two_layer
-from tests.derive.once import mean_field
+from tests.derive.once import (
+    equilibrium,
+    mean_field,
+    moment_steps,
+    output_rate,
+    representer,
+    single_site,
+    stationary,
+    two_layer,
+    whitened,
+)
 
 lam, beta = symbols("lam beta", positive=True)
 GAMMA, TARGET = 1.3, 1.7

@@ -8,10 +8,9 @@ from sympy import Derivative, Expr, Function, Integer, Sum, Symbol, lambdify, se
 
 from derive.errors import NotApplicable
 from derive.program import P, alpha, eta, gamma0, mlp, mu, t
-from derive.reduce.moments import moment_steps, two_layer
-from derive.reduce.whitened import norm, whitened
+from derive.reduce.whitened import norm
 from derive.theory import Average
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, moment_steps, two_layer, whitened
 
 H, G, Delta, K, y = (Function(x) for x in ("H", "G", "Delta", "K_x", "y"))
 h, g = Function("h"), Function("g")

@@ -28,7 +28,6 @@ from sympy import (
 from derive.errors import NotApplicable
 from derive.program import P, alpha, eta, gamma0, mlp, mu, t
 from derive.reduce.closed_forms import separable
-from derive.reduce.moments import moment_steps, two_layer
 from derive.reduce.whitened import (
     contract,
     eliminate,
@@ -38,11 +37,10 @@ from derive.reduce.whitened import (
     norm,
     output,
     series_radius,
-    whitened,
     whitened_limits,
     whitened_steps,
 )
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, moment_steps, two_layer, whitened
 
 H, G, Delta = (Function(x)(t) for x in ("H_y", "G", "Delta"))
 y, f = norm, output

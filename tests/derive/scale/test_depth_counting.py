@@ -22,7 +22,7 @@ from derive.errors import NotApplicable
 from derive.program import depth_program
 from derive.program.networks.random_data import isotropic
 from derive.scale.depth_steps import at_all_steps, at_steps, changes, sizes
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 from tests.derive.scale.derived import depth
 
 

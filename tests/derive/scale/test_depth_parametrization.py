@@ -17,7 +17,7 @@ from derive.program.networks.residual import nonlinear_program
 from derive.scale.depth import DepthParametrization, epsilon, tau, update_power
 from derive.scale.depth import first_update as derived_update
 from derive.scale.depth_steps import depth_exponents
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 from tests.derive.scale.derived import depth
 
 PROGRAM = depth_program(alpha=alpha, gamma=gamma)

@@ -11,11 +11,11 @@ from sympy import Expr, Function, Rational, Symbol, lambdify, simplify
 from derive.errors import NotApplicable
 from derive.program import L, ell, eta, gamma0, isotropic, mlp, structured
 from derive.program.networks.random_data import alpha_B, nu, sigma
-from derive.scale import FirstStep, first_step, smallest_rate
-from derive.theory import mean_field
+from derive.scale import FirstStep, smallest_rate
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
 from numerics.solver import solve
+from tests.derive.once import first_step, mean_field
 
 CASES = {
     "online": ({"data": "online", "noise": True}, {"batch_ratio": 0.7, "noise": 0.4}),

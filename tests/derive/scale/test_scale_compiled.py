@@ -10,7 +10,7 @@ from sympy import Expr, lambdify, log
 
 from derive.program import L, ell, eta, gamma0, isotropic, mlp
 from derive.program.networks.random_data import nu
-from derive.scale import aligned, width_class, width_constraints
+from derive.scale import aligned, width_class
 from derive.scale.width import FREE, named
 from derive.theory import Theory
 from numerics.experiment import Experiment
@@ -24,6 +24,7 @@ from tests.derive.once import (
     lazy_steps,
     mean_field,
     memory_free,
+    width_constraints,
 )
 
 NUMBERS = {L: 2, nu: 0.7, eta: 0.06, gamma0: 1.3}

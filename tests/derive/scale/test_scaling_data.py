@@ -15,7 +15,7 @@ from derive.reduce.data import mode_sums
 from derive.scale.modes import K, beta, capacity, lamda, w_star
 from derive.scale.modes import time as T
 from derive.scale.power_laws import cut, cut_, data_law, lazy_law, z
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 from tests.derive.scale.derived import data, modes
 
 

@@ -52,9 +52,8 @@ from derive.scale.width import (
     solve_linear,
     symmetries,
     width_class,
-    width_constraints,
 )
-from derive.theory import mean_field
+from tests.derive.once import mean_field, width_constraints
 
 a, HALF = FREE, Rational(1, 2)
 PAPER = {"a_W0": a - HALF, "b_W0": 1 - 2 * a, "a_W": a, "b_W": 1 - 2 * a, "a_w": a, "b_w": 1 - 2 * a}

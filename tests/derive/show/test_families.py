@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 from sympy import Function, Integer
 
-from derive.linear.projection import error_projected
 from derive.program import L, Outer, Program, ell, mlp, recurrent
 from derive.program.training import TrainedMatrix
-from derive.theory import mean_field
 from derive.theory.document import render
 from derive.theory.families import families
+from tests.derive.once import error_projected, mean_field
 
 
 def base_cases(theory):

@@ -13,10 +13,10 @@ from derive.program.networks.options import c, c_
 from derive.show import latex, text
 from derive.show.notation import notation
 from derive.show.text import width, wrap
-from derive.theory import mean_field
 from derive.theory.document import namespace, render
 from derive.theory.path_integral import path_integral
 from derive.theory.path_integral.action import Entries
+from tests.derive.once import mean_field
 
 decay = Symbol("lambda", positive=True)
 MAKERS = {

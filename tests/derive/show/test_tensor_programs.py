@@ -25,8 +25,8 @@ from derive.program import (
     s,
     t,
 )
-from derive.theory import mean_field
 from derive.theory.tensor_programs import Dot, Expectation, Hat, Partial, Z, tensor_program
+from tests.derive.once import mean_field
 
 phi, x, dh, dx, chi = (Function(n) for n in ("phi", "x", "dh", "dx", "chi"))
 slot = Symbol("slot")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sympy import Expr, Rational, Symbol, simplify
 
-from derive.theory import mean_field
 from derive.theory.path_integral import path_integral
+from tests.derive.once import mean_field
 from tests.derive.theory.programs import g, rho_a, rho_b, there_and_back
 from tests.derive.theory.single_time import SingleTime
 

@@ -10,8 +10,8 @@ from sympy import Expr, Function, S, Sum, Symbol, sqrt
 from derive.calculus.sums import normal_form
 from derive.program import P, alpha, ell, eta, gamma0, mlp, mu, s, t
 from derive.program.networks import convolution, feedback_alignment, isotropic, recurrent
-from derive.theory import mean_field
 from derive.theory.routes import check_routes
+from tests.derive.once import mean_field
 
 phi, K, Phi, G, A, B, Delta = (Function(n) for n in ("phi", "K_x", "Phi", "G", "A", "B", "Delta"))
 h, z, g, u, r, b = (Function(n) for n in ("h", "z", "g", "u", "r", "b"))

@@ -7,7 +7,8 @@ from sympy import Expr, Function, Integral, S, Sum, Symbol, simplify
 
 from derive.calculus.averages import Average, Response
 from derive.program import L, alpha, ell, gamma0, mlp, mu, s, t
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
+from tests.derive.once import mean_field
 
 phi, h, z, g, u, r = (Function(n) for n in ("phi", "h", "z", "g", "u", "r"))
 eta = Symbol("eta", positive=True)

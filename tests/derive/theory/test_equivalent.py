@@ -31,7 +31,8 @@ from derive.program import (
     mlp,
     t,
 )
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
+from tests.derive.once import mean_field
 from tests.derive.theory.programs import excitatory_inhibitory, recurrent, tau, there_and_back
 
 rate = Symbol("eta", positive=True)

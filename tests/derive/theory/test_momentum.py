@@ -6,8 +6,9 @@ import pytest
 from sympy import Function, Rational, Symbol, limit, oo, simplify, symbols
 
 from derive.program import L, Momentum, MomentumFlow, mlp, s, t
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
 from derive.theory.routes import check_routes
+from tests.derive.once import mean_field
 
 tau, lag = symbols("tau lag", positive=True)
 phi = Function("phi")

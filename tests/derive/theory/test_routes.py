@@ -38,10 +38,11 @@ from derive.program import (
     s,
     t,
 )
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
 from derive.theory.compare import compare
 from derive.theory.names import symmetric
 from derive.theory.routes import RoutesDisagree, check_routes
+from tests.derive.once import mean_field
 from tests.derive.theory.programs import (
     excitatory_inhibitory,
     phi,

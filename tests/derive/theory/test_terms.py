@@ -8,8 +8,9 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import alpha, ell, mu, s, t
 from derive.program import L, convolution, depth_program, feedback_alignment, isotropic, mlp, structured
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
 from derive.theory.path_integral import path_integral
+from tests.derive.once import mean_field
 
 phi = Function("phi")
 beta, lam = Symbol("beta", positive=True), Symbol("lambda", positive=True)

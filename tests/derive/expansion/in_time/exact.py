@@ -8,9 +8,8 @@ import mpmath as mp
 from sympy import Expr, lambdify
 
 from derive.program import gamma0, mlp, t
-from derive.reduce.moments import two_layer
-from derive.reduce.whitened import Whitened, norm, output, whitened
-from derive.theory import mean_field
+from derive.reduce.whitened import Whitened, norm, output
+from tests.derive.once import mean_field, two_layer, whitened
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ from derive.expansion.nonlinear import NonlinearExpansion, expand_nonlinear
 from derive.expansion.nonlinear.depth import q, x
 from derive.expansion.nonlinear.trees import PAIR, Tensor
 from derive.program import L, ell, mlp
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 
 
 def expanded(phi: object, order: int = 0) -> NonlinearExpansion:

@@ -8,12 +8,12 @@ from sympy import Add, Expr, Function, Lambda, S, Sum, Symbol, Wild, erf, exp, s
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.symbols import gamma0
 from derive.errors import NotApplicable
-from derive.expansion import expand, expand_linear, expand_nonlinear
+from derive.expansion import expand, expand_nonlinear
 from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear.depth import AtFixedPoint, q
 from derive.expansion.nonlinear.trees import Fields, Piece, Tensor, oriented
 from derive.program import L, P, alpha, ell, mlp, mu, s, t
-from derive.theory import mean_field
+from tests.derive.once import expand_linear, mean_field
 
 phi = Function("phi")
 x = Symbol("x", real=True)

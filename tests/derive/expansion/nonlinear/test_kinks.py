@@ -11,7 +11,7 @@ from derive.calculus.symbols import mu, t
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear.kinks import X, dv, expand_kinks, kappa, r, sigma, v
 from derive.program import mlp
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 
 x = Symbol("x", real=True)
 K = Symbol("K_x", positive=True)

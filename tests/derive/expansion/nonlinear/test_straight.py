@@ -14,7 +14,7 @@ from derive.expansion.nonlinear.kinks import expand_kinks, kappa, r, straight, t
 from derive.expansion.nonlinear.site import read
 from derive.expansion.nonlinear.trees import Terms
 from derive.program import L, ell, mlp
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 
 
 @lru_cache(maxsize=4)

@@ -22,7 +22,8 @@ from derive.program import eta, gamma0, isotropic, mlp, training_rule
 from derive.program.networks.random_data import alpha, alpha_B, nu
 from derive.reduce.data import instant_responses, theory_limit
 from derive.scale.first_steps import Unrolled
-from derive.theory import Theory, mean_field
+from derive.theory import Theory
+from tests.derive.once import mean_field
 
 NUMBERS = {eta: Rational(1, 5), gamma0: Rational(3, 2)}
 beta = Symbol("beta", positive=True)

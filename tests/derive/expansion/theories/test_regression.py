@@ -14,7 +14,7 @@ from derive.errors import NotApplicable
 from derive.expansion.regression import kept, kept_share, lazy_regression
 from derive.program import L, eta, isotropic
 from derive.program.networks.random_data import sigma
-from derive.theory import mean_field
+from tests.derive.once import mean_field
 
 
 def moment(k: int, n: int) -> Expr:
