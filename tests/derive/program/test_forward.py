@@ -733,3 +733,11 @@ def test_what_reads_one_use_of_a_matrix_refuses_several() -> None:
     for read in (count_powers, parametrized):
         with pytest.raises(NotApplicable, match="T is used in several places"):
             read(shared())
+
+
+@pytest.mark.parametrize("objective", ["square", "logistic", "hinge"])
+def test_the_error_pushes_an_output_of_zero_towards_its_label(objective: str) -> None:
+    error = next(d.rhs for d in mlp(1, objective=objective).definitions if d.name == "Delta")
+    pushed = [error.subs({Function("f")(mu, t): 0, y(mu): label}) for label in (1, -1)]
+    assert pushed[0] > 0
+    assert pushed[0] == -pushed[1]

@@ -5,7 +5,7 @@ import re
 from functools import cache
 
 import pytest
-from sympy import Function, Heaviside, Max, Rational, Symbol, erf, pi, sqrt, srepr, tanh
+from sympy import Function, Heaviside, Max, Rational, Sum, Symbol, erf, pi, sqrt, srepr, tanh
 
 from derive.calculus.averages import Average, Response
 from derive.program import L, convolution, ell, eta, isotropic, mlp, mu, perceptron, recurrent, s, t
@@ -196,6 +196,18 @@ def test_an_index_with_two_ranges_shows_its_bounds():
 def test_a_sum_over_one_layer_is_that_layer():
     assert "1..1" not in shown("two layers")
     assert "A^1_μ(t,s) χ\u0302^2_μ(t) g^2(s)" in shown("two layers", "action")
+
+
+def test_a_sum_says_whether_it_holds_the_present():
+    f = Function("f")
+    assert text(Sum(f(s), (s, 0, t))) == "Σ_{s≤t} f(s)"
+    assert text(Sum(f(s), (s, 0, t - 1))) == "Σ_{s<t} f(s)"
+    assert latex(Sum(f(s), (s, 0, t))) == r"\sum_{s\le t} f(s)"
+
+
+def test_gaussian_weights_fall_off_in_what_is_printed():
+    page = shown("isotropic", "action", "latex")
+    assert r"&\quad - \frac{1}{2} \sum_{t,s=0}^{\infty} \hat{\xi}^{L}(t) \hat{\xi}^{L}(s)" in page
 
 
 def test_conditions_are_bounds():
