@@ -1,12 +1,45 @@
-"""Derivations that many tests begin with, each carried out once in a process."""
+"""Networks and derivations that many tests begin with, each made once in a process."""
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import ParamSpec, TypeVar, cast
 
 from derive import expansion, scale, theory
 from derive.linear import closure, projection
+from derive.program import networks
 from derive.reduce import equilibrium as equilibrium_
-from derive.reduce import homogeneous, moments, ridge, single_site, stationary
+from derive.reduce import homogeneous, moments, ridge
+from derive.reduce import single_site as single_site_
+from derive.reduce import stationary as stationary_
 from derive.reduce import whitened as whitened_
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+def kept(make: Callable[Given, Found]) -> Callable[Given, Found]:
+    """The same function, which keeps what it finds, but for arguments without a hash such as lists."""
+    known = cast("Callable[Given, Found]", lru_cache(maxsize=256, typed=True)(make))
+
+    @wraps(make)
+    def once(*args: Given.args, **options: Given.kwargs) -> Found:
+        try:
+            hash((args, *options.values()))
+        except TypeError:
+            return make(*args, **options)
+        return known(*args, **options)
+
+    return once
+
+
+mlp = kept(networks.mlp)
+convolution = kept(networks.convolution)
+recurrent = kept(networks.recurrent)
+feedback_alignment = kept(networks.feedback_alignment)
+isotropic = kept(networks.isotropic)
+structured = kept(networks.structured)
+perceptron = kept(networks.perceptron)
+depth_program = kept(networks.depth_program)
 
 shared = lru_cache(maxsize=256)
 
@@ -22,8 +55,8 @@ network_degree = shared(homogeneous.network_degree)
 representer = shared(ridge.representer)
 output_rate = shared(ridge.output_rate)
 euler = shared(ridge.euler)
-single_site = shared(single_site.single_site)
-stationary = shared(stationary.stationary)
+single_site = shared(single_site_.single_site)
+stationary = shared(stationary_.stationary)
 few_steps = shared(scale.few_steps)
 first_step = shared(scale.first_step)
 largest_rate = shared(scale.largest_rate)

@@ -10,9 +10,9 @@ from sympy import Expr, Function, S
 from sympy.core.function import AppliedUndef
 
 from derive.program import gamma0
-from derive.program.networks import isotropic
 from derive.program.networks.random_data import alpha, nu
 from derive.theory.path_integral import PathIntegral, path_integral
+from tests.derive.once import isotropic
 
 CONJUGATES = {"Chat_v", "Chat_h0", "Chat_Delta", "Chat_h", "Chat_g"}
 

@@ -14,10 +14,9 @@ from derive.depth import (
 )
 from derive.program import ell, t
 from derive.program.networks.random_data import isotropic
-from derive.program.networks.residual import depth_program
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
-from tests.derive.once import mean_field
+from tests.derive.once import depth_program, mean_field
 from tests.ledger.evidence import depth, residual
 from tests.ledger.evidence.layers import Solution, extrapolated, solve_layer_time, solve_layers
 

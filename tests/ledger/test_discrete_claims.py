@@ -8,9 +8,9 @@ import pytest
 from sympy import Add, Expr, Function, Heaviside, I, S, Sum, Symbol, simplify, sympify
 
 from derive.calculus.averages import Average
-from derive.program import L, P, alpha, ell, gamma0, mlp, mu, s, t
+from derive.program import L, P, alpha, ell, gamma0, mu, s, t
 from derive.theory import Theory
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.ledger.claims.selfconsistent2023.discrete import N, T, fhat, i, w, xihat
 from tests.ledger.jklm import ENDS, NEXT, A, B, Delta, G, Phi, h, printed, r, u, z
 from tests.ledger.printed_forms import at, covariance, phi, same

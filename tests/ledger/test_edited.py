@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from sympy import Function, Integer, S, Sum, tanh
 
-from derive.program import alpha, ell, eta, mlp, mu, s, t
+from derive.program import alpha, ell, eta, mu, s, t
+from tests.derive.once import mlp
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.nonlinear import average, response, slope
 from tests.ledger.evidence.edited import Experiment, edited, kernel_of, off, placed, right, worst

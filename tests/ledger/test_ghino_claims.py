@@ -8,10 +8,9 @@ from sympy import Expr, Function, I, Integer, Rational, S, Sum, Symbol, simplify
 from sympy.core.function import AppliedUndef
 
 from derive.ledger import entries, find
-from derive.program import L, alpha, ell, mlp, mu, s, t
-from derive.program.networks import convolution
+from derive.program import L, alpha, ell, mu, s, t
 from derive.theory import Theory
-from tests.derive.once import mean_field
+from tests.derive.once import convolution, mean_field, mlp
 from tests.ledger.claims.selfconsistent2023 import channels
 from tests.ledger.claims.selfconsistent2023.convolution import S as REACH
 from tests.ledger.claims.selfconsistent2023.convolution import X, c, k, p, p_

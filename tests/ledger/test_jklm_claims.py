@@ -19,13 +19,13 @@ from sympy import (
 )
 
 from derive.linear.operators import Unit
-from derive.program import L, MomentumFlow, P, alpha, ell, gamma0, mlp, s, t
+from derive.program import L, MomentumFlow, P, alpha, ell, gamma0, s, t
 from derive.reduce.homogeneous import network_degree
 from derive.reduce.ridge import representer, rest_points
 from derive.reduce.single_site import single_site
 from derive.reduce.stationary import two_sources
 from derive.theory import Theory
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.ledger.claims.selfconsistent2023.drift import with_samples
 from tests.ledger.jklm import (
     ENDS,

@@ -33,11 +33,11 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.gaussian import GaussianAverage
-from derive.program import GradientFlow, L, P, alpha, ell, gamma0, mlp, mu, s, t
+from derive.program import GradientFlow, L, P, alpha, ell, gamma0, mu, s, t
 from derive.reduce.equilibrium import Equilibrium, equilibrium
 from derive.reduce.ridge import output_rate
 from derive.reduce.stationary import Stationary, TwoSources, stationary, two_sources
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.ledger.claims.selfconsistent2023.langevin import N
 from tests.ledger.jklm import (
     ENDS,

@@ -15,12 +15,11 @@ from sympy.core.function import AppliedUndef
 from derive.ledger import entries, find
 from derive.linear.propagators import transfer
 from derive.program import L, ell, eta, gamma0, s, t
-from derive.program.networks import isotropic, structured
 from derive.program.networks.random_data import c, nu
 from derive.program.training import TrainedMatrix, TrainedVector
 from derive.reduce.data import absorb_factors, loss_decomposition, mode_sums
 from derive.theory import Average, Response, Theory
-from tests.derive.once import mean_field
+from tests.derive.once import isotropic, mean_field, structured
 from tests.ledger.claims import claimed
 from tests.ledger.claims.linear2025 import full_batch
 

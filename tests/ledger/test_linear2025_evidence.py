@@ -44,6 +44,7 @@ def test_with_gamma0_of_65_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not isotropic.rate_of_the_error_vector().passed
 
 
+@pytest.mark.slow
 def test_with_the_sum_of_14_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     response = Function("R_h0r0")(t, t) * Function("g")(1, t)
     printed = sympify(claimed("linear2025", "14")["h1"])

@@ -9,7 +9,6 @@ from sympy import Add, Expr, Function, I, Mul, S, Sum, sqrt, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.program import ell, s, t
-from derive.program.networks import isotropic
 from derive.program.networks.random_data import alpha, nu
 from derive.program.program import gaussian
 from derive.program.training import TrainedVector
@@ -17,7 +16,7 @@ from derive.reduce.data import absorb_factors
 from derive.theory import Average
 from derive.theory.path_integral.action import Inner
 from derive.theory.path_integral.action import N as size
-from tests.derive.once import mean_field
+from tests.derive.once import isotropic, mean_field
 from tests.ledger.claims import claimed
 from tests.ledger.claims.linear2025.notation import D, N, P
 from tests.ledger.isotropic_route import route, units

@@ -8,11 +8,11 @@ from sympy import Expr, Function, S, Sum, Symbol, simplify, sqrt
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import normal_form
 from derive.ledger import find
-from derive.program import L, P, Product, alpha, ell, gamma0, mlp, mu, s, t
+from derive.program import L, P, Product, alpha, ell, gamma0, mu, s, t
 from derive.theory import Theory
 from derive.theory.tensor_programs import Dot, Expectation, Hat, Z, tensor_program
 from derive.theory.unfold import unfold
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.derive.show.test_tensor_programs import NAMES, dh, dx, equation, one_pass, x
 from tests.ledger.claims.selfconsistent2023.nonlinear import response
 from tests.ledger.printed_forms import at, canonical, covariance, numbered, phi, printed, same

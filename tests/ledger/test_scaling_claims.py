@@ -4,9 +4,8 @@ import sympy
 from sympy import Expr, Function, Integral, sympify
 
 from derive.program import s, t
-from derive.program.networks import structured
 from derive.reduce.data import absorb_factors, mode_sums
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, structured
 from tests.ledger.claims import claimed
 from tests.ledger.claims.linear2025.notation import k, lamda
 from tests.ledger.claims.linear2025.scaling import beta, chi

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from sympy import Rational
 
-from derive.program import feedback_alignment, mlp
 from derive.scale.power_counting import count_powers
 from derive.scale.width import named, parametrized, put_in
 from numerics.simulation import simulate_program
+from tests.derive.once import feedback_alignment, mlp
 from tests.ledger.evidence import width_constraints, width_powers
 from tests.ledger.evidence.width_powers import ETA, GAMMA0, INPUTS, Networks, cases, measured, slope_of
 

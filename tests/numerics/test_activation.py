@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from sympy import Expr, Function, Rational, Symbol, erf, exp, log, pi, simplify, sqrt, tanh
 from sympy import Max as SymPyMax
 
-from derive.program import ell, mlp, mu, t
+from derive.program import ell, mu, t
 from derive.program.networks.options import NAMED
 from numerics.errors import SpecError
 from numerics.experiment.activation import GRID, SYMBOLIC, h, is_linear, parse_activation
+from tests.derive.once import mlp
 
 MEANT = {
     "tanh(0.8*h)/0.8": 5 * tanh(4 * h / 5) / 4,

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student
 
-from derive.program import P, eta, gamma0, mlp
+from derive.program import P, eta, gamma0
 from numerics.analysis.ensembles import alignment, change, cosine, each
 from numerics.analysis.exponents import fitted_power
 from numerics.simulation import simulate_program
 from numerics.solver.paths import solve_particles
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
 
 

@@ -10,12 +10,12 @@ import xarray as xr
 from scipy.special import erf
 from scipy.stats import t as student
 
-from derive.program import P, convolution, eta, gamma0, mlp
+from derive.program import P, eta, gamma0
 from numerics.analysis.ensembles import deviations, histogram, kernel_density, moments, non_gaussianity
 from numerics.paths import Paths
 from numerics.simulation import Networks, simulate_program
 from numerics.solver.paths import solve_particles
-from tests.derive.once import mean_field
+from tests.derive.once import convolution, mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}

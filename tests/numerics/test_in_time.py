@@ -10,10 +10,10 @@ import pytest
 from sympy import Matrix, Rational, diag, eye, lambdify
 
 from derive.expansion import LinearExpansion, expand_linear
-from derive.program import L, mlp, s, t
+from derive.program import L, s, t
 from numerics.expansion import expand
 from numerics.experiment import Experiment
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 R = Rational
 RTOL = 1e-8

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from sympy import Symbol, sympify
 
-from derive.program import isotropic
 from derive.program.networks.random_data import nu
 from derive.scale import lazy_kernel
 from numerics.analysis.limits import rate_limit
@@ -15,7 +14,7 @@ from numerics.cli import run
 from numerics.errors import NotConverged, SpecError
 from numerics.experiment import Experiment
 from numerics.solver import solve
-from tests.derive.once import mean_field
+from tests.derive.once import isotropic, mean_field
 
 FILE = """
 [network]
@@ -49,6 +48,7 @@ def test_rich_rates_of_the_solved_theory(depth: int, steps: int, ratio: float) -
     assert largest_rate(start, rtol=0.02, settle=True).value == pytest.approx(expected, rel=0.04)
 
 
+@pytest.mark.slow
 def test_above_it_the_error_swings_for_ever_below_its_start() -> None:
     e = experiment(2, 1000.0, 4.0, 120, 0.1, "mean-field")
     expected = rate_limit(e).rate

@@ -178,7 +178,6 @@ def flow_of(depth, time, **more):
 @pytest.mark.parametrize(
     ("options", "exponent"),
     [
-        (["--depth", "3", "--source", "0.7"], 0.7),
         (["--depth", "3", "--source", "0.7", "--regime", "rich", "--capacity", "2"], 2.8 / 3.1),
         (["--depth", "1", "--source", "2", "--regime", "batch", "--capacity", "3/2"], 4 / 3),
         *(
@@ -207,6 +206,7 @@ def test_the_command_says_where_it_holds(capsys):
     assert "holds where" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_rich_command_prints_what_is_assumed(capsys):
     assert (
         run(["limits", "scaling", "--depth", "2", "--source", "1/2", "--regime", "rich", "--capacity", "2"])

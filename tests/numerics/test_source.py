@@ -11,7 +11,6 @@ import pytest
 import xarray as xr
 
 import numerics
-from derive.program import convolution, isotropic, mlp
 from derive.theory import Theory
 from numerics.cli import run
 from numerics.errors import SpecError
@@ -19,7 +18,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.experiment import read_array
 from numerics.experiment.problem import experiment_in, problem_in, program_in
 from numerics.experiment.schema import Solver
-from tests.derive.once import mean_field
+from tests.derive.once import convolution, isotropic, mean_field, mlp
 
 X = np.array([[1.0, 0.2, -0.5], [0.3, -1.0, 0.8]])
 Y = np.array([1.0, -0.6])

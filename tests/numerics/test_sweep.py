@@ -107,6 +107,7 @@ def test_above_it_comes_the_catapult() -> None:
     assert loss[-1] < 1e-3 * loss[0]
 
 
+@pytest.mark.slow
 def test_wider_rich_networks_take_larger_rates_in_ntk_scaling_only() -> None:
     """Appendix B of linear2025: at fixed gamma0, as long as gamma0/sqrt(nu) is rich."""
     rates = {

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from sympy import Expr, Function, Integer, Sum, Symbol, symbols, tanh
 
-from derive.program import L, P, alpha, ell, eta, gamma0, isotropic, mlp, mu, s, structured, t
+from derive.program import L, P, alpha, ell, eta, gamma0, mu, s, t
 from derive.theory import Theory
 from derive.theory.document import namespace
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.theory import WIDE, path_integral_of, program_of, theory_of
-from tests.derive.once import mean_field
+from tests.derive.once import isotropic, mean_field, mlp, structured
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.toml"))
 SHOWN = ("single-site", "order-parameters", "responses", "action", "saddle-point", "all")

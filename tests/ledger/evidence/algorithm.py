@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from derive.program import mlp
+from tests.derive.once import mlp
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, conclude
 from tests.ledger.evidence.edited import Experiment, edited, off, right

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sympy import Symbol
 
-from derive.program import P, eta, gamma0, mlp
+from derive.program import P, eta, gamma0
 from numerics.simulation import simulate_program
 from numerics.solver.paths import solve_particles
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE, kernel_of
 

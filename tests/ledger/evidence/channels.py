@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from sympy import Basic, Expr, Function, sympify
 
 from derive.calculus.symbols import alpha, ell, mu, s, t
-from derive.program import mlp
 from numerics.solver.direct.interpret import CyclicDemand
+from tests.derive.once import mlp
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.channels import C
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts

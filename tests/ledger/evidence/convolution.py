@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from sympy import Basic, sympify
 
 from derive.program import P
-from derive.program.networks import convolution
 from derive.theory import Theory
 from numerics.solver.direct import evaluate
-from tests.derive.once import mean_field
+from tests.derive.once import convolution, mean_field
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.convolution import N as UNITS
 from tests.ledger.claims.selfconsistent2023.convolution import S, X

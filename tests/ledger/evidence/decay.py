@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Max, Rational, Symbol
 
-from derive.program import gamma0, mlp
+from derive.program import gamma0
 from derive.reduce.homogeneous import network_degree
 from derive.reduce.ridge import representer, rest_points
 from derive.reduce.stationary import two_sources
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import Experiment, off, right
 from tests.ledger.evidence.lab import Weights, gradients, layers, slopes

@@ -20,11 +20,11 @@ from derive.depth import (
     rescale,
 )
 from derive.depth.nonlinear import effective, with_activation
-from derive.program.networks.residual import depth_program, nonlinear_program
+from derive.program.networks.residual import nonlinear_program
 from derive.theory import Term, Theory
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
-from tests.derive.once import mean_field
+from tests.derive.once import depth_program, mean_field
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.layers import (

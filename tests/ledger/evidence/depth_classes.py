@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from derive.calculus.symbols import L
 from derive.depth import cross_layer
 from derive.depth.balance import alpha, gamma
-from derive.program.networks.residual import depth_program
 from derive.scale.depth import (
     DepthClass,
     DepthParametrization,
@@ -21,7 +20,7 @@ from derive.scale.depth import (
     x_0,
 )
 from derive.scale.depth_steps import at_steps
-from tests.derive.once import mean_field
+from tests.derive.once import depth_program, mean_field
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.depth_rows import DepthSolver, variance
 

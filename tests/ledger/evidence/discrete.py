@@ -12,8 +12,9 @@ from sympy import Add, Basic, Expr, Function, Heaviside, I, Integer, S, Sum, sym
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.program import L, P, alpha, gamma0, mlp, mu, s, t
+from derive.program import L, P, alpha, gamma0, mu, s, t
 from derive.theory import Theory
+from tests.derive.once import mlp
 from tests.ledger.claims.selfconsistent2023 import discrete as claims
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import Experiment, off, right

@@ -15,9 +15,9 @@ from scipy.integrate import solve_ivp
 from sympy import Add, Derivative, Expr, Function, S, Symbol, lambdify, sympify, tanh
 from sympy.core.function import AppliedUndef
 
-from derive.program import gamma0, mlp
+from derive.program import gamma0
 from derive.reduce.single_site import single_site
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.ledger.claims.selfconsistent2023.drift import e2, with_samples
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 

@@ -14,13 +14,13 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from derive.program import L, P, gamma0, mlp
+from derive.program import L, P, gamma0
 from derive.theory import Theory
 from numerics.compile import lower
 from numerics.compile.lower import Node
 from numerics.solver.march import March, march
 from numerics.solver.rows import evaluate
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 Array = NDArray[np.float64]
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from sympy import Eq, Expr, Matrix, MatrixSymbol, Symbol, lambdify, simplify, sympify
 
-from derive.program import P, gamma0, mlp
+from derive.program import P, gamma0
 from derive.reduce.equilibrium import equilibrium
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.ledger.claims.selfconsistent2023 import equilibrium as claims
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 

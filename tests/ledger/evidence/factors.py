@@ -8,8 +8,8 @@ from sympy import Expr
 
 from derive.calculus.symbols import ell
 from derive.expansion import LinearExpansion, expand_linear
-from derive.program import L, mlp
-from tests.derive.once import mean_field
+from derive.program import L
+from tests.derive.once import mean_field, mlp
 from tests.ledger.evidence.explicit import words
 
 

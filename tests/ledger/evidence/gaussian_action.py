@@ -16,8 +16,8 @@ from sympy import Add, Expr, Mul, Pow
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import P, gamma0
-from derive.program import mlp
 from derive.theory.path_integral import PathIntegral, path_integral
+from tests.derive.once import mlp
 from tests.ledger.evidence.engine import Array, Solved, solved, steps_of, theory_at
 from tests.ledger.evidence.explicit import number, written_out
 

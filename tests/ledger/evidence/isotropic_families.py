@@ -17,12 +17,11 @@ from sympy import Expr, Function, Sum, sympify
 
 from derive.calculus.symbols import gamma0
 from derive.program import Program
-from derive.program.networks import isotropic
 from derive.program.networks.random_data import c
 from derive.program.words import GaussianVector
 from derive.theory import Theory
 from numerics.solver.direct import evaluate
-from tests.derive.once import mean_field
+from tests.derive.once import isotropic, mean_field
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import Experiment, off, right

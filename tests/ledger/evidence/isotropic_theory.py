@@ -13,12 +13,11 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import ell
 from derive.program import Program
-from derive.program.networks import isotropic
 from derive.reduce.data import absorb_factors
 from derive.theory import Equation, Source, Term, Theory
 from numerics.simulation import Measured, simulate_program
 from numerics.solver.direct import Evaluated, evaluate
-from tests.derive.once import mean_field
+from tests.derive.once import isotropic, mean_field
 from tests.ledger.evidence.base import MUCH, Finding, agrees, contradicts
 
 Array = NDArray[np.float64]

@@ -12,11 +12,11 @@ from sympy import Expr, Function, Rational, S, Symbol, lambdify, sympify, tanh
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.program import L, ell, gamma0, mlp, s, t
+from derive.program import L, ell, gamma0, s, t
 from derive.reduce.ridge import output_rate
 from derive.reduce.stationary import two_sources
 from derive.theory import Theory
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.ledger.claims.selfconsistent2023 import langevin as claims
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import Experiment, off, right

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy.integrate import dblquad, solve_ivp
 from sympy import Rational, Symbol, lambdify
 
-from derive.program import MomentumFlow, mlp, s, t
+from derive.program import MomentumFlow, s, t
+from tests.derive.once import mlp
 from tests.ledger.claims.selfconsistent2023.momentum import l2, tau
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import Experiment, off, right

@@ -11,9 +11,9 @@ from sympy import Expr, Function, Sum, tanh
 
 from derive.calculus.averages import Average
 from derive.calculus.symbols import P, alpha, ell, eta, mu, s, t
-from derive.program import mlp
 from derive.theory import Equation, OrderParameter, Theory
 from numerics.simulation import simulate_program
+from tests.derive.once import mlp
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE, Experiment, edited, off, right, value, worst

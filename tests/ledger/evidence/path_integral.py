@@ -13,9 +13,9 @@ from sympy import Add, Expr
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import P
-from derive.program import mlp
 from derive.theory.path_integral import path_integral
 from derive.theory.path_integral.action import Inner
+from tests.derive.once import mlp
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.engine import Array, solved, steps_of
 from tests.ledger.evidence.explicit import written_out

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from sympy import Add, Derivative, Expr, Mul, Poly, Pow, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.program import L, P, ell, eta, gamma0, mlp
+from derive.program import L, P, ell, eta, gamma0
 from numerics.solver.direct.interpret import Interpreter
 from numerics.solver.direct.series import Gaussians, Power, PowerSolution, evaluate_series
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.ledger.claims.selfconsistent2023 import perturbation as claim
 
 Array = NDArray[np.object_]

@@ -18,8 +18,8 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import alpha, ell, mu, s, t
 from derive.linear.closure import linear_closure
-from derive.program import L, mlp
-from tests.derive.once import mean_field
+from derive.program import L
+from tests.derive.once import mean_field, mlp
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.engine import Array, Solved
 from tests.ledger.evidence.explicit import lattice

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Symbol, nsolve
 
-from derive.program import P, eta, gamma0, mlp
+from derive.program import P, eta, gamma0
 from derive.reduce.equilibrium import equilibrium
 from numerics.experiment import Experiment
 from numerics.solver import solve
 from numerics.solver.paths import solve_particles
 from numerics.solver.rest import AtRest, at_rest, compare, regression, stationary_kernels
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE
 

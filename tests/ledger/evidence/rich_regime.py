@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from sympy import Rational, lambdify
 
 from derive.calculus.symbols import L, gamma0
-from derive.program.networks import structured
 from derive.scale.modes import beta, capacity, lazy_modes
 from derive.scale.modes import time as t
 from derive.scale.rich import RankOne, RichScaling, kappa, rank_one, rich_scaling
 from derive.theory import Theory
 from numerics.experiment import Experiment
 from numerics.solver import solve
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, structured
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.scaling_exponents import losses
 

@@ -15,12 +15,11 @@ from scipy.interpolate import CubicSpline
 from sympy import Function, Symbol, diff, lambdify, sympify
 
 from derive.calculus.symbols import gamma0, t
-from derive.program.networks import structured
 from derive.scale.rich import missing, rank_one, rich_scaling
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import power_law
 from numerics.solver import solve
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, structured
 from tests.ledger.claims import claimed
 from tests.ledger.claims.linear2025.scaling import beta as BETA
 from tests.ledger.claims.linear2025.scaling import chi as CHI

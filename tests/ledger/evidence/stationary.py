@@ -11,9 +11,9 @@ from scipy.special import erf
 from sympy import Eq, Expr, Function, Symbol, sympify
 from sympy.core.function import AppliedUndef
 
-from derive.program import ell, mlp
+from derive.program import ell
 from derive.reduce.stationary import stationary
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE
 

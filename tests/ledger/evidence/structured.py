@@ -17,12 +17,11 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import eta, gamma0, s, t
 from derive.program import Program
-from derive.program.networks import structured
 from derive.reduce.data import absorb_factors
 from derive.theory import Theory
 from numerics.simulation import Measured, simulate_program
 from numerics.solver.direct import Evaluated, evaluate
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, structured
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.isotropic_theory import CLOSE, DEPTH, printed

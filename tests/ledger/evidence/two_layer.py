@@ -15,14 +15,14 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average
 from derive.calculus.symbols import alpha, mu, t
-from derive.program import P, gamma0, mlp
+from derive.program import P, gamma0
 from derive.reduce.moments import TwoLayer
 from derive.reduce.moments import two_layer as reduction
 from derive.reduce.whitened import Whitened, norm, output, whitened_limits
 from derive.reduce.whitened import series_radius as derived_radius
 from derive.reduce.whitened import whitened as on_whitened_data
 from numerics.solver.grid import flow_grid
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023.two_layer import G_t, H_y, error, f, y
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts

@@ -12,7 +12,7 @@ from sympy import Expr, Function, Integer, Rational, Symbol, prime, sqrt, sympif
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, ell
-from derive.program import Product, Program, TrainedMatrix, mlp
+from derive.program import Product, Program, TrainedMatrix
 from derive.program.program import gaussian
 from derive.scale.power_counting import N
 from derive.scale.width import (
@@ -24,6 +24,7 @@ from derive.scale.width import (
     width_class,
     width_constraints,
 )
+from tests.derive.once import mlp
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Function, Rational, tanh
 
-from derive.program import Definition, IndexRange, Mean, P, Program, mlp, mu, t
+from derive.program import Definition, IndexRange, Mean, P, Program, mu, t
 from derive.scale.power_counting import Counted, count_powers
 from derive.scale.width import named, parametrized, put_in
+from tests.derive.once import mlp
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.lab import Weights, along, gradients, moved
 

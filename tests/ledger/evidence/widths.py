@@ -10,8 +10,8 @@ from sympy import Basic, Expr, Function, sqrt, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import L, P, alpha, ell, mu
-from derive.program import mlp
 from derive.theory import Theory
+from tests.derive.once import mlp
 from tests.ledger.claims import claimed
 from tests.ledger.evidence.base import Evidence, agrees, conclude, contradicts
 from tests.ledger.evidence.edited import CLOSE, Experiment, edited, off, right, worst

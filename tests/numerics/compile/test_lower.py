@@ -8,11 +8,11 @@ import pytest
 from sympy import Function, Mul, S, Sum, sin, symbols, tanh
 
 from derive.linear.projection import error_projected
-from derive.program import P, alpha, eta, gamma0, mlp, mu, s, t
+from derive.program import P, alpha, eta, gamma0, mu, s, t
 from derive.theory import Average, Term
 from numerics.compile import NotLinear, lower
 from numerics.compile.lower import products
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import solvable
 
 

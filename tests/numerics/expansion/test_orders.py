@@ -71,7 +71,7 @@ def check_exponents(size: str, experiment: Experiment, order: int, within: float
     ("size", "depth", "options"),
     [
         ("nu", 2, {"gamma0": 2.0, "center": True}),
-        ("alpha", 1, {"gamma0": 0.3}),
+        pytest.param("alpha", 1, {"gamma0": 0.3}, marks=pytest.mark.slow),
         pytest.param("alpha_B", 2, {"gamma0": 0.5}, marks=pytest.mark.slow),
     ],
 )

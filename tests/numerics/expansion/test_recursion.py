@@ -159,7 +159,7 @@ CASES = [
 
 @pytest.mark.parametrize(
     ("kind", "depth", "samples", "extent", "steps"),
-    [("general", 1, 2, 3.0, 10), *(pytest.param(*x, 40, marks=slow) for x in CASES)],
+    [pytest.param("general", 1, 2, 3.0, 10, marks=slow), *(pytest.param(*x, 40, marks=slow) for x in CASES)],
 )
 def test_resummed_loss_reaches_twice_as_far(
     kind: str, depth: int, samples: int, extent: float, steps: int

@@ -8,23 +8,21 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from derive.errors import NotApplicable
 from derive.expansion.strength import expand_strength
-from derive.program import isotropic, mlp
 from numerics.errors import SpecError
 from numerics.expansion import expand, has_words
 from numerics.expansion.orders import partial_sum, strength_series
 from numerics.experiment import Experiment
 from numerics.solver import solve
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 GD: dict[str, Any] = {"learning_rate": 0.2, "steps": 3}
 FLOW: dict[str, Any] = {"rule": "flow", "time": 1.0, "points": 3}
 ISO: dict[str, Any] = {"kind": "isotropic", "sample_ratio": 2.0, "noise": 0.2}
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]] = {
-    "biases, branch, outputs, decay, temperature": (
-        {"bias": True, "branch": 0.5, "outputs": 2},
+    "biases, branch, decay, temperature": (
+        {"bias": True, "branch": 0.5},
         GD | {"weight_decay": 0.1, "temperature": 0.1},
         None,
     ),
@@ -151,11 +149,8 @@ def test_what_has_no_series_says_why() -> None:
     one = Experiment.from_dict({"network": {"depth": 2, "width_ratio": 1.0}, "data": ISO, "training": GD})
     with pytest.raises(SpecError, match=r"1/gamma0 stays in front of -r0\(t\)/nu"):
         expand(one, 2)
-    with pytest.raises(NotApplicable, match="infinitely wide layers have a series"):
-        expand_strength(mean_field(isotropic()), 1)
-    for network in ({"bias": True}, {"branch": 0.5}):
-        with pytest.raises(SpecError, match="has no expansion in trees"):
-            expand(experiment(network | {"activation": "tanh"}, GD, None, 1.0), 2)
+    with pytest.raises(SpecError, match="has no expansion in trees"):
+        expand(experiment({"bias": True, "activation": "tanh"}, GD, None, 1.0), 2)
     with pytest.raises(ValueError, match="must not be negative"):
         expand_strength(mean_field(mlp()), -1)
 

@@ -21,7 +21,7 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 import numerics.expansion
 from derive.expansion import LinearExpansion, expand_linear
 from derive.expansion.words import Memory, letters
-from derive.program import L, P, alpha, ell, mlp, mu, s, t
+from derive.program import L, P, alpha, ell, mu, s, t
 from numerics.cli import run
 from numerics.errors import Diverged, NotConverged, SpecError
 from numerics.expansion import expand
@@ -29,7 +29,7 @@ from numerics.experiment import Experiment
 from numerics.results import load
 from numerics.solver import solve
 from numerics.solver.grid import Grid, flow_grid
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.reference.adams_weights import step_sum_weights
 from tests.reference.power_series import gamma_expansion, loss_expansion
 from tests.reference.solution import Solution
@@ -120,7 +120,7 @@ def test_random_samples_against_the_exact_taylor_coefficients(
             assert np.abs(value - expected).max() <= 1e-12 * (1 + np.abs(expected).max()), name
 
 
-@pytest.mark.parametrize(("depth", "order"), [(2, 2), (3, 4)])
+@pytest.mark.parametrize(("depth", "order"), [(2, 2), (1, 4)])
 def test_the_flow_against_the_exact_taylor_coefficients_on_its_grid(
     depth: int, order: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +283,7 @@ def test_command_writes_numbers(spec: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    ("form", "name", "order"), [("text", "spec.toml", "3"), ("latex", "symbolic.toml", "0")]
+    ("form", "name", "order"), [("text", "spec.toml", "0"), ("latex", "symbolic.toml", "0")]
 )
 def test_command_prints_symbols(
     spec: Path, capsys: pytest.CaptureFixture[str], form: str, name: str, order: str
@@ -348,8 +348,7 @@ def as_matrix(word: Any, series: LinearExpansion, known: dict[str, Any]) -> np.n
         ("numpy", 2, "H"),
         ("numpy", 2, "B"),
         ("mpmath", 2, "G"),
-        ("numpy", 4, "A"),
-        *(pytest.param("numpy", 4, name, marks=pytest.mark.slow) for name in "HGB"),
+        *(pytest.param("numpy", 4, name, marks=pytest.mark.slow) for name in "HGAB"),
     ],
 )
 def test_coefficients_go_through_lambdify(name: str, module: str, order: int) -> None:

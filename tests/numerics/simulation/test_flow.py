@@ -7,11 +7,12 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from derive.program import GradientFlow, MomentumFlow, eta, mlp
+from derive.program import GradientFlow, MomentumFlow, eta
 from numerics.errors import NotConverged
 from numerics.simulation import Trainer, simulate_program
 from numerics.simulation.experiment import settled
 from numerics.simulation.run import advance
+from tests.derive.once import mlp
 
 from .helpers import INPUTS, TARGETS
 

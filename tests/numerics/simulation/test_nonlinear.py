@@ -134,7 +134,9 @@ def changes(activation, kinked):
     return chosen.counts, said, float(done)
 
 
-@pytest.mark.parametrize(("activation", "kinked"), [("relu", True), ("tanh", False)])
+@pytest.mark.parametrize(
+    ("activation", "kinked"), [pytest.param("relu", True, marks=pytest.mark.slow), ("tanh", False)]
+)
 def test_steps_miss_what_is_said(activation, kinked):
     """Of first order across kinks, of fourth elsewhere."""
     counts, said, done = changes(activation, kinked)

@@ -20,11 +20,11 @@ from derive.program import (
     Population,
     TrainedMatrix,
     eta,
-    mlp,
     mu,
     t,
 )
 from numerics.simulation import simulate_program
+from tests.derive.once import mlp
 
 f, y = Function("f"), Function("y")
 SQUARE = (y(mu) - f(mu, t)) ** 2 / 2

@@ -25,11 +25,11 @@ from derive.program import (
     ell,
     eta,
     gamma0,
-    mlp,
     mu,
     t,
 )
 from numerics.simulation import inputs_from_kernel, simulate_program
+from tests.derive.once import mlp
 
 N, STEPS, RATE, GAMMA = 7, 4, 0.3, 1.3
 X = np.random.default_rng(1).standard_normal((3, 5))

@@ -32,7 +32,6 @@ from derive.program import (
     ell,
     eta,
     gamma0,
-    mlp,
     mu,
     s,
     t,
@@ -40,6 +39,7 @@ from derive.program import (
 from numerics.errors import Diverged
 from numerics.simulation import simulate_program
 from numerics.simulation.weights import Law
+from tests.derive.once import mlp
 
 EXACT = {"rtol": 1e-11, "atol": 1e-12}
 K = np.array([[1.0, 0.4], [0.4, 0.8]])

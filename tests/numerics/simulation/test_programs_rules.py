@@ -19,9 +19,9 @@ from derive.program import (
     Population,
     Program,
     TrainedVector,
-    mlp,
     t,
 )
+from tests.derive.once import mlp
 
 from .test_programs import EXACT, GAMMA, RATE, STEPS, VALUES, N, X, Y, draw, first, overlaps, simulate
 

@@ -9,10 +9,11 @@ import pytest
 import xarray as xr
 from sympy import Rational, Symbol
 
-from derive.program import Program, mlp
+from derive.program import Program
 from numerics.analysis.ensembles import moments
 from numerics.paths import Paths
 from numerics.simulation import Networks, simulate_program
+from tests.derive.once import mlp
 
 DATA: dict[str, Any] = {"K_x": np.array([[1.0, 0.3], [0.3, 0.8]]), "y": np.array([1.0, -1.0])}
 VALUES: dict[Any, Any] = {"eta": 0.2, "gamma0": 1.3, "P": 2, "beta": 0.5}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from derive.linear.projection import error_projected
-from derive.program import L, mlp
+from derive.program import L
 from derive.theory import Theory
 from numerics.compile import lower
 from numerics.compile.lower import Node
@@ -16,7 +16,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
 from numerics.solver.march import March, march
 from numerics.solver.rows import evaluate
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.reference.solution import Solution
 
 RNG = np.random.default_rng(7)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from derive.program import P, eta, gamma0, mlp
+from derive.program import P, eta, gamma0
 from numerics.errors import NotConverged
 from numerics.solver.paths import solve_to_accuracy
 from numerics.solver.paths.accuracy import REPLICAS, apart, reach
 from numerics.stats import Spread
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
 
 TIMES = 40

@@ -10,7 +10,6 @@ from sympy import Rational
 from derive.calculus.symbols import L
 from derive.depth import cross_layer, infinite_depth, rescale
 from derive.errors import NotApplicable
-from derive.program.networks.residual import depth_program
 from numerics.compile.layered import lower_layer_time
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
@@ -24,7 +23,7 @@ from numerics.solver.frozen_ends import (
     solve_frozen_ends_correction,
 )
 from numerics.solver.layer_grid import solve_layer_grid
-from tests.derive.once import mean_field
+from tests.derive.once import depth_program, mean_field
 from tests.ledger.evidence.depth_correction import in_powers
 
 DEPTHS = (4, 8, 16)

@@ -13,7 +13,7 @@ import pytest
 from sympy import sqrt
 
 from derive.depth import LayerTime, Scaling, cross_layer, layer_time, rescale
-from derive.program import L, eta, gamma0, isotropic
+from derive.program import L, eta, gamma0
 from derive.program.networks.random_data import nu
 from numerics.cli import run
 from numerics.compile.layered import LayerTable, NotLowered, lower_layer_time
@@ -23,7 +23,7 @@ from numerics.experiment.theory import beta
 from numerics.solver import solve
 from numerics.solver.depth import beta0, solve_depth_limit
 from numerics.solver.layer_grid import LayerGrid, solve_layer_grid
-from tests.derive.once import mean_field
+from tests.derive.once import isotropic, mean_field
 from tests.ledger.evidence.layers import extrapolated, solve_layer_time
 
 INPUTS = np.random.default_rng(3).normal(size=(3, 5))
@@ -91,6 +91,7 @@ def test_first_loss_is_that_of_gaussian_layers() -> None:
     assert abs(found - exact) < abs(once[1] - once[0]) / 10
 
 
+@pytest.mark.slow
 def test_the_plain_evaluator_of_the_same_equations_agrees() -> None:
     plain = [solve_layer_time(population(), n, 2, NUMBERS)["C_h0"] for n in (4, 8, 16)]
     better, best = extrapolated(plain[1:]), extrapolated(plain)
@@ -137,7 +138,8 @@ def converges(e: Experiment, depths: tuple[int, ...]) -> None:
     assert abs(fitted[-1] - 1) < 2 * spread, fitted
 
 
-@pytest.mark.parametrize("name", ["population", pytest.param("online", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["population", "online"])
 def test_finite_depth_converges_like_one_over_depth(name: str) -> None:
     converges(CASES[name].replace({"training.steps": 2}), (2, 4, 8, 16))
 
@@ -160,7 +162,7 @@ def test_the_error_estimate_is_larger_than_the_error(name: str) -> None:
 
 def test_deep_networks_of_finite_depth_have_the_kernels_of_the_limit() -> None:
     e = CASES["fixed"].replace({"training.steps": 1})
-    limit = solve_depth_limit(e, layers=8)
+    limit = solve_depth_limit(e, layers=4)
     ends = []
     for depth in (2, 4, 8):
         finite = solve(e.replace({"network.depth": depth, "network.branch": 0.8 / np.sqrt(depth)}))

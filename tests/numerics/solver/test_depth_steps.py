@@ -6,12 +6,11 @@ import pytest
 from derive.calculus.symbols import L, ell
 from derive.depth import cross_layer
 from derive.depth.balance import alpha, gamma
-from derive.program import depth_program
 from derive.scale.depth import depth_first_step
 from derive.scale.depth_steps import at_steps
 from numerics.errors import Diverged
 from numerics.solver.frozen_ends import solve_frozen_ends
-from tests.derive.once import mean_field
+from tests.derive.once import depth_program, mean_field
 from tests.ledger.evidence import depth_class_networks, depth_classes
 from tests.ledger.evidence.depth_rows import DepthSolver, variance
 
@@ -95,6 +94,7 @@ def test_extrapolation_is_exact_for_polynomials():
     assert depth_classes.at_zero([3 + x - 5 * x**2 for x in z], z) == pytest.approx(3.0)
 
 
+@pytest.mark.slow
 def test_networks_of_a_few_layers_move_as_counted():
     """The small sibling of the evidence on networks: f_1 - f_0 between 8 and 32 layers."""
     value, error, _ = depth_class_networks.network_exponents(("1/2", "1"), depths=(8, 32), width=64, seeds=24)

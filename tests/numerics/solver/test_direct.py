@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from sympy import Abs, Expr, Function, Max, S, Symbol, sign, tanh
 
-from derive.program import P, eta, gamma0, mlp
-from derive.program.networks import perceptron
+from derive.program import P, eta, gamma0
 from derive.theory import Theory
 from numerics.errors import Unserved
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.direct.interpret import CyclicDemand
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp, perceptron
 from tests.numerics.solver.helpers import INPUTS, TARGETS, gd, kernel, unprojected
 from tests.numerics.solver.test_handwritten import ETA, GAMMA0, SAMPLES, STEPS, g, recurrent, tau, two_layers
 from tests.numerics.solver.test_handwritten import solved as marched_by_hand
@@ -116,7 +115,7 @@ def test_sampling_a_linear_network_agrees_within_its_errors() -> None:
     theory = mean_field(mlp(2)).at_depth(2)
     exact = evaluate(theory, steps=4, **problem(2, rate=0.3))
     sampled = evaluate(
-        theory, steps=4, method="particles", samples=2**13, replicas=16, **problem(2, rate=0.3)
+        theory, steps=4, method="particles", samples=2**12, replicas=16, **problem(2, rate=0.3)
     )
     z = distances(exact, sampled)
     assert np.abs(z).max() < 5.0  # Student's t with 15 degrees of freedom, about 300 correlated entries

@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sympy import Symbol
 
-from derive.program import mlp
 from numerics.solver.direct import evaluate
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 STEPS, SAMPLES = 3, 2
 BETA, DECAY, MOMENTUM, HEAT = (Symbol(n, positive=True) for n in ("beta", "lam", "m", "T"))

@@ -29,11 +29,10 @@ from derive.program import (
     s,
     t,
 )
-from derive.program.networks import convolution, recurrent
 from derive.program.words import Attribute
 from derive.theory import OrderParameter, Theory
 from numerics.solver.direct import evaluate
-from tests.derive.once import mean_field
+from tests.derive.once import convolution, mean_field, recurrent
 from tests.derive.theory.programs import g, rho_a, rho_b, there_and_back
 from tests.numerics.solver.helpers import TARGETS
 

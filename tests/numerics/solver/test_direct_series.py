@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from sympy import symbols, tanh
 
-from derive.program import P, eta, gamma0, mlp
+from derive.program import P, eta, gamma0
 from numerics.errors import Unserved
 from numerics.solver.direct import evaluate
 from numerics.solver.direct.series import Power, evaluate_series
 from numerics.solver.nodes import solve_two_layer
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 x = symbols("x")
 HALF = Fraction(1, 2)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sympy import Expr, Symbol
 
-from derive.program import P, Program, eta, gamma0, isotropic, mlp
+from derive.program import P, Program, eta, gamma0
 from derive.program.networks.random_data import alpha, alpha_B, nu, sigma
 from numerics.compile import lower
 from numerics.errors import Diverged, SpecError
@@ -21,7 +21,7 @@ from numerics.solver import solve
 from numerics.solver.direct import evaluate
 from numerics.solver.linear import solved
 from numerics.solver.march import march
-from tests.derive.once import mean_field
+from tests.derive.once import isotropic, mean_field, mlp
 from tests.numerics.solver.helpers import flow, gd
 
 C = Symbol("C", integer=True, positive=True)
@@ -226,6 +226,7 @@ def test_small_steps_on_isotropic_data_are_the_flow_at_first_order(network: dict
     assert np.abs(exponents - 1).max() < 4 / counts[0]
 
 
+@pytest.mark.slow
 def test_the_error_estimate_of_a_flow_on_isotropic_data_is_honest() -> None:
     fine = solve(flowing(rtol=1e-4, time=1.0, points=5))
     for rtol in (1e-2, 1e-3):
@@ -240,7 +241,7 @@ def test_a_flow_with_outputs_and_biases() -> None:
     tables = {
         "network": {"depth": 2, "outputs": 2, "bias": True},
         "training": {"rule": "flow", "time": 0.5, "points": 3},
-        "solver": {"rtol": 1e-4},
+        "solver": {"rtol": 1e-3},
     }
     r = solve(Experiment.from_dict(tables, kernel=KERNEL, targets=TWO), kernels="full")
     assert r.error.dims == ("time", "sample", "channel")

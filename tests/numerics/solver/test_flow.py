@@ -70,6 +70,7 @@ def test_a_density_times_the_weight_is_the_discrete_response_where_steps_are_eve
         assert smooth[pair][n, 0, past, 0] == pytest.approx(discrete, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_first_density_has_its_closed_form():
     """Before features move, A^L(t,s) is sum_alpha K_mu,alpha Delta_alpha(s), and A^l adds up over layers."""
     e = flow(2, 3, gamma0=1e-4, points=5, rtol=1e-8)

@@ -88,7 +88,7 @@ def test_steps_are_those_of_the_plain_march(kind: str, more: dict[str, Any], mar
     ("kind", "depth", "steps", "rate", "more"),
     [
         ("online", 1, 330, 0.01, {"center": True}),
-        ("full", 2, 300, 0.003, {"center": True}),
+        pytest.param("full", 2, 300, 0.003, {"center": True}, marks=pytest.mark.slow),
         pytest.param("full", 2, 400, 0.05, {}, marks=pytest.mark.slow),
         pytest.param("population", 3, 400, 0.01, {}, marks=pytest.mark.slow),
         pytest.param("full", 3, 400, 0.006, {"branch": 0.5}, marks=pytest.mark.slow),

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from derive.errors import NotApplicable
-from derive.program.networks.residual import depth_program
 from numerics.errors import SpecError
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from numerics.solver.frozen_ends import solve_frozen_ends, solve_frozen_ends_limit
-from tests.derive.once import mean_field
+from tests.derive.once import depth_program, mean_field
 
 INPUTS = np.array([1.0, 0.6, -0.8, 1.1])
 TARGETS = np.array([0.9, -0.4, 0.7, 0.2])
@@ -81,6 +80,7 @@ def test_finite_depth_converges_to_the_limit(alpha: float, gamma: float) -> None
     assert abs(fitted[-1] - 1) < spread, fitted
 
 
+@pytest.mark.slow
 def test_twice_the_depth_halves_the_distance_to_the_limit() -> None:
     limit = solve_frozen_ends_limit(INPUTS[:2], slope, alpha=0.5, gamma=0.5)
     gaps = [

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from derive.program import P, Program, eta, gamma0, mlp
+from derive.program import P, Program, eta, gamma0
 from derive.reduce.independence import independent_backward
 from derive.theory import Theory
 from numerics.analysis.exponents import fitted_power
 from numerics.simulation import simulate_program
 from numerics.solver.paths import Solved, solve_particles
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(3), "y": TARGETS[:3]}
@@ -109,6 +109,7 @@ def ansatz(program: Program, strength: float, steps: int, **options: Any) -> Sol
     raise AssertionError("the error did not settle")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("activation", "seeds"), [("tanh", 3), pytest.param("relu", 16, marks=pytest.mark.slow)]
 )

@@ -27,13 +27,12 @@ from derive.program import (
     alpha,
     eta,
     gamma0,
-    mlp,
     mu,
     t,
 )
 from numerics.compile import lower
 from numerics.solver.march import march
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import INPUTS, TARGETS, gd, kernel, unprojected
 
 ETA, GAMMA0, STEPS, SAMPLES = 0.15, 1.2, 5, 3

@@ -58,6 +58,7 @@ FLOW: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_the_error_estimate_of_a_flow_holds_what_steps_were_off_by(monkeypatch: pytest.MonkeyPatch) -> None:
     real = linear.march
     before = solve(Experiment.from_dict(FLOW)).attrs["error_estimate"]

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from sympy import Symbol
 
 from derive.errors import NotApplicable
-from derive.program import P, Program, eta, gamma0, mlp
+from derive.program import P, Program, eta, gamma0
 from derive.theory import Theory
 from numerics.simulation import simulate_program
 from numerics.solver.paths import Solved, solve_particles
 from numerics.solver.rest import stationary_kernels
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 Array = NDArray[np.float64]
 

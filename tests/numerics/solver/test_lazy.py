@@ -14,13 +14,13 @@ from scipy.stats import t as student
 from sympy import Function, Max, Rational, Symbol, exp, tanh
 
 from derive.errors import NotApplicable
-from derive.program import P, Program, convolution, eta, feedback_alignment, gamma0, isotropic, mlp
+from derive.program import P, Program, eta, gamma0
 from derive.program.networks.options import NAMED
 from numerics.averages.panels import Moment
 from numerics.errors import Unserved
 from numerics.solver.lazy import LazySolved, solve_lazy
 from numerics.solver.paths import solve_particles
-from tests.derive.once import mean_field
+from tests.derive.once import convolution, feedback_alignment, isotropic, mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
 from tests.numerics.solver.lazy_kernels import Moments, erf_moments, recursion, relu_moments
 
@@ -230,7 +230,7 @@ PROGRAMS: dict[str, Program] = {
 }
 
 
-QUICK = ("channels", "residual")
+QUICK = ("residual",)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +247,7 @@ def test_programs(name: str) -> None:
     against_particles(PROGRAMS[name], values=BETA)
 
 
+@pytest.mark.slow
 def test_convolution() -> None:
     """The kernels of particles at step 0, where gamma0 plays no role."""
     x = np.random.default_rng(3).standard_normal((2, 3, 4))
@@ -267,14 +268,14 @@ def test_convolution() -> None:
 
 def test_flow_of_the_outputs() -> None:
     """Exponentials of the tangent kernel; a sample that does not count is predicted by the others."""
-    flow = solved(mlp(2, "relu", "flow"), times=[0.0, 0.5, 2.0])
-    rates, modes = np.linalg.eigh(recursion(relu_moments, 2, K)[2])
+    flow = solved(mlp(1, "relu", "flow"), times=[0.0, 0.5, 2.0])
+    rates, modes = np.linalg.eigh(recursion(relu_moments, 1, K)[2])
     exact = modes @ (np.exp(-2.0 * rates) * (modes.T @ TARGETS[:3]))
     np.testing.assert_allclose(flow.scalars["Delta"][2], exact, atol=1e-10)
     tested = solved(
-        mlp(2, "relu", "flow", sample_weights=True), times=[400.0], data=DATA | {"rho": [1.0, 1.0, 0.0]}
+        mlp(1, "relu", "flow", sample_weights=True), times=[400.0], data=DATA | {"rho": [1.0, 1.0, 0.0]}
     )
-    tangent = recursion(relu_moments, 2, K)[2]
+    tangent = recursion(relu_moments, 1, K)[2]
     predicted = tangent[2, :2] @ np.linalg.solve(tangent[:2, :2], TARGETS[:2])
     np.testing.assert_allclose(tested.scalars["f"][0], [*TARGETS[:2], predicted], atol=1e-8)
 

@@ -59,7 +59,7 @@ def experiment(data: str, more: dict[str, Any]) -> Experiment:
     return Experiment.from_dict({**DATA[data], **more}, **arrays)
 
 
-QUICK = {("fixed", "momentum"), ("isotropic", "decay")}
+QUICK = {("fixed", "momentum")}
 
 
 @pytest.mark.parametrize(
@@ -122,6 +122,7 @@ def test_tables_do_not_overflow_late() -> None:
     assert tables["m"].tolist() == np.exp(-2.0 * nodes).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["decay", pytest.param("momentum", marks=pytest.mark.slow)])
 def test_responses_of_a_flow_that_remembers_are_limits_of_those_of_steps(kind: str) -> None:
     """``A(t, s)`` and ``B(t, s)`` over the step, extrapolated to no step; s < t."""

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from sympy import Rational, Symbol
 
-from derive.program import P, eta, gamma0, mlp
+from derive.program import P, eta, gamma0
 from numerics.simulation import simulate_program
 from numerics.solver.paths import Solved, solve_particles
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}

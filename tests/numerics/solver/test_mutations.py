@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +10,13 @@ import pytest
 
 import numerics.experiment.theory
 from derive.theory import Theory
-from derive.theory.conditioning import mean_field
 from numerics.solver import linear, solve
-from tests.numerics.solver.helpers import flow, gd
+from tests.derive.once import mean_field, mlp
+from tests.numerics.solver.helpers import TARGETS, flow, kernel
 from tests.reference.adams_weights import step_sum_weights
 from tests.reference.dense_causal import dense_causal
+
+Mutation = Callable[[Theory], Theory]
 
 
 def in_terms(field: str, kind: str, factor: int):
@@ -71,49 +74,42 @@ MUTATIONS = {
 }
 
 
+def worst(mutate: Mutation, names: tuple[str, ...]) -> float:
+    """The largest difference of a changed theory from the forward recursion; names other than error and G
+    need all kernels.
+    """
+    given = {"numbers": {"eta": 0.08, "gamma0": 1.2}, "arrays": {"K_x": kernel(2), "y": TARGETS[:2]}}
+    theory = mutate(mean_field(mlp(3, "linear", "gd", "sum")))
+    kernels = "none" if set(names) <= {"error", "G"} else "full"
+    result = solve(theory, **given, times=range(7), kernels=kernels)
+    expected = dense_causal(kernel(2), TARGETS[:2], step_sum_weights(6, 0.08), depth=3, gamma0=1.2)
+    return max(float(np.abs(result[n].values - getattr(expected, n)).max()) for n in names)
+
+
+def test_the_unchanged_theory_passes():
+    assert worst(lambda theory: theory, ("error", "Phi", "G", "A", "B", "tangent_kernel")) < 1e-12
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_changed_coefficient_is_seen(name):
+    assert worst(MUTATIONS[name], ("tangent_kernel",) if "tangent" in name else ("error", "G")) > 1e-3
+
+
+def test_a_flow_with_no_responses_is_another_curve(monkeypatch):
+    """A flow is solved as its program derives it, so the derivation is what is changed."""
+    e = flow(3, 2, rtol=1e-4)
+    right = solve(e, kernels="none").error.values
+    mutate = MUTATIONS["no response in h"]
+    monkeypatch.setattr(numerics.experiment.theory, "mean_field", lambda x: mutate(mean_field(x)))
+    forget()
+    try:
+        wrong = solve(e, kernels="none").error.values
+    finally:
+        forget()
+    assert np.abs(wrong - right).max() > 100 * 1e-4
+
+
 def forget() -> None:
     """A theory that was changed is in no cache."""
     numerics.experiment.theory.derived.cache_clear()
     linear._lowered.cache_clear()
-
-
-@pytest.fixture
-def mutated(monkeypatch):
-    forget()
-
-    def install(mutate):
-        monkeypatch.setattr(
-            numerics.experiment.theory, "mean_field", lambda program: mutate(mean_field(program))
-        )
-
-    yield install
-    forget()
-
-
-def worst(depth: int, names: tuple[str, ...]) -> float:
-    """The largest difference from the forward recursion; names other than error and G need all kernels."""
-    e = gd(depth, 2, rate=0.08, steps=6)
-    weights = step_sum_weights(6, e.effective_rate)
-    expected = dense_causal(e.kernel, e.targets, weights, depth=depth, gamma0=e.network.gamma0)
-    result = solve(e, kernels="none" if set(names) <= {"error", "G"} else "full")
-    return max(float(np.abs(result[n].values - getattr(expected, n)).max()) for n in names)
-
-
-def test_the_unchanged_theory_passes(mutated):
-    mutated(lambda theory: theory)
-    assert worst(3, ("error", "Phi", "G", "A", "B", "tangent_kernel")) < 1e-12
-
-
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_a_changed_coefficient_is_seen(mutated, name):
-    mutated(MUTATIONS[name])
-    seen_in = ("tangent_kernel",) if "tangent" in name else ("error", "G")
-    assert worst(3, seen_in) > 1e-3
-
-
-def test_a_flow_with_no_responses_is_another_curve(mutated):
-    right = solve(flow(3, 2, rtol=1e-4), kernels="none").error.values
-    forget()
-    mutated(MUTATIONS["no response in h"])
-    wrong = solve(flow(3, 2, rtol=1e-4), kernels="none").error.values
-    assert np.abs(wrong - right).max() > 100 * 1e-4

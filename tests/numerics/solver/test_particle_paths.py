@@ -10,10 +10,10 @@ import pytest
 import xarray as xr
 from sympy import Symbol
 
-from derive.program import P, Program, ell, eta, gamma0, mlp, mu, t
+from derive.program import P, Program, ell, eta, gamma0, mu, t
 from numerics.paths import Paths
 from numerics.solver.paths import Solved, solve_particles
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(3), "y": TARGETS[:3]}

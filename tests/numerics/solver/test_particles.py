@@ -9,11 +9,11 @@ import pytest
 from scipy.stats import t as student
 from sympy import Function
 
-from derive.program import L, P, eta, gamma0, mlp
+from derive.program import L, P, eta, gamma0
 from numerics.errors import Diverged, Unserved
 from numerics.solver.direct import evaluate
 from numerics.solver.paths import Solved, solve_particles
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
 from tests.numerics.solver.lazy_kernels import erf_moments, recursion, relu_moments
 

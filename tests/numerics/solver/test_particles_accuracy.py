@@ -10,12 +10,12 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 import numerics.solver.paths.solve as module
-from derive.program import P, eta, gamma0, mlp
+from derive.program import P, eta, gamma0
 from numerics.solver import solve as solve_linear
 from numerics.solver.paths import Solved, solve_particles
 from numerics.solver.paths.gaussian import scrambled_normals
 from numerics.solver.paths.march import March
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, gd, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}

@@ -9,22 +9,12 @@ import numpy as np
 import pytest
 from sympy import Rational, Symbol, sign, tanh
 
-from derive.program import (
-    P,
-    Program,
-    convolution,
-    eta,
-    feedback_alignment,
-    gamma0,
-    perceptron,
-    recurrent,
-    structured,
-)
+from derive.program import P, Program, eta, gamma0
 from numerics.errors import Unserved
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from numerics.solver.paths import solve_particles
-from tests.derive.once import mean_field
+from tests.derive.once import convolution, feedback_alignment, mean_field, perceptron, recurrent, structured
 from tests.numerics.solver.helpers import TARGETS, kernel
 from tests.numerics.solver.test_particles_networks import distances
 from tests.numerics.solver.test_two_layer import within

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from derive.program import P, convolution, eta, gamma0
+from derive.program import P, eta, gamma0
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
 from numerics.solver.paths import solve_particles
-from tests.derive.once import mean_field
+from tests.derive.once import convolution, mean_field
 from tests.numerics.solver.helpers import TARGETS
 from tests.numerics.solver.test_particles_networks import distances
 from tests.numerics.solver.test_two_layer import within

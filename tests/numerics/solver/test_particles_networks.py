@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from sympy import Rational, Symbol
 
-from derive.program import P, Program, eta, gamma0, mlp
+from derive.program import P, Program, eta, gamma0
 from numerics.simulation import simulate_program
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.paths import solve_particles
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
 
 DATA: dict[str, Any] = {"K_x": kernel(2), "y": TARGETS[:2]}

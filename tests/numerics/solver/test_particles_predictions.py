@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from derive.program import P, P_train, Program, eta, gamma0, mlp
+from derive.program import P, P_train, Program, eta, gamma0
 from numerics.simulation import simulate_program
 from numerics.solver.direct import Evaluated
 from numerics.solver.nodes import solve_two_layer
 from numerics.solver.paths import solve_particles
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 Array = NDArray[np.float64]
 

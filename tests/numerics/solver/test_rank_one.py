@@ -28,7 +28,7 @@ def flow(depth: int, beta: float, gamma: float, modes: int, time: float, rtol: f
     )
 
 
-@pytest.mark.parametrize("gamma", [0.1, 5.0])
+@pytest.mark.parametrize("gamma", [pytest.param(0.1, marks=pytest.mark.slow), 5.0])
 def test_one_hidden_layer_is_of_rank_one_exactly(gamma: float) -> None:
     """At any time and gamma0, with 2 for the start: sigma^2 is then C_g + 1."""
     found = flow(1, 0.5, gamma, 50, 20.0)

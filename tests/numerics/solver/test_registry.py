@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from derive.program import mlp
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver import choose, explain, solve
 from numerics.solver.method import No, Yes
+from tests.derive.once import mlp
 
 STEPS = {"learning_rate": 0.2, "steps": 6}
 X = np.array([[1.0, 0.2, -0.5], [0.3, -1.0, 0.8]])

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from sympy import Max, Rational, Symbol
 
-from derive.program import P, P_train, eta, gamma0, mlp
+from derive.program import P, P_train, eta, gamma0
 from derive.reduce.homogeneous import NotHomogeneous
 from numerics.errors import SpecError
 from numerics.experiment import Experiment
@@ -19,7 +19,7 @@ from numerics.simulation import simulate_program
 from numerics.solver import solve
 from numerics.solver.paths import solve_particles
 from numerics.solver.rest import AtRest, at_rest, compare, regression
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 Array = NDArray[np.float64]
 
@@ -117,7 +117,7 @@ def test_the_exact_march_of_linear_networks_agrees() -> None:
     ("options", "ridge"),
     [
         ({"loss": "mean", "decay": 0.25}, 2 * 2 * 0.25),
-        ({"momentum": Rational(1, 2), "rate": 0.1}, 2 * 0.5 / 2),
+        pytest.param({"momentum": Rational(1, 2), "rate": 0.1}, 2 * 0.5 / 2, marks=pytest.mark.slow),
         pytest.param(
             {"relative_widths": [Rational(1, 2), 1], "depth": 2, "activation": "linear", "samples": 64},
             3 * 0.5,
@@ -136,6 +136,7 @@ def test_other_rules_and_widths(options: dict[str, Any], ridge: float) -> None:
     assert np.abs(rest.outputs).min() > 0.2
 
 
+@pytest.mark.slow
 def test_channels() -> None:
     targets = np.array([[1.2, 0.4], [0.9, 0.3]])
     rest = at_rest(
@@ -176,6 +177,7 @@ def test_powers(activation: str, kappa: int, rate: float) -> None:
     assert np.abs(bare.difference).max() > 0.05
 
 
+@pytest.mark.slow
 def test_powers_of_few_units_win() -> None:
     """A square's unit shrinks below some size and grows beyond it: of more units fewer, larger ones are left.
 

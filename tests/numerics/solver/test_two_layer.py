@@ -10,7 +10,7 @@ from scipy.stats import t as student
 from sympy import Function, Rational
 
 from derive.errors import NotApplicable
-from derive.program import P, convolution, eta, feedback_alignment, gamma0, mlp
+from derive.program import P, eta, gamma0
 from numerics.errors import Diverged, NotConverged
 from numerics.experiment import Experiment
 from numerics.simulation import simulate_program
@@ -19,7 +19,7 @@ from numerics.solver.direct import evaluate
 from numerics.solver.method import Yes
 from numerics.solver.nodes import TwoLayerSolved, solve_nodes, solve_two_layer, tensor
 from numerics.solver.paths import solve_particles
-from tests.derive.once import mean_field
+from tests.derive.once import convolution, feedback_alignment, mean_field, mlp
 from tests.numerics.solver.helpers import TARGETS, kernel
 from tests.numerics.solver.test_particles_networks import distances
 
@@ -61,7 +61,7 @@ def test_linear_networks_in_steps() -> None:
 )
 def test_linear_flows(network: dict[str, Any], training: dict[str, float]) -> None:
     """Against the march of the same experiment's integral equations."""
-    rule = {"rule": "flow", "time": 1.0, "points": 3, "loss": "mean"}
+    rule = {"rule": "flow", "time": 0.5, "points": 3, "loss": "mean"}
     spec = {"network": {"depth": 1, "gamma0": 1.5} | network, "training": rule | training}
     experiment = Experiment.from_dict(
         spec | {"solver": {"rtol": 1e-7}}, kernel=kernel(2), targets=TARGETS[:2]
@@ -181,6 +181,7 @@ def test_programs(name: str) -> None:
     within(z, 16)
 
 
+@pytest.mark.slow
 def test_convolution() -> None:
     """Against the direct evaluation of the same theory, which knows nothing of states."""
     x = np.random.default_rng(3).standard_normal((1, 3, 4))
@@ -198,7 +199,7 @@ def test_the_error_of_particles_falls_with_samples(activation: str) -> None:
     """Without a floor: at 16 times the samples by more than the root of 16."""
     exact = solved(activation, accuracy=1e-8)
     error = {}
-    for samples in (128, 2048):
+    for samples in (64, 1024):
         runs = solve_particles(
             mean_field(mlp(1, activation)),
             steps=5,
@@ -209,7 +210,7 @@ def test_the_error_of_particles_falls_with_samples(activation: str) -> None:
             seed=samples,
         ).runs["Delta", ()]
         error[samples] = np.sqrt(((runs - exact.value("Delta"))[:, 1:] ** 2).mean())
-    assert error[2048] < error[128] / 4
+    assert error[1024] < error[64] / 4
 
 
 # -- networks ------------------------------------------------------------------------------------------------
@@ -277,8 +278,8 @@ def test_refusals() -> None:
 
 
 def test_a_flow_that_cannot_be_followed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("numerics.solver.nodes.RATES", 300)
-    with pytest.raises(NotConverged, match="after 300 evaluations"):
+    monkeypatch.setattr("numerics.solver.nodes.RATES", 60)
+    with pytest.raises(NotConverged, match="after 60 evaluations"):
         solve_two_layer(mean_field(mlp(1, "cubic", "flow")), times=[50.0], values=VALUES, data=DATA)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from derive.program import P, mlp
+from derive.program import P
 from derive.reduce.independence import independent_backward
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import arrays_of, numbers_of
@@ -15,7 +15,7 @@ from numerics.experiment.problem import Problem
 from numerics.simulation import simulate
 from numerics.solver import solve
 from numerics.solver.direct import evaluate
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 EPS = float(np.finfo(float).eps)
 
@@ -60,6 +60,7 @@ def test_its_networks_have_independent_backward_matrices(given: dict[str, Any]) 
     assert other.max() > 10
 
 
+@pytest.mark.slow
 def test_a_flow_of_it_is_the_limit_of_small_steps(given: dict[str, Any]) -> None:
     """Steps eta and eta/2, extrapolated; their error is found from a third."""
     flow = given | {"training": {"rule": "flow", "time": 0.4, "points": 3}}

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sympy import Symbol
 
-from derive.program import Program, mlp
-from derive.program.networks import (
+from derive.program import Program
+from tests.derive.once import (
     convolution,
     depth_program,
     feedback_alignment,
     isotropic,
+    mlp,
     perceptron,
     recurrent,
 )

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from sympy import Expr, Function, S, cos, sin
 
 from derive.calculus.averages import Average
-from derive.program import IndexRange, P, ell, mlp, mu
+from derive.program import IndexRange, P, ell, mu
 from derive.program import t as now
 from derive.theory import OrderParameter, Theory
 from numerics.simulation import Trainer
 from numerics.solver.paths import solve_particles
 from numerics.verification.networks import Quantity
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.numerics.theories.probes import KINKED, SMOOTH, probed
 from tests.numerics.theories.programs import Row, row
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from sympy import Rational
 
-from derive.program import L, mlp
+from derive.program import L
 from derive.theory.data import Term
 from numerics.cli import run
 from numerics.errors import SpecError
 from numerics.experiment.problem import Problem
 from numerics.verification import networks, verify
 from numerics.verification.openings import few, opening
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 KERNEL = np.array([[1.0, 0.3], [0.3, 0.8]])
 TARGETS = np.array([1.0, -0.6])

@@ -253,7 +253,9 @@ def test_a_planted_error_is_found(
 
 
 @pytest.mark.parametrize(
-    ("build", "name"), [(isotropic, "C_g"), (lambda: fixed({"bias": True}), "G")], ids=["isotropic", "fixed"]
+    ("build", "name"),
+    [(isotropic, "C_g"), pytest.param(lambda: fixed({"bias": True}), "G", marks=pytest.mark.slow)],
+    ids=["isotropic", "fixed"],
 )
 def test_networks_alone_find_a_wrong_theory(
     build: Callable[[], Experiment], name: str, monkeypatch: pytest.MonkeyPatch
@@ -279,6 +281,7 @@ def test_numbers_that_are_the_same_in_all_networks_must_be_met() -> None:
     assert {c.name.split(",")[0] for c in found if np.isinf(c.observed)} == {"C_v(t"}
 
 
+@pytest.mark.slow
 def test_networks_off_the_line_are_seen() -> None:
     e = isotropic()
     solution = solve(e)

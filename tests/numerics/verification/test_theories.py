@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from sympy import Symbol
 
-from derive.program import mlp
 from numerics.solver.direct import evaluate
 from numerics.stats import bound
 from numerics.verification.report import LEVEL
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.numerics.theories.__main__ import line
 from tests.numerics.theories.cases import CASES
 from tests.numerics.theories.programs import compare_with_networks, solved
@@ -101,6 +100,7 @@ def test_a_wrong_factor_is_rejected(name):
     assert not BY_NAME[name].run(change=change).agrees
 
 
+@pytest.mark.slow
 def test_the_bound_is_what_chance_allows():
     """Worst of n numbers in units of standard errors from as many networks: beyond it once in a thousand."""
     found = BY_NAME["two layers"].run(widths=(40, 80), seeds=(40, 20), samples=2**10)

@@ -7,9 +7,8 @@ import pytest
 from sympy import Rational
 from sympy.core.function import AppliedUndef
 
-from derive.program import mlp
 from numerics.simulation import Trainer
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.numerics.theories.__main__ import main, network_line
 from tests.numerics.theories.nonlinear import CASES, KERNEL, STRENGTHS, TARGETS, Nonlinear
 from tests.numerics.theories.probes import probed

@@ -207,6 +207,7 @@ def test_networks_of_every_activation_and_depth(activation: str, depth: int) -> 
 # -- the row of dmft verify ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_verification_has_a_row_for_each_quantity() -> None:
     checks, note = expansion(experiment("tanh", 1))
     assert [c.name.split(":")[0] for c in checks] == ["loss", "Delta", "Phi^l", "G^l", "K"]

@@ -124,6 +124,7 @@ def relative_change(depth: int) -> float:
     return abs(float(K.sel(order=2) / K.sel(order=0)))
 
 
+@pytest.mark.slow
 def test_the_tangent_kernel_of_tanh_changes_more_than_in_proportion_to_the_depth() -> None:
     """selfconsistent2023 (P.6) and section 5 say O(L): so it is for linear networks.  Here it is L^2."""
     power = np.log2(relative_change(8) / relative_change(4))

@@ -17,13 +17,13 @@ import numerics.expansion.trees as evaluation
 from derive.expansion.nonlinear import expand_nonlinear as derived
 from derive.expansion.nonlinear.depth import p, q, x
 from derive.expansion.nonlinear.trees import Tensor
-from derive.program import L, Program, TrainingRule, ell, mlp
+from derive.program import L, Program, TrainingRule, ell
 from numerics.errors import SpecError
 from numerics.expansion import expand
 from numerics.expansion.statics import Moments, Statics
 from numerics.experiment import Experiment
 from numerics.experiment.theory import program_of
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 KERNEL = [[1.0, 0.3], [0.3, 0.8]]
 TARGETS = [1.0, -0.6]

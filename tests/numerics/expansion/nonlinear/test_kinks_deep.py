@@ -181,7 +181,7 @@ OTHERS = {
 """The same, two layers, eta = 0.1 and three steps: 8 replicas of 32768 paths at gamma0 = 0.03 and 0.06."""
 
 
-@pytest.mark.parametrize("activation", list(OTHERS))
+@pytest.mark.parametrize("activation", [pytest.param("max(h, h/5)", marks=pytest.mark.slow), "abs(h) + 1/2"])
 def test_other_kinks_as_measured(activation: str) -> None:
     """A leak, and features that do not vanish at the kink."""
     training = {"learning_rate": 0.1, "steps": 3}
@@ -195,7 +195,14 @@ def test_other_kinks_as_measured(activation: str) -> None:
 
 @pytest.mark.parametrize(
     ("part", "name", "least"),
-    [("xi", "G", 8), ("turning", "G", 15), ("A", "error", 10), ("B", "Phi", 10), ("after", "Phi", 8)],
+    [
+        ("xi", "G", 8),
+        ("A", "error", 10),
+        *(
+            pytest.param(*x, marks=pytest.mark.slow)
+            for x in (("turning", "G", 15), ("B", "Phi", 10), ("after", "Phi", 8))
+        ),
+    ],
 )
 def test_each_part_counts(monkeypatch: pytest.MonkeyPatch, part: str, name: str, least: float) -> None:
     """Left out, the measured values are missed by many standard errors."""
@@ -224,6 +231,7 @@ def test_each_part_counts(monkeypatch: pytest.MonkeyPatch, part: str, name: str,
     assert found[name] > least
 
 
+@pytest.mark.slow
 def test_replicas_show_the_error() -> None:
     """Other directions give another value, within the errors; more of them smaller errors."""
     one, other = (expand(experiment(2, solver={"samples": 256, "seed": k}), 1) for k in (1, 2))
@@ -235,6 +243,7 @@ def test_replicas_show_the_error() -> None:
         assert np.mean(last(derived(2), name)[1]) < np.mean(da)
 
 
+@pytest.mark.slow
 def test_with_more_samples_than_signs_are_counted_for() -> None:
     """Shares of signs and averages over points agree with the exact ones."""
     rng = np.random.default_rng(4)

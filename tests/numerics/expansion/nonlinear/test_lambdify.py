@@ -14,13 +14,12 @@ from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.symbols import L, P, alpha, ell, eta, gamma0, mu, s, t
 from derive.expansion.nonlinear import expand_kinks, expand_nonlinear
 from derive.expansion.nonlinear.trees import Tensor
-from derive.program import mlp
 from numerics.expansion import trees as evaluation
 from numerics.expansion.coefficients import Setting
 from numerics.expansion.statics import Statics
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 KERNEL, TARGETS, STEPS, DEPTH, RATE = np.array([[1.0, 0.3], [0.3, 0.8]]) / 4, np.array([1.0, -0.6]), 3, 2, 0.3
 TIMES = np.arange(STEPS + 1)
@@ -136,6 +135,7 @@ def test_averages_without_a_closed_form(modules: str, variables: int) -> None:
     assert float(f(1, variables)) == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_the_whole_series() -> None:
     """The sum of the known orders, as the expansion's own lambdify has it."""
     ours = numbers()
