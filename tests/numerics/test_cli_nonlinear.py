@@ -130,7 +130,7 @@ NO_RESULT: dict[str, tuple[dict[str, str], str]] = {
     ),
     "out of reach": (
         {"depth = 2": "depth = 1", "samples = 64": "samples = 64\naccuracy = 1e-6"},
-        "dmft: NotConverged: solver.accuracy = 1.0e-06: 8 replicas of 64 samples have a ",
+        "dmft: NotConverged: solver.accuracy = 1.0e-06: with 64 samples, the most that are tried, a bias ",
     ),
 }
 
