@@ -143,3 +143,10 @@ def test_a_flow_is_verified(quick, activation):
 def test_every_kind_of_network_is_verified(quick, network, training):
     report = verify(experiment(network, training))
     assert report.passed, report.table()
+
+
+def test_standard_errors_of_coefficients_halve_with_four_times_the_replicas():
+    problem = experiment({"depth": 1, "gamma0": 1.0})
+    few, many = (series.differences(problem, (0.1, 0.2), paths=32, replicas=n, seed=1) for n in (64, 256))
+    ratio = float(few.train_loss_stderr[-1] / many.train_loss_stderr[-1])
+    assert ratio == pytest.approx(2, rel=3 / np.sqrt(2 * 63))  # three errors of a spread of 64 numbers
