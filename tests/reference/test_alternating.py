@@ -16,7 +16,7 @@ from tests.reference.alternating import LINEAR, TANH, Activation, Alternated, al
 X = np.random.default_rng(3).standard_normal((2, 5))
 KERNEL = X @ X.T / 5
 TARGETS = np.array([0.9, -0.7])
-STEP, STRENGTH, TIMES = 0.3, 1.1, 4
+STEP, STRENGTH, TIMES = 0.3, 1.1, 3
 GIVEN: dict[str, Any] = {
     "steps": TIMES,
     "values": {eta: STEP, gamma0: STRENGTH, P: 2},
@@ -55,7 +55,7 @@ def differences(runs: list[Alternated], ours: Any, depth: int, linear: bool) -> 
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("depth", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_linear_networks(depth: int) -> None:
     exact = evaluate(mean_field(mlp(depth)), **GIVEN)
     runs = [alternated(depth, LINEAR, seed=n, samples=1000, jacobians="causal") for n in range(16)]

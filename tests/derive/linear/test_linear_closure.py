@@ -84,8 +84,7 @@ def test_base_cases_are_found_from_the_ends(closure):
     }
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
-@pytest.mark.parametrize("gamma", [0.3, 1.7])
+@pytest.mark.parametrize(("depth", "gamma"), [(1, 1.7), (2, 1.7), (3, 0.3)])
 def test_sweeps_reach_the_causal_solution(depth, gamma):
     rng = np.random.default_rng(depth)
     x = rng.normal(size=(2, 4))
@@ -141,9 +140,8 @@ def test_nonlinear_theories_are_refused():
         linear_closure(mean_field(mlp(1))).kernel("Z")
 
 
-@pytest.mark.parametrize("module", ["numpy", "mpmath"])
 @pytest.mark.parametrize("projected", [False, True])
-def test_what_is_printed_can_be_computed(module: str, projected: bool) -> None:
+def test_what_is_printed_can_be_computed(projected: bool) -> None:
     """Every public expression, through plain ``lambdify``, at the numbers that solve the closure."""
     theory = mean_field(mlp(3))
     closure = linear_closure(error_projected(theory) if projected else theory)
@@ -168,9 +166,13 @@ def test_what_is_printed_can_be_computed(module: str, projected: bool) -> None:
         else:
             values = [table[_place(x)] for x in letters]
         assert [v.shape for v in values] == shapes
-        numbers = [mpmath.matrix(v.tolist()) for v in values] if module == "mpmath" else values
-        value = lambdify([T, P, gamma0, *letters], e, module)(steps, samples, gamma, *numbers)
-        found = np.array(value.tolist(), float)
+        given = {"numpy": values, "mpmath": [mpmath.matrix(v.tolist()) for v in values]}
+        found, other = (
+            np.array(f(steps, samples, gamma, *own).tolist(), float)
+            for module, own in given.items()
+            for f in [lambdify([T, P, gamma0, *letters], e, module)]
+        )
+        np.testing.assert_allclose(other, found, rtol=1e-10)
         own = {_place(x): v for x, v in zip(letters, values, strict=True)}
         word = next(
             y.rhs for y in (*closure.covariances, *closure.responses) if str(y.lhs.args[0]) == name

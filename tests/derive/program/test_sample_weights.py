@@ -31,7 +31,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     "backward": {"activation": "tanh", "tied": False},
 }
 
-QUICK = {"linear", "tanh", "bias, outputs", "decay", "momentum"}
+QUICK = {"bias, outputs", "momentum"}
 
 
 def weighted(**options: Any) -> Program:

@@ -63,7 +63,6 @@ SLOW = pytest.mark.slow
     ("depth", "order"),
     [
         (1, 4),
-        (2, 3),
         (3, 2),
         *(pytest.param(*x, marks=SLOW) for x in ((1, 6), (2, 5), (3, 4))),
     ],

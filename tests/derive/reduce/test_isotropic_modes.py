@@ -120,7 +120,7 @@ def stream(n: int, seed: int, a: float, b: float) -> Array:
     return np.array(found)
 
 
-@pytest.mark.parametrize(("a", "b"), [(0.5, 0.5), (0.8, 0.1)])
+@pytest.mark.parametrize(("a", "b"), [pytest.param(0.5, 0.5, marks=pytest.mark.slow), (0.8, 0.1)])
 def test_program_1_against_finite_networks(a: float, b: float) -> None:
     seeds = 20
     runs = np.array([stream(500, seed, a, b) for seed in range(seeds)])

@@ -139,12 +139,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "two outputs, noise": {"outputs": 2, "noise": True},
     "decay": {"rule": GradientDescent(eta, decay=lam), "noise": True},
 }
-ATTRIBUTES = {"lamda": [1.0, 0.4, 0.2], "w_star": [0.5, -1.0, 2.0]}
-SIZES = {M: 3, N: 20, B: 9}
+ATTRIBUTES = {"lamda": [1.0, 0.4], "w_star": [0.5, -1.0]}
+SIZES = {M: 2, N: 20, B: 9}
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(x, marks=pytest.mark.slow) if "two outputs" in x else x for x in OPTIONS]
+    "case",
+    [
+        pytest.param(x, marks=pytest.mark.slow) if x in ("two outputs, noise", "full batch", "noise") else x
+        for x in OPTIONS
+    ],
 )
 def test_parts_add_up_to_the_loss(case: str) -> None:
     """Eq. 13 as an identity: the parts, with transfer functions from their own equations, sum to the C_v that
@@ -176,13 +180,11 @@ def test_every_part_goes_with_what_it_is_called_after() -> None:
         assert all(isinstance(x, float) for x in found.values())
         return found  # type: ignore[return-value]
 
-    usual = values()
-    assert min(usual.values()) > 1e-3
-    assert values(nu=1e9)["limited width"] < 1e-8
-    assert values(alpha=1e9)["limited data"] < 1e-8
-    assert values(alpha=1e9)["label noise"] < 1e-8
+    assert min(values().values()) > 1e-3
     assert values(sigma=1e-6)["label noise"] < 1e-11
-    assert values(nu=1e9, alpha=1e9)["bias"] > 1e-2
+    bias = values(nu=1e9, alpha=1e9)
+    assert bias.pop("bias") > 1e-2
+    assert max(bias.values()) < 1e-8
 
 
 def test_bias_is_what_an_ensemble_has() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mpmath
 import pytest
-from sympy import Derivative, Expr, Function, Integer, Sum, Symbol, lambdify, series, simplify, symbols
+from sympy import Derivative, Expr, Function, Integer, Sum, Symbol, lambdify, simplify, symbols
 
 from derive.errors import NotApplicable
 from derive.program import P, alpha, eta, gamma0, mlp, mu, t
@@ -129,7 +129,9 @@ def integrate(flow, kernel, targets, gamma, time):
     return solution[:n], dict(zip(pairs, solution[n:-1], strict=True)), solution[-1]
 
 
-@pytest.mark.parametrize(("targets", "gamma"), [((0.5, -1.0), 1.5), ((1.0, 0.25, 0.5), 0.75)])
+@pytest.mark.parametrize(
+    ("targets", "gamma"), [((0.5, -1.0), 1.5), pytest.param((1.0, 0.25, 0.5), 0.75, marks=pytest.mark.slow)]
+)
 def test_whitened_solution_solves_the_full_equations(flow, targets, gamma):
     """Full (F.7) for P = 2, 3 with K_x = 1 against the closed form of one variable."""
     with mpmath.workdps(20):
@@ -178,6 +180,5 @@ def test_decay_and_noise_are_the_limit_of_small_steps():
         return e.xreplace({x: Integer(1) for x in e.free_symbols if x.name.startswith(("mu", "alpha"))})
 
     for x, later in steps.step.items():
-        gained = series(one(later - x).expand(), eta, 0, 2).removeO()
-        rate = one(flow.rate(str(x.func)))
-        assert simplify(gained / eta - rate) == 0, x
+        gained = one(later - x).diff(eta).subs(eta, 0)
+        assert simplify(gained - one(flow.rate(str(x.func)))) == 0, x

@@ -126,16 +126,23 @@ NETWORK = mean_field(mlp(3, tanh))
 LINEAR = mean_field(mlp(3))
 
 
-@pytest.mark.parametrize("levels", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
+FOLDED = [
+    (tanh(h(2, 1, 2)), r(2, 2, 0)),
+    (g(2, 1, 2), u(2, 2, 0)),
+    (g(2, 1, 1), u(2, 1, 1)),
+    (h(3, 2, 2) * z(3, 1, 1), r(3, 1, 1)),
+    (z(2, 1, 0), u(2, 1, 0)),
+    (tanh(h(2, 1, 1)), r(2, 2, 1)),
+]
+
+
 @pytest.mark.parametrize(
-    ("body", "source"),
+    ("body", "source", "levels"),
     [
-        (tanh(h(2, 1, 2)), r(2, 2, 0)),
-        (g(2, 1, 2), u(2, 2, 0)),
-        (g(2, 1, 1), u(2, 1, 1)),
-        (h(3, 2, 2) * z(3, 1, 1), r(3, 1, 1)),
-        (z(2, 1, 0), u(2, 1, 0)),
-        (tanh(h(2, 1, 1)), r(2, 2, 1)),
+        *((*x, 1) for x in FOLDED),
+        *((*x, 2) for x in FOLDED[2:]),
+        *(pytest.param(*x, 2, marks=pytest.mark.slow) for x in FOLDED[:2]),
+        *(pytest.param(*x, 3, marks=pytest.mark.slow) for x in FOLDED),
     ],
 )
 def test_unfolded_responses_are_derivatives_of_the_process(body: Expr, source: Expr, levels: int) -> None:
@@ -152,7 +159,7 @@ def test_deeper_levels_leave_sources_only() -> None:
     assert found != 0
 
 
-@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("levels", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_symbolic_layer_and_symbolic_times(levels: int) -> None:
     """The family's equation at a symbolic layer is that of each layer; sums begin at the source."""
     theory = mean_field(mlp(activation=tanh))

@@ -277,6 +277,12 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+LONG = ("full batch", "online", "centred", "residual", "channels", "residual, online, centred, channels")
+"""What ``test_compositions.py`` compares in one network."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x in LONG else x for x in PROGRAMS]
+)
 def test_both_routes_agree(name: str) -> None:
     assert check_routes(PROGRAMS[name]()) == []

@@ -61,6 +61,6 @@ def test_without_momentum_it_is_plain_descent(rule: str) -> None:
         assert simplify(faded - others) == 0
 
 
-@pytest.mark.parametrize("rule", ["flow", "gd"])
+@pytest.mark.parametrize("rule", ["flow", pytest.param("gd", marks=pytest.mark.slow)])
 def test_both_routes_agree(rule: str) -> None:
     assert check_routes(mlp(L, phi, rule, momentum=Rational(1, 2))) == []

@@ -52,19 +52,16 @@ from tests.derive.theory.programs import (
     trained_between_sizes,
 )
 
-DEPTHS = [L, 1, 2]
-ACTIVATIONS = ["linear", phi]
 
-
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("activation", ACTIVATIONS, ids=str)
-@pytest.mark.parametrize("depth", DEPTHS, ids=str)
+@pytest.mark.parametrize(
+    ("depth", "activation", "tied"),
+    [(L, "linear", True), (L, phi, False), (1, phi, True), (2, phi, True), (2, "linear", False)],
+)
 def test_both_routes_agree_on_perceptrons(depth: int, activation: object, tied: bool) -> None:
     assert check_routes(mlp(depth, activation, tied=tied)) == []
 
 
-@pytest.mark.parametrize("loss", ["sum", "mean"])
-@pytest.mark.parametrize("rule", ["gd", "flow", "multistep"])
+@pytest.mark.parametrize(("rule", "loss"), [("gd", "mean"), ("flow", "sum"), ("multistep", "mean")])
 def test_both_routes_agree_for_every_rule_and_loss(rule: str, loss: str) -> None:
     assert check_routes(mlp(L, phi, rule, loss)) == []
 
@@ -141,8 +138,8 @@ NU = Symbol("nu", integer=True, positive=True)
 
 @pytest.mark.parametrize(
     "names",
-    [{mu: alpha, alpha: mu}, {mu: alpha}, {alpha: mu}, {mu: NU}, {alpha: NU}],
-    ids=["exchanged", "alpha for both", "mu for both", "nu", "nu in updates"],
+    [{mu: alpha, alpha: mu}, {mu: alpha}, {alpha: NU}],
+    ids=["exchanged", "alpha for both", "nu in updates"],
 )
 def test_names_of_sample_indices_do_not_matter(names: dict[Symbol, Symbol]) -> None:
     program = renamed(mlp(L, phi), names)

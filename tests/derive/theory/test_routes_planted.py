@@ -15,7 +15,7 @@ from derive.program.networks.residual import Updates, block_program
 from derive.program.training import LinearSystem
 from derive.theory.routes import RoutesDisagree, check_routes
 
-lam, beta, T = (Symbol(n, positive=True) for n in ("lambda", "beta", "T"))
+lam, T = (Symbol(n, positive=True) for n in ("lambda", "T"))
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -81,10 +81,3 @@ def test_seen_by_the_two_routes(
     plant(monkeypatch)
     with pytest.raises(RoutesDisagree):
         check_routes(program())
-
-
-@pytest.mark.parametrize(
-    "options", [{"momentum": beta}, {"momentum": beta, "rule": "flow"}, {"weight_decay": lam}]
-)
-def test_every_rule_keeps_its_equation_of_motion(options: dict[str, Any]) -> None:
-    assert check_routes(mlp(1, **options)) == []
