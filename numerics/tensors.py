@@ -267,26 +267,19 @@ RANK = 1e-12
 """Share of the largest variance below which a direction of the Gaussian variables is left out."""
 
 
-class System:
-    """The tables of a theory without memory, for given numbers."""
+class Extents:
+    """Numbers, data, how far indices run and where they start, and equations of fields and scalars, if any;
+    ``names`` are those of what differs between nodes.
+    """
 
-    def __init__(self, markov: Markov, values: Mapping[str, float], data: Mapping[str, Any]) -> None:
-        self.markov, self.values = markov, values
+    def __init__(self, values: Mapping[str, float], data: Mapping[str, Any]) -> None:
+        self.values = values
         self.data = {k: np.asarray(v, dtype=float) for k, v in data.items()}
         self.first: dict[Symbol, int] = {}
         self.sizes: dict[Symbol, int] = {}
-        theory = markov.theory
-        items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables]
-        for x in (*items, *theory.order_parameters, *markov.start):
-            self.remember((r.index, r.lower, r.upper) for r in x.ranges)
-        self.states: dict[Node, State] = {node_of(x.symbol): x for x in markov.states}
-        self.fields: dict[Node, Equation] = {node_of(e.lhs): e for e in markov.fields}
-        self.scalars: dict[Node, Equation] = {node_of(e.lhs): e for e in theory.scalars}
-        self.start: dict[Node, Axes] = {}
-        for u in markov.start:
-            for y in (u.symbol, u.partner):
-                self.start.setdefault(node_of(y), axes_of(y))
-        self.names = frozenset(n[0] for n in (*self.start, *self.states, *self.fields))
+        self.fields: dict[Node, Equation] = {}
+        self.scalars: dict[Node, Equation] = {}
+        self.names: frozenset[str] = frozenset()
         self.random: dict[Expr, bool] = {}
 
     def remember(self, limits: Iterable[Any]) -> None:
@@ -317,6 +310,26 @@ class System:
         if e not in self.random:
             self.random[e] = is_random(e, self.names)
         return self.random[e]
+
+
+class System(Extents):
+    """The tables of a theory without memory, for given numbers."""
+
+    def __init__(self, markov: Markov, values: Mapping[str, float], data: Mapping[str, Any]) -> None:
+        super().__init__(values, data)
+        self.markov = markov
+        theory = markov.theory
+        items: list[Any] = [*theory.equations, *theory.scalars, *theory.observables]
+        for x in (*items, *theory.order_parameters, *markov.start):
+            self.remember((r.index, r.lower, r.upper) for r in x.ranges)
+        self.states: dict[Node, State] = {node_of(x.symbol): x for x in markov.states}
+        self.fields = {node_of(e.lhs): e for e in markov.fields}
+        self.scalars = {node_of(e.lhs): e for e in theory.scalars}
+        self.start: dict[Node, Axes] = {}
+        for u in markov.start:
+            for y in (u.symbol, u.partner):
+                self.start.setdefault(node_of(y), axes_of(y))
+        self.names = frozenset(n[0] for n in (*self.start, *self.states, *self.fields))
 
     @cached_property
     def layout(self) -> list[tuple[Node, tuple[int, ...], slice]]:
@@ -356,7 +369,7 @@ class System:
         counts = [prod(self.shape(self.start[n])) for n in nodes]
         ends = np.cumsum([0, *counts])
         c = np.zeros((ends[-1], ends[-1]))
-        present = Present(self, {}, np.ones(1), np.zeros((0, 1)), 0.0)
+        present = Present(self, {}, np.ones(1))
         for u in self.markov.start:
             a, b = node_of(u.symbol), node_of(u.partner)
             if a not in nodes:
@@ -382,15 +395,22 @@ class Present:
     """Values at one time: fields on all nodes, and averages over them, computed on demand."""
 
     def __init__(
-        self, system: System, start: Mapping[Node, Array], weights: Array, states: Array, time: float
+        self,
+        system: Extents,
+        start: Mapping[Node, Array],
+        weights: Array,
+        states: Array | None = None,
+        time: float = 0.0,
     ) -> None:
         self.system, self.weights, self.time = system, weights, time
         self.found: dict[Node, Array] = dict(start)
-        for n, shape, where in system.layout if len(states) else ():
-            self.found[n] = states[where].reshape(*shape, -1)
+        if isinstance(system, System) and states is not None and len(states):
+            for n, shape, where in system.layout:
+                self.found[n] = states[where].reshape(*shape, -1)
 
     def motion(self) -> Array:
         """The right-hand sides of all equations of motion, shape ``(states, nodes)``."""
+        assert isinstance(self.system, System)
         rows = []
         for n, shape, _ in self.system.layout:
             x = self.system.states[n]
@@ -483,6 +503,32 @@ def layers_written_out(e: Expr) -> Expr:
     return found
 
 
+def observable(
+    e: Equation,
+    found: Mapping[Node, Array],
+    values: Mapping[str, float],
+    data: Mapping[str, Any],
+    axes: Axes | None = None,
+    first: Mapping[Symbol, int] | None = None,
+) -> Array:
+    """The right-hand side of ``e``, a combination of order parameters, at all pairs of times.
+
+    ``found`` have the axes of the theory's arguments (samples, then t, s) and replicas last; the result has
+    ``axes``, or those of the left-hand side, and replicas last.  Indices start at 1, or as ``first`` says.
+    """
+    system = Extents(values, data)
+    body, axes = layers_written_out(e.rhs), (*axes_of(e.lhs), t, s) if axes is None else axes
+    for x in body.atoms(AppliedUndef):
+        node = node_of(x)
+        array = found[node][..., 0] if node in found else system.data.get(node[0])
+        args = [a for a in x.args if not isinstance(a, Integer)]
+        if array is not None:
+            system.sizes |= {a: n for a, n in zip(args, array.shape, strict=True) if isinstance(a, Symbol)}
+    system.first = {x: 1 for x in system.sizes if x not in TIMES} | dict(first or {})
+    value = np.asarray(Present(system, found, np.ones(1)).value(body, axes))
+    return np.broadcast_to(value, (*system.shape(axes), value.shape[-1]))
+
+
 def axes_of(symbol: AppliedUndef) -> Axes:
     """Its indices, without times and layers."""
     found = tuple(x for x in symbol.args if not isinstance(x, Integer) and x not in TIMES)
@@ -491,7 +537,7 @@ def axes_of(symbol: AppliedUndef) -> Axes:
     return found
 
 
-def placed(system: System, array: Array, x: AppliedUndef, axes: Axes) -> Array:
+def placed(system: Extents, array: Array, x: AppliedUndef, axes: Axes) -> Array:
     """An array read at the indices of ``x``, its axes put where ``axes`` says; ``p + k`` runs on a ring."""
     args = [a for a in x.args if not isinstance(a, Integer) and (a in axes or a not in TIMES)]
     if array.ndim != len(args) + 1:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sympy import Float, Rational, S, Symbol
 
 from derive.calculus.series import PowerSeries
+from derive.calculus.symbols import s, t
 from derive.errors import NotApplicable
 from derive.expansion.orders import TheorySeries, expand_sizes, expand_step_size, named
 from derive.expansion.strength import StrengthSeries, expand_strength
@@ -36,7 +37,7 @@ from numerics.solver.grid import Grid, end_weights
 from numerics.solver.linear import RANDOM
 from numerics.solver.march import march
 from numerics.solver.refine import Multistep
-from numerics.solver.rows import evaluate
+from numerics.tensors import axes_of, observable
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -325,14 +326,14 @@ class OfTheory:
         order, data, numbers = self.series.order, self.problem.arrays, self.problem.numbers
         (equation,) = self.series.theory.observables[:1]
         points = np.cos(np.pi * (np.arange(2 * order + 1) + 0.5) / (2 * order + 1))
-        found = []
-        for x in points:
-            powers = x ** np.arange(order + 1)
-            at = {n: np.tensordot(powers, a, 1).transpose(1, 3, 0, 2) for n, a in tensors.items()}
-            at = {n: a if n[0] == "H" or many else a[0, 0] for n, a in at.items()}
-            found.append(evaluate(equation, at, data, numbers))
-        inverse = np.linalg.inv(points[:, None] ** np.arange(2 * order + 1))
-        return np.tensordot(inverse[: order + 1], np.stack(found), 1)
+        powers = points[:, None] ** np.arange(2 * order + 1)
+        at: dict[tuple[str, tuple[int, ...]], Array] = {}
+        for (name, layer), a in tensors.items():
+            value = np.tensordot(a, powers[:, : order + 1], (0, 1)).transpose(1, 3, 0, 2, 4)
+            at[name, (layer or 0,)] = value if name == "H" or many else value[0, 0]
+        known = {str(k): v for k, v in numbers.items()}
+        found = observable(equation, at, known, data, (t, s, *axes_of(equation.lhs)))
+        return np.tensordot(np.linalg.inv(powers)[: order + 1], found, (1, -1))
 
 
 def _pair(a: Array) -> Array:

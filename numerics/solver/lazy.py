@@ -94,12 +94,14 @@ def solve_lazy(
 class _Solver(Present):
     """Values at gamma0 = 0; kernels are computed when they are read."""
 
+    system: System
+
     def __init__(
         self, reduced: Static, values: Mapping[Any, Number], data: Mapping[str, Any], accuracy: float
     ) -> None:
         numbers = {str(k): float(v) for k, v in values.items()}
         system = System(Markov(reduced.theory, reduced.sources, (), reduced.fields), numbers, data)
-        super().__init__(system, {}, np.ones(1), np.zeros((0, 1)), 0.0)
+        super().__init__(system, {}, np.ones(1))
         self.static, self.accuracy, self.error = reduced, accuracy, 0.0
         self.kernels = {node_of(q.symbol): q for q in reduced.kernels}
         self.moments: dict[Expr, Moment] = {}

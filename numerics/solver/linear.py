@@ -15,7 +15,7 @@ and these are inverses of causal operators, so all of it is a few matrix product
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from sympy import Add, Dummy, Expr, KroneckerDelta, Mul, Pow, S, Sum, Symbol, lambdify
 from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import alpha, mu, s, t
 from derive.errors import NotApplicable
 from derive.linear.operators import Kernel
 from derive.linear.projection import error_projected
@@ -31,7 +32,7 @@ from derive.linear.propagators import START
 from derive.program import Program, gamma0
 from derive.program.networks.random_data import sigma
 from derive.reduce.data import BIAS, DATA, NOISE, WIDTH, LossDecomposition, loss_decomposition
-from derive.theory import Theory
+from derive.theory import Equation, Term, Theory
 from numerics.compile.lower import Node, Request, Table, lower
 from numerics.errors import require_memory
 from numerics.experiment.problem import Problem
@@ -42,7 +43,8 @@ from numerics.solver.grid import Grid, is_noisy, tables_of
 from numerics.solver.march import March, march
 from numerics.solver.method import Kernels, Progress
 from numerics.solver.refine import Attempt, Multistep, Trapezoidal, refine
-from numerics.solver.rows import RESOLVED, evaluate
+from numerics.solver.rows import RESOLVED
+from numerics.tensors import axes_of, layers_written_out, observable
 
 Array = NDArray[np.float64]
 Values = dict[str, Array]
@@ -347,26 +349,39 @@ class _Run:
             return values
         seen, data = self.problem.seen, self.data(grid)
         after = Afterwards(result, at, seen)
-        tensors: dict[Node, Array] = {
-            ("G", k): a.transpose(1, 3, 0, 2) if self.many else a[:, 0, :, 0] for k, a in G.items()
+        tensors: dict[tuple[str, tuple[int, ...]], Array] = {
+            ("G", (k,)): (a.transpose(1, 3, 0, 2) if self.many else a[:, 0, :, 0])[..., None]
+            for k, a in G.items()
         }
+        numbers = {str(k): v for k, v in self.constants.items()}
         if self.kernels == "trace":
             traces = [after.trace(("h", k)) for k in self.layers]
             values["Phi_trace"] = np.stack(traces)
-            tensors |= {("H", k): a[None, None] for k, a in zip(self.layers, traces, strict=True)}
+            tensors |= {
+                ("H", (k,)): a[None, None, ..., None] for k, a in zip(self.layers, traces, strict=True)
+            }
             single = {"K_x": np.trace(data["K_x"][:seen, :seen]).reshape(1, 1)}
             for e in self.theory.observables:
-                trace = evaluate(e, tensors, single, self.constants, traced=seen)
+                # what has no sample counts once for each
+                terms = Add.make_args(layers_written_out(e.rhs).expand())
+                terms = [x if x.has(mu, alpha) else seen * x for x in terms]
+                whole = replace(e, terms=(Term.local(Add(*terms), "definition"),))
+                trace = observable(whole, tensors, numbers, single, self.axes(e))[..., 0]
                 values["tangent_kernel_trace"] = (
                     np.einsum("tsacbc->ts", trace) if self.many else trace[:, :, 0, 0]
                 )
             return values
         full = {k: after.outputs(("h", k), ("h", k)) for k in self.layers}
         values["Phi"] = np.stack([a.transpose(0, 2, 1, 3) for a in full.values()])
-        tensors |= {("H", k): a.transpose(1, 3, 0, 2) for k, a in full.items()}
+        tensors |= {("H", (k,)): a.transpose(1, 3, 0, 2)[..., None] for k, a in full.items()}
         for e in self.theory.observables:
-            values["tangent_kernel"] = evaluate(e, tensors, data, self.constants)
+            values["tangent_kernel"] = observable(e, tensors, numbers, data, self.axes(e))[..., 0]
         return values | (self.responses(result, at, grid) if self.answers else {})
+
+    @staticmethod
+    def axes(e: Equation) -> tuple[Symbol, ...]:
+        """Times before indices, as results have them."""
+        return t, s, *axes_of(e.lhs)
 
     def responses(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
         """A^l and B^l; for the flow as densities in s."""

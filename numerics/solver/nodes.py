@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal
@@ -39,8 +38,8 @@ from numerics.tensors import (
     arranged,
     axes_of,
     function,
-    layers_written_out,
     node_of,
+    observable,
 )
 from numerics.threads import one_thread
 
@@ -431,7 +430,9 @@ class _Solver:
             scale = self.present(self.moved[0], 0.0).value(number, ())
             found[node_of(q.symbol)] = scale.item() * self.correlate(stacked, late, early, own)
         for e in self.observables:
-            found[node_of(e.lhs)] = self.observable(e, found)
+            replicas = {k: v[..., None] for k, v in found.items()}
+            value = observable(e, replicas, system.values, system.data, first=system.first)
+            found[node_of(e.lhs)] = value[..., 0].copy()
         if not all(np.isfinite(x).all() for x in found.values()):
             raise Diverged("averages are not finite: a smaller learning rate is needed")
         return found
@@ -445,16 +446,6 @@ class _Solver:
         shaped = flat.reshape(*x.shape[:-1], *y.shape[:-1])
         found = arranged(shaped, (t, *first, s, *second), (*own, t, s))
         return np.broadcast_to(found, (*self.system.shape(own), len(x), len(y)))
-
-    def observable(self, e: Any, found: Mapping[Place, Array]) -> Array:
-        """A combination of order parameters, at all pairs of times."""
-        system, count = copy(self.system), len(self.times)
-        system.sizes = self.system.sizes | {t: count, s: count}
-        axes = (*axes_of(e.lhs), t, s)
-        known = Present(system, {}, np.ones(1), np.zeros((0, 1)), 0.0)
-        known.found = {k: v[..., None] for k, v in found.items()}
-        value = np.asarray(known.value(layers_written_out(e.rhs), axes))[..., 0]
-        return np.broadcast_to(value, system.shape(axes)).copy()
 
     def paths(self) -> dict[Place, Array]:
         """Fields and states at all times on the last nodes."""

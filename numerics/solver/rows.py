@@ -1,8 +1,7 @@
 """Kernel rows at one time, read off the arrays that a sweep is filling.
 
 Compiles the products of a :class:`~numerics.compile.lower.Kernel` once into views and einsum subscripts;
-calling the result only multiplies.  :func:`evaluate` reads what a theory
-defines of finished order parameters, such as the tangent kernel.
+calling the result only multiplies.
 
 A step whose quantities need each other: repeated sweeps, accelerated by Anderson's method.
 
@@ -14,18 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import comb, prod
 
 import numpy as np
 from numpy.typing import NDArray
 from sympy import Expr, S, Symbol, lambdify
-from sympy.core.function import AppliedUndef
-from sympy.functions.special.tensor_functions import KroneckerDelta
 
-from derive.calculus.symbols import alpha, mu, s, t
-from derive.theory import Equation
-from numerics.compile.lower import DELTA, Factor, Kernel, Monomial, Node, Reach, Table, node, products
+from derive.calculus.symbols import s, t
+from numerics.compile.lower import DELTA, Factor, Kernel, Monomial, Node, Reach, Table
 from numerics.errors import NotConverged
 
 Array = NDArray[np.float64]
@@ -236,68 +232,6 @@ def times_of(reach: Reach, step: int) -> tuple[int, int]:
         case "now":
             return step, step + 1
     return 0, 1
-
-
-def evaluate(
-    equation: Equation,
-    tensors: Mapping[Node, Array],
-    data: Mapping[str, Array],
-    constants: Mapping[Symbol, float],
-    traced: int | None = None,
-) -> Array:
-    """The right-hand side of ``equation`` on arrays.
-
-    ``tensors[name, layer]`` has its axes in the order of the theory's arguments (samples, then t, s).  The
-    result has axes t, s, samples of the left-hand side.  With ``traced`` sample axes have length one and hold
-    traces over so many samples: what has no sample counts once for each.
-    """
-    samples = [x for x in equation.lhs.args if x not in (t, s)]
-    axes = [t, s, *samples]
-    total: Array | None = None
-    written = _written(equation.rhs)
-    sizes = _sizes([f for _, factors in written for f in factors], tensors, data)
-    for coefficient, factors in written:
-        letters: dict[Symbol, str] = {}
-        arrays, inputs = [], []
-        for f in factors:
-            if isinstance(f, KroneckerDelta):
-                x = next(x for x in f.args if x in sizes)
-                arrays.append(np.eye(sizes[x]))
-                inputs.append("".join(letters.setdefault(x, chr(97 + len(letters))) for x in f.args))
-                continue
-            array = tensors[node(f)] if node(f) in tensors else data[str(f.func)]
-            arrays.append(array)
-            names = [x for x in f.args if isinstance(x, Symbol)]
-            inputs.append("".join(letters.setdefault(x, chr(97 + len(letters))) for x in names))
-        used = [x for x in axes if x in letters]
-        value = np.einsum(f"{','.join(inputs)}->{''.join(letters[x] for x in used)}", *arrays)
-        shape = iter(value.shape)
-        number = float(coefficient.subs(dict(constants)))
-        if traced is not None and not {mu, alpha} & {i for f in factors for i in f.args}:
-            number *= traced
-        value = number * value.reshape([next(shape) if x in letters else 1 for x in axes])
-        if total is not None and total.shape == value.shape:
-            total += value
-        else:
-            total = value if total is None else total + value
-    assert total is not None
-    return total
-
-
-@lru_cache(maxsize=256)
-def _written(e: Expr) -> tuple[tuple[Expr, tuple[Expr, ...]], ...]:
-    """The products of a sum, sums over layers carried out."""
-    return tuple(products(e.doit()))
-
-
-def _sizes(factors: list[Expr], tensors: Mapping[Node, Array], data: Mapping[str, Array]) -> dict[Expr, int]:
-    """How far each index runs, read off the arrays."""
-    found: dict[Expr, int] = {}
-    for f in (x for x in factors if isinstance(x, AppliedUndef)):
-        array = tensors[node(f)] if node(f) in tensors else data.get(str(f.func))
-        if array is not None:
-            found |= dict(zip([x for x in f.args if isinstance(x, Symbol)], array.shape, strict=True))
-    return found
 
 
 SWEEPS, KEPT = 120, 10

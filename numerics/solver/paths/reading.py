@@ -151,7 +151,6 @@ class Model:
         self.scalars: dict[Node, Entry] = {}
         for x in theory.scalars:
             self.scalars[node_of(x.lhs)] = self._read(x.lhs, x.rhs, x.ranges)
-        self.observables = [(node_of(x.lhs), x.lhs, x.rhs) for x in theory.observables]
         for x in theory.observables:
             self._remember(x.ranges)
         self.groups = together(self.sources, self.covariances)

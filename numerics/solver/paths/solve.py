@@ -26,7 +26,7 @@ from numerics.solver.direct.layout import Layout, Number
 from numerics.solver.paths.accuracy import reach
 from numerics.solver.paths.march import March
 from numerics.solver.paths.reading import Model, Op, Responding, group_of, kind_of, order_of, size_of
-from numerics.tensors import Function, Jump, Known, Node, indices_of, node_of
+from numerics.tensors import Function, Jump, Known, Node, indices_of, node_of, observable
 from numerics.threads import one_thread
 
 Array = NDArray[np.float64]
@@ -311,7 +311,10 @@ class Prepared:
                 for i in range(count):
                     finished(march, i)
             del march  # the paths of these replicas
-            side = known.found | _observables(self.model, known, self.steps, count)
+            side = dict(known.found)
+            for e in self.model.layout.theory.observables:
+                given = known.found, known.values, known.data, None, self.model.first
+                side[node_of(e.lhs)] = observable(e, *given)
             for i in range(count):
                 found = {n: np.ascontiguousarray(x[..., i]) for n, x in side.items()}
                 yield {n: np.moveaxis(x, -1, 0) if n in self.model.scalars else x for n, x in found.items()}
@@ -348,20 +351,6 @@ def _responses(model: Model, asked: Responses, steps: int) -> dict[Node, str]:
         along = kinds == {"linear"} or ("jumps" not in kinds and entries <= FEW)
         chosen[n] = "jacobian" if asked == "jacobian" or (asked == "auto" and along) else "stein"
     return chosen
-
-
-def _observables(model: Model, known: Known, steps: int, replicas: int) -> dict[Node, Array]:
-    """Observables (tangent kernels) from the order parameters, at all times."""
-    found: dict[Node, Array] = {}
-    for node, symbol, expr in model.observables:
-        args = tuple(x for x in symbol.args if not x.is_Integer)
-        sizes = [steps if x in (t, s) else model.sizes[x] for x in args]
-        at = {
-            x: np.arange(n).reshape([-1 if j == k else 1 for j in range(len(args))])
-            for k, (x, n) in enumerate(zip(args, sizes, strict=True))
-        }
-        found[node] = np.broadcast_to(known(expr, at), (*sizes, replicas)).copy()
-    return found
 
 
 def kept(march: March, paths: Paths, times: Sequence[int], replica: int) -> dict[str, Block]:

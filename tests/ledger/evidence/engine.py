@@ -19,8 +19,8 @@ from derive.theory import Theory
 from numerics.compile import lower
 from numerics.compile.lower import Node
 from numerics.solver.march import March, march
-from numerics.solver.rows import evaluate
 from tests.derive.once import mean_field, mlp
+from tests.numerics.solver.helpers import tangent
 
 Array = NDArray[np.float64]
 
@@ -55,7 +55,7 @@ class Solved:
         tensors: dict[Node, Array] = {("H", k): self.H[k].transpose(1, 3, 0, 2) for k in layers}
         tensors |= {("G", k): self.G[k] for k in layers}
         data = {"K_x": np.asarray(self.H[0][0, :, 0, :])}
-        value = evaluate(theory_at(self.depth).observables[0], tensors, data, {gamma0: self.gamma0})
+        value = tangent(theory_at(self.depth).observables[0], tensors, data, {gamma0: self.gamma0})
         order = np.broadcast_to(value, (T, T, *value.shape[2:]))
         return np.asarray(order.transpose(0, 2, 1, 3))
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from derive.linear.projection import error_projected
-from derive.program import L
-from derive.theory import Theory
+from derive.program import L, s, t
+from derive.theory import Equation, Theory
 from numerics.compile import lower
 from numerics.compile.lower import Node
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
 from numerics.solver.march import March, march
-from numerics.solver.rows import evaluate
+from numerics.tensors import axes_of, observable
 from tests.derive.once import mean_field, mlp
 from tests.reference.solution import Solution
 
@@ -94,6 +95,14 @@ def unprojected(experiment: Experiment, weights: np.ndarray | None = None) -> So
     return solution_of(m, theory, experiment)
 
 
+def tangent(e: Equation, tensors: Mapping[Any, Any], data: Mapping[str, Any], numbers: Any) -> Any:
+    """The tangent kernel of order parameters by name and layer, its times first."""
+    found = {(n, (k,)): a[..., None] for (n, k), a in tensors.items()}
+    return observable(e, found, {str(x): v for x, v in numbers.items()}, data, (t, s, *axes_of(e.lhs)))[
+        ..., 0
+    ]
+
+
 def solution_of(m: March, theory: Theory, experiment: Experiment) -> Solution:
     """A march of an unprojected theory as a Solution."""
     depth, gamma0 = experiment.depth, experiment.network.gamma0
@@ -111,7 +120,7 @@ def solution_of(m: March, theory: Theory, experiment: Experiment) -> Solution:
         B=np.stack([*B, np.zeros_like(A[0])]),
         f=m.scalars["f"],
         error=error,
-        tangent_kernel=evaluate(theory.observables[0], H | G, data, numbers_of(experiment)),
+        tangent_kernel=tangent(theory.observables[0], H | G, data, numbers_of(experiment)),
     )
 
 
