@@ -16,12 +16,12 @@ from sympy import Expr, Rational
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import ell, gamma0
-from numerics.solver.direct.series import Power
 from tests.ledger.claims import claimed
 from tests.ledger.claims.selfconsistent2023 import perturbation as claim
 from tests.ledger.evidence.base import Evidence, Finding, agrees, conclude, contradicts
 from tests.ledger.evidence.perturbation_reading import TOP, Case, Layer, Reading, of_layer, off, x
 from tests.ledger.evidence.perturbation_reading import off_polynomials as off_fields
+from tests.reference.exact_series import Power
 
 Array = NDArray[np.object_]
 

@@ -20,9 +20,9 @@ from sympy.core.function import AppliedUndef
 
 from derive.program import L, P, ell, eta, gamma0
 from numerics.solver.direct.interpret import Interpreter
-from numerics.solver.direct.series import Gaussians, Power, PowerSolution, evaluate_series
 from tests.derive.once import mean_field, mlp
 from tests.ledger.claims.selfconsistent2023 import perturbation as claim
+from tests.reference.exact_series import Gaussians, Power, PowerSolution, evaluate_series
 
 Array = NDArray[np.object_]
 x = Symbol("x")

@@ -9,9 +9,9 @@ from sympy import symbols, tanh
 from derive.program import P, eta, gamma0
 from numerics.errors import Unserved
 from numerics.solver.direct import evaluate
-from numerics.solver.direct.series import Power, evaluate_series
 from numerics.solver.nodes import solve_two_layer
 from tests.derive.once import mean_field, mlp
+from tests.reference.exact_series import Power, evaluate_series
 
 x = symbols("x")
 HALF = Fraction(1, 2)

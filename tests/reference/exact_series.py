@@ -262,7 +262,7 @@ def evaluate_series(
     ``values`` and ``data`` hold integers and fractions, for every symbol but gamma0.  The activation must be
     a polynomial.  Cost grows steeply with the order, the degree and the number of steps.
 
-    Raises :class:`~numerics.solver.direct.layout.Unserved` for other activations, for attributes and flows.
+    Raises :class:`~numerics.errors.Unserved` for other activations, for attributes and flows.
 
     >>> from derive.theory import mean_field
     >>> from derive.program import P, eta, mlp
