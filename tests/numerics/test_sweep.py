@@ -124,3 +124,17 @@ def test_wider_rich_networks_take_larger_rates_in_ntk_scaling_only() -> None:
 def test_a_flow_has_no_largest_rate() -> None:
     with pytest.raises(SpecError, match=r"training\.rule"):
         largest_rate(flow(1))
+
+
+def test_on_random_data_a_rate_is_judged_by_what_it_generalises() -> None:
+    """With label noise training succeeds at rates at which the test loss grows."""
+    tables = {
+        "network": {"depth": 1, "width_ratio": 2.0},
+        "data": {"kind": "isotropic", "sample_ratio": 1.0, "noise": 2.0},
+        "training": {"learning_rate": 0.1, "steps": 6},
+    }
+    experiment = Experiment.from_dict(tables)
+    found = largest_rate(experiment, rtol=0.2)
+    at = [solve(experiment.replace({"training.learning_rate": x})) for x in (found.stable, found.unstable)]
+    assert [bool(x.test_loss[-1] < x.test_loss[0]) for x in at] == [True, False]
+    assert all(x.train_loss[-1] < x.train_loss[0] for x in at)
