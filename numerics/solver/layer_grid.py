@@ -48,7 +48,7 @@ class Pair:
     taken: tuple[int, ...]
     own: tuple[list[int], ...]
     result: list[int]
-    matrices: tuple[tuple[list[int], list[int], list[int]], list[int]] | None
+    matrices: tuple[tuple[list[int], list[int], list[int]], tuple[int, int, int]] | None
 
     @classmethod
     def of(cls, taken: tuple[int, ...], own: tuple[list[int], ...], result: list[int]) -> Pair:
@@ -63,37 +63,23 @@ class Pair:
         if not summed:
             return cls(taken, own, result, None)
         first = [a.index(x) for x in (*both, *left, *summed)]
-        second = [b.index(x) for x in (*both, *right[:-1], *summed, *right[-1:])]
-        have = [*both, *left[:-1], *right[:-1], *left[-1:], *right[-1:]]
+        second = [b.index(x) for x in (*both, *summed, *right)]
+        have = [*both, *left, *right]
         back = [have.index(x) for x in result]
-        return cls(
-            taken, own, result, ((first, second, back), [len(both), len(left), len(summed), len(right)])
-        )
+        return cls(taken, own, result, ((first, second, back), (len(both), len(left), len(summed))))
 
     def __call__(self, parts: list[Array]) -> Array:
         """The product of the operands that were taken."""
         if self.matrices is None:
-            given: list[Any] = []
-            for a, axes in zip(parts, self.own, strict=True):
-                given += [a, axes]
+            given: list[Any] = [x for pair in zip(parts, self.own, strict=True) for x in pair]
             value: Array = np.einsum(*given, self.result)
             return value
-        (first, second, back), (n, p, q, r) = self.matrices
+        (first, second, back), (n, p, q) = self.matrices
         a, b = parts[0].transpose(first), parts[1].transpose(second)
-        both, left, right = (
-            a.shape[:n],
-            a.shape[n : n + p],
-            (*b.shape[n : n + max(r - 1, 0)], *b.shape[n + max(r - 1, 0) + q :]),
-        )
-        inner = prod(a.shape[n + p :])
-        if q > 1:
-            a = a.reshape((*both, *left, inner))
-            b = b.reshape((*both, *right[:-1], inner, *right[-1:]))
-        rows, cols = left[-1:] or (1,), right[-1:] or (1,)
-        a = a.reshape((*both, *left[:-1], *(1,) * len(right[:-1]), *rows, inner))
-        b = b.reshape((*both, *(1,) * len(left[:-1]), *right[:-1], inner, *cols))
-        product: Array = np.matmul(a, b)
-        return product.reshape((*both, *left[:-1], *right[:-1], *left[-1:], *right[-1:])).transpose(back)
+        both, left, summed, right = a.shape[:n], a.shape[n : n + p], b.shape[n : n + q], b.shape[n + q :]
+        rows = a.reshape((*both, prod(left), prod(summed)))
+        product: Array = rows @ b.reshape((*both, prod(summed), prod(right)))
+        return product.reshape((*both, *left, *right)).transpose(back)
 
 
 @dataclass(frozen=True)

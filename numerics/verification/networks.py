@@ -519,7 +519,9 @@ def compare(
     theory = traced(theory)
     numbers = [q for q in quantities(theory, data) if theory[q.name].isel(q.at).ndim == 0]
     checks = [_check(replace(q, size=np.inf), len(numbers), theory, data, level) for q in numbers]
-    return Report(f"the worst of {len(checks)} at level {level:g}", tuple(checks))
+    return Report(
+        f"theory and networks: {len(checks)} numbers, judged together at level {level:g}", tuple(checks)
+    )
 
 
 # -- theories with a width of their own ------------------------------------------------------------------
