@@ -432,22 +432,29 @@ def _flat(e: Expr) -> list[tuple[Expr, list[Limit]]]:
 
 
 def _standard(body: Expr, limits: list[Limit]) -> Expr:
-    """The first, in SymPy's writing, among all ways of naming the dummies."""
+    """The dummies named in the order of what they run over; of those alike, the first in SymPy's writing."""
     if not limits:
         return body
     number, body = body.as_coeff_Mul()
-    best: tuple[str, Expr] | None = None
-    for arrangement in permutations(range(len(limits))):
-        names = {
-            limits[i][0]: Symbol(f"dummy{k}", **limits[i][0].assumptions0) for k, i in enumerate(arrangement)
-        }
-        rest = body.xreplace(names)
-        chosen = [(names[v], lo.xreplace(names), up.xreplace(names), kind) for v, lo, up, kind in limits]
-        chosen.sort(key=lambda x: str(x[0]))
-        for kind in (Sum, Integral):
-            rest = closed(rest, [(x[:3], kind) for x in reversed(chosen) if x[3] == kind])
-        candidate = srepr(rest) if len(limits) > 1 else ""  # of one dummy there is one way
-        if best is None or candidate < best[0]:
-            best = (candidate, rest)
-    assert best is not None
-    return number * best[1]
+    alike: dict[tuple[str, ...], list[Limit]] = {}
+    hidden = {v: Symbol("dummy") for v, *_ in limits}
+    for v, lower, upper, kind in limits:
+        bounds = (srepr(x.xreplace(hidden)) for x in (lower, upper))
+        alike.setdefault((kind.__name__, str(sorted(v.assumptions0.items())), *bounds), []).append(
+            (v, lower, upper, kind)
+        )
+    groups = [alike[key] for key in sorted(alike)]
+    written = [
+        _named(body, [x for group in choice for x in group]) for choice in product(*map(permutations, groups))
+    ]
+    return number * (written[0] if len(written) == 1 else min(written, key=srepr))
+
+
+def _named(body: Expr, limits: list[Limit]) -> Expr:
+    """The sums and integrals over ``body``, their dummies called ``dummy0``, ``dummy1``, .. in this order."""
+    names = {v: Symbol(f"dummy{k}", **v.assumptions0) for k, (v, *_) in enumerate(limits)}
+    body = body.xreplace(names)
+    chosen = [((names[v], lo.xreplace(names), up.xreplace(names)), kind) for v, lo, up, kind in limits]
+    for kind in (Sum, Integral):
+        body = closed(body, [x for x in reversed(chosen) if x[1] == kind])
+    return body

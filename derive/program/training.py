@@ -86,7 +86,7 @@ class LinearSystem:
         if self.diffusion == 0:
             return S.Zero
         x, y, covariance = self._flow_covariance
-        return covariance.subs({x: time, y: past}, simultaneous=True)
+        return covariance.xreplace({x: time, y: past})
 
     @cached_property
     def _flow_covariance(self) -> tuple[Symbol, Symbol, Expr]:

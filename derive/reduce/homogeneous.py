@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from sympy import Add, Dummy, Expr, Function, S, Sum, Symbol, factor, powsimp, rsolve, simplify, sympify
+from sympy import Add, Dummy, Expr, Function, Mul, S, Sum, Symbol, factor, powsimp, rsolve, simplify, sympify
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import alpha, mu
@@ -54,9 +54,17 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
     3
     """
     c, found = Dummy("c", positive=True), []
+    shown = str(e).replace("_", "")
+    monomial, rest = S.Zero, S.One  # powers of keys beside everything else
+    for x in Mul.make_args(e):
+        base, n = x.as_base_exp()
+        if base in powers and n.is_Integer:
+            monomial += n * powers[base]
+        else:
+            rest *= x
+    e = rest
     keys = [x for x in powers if e.has(x)]
     sizes = {x: Dummy("size", positive=True) for x in keys}
-    shown = str(e).replace("_", "")
     # powers that are no numbers by symbols, for SymPy joins c**a c**b only where it knows a and b
     names = {p: p if p.is_number else Dummy("power", real=True) for p in map(sympify, powers.values())}
     for signs in product((1, -1), repeat=len(keys)):
@@ -76,7 +84,7 @@ def exponent(e: Expr, powers: Mapping[Expr, Expr]) -> Expr:
         raise NotHomogeneous(f"{e} vanishes")
     if any(simplify(p - found[0]) != 0 for p in found):
         raise NotHomogeneous(f"{shown} scales with other powers on either side of zero: {found}")
-    return found[0]
+    return simplify(monomial + found[0]) if monomial != 0 else found[0]
 
 
 # -- networks ------------------------------------------------------------------------------------------------

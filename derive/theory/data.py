@@ -127,7 +127,7 @@ class Equation(Mapped):
         """As a SymPy equation."""
         return Eq(self.lhs, self.rhs, evaluate=False)
 
-    @property
+    @cached_property
     def symbol(self) -> AppliedUndef:
         """What the equation determines, with its indices."""
         return min(self.lhs.atoms(AppliedUndef), key=str)
