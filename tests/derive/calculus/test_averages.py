@@ -26,10 +26,10 @@ from sympy import (
 
 from derive.calculus.averages import Average, Response
 from derive.calculus.sums import apart
-from derive.program import alpha, ell, gamma0, mlp, mu, s, t
+from derive.program import alpha, ell, gamma0, mu, s, t
 from derive.show import latex as paper_latex
 from derive.show import text
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 h, z, r, u, phi, K, y = (Function(n) for n in ("h", "z", "r", "u", "phi", "K", "y"))
 a, b = symbols("a b")

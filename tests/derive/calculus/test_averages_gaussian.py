@@ -35,9 +35,9 @@ from sympy import (
 
 from derive.calculus.averages import Average
 from derive.calculus.gaussian import GaussianAverage
-from derive.program import alpha, mlp, mu, s, t
+from derive.program import alpha, mu, s, t
 from derive.theory import gaussian
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 a, b = symbols("a b", positive=True)
 c, x, y = symbols("c x y", real=True)

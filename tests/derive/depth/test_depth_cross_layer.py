@@ -11,10 +11,9 @@ from derive.depth import cross_layer, ends_apart, gamma_c_recursion
 from derive.errors import NotApplicable
 from derive.linear.projection import error_projected
 from derive.linear.propagators import k
-from derive.program import ell, eta, mlp, perceptron, s, t
-from derive.program.networks.random_data import isotropic, kappa
-from derive.program.networks.residual import depth_program
-from tests.derive.once import mean_field
+from derive.program import ell, eta, s, t
+from derive.program.networks.random_data import kappa
+from tests.derive.once import depth_program, isotropic, mean_field, mlp, perceptron
 from tests.ledger.claims import claimed
 
 beta = Symbol("beta", positive=True)

@@ -25,11 +25,10 @@ from derive.depth.layers import tau, tau_
 from derive.depth.nonlinear import effective, with_activation
 from derive.errors import NotApplicable
 from derive.program import ell, s, t
-from derive.program.networks.random_data import isotropic
-from derive.program.networks.residual import depth_program, nonlinear_program
+from derive.program.networks.residual import nonlinear_program
 from derive.theory.routes import check_routes
 from tests.derive.depth.test_depth_cross_layer import flat, strip, without_equal_time
-from tests.derive.once import mean_field
+from tests.derive.once import depth_program, isotropic, mean_field
 from tests.ledger.claims import claimed
 
 beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)

@@ -43,9 +43,8 @@ from derive.depth.infinite import InfiniteDepth, aligned, diversity, infinite_de
 from derive.depth.layers import Reader, tau, tau_
 from derive.errors import NotApplicable, ProgramError
 from derive.linear.propagators import k
-from derive.program import isotropic
-from derive.program.networks.residual import block_program, depth_program
-from tests.derive.once import mean_field
+from derive.program.networks.residual import block_program
+from tests.derive.once import depth_program, isotropic, mean_field
 
 beta, beta0 = Symbol("beta", positive=True), Symbol("beta0", positive=True)
 X, Y, C = Function("X"), Function("Y"), Function("C")

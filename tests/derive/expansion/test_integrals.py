@@ -18,8 +18,8 @@ from derive.expansion import LinearExpansion, Memory, iterated_integral, time_in
 from derive.expansion.integrals import shuffled
 from derive.expansion.words import letters, terms
 from derive.linear.operators import J
-from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
-from tests.derive.once import expand_linear, mean_field
+from derive.program import L, P, alpha, ell, eta, gamma0, mu, s, t
+from tests.derive.once import expand_linear, mean_field, mlp
 from tests.ledger.claims import claimed
 
 K = ((Integer(2), Rational(1, 2)), (Rational(1, 2), Integer(1)))

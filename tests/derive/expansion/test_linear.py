@@ -19,9 +19,9 @@ from derive.expansion import LinearExpansion, Memory
 from derive.expansion.words import letters, linear_series, terms
 from derive.linear import operators
 from derive.linear.operators import J, T, operator
-from derive.program import L, P, ell, gamma0, mlp
+from derive.program import L, P, ell, gamma0
 from tests.derive.expansion import brute_force
-from tests.derive.once import expand_linear, linear_closure, mean_field
+from tests.derive.once import expand_linear, linear_closure, mean_field, mlp
 from tests.ledger.claims import claimed
 
 K = operator("K_x")

@@ -27,9 +27,9 @@ from derive.calculus.symbols import t
 from derive.errors import NotApplicable
 from derive.expansion.orders import ModifiedEquation, modified_equation
 from derive.linear.lazy import lazy
-from derive.program import L, P, eta, gamma0, mlp
+from derive.program import L, P, eta, gamma0
 from derive.reduce.whitened import whitened_steps
-from tests.derive.once import mean_field, moment_steps, two_layer, whitened
+from tests.derive.once import mean_field, mlp, moment_steps, two_layer, whitened
 
 x, y = symbols("x y")
 

@@ -9,8 +9,8 @@ from sympy import Rational
 
 from derive.expansion import LinearExpansion
 from derive.expansion.integrals import LATEX, TEXT
-from derive.program import L, ell, mlp
-from tests.derive.once import expand_linear, mean_field
+from derive.program import L, ell
+from tests.derive.once import expand_linear, mean_field, mlp
 
 
 @lru_cache(maxsize=8)

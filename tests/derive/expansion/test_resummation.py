@@ -60,9 +60,8 @@ def test_poles_of_the_whitened_two_layer_solution(t: str, order: int) -> None:
     from sympy import fraction, lambdify, together
 
     from derive.calculus.symbols import t as time
-    from derive.program import mlp
     from derive.reduce.whitened import norm
-    from tests.derive.once import mean_field, two_layer, whitened
+    from tests.derive.once import mean_field, mlp, two_layer, whitened
 
     solution = whitened(two_layer(mean_field(mlp(1, rule="flow")))).solution.rhs
     at = solution.subs({norm: 1, time: Rational(t)}).subs(gamma0, sqrt(z))

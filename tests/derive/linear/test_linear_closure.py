@@ -23,8 +23,8 @@ from sympy import (
 from derive.errors import NotApplicable
 from derive.linear import operators
 from derive.linear.operators import J, Operator, T, coefficient, operator, operator_latex, solve_for
-from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
-from tests.derive.once import error_projected, linear_closure, mean_field
+from derive.program import L, P, alpha, ell, eta, gamma0, mu, s, t
+from tests.derive.once import error_projected, linear_closure, mean_field, mlp
 from tests.derive.reduce.evaluate import solve_steps, word_value
 from tests.reference.dense_causal import dense_causal
 

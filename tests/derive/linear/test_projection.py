@@ -13,10 +13,10 @@ from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Response
 from derive.errors import NotApplicable
-from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
+from derive.program import L, P, alpha, ell, eta, gamma0, mu, s, t
 from derive.theory import Term
 from derive.theory.names import primed
-from tests.derive.once import error_projected, mean_field
+from tests.derive.once import error_projected, mean_field, mlp
 
 Delta, G, K_x, b, g, h, p, q, r, u, u_p = (
     Function(n) for n in ("Delta", "G", "K_x", "b", "g", "h", "p", "q", "r", "u", "u_p")

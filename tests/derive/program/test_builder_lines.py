@@ -18,12 +18,11 @@ from derive.program import (
     TrainedVector,
     eta,
     gamma0,
-    mlp,
 )
 from derive.program.training import GradientDescent
 from derive.theory import Theory
 from derive.theory.compare import compare
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 phi = Function("phi")
 Line = tuple[str, Callable[[], Program]]

@@ -42,19 +42,15 @@ from derive.program import (
     TrainedMatrix,
     TrainedVector,
     alpha,
-    convolution,
     ell,
     eta,
-    feedback_alignment,
     gamma0,
-    mlp,
     mu,
     network,
-    perceptron,
-    recurrent,
     t,
 )
 from derive.program.networks.options import Listed
+from tests.derive.once import convolution, feedback_alignment, mlp, perceptron, recurrent
 
 phi = Function("phi")
 X, S, C = (Symbol(n, integer=True, positive=True) for n in "XSC")

@@ -23,25 +23,10 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import normal_form
-from derive.program import (
-    L,
-    P,
-    Program,
-    alpha,
-    convolution,
-    eta,
-    feedback_alignment,
-    gamma0,
-    mlp,
-    mu,
-    perceptron,
-    recurrent,
-    s,
-    t,
-)
+from derive.program import L, P, Program, alpha, eta, gamma0, mu, s, t
 from derive.theory import Average, Theory
 from derive.theory.routes import check_routes
-from tests.derive.once import mean_field
+from tests.derive.once import convolution, feedback_alignment, mean_field, mlp, perceptron, recurrent
 
 phi = Function("phi")
 X, S_, C = (Symbol(n, integer=True, positive=True) for n in "XSC")

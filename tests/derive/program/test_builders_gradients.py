@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from derive.program import convolution, feedback_alignment, mlp, perceptron, recurrent
 from numerics.simulation import simulate_program
+from tests.derive.once import convolution, feedback_alignment, mlp, perceptron, recurrent
 
 Array = NDArray[np.float64]
 Weights = dict[Any, Array]

@@ -36,7 +36,6 @@ from derive.program import (
     ell,
     entry_covariance,
     eta,
-    mlp,
     mu,
     s,
     t,
@@ -44,6 +43,7 @@ from derive.program import (
 )
 from derive.program.networks.options import NAMED, activation_of
 from derive.program.training import with_noise
+from tests.derive.once import mlp
 
 phi = Function("phi")
 beta, lam, T, tau = symbols("beta lam T tau", positive=True)

@@ -20,26 +20,11 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.sums import normal_form
-from derive.program import (
-    L,
-    Program,
-    TrainedVector,
-    convolution,
-    ell,
-    feedback_alignment,
-    gamma0,
-    mlp,
-    mu,
-    network,
-    perceptron,
-    recurrent,
-    s,
-    t,
-)
+from derive.program import L, Program, TrainedVector, ell, gamma0, mu, network, s, t
 from derive.theory import Theory
 from derive.theory.compare import compare
 from derive.theory.routes import check_routes
-from tests.derive.once import mean_field
+from tests.derive.once import convolution, feedback_alignment, mean_field, mlp, perceptron, recurrent
 
 phi = Function("phi")
 X, S_, C = (Symbol(n, integer=True, positive=True) for n in "XSC")

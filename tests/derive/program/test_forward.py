@@ -30,22 +30,17 @@ from derive.program import (
     Population,
     Program,
     ProgramError,
-    convolution,
-    depth_program,
     ell,
     eta,
     gamma0,
-    isotropic,
-    mlp,
     mu,
-    structured,
     t,
 )
 from derive.scale import count_powers, parametrized
 from derive.theory.routes import check_routes
 from numerics.simulation import simulate_program
 from numerics.solver.direct import evaluate
-from tests.derive.once import mean_field
+from tests.derive.once import convolution, depth_program, isotropic, mean_field, mlp, structured
 from tests.numerics.theories.programs import compare_with_networks
 
 N, D, SAMPLES, ETA, GAMMA, STEPS = 4, 3, 2, 0.2, 1.3, 2

@@ -9,7 +9,8 @@ import pytest
 
 from derive.calculus.symbols import s, t
 from derive.errors import ProgramError
-from derive.program import GradientDescent, convolution, depth_program, isotropic, mlp, recurrent, structured
+from derive.program import GradientDescent
+from tests.derive.once import convolution, depth_program, isotropic, mlp, recurrent, structured
 
 BUILDERS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "mlp": (

@@ -28,14 +28,13 @@ from derive.program import (
     alpha,
     ell,
     eta,
-    mlp,
     mu,
     s,
     t,
     training_rule,
 )
 from derive.program.words import terms
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 units, others = Population("units"), Population("others", Symbol("rho"))
 x, y, z = Field("x", units), Field("y", units), Field("z", others)

@@ -9,10 +9,10 @@ from sympy import Derivative, Eq, Function, Rational, Symbol, simplify
 
 from derive.errors import NotApplicable
 from derive.linear.lazy import lazy
-from derive.program import L, P, P_train, Program, alpha, eta, gamma0, mlp, mu, s, t
+from derive.program import L, P, P_train, Program, alpha, eta, gamma0, mu, s, t
 from derive.reduce import equilibrium, ridge
 from derive.theory.routes import check_routes
-from tests.derive.once import error_projected, mean_field, two_layer
+from tests.derive.once import error_projected, mean_field, mlp, two_layer
 
 C = Symbol("C", integer=True, positive=True)
 lam, T, beta = (Symbol(n, positive=True) for n in ("lambda", "T", "beta"))

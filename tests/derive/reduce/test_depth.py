@@ -9,9 +9,9 @@ from sympy import Derivative, Function, Integral, Sum, Symbol, exp, powsimp
 from derive.errors import NotApplicable
 from derive.linear.lazy import lazy
 from derive.linear.operators import J, operator
-from derive.program import L, P, alpha, ell, eta, gamma0, mlp, mu, s, t
+from derive.program import L, P, alpha, ell, eta, gamma0, mu, s, t
 from derive.reduce.whitened import error_equation, norm, whitened_deep
-from tests.derive.once import error_projected, linear_closure, mean_field, two_layer, whitened
+from tests.derive.once import error_projected, linear_closure, mean_field, mlp, two_layer, whitened
 from tests.derive.reduce.evaluate import RING, T_, Y_, solve_series, solve_steps
 from tests.reference.dense_causal import dense_causal
 

@@ -22,9 +22,9 @@ from sympy import (
 
 from derive.calculus.averages import Average
 from derive.errors import NotApplicable
-from derive.program import P, alpha, gamma0, mlp, mu, t
+from derive.program import P, alpha, gamma0, mu, t
 from derive.reduce.single_site import SingleSite
-from tests.derive.once import mean_field, single_site
+from tests.derive.once import mean_field, mlp, single_site
 
 phi, Delta, K_x, p = (Function(n) for n in ("phi", "Delta", "K_x", "p"))
 lam, T = symbols("lam T", positive=True)

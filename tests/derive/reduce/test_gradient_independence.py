@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from sympy import Function, tanh
 
-from derive.program import mlp
 from derive.program.program import gaussian
 from derive.reduce.independence import both_ways, gradient_independence, independent_backward
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])

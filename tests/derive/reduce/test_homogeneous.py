@@ -8,11 +8,21 @@ import pytest
 from sympy import Expr, Function, Lambda, Matrix, Max, Rational, Symbol, eye, simplify, sqrt, symbols
 
 from derive.errors import NotApplicable
-from derive.program import L, P, Program, gamma0, mlp, mu, t
-from derive.program.networks import convolution, feedback_alignment, perceptron, recurrent
+from derive.program import L, P, Program, gamma0, mu, t
 from derive.reduce.homogeneous import NotHomogeneous, degree, exponent
 from derive.reduce.ridge import rest_points
-from tests.derive.once import euler, mean_field, network_degree, output_rate, representer
+from tests.derive.once import (
+    convolution,
+    euler,
+    feedback_alignment,
+    mean_field,
+    mlp,
+    network_degree,
+    output_rate,
+    perceptron,
+    recurrent,
+    representer,
+)
 
 lam, q = symbols("lam q", positive=True)
 x = Symbol("x")

@@ -9,11 +9,10 @@ import pytest
 from sympy import Expr
 
 from derive.program import eta, gamma0
-from derive.program.networks.random_data import B, M, N, alpha_B, isotropic, nu, sigma, structured
-from derive.program.networks.residual import depth_program
+from derive.program.networks.random_data import B, M, N, alpha_B, nu, sigma
 from derive.reduce.data import absorb_factors, mode_sums
 from derive.theory import Theory
-from tests.derive.once import mean_field
+from tests.derive.once import depth_program, isotropic, mean_field, structured
 from tests.derive.theory.isotropic_march import March
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

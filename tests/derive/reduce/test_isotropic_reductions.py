@@ -13,11 +13,11 @@ from sympy import Expr, Function, Integer, MatrixSymbol, Mul, Pow, Sum, Symbol, 
 from derive.errors import NotApplicable
 from derive.linear.operators import Kernel, T
 from derive.linear.propagators import Transfer, transfer
-from derive.program import GradientDescent, P, eta, gamma0, mlp, s, t
-from derive.program.networks.random_data import B, M, N, alpha, alpha_B, isotropic, k, nu, sigma, structured
+from derive.program import GradientDescent, P, eta, gamma0, s, t
+from derive.program.networks.random_data import B, M, N, alpha, alpha_B, k, nu, sigma
 from derive.reduce.data import absorb_factors, instant_responses, loss_decomposition, mode_sums, theory_limit
 from derive.theory import Equation, Term, Theory
-from tests.derive.once import mean_field
+from tests.derive.once import isotropic, mean_field, mlp, structured
 from tests.derive.reduce.test_isotropic_modes import modes
 from tests.derive.theory.isotropic_march import March
 from tests.derive.theory.test_isotropic_networks import NOISE, STEPS, VALUES, WIDE, Network, lam

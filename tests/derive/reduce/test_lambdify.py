@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 from sympy import Derivative, Expr, Function, MatrixSymbol, Symbol, erf, lambdify, oo, symbols
 
-from derive.program import P, alpha, eta, gamma0, isotropic, mlp, mu, t
+from derive.program import P, alpha, eta, gamma0, mu, t
 from derive.reduce.data import absorb_factors, loss_decomposition
 from derive.reduce.memoryless import markov
 from derive.reduce.stationary import static, tau
@@ -18,7 +18,9 @@ from derive.reduce.whitened import Whitened, norm, output, series_radius, whiten
 from numerics.solver.nodes import solve_two_layer
 from tests.derive.once import (
     equilibrium,
+    isotropic,
     mean_field,
+    mlp,
     moment_steps,
     output_rate,
     representer,

@@ -27,14 +27,22 @@ from sympy import (
 
 from derive.calculus.averages import Average
 from derive.errors import NotApplicable
-from derive.program import L, P, Program, alpha, ell, gamma0, mlp, mu, s, t
-from derive.program.networks import convolution, feedback_alignment
+from derive.program import L, P, Program, alpha, ell, gamma0, mu, s, t
 from derive.program.training import TrainedMatrix
 from derive.reduce.equilibrium import Equilibrium
 from derive.reduce.stationary import TwoSources, two_sources
 from derive.theory import Theory
 from derive.theory.routes import check_routes
-from tests.derive.once import equilibrium, mean_field, output_rate, single_site, stationary
+from tests.derive.once import (
+    convolution,
+    equilibrium,
+    feedback_alignment,
+    mean_field,
+    mlp,
+    output_rate,
+    single_site,
+    stationary,
+)
 
 phi = Function("phi")
 lam, beta, T = symbols("lam beta T", positive=True)

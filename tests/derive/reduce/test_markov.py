@@ -9,21 +9,17 @@ import pytest
 from sympy import Add, Expr, Function, Integer, Rational, Symbol, simplify
 
 from derive.errors import NotApplicable
-from derive.program import (
-    L,
-    P,
-    Program,
+from derive.program import L, P, Program, s, t
+from derive.reduce.memoryless import Markov, State, markov
+from tests.derive.once import (
     convolution,
     feedback_alignment,
     isotropic,
+    mean_field,
     mlp,
     perceptron,
     recurrent,
-    s,
-    t,
 )
-from derive.reduce.memoryless import Markov, State, markov
-from tests.derive.once import mean_field
 
 decay, tau, kept = (Symbol(n, positive=True) for n in ("lambda", "tau", "m"))
 

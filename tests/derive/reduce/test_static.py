@@ -9,9 +9,9 @@ from sympy.core.function import AppliedUndef
 from derive.calculus.averages import Average
 from derive.errors import NotApplicable
 from derive.linear.lazy import lazy
-from derive.program import L, P, Program, alpha, eta, gamma0, isotropic, mlp, mu, perceptron, s, t
+from derive.program import L, P, Program, alpha, eta, gamma0, mu, s, t
 from derive.reduce.stationary import static
-from tests.derive.once import mean_field
+from tests.derive.once import isotropic, mean_field, mlp, perceptron
 
 u, r, h, z = (Function(n) for n in "urhz")
 

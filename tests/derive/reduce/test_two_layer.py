@@ -7,10 +7,10 @@ import pytest
 from sympy import Derivative, Expr, Function, Integer, Sum, Symbol, lambdify, simplify, symbols
 
 from derive.errors import NotApplicable
-from derive.program import P, alpha, eta, gamma0, mlp, mu, t
+from derive.program import P, alpha, eta, gamma0, mu, t
 from derive.reduce.whitened import norm
 from derive.theory import Average
-from tests.derive.once import mean_field, moment_steps, two_layer, whitened
+from tests.derive.once import mean_field, mlp, moment_steps, two_layer, whitened
 
 H, G, Delta, K, y = (Function(x) for x in ("H", "G", "Delta", "K_x", "y"))
 h, g = Function("h"), Function("g")

@@ -26,7 +26,7 @@ from sympy import (
 )
 
 from derive.errors import NotApplicable
-from derive.program import P, alpha, eta, gamma0, mlp, mu, t
+from derive.program import P, alpha, eta, gamma0, mu, t
 from derive.reduce.closed_forms import separable
 from derive.reduce.whitened import (
     contract,
@@ -40,7 +40,7 @@ from derive.reduce.whitened import (
     whitened_limits,
     whitened_steps,
 )
-from tests.derive.once import mean_field, moment_steps, two_layer, whitened
+from tests.derive.once import mean_field, mlp, moment_steps, two_layer, whitened
 
 H, G, Delta = (Function(x)(t) for x in ("H_y", "G", "Delta"))
 y, f = norm, output

@@ -3,14 +3,12 @@
 from functools import lru_cache
 
 from derive.depth.balance import alpha, gamma
-from derive.program import depth_program
-from derive.program.networks import mlp, structured
 from derive.scale.depth import DepthParametrization
 from derive.scale.modes import LazyModes, LeadingOrder, lazy_modes, leading_order
 from derive.scale.power_laws import BatchNoise, FixedData, WidthNoise, batch_noise, fixed_data, width_noise
 from derive.scale.rich import RankOne, RichScaling, rank_one, rich_scaling
 from derive.theory import Theory
-from tests.derive.once import mean_field
+from tests.derive.once import depth_program, mean_field, mlp, structured
 
 
 @lru_cache

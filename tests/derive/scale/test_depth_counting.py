@@ -19,10 +19,8 @@ from derive.depth.balance import (
     over_layers,
 )
 from derive.errors import NotApplicable
-from derive.program import depth_program
-from derive.program.networks.random_data import isotropic
 from derive.scale.depth_steps import at_all_steps, at_steps, changes, sizes
-from tests.derive.once import mean_field
+from tests.derive.once import depth_program, isotropic, mean_field
 from tests.derive.scale.derived import depth
 
 

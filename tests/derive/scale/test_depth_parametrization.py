@@ -12,12 +12,11 @@ from derive.calculus.symbols import L
 from derive.depth.balance import alpha, gamma
 from derive.depth.nonlinear import effective
 from derive.errors import NotApplicable
-from derive.program import depth_program, mlp
 from derive.program.networks.residual import nonlinear_program
 from derive.scale.depth import DepthParametrization, epsilon, tau, update_power
 from derive.scale.depth import first_update as derived_update
 from derive.scale.depth_steps import depth_exponents
-from tests.derive.once import mean_field
+from tests.derive.once import depth_program, mean_field, mlp
 from tests.derive.scale.derived import depth
 
 PROGRAM = depth_program(alpha=alpha, gamma=gamma)

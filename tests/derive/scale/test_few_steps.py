@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sympy import Function, Poly, Rational, S, Symbol, cancel, limit, oo, simplify, symbols
 
 from derive.errors import NotApplicable
-from derive.program import L, eta, gamma0, isotropic, structured
+from derive.program import L, eta, gamma0
 from derive.program.networks.random_data import alpha_B, nu, sigma
 from derive.scale import LazySteps, MemoryFree
 from derive.scale.early import CORRELATION, KERNEL, MEMORY, NOISE, TERMS
@@ -21,7 +21,15 @@ from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
 from numerics.experiment.problem import Problem
 from numerics.solver import solve
-from tests.derive.once import few_steps, first_step, lazy_steps, mean_field, memory_free
+from tests.derive.once import (
+    few_steps,
+    first_step,
+    isotropic,
+    lazy_steps,
+    mean_field,
+    memory_free,
+    structured,
+)
 
 NOISY = pytest.param(1, "online", 1, marks=pytest.mark.slow)
 

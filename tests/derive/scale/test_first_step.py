@@ -9,13 +9,13 @@ import pytest
 from sympy import Expr, Function, Rational, Symbol, lambdify, simplify
 
 from derive.errors import NotApplicable
-from derive.program import L, ell, eta, gamma0, isotropic, mlp, structured
+from derive.program import L, ell, eta, gamma0
 from derive.program.networks.random_data import alpha_B, nu, sigma
 from derive.scale import FirstStep, smallest_rate
 from numerics.experiment import Experiment
 from numerics.experiment.numbers import numbers_of
 from numerics.solver import solve
-from tests.derive.once import first_step, mean_field
+from tests.derive.once import first_step, isotropic, mean_field, mlp, structured
 
 CASES = {
     "online": ({"data": "online", "noise": True}, {"batch_ratio": 0.7, "noise": 0.4}),

@@ -11,11 +11,11 @@ from sympy import Function, Rational, S, Symbol, log, oo, simplify, sqrt
 
 from derive.calculus.series import solved_series
 from derive.errors import NotApplicable
-from derive.program import L, Program, eta, gamma0, isotropic
+from derive.program import L, Program, eta, gamma0
 from derive.program.networks.random_data import nu
 from derive.scale import LargestRate, aligned
 from derive.theory import Theory
-from tests.derive.once import dominant_balance, first_step, largest_rate, lazy_kernel, mean_field
+from tests.derive.once import dominant_balance, first_step, isotropic, largest_rate, lazy_kernel, mean_field
 
 PRINTED = 1 - 1 / L
 """The power of nu in NTK scaling, eq. 70 of linear2025."""

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from sympy import SympifyError, exp, symbols
 
-from derive.program import mlp
 from derive.scale.mellin import mode_sum
 from derive.scale.power_laws import lazy_law
 from derive.scale.rich import profile, rich_scaling
 from derive.scale.width import named, put_in, width_class
+from tests.derive.once import mlp
 from tests.derive.scale.derived import depth, modes, reduced
 
 x, y = symbols("x y", positive=True)

@@ -17,7 +17,6 @@ from derive.program import (
     Population,
     Program,
     eta,
-    mlp,
     t,
 )
 from derive.scale.power_counting import (
@@ -32,6 +31,7 @@ from derive.scale.power_counting import (
     shape_of,
     top,
 )
+from tests.derive.once import mlp
 
 HALF = Rational(1, 2)
 U, R = ("W", Integer(1), False), ("W", Integer(1), True)

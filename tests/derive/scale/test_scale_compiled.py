@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sympy import Expr, lambdify, log
 
-from derive.program import L, ell, eta, gamma0, isotropic, mlp
+from derive.program import L, ell, eta, gamma0
 from derive.program.networks.random_data import nu
 from derive.scale import aligned, width_class
 from derive.scale.width import FREE, named
@@ -19,11 +19,13 @@ from tests.derive.once import (
     dominant_balance,
     few_steps,
     first_step,
+    isotropic,
     largest_rate,
     lazy_kernel,
     lazy_steps,
     mean_field,
     memory_free,
+    mlp,
     width_constraints,
 )
 

@@ -8,7 +8,6 @@ from sympy import Function, Rational, Sum, Symbol, exp, expand, lambdify, simpli
 from derive.calculus.symbols import L, eta, exact, gamma0, t
 from derive.errors import NotApplicable
 from derive.linear.lazy import lazy as lazy_samples
-from derive.program import mlp
 from derive.scale.modes import beta, capacity, on_power_law, rate, rate_, tau
 from derive.scale.power_laws import (
     batch_law,
@@ -17,7 +16,7 @@ from derive.scale.power_laws import (
     rich_law,
     width_law,
 )
-from tests.derive.once import expand_linear, mean_field
+from tests.derive.once import expand_linear, mean_field, mlp
 from tests.derive.scale.derived import batches, modes, order, reduced, samples, width
 
 T = Symbol("t", positive=True)

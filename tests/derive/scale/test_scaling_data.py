@@ -9,13 +9,13 @@ from sympy import Function, Rational, Sum, Symbol, lambdify, simplify
 
 from derive.calculus.symbols import L
 from derive.errors import NotApplicable
-from derive.program.networks.random_data import M, P, isotropic, k, sigma, structured
+from derive.program.networks.random_data import M, P, k, sigma
 from derive.program.networks.random_data import alpha as ratio
 from derive.reduce.data import mode_sums
 from derive.scale.modes import K, beta, capacity, lamda, w_star
 from derive.scale.modes import time as T
 from derive.scale.power_laws import cut, cut_, data_law, lazy_law, z
-from tests.derive.once import mean_field
+from tests.derive.once import isotropic, mean_field, structured
 from tests.derive.scale.derived import data, modes
 
 

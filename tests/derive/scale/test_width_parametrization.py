@@ -25,14 +25,9 @@ from derive.program import (
     TrainedMatrix,
     TrainedVector,
     alpha,
-    convolution,
     eta,
-    feedback_alignment,
     gamma0,
-    isotropic,
-    mlp,
     mu,
-    recurrent,
     t,
 )
 from derive.program.network import Network
@@ -53,7 +48,15 @@ from derive.scale.width import (
     symmetries,
     width_class,
 )
-from tests.derive.once import mean_field, width_constraints
+from tests.derive.once import (
+    convolution,
+    feedback_alignment,
+    isotropic,
+    mean_field,
+    mlp,
+    recurrent,
+    width_constraints,
+)
 
 a, HALF = FREE, Rational(1, 2)
 PAPER = {"a_W0": a - HALF, "b_W0": 1 - 2 * a, "a_W": a, "b_W": 1 - 2 * a, "a_w": a, "b_w": 1 - 2 * a}

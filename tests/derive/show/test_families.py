@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from sympy import Function, Integer
 
-from derive.program import L, Outer, Program, ell, mlp, recurrent
+from derive.program import L, Outer, Program, ell
 from derive.program.training import TrainedMatrix
 from derive.theory.document import render
 from derive.theory.families import families
-from tests.derive.once import error_projected, mean_field
+from tests.derive.once import error_projected, mean_field, mlp, recurrent
 
 
 def base_cases(theory):

@@ -8,7 +8,7 @@ import pytest
 from sympy import Function, Heaviside, Max, Rational, Sum, Symbol, erf, pi, sqrt, srepr, tanh
 
 from derive.calculus.averages import Average, Response
-from derive.program import L, convolution, ell, eta, isotropic, mlp, mu, perceptron, recurrent, s, t
+from derive.program import L, ell, eta, mu, s, t
 from derive.program.networks.options import c, c_
 from derive.show import latex, text
 from derive.show.notation import notation
@@ -16,7 +16,7 @@ from derive.show.text import width, wrap
 from derive.theory.document import namespace, render
 from derive.theory.path_integral import path_integral
 from derive.theory.path_integral.action import Entries
-from tests.derive.once import mean_field
+from tests.derive.once import convolution, isotropic, mean_field, mlp, perceptron, recurrent
 
 decay = Symbol("lambda", positive=True)
 MAKERS = {

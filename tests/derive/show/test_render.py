@@ -8,13 +8,13 @@ import sympy
 from sympy import Function, Symbol, tanh
 
 from derive.calculus.averages import Average
-from derive.program import L, alpha, ell, eta, gamma0, mlp, mu, s, t
+from derive.program import L, alpha, ell, eta, gamma0, mu, s, t
 from derive.show import latex, text
 from derive.show.notation import notation
 from derive.show.text import width
 from derive.theory import Theory
 from derive.theory.document import namespace, render
-from tests.derive.once import error_projected, mean_field
+from tests.derive.once import error_projected, mean_field, mlp
 from tests.derive.show.networks import recurrent_net
 
 THEORIES = {

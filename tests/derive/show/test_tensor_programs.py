@@ -21,12 +21,11 @@ from derive.program import (
     TrainedMatrix,
     TrainedVector,
     ell,
-    mlp,
     s,
     t,
 )
 from derive.theory.tensor_programs import Dot, Expectation, Hat, Partial, Z, tensor_program
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 phi, x, dh, dx, chi = (Function(n) for n in ("phi", "x", "dh", "dx", "chi"))
 slot = Symbol("slot")

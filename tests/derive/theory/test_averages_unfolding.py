@@ -28,10 +28,10 @@ from sympy import (
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.averages import Average, Response
-from derive.program import P, alpha, ell, eta, gamma0, mlp, mu, s, t
+from derive.program import P, alpha, ell, eta, gamma0, mu, s, t
 from derive.theory import Equation, Theory
 from derive.theory.unfold import covariance, stein
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.derive.theory.programs import g as coupling
 from tests.derive.theory.programs import recurrent, tau, there_and_back, trained_between_sizes
 

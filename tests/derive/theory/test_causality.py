@@ -7,12 +7,12 @@ from dataclasses import replace
 from sympy import Expr, Integral, Sum, Symbol, tanh
 
 from derive.calculus.averages import Average
-from derive.program import Definition, L, Mean, Program, alpha, ell, gamma0, mlp, mu, s, t
+from derive.program import Definition, L, Mean, Program, alpha, ell, gamma0, mu, s, t
 from derive.theory import Theory
 from derive.theory.applications import read
 from derive.theory.path_integral import path_integral
 from derive.theory.routes import check_routes
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.derive.theory.programs import phi, recurrent, tau, there_and_back
 
 

@@ -8,10 +8,9 @@ import pytest
 from sympy import Expr, Function, S, Sum, Symbol, sqrt
 
 from derive.calculus.sums import normal_form
-from derive.program import P, alpha, ell, eta, gamma0, mlp, mu, s, t
-from derive.program.networks import convolution, feedback_alignment, isotropic, recurrent
+from derive.program import P, alpha, ell, eta, gamma0, mu, s, t
 from derive.theory.routes import check_routes
-from tests.derive.once import mean_field
+from tests.derive.once import convolution, feedback_alignment, isotropic, mean_field, mlp, recurrent
 
 phi, K, Phi, G, A, B, Delta = (Function(n) for n in ("phi", "K_x", "Phi", "G", "A", "B", "Delta"))
 h, z, g, u, r, b = (Function(n) for n in ("h", "z", "g", "u", "r", "b"))

@@ -6,9 +6,9 @@ import pytest
 from sympy import Expr, Function, Integral, S, Sum, Symbol, simplify
 
 from derive.calculus.averages import Average, Response
-from derive.program import L, alpha, ell, gamma0, mlp, mu, s, t
+from derive.program import L, alpha, ell, gamma0, mu, s, t
 from derive.theory import Theory
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 phi, h, z, g, u, r = (Function(n) for n in ("phi", "h", "z", "g", "u", "r"))
 eta = Symbol("eta", positive=True)

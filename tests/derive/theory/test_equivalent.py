@@ -28,11 +28,10 @@ from derive.program import (
     TrainedMatrix,
     TrainedVector,
     gamma0,
-    mlp,
     t,
 )
 from derive.theory import Theory
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.derive.theory.programs import excitatory_inhibitory, recurrent, tau, there_and_back
 
 rate = Symbol("eta", positive=True)

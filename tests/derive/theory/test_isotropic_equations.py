@@ -18,12 +18,11 @@ from sympy import Add, Expr, Function, KroneckerDelta, Sum, Symbol
 
 from derive.linear.propagators import transfer
 from derive.program import L, ell, eta, gamma0, s, t
-from derive.program.networks.random_data import B, N, alpha, alpha_B, isotropic, k, nu, sigma, structured
-from derive.program.networks.residual import depth_program
+from derive.program.networks.random_data import B, N, alpha, alpha_B, k, nu, sigma
 from derive.reduce.data import absorb_factors, instant_responses, mode_sums
 from derive.theory import Theory
 from derive.theory.routes import check_routes
-from tests.derive.once import mean_field
+from tests.derive.once import depth_program, isotropic, mean_field, structured
 
 beta = Symbol("beta", positive=True)
 K = Symbol("K", integer=True, positive=True)

@@ -11,9 +11,9 @@ import pytest
 from sympy import Function, Sum, Symbol
 
 from derive.program import GradientDescent, eta, gamma0, s, t
-from derive.program.networks.random_data import alpha, alpha_B, isotropic, nu, sigma
+from derive.program.networks.random_data import alpha, alpha_B, nu, sigma
 from derive.theory import Term, Theory
-from tests.derive.once import mean_field
+from tests.derive.once import isotropic, mean_field
 from tests.derive.theory.isotropic_march import March
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

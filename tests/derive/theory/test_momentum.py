@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from sympy import Function, Rational, Symbol, limit, oo, simplify, symbols
 
-from derive.program import L, Momentum, MomentumFlow, mlp, s, t
+from derive.program import L, Momentum, MomentumFlow, s, t
 from derive.theory import Theory
 from derive.theory.routes import check_routes
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 tau, lag = symbols("tau lag", positive=True)
 phi = Function("phi")

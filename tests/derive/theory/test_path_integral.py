@@ -27,10 +27,11 @@ from sympy import (
 
 import derive.theory.path_integral as package
 from derive.calculus.sums import normal_form
-from derive.program import L, P, alpha, ell, gamma0, mlp, mu, s, t
+from derive.program import L, P, alpha, ell, gamma0, mu, s, t
 from derive.theory import Average
 from derive.theory.path_integral import PathIntegral, hatted_correlator, path_integral
 from derive.theory.path_integral.action import Inner, N, Partition, hatted
+from tests.derive.once import mlp
 from tests.derive.theory.programs import g, phi, recurrent, rho_a, tau, there_and_back
 
 h, gf, x, A, B, K = (Function(n) for n in ("h", "g", "x", "A", "B", "K_x"))

@@ -33,7 +33,6 @@ from derive.program import (
     ell,
     eta,
     gamma0,
-    mlp,
     mu,
     s,
     t,
@@ -42,7 +41,7 @@ from derive.theory import Theory
 from derive.theory.compare import compare
 from derive.theory.names import symmetric
 from derive.theory.routes import RoutesDisagree, check_routes
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 from tests.derive.theory.programs import (
     excitatory_inhibitory,
     phi,

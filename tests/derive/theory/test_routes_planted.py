@@ -10,10 +10,10 @@ from sympy import Symbol, tanh
 
 import derive.theory.applications as applications
 import derive.theory.conditioning as conditioning
-from derive.program import isotropic, mlp
 from derive.program.networks.residual import Updates, block_program
 from derive.program.training import LinearSystem
 from derive.theory.routes import RoutesDisagree, check_routes
+from tests.derive.once import isotropic, mlp
 
 lam, T = (Symbol(n, positive=True) for n in ("lambda", "T"))
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -7,10 +7,18 @@ from sympy import Function, Integral, S, Sum, Symbol, tanh
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.symbols import alpha, ell, mu, s, t
-from derive.program import L, convolution, depth_program, feedback_alignment, isotropic, mlp, structured
+from derive.program import L
 from derive.theory import Theory
 from derive.theory.path_integral import path_integral
-from tests.derive.once import mean_field
+from tests.derive.once import (
+    convolution,
+    depth_program,
+    feedback_alignment,
+    isotropic,
+    mean_field,
+    mlp,
+    structured,
+)
 
 phi = Function("phi")
 beta, lam = Symbol("beta", positive=True), Symbol("lambda", positive=True)

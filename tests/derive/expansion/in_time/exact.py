@@ -7,9 +7,9 @@ from functools import lru_cache
 import mpmath as mp
 from sympy import Expr, lambdify
 
-from derive.program import gamma0, mlp, t
+from derive.program import gamma0, t
 from derive.reduce.whitened import Whitened, norm, output
-from tests.derive.once import mean_field, two_layer, whitened
+from tests.derive.once import mean_field, mlp, two_layer, whitened
 
 
 @lru_cache(maxsize=1)

@@ -33,9 +33,9 @@ from derive.errors import NotApplicable
 from derive.expansion import LinearExpansion
 from derive.expansion.in_time import InTime, modes_of
 from derive.expansion.in_time.operators import Vector
-from derive.program import L, P, ell, eta, gamma0, mlp, s, t
+from derive.program import L, P, ell, eta, gamma0, s, t
 from tests.derive.expansion.in_time import exact
-from tests.derive.once import expand_linear, mean_field
+from tests.derive.once import expand_linear, mean_field, mlp
 from tests.reference.adams_weights import step_sum_weights
 from tests.reference.power_series import gamma_expansion, loss_expansion
 

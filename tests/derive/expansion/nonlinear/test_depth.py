@@ -10,8 +10,8 @@ from derive.errors import NotApplicable
 from derive.expansion.nonlinear import NonlinearExpansion, expand_nonlinear
 from derive.expansion.nonlinear.depth import q, x
 from derive.expansion.nonlinear.trees import PAIR, Tensor
-from derive.program import L, ell, mlp
-from tests.derive.once import mean_field
+from derive.program import L, ell
+from tests.derive.once import mean_field, mlp
 
 
 def expanded(phi: object, order: int = 0) -> NonlinearExpansion:

@@ -12,8 +12,8 @@ from derive.expansion import expand, expand_nonlinear
 from derive.expansion.nonlinear import NonlinearExpansion
 from derive.expansion.nonlinear.depth import AtFixedPoint, q
 from derive.expansion.nonlinear.trees import Fields, Piece, Tensor, oriented
-from derive.program import L, P, alpha, ell, mlp, mu, s, t
-from tests.derive.once import expand_linear, mean_field
+from derive.program import L, P, alpha, ell, mu, s, t
+from tests.derive.once import expand_linear, mean_field, mlp
 
 phi = Function("phi")
 x = Symbol("x", real=True)

@@ -10,8 +10,7 @@ from sympy import Abs, Function, Max, Rational, S, Symbol, exp, integrate, pi, s
 from derive.calculus.symbols import mu, t
 from derive.errors import NotApplicable
 from derive.expansion.nonlinear.kinks import X, dv, expand_kinks, kappa, r, sigma, v
-from derive.program import mlp
-from tests.derive.once import mean_field
+from tests.derive.once import mean_field, mlp
 
 x = Symbol("x", real=True)
 K = Symbol("K_x", positive=True)

@@ -13,8 +13,8 @@ from derive.expansion.nonlinear import expand_nonlinear
 from derive.expansion.nonlinear.kinks import expand_kinks, kappa, r, straight, turned, xi
 from derive.expansion.nonlinear.site import read
 from derive.expansion.nonlinear.trees import Terms
-from derive.program import L, ell, mlp
-from tests.derive.once import mean_field
+from derive.program import L, ell
+from tests.derive.once import mean_field, mlp
 
 
 @lru_cache(maxsize=4)

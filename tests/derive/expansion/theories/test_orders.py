@@ -18,12 +18,12 @@ from derive.expansion.orders import (
     expand_step_size,
     modified_equation,
 )
-from derive.program import eta, gamma0, isotropic, mlp, training_rule
+from derive.program import eta, gamma0, training_rule
 from derive.program.networks.random_data import alpha, alpha_B, nu
 from derive.reduce.data import instant_responses, theory_limit
 from derive.scale.first_steps import Unrolled
 from derive.theory import Theory
-from tests.derive.once import mean_field
+from tests.derive.once import isotropic, mean_field, mlp
 
 NUMBERS = {eta: Rational(1, 5), gamma0: Rational(3, 2)}
 beta = Symbol("beta", positive=True)

@@ -12,9 +12,9 @@ from derive.calculus.series import PowerSeries
 from derive.calculus.symbols import t
 from derive.errors import NotApplicable
 from derive.expansion.regression import kept, kept_share, lazy_regression
-from derive.program import L, eta, isotropic
+from derive.program import L, eta
 from derive.program.networks.random_data import sigma
-from tests.derive.once import mean_field
+from tests.derive.once import isotropic, mean_field
 
 
 def moment(k: int, n: int) -> Expr:
