@@ -433,7 +433,7 @@ def slopes_of(networks: Sequence[xr.Dataset], name: str, at: Mapping[str, Any] |
     """c in value(N) = value + c/N, entry by entry, for the mean over networks of a variable `at` a place."""
     widths, line = widths_of(networks), line_of(networks)
     found = [d[name].isel(at or {}) for d in networks]
-    rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1])
+    rise = (line.hat[0] - line.hat[-1]) / (1 / widths[0] - 1 / widths[-1] or 1.0)  # zero of one width
     return (xr.concat(found, dim="width") * xr.DataArray(rise, dims="width")).sum("width")
 
 
