@@ -151,6 +151,21 @@ def mean_square(error: Array) -> Array:
     return loss
 
 
+def equal_times(a: Array) -> Array:
+    """A correlation (time, time_[, channel, channel_]) at equal times, summed over outputs."""
+    value: Array = np.einsum("tt->t" if a.ndim == 2 else "ttcc->t", a)
+    return value
+
+
+def random_losses(values: Mapping[str, Array], noise: float, outputs: int) -> dict[str, Array]:
+    """Test and training loss of random data from correlations, by the noise of labels; without one of the
+    errors, as online, they are the same.
+    """
+    test = equal_times(values["C_v"]) + noise**2 * outputs
+    train = equal_times(values["C_Delta"]) if "C_Delta" in values else test
+    return {"train_loss": train, "test_loss": test}
+
+
 def of_training(name: str, array: Array, count: int, nonlinear: bool, leading: int = 0) -> Array:
     """A variable of the first ``count`` samples; ``leading`` dimensions come before its own."""
     dims = dimensions(name, array.ndim - leading, nonlinear)

@@ -7,7 +7,7 @@ layer time (:data:`GRIDS`) and extrapolated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -30,7 +30,7 @@ from numerics.experiment import Experiment
 from numerics.experiment.activation import is_linear
 from numerics.experiment.numbers import arrays_of, numbers_of
 from numerics.experiment.theory import Reduction, beta, derived, program_of, reductions_of, wide_layers
-from numerics.predictions import OUTPUT, mean_square, split
+from numerics.predictions import OUTPUT, random_losses, split
 from numerics.solver.layer_grid import Known, LayerGrid, needed_bytes, solve_layer_grid
 
 Array = NDArray[np.float64]
@@ -178,7 +178,7 @@ def solve_depth_limit(
     require_limit(experiment)
     table = _limit_table(*limit_of(experiment))
     runs = _solved(experiment, table, layers, progress)
-    return extrapolated(layers, [dict(values_of(experiment, run, table)) for run in runs], LAYERED)
+    return extrapolated(layers, [values_of(experiment, run, table) for run in runs], LAYERED)
 
 
 def solve_depth_correction(
@@ -204,7 +204,7 @@ def solve_depth_correction(
     def values(run: LayerGrid, share: float) -> dict[str, Array]:
         names = [row.name for group in table.groups for row in group]
         moved = {n: run[n] + share * run.values.get(FIRST + n, 0.0) for n in names}
-        return dict(values_of(experiment, replace(run, values=moved), table))
+        return values_of(experiment, replace(run, values=moved), table)
 
     def first(run: LayerGrid) -> dict[str, Array]:
         """What results are of the fields is quadratic at most, so this difference is their derivative."""
@@ -294,30 +294,19 @@ def _corrected_table(program: Program, reductions: tuple[Reduction, ...]) -> Lay
     return lower_layer_time(correction_of(program, reductions).system)
 
 
-def values_of(experiment: Experiment, run: LayerGrid, table: LayerTable) -> Iterator[tuple[str, Array]]:
+def values_of(experiment: Experiment, run: LayerGrid, table: LayerTable) -> dict[str, Array]:
     """The contract's variables; times before indices, as they have it."""
     if experiment.spec.kind == "fixed":
         found = {
             name: np.moveaxis(run[theirs], -1, 0) for name, theirs in (("error", "Delta"), (OUTPUT, "f"))
         }
         found |= {"Phi": run["H"].transpose(0, 3, 4, 1, 2), "G": np.moveaxis(run["G"], (-2, -1), (1, 2))}
-        found = split(experiment, found)
-        yield from found.items()
-        yield "train_loss", mean_square(found["error"])
-        return
-    for row in (r for g in table.groups for r in g if r.symmetric):
-        first = row.layers
-        yield row.name, np.moveaxis(run[row.name], (-2, -1), (first, first + 1))
-    data, outputs = experiment.spec.data, experiment.network.outputs
+        return split(experiment, found)
+    rows = [r for g in table.groups for r in g if r.symmetric]
+    found = {r.name: np.moveaxis(run[r.name], (-2, -1), (r.layers, r.layers + 1)) for r in rows}
+    data = experiment.spec.data
     noise = 0.0 if data is None else data.noise or 0.0
-    test = _equal(run["C_v"]) + noise**2 * outputs
-    yield "test_loss", test
-    yield "train_loss", _equal(run["C_Delta"]) if "C_Delta" in run.values else test
-
-
-def _equal(a: Array) -> Array:
-    value: Array = np.einsum("tt->t" if a.ndim == 2 else "cctt->t", a)
-    return value
+    return found | random_losses(found, noise, experiment.network.outputs)
 
 
 # -- how different layers are --------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from numerics.compile.lower import Node, Request, Table, lower
 from numerics.errors import require_memory
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import Layered, Reduction, derived, integrated
-from numerics.predictions import OUTPUT, size_of, split, watched
+from numerics.predictions import OUTPUT, equal_times, random_losses, size_of, split, watched
 from numerics.solver.afterwards import Afterwards, densities, needed
 from numerics.solver.grid import Grid, is_noisy, tables_of
 from numerics.solver.march import March, march
@@ -281,7 +281,7 @@ class _Run:
         """What a flow is judged by, at all nodes."""
         if self.fixed:
             return watched(self.problem, result.scalars)
-        return _equal(_two_times(result, LOSS))
+        return equal_times(_two_times(result, LOSS))
 
     # -- what a result holds ---------------------------------------------------------------------------
 
@@ -428,9 +428,7 @@ class _Run:
 
     def losses(self, values: Values) -> Values:
         """Test and training loss."""
-        noise = self.constants.get(sigma, 0.0)
-        test = _equal(values["C_v"]) + noise**2 * self.problem.outputs
-        return {"train_loss": _equal(values["C_Delta"]) if "C_Delta" in values else test, "test_loss": test}
+        return random_losses(values, self.constants.get(sigma, 0.0), self.problem.outputs)
 
     def parts(self, result: March, at: NDArray[np.intp], grid: Grid | None) -> Values:
         """The test loss by what causes it; label noise counts with its own square, which nothing can fit."""
@@ -464,12 +462,6 @@ def _relative(old: Array, new: Array) -> float:
     """The largest relative change of a logarithm's argument, as long as it is above RESOLVED of the first."""
     before, after = np.exp(old), np.exp(new)
     return float(np.max(np.abs(after - before) / (before + RESOLVED * before[0])))
-
-
-def _equal(a: Array) -> Array:
-    """Its values at equal times, summed over outputs."""
-    value: Array = np.einsum("tt->t" if a.ndim == 2 else "ttcc->t", a)
-    return value
 
 
 __all__ = ["REDUCTIONS", "solved"]
