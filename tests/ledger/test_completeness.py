@@ -90,6 +90,7 @@ def test_one_can_find_an_entry_by_number() -> None:
         entries("nobody1999")
 
 
+@pytest.mark.slow
 def test_the_ledger_and_its_claims_do_not_import_numpy() -> None:
     code = (
         "import sys; from derive.ledger import entries; from tests.ledger.claims import build; "

@@ -24,6 +24,7 @@ X, DX = Function("x")(ell, t), Function("dx")(ell, t)
 KNOWN = {"xi": lambda step: 1.0 + 0 * np.asarray(step), "dloss": lambda step, f: f - 0.5}
 
 
+@pytest.mark.slow
 def test_recursions_solve_the_theory() -> None:
     """Cross-layer recursions against the single-site equations, evaluated directly."""
     found = residual.solved(ends_apart(cross_layer(residual.theory())))

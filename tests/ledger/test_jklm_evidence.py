@@ -15,6 +15,7 @@ from tests.ledger.evidence import discrete, drift, equilibrium, langevin
 # -- a paper without the slip --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_drift_equation_with_its_gamma0(monkeypatch: pytest.MonkeyPatch) -> None:
     claim = sympify(drift_claims.e2()["dp"])
     bare = claim.expand().coeff(gamma0, 0)

@@ -119,6 +119,7 @@ def _repaired(claim: Expr, factor: Expr) -> Expr:
     ).expand()
 
 
+@pytest.mark.slow
 def test_covariance_of_the_noise() -> None:
     """(K.7): the integral, done, is C, the engine's noise; so is its late form."""
     claim, noise = printed("K.7"), GradientFlow(decay=lam / beta, diffusion=2 / beta).noise(t, s)

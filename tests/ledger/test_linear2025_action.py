@@ -53,6 +53,7 @@ def test_52_lacks_the_conjugates_and_nothing_else() -> None:
     assert gap == of(engine, "Chat_v", "Chat_h0") != 0
 
 
+@pytest.mark.slow
 def test_53_to_55_lack_the_conjugates_and_nothing_else() -> None:
     engine = in_units_of_the_paper(written_out(route().single_site["layer"]))
     at_last = {Function(n)(DEPTH, k): 0 for n in ("xi", "xihat") for k in range(TIMES)}

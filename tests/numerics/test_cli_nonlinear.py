@@ -177,6 +177,7 @@ def test_an_interrupt_in_the_middle_ends_with_130_and_writes_nothing(spec: Path)
     assert there() == OWN
 
 
+@pytest.mark.slow
 def test_the_shipped_example_in_fewer_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = EXAMPLE.read_text().replace("steps = 40", "steps = 4").replace("samples = 4000", "samples = 256")
     (tmp_path / "tanh.toml").write_text(text.replace('"digits_', f'"{EXAMPLE.parent}/digits_'))

@@ -44,6 +44,7 @@ def test_json_has_the_limit_its_correction_and_the_network(
     assert "beta0**2*C_h(tau, t, t)" in found["formula"]
 
 
+@pytest.mark.slow
 def test_text_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = RESIDUAL.replace("depth = 8", "depth = 4")
     assert run(["limits", "depth", written(tmp_path, text)]) == 0

@@ -147,6 +147,7 @@ def test_a_two_layer_density_is_that_of_networks() -> None:
     assert float((far.gaussian_distance / far.gaussian_distance_stderr).max()) > 5
 
 
+@pytest.mark.slow
 def test_units_of_a_convolution() -> None:
     """Positions are one more dimension, the same for the theory and for networks."""
     program = convolution(2, "tanh", positions=3, receptive=1)

@@ -77,6 +77,7 @@ def rates() -> Recovery:
     return lazy
 
 
+@pytest.mark.slow
 def test_the_lazy_rate_lies_between_the_critical_one_and_its_ceiling() -> None:
     lazy = rates()
     assert lazy.critical < lazy.lazy < lazy.ceiling

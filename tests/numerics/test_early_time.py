@@ -51,7 +51,10 @@ def tables(network: dict[str, Any], data: dict[str, Any], **training: Any) -> di
         ),
         pytest.param(tables({"depth": 2, "width_ratio": [0.5, 2.0]}, {}), marks=pytest.mark.slow),
         tables({"width_ratio": 0.5, "parametrization": "ntk"}, {}, center=True),
-        tables({"width_ratio": 0.5, "branch": 0.6}, {"sample_ratio": 0.7}, center=True),
+        pytest.param(
+            tables({"width_ratio": 0.5, "branch": 0.6}, {"sample_ratio": 0.7}, center=True),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(tables({"depth": 3, "width_ratio": 0.5}, {"sample_ratio": 0.7}), marks=pytest.mark.slow),
         pytest.param(
             tables({"width_ratio": 0.5}, {"sample_ratio": 0.7}, weight_decay=0.3), marks=pytest.mark.slow

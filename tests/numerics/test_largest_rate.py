@@ -95,6 +95,7 @@ def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed["rate"] == pytest.approx(2 / 6.049694986, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_text_and_symbolic_depth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "wide.toml"
     file.write_text(FILE)

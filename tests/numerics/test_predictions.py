@@ -41,7 +41,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 CASES = [
     pytest.param(name, marks=pytest.mark.slow)
-    if name in ("sum", "residual", "decay", "momentum", "temperature", "outputs", "decaying flow")
+    if name in ("sum", "residual", "decay", "momentum", "temperature", "widths", "outputs", "decaying flow")
     else name
     for name in NETWORKS
 ]

@@ -179,7 +179,6 @@ def flow_of(depth, time, **more):
     ("options", "exponent"),
     [
         (["--depth", "3", "--source", "0.7", "--regime", "rich", "--capacity", "2"], 2.8 / 3.1),
-        (["--depth", "1", "--source", "2", "--regime", "batch", "--capacity", "3/2"], 4 / 3),
         *(
             pytest.param(
                 ["--source", source, "--regime", regime, "--capacity", capacity, "--depth", depth],
@@ -190,6 +189,7 @@ def flow_of(depth, time, **more):
                 ("0.7", "leading", "2", "3", 0.4),
                 ("3/2", "width", "2", "1", 0.5),
                 ("1/2", "data", "3", "1", 1.5),
+                ("2", "batch", "3/2", "1", 4 / 3),
             )
         ),
     ],
@@ -228,10 +228,11 @@ def test_a_crossover_time_is_a_number(capsys):
     [
         (["--depth", "0", "--source", "1"], '--depth = "0"'),
         (["--depth", "1", "--source", "two"], '--source = "two"'),
-        (["--depth", "1", "--source", "1", "--regime", "leading"], "other than this"),
         (["--depth", "1", "--source", "1", "--regime", "quick"], "--regime"),
-        (["--depth", "1", "--source", "2", "--regime", "width"], "--capacity"),
-        (["--depth", "1", "--source", "2", "--regime", "data", "--capacity", "2"], "--source"),
+        *(
+            pytest.param(["--depth", "1", "--source", "2", "--regime", *more], says, marks=pytest.mark.slow)
+            for more, says in ((["width"], "--capacity"), (["data", "--capacity", "2"], "--source"))
+        ),
         (["--depth", "1", "--source", "2", "--gamma0", "-1"], "--gamma0"),
     ],
 )

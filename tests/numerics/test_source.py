@@ -241,6 +241,7 @@ def without_responses(theory: Theory) -> Theory:
     return replace(theory, equations=tuple(equations))
 
 
+@pytest.mark.slow
 def test_a_convolution_is_solved_and_trained() -> None:
     """Kernels of layers whose units stand on a ring have positions; the tangent kernel sums over them."""
     kernel = np.einsum("ab,pq->apbq", [[1.0, 0.3], [0.3, 1.0]], np.eye(3))

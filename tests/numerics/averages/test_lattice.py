@@ -72,6 +72,7 @@ def test_closed_forms_of_four_factors() -> None:
         assert abs(found.value[index] - closed) < 1e-11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [pytest.param(0.5, marks=pytest.mark.slow), 4.0])
 def test_four_factors_by_sampling(scale: float) -> None:
     K = covariance(4, 5, scale)

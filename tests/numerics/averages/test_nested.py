@@ -43,19 +43,19 @@ def test_a_corner_away_from_zero() -> None:
 def test_tensors_of_other_bends() -> None:
     """Against sampling, and against the average of one body."""
     fs = [Abs(u - 1), Max(0, u) + tanh(u), Heaviside(u - 1)]
-    small = K[:3, :3]
-    found = tensor(fs, small, 1e-6)
+    small = K[:2, :2]
+    found = tensor(fs, small, 1e-8)
     assert found.method == "panels"
     count = 10_000
-    x = np.random.default_rng(0).normal(size=(count, 3)) @ np.linalg.cholesky(small).T
+    x = np.random.default_rng(0).normal(size=(count, 2)) @ np.linalg.cholesky(small).T
     values = [np.abs(x - 1), np.maximum(x, 0) + np.tanh(x), (x > 1) * 1.0]
-    for at in np.ndindex(3, 3, 3):
+    for at in np.ndindex(2, 2, 2):
         sample = values[0][:, at[0]] * values[1][:, at[1]] * values[2][:, at[2]]
         assert abs(found.value[at] - sample.mean()) < 4.5 * sample.std() / np.sqrt(count)
-    a, b, c = symbols("a b c", real=True)
-    body = Abs(a - 1) * (Max(0, b) + tanh(b)) * Heaviside(c - 1)
-    single = average(body, (a, b, c), small, 1e-6)
-    assert abs(single.value - found.value[0, 1, 2]) < single.error + found.error[0, 1, 2]
+    a, b = symbols("a b", real=True)
+    body = Abs(a - 1) * (Max(0, b) + tanh(b)) * Heaviside(a - 1)
+    single = average(body, (a, b), small, 1e-9)
+    assert abs(single.value - found.value[0, 1, 0]) < 1e-8
 
 
 @pytest.mark.slow

@@ -87,7 +87,9 @@ def test_what_is_missed_at_third_order(size: str, gamma0: float, depth: int) -> 
     check_exponents(size, isotropic(size, depth, 12, gamma0=gamma0, rate=0.05), 3, 0.15)
 
 
-@pytest.mark.parametrize("size", ["nu", pytest.param("alpha", marks=pytest.mark.slow), "alpha_B"])
+@pytest.mark.parametrize(
+    "size", ["nu", *(pytest.param(x, marks=pytest.mark.slow) for x in ("alpha", "alpha_B"))]
+)
 def test_coefficients_are_derivatives_of_the_dense_reference(size: str) -> None:
     """Of a polynomial in 1/size through 24 points, of the hand-written theory: orders 0-3 to 1e-8."""
     series = size_series(isotropic(size, 2, 3, gamma0=1.3, rate=0.15), size, 3)

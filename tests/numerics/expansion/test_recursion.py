@@ -174,6 +174,7 @@ def test_resummed_loss_reaches_twice_as_far(
         assert np.all(gap <= found.train_loss_truncation.values + 1e-8), factor
 
 
+@pytest.mark.slow
 def test_words_at_fixed_error_are_the_same_series() -> None:
     """What order 8 at fixed error adds to the partial sums: laws used once make gamma0^10 right as well."""
     e = task("general", 2, 2, 3.0, 4)

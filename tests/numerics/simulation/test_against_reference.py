@@ -36,6 +36,7 @@ def test_exact_descent_at_a_large_rate():
     assert not other.passed
 
 
+@pytest.mark.slow
 def test_flow():
     experiment = flow(time=0.6, points=4)
     networks = [simulate(experiment, width=n, seeds=k, rng=n) for n, k in ((32, 40), (64, 20))]

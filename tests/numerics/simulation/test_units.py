@@ -67,6 +67,7 @@ def test_layers_of_unequal_widths() -> None:
         run(program, Paths())
 
 
+@pytest.mark.slow
 def test_the_first_layer_starts_exactly_gaussian() -> None:
     """At any width: its weights are.  Deeper layers are at infinite width only."""
     found = run(mlp(2, "relu"), Paths(times=(0,)), steps=0, width=3, seeds=800).paths

@@ -148,6 +148,7 @@ def _distances(alpha: float, steps: int = 3) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_layers_are_rough_at_one_half_and_smooth_beyond() -> None:
     rough = _distances(0.5)
     slopes = rough.slopes(4)[1]

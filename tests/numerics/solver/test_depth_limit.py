@@ -160,6 +160,7 @@ def test_the_error_estimate_is_larger_than_the_error(name: str) -> None:
         assert np.max(np.abs(a - b)) < estimate, variable
 
 
+@pytest.mark.slow
 def test_deep_networks_of_finite_depth_have_the_kernels_of_the_limit() -> None:
     e = CASES["fixed"].replace({"training.steps": 1})
     limit = solve_depth_limit(e, layers=4)
@@ -175,6 +176,7 @@ def test_deep_networks_of_finite_depth_have_the_kernels_of_the_limit() -> None:
 # -- results and refusals --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_dmft_solve_takes_symbolic_depth_as_the_limit() -> None:
     e = CASES["population"].replace({"training.steps": 2})
     result = solve(e)

@@ -111,6 +111,7 @@ def distances(a: Evaluated, b: Evaluated) -> np.ndarray:
     )
 
 
+@pytest.mark.slow
 def test_sampling_a_linear_network_agrees_within_its_errors() -> None:
     theory = mean_field(mlp(2)).at_depth(2)
     exact = evaluate(theory, steps=4, **problem(2, rate=0.3))
@@ -174,7 +175,7 @@ def trained(name: str, width: int, seed: int) -> dict[str, np.ndarray]:
 Networks = dict[str, tuple[np.ndarray, np.ndarray]]
 
 
-@pytest.fixture(scope="module", params=ACTIVATIONS)
+@pytest.fixture(scope="module", params=["tanh", pytest.param("relu", marks=pytest.mark.slow)])
 def wide_networks(request: pytest.FixtureRequest) -> tuple[str, Networks]:
     """Each moment extrapolated to infinite width, with its standard error, for each activation."""
     found = {}

@@ -29,7 +29,7 @@ OPTIONS = st.fixed_dictionaries(
     }
 )
 NUMBERS = {"beta": 0.7, "lam": 0.3, "m": 0.5, "T": 0.2, "eta": 0.25, "P": SAMPLES}
-SLOW = settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @cache

@@ -279,7 +279,7 @@ def test_weights_tied_over_depth() -> None:
         steps=STEPS,
         values={eta: RATE, gamma0: GAMMA, P: SAMPLES},
         data={"K_x": X_TIED @ X_TIED.T / X_TIED.shape[1], "y": TARGETS[:SAMPLES]},
-        samples=2**8,
+        samples=2**7,
     )
     found = extrapolated(tied_network, (50, 100), 100)
     last = STEPS - 1

@@ -44,8 +44,7 @@ THEORIES: dict[str, Callable[[], Program]] = {
     "full-batch": partial(isotropic, 2, noise=True),
     "population, centred": partial(isotropic, 2, data="population", center=True),
     "online, three layers": lambda: isotropic(3, data="online", noise=True),
-    "unequal widths, isotropic": lambda: isotropic(2, widths=widths),
-    "ntk": lambda: isotropic(2, data="online", parametrization="ntk"),
+    "unequal widths, ntk": lambda: isotropic(2, data="online", widths=widths, parametrization="ntk"),
     "branches, isotropic": lambda: isotropic(3, branch=beta, noise=True, center=True),
     "two outputs, isotropic": lambda: isotropic(2, outputs=C, noise=True),
     "fixed samples": lambda: mlp(2),
@@ -132,6 +131,7 @@ def test_fresh_batches_have_no_training_set() -> None:
     assert np.allclose(r.train_loss, r.test_loss, rtol=1e-14)
 
 
+@pytest.mark.slow
 def test_several_outputs_are_summed_in_the_loss() -> None:
     two = solve(changed(network={"outputs": 2}))
     assert two.C_v.dims == ("time", "time_", "channel", "channel_")

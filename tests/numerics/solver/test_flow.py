@@ -108,6 +108,7 @@ def test_high_accuracy_takes_the_higher_order():
     assert float(np.abs(loose.error - tight.error).max()) < 2e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["sum", pytest.param("mean", marks=pytest.mark.slow)])
 def test_small_steps_of_descent_are_the_flow_at_first_order(loss):
     """Every variable of gd at step t/eta approaches the flow at t; its responses are eta times densities."""

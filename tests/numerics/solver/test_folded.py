@@ -111,6 +111,7 @@ def test_folding_loses_nothing(
     assert gap(found, plain) < 3e-13
 
 
+@pytest.mark.slow
 def test_what_the_basis_lacks_is_found_after_the_block(
     marches: list[Folded], monkeypatch: pytest.MonkeyPatch
 ) -> None:

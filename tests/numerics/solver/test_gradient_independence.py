@@ -80,6 +80,7 @@ def test_it_fails_for_every_depth_and_strength(case: tuple[str, int, float]) -> 
     fails(case, 10, ((200, 60), (400, 40)))
 
 
+@pytest.mark.slow
 def test_networks_with_independent_matrices_obey_it() -> None:
     """Also where it does not describe others: it is their theory."""
     program = independent_backward(mlp(2, "tanh"))

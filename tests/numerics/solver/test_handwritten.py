@@ -113,7 +113,7 @@ def solved(program: Program, names: str = "") -> object:
     )
 
 
-@pytest.mark.parametrize("feedback_learns", [False, True])
+@pytest.mark.parametrize("feedback_learns", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_independent_backward_matrix_gives_no_responses(feedback_learns):
     theory = mean_field(two_layers(feedback_learns))
     assert theory.responses() == ()

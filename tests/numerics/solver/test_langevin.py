@@ -118,6 +118,7 @@ QUICK = [("tanh", 1)]
 LONG = [("linear", 1), ("erf", 1), ("relu", 1), *[(x, 2) for x in ("linear", "tanh", "erf", "relu")]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("activation", "depth"), [*QUICK, *[pytest.param(*x, marks=pytest.mark.slow) for x in LONG]]
 )

@@ -230,7 +230,7 @@ PROGRAMS: dict[str, Program] = {
 }
 
 
-QUICK = ("residual",)
+QUICK = ("mean loss",)
 
 
 @pytest.mark.parametrize(

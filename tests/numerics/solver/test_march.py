@@ -83,6 +83,7 @@ def test_flow_is_the_published_scheme_converged_on_the_same_grid(depth, loss):
     assert expected.train_loss[-1] < 0.8 * expected.train_loss[0]
 
 
+@pytest.mark.slow
 def test_longer_runs_and_stronger_features():
     e = gd(3, 5, rate=0.02, steps=30, gamma0=2.5)
     expected = reference(e, scheme=fixed_point, low_rank=True, window=6, tolerance=1e-13)

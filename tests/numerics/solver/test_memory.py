@@ -102,6 +102,7 @@ def test_networks_follow_the_flow(data: str, memory: str) -> None:
     assert z.max() < student.isf(LEVEL / 2 / z.size, 39)
 
 
+@pytest.mark.slow
 def test_the_error_estimate_of_a_flow_with_noise_is_honest() -> None:
     """Paths are rough, and correlations have a cusp at equal times: the order falls, the estimate holds."""
     memory = MEMORIES["decay and noise"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from sympy import Rational, Symbol
 
 from derive.program import P, eta, gamma0
@@ -26,6 +27,7 @@ def solved(rate: float, momentum: float | None, steps: int, depth: int = 2, **op
     return solve_particles(mean_field(program), steps=steps, values=values, data=DATA, **given)
 
 
+@pytest.mark.slow
 def test_networks() -> None:
     """Eight steps that keep half of the velocity; two widths taken to infinity."""
     steps, values = 9, {eta: 0.15, gamma0: 1.2, P: 2}

@@ -95,6 +95,7 @@ def test_a_changed_coefficient_is_seen(name):
     assert worst(MUTATIONS[name], ("tangent_kernel",) if "tangent" in name else ("error", "G")) > 1e-3
 
 
+@pytest.mark.slow
 def test_a_flow_with_no_responses_is_another_curve(monkeypatch):
     """A flow is solved as its program derives it, so the derivation is what is changed."""
     e = flow(3, 2, rtol=1e-4)

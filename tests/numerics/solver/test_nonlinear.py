@@ -81,7 +81,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-LONG = ("widths, momentum", "temperature, centred", "an expression")
+LONG = ("branch, variances", "widths, momentum", "temperature, centred", "an expression")
 
 
 @pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow) if x in LONG else x for x in CASES])

@@ -63,6 +63,7 @@ def test_a_teacher_that_jumps_against_finite_sizes() -> None:
         assert (gap[joint > 1e-12] < 4.5 * joint[joint > 1e-12]).all(), name
 
 
+@pytest.mark.slow
 def test_residual_convolutions() -> None:
     """Fields of different layers add up, at unshifted positions; at step 0 the ends are known."""
     program = convolution(2, "tanh", positions=3, receptive=1, branch=Symbol("beta"))

@@ -71,7 +71,7 @@ PROGRAMS: dict[str, Program] = {
 }
 
 
-QUICK = {"bias, Langevin, widths", "independent backward matrices"}
+QUICK = {"bias, Langevin, widths"}
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_programs_against_the_direct_evaluation(name: str) -> None:
     given: dict[str, Any] = {"steps": 2, "values": VALUES, "data": data}
     found = []
     for one, two in ((5, 4), (11, 12)):  # entries of one run depend on each other: two runs say more
-        other = evaluate(theory, samples=2**9, replicas=16, seed=one, **given)
-        ours = solve_particles(theory, samples=2**9, replicas=16, seed=two, **given)
+        other = evaluate(theory, samples=2**8, replicas=16, seed=one, **given)
+        ours = solve_particles(theory, samples=2**8, replicas=16, seed=two, **given)
         found.append(distances(ours, other))
     z = np.concatenate(found)
     assert z.max() < 5.5

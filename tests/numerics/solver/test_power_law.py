@@ -178,6 +178,7 @@ def test_the_flow_is_the_limit_of_small_steps(depth: int, width: int | None) -> 
     assert flow.attrs["error_estimate"] <= 1e-5
 
 
+@pytest.mark.slow
 def test_a_smaller_tolerance_moves_the_flow_by_less_than_its_estimate() -> None:
     given = tables("flow", network={"depth": 1}, data={"modes": 2000}, time=1e2, points=10, grid="log")
     first, second = (solve(Experiment.from_dict(given | {"solver": {"rtol": x}})) for x in (2e-3, 5e-5))

@@ -199,6 +199,7 @@ def test_what_a_program_lacks_is_named(given: dict[str, Any], key: str) -> None:
     assert caught.value.key == key
 
 
+@pytest.mark.slow
 def test_noise_of_a_flow_is_that_of_short_steps_at_any_variance() -> None:
     """Noise is the same for all weights, whatever their initial variance."""
     kernels = []

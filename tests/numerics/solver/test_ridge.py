@@ -91,6 +91,7 @@ def test_the_approach_is_exponential() -> None:
     assert (rest.distance[30:] < rest.distance[20:-10]).all()
 
 
+@pytest.mark.slow
 def test_the_exact_march_of_linear_networks_agrees() -> None:
     """`dmft solve` on the same numbers, whose particles are another route."""
     experiment = Experiment.from_dict(

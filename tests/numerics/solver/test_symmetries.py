@@ -82,7 +82,7 @@ def test_kernels_are_symmetric_and_positive(depth, seed, samples, gamma0):
         assert (r[n].values * strictly_causal == 0.0).all()
 
 
-@pytest.mark.parametrize("rule", ["gd", "flow"])
+@pytest.mark.parametrize("rule", ["gd", pytest.param("flow", marks=pytest.mark.slow)])
 @given(depths, seeds, st.integers(1, 3))
 @settings(max_examples=2)
 def test_small_gamma0_is_lazy(rule, depth, seed, samples):

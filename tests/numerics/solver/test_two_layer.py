@@ -157,7 +157,7 @@ def test_particles(activation: str) -> None:
     within(z, 16)
 
 
-QUICK = ("bias and channels", "feedback alignment")
+QUICK = ("feedback alignment", "weight decay")
 PROGRAMS: dict[str, Any] = {
     "bias and channels": mlp(1, "tanh", bias=True, outputs=2),
     "momentum": mlp(1, "tanh", momentum=Rational(1, 2)),

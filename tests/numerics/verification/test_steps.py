@@ -252,6 +252,7 @@ def test_a_planted_error_is_found(
     assert (spec.parent / "out" / "table.txt").exists()  # a failed check is a result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "name"),
     [(isotropic, "C_g"), pytest.param(lambda: fixed({"bias": True}), "G", marks=pytest.mark.slow)],

@@ -73,6 +73,7 @@ def agree(names: tuple[str, ...], depths: tuple[int, ...]) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_features_in_closed_form_where_the_variance_stays() -> None:
     assert agree(("Phi",), (1, 3)) > 8
 

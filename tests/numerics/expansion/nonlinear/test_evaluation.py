@@ -57,7 +57,7 @@ def as_if(monkeypatch: pytest.MonkeyPatch, **site: Any) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(("depth", "rule"), [(1, "flow"), (2, "gd")])
+@pytest.mark.parametrize(("depth", "rule"), [pytest.param(1, "flow", marks=pytest.mark.slow), (2, "gd")])
 def test_the_identity_is_the_linear_network(monkeypatch: pytest.MonkeyPatch, depth: int, rule: str) -> None:
     """Every variable at every order, all samples; responses in a layer whose g has no sample sum over it."""
     y = Symbol("y", real=True)
@@ -118,6 +118,7 @@ def test_planted_errors_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(right.G[1], wrong.G[1], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_sampled_averages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Means over points agree with quadrature within their standard errors."""
     run = experiment(2)

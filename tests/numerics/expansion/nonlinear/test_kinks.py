@@ -98,7 +98,8 @@ ACTIVATIONS = {
 
 
 @pytest.mark.parametrize(
-    "activation", ["max(h, h/5)", "abs(h) + 1/2", pytest.param("abs(h)", marks=pytest.mark.slow)]
+    "activation",
+    ["abs(h) + 1/2", *(pytest.param(x, marks=pytest.mark.slow) for x in ("abs(h)", "max(h, h/5)"))],
 )
 def test_three_samples_as_trained(activation: str) -> None:
     """|gamma0| from units with common random numbers at two strengths; 6 standard errors, and 2e-2 seen."""
@@ -157,6 +158,7 @@ def test_points_that_nothing_is_learnt_from() -> None:
     assert np.all(found.test_f.values[:, -1] != 0)
 
 
+@pytest.mark.slow
 def test_sampled_averages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Means over points agree with the exact ones within their errors."""
     exact = expand(experiment(3), 2)

@@ -181,6 +181,7 @@ OTHERS = {
 """The same, two layers, eta = 0.1 and three steps: 8 replicas of 32768 paths at gamma0 = 0.03 and 0.06."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", [pytest.param("max(h, h/5)", marks=pytest.mark.slow), "abs(h) + 1/2"])
 def test_other_kinks_as_measured(activation: str) -> None:
     """A leak, and features that do not vanish at the kink."""

@@ -94,7 +94,8 @@ PLACES = [(1, 1, 1, 2, 1), (1, 2, 1, 3, 1), (1, 1, 1, 2, 2), (1, 2, 1, 1, 2), (2
 @pytest.mark.parametrize(
     ("name", "n"),
     [
-        *(("Phi", 0), ("B", 2), ("K", 2)),
+        *(("B", 2), ("K", 2)),
+        pytest.param("Phi", 0, marks=pytest.mark.slow),
         *(pytest.param(x, 2, marks=pytest.mark.slow) for x in ("Phi", "G", "A")),
     ],
 )
