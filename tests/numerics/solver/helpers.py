@@ -97,7 +97,7 @@ def unprojected(experiment: Experiment, weights: np.ndarray | None = None) -> So
 
 def tangent(e: Equation, tensors: Mapping[Any, Any], data: Mapping[str, Any], numbers: Any) -> Any:
     """The tangent kernel of order parameters by name and layer, its times first."""
-    found = {(n, (k,)): a[..., None] for (n, k), a in tensors.items()}
+    found: dict[Any, Any] = {(n, (k,)): a[..., None] for (n, k), a in tensors.items()}
     return observable(e, found, {str(x): v for x, v in numbers.items()}, data, (t, s, *axes_of(e.lhs)))[
         ..., 0
     ]

@@ -59,13 +59,10 @@ PROGRAMS: dict[str, Program] = {
     "bias, Langevin, widths": mlp(
         2, "tanh", bias=True, temperature=Rational(1, 5), relative_widths=[1, Rational(1, 2)]
     ),
-    "bias": mlp(2, "tanh", bias=True),
     "channels": mlp(2, "tanh", outputs=2),
     "momentum": mlp(2, "tanh", momentum=Rational(1, 2)),
     "weight decay": mlp(2, "tanh", weight_decay=Rational(1, 2)),
-    "Langevin": mlp(2, "tanh", temperature=Rational(1, 5)),
     "residual": mlp(2, "tanh", branch=Symbol("beta")),
-    "widths": mlp(2, "tanh", relative_widths=[1, Rational(1, 2)]),
     "independent backward matrices": mlp(2, "tanh", tied=False),
     "mean loss": mlp(2, "softplus", loss="mean"),
 }
