@@ -32,6 +32,7 @@ from tests.derive.once import (
 
 lam, beta = symbols("lam beta", positive=True)
 GAMMA, TARGET = 1.3, 1.7
+MODULES = ("numpy", "mpmath")
 KERNEL = np.array([[1.2, 0.4, -0.2], [0.4, 0.9, 0.1], [-0.2, 0.1, 1.5]])
 TARGETS = np.array([0.8, -0.5, 0.3])
 
@@ -72,8 +73,7 @@ def test_ridge_regression(module: str) -> None:
         assert entries(anywhere, 1, 1)[0, 0] == pytest.approx(beyond, abs=1e-12)
 
 
-@pytest.mark.parametrize("module", ["numpy", "mpmath"])
-def test_conjugate_kernels(module: str) -> None:
+def test_conjugate_kernels() -> None:
     network = mlp(activation=Function("phi"), rule="flow", weight_decay=lam / beta, temperature=1 / beta)
     rest = equilibrium(mean_field(network))
     above = KERNEL + 0.2
@@ -81,7 +81,8 @@ def test_conjugate_kernels(module: str) -> None:
     values = {"Phi": KERNEL, "C": above, "lam": 0.7, "P": 3}
     by_hand = inverse - 0.7 * inverse @ above @ inverse
     for e, expected in ((rest.conjugate_kernel, by_hand), (rest.correlator, 0.7 * by_hand)):
-        assert entries(number(e, module, **values), 3, 3) == pytest.approx(expected, abs=1e-12)
+        for module in MODULES:
+            assert entries(number(e, module, **values), 3, 3) == pytest.approx(expected, abs=1e-12)
 
 
 def test_density_of_a_layer() -> None:
@@ -102,24 +103,22 @@ def test_density_of_a_layer() -> None:
 # -- whitened data -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("module", ["numpy", "mpmath"])
-def test_one_hidden_layer_on_whitened_data(solved: Whitened, module: str) -> None:
+def test_one_hidden_layer_on_whitened_data(solved: Whitened) -> None:
     """Rate, solution and time against the integral of the rate in mpmath."""
-    values = {"gamma0": GAMMA, "y": TARGET}
+    values, time = {"gamma0": GAMMA, "y": TARGET}, 0.4
     rate = lambdify([output], solved.output.rhs.subs({gamma0: GAMMA, norm: TARGET}), "mpmath")
-    path = mpmath.odefun(lambda _, f: rate(f), 0, mpmath.mpf(0), tol=1e-14)
-    for time in (0.4,):
-        reached = float(path(time))
-        assert TARGET - float(number(solved.solution.rhs, module, t=time, **values)) == pytest.approx(reached)
-        assert float(number(solved.time.rhs, module, f=reached, **values)) == pytest.approx(time)
-    ends = whitened_limits(solved)
-    assert float(number(ends.learning_time, module, f=1.2, gamma0=50.0, y=TARGET)) == pytest.approx(
-        float(number(solved.time.rhs, module, f=1.2, gamma0=50.0, y=TARGET)), rel=1e-2
-    )
-    assert float(number(series_radius(solved).radius, module, f=0.5, y=TARGET)) == pytest.approx(2)
+    reached = float(mpmath.odefun(lambda _, f: rate(f), 0, mpmath.mpf(0), tol=1e-14)(time))
+    ends, convergence = whitened_limits(solved), series_radius(solved)
     (kernel,) = (e.rhs for e in solved.final if e.lhs.func == Function("G"))
     late = float(np.sqrt(1 + GAMMA**2 * TARGET**2))
-    assert float(number(kernel, module, **values)) == pytest.approx(late)
+    for module in MODULES:
+        assert TARGET - float(number(solved.solution.rhs, module, t=time, **values)) == pytest.approx(reached)
+        assert float(number(solved.time.rhs, module, f=reached, **values)) == pytest.approx(time)
+        assert float(number(ends.learning_time, module, f=1.2, gamma0=50.0, y=TARGET)) == pytest.approx(
+            float(number(solved.time.rhs, module, f=1.2, gamma0=50.0, y=TARGET)), rel=1e-2
+        )
+        assert float(number(convergence.radius, module, f=0.5, y=TARGET)) == pytest.approx(2)
+        assert float(number(kernel, module, **values)) == pytest.approx(late)
     assert [e.lhs.args[-1] for e in solved.final] == [oo] * len(solved.final)
 
 
@@ -149,24 +148,25 @@ def test_rates_of_moments(module: str) -> None:
         assert float(rate(i, 3, GAMMA, 0.3)) == pytest.approx(moved[i - 1], rel=5e-3)
 
 
-@pytest.mark.parametrize("module", ["numpy", "mpmath"])
-def test_lazy_output_and_stationary_kernels(module: str) -> None:
+def test_lazy_output_and_stationary_kernels() -> None:
     end = static(mean_field(mlp(1, activation="erf")))
     assert end.output is not None
     errors = np.array([[0.5, -0.2, 0.1], [0.4, -0.1, 0.2]])
     at = {"Delta": lambda a, n: errors[n, a - 1], "K": lambda a, b: KERNEL[a - 1, b - 1]}
-    moved = lambdify([mu, P, t, eta], end.output.rhs, [at, module])(2, 3, 2, 0.1)
-    assert float(moved) == pytest.approx(0.1 * KERNEL[1] @ errors.sum(axis=0))
+    for module in MODULES:
+        moved = lambdify([mu, P, t, eta], end.output.rhs, [at, module])(2, 3, 2, 0.1)
+        assert float(moved) == pytest.approx(0.1 * KERNEL[1] @ errors.sum(axis=0))
     network = mlp(1, "erf", "flow", weight_decay=lam / beta, temperature=1 / beta)
     kernel = stationary(mean_field(network)).closed()[0].rhs
     covariance = {(1, 1): 1.2, (1, 2): 0.4, (2, 2): 0.9}
     at = {"H": lambda _, a, b, lag: covariance[min(a, b), max(a, b)]}
-    value = lambdify([mu, alpha, tau], kernel, [at, module])(1, 2, 0.5)
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     x, y = np.meshgrid(nodes, nodes)
     first, second = np.sqrt(1.2) * x, 0.4 / np.sqrt(1.2) * x + np.sqrt(0.9 - 0.16 / 1.2) * y
     average = np.sum(np.outer(weights, weights) * special.erf(first) * special.erf(second)) / (2 * np.pi)
-    assert float(value) == pytest.approx(average, rel=1e-6)
+    for module in MODULES:
+        value = lambdify([mu, alpha, tau], kernel, [at, module])(1, 2, 0.5)
+        assert float(value) == pytest.approx(average, rel=1e-6)
 
 
 def test_what_is_an_average_still_is_refused() -> None:

@@ -71,7 +71,16 @@ def by_name(table):
 
 
 @pytest.mark.parametrize(
-    ("depth", "activation"), [(1, "relu"), (2, "linear"), (2, "relu"), (4, Function("phi")), (5, "linear")]
+    ("depth", "activation"),
+    [
+        (1, "relu"),
+        (2, "linear"),
+        (3, Function("phi")),
+        *(
+            pytest.param(*x, marks=pytest.mark.slow)
+            for x in ((2, "relu"), (4, Function("phi")), (5, "linear"))
+        ),
+    ],
 )
 def test_the_family_of_the_paper(depth, activation):
     found = width_constraints(mlp(depth, activation))

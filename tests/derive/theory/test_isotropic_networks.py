@@ -143,7 +143,11 @@ def predicted(theory: Theory, depth: int, outputs: int | None = None, gamma: flo
     )
 
 
-@pytest.mark.parametrize("case", CASES)
+LONG = ("one hidden layer", "centred", "residual, full batch", "two outputs", "NTK")
+"""Each option also stands in another case, or only moves gamma0."""
+
+
+@pytest.mark.parametrize("case", [pytest.param(x, marks=pytest.mark.slow) if x in LONG else x for x in CASES])
 def test_theory_agrees_with_finite_networks(case: str) -> None:
     """Losses and kernels at four steps, each within four and a half standard errors."""
     depth, network, program = CASES[case]
