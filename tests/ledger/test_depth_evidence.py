@@ -33,6 +33,7 @@ def test_recursions_solve_the_theory() -> None:
         np.testing.assert_allclose(found[name], values, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_gamma_solves_the_theory() -> None:
     found = solve_layers(gamma_c_recursion(mean_field(depth_program())), 3, 3, {}, KNOWN)
     direct = evaluate(mean_field(depth_program(3)), steps=3, data=KNOWN)

@@ -81,7 +81,7 @@ def test_memory_of_a_convolution(ring: Theory, name: str) -> None:
     assert around(claim) == around(memory[0])
 
 
-@pytest.mark.parametrize("name", ["h", "z"])
+@pytest.mark.parametrize("name", ["h", pytest.param("z", marks=pytest.mark.slow)])
 def test_responses_of_a_convolution_lack_the_offsets(ring: Theory, name: str) -> None:
     derived = ring.equation(name, NEXT[name]).rhs
     claim = at(printed("G.6")[name], NEXT[name])

@@ -30,6 +30,7 @@ def written(folder: Path, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_json_has_the_limit_its_correction_and_the_network(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -112,6 +112,7 @@ def test_the_distance_is_that_of_smoothed_densities() -> None:
     near(found.gaussian_distance, found.gaussian_distance_stderr, expected)
 
 
+@pytest.mark.slow
 def test_gaussian_units_are_gaussian() -> None:
     """Over 30 samples: distances average to zero, and errors are those of the scatter, or larger."""
     found = [non_gaussianity(sampled("standard_normal", 8, 300, seed=1000 + k)) for k in range(30)]

@@ -104,6 +104,7 @@ def test_relu_starts_with_an_atom_of_one_half() -> None:
 # -- later ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_units_of_linear_networks_stay_gaussian(depth: int) -> None:
     """Their equations are linear in Gaussian sources."""

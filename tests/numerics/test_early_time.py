@@ -50,7 +50,9 @@ def tables(network: dict[str, Any], data: dict[str, Any], **training: Any) -> di
             marks=pytest.mark.slow,
         ),
         pytest.param(tables({"depth": 2, "width_ratio": [0.5, 2.0]}, {}), marks=pytest.mark.slow),
-        tables({"width_ratio": 0.5, "parametrization": "ntk"}, {}, center=True),
+        pytest.param(
+            tables({"width_ratio": 0.5, "parametrization": "ntk"}, {}, center=True), marks=pytest.mark.slow
+        ),
         pytest.param(
             tables({"width_ratio": 0.5, "branch": 0.6}, {"sample_ratio": 0.7}, center=True),
             marks=pytest.mark.slow,

@@ -60,6 +60,7 @@ def test_above_it_the_error_swings_for_ever_below_its_start() -> None:
     assert loss[-1] < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scaling", [pytest.param("mean-field", marks=pytest.mark.slow), "ntk"])
 def test_lazy_rates_of_the_solved_theory(scaling: str) -> None:
     expected = lazy_kernel(mean_field(isotropic(2, data="population", center=True))).rate(6, {nu: 0.5})

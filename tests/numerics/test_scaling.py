@@ -217,6 +217,7 @@ def test_the_rich_command_prints_what_is_assumed(capsys):
     assert "ansatz: c_g(1, t) = B*X**q" in printed
 
 
+@pytest.mark.slow
 def test_a_crossover_time_is_a_number(capsys):
     options = ["--depth", "2", "--source", "1/2", "--capacity", "2", "--gamma0", "0.01", "--json"]
     assert run(["limits", "scaling", *options]) == 0

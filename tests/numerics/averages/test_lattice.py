@@ -227,6 +227,7 @@ def test_a_coarse_first_guess_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     assert np.abs(found.value - exact).max() < 1e-7
 
 
+@pytest.mark.slow
 def test_a_wrong_covariance_is_noticed() -> None:
     """What the comparisons above could not see if they were too loose: one covariance off by a thousandth."""
     K = covariance(4, 3, 1.3)

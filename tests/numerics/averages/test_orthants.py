@@ -176,6 +176,7 @@ def test_steins_lemma(seed: int) -> None:
     assert abs(left - K[0, 1:] @ right) < 1e-12 * (1 + np.abs(right).max())
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10_000))
 @settings(max_examples=10, deadline=None)
 def test_prices_theorem_with_point_masses(seed: int) -> None:

@@ -67,6 +67,7 @@ def check_exponents(size: str, experiment: Experiment, order: int, within: float
             assert found == pytest.approx(n + 1, abs=within), (name, n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "depth", "options"),
     [

@@ -293,6 +293,7 @@ def test_command_prints_symbols(
     assert ("H^ℓ" if form == "text" else r"\boldsymbol{H}^{\ell}") in shown
 
 
+@pytest.mark.slow
 def test_command_prints_symbols_as_json(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = spec.parent / "x.nc"
     arguments = ["expand", str(spec), "--order", "2", "--show", "latex", "--json", "-o", str(out)]

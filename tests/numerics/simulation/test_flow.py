@@ -57,7 +57,7 @@ def test_exact_steps_approach_the_flow_linearly_in_the_rate():
 def test_fourth_order(rule):
     """With decay, which is carried along with the updates, and with a velocity too."""
     runs = [trainer(rule, dt=0.1)]
-    for _ in range(4):
+    for _ in range(3):
         runs.append(runs[-1].halved())
     ends = [x.train(SEED)["f"][-1] for x in runs]
     errors = [np.abs(x - ends[-1]).max() for x in ends[:2]]

@@ -204,6 +204,7 @@ def test_the_flow_of_a_plain_network_is_that_of_the_projected_march() -> None:
         assert np.abs(value - projected[name].values).max() < 1e-13, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "network",
     [

@@ -113,7 +113,7 @@ def problems(draw: st.DrawFn, depths: tuple[int, ...] = (1, 2, 3), **fixed: Any)
     return options | fixed
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(problems())
 def test_correlations_are_covariances_and_nothing_answers_what_comes_later(options: Options) -> None:
     """Symmetric, and positive semidefinite up to the rounding of 6 steps and sums; at once only what is
@@ -178,7 +178,9 @@ LIMITED: list[Options] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "ratio"), [(LIMITED[0], "alpha_B"), (LIMITED[1], "alpha")])
+@pytest.mark.parametrize(
+    ("options", "ratio"), [(LIMITED[0], "alpha_B"), pytest.param(LIMITED[1], "alpha", marks=pytest.mark.slow)]
+)
 def test_many_samples_are_the_population_at_rate_one_over_their_number(options: Options, ratio: str) -> None:
     """C_v = population + a/alpha + b/alpha^2 + ...: at alpha = 500 to 4000 the fitted exponents are off by
     (1/500) times a ratio of consecutive coefficients, which is of order one; twice 1/500 is allowed.
@@ -191,7 +193,10 @@ def test_many_samples_are_the_population_at_rate_one_over_their_number(options: 
     assert second == pytest.approx(2, abs=2 / 500)
 
 
-@pytest.mark.parametrize(("data", "center"), [("full batch, noise", True), ("online, noise", False)])
+@pytest.mark.parametrize(
+    ("data", "center"),
+    [("full batch, noise", True), pytest.param("online, noise", False, marks=pytest.mark.slow)],
+)
 def test_large_widths_are_the_wide_theory_at_rate_one_over_them(data: str, center: bool) -> None:
     """As above, in one over nu."""
     options: Options = {"depth": 2, "eta": 0.1, "gamma0": 0.9, "center": center} | DATA[data]

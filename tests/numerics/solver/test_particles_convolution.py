@@ -96,6 +96,7 @@ def against_networks(
     return np.concatenate(found)
 
 
+@pytest.mark.slow
 def test_networks() -> None:
     within(against_networks(2, "tanh", (40, 80), 40, steps=2), 16)
 

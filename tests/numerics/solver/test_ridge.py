@@ -63,10 +63,15 @@ def without_kappa(rest: AtRest, targets: Array) -> Array:
     ("activation", "targets", "depth"),
     [
         ("linear", OPPOSITE, 1),
-        ("relu", ALIKE, 2),
         *(
             pytest.param(*x, marks=pytest.mark.slow)
-            for x in (("linear", OPPOSITE, 2), ("relu", ALIKE, 1), (LEAKY, ALIKE, 1), (LEAKY, ALIKE, 2))
+            for x in (
+                ("linear", OPPOSITE, 2),
+                ("relu", ALIKE, 2),
+                ("relu", ALIKE, 1),
+                (LEAKY, ALIKE, 1),
+                (LEAKY, ALIKE, 2),
+            )
         ),
     ],
 )
@@ -202,6 +207,7 @@ def test_powers_of_few_units_win() -> None:
 # -- where it fails ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", ["tanh", pytest.param("erf", marks=pytest.mark.slow)])
 def test_without_homogeneity_it_fails(activation: str) -> None:
     """Refused; and with the kappa of a rectifier it is off by far more than errors and what is left."""

@@ -112,6 +112,7 @@ def test_flows_are_the_limit_of_steps() -> None:
     assert np.abs(limit).max() < 1e-3 * np.abs(coarse).max()
 
 
+@pytest.mark.slow
 def test_two_rules_agree_and_errors_hold() -> None:
     best = solved("erf", steps=4, accuracy=1e-7)
     assert best.converged

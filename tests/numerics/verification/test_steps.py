@@ -274,7 +274,7 @@ def test_networks_alone_find_a_wrong_theory(
 def test_numbers_that_are_the_same_in_all_networks_must_be_met() -> None:
     e = isotropic({"outputs": 2})
     solution = solve(e)
-    trained = networks.train(e, networks.Plan((32, 64, 128), (20, 20, 20)))
+    trained = networks.train(e, networks.Plan((16, 32, 64), (8, 8, 8)))
     still = [d.assign(C_v_stderr=0 * d.C_v_stderr, C_v=solution.C_v) for d in trained]
     assert not {x for x in failed(networks.against_networks(solution, still)) if x.startswith("C_v")}
     off = solution.assign(C_v=solution.C_v + 1e-6)

@@ -59,7 +59,7 @@ def experiment(depth: int = 2, training: dict[str, object] = GD, **solver: objec
 
 
 def fewer(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(networks, "BUDGET", 4e8)
+    patch.setattr(networks, "BUDGET", 2e8)
     patch.setattr(networks, "SMALLEST", (64, 32, 16))
 
 

@@ -19,7 +19,7 @@ ONE: tuple[Any, Any] = [[QQ(1, 2)]], [QQ(1)]
 TWO: tuple[Any, Any] = [[QQ(1, 2), QQ(1, 5)], [QQ(1, 5), QQ(2, 5)]], [QQ(1), QQ(-3, 5)]
 BENT: Cubic = ((3, 4), (1, 5), (1, 10))
 CASES = [
-    pytest.param(TWO, 1, 1, BENT, id="L=1,P=2,even part"),
+    pytest.param(TWO, 1, 1, BENT, id="L=1,P=2,even part", marks=pytest.mark.slow),
     pytest.param(ONE, 2, 2, SINH, id="L=2,P=1", marks=pytest.mark.slow),
     pytest.param(TWO, 1, 2, SINH, id="L=2,P=2"),
     pytest.param(ONE, 1, 3, SINH, id="L=3,P=1"),
