@@ -23,7 +23,7 @@ import xarray as xr
 
 import numerics.verification  # noqa: F401 - rooms are read before some of them are replaced
 from numerics.cli import run
-from numerics.cli.common import progress, say
+from numerics.cli.common import progress, say, summary
 from numerics.errors import Diverged, NotConverged
 from numerics.experiment import Experiment
 from numerics.results import dataset, load
@@ -474,3 +474,10 @@ def test_the_installed_command_answers(spec: Path) -> None:
     )
     assert (found.returncode, found.stdout) == (2, "")
     assert "Traceback" not in found.stderr
+
+
+def test_each_loss_stands_under_its_own_name() -> None:
+    curves = {"train_loss": ("time", [1.0, 0.25]), "test_loss": ("time", [1.5, 0.75])}
+    _, head, *rows = summary(xr.Dataset(curves, {"time": [0.0, 1.0]}, {"status": "ok"})).splitlines()
+    assert head.split() == ["time", "train_loss", "test_loss"]
+    assert [[float(x) for x in row.split()] for row in rows] == [[0, 1, 1.5], [1, 0.25, 0.75]]

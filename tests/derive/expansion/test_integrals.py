@@ -9,7 +9,7 @@ import mpmath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Expr, Function, Integer, Poly, Rational, S, Symbol, exp, expand, integrate, lambdify
+from sympy import Expr, Function, Integer, Poly, Rational, S, Sum, Symbol, exp, expand, integrate, lambdify
 from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.complexes import transpose as Transpose
 
@@ -397,3 +397,10 @@ def test_names_do_not_meet() -> None:
     found = series(2).entry("A", 2)
     names = {str(i) for i in found.atoms(Symbol)} - {"L", "ell", "P", "t", "s", "mu"}
     assert names == {"beta", "beta_", "beta__"}
+
+
+def test_what_lies_between_two_steps_is_neither() -> None:
+    steps = expand_linear(mean_field(mlp(rule="gd")), 0)
+    v, inner = Function("v")(mu, t, s), Symbol("t_", nonnegative=True)
+    expected = Sum(eta * Function("Delta0")(mu, inner), (inner, s + 1, t - 1))
+    assert iterated_integral(steps, v) == expected

@@ -203,3 +203,11 @@ def test_a_hundred_thousand_modes_to_a_million() -> None:
     inside = (t > 300) & (t < 5000)
     exponent = -np.polyfit(np.log(t[inside]), np.log(loss[inside]), 1)[0]
     assert exponent == pytest.approx(2 / 3, abs=0.05)
+
+
+def test_the_loss_of_the_modes_is_a_power_of_their_number() -> None:
+    """(w*_k)^2 lambda_k = k^(-a beta - 1), as the option of the commands has it."""
+    found = power_law(1.5, 0.4, 20, every=True).attributes
+    k = np.arange(1.0, 21)
+    assert found["lamda"] == pytest.approx(k**-1.5, rel=1e-14)
+    assert found["lamda"] * found["w_star"] ** 2 == pytest.approx(k ** (-1.5 * 0.4 - 1), rel=1e-14)

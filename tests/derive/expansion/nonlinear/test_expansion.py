@@ -10,7 +10,8 @@ from derive.calculus.symbols import gamma0
 from derive.errors import NotApplicable
 from derive.expansion import expand, expand_nonlinear
 from derive.expansion.nonlinear import NonlinearExpansion
-from derive.expansion.nonlinear.depth import AtFixedPoint, q
+from derive.expansion.nonlinear.depth import AtFixedPoint, p, q
+from derive.expansion.nonlinear.depth import x as slope
 from derive.expansion.nonlinear.trees import Fields, Piece, Tensor, oriented
 from derive.program import L, P, alpha, ell, mu, s, t
 from tests.derive.once import expand_linear, mean_field, mlp
@@ -89,6 +90,24 @@ def test_the_identity_gives_the_linear_series(
         total += tensor.subs(identity.symbols[0, 0, 1, 1], q) * time.subs(one)
     assert (total.expand() - expected).expand() == 0
     assert expected != 0
+
+
+@pytest.fixture(scope="module")
+def symbolic(series: NonlinearExpansion) -> AtFixedPoint:
+    """All averages are symbols."""
+    return AtFixedPoint(series)
+
+
+def test_numbers_for_averages_give_what_their_symbols_become(
+    series: NonlinearExpansion, symbolic: AtFixedPoint
+) -> None:
+    """<phi'^2> = 2 and <phi phi''> = 1: that x is 2, and p, their sum, 3."""
+    numbers = AtFixedPoint(series, {(1, 1): 2, (0, 2): 1})
+    at = {slope: 2, p: 3, ell: 2, L: 3}
+    for forest in series.forests("Phi", 2):
+        tensor = oriented(Tensor("Phi", 2, forest))[0]
+        both = (found.expression(tensor).subs(at).expand() for found in (symbolic, numbers))
+        assert len(set(both)) == 1
 
 
 def test_depth_one_is_the_family_at_depth_one(series: NonlinearExpansion) -> None:
