@@ -21,14 +21,14 @@ from scipy.special import roots_hermitenorm
 from sympy import Abs, Expr, Heaviside, Max, Min, Mul, Piecewise, Symbol, sign
 
 from derive.calculus.averages import Average
-from derive.calculus.symbols import ell, s, t
+from derive.calculus.symbols import s, t
 from derive.reduce.memoryless import markov
 from derive.theory import Theory
 from numerics.errors import Diverged, NotConverged, Unserved
 from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.solver.direct import Evaluated, Place
-from numerics.solver.direct.layout import Number
+from numerics.solver.direct.layout import Number, at_integer_depth
 from numerics.stats import normal_points
 from numerics.tensors import (
     Axes,
@@ -238,7 +238,7 @@ def _prepared(
     rule: Rule | Literal["auto"],
 ) -> _Solver:
     """The solver of a theory with its numbers and a rule."""
-    theory = theory.at_depth(1) if _has_layers(theory) else theory
+    theory = at_integer_depth(theory, {})
     reduced = moving(theory)
     if reduced.discrete == (steps is None) or reduced.discrete == (times is not None):
         raise ValueError("give steps for a theory in discrete time, and times for a flow")
@@ -250,11 +250,6 @@ def _prepared(
     solver.most = min(most, LARGEST // (len(at) * solver.entries)) if kernels else most
     solver.rule = _chosen(system, solver.dimensions, solver.most) if rule == "auto" else rule
     return solver
-
-
-def _has_layers(theory: Theory) -> bool:
-    items: list[Any] = [*theory.sources, *theory.equations, *theory.order_parameters, *theory.observables]
-    return theory.program.depth == 1 and any(r.index == ell for x in items for r in x.ranges)
 
 
 def _chosen(system: System, dimensions: int, most: int) -> Rule:

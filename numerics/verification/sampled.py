@@ -21,6 +21,7 @@ from numerics.experiment.problem import Problem
 from numerics.solver.direct import Evaluated, evaluate
 from numerics.solver.lazy import solve_lazy
 from numerics.stats import bound
+from numerics.tensors import node_of
 from numerics.verification.openings import arrays, at, opening, particles
 from numerics.verification.report import EPS, LEVEL, Check
 
@@ -76,7 +77,7 @@ def responses(problem: Problem) -> list[Check]:
         return []
     gap = []
     for q, (both, own) in zip(found, pairs, strict=True):
-        response, product, covariance = (run.runs[_place(x)] for x in (q, both, own))
+        response, product, covariance = (run.runs[node_of(x.symbol)] for x in (q, both, own))
         entries = int(np.sqrt(covariance[0].size)) // len(small.times)
         shape = (REPLICAS, -1, entries, *response.shape[-2:])
         C = covariance.reshape(shape)
@@ -109,10 +110,6 @@ def _lemma(q: OrderParameter) -> tuple[OrderParameter, OrderParameter]:
 def _factor(q: OrderParameter) -> Expr:
     (average,) = q.definition.atoms(Average)
     return q.definition / average
-
-
-def _place(q: OrderParameter) -> tuple[str, tuple[int, ...]]:
-    return q.name, tuple(int(x) for x in q.symbol.args if x.is_Integer)
 
 
 def lazy(problem: Problem) -> list[Check]:
