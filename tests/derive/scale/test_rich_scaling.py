@@ -29,12 +29,14 @@ from derive.scale.rich import (
     kappa,
     memory,
     missing,
+    now,
     phi,
     product_transform,
     profile,
     rank_one,
     rich_scaling,
     sigma,
+    then,
     transform,
     x,
 )
@@ -68,6 +70,11 @@ def test_closed_equations() -> None:
         ("source", "h(1, t)"),
         ("source", "h(ell + 1, t)"),
     ]
+
+
+def test_inner_fields_answer_as_their_singular_value_moves() -> None:
+    """A field of a layer and sigma move alike, both by gamma0 c_h c_g: y' = z, z' = y in x = log sigma."""
+    assert expand(reduced().inner_response() - (now**-2 + then**-2) / 2) == 0
 
 
 def test_conserved_at_depth_two() -> None:
