@@ -18,7 +18,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sympy import Add, Expr, Function, Integral, Mul, Pow, S, Sum, Symbol, bernoulli, factorial, sympify
+from sympy import (
+    Add,
+    Dummy,
+    Expr,
+    Function,
+    Integral,
+    Mul,
+    Pow,
+    S,
+    Sum,
+    Symbol,
+    bernoulli,
+    factorial,
+    sympify,
+)
 from sympy.core.function import AppliedUndef
 
 from derive.calculus.series import SeriesRing
@@ -143,11 +157,15 @@ class Reader(SeriesRing[Expr]):
             return self._sum(e)
         if isinstance(e, AppliedUndef):
             return self._function(e)
-        return None if e.has(AppliedUndef, ell, k) else self.constant(e)
+        if not e.has(AppliedUndef, ell, k):
+            return self.constant(e)
+        return self._composed(e) if isinstance(e, Function) and len(e.args) == 1 else None
 
     def number(self, e: Any) -> Expr:
         """A Gaussian average is one at order 0."""
-        if e == 0 or (not self.order and e.has(AppliedUndef)):
+        if sympify(e).is_Number:
+            return sympify(e)
+        if not self.order and e.has(AppliedUndef):
             return sympify(e).replace(lambda x: isinstance(x, AppliedUndef), lambda x: self._function(x)[0])
         raise NotApplicable(f"{e} has no expansion in the inverse depth")
 
@@ -204,17 +222,28 @@ class Reader(SeriesRing[Expr]):
         self.made[whole] = (name, m, *slopes, side)
         return Function(whole)(*(at[:1] if side else at), *rest)
 
+    def _composed(self, e: Expr) -> Series:
+        """A known function of a series, as ``exp(f)``: its derivatives at order 0, and powers of the rest."""
+        scalar, x = self.series(e.args[0]), Dummy("x", real=True)
+        slopes = [e.func(x).diff(x, j).xreplace({x: scalar[0]}) / factorial(j) for j in range(self.order + 1)]
+        return self._taylor(slopes, scalar)
+
+    def _taylor(self, slopes: Sequence[Expr], scalar: Series) -> Series:
+        """``sum_j slopes_j (scalar - scalar_0)^j``."""
+        moved, total = self.constant(S.One), self.constant(S.Zero)
+        for slope in slopes:
+            total = self.add(total, [slope * y for y in moved])
+            moved = self.mul(moved, [S.Zero, *scalar[1:]])
+        return total
+
     def _given(self, e: AppliedUndef, inner: list[Expr]) -> Series:
         """A given function of a scalar: its derivatives by the scalar are ``d``, ``dd`` and its name."""
         if len(inner) > 1 or e.args[-1] != inner[0]:
             raise NotApplicable(f"{e}: only the last argument may be a function")
         scalar = self.series(inner[0])
-        moved, total = self.constant(S.One), self.constant(S.Zero)
-        for j in range(self.order + 1):
-            slope = Function(f"{'d' * j}{e.func}")(*e.args[:-1], scalar[0]) / factorial(j)
-            total = self.add(total, [slope * y for y in moved])
-            moved = self.mul(moved, [S.Zero, *scalar[1:]])
-        return total
+        places = (*e.args[:-1], scalar[0])
+        slopes = [Function(f"{'d' * j}{e.func}")(*places) / factorial(j) for j in range(self.order + 1)]
+        return self._taylor(slopes, scalar)
 
     # -- sums over layers ------------------------------------------------------------------------------------
 

@@ -27,12 +27,13 @@ from sympy.functions.elementary.complexes import transpose as Transpose
 from derive.calculus.recurrences import factored
 from derive.calculus.symbols import IndexRange, alpha, ell, mu, s, t
 from derive.errors import NotApplicable
+from derive.expansion.errors import OUTPUT, ErrorLaw
 from derive.expansion.expansion import Block, printed
 from derive.expansion.words import LinearSeries, Memory, letters, terms, transposed
 from derive.linear.operators import J
 from derive.show import latex, text
 
-TANGENT, OUTPUT = "K", "f"
+TANGENT = "K"
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,10 @@ def sides(expansion: LinearSeries, name: str) -> tuple[bool, bool]:
 
 
 def error_equation(expansion: LinearSeries, n: int) -> Eq:
-    """The error at order n: minus the output at that order, in time integrals.
+    """The error at order n in time integrals, from the orders of the output (:class:`.ErrorLaw`).
 
-    The part with ``v_n`` is linear in the error sought: a linear Volterra equation driven by the rest.
+    The part with ``v_n`` is linear in the error sought: of the square loss, and of any beyond order 0, it is
+    a linear Volterra equation driven by the rest.
 
     >>> from derive.expansion import expand_linear
     >>> from derive.theory import mean_field
@@ -127,9 +129,16 @@ def error_equation(expansion: LinearSeries, n: int) -> Eq:
     >>> print(expand_linear(mean_field(mlp(rule="flow")), 0).error_equation(0).rhs)
     (-L - 1)*Sum(K_x(mu, beta)*v(beta, t), (beta, 1, P)) + y(mu)
     """
-    start = Function("y")(mu) if n == 0 else S.Zero
-    rest = [replace(x, coefficient=-x.coefficient).expr for x in groups(expansion, OUTPUT, n)]
-    return Eq(Function(f"Delta{n}")(mu, t), Add(start, *rest), evaluate=False)
+    law = ErrorLaw.of(expansion.closure.theory)
+    if law.affine and law.slope(1).is_Number:
+        start = law.order([S.Zero]) if n == 0 else S.Zero
+        rest = [
+            replace(x, coefficient=law.slope(1) * x.coefficient).expr for x in groups(expansion, OUTPUT, n)
+        ]
+        whole = Add(start, *rest)
+    else:
+        whole = law.order([entry(expansion, OUTPUT, k) for k in range(n + 1)])
+    return Eq(Function(f"Delta{n}")(mu, t), whole, evaluate=False)
 
 
 def iterated_integral(expansion: LinearSeries, v: AppliedUndef) -> Expr:
@@ -422,7 +431,11 @@ class _Writer:
         self.orders = range(min(series.order, INTEGRALS) + 1)
         self.names = {"K_x": "K^x"}
         for n in range(series.order + 1):
-            self.names |= {f"Delta{n}": rf"\Delta^{{({n})}}", f"v_{n}": f"v^{{({n})}}"}
+            self.names |= {
+                f"Delta{n}": rf"\Delta^{{({n})}}",
+                f"v_{n}": f"v^{{({n})}}",
+                f"f{n}": f"f^{{({n})}}",
+            }
         for k in range(1, 9):
             self.names |= {"beta" + "_" * k: r"\beta" + "'" * k, "t" + "_" * k: "t" + "'" * k}
 
@@ -489,31 +502,46 @@ class _Writer:
         for name, samples in ENTRIES.items():
             if name not in self.known:
                 continue
-            parts = [(n, self.groups(x)) for n in self.orders if (x := groups(self.x, name, n))]
+            written = [(n, self.written(name, n)) for n in self.orders]
+            parts = [(n, "..." if x is None else self.groups(x)) for n, x in written if x != []]
             if self.x.order > INTEGRALS:
                 parts.append((self.x.order, "..."))
             layer = () if name == "K" else (ell,)
             yield self.show(Function(name)(*layer, *samples, t, s)), self.in_orders(parts)
 
+    def written(self, name: str, n: int) -> list[Group] | None:
+        """The terms of an entry; None of one that sums over time do not give (responses with momentum)."""
+        try:
+            return groups(self.x, name, n)
+        except NotApplicable:
+            return None
+
     def errors(self) -> Block:
         """The equations of the error's coefficients."""
+        law = ErrorLaw.of(self.theory)
         for n in self.orders:
-            found = groups(self.x, "f", n)
+            found = groups(self.x, OUTPUT, n)
             if n and not found:
                 continue
-            rest = self.groups([replace(x, coefficient=-x.coefficient) for x in found])
-            if n == 0:
-                sign, rest = ("-", rest[1:]) if rest.startswith("-") else ("+", rest)
-                rest = f"{self.show(Function('y')(mu))} {sign} {rest}"
-            yield self.show(Function(f"Delta{n}")(mu, t)), [rest]
+            error = self.show(Function(f"Delta{n}")(mu, t))
+            if law.affine and law.slope(1).is_Number:
+                rest = self.groups([replace(x, coefficient=law.slope(1) * x.coefficient) for x in found])
+                if n == 0:
+                    sign, rest = ("-", rest[1:]) if rest.startswith("-") else ("+", rest)
+                    rest = f"{self.show(law.order([S.Zero]))} {sign} {rest}"
+                yield error, [rest]
+                continue
+            lower = [Function(f"f{k}")(mu, t) if groups(self.x, OUTPUT, k) else S.Zero for k in range(n + 1)]
+            yield error, [self.show(law.order(lower))]
+            yield self.show(lower[n]), [self.groups(found)]
 
     def integrals(self) -> Block:
         """What the integrals ``v`` stand for, as far as they occur: one example of each kind."""
         seen: dict[tuple[str, int, int], AppliedUndef] = {}
         for n in self.orders:
-            for name in (*ENTRIES, "f"):
-                if name in (*self.known, "f"):
-                    for g in groups(self.x, name, n):
+            for name in (*ENTRIES, OUTPUT):
+                if name in (*self.known, OUTPUT):
+                    for g in self.written(name, n) or []:
                         for v in g.expr.atoms(AppliedUndef):
                             if str(v.func).split("_")[0] == "v":
                                 count = sum(bool(x.is_integer) for x in v.args)

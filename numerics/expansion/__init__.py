@@ -15,6 +15,7 @@ from sympy import Symbol
 
 from derive.errors import NotApplicable
 from derive.expansion import Expansion, LinearExpansion, expand_linear
+from derive.expansion.errors import ErrorLaw
 from derive.expansion.strength import expand_strength
 from derive.linear.closure import LinearClosure
 from derive.program import L, Program
@@ -60,6 +61,7 @@ def series(experiment: Experiment, order: int) -> Expansion:
     negative order, and where there is no such series.
     """
     check_order(order)
+    _check_error(theory_of(experiment), order, "training.objective", experiment.objective)
     if order and slope_jumps(experiment.network.activation):
         return kinks.series(experiment, order)
     if not is_linear(experiment.network.activation):
@@ -108,6 +110,7 @@ def expand(
     problem = Problem.of(source, numbers=numbers, arrays=arrays, times=times, solver=solver)
     if problem.depth is None:
         raise SpecError(*problem.said("network.depth"), "numbers need a depth that is one", "an integer >= 1")
+    _check_error(problem.theory, order, *problem.said("training.objective"))
     if order and jumps(problem):
         return kinks.expand_kinks(problem, order)
     if isinstance(problem.linear, NotApplicable):
@@ -157,7 +160,7 @@ def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset
 
     def attempt(setting: Setting) -> tuple[Array, Array]:
         closed = Closed.of(setting, closure)
-        return solved(AtFixedError(closed, setting.targets, setting.rho, strength, last))
+        return solved(AtFixedError(closed, setting, strength, last))
 
     notes: dict[str, Any] = {}
     if not problem.flow:
@@ -167,7 +170,8 @@ def resum(source: Source, order: int, gamma0: float | None = None) -> xr.Dataset
         def lazy(grid: Grid) -> Attempt[None]:
             setting = Setting(problem, grid)
             closed = Closed.of(setting, closure)
-            found = setting.answer(closed.weight, closed.gain * closed.kernel, setting.target(0), 0)
+            nothing = np.zeros((closed.T, closed.P))
+            found, _ = setting.answer(closed.weight, closed.gain * closed.kernel, nothing)
             return Attempt(found[grid.outputs], None)
 
         enough = len(refine(Multistep(problem.times, COARSE), lazy).grid.nodes)
@@ -242,6 +246,18 @@ def evaluated_at(source: Source, order: int, method: str | None = None) -> xr.Da
     return result.assign(values).assign_attrs(notes)
 
 
+def _check_error(theory: Theory, order: int, key: str, value: Any) -> None:
+    """Raises SpecError beyond order 0 where the error jumps in the output."""
+    try:
+        law = ErrorLaw.of(theory)
+    except NotApplicable:
+        return  # no output that it is a function of: another expansion says whether it applies
+    try:
+        law.slope(min(order, 1))
+    except NotApplicable as reason:
+        raise SpecError(key, value, str(reason), "--order 0, or a smooth loss") from None
+
+
 def _strength(problem: Problem) -> float:
     return float(problem.numbers[gamma0_symbol])
 
@@ -256,6 +272,9 @@ def _resummable(problem: Problem, order: int) -> LinearClosure:
     closure = closure_of(problem)
     if closure is None:
         reason = "is for linear networks whose closure has a series of words"
+        raise SpecError("--resum", "self-consistent", reason, '"sum" or "pade"')
+    if problem.objective not in (None, "square"):
+        reason = "is for the square loss, which is read off the error"
         raise SpecError("--resum", "self-consistent", reason, '"sum" or "pade"')
     return closure
 

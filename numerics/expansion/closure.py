@@ -74,6 +74,7 @@ class Closed:
         self.kernels = {k.name: k for k in closure.kernels if k.operator.has(ell) and k.name not in self.laws}
         self.correlations = [x for x in self.laws if self.base.get(x, (0, 0))[1] != 0]
         self.errors: dict[int, Array] = {}
+        self.outputs: list[Array] = []
         self.settled = -1
         self.operators: dict[Place, Stream] = {}
         self.numbers: dict[Expr, float] = {}
@@ -203,8 +204,8 @@ class Closed:
             raise NotApplicable("the output at order 0 is no multiple of what the data's kernel remembers")
         return gain
 
-    def advance(self, setting: Setting) -> Array:
-        """One more order of everything; f at this order is given back, (T, P).
+    def advance(self, setting: Setting) -> None:
+        """One more order of everything.
 
         f_n contains Delta_n as f_0 contains Delta_0, :attr:`gain` times the memory of the input kernel: the
         average f is linear in the error at lowest order in gamma0.  What is left of its equation is checked.
@@ -215,13 +216,13 @@ class Closed:
             for site in self.inwards(name):
                 self.operator(name, site).at(n)  # needs no error of order n; remembering() refuses it
         self.errors[n] = np.zeros((self.T, self.P))
-        target, f = setting.target(n), self.output(n)
-        if np.any(target - f):
-            drive = target - f
-            self.errors[n] = setting.answer(self.weight, self.gain * self.kernel, drive, n)
+        f, law = self.output(n), setting.error
+        drive = law.order([*self.outputs, f])
+        if np.any(drive):
+            self.errors[n], _ = setting.answer(self.weight, self.gain * self.kernel, f, self.outputs)
             self.algebra.forget(n)
             f = self.output(n)
-            left = np.max(np.abs(setting.rho * (target - f) - self.errors[n]))
+            left = np.max(np.abs(law.order([*self.outputs, f]) - self.errors[n]))
             scale = max(float(np.max(np.abs(x))) for x in (drive, self.errors[n]))
             if LEFT * scale < left <= LOST * scale:
                 raise Diverged(f"Delta at order {n} has lost its accuracy: {left / scale:.1e} is rounding")
@@ -230,7 +231,7 @@ class Closed:
                     f"the error's equation at order {n} is not that of order 0: {left:.1e} is left"
                 )
         self.settled = n
-        return f
+        self.outputs.append(f)
 
     def remember(self, error: Array, order: int) -> None:
         """Let ``error`` be remembered in full, as if it did not depend on gamma0."""
@@ -308,7 +309,8 @@ class OrderByOrder:
     def __init__(self, setting: Setting, closure: LinearClosure, order: int) -> None:
         self.setting, self.order = setting, order
         self.closed = Closed.of(setting, closure)
-        self.outputs = np.stack([self.closed.advance(setting) for _ in range(order + 1)])
+        for _ in range(order + 1):
+            self.closed.advance(setting)
         family = [self.closed.operator(x, k) for x in self.closed.laws for k in range(1, setting.depth + 1)]
         self.orders = [n for n in range(order + 1) if any(x.at(n) is not None for x in family)]
         self.notes: dict[str, Any] = {}
@@ -347,7 +349,7 @@ class OrderByOrder:
             "B": B,
             "tangent_kernel": np.stack([self.closed.tangent(n, out) for n in self.orders]),
         }
-        error, f = self.watched()[:, out], self.outputs[:, out]
+        error, f = self.watched()[:, out], np.stack(self.closed.outputs)[:, out]
         return parted(self.setting.problem, error, f, kernels, self.orders)
 
 

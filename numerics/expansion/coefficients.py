@@ -4,12 +4,12 @@ An evaluator is a function of a grid of time (None: the rule's own steps) that g
 :func:`evaluated` refines the grid of a flow, averages over replicas, leaves out orders that vanish and labels
 what is left.
 
-On given samples the error's equation is the same at each order n: f_n is linear in Delta_n, with the feedback
-of order 0, and the rest of f_n is known,
+On given samples the output's equation is the same at each order n: f_n is linear in Delta_n, with the
+feedback K of order 0, and the rest of f_n is known,
 
-    Delta_n(t) = rho [y_n - rest_n(t) - K sum_s w(t, s) Delta_n(s)],
+    f_n(t) = rest_n(t) + K sum_s w(t, s) Delta_n(s),    Delta_n(t) = [e(f_0 + gamma0 f_1 + ...)](t)_n,
 
-where rho is one for training samples and zero for test points, which nothing is learnt from.
+where e is minus the slope of the loss (:class:`~derive.expansion.errors.ErrorLaw`), zero for test points.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, Protocol
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from sympy import Symbol
+from sympy import Function, Symbol, lambdify
+from sympy.core.function import AppliedUndef
 
+from derive.calculus.symbols import mu, t
+from derive.expansion.errors import OUTPUT, ErrorLaw
 from derive.program import L, Program
-from derive.program.networks.options import SAMPLE_WEIGHT
+from derive.program.networks.options import objective_of
 from numerics.errors import Diverged, SpecError
 from numerics.experiment.problem import Problem
 from numerics.experiment.theory import program_of
@@ -157,9 +160,9 @@ class Setting:
         return np.asarray(self.problem.arrays["y"])
 
     @cached_property
-    def rho(self) -> Array:
-        """What each sample counts in the loss, (P,)."""
-        return self.problem.arrays.get(SAMPLE_WEIGHT, np.ones(len(self.targets)))
+    def error(self) -> Composed:
+        """The error as a function of the output."""
+        return Composed(ErrorLaw.of(self.problem.theory), self.problem.arrays)
 
     @property
     def times(self) -> int:
@@ -179,34 +182,66 @@ class Setting:
         problem = self.problem
         return tables_of(problem.program.rule, problem.numbers, self.grid.nodes, self.grid.weights)
 
-    def target(self, n: int) -> Array:
-        """What the error starts from at order n, (T, P)."""
-        value = self.targets if n == 0 else np.zeros(len(self.targets))
-        return np.broadcast_to(value, (self.times, len(value)))
+    def answer(
+        self, weight: Array, feedback: Array, rest: Array, lower: Sequence[Array] = ()
+    ) -> tuple[Array, Array]:
+        """Delta_n and f_n, (T, P), from the ``rest`` of f_n and the ``lower`` orders of f, step by step.
 
-    def answer(self, weight: Array, feedback: Array, drive: Array, n: int) -> Array:
-        """Delta_n, (T, P), from what drives it.  Raises :class:`~numerics.errors.Diverged`."""
-        return volterra(weight, self.rho[:, None] * feedback, self.rho * drive, n)
+        ``weight`` is (T, T) and strictly lower triangular.  Raises :class:`~numerics.errors.Diverged` where
+        Delta_n grows beyond RUNAWAY times what drives it.
+        """
+        error, f, law = np.zeros_like(rest), np.zeros_like(rest), self.error
+        bound = RUNAWAY * max(float(np.max(np.abs(law.order([*lower, rest])))), 1e-300)
+        slope, known = (law.slope(1, lower[0]), law.order([*lower, f])) if lower else (f, f)
+        for step in range(len(rest)):
+            f[step] = rest[step] + feedback @ (weight[step, :step] @ error[:step])
+            error[step] = slope[step] * f[step] + known[step] if lower else law.order([f[step]])
+            if not np.all(np.abs(error[step]) < bound):
+                raise Diverged(f"Delta at order {len(lower)} diverged at step {step}")
+        return error, f
+
+
+class Composed:
+    """A function of the output with numbers for all else that it holds: its orders from those of the output.
+
+        [e(f_0 + g f_1 + ...)]_n = sum_k e^(k)(f_0)/k! [(g f_1 + g^2 f_2 + ...)^k]_n
+
+    Arrays in it have samples last, as the output has.
+    """
+
+    def __init__(self, law: ErrorLaw, data: Mapping[str, Array]) -> None:
+        names = sorted({str(x.func) for x in law.body.atoms(AppliedUndef)} - {OUTPUT})
+        self.law, self.data = law, [np.asarray(data[name]) for name in names]
+
+    def slope(self, k: int, f: Array) -> Array:
+        """``e^(k)/k!`` at an output."""
+        with np.errstate(over="ignore"):
+            return np.broadcast_to(_slope(self.law, k)(f, *self.data), f.shape).astype(float)
+
+    def order(self, outputs: Sequence[Array]) -> Array:
+        """The last order, from those of the output."""
+        f0, *higher = outputs
+        n = len(higher)
+        power: list[Array | float] = [1.0, *[0.0] * n]
+        total = np.zeros_like(f0)
+        for k in range(n + 1):
+            if np.any(power[n]):
+                total = total + self.slope(k, f0) * power[n]
+            power = [sum((power[i] * higher[m - i - 1] for i in range(m)), 0.0) for m in range(n + 1)]
+        return total
+
+
+@lru_cache(maxsize=256)
+def _slope(law: ErrorLaw, k: int) -> Callable[..., Array]:
+    arguments = [law.output, *sorted(law.body.atoms(AppliedUndef) - {law.output}, key=lambda x: str(x.func))]
+    names = {x: Symbol(str(x.func)) for x in arguments}
+    function: Callable[..., Array] = lambdify(list(names.values()), law.slope(k).xreplace(names), "numpy")
+    return function
 
 
 def symbolic(problem: Problem) -> Program:
     """The program with layer and depth as symbols where a file says what it is, else as it was given."""
     return problem.program if problem.experiment is None else program_of(problem.experiment, L)
-
-
-def volterra(w: Array, K: Array, drive: Array, n: int) -> Array:
-    """``x(t) = drive(t) - K sum_s w(t, s) x(s)``, step by step.
-
-    ``w`` is (T, T) and strictly lower triangular, ``drive`` (T, P); ``n`` is the order, for the message.
-    Raises :class:`~numerics.errors.Diverged` where x grows beyond RUNAWAY times the drive.
-    """
-    out = np.zeros_like(drive)
-    bound = RUNAWAY * max(float(np.max(np.abs(drive))), 1e-300)
-    for step in range(len(drive)):
-        out[step] = drive[step] - K @ (w[step, :step] @ out[:step])
-        if not np.all(np.abs(out[step]) < bound):
-            raise Diverged(f"Delta at order {n} diverged at step {step}")
-    return out
 
 
 def parted(
@@ -226,16 +261,29 @@ def parted(
     held, at = problem.held_out, list(orders)
     count = None if held is None else held.training
     error = error[:, :, :count]
-    found = {"error": error[at], "train_loss": squared(error)[at]}
+    if square := problem.objective in (None, "square"):
+        loss = squared(error)
+    else:
+        loss = _losses(problem, problem.targets, f[:, :, :count])
+    found = {"error": error[at], "train_loss": loss[at]}
     for name, x in kernels.items():
         found[name] = x if count is None else of_training(name, x, count, nonlinear, leading=1)
     if held is not None:
         found["test_f"] = f[at][:, :, count:]
-        if held.targets is not None:
+        if held.targets is not None and not square:
+            found["test_loss"] = _losses(problem, held.targets, f[:, :, count:])[at]
+        elif held.targets is not None:
             missed = -f[:, :, count:]
             missed[0] += held.targets
             found |= {"test_error": missed[at], "test_loss": squared(missed)[at]}
     return found
+
+
+def _losses(problem: Problem, targets: Array, f: Array) -> Array:
+    """The orders of the loss that the file names, from those of the output (order, time, sample)."""
+    y, output = Function("y")(mu), Function(OUTPUT)(mu, t)
+    loss = Composed(ErrorLaw(objective_of(str(problem.objective), y, output), output), {"y": targets})
+    return np.stack([loss.order(list(f[: n + 1])).mean(axis=1) for n in range(len(f))])
 
 
 def squared(error: Array) -> Array:
@@ -253,11 +301,11 @@ def squared(error: Array) -> Array:
 
 __all__ = [
     "Coefficients",
+    "Composed",
     "Evaluator",
     "Setting",
     "check_order",
     "evaluated",
     "parted",
     "symbolic",
-    "volterra",
 ]

@@ -28,7 +28,7 @@ from sympy import Expr, Mul
 from derive.calculus.symbols import ell, gamma0
 from numerics.errors import NotConverged
 from numerics.expansion.closure import Closed, Place
-from numerics.expansion.coefficients import volterra
+from numerics.expansion.coefficients import Setting
 from numerics.expansion.operators import (
     Algebra,
     Dense,
@@ -62,8 +62,7 @@ class AtFixedError:
     """What the error's equation is made of; f is resummed to ``order`` at ``gamma0``."""
 
     closed: Closed
-    targets: Array
-    rho: Array
+    setting: Setting
     gamma0: float
     order: int
 
@@ -75,9 +74,9 @@ class AtFixedError:
         """The error that follows from f at ``error`` (and ``pushed``, added to f), and the estimate of what f
         misses."""
         rest = beyond_lowest(self.closed.upto(), error, self.order, self.gamma0)
-        drive = self.targets - rest.value - (0.0 if pushed is None else pushed)
-        feedback = self.rho[:, None] * self.closed.gain * self.closed.kernel
-        return volterra(self.closed.weight, feedback, self.rho * drive, self.order), rest.error
+        outer = rest.value + (0.0 if pushed is None else pushed)
+        found, _ = self.setting.answer(self.closed.weight, self.closed.gain * self.closed.kernel, outer)
+        return found, rest.error
 
     def settled(self, error: Array, tolerance: float, pushed: Array | None = None) -> tuple[Array, Array]:
         """Repeats steps until nothing changes; raises NotConverged if it does not end."""
@@ -99,8 +98,8 @@ def solved(problem: AtFixedError) -> tuple[Array, Array]:
     settle.
     """
     T = problem.closed.T
-    scale = max(float(np.max(np.abs(problem.targets))), 1e-300)
-    error = np.broadcast_to(problem.targets, (1, len(problem.targets)))
+    error = problem.setting.error.order([np.zeros((1, problem.closed.P))])
+    scale = max(float(np.max(np.abs(error))), 1e-300)
     missed = np.zeros_like(error)
     for part in range(1, HORIZONS + 1):
         now = max(min(2, T), -(-T * part // HORIZONS))

@@ -137,11 +137,11 @@ def expand_kinks(source: Problem | Experiment, order: int) -> xr.Dataset:
 
 NAMES = {
     "error": "Delta",
-    "train_loss": "loss",
+    "train_loss": "Delta",
     "tangent_kernel": "K",
     "test_f": "Delta",
     "test_error": "Delta",
-    "test_loss": "loss",
+    "test_loss": "Delta",
 }
 """What variables are called in the derived expansion."""
 

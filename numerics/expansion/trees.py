@@ -238,7 +238,7 @@ class Evaluation:
             self.errors[n], self.outputs[n] = self.error(n)
 
     def error(self, n: int) -> tuple[Array, Array]:
-        """Delta_n and f_n: f_n is linear in Delta_n (a Volterra equation), the rest is known."""
+        """Delta_n and f_n: f_n is linear in Delta_n, the rest is known."""
         rest = np.zeros((len(self.weight), len(self.setting.targets)))
         feedback: Array | None = None
         for forest in self.expansion.forests(OUTPUT, n):
@@ -251,13 +251,14 @@ class Evaluation:
         return self.answered(rest, feedback, n)
 
     def answered(self, rest: Array, feedback: Array | None, n: int) -> tuple[Array, Array]:
-        """``Delta_n = target - rest - feedback int Delta_n`` and f_n.  Raises Diverged."""
-        drive = self.setting.target(n) - rest
+        """Delta_n and ``f_n = rest + feedback int Delta_n``.  Raises Diverged."""
+        lower = [self.outputs[k] for k in range(n)]
+        drive = self.setting.error.order([*lower, rest])
         if not np.any(drive):
             return drive, rest
-        assert feedback is not None
-        found = self.setting.answer(self.weight, feedback, drive, n)
-        return found, rest + self.weight @ found @ feedback.T
+        if feedback is None:  # lower orders of f alone, of a loss that is not square
+            return drive, rest
+        return self.setting.answer(self.weight, feedback, rest, lower)
 
     def feedback(self, n: int) -> Array:
         """What f_n has beside the integral of Delta_n: the tangent kernel at order 0."""

@@ -63,9 +63,7 @@ def advance(
     noisy = [x for x in moving if x.noisy(state)]
     for _ in range(kicks):
         relax(noisy, state, length / 2 / kicks, rngs)
-    paths = [
-        _Carried(x, state) if isinstance(x.rule, MomentumFlow) else _Path(x, state, noisy) for x in moving
-    ]
+    paths = [_Path(x, state, noisy) for x in moving]
     fields, began = network.evolving(state), state.time
     slopes: list[list[Array]] = []
     for k, (node, _) in enumerate(NODES):
@@ -80,7 +78,7 @@ def advance(
         slopes.append(network.slopes_at(state))
     shares = {k: share * length for k, (_, share) in enumerate(NODES)}
     for x in paths:
-        x.put(shares)
+        x.put(shares, last=True)
     network.put(
         state, [f + sum(shares[k] * s[i] for k, s in enumerate(slopes)) for i, f in enumerate(fields)]
     )
@@ -90,67 +88,59 @@ def advance(
 
 
 class _Path:
-    """One weight through the stages of a step, without copies of it.
+    """One weight through the stages of a step, and its velocity if it has one, without copies of them.
 
-    It is ``W = a W_0 + sum_k b_k U_k``, with the updates U_k of the stages, and so is its slope,
-    ``rate U - decay W``.  From one stage to the next only a and b change: W is scaled, and a few outer
-    products are added in place.
+    With the updates U_k of the stages it is ``W = a W_0 + c q_0 + sum_k b_k U_k``, and so is its slope,
+    ``rate U - decay W``.  With momentum the slope is the velocity q, another such sum, whose own slope is
+    ``(rate U - q)/momentum``.  From one stage to the next only coefficients change: W is scaled, and q_0 and
+    a few outer products are added in place; q is needed at the end of the step alone.
     """
 
     def __init__(self, training: Training, state: State, noisy: Sequence[Training]) -> None:
         self.training, self.decays = training, training not in noisy
-        self.w = state.weights[training.law.key]
-        self.a: Array = np.ones(1)
-        self.b: list[Array] = []
-        self.slopes: list[tuple[Array, list[Array]]] = []
+        self.w, self.q = state.weights[training.law.key], None
+        none, one = np.zeros(1), np.ones(1)
+        self.weight, self.velocity = [one, none], [none, one]
+        if isinstance(training.rule, MomentumFlow):
+            self.q = state.velocities.setdefault(training.law.key, np.zeros_like(self.w))
+        self.slopes: list[tuple[list[Array], list[Array]]] = []
         self.updates: list[Factors] = []
 
     def look(self, state: State) -> None:
-        """The slope at this stage."""
+        """The slopes at this stage."""
         n, u = self.training.now(state), self.training.update.factors(state)
         self.updates.append(Factors(u.left.copy(), u.right.copy()))
-        decay = n["decay"] if self.decays else np.zeros(1)
-        self.slopes.append((-decay * self.a, [*(-decay * x for x in self.b), n["rate"]]))
-        self.b = [*self.b, np.zeros(1)]
+        if self.q is None:
+            decay = n["decay"] if self.decays else np.zeros(1)
+            self.slopes.append(([*(-decay * x for x in self.weight), n["rate"]], []))
+        else:
+            moved = [*(-x / n["momentum"] for x in self.velocity), n["rate"] / n["momentum"]]
+            self.slopes.append((self.velocity, moved))
+        self.weight, self.velocity = [*self.weight, np.zeros(1)], [*self.velocity, np.zeros(1)]
 
-    def put(self, lengths: Mapping[int, float]) -> None:
-        """``W_0 + sum over stages of length times slope``."""
-        a: Array = 1 + sum((x * self.slopes[k][0] for k, x in lengths.items()), np.zeros(1))
-        b: list[Array] = [np.zeros(1) for _ in self.updates]
+    def put(self, lengths: Mapping[int, float], *, last: bool = False) -> None:
+        """The start, plus over stages the sum of length times slope; of the velocity, at the ``last`` one."""
+        none, one = np.zeros(1), np.ones(1)
+        rest = [none] * len(self.updates)
+        weight, velocity = [one, none, *rest], [none, one, *rest]
         for k, x in lengths.items():
-            for j, y in enumerate(self.slopes[k][1]):
-                b[j] = b[j] + x * y
-        ratio = a / self.a
-        change = [new - ratio * old for new, old in zip(b, self.b, strict=True)]
-        terms = [(c, u) for c, u in zip(change, self.updates, strict=True) if np.any(c != 0)]
+            for whole, slope in zip((weight, velocity), self.slopes[k], strict=True):
+                for j, y in enumerate(slope):
+                    whole[j] = whole[j] + x * y
+        ratio = weight[0] / self.weight[0]
+        change = [new - ratio * old for new, old in zip(weight, self.weight, strict=True)]
+        if self.q is not None and np.any(change[1]):
+            self.w += by_network(change[1], self.w) * self.q
+        self.add(self.w, ratio, change[2:])
+        if self.q is not None and last:
+            self.add(self.q, velocity[1], velocity[2:])
+        self.weight, self.velocity = weight, velocity
+
+    def add(self, array: Array, ratio: Array, shares: Sequence[Array]) -> None:
+        """``ratio array + sum_k shares_k U_k``, in place."""
+        terms = [(c, u) for c, u in zip(shares, self.updates, strict=True) if np.any(c != 0)]
         if terms or np.any(ratio != 1):
-            accumulate(self.w, ratio, 1.0, _together(terms) if terms else _nothing(self.w))
-        self.a, self.b = a, b
-
-
-class _Carried:
-    """One weight with a velocity q: ``dW/dt = q``, ``dq/dt = (rate U - q)/momentum``."""
-
-    def __init__(self, training: Training, state: State) -> None:
-        self.training = training
-        self.w = state.weights[training.law.key]
-        self.q = state.velocities.setdefault(training.law.key, np.zeros_like(self.w))
-        self.start = self.w.copy(order="K"), self.q.copy(order="K")
-        self.slopes: list[tuple[Array, Array]] = []
-
-    def look(self, state: State) -> None:
-        """The slope at this stage."""
-        n, u = self.training.now(state), self.training.update.factors(state)
-        pulled = (u.left @ u.right).reshape(-1, *self.w.shape[1:])
-        dq = (by_network(n["rate"], self.w) * pulled - self.q) / by_network(n["momentum"], self.w)
-        self.slopes.append((self.q.copy(), dq))
-
-    def put(self, lengths: Mapping[int, float]) -> None:
-        """The start and lengths times slopes."""
-        for now, then, i in ((self.w, self.start[0], 0), (self.q, self.start[1], 1)):
-            now[...] = then
-            for k, x in lengths.items():
-                now += x * self.slopes[k][i]
+            accumulate(array, ratio, 1.0, _together(terms) if terms else _nothing(array))
 
 
 def _together(terms: Sequence[tuple[Array, Factors]]) -> Factors:

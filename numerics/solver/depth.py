@@ -250,6 +250,9 @@ def require_limit(experiment: Experiment) -> None:
         raise SpecError("network.activation", network.activation, "is not served", '"linear"')
     if training.rule == "flow":
         raise SpecError("training.rule", "flow", "is not served at infinite depth", '"gd" or "sgd"')
+    if training.objective != "square":
+        reason = "is not served at infinite depth, where the error must be linear in the output"
+        raise SpecError("training.objective", training.objective, reason, '"square"')
     if network.bias:
         raise SpecError(
             "network.bias", True, "has no limit of infinite depth: the updates of all biases add up", "false"

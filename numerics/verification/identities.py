@@ -27,6 +27,7 @@ from numerics.compile.lower import Node, NotLinear, Request, lower
 from numerics.errors import Diverged
 from numerics.experiment.numbers import Spectrum
 from numerics.experiment.problem import Problem
+from numerics.predictions import mean_loss, mean_square
 from numerics.simulation.experiment import TangentKernel
 from numerics.solver import solve
 from numerics.solver.direct import Evaluated, evaluate
@@ -194,14 +195,17 @@ def moved(problem: Problem) -> list[Check]:
         return []
     seen = {k: x[: small.seen, : small.seen] if k == "K_x" else x for k, x in tangent.data.items()}
     tangent = replace(tangent, data=seen)  # a solution has kernels of training samples alone
-    result = solve(small, kernels="full")
-    error = result["error"].to_numpy()
+    result, steps = solve(small, kernels="full"), len(small.times)
+    full = marched(small.discrete, steps=steps, values=small.values, data=small.arrays)
+    if full is None:
+        return []
+    error, f = result["error"].to_numpy(), full.values["f", ()][:, : small.seen]
     times = np.arange(len(error) - 1)
     kernel = tangent({"Phi": result["Phi"].to_numpy()[:, :-1], "G": result["G"].to_numpy()[:, 1:]})
     kernel = kernel[times, times].reshape(len(times), error[0].size, error[0].size)
-    flat = error.reshape(len(error), -1)
-    predicted = speed(small) * np.einsum("tij,tj->ti", kernel, flat[:-1])
-    gap = relative(-np.diff(flat, axis=0) - predicted, flat)
+    error, f = error.reshape(len(error), -1), f.reshape(len(f), -1)
+    predicted = speed(small) * np.einsum("tij,tj->ti", kernel, error[:-1])
+    gap = relative(np.diff(f, axis=0) - predicted, error)
     return [Check("solution", "f(t+1) - f(t) = K Delta, exact steps", gap, 0, rounding(small), "rounding")]
 
 
@@ -339,13 +343,18 @@ def start(problem: Problem, theory: xr.Dataset) -> list[Check]:
     """
     first = float(theory.train_loss[0])
     if problem.seen:
-        squares = problem.targets.reshape(problem.seen, -1) ** 2
-        expected, stderr = float(squares.sum(axis=1).mean()), None
-        allowed, basis = EPS * squares.size * expected, "rounding"
+        y, stderr = problem.targets, None
+        if problem.objective in (None, "square"):
+            expected = float(mean_square(y[None])[0])
+        else:
+            expected = float(mean_loss(str(problem.objective), y, np.zeros((1, *y.shape)))[0])
+        allowed, basis = EPS * y.size * expected, "rounding"
         if "train_loss_stderr" in theory:
             stderr, basis = float(theory.train_loss_stderr[0]), "standard error"
             allowed += bound(1, LEVEL, theory.attrs["replicas"] - 1) * stderr
-        return [Check("solution", "loss at the start = mean of y^2", first, expected, allowed, basis, stderr)]
+        return [
+            Check("solution", "loss at the start = that of f = 0", first, expected, allowed, basis, stderr)
+        ]
     experiment, spectrum = problem.experiment, modes(problem)
     assert experiment is not None
     noise = 0.0 if experiment.data is None else experiment.data.noise or 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time as clock
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,14 +196,17 @@ def _symbolic(problem: Problem, source: object) -> Program | None:
 
 
 def equations(source: Problem | Experiment, form: str, powers: bool) -> list[str]:
-    """The theory and, with ``powers``, its series in gamma0, as text or LaTeX."""
+    """The theory and, with ``powers``, its series in gamma0 if it has one, as text or LaTeX."""
     problem = Problem.of(source)
     if problem.experiment is not None:
         theory: Any = theory_of(problem.experiment)
-        found = series(problem.experiment, ORDER) if powers else None
     else:
         theory = problem.theory if problem.reductions else mean_field(problem.program)
-        found = _series(theory) if powers else None
+    found = None
+    if powers:
+        with suppress(SpecError):
+            own = problem.experiment
+            found = _series(theory) if own is None else series(own, ORDER)
     return [theory.render("all", form), *([] if found is None else [found.render(form)])]
 
 

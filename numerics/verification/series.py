@@ -31,9 +31,10 @@ from numerics.experiment import Experiment
 from numerics.experiment.problem import Problem
 from numerics.results import STDERR, dimensions
 from numerics.solver import solve
+from numerics.solver.grid import is_noisy
 from numerics.solver.paths.problem import labelled
 from numerics.stats import bound
-from numerics.verification.openings import at, by, comparable, few, in_steps, particles
+from numerics.verification.openings import SMALL_SAMPLES, at, by, comparable, few, in_steps, particles
 from numerics.verification.report import LEVEL, Check
 
 Array = NDArray[np.float64]
@@ -49,6 +50,9 @@ CORRECTION = 0.01
 """Size of the second-order term, relative to the leading one, at the largest gamma0 of the fit."""
 
 ROUNDING = 1e-13
+
+NOISY_STEPS = 10
+"""Steps of descent in place of a flow with noise."""
 
 SAMPLES, STEPS = 3, 4
 """The opening on which sampled coefficients are compared."""
@@ -99,7 +103,13 @@ def expansion(source: Problem | Experiment) -> tuple[list[Check], str]:
 
 def fitted(whole: Problem) -> tuple[list[Check], str]:
     """Fitted exponents of what the series of a problem misses, and at which gamma0 they were fitted."""
-    problem = by(comparable(few(whole)), "march")
+    steps: Problem | None = None
+    if whole.flow and is_noisy(whole.program.rule):
+        # the solution of a noisy flow is extrapolated in its steps, so its grids are not those of the series
+        steps = in_steps(whole, SMALL_SAMPLES, NOISY_STEPS)
+        if steps is None:
+            return [], "expansion: not checked; of a program it is checked in steps"
+    problem = by(steps if steps else comparable(few(whole)), "march")
     series = expand(problem, ORDER)
     strengths = strength_of(series, CORRECTION) * RATIO ** -np.arange(POINTS)
     missed: dict[tuple[str, int], list[float]] = {}
@@ -126,7 +136,9 @@ def fitted(whole: Problem) -> tuple[list[Check], str]:
         f"expansion: to gamma0^{ORDER}; the exponent is fitted at {POINTS} gamma0 from "
         f"{strengths[-1]:.2g} to {strengths[0]:.2g}"
     )
-    if problem.seen < whole.seen:
+    if steps is not None:
+        note += f"\n(in {len(steps.times) - 1} steps of descent)"
+    elif problem.seen < whole.seen:
         note += f"\n(on {problem.seen} of the samples and {len(problem.times)} of the times)"
     return checks, note
 

@@ -41,6 +41,7 @@ from sympy import (
 from derive.calculus.gaussian import GaussianAverage
 from derive.calculus.symbols import L, P, alpha, ell, gamma0, mu, s, t
 from derive.errors import NotApplicable
+from derive.expansion.errors import ErrorLaw
 from derive.expansion.expansion import Expansion, printed
 from derive.expansion.nonlinear.depth import AtCriticality, AtFixedPoint
 from derive.expansion.nonlinear.site import Neighbour, Site, Summand, read
@@ -337,9 +338,10 @@ class NonlinearExpansion(Laws, Expansion):
         if name in KERNELS:
             return self._kernel(name, n, layer)
         if name == "Delta":
-            start = Function("y")(mu) if n == 0 else S.Zero
-            return start - self.coefficient(OUTPUT, n)
+            return ErrorLaw.of(self.theory).order([self.coefficient(OUTPUT, k) for k in range(n + 1)])
         if name == "loss":
+            if not (errors := ErrorLaw.of(self.theory)).affine:
+                raise NotApplicable(f"the loss is not the mean square of the error {errors.body}")
             products = (self._error(k) * self._error(n - k) for k in range(n + 1))
             return Add(*[Sum(x, (mu, 1, P)) / P for x in products if x != 0])
         if name == "K":

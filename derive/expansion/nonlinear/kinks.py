@@ -58,6 +58,7 @@ from derive.calculus.averages import Average
 from derive.calculus.jumps import OtherKind, conditioned, jumps
 from derive.calculus.symbols import L, P, alpha, gamma0, mu, s, t
 from derive.errors import NotApplicable
+from derive.expansion.errors import ErrorLaw
 from derive.expansion.expansion import Block, Expansion, printed
 from derive.expansion.nonlinear.expansion import (
     NonlinearExpansion,
@@ -316,7 +317,8 @@ class KinkExpansion(Expansion):
         """The highest power of ``|gamma0|`` that is known of each variable."""
         orders = {name: min(j.order, self.highest) for name, j in self.jumps.items() if name in FACTORS}
         least = min(orders.values())
-        return orders | {name: least for name in ("K", "Delta", "loss")}
+        read = ("K", "Delta", "loss") if ErrorLaw.of(self.bulk.theory).affine else ("K", "Delta")
+        return orders | {name: least for name in read}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -384,7 +386,7 @@ class KinkExpansion(Expansion):
         if name == "K":
             return tangent_kernel(self.bulk.site.tangent, 1, self._order_parameter)
         if name == "Delta":
-            return -self.coefficient(OUTPUT, 1)
+            return ErrorLaw.of(self.bulk.theory).order([self.coefficient(OUTPUT, k) for k in range(2)])
         moved = self.layer(name) if n == self.jumps[name].order else S.Zero
         if name == OUTPUT:  # f is linear in the error that it remembers
             lazy = self.generic.coefficient(OUTPUT, 0)

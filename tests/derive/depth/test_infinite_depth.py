@@ -128,10 +128,20 @@ def test_powers_and_deltas_are_read() -> None:
     assert delta(C(ell)) is None
 
 
-@pytest.mark.parametrize("e", [Y(ell + 1, k + 1, t), X(ell) ** HALF, C(k) / C(ell)])
+@pytest.mark.parametrize("e", [Y(ell + 1, k + 1, t), X(ell) ** HALF])
 def test_what_has_no_expansion_is_refused(e: Expr) -> None:
     with pytest.raises(NotApplicable):
         reader({"Y": 2, "X": 1, "C": 1}, {"Y": 0}).series(e)
+
+
+def test_quotients_and_known_functions_are_expanded() -> None:
+    r = reader({"C": 1})
+    first = r.series(C(ell - 1))
+    assert [x.simplify() for x in r.mul(r.series(1 / C(ell - 1)), first)] == [1, 0]
+    assert [x.simplify() for x in r.series(exp(C(ell - 1)))] == [
+        exp(first[0]),
+        (exp(first[0]) * first[1]).simplify(),
+    ]
 
 
 # -- the correction ----------------------------------------------------------------------------------------

@@ -1,0 +1,87 @@
+"""The error of a theory as a function of the output, and its orders.
+
+Minus the slope of the loss gives ``Delta_mu(t) = e(f_mu(t))``.  With ``f = f_0 + gamma0 f_1 + ...``
+
+    Delta_n = sum_k e^(k)(f_0) / k! [(gamma0 f_1 + gamma0^2 f_2 + ...)^k]_n ,
+
+where ``[ ]_n`` is the coefficient of gamma0^n: ``y - f_0`` and ``-f_n`` for the square loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sympy import Add, Derivative, DiracDelta, Dummy, Expr, Heaviside, S, factorial
+from sympy.core.function import AppliedUndef
+
+from derive.errors import NotApplicable
+from derive.theory import Theory
+
+ERROR, OUTPUT = "Delta", "f"
+
+
+@dataclass(frozen=True)
+class ErrorLaw:
+    """``e`` as an expression in the ``output``, at one time and sample.
+
+    >>> from derive import mean_field, mlp
+    >>> law = ErrorLaw.of(mean_field(mlp(2, objective="logistic")))
+    >>> law.body, law.affine
+    (y(mu)/(exp(f(mu, t)*y(mu)) + 1), False)
+    """
+
+    body: Expr
+    output: AppliedUndef
+
+    @classmethod
+    def of(cls, theory: Theory) -> ErrorLaw:
+        """That of a theory with one output.
+
+        Raises :class:`~derive.errors.NotApplicable` where the error is none of the output at the same time
+        and sample alone.
+        """
+        found = {e.name: e for e in theory.scalars}
+        if ERROR not in found or OUTPUT not in found:
+            raise NotApplicable("the theory has no error and output by which it is trained")
+        output, body = found[OUTPUT].lhs, found[ERROR].rhs
+        others = {x for x in body.atoms(AppliedUndef) if str(x.func) in found} - {output}
+        if others or body.has(Derivative):
+            raise NotApplicable(f"the error {body} is no function of {output} alone")
+        return cls(body, output)
+
+    @property
+    def affine(self) -> bool:
+        """Is the error the target less the output, up to what a sample counts?"""
+        x = Dummy("x", real=True)
+        return not self.body.xreplace({self.output: x}).diff(x).has(x)
+
+    def slope(self, k: int) -> Expr:
+        """``e^(k)/k!`` at the output.  Raises :class:`~derive.errors.NotApplicable` where the error jumps."""
+        x = Dummy("x", real=True)
+        found = self.body.xreplace({self.output: x}).diff(x, k) / factorial(k) if k else self.body
+        if k and found.has(DiracDelta, Heaviside, Derivative):
+            raise NotApplicable(
+                f"the error {self.body} jumps in the output: beyond order 0 there is no series"
+            )
+        return found.xreplace({x: self.output})
+
+    def order(self, outputs: Sequence[Expr]) -> Expr:
+        """The last order of the error, from those of the output.
+
+        >>> from derive import mean_field, mlp
+        >>> from sympy import symbols
+        >>> law = ErrorLaw.of(mean_field(mlp(2)))
+        >>> f = symbols("f_0:3")
+        >>> law.order(f[:1]), law.order(f)
+        (-f_0 + y(mu), -f_2)
+        """
+        f0, *higher = outputs
+        n = len(higher)
+        power: list[Expr] = [S.One, *[S.Zero] * n]
+        total: Expr = S.Zero
+        for k in range(n + 1):
+            if power[n] != 0:
+                total += self.slope(k).xreplace({self.output: f0}) * power[n]
+            power = [Add(*[power[i] * higher[m - i - 1] for i in range(m)]) for m in range(n + 1)]
+        return total

@@ -1,0 +1,79 @@
+"""The expansion of networks that descend another loss than the square."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sympy import Function, Symbol, exp, symbols
+
+from derive import expand as expand_in
+from derive import gamma0, mean_field, mlp
+from derive.errors import NotApplicable
+from derive.expansion.errors import ErrorLaw
+from numerics import expand, solve
+from numerics.errors import SpecError
+from numerics.expansion.orders import partial_sum
+from numerics.experiment import Experiment
+
+RNG = np.random.default_rng(3)
+X, OTHER = RNG.standard_normal((2, 5)) / 2, RNG.standard_normal((1, 5)) / 2
+Y = np.array([1.0, -1.0])
+
+
+def experiment(strength: float, **network: object) -> Experiment:
+    tables = {
+        "network": {"depth": 2, "gamma0": strength, **network},
+        "training": {"learning_rate": 0.8, "steps": 4, "objective": "logistic"},
+        "solver": {"accuracy": 1e-8},
+    }
+    if "activation" in network:
+        return Experiment.from_dict(tables, inputs=X[:1], targets=Y[:1])
+    return Experiment.from_dict(tables, inputs=X, targets=Y, test_inputs=OTHER, test_targets=Y[:1])
+
+
+@pytest.mark.parametrize("network", [{}, {"depth": 1, "activation": "tanh"}], ids=str)
+def test_what_the_series_misses_falls_as_the_next_power(network: dict[str, object]) -> None:
+    """From gamma0 = 0.2 to 0.1, gamma0^4 falls by 16: of losses, errors and kernels, and on a test point."""
+    series = expand(experiment(1.0, **network), 2)
+    missed: dict[str, list[float]] = {}
+    for strength in (0.2, 0.1):
+        full, sum_ = solve(experiment(strength, **network)), partial_sum(series, strength)
+        for name in {"train_loss", "error", "Phi", "G", "tangent_kernel", "test_f", "test_loss"} & {*sum_}:
+            missed.setdefault(name, []).append(float(np.abs(full[name] - sum_[name]).max()))
+    assert {"train_loss", "error", "tangent_kernel"} <= {*missed}
+    for name, (large, small) in missed.items():
+        assert np.log2(large / small) == pytest.approx(4, abs=0.2), name
+
+
+def test_the_error_at_each_order_is_that_of_the_composed_series() -> None:
+    """By SymPy's own series of minus the slope of the loss at f_0 + f_1 g + f_2 g^2 + f_3 g^3."""
+    law = ErrorLaw.of(mean_field(mlp(2, objective="logistic")))
+    f, g, y = symbols("f_0:4"), Symbol("g"), Symbol("y")
+    slope = y / (1 + exp(y * sum(x * g**k for k, x in enumerate(f))))
+    target = next(x for x in law.body.atoms(Function("y")(Symbol("mu")).func))
+    numbers = {y: 0.7, f[0]: 0.3, f[1]: -0.5, f[2]: 1.1, f[3]: 0.2}
+    for n in range(4):
+        expected = (slope.diff(g, n).subs(g, 0) / [1, 1, 2, 6][n]).subs(numbers)
+        assert float(law.order(f[: n + 1]).subs({target: 0.7}).subs(numbers)) == pytest.approx(
+            float(expected)
+        )
+
+
+def test_the_printed_error_is_minus_the_slope_of_the_loss() -> None:
+    text = expand_in(mean_field(mlp(2, objective="logistic")), gamma0, 2).render("text")
+    assert "Δ^(0)_μ(t) = (e^{y_μ f^(0)_μ(t)} + 1)⁻¹ y_μ" in text
+    assert "f^(0)_μ(t) = 3 Σ_β K^x_μβ v_β(t)" in text
+    assert "Δ^(0)_μ(t) = ρ_μ y_μ - ρ_μ f^(0)_μ(t)" in expand_in(
+        mean_field(mlp(2, sample_weights=True)), gamma0, 0
+    ).render("text")
+
+
+def test_an_error_that_jumps_has_no_series_beyond_order_zero() -> None:
+    own = experiment(0.5).replace({"training.objective": "hinge"})
+    lazy = solve(own.replace({"network.gamma0": 1e-6}))
+    assert expand(own, 0).train_loss.values[0] == pytest.approx(lazy.train_loss.values, abs=1e-9)
+    with pytest.raises(SpecError, match="jumps in the output") as refused:
+        expand(own, 2)
+    assert refused.value.key == "training.objective"
+    with pytest.raises(NotApplicable, match="jumps"):
+        ErrorLaw.of(mean_field(mlp(2, objective="hinge"))).slope(1)
