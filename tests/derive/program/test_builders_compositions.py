@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from sympy import (
     Derivative,
     Dummy,
@@ -26,7 +27,15 @@ from derive.calculus.sums import normal_form
 from derive.program import L, P, Program, alpha, eta, gamma0, mu, s, t
 from derive.theory import Average, Theory
 from derive.theory.routes import check_routes
-from tests.derive.once import convolution, feedback_alignment, mean_field, mlp, perceptron, recurrent
+from tests.derive.once import (
+    convolution,
+    feedback_alignment,
+    isotropic,
+    mean_field,
+    mlp,
+    perceptron,
+    recurrent,
+)
 
 phi = Function("phi")
 X, S_, C = (Symbol(n, integer=True, positive=True) for n in "XSC")
@@ -59,15 +68,17 @@ def slope(e: Expr) -> Expr:
 
 
 def two(program: Program) -> Theory:
+    """The theory of two layers; by the other route it is the same, at any depth."""
+    assert check_routes(program) == []
     return mean_field(program).at_depth(2)
 
 
 samples, channels = (alpha, 1, P), (c_, 1, C)
+RICH = mlp(L, phi, branch=beta, bias=True, weight_decay=lam, outputs=C)
 
 
 def test_residual_with_bias_decay_and_channels() -> None:
-    theory = two(mlp(L, phi, branch=beta, bias=True, weight_decay=lam, outputs=C))
-    assert check_routes(mlp(2, phi, branch=beta, bias=True, weight_decay=lam, outputs=C)) == []
+    theory = two(RICH)
     left = 1 - eta * lam
     both, kept = left**t * left**s, gamma0 * eta * left ** (t - s - 1)
     g2 = g(2, alpha, c_, s)
@@ -185,7 +196,9 @@ def test_residual_with_feedback_alignment() -> None:
 
 def test_tied_weights_with_bias() -> None:
     """Two steps of depth: W is used once each way (k = 1), b at both depths, trained through both."""
-    theory = mean_field(recurrent(2, phi, bias=True))
+    program = recurrent(2, phi, bias=True)
+    assert check_routes(program) == []
+    theory = mean_field(program)
     error = eta * gamma0 * Delta(alpha, s)
     biased = past(error * g(k_, alpha, s), samples, (k_, 1, 2))
     e = theory.equation("h", 1)
@@ -204,6 +217,22 @@ def test_tied_weights_with_bias() -> None:
     drawn = [x for x in theory.sources if x.matrix == "b"]
     assert {x.covariance for x in drawn} == {S.One}  # one vector: the same at both depths
     assert len(drawn) == 3
+
+
+def test_residual_online_centred_and_channels() -> None:
+    """A fresh batch X(t): h0 = X^T Delta/alpha_B is noise plus v of the same step."""
+    theory = two(isotropic(L, data="online", branch=beta, center=True, outputs=C))
+    nu, alpha_B = (Symbol(n, positive=True) for n in ("nu", "alpha_B"))
+    v, xi, u0, R = (Function(n) for n in ("v", "xi", "u0", "R_Delta"))
+    same(theory, "v", None, Function("w_star")(c, t) - xi(c, t) + xi(c, 0))
+    same(theory, "h0", None, u0(c, t) / alpha_B + Sum(R(c, c_, t, t) * v(c_, t), channels))
+    C_h, C_g, hr, gu = (Function(n) for n in ("C_h", "C_g", "R_hr", "R_gu"))
+    back = past(beta * hr(1, c, c_, t, s) * g(2, c_, s), channels, inclusive=True)
+    learnt = past(beta**2 * eta * gamma0 * C_h(1, c, c_, t, s) * g(2, c_, s), channels)
+    same(theory, "h", 2, h(1, c, t) + beta * u(2, c, t) + back + learnt)
+    both = beta * gu(2, c, c_, t, s) + beta**2 * eta * gamma0 * C_g(2, c, c_, t, s)
+    same(theory, "g", 1, g(2, c, t) + beta * r(1, c, t) + past(both * h(1, c_, s), channels))
+    assert nu in next(x.covariance for x in theory.sources if x.name == "r0").free_symbols
 
 
 def test_a_perceptron_with_a_teacher() -> None:
@@ -236,3 +265,12 @@ def test_a_perceptron_on_a_mixture() -> None:
     numbers = {str(e.lhs.func): e.rhs for e in theory.scalars}
     assert numbers == {"M": Average(m(t) * v(t)), "F": ratio * Average(y(t) * Delta(t))}
     assert {x.covariance for x in theory.sources if x.matrix == "m_0"} == {rho}
+
+
+@pytest.mark.parametrize("dropped", ["bias", "branch", "weight_decay", "outputs"])
+def test_leaving_an_option_out_changes_the_theory(dropped: str) -> None:
+    """The expectations above would notice a missing option."""
+    options = {"outputs": C, "bias": True, "branch": beta, "weight_decay": lam}
+    less = mean_field(mlp(L, phi, **{k: v for k, v in options.items() if k != dropped})).at_depth(2)
+    with pytest.raises(AssertionError):
+        same(less, "h", 2, mean_field(RICH).at_depth(2).equation("h", 2).rhs)

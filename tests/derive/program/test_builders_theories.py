@@ -33,44 +33,32 @@ k = Symbol("k", integer=True)
 h, g, b, A, Delta = (Function(n) for n in ("h", "g", "b", "A", "Delta"))
 
 FAMILIES: dict[str, Callable[[], Program]] = {
-    "linear": lambda: mlp(),
-    "tanh": lambda: mlp(L, "tanh"),
-    "relu flow": lambda: mlp(L, "relu", "flow"),
-    "independent": lambda: mlp(L, phi, tied=False),
+    "decay flow": lambda: mlp(L, phi, "flow", weight_decay=lam),
+    "lists": lambda: mlp(3, phi, relative_widths=[2, 3, 1], init_variance=[1, 2, 3, 4]),
+    "linear recurrent": lambda: recurrent(L, "linear"),
+    "perceptron": lambda: perceptron(loss=Function("loss"), teacher=phi, noise=T, weight_decay=lam),
+    "perceptron flow": lambda: perceptron(rule="flow", temperature=T, weight_decay=lam),
+    "mixture": lambda: perceptron("mixture", "logistic", momentum=tau),
+}
+"""Plain networks: ``theory/test_routes.py``; options put together: ``test_builders_compositions.py``."""
+LONG: dict[str, Callable[[], Program]] = {
     "channels": lambda: mlp(L, phi, outputs=C),
     "linear channels": lambda: mlp(L, outputs=C),
     "bias": lambda: mlp(L, phi, bias=True),
     "residual": lambda: mlp(L, phi, branch=beta),
     "linear residual flow": lambda: mlp(L, "linear", "flow", branch=beta),
     "widths and variances": lambda: mlp(L, phi, relative_widths="a", init_variance="sigma"),
-    "lists": lambda: mlp(3, phi, relative_widths=[2, 3, 1], init_variance=[1, 2, 3, 4]),
     "decay": lambda: mlp(L, phi, weight_decay=lam),
-    "decay flow": lambda: mlp(L, phi, "flow", weight_decay=lam),
-    "momentum": lambda: mlp(L, phi, momentum=tau),
-    "momentum flow": lambda: mlp(L, phi, "flow", momentum=tau),
-    "Langevin": lambda: mlp(L, phi, "flow", weight_decay=lam, temperature=T),
     "Langevin steps": lambda: mlp(L, phi, weight_decay=lam, temperature=T),
     "convolution": lambda: convolution(L, phi, positions=X, receptive=S_),
     "linear convolution": lambda: convolution(positions=X, receptive=S_),
     "five positions": lambda: convolution(L, phi, positions=5, receptive=1),
     "feedback alignment": lambda: feedback_alignment(L, phi),
     "recurrent": lambda: recurrent(L, phi),
-    "linear recurrent": lambda: recurrent(L, "linear"),
-    "perceptron": lambda: perceptron(loss=Function("loss"), teacher=phi, noise=T, weight_decay=lam),
-    "perceptron flow": lambda: perceptron(rule="flow", temperature=T, weight_decay=lam),
-    "mixture": lambda: perceptron("mixture", "logistic", momentum=tau),
-}
-COMBINED: dict[str, Callable[[], Program]] = {
-    "residual, bias, decay, channels": lambda: mlp(
-        L, phi, branch=beta, bias=True, weight_decay=lam, outputs=C
-    ),
-    "convolution, bias": lambda: convolution(L, phi, positions=X, receptive=S_, bias=True),
+    "recurrent, bias": lambda: recurrent(L, phi, bias=True),
     "widths, variances, momentum": lambda: mlp(
         L, phi, relative_widths="a", init_variance="sigma", momentum=tau
     ),
-    "channels, Langevin": lambda: mlp(L, phi, "flow", outputs=C, weight_decay=lam, temperature=T),
-    "residual, feedback alignment": lambda: feedback_alignment(L, phi, branch=beta),
-    "recurrent, bias": lambda: recurrent(L, phi, bias=True),
     "convolution, channels, widths": lambda: convolution(
         L, phi, positions=X, receptive=S_, outputs=C, relative_widths="a"
     ),
@@ -89,15 +77,9 @@ COMBINED: dict[str, Callable[[], Program]] = {
 }
 
 
-QUICK = ("decay flow", "lists", "linear recurrent", "perceptron", "perceptron flow", "mixture")
-"""Of the other options both routes are compared in ``theory/test_routes.py`` and ``test_compositions.py``."""
-
-
-@pytest.mark.parametrize(
-    "name", [x if x in QUICK else pytest.param(x, marks=pytest.mark.slow) for x in FAMILIES | COMBINED]
-)
+@pytest.mark.parametrize("name", [*FAMILIES, *(pytest.param(x, marks=pytest.mark.slow) for x in LONG)])
 def test_both_routes_agree(name: str) -> None:
-    assert check_routes((FAMILIES | COMBINED)[name]()) == []
+    assert check_routes((FAMILIES | LONG)[name]()) == []
 
 
 # -- limits --------------------------------------------------------------------------------------------------

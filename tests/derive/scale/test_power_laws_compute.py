@@ -35,7 +35,13 @@ def derived_once() -> None:
     rich()
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+LONG = ("loss in steps", "gain of a batch", "rich loss", "its slope", "stirred")
+"""Beside each of these a longer expression of the same functions is computed."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x in LONG else x for x in PUBLIC]
+)
 def test_lambdify_gives_the_number_or_refuses(name: str) -> None:
     e: Expr = PUBLIC[name]()
     symbols = sorted(e.free_symbols, key=str)

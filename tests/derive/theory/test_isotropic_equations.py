@@ -277,7 +277,7 @@ PROGRAMS = {
 
 
 LONG = ("full batch", "online", "centred", "residual", "channels", "residual, online, centred, channels")
-"""What ``test_compositions.py`` compares in one network."""
+"""What ``program/test_builders_compositions.py`` compares in one network."""
 
 
 @pytest.mark.parametrize(

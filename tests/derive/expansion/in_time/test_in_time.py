@@ -85,7 +85,7 @@ def test_two_layers_obey_the_exact_equation_to_order_6() -> None:
     assert error[6] != 0
 
 
-@pytest.mark.parametrize("time", ["0.3", "1.7"])
+@pytest.mark.parametrize("time", ["0.3", pytest.param("1.7", marks=pytest.mark.slow)])
 def test_two_layers_against_the_closed_form(time: str) -> None:
     with mp.workdps(50):
         solution = lambdify((gamma0, t), exact.error().subs(y, 1), "mpmath")
