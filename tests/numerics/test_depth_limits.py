@@ -55,6 +55,12 @@ def test_text_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert len(lines) == 2 + 2 + 2
 
 
+def test_the_first_order_comes_closer_to_the_network_than_the_limit() -> None:
+    found = depth_limits(Experiment.from_dict(tomllib.loads(RESIDUAL)), layers=4)
+    near, far = found.finite - found.to_first_order, found.finite - found.limit
+    assert np.abs(near).max() < 0.1 * np.abs(far).max()
+
+
 def test_symbolic_depth_has_the_limit_alone() -> None:
     text = RESIDUAL.replace("depth = 8", 'depth = "L"')
     found = depth_limits(Experiment.from_dict(tomllib.loads(text)), layers=8)

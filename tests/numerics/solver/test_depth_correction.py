@@ -81,6 +81,14 @@ def test_layers_have_their_own_corrections() -> None:
     assert float(np.max(gap)) < 0.03 * float(np.max(np.abs(found.first["C_dx"][at])))
 
 
+def test_the_loss_at_the_start_has_its_coefficient_by_hand() -> None:
+    """1 + (1 + beta0^2/L)^(L-1) / (nu gamma0^2): exp(b) (1 - (b + b^2/2)/L) with b = beta0^2."""
+    found = solve_depth_correction(isotropic("L", 1), layers=4)
+    b, share = 0.7**2, np.exp(0.7**2) / (2.0 * 0.8**2)
+    assert found.limit["test_loss"][0] == pytest.approx(1 + share, rel=1e-6)
+    assert found.first["test_loss"][0] == pytest.approx(-share * (b + b**2 / 2), rel=1e-4)
+
+
 def test_the_first_step_is_that_of_the_closed_form() -> None:
     """f_1 = -xi_0 xi_1 chi_0 (1 + 1/L)**(L - 1) by hand: e (1 - 3/(2 L))."""
     found = solve_frozen_ends_correction(INPUTS[:2], slope, lambda t, f: 1.0, layers=12)
