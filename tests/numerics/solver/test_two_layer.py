@@ -126,6 +126,14 @@ def test_two_rules_agree_and_errors_hold() -> None:
     within(z, 8)
 
 
+def test_standard_errors_halve_with_four_times_the_replicas() -> None:
+    few, many = (
+        solved("erf", steps=3, rule="sobol", replicas=n, start=64, most=64, kernels=False) for n in (32, 128)
+    )
+    ratio = np.linalg.norm(few.stderr("Delta")) / np.linalg.norm(many.stderr("Delta"))
+    assert ratio == pytest.approx(2, rel=3 / np.sqrt(2 * 31))  # three errors of a spread of 32 numbers
+
+
 def test_rank_of_the_data() -> None:
     """Repeated and antiparallel samples add no dimension."""
     x = np.array([[1.0, 0.5], [1.0, 0.5], [-2.0, -1.0]])
