@@ -14,6 +14,7 @@ import xarray as xr
 from numerics.cli import run
 from numerics.errors import NotConverged, SpecError
 from numerics.expansion import evaluated_at, expand, resum
+from numerics.expansion.operators import convolved
 from numerics.expansion.orders import partial_sum
 from numerics.expansion.resummation import resummed
 from numerics.experiment import Experiment
@@ -258,3 +259,13 @@ def test_the_command_says_where_the_series_ends(spec: Path, capsys: pytest.Captu
     assert run(["expand", str(spec), "--order", "2", "--resum", "self-consistent"]) == 2
     found = evaluated_at(Experiment.load(spec), 2)
     assert np.isnan(found.train_loss_resummed.values[-1])
+
+
+def test_a_product_of_kernels_is_integrated_from_the_source_to_the_present() -> None:
+    """The integral of (t t') (t' s) from s to t is t s (t^3 - s^3)/3; one step alone is a trapezium."""
+    nodes = np.linspace(0.0, 1.0, 9)
+    kernel = np.tril(np.outer(nodes, nodes))[:, None, :, None]
+    t, s = nodes[:, None], nodes[None, :]
+    found = convolved(kernel, kernel, nodes)[:, 0, :, 0]
+    expected = np.tril(t * s * (t**3 - s**3) / 3, -2)
+    np.testing.assert_allclose(np.tril(found, -2), expected, rtol=0, atol=1e-14)

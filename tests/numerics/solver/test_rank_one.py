@@ -41,6 +41,14 @@ def test_one_hidden_layer_is_of_rank_one_exactly(gamma: float) -> None:
     assert np.abs(other.loss / found.test_loss.values[1:] - 1).max() > 10 * bound
 
 
+def test_few_nodes_stand_for_all_modes() -> None:
+    every, few = (power_law(2.0, 0.5, 200, every=x) for x in (True, False))
+    assert few.counts.max() > 2
+    runs = [solve_rank_one(1, 1.0, x, np.array([1.0, 5.0]), 2.0) for x in (every, few)]
+    np.testing.assert_allclose(runs[0].loss, runs[1].loss, rtol=1e-5)
+    np.testing.assert_allclose(runs[0].squared, runs[1].squared, rtol=1e-5)
+
+
 def predicted(depth: int, beta: str, gamma: float, at: np.ndarray, start: float | None) -> np.ndarray:
     law = rich_scaling(reduced(), depth, beta, 2)
     curve = law.corrected(start=None if start is None else Rational(repr(start))).subs(gamma0, gamma)
