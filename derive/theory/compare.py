@@ -9,7 +9,7 @@ from typing import Any
 from sympy import Add, Expr, S, Symbol
 from sympy.core.function import AppliedUndef
 
-from derive.calculus.averages import Average
+from derive.calculus.averages import Average, Response
 from derive.calculus.sums import normal_form
 from derive.calculus.symbols import IndexRange, L, ell, s, t
 from derive.theory.data import Equation, OrderParameter, Source, TheoryData
@@ -140,10 +140,17 @@ def _key(label: str, x: Any, names: dict[Symbol, Symbol], *heads: Expr) -> str:
 
 
 def _term_by_term(e: Expr) -> Expr:
-    """Averages of sums as sums of averages."""
+    """Averages of sums as sums of averages, with numbers in front of averages and of responses in them."""
+
+    def single(x: Expr) -> Expr:
+        number, rest = x.as_coeff_Mul()
+        if isinstance(rest, Response):
+            inner, body = rest.body.as_coeff_Mul()
+            number, rest = number * inner, Response(body, rest.source)
+        return number * Average(rest)
 
     def apart(x: Average) -> Expr:
-        return Add(*[Average(y) for y in Add.make_args(x.body.expand())])
+        return Add(*[single(y) for y in Add.make_args(x.body.expand())])
 
     return e.replace(lambda x: isinstance(x, Average), apart)
 

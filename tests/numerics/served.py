@@ -20,7 +20,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "network": {"depth": 2},
     "data": {"kernel": "a.npy", "targets": "y.npy"},
     "training": {"learning_rate": 0.1, "steps": 2},
-    "solver": {"samples": 16, "rtol": 1e-3},
+    "solver": {"samples": 64, "rtol": 1e-3},
 }
 ISOTROPIC = {**FIXED, "data": {"kind": "isotropic", "sample_ratio": 2.0}}
 POPULATION = {

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import Expr, Function, Integer, Integral, Symbol, latex, srepr, symbols
+from sympy import Expr, Function, Integer, Integral, Lambda, Symbol, latex, srepr, symbols, tanh
 
 from derive.program import (
     Along,
@@ -58,6 +58,11 @@ from tests.derive.theory.programs import (
 )
 def test_both_routes_agree_on_perceptrons(depth: int, activation: object, tied: bool) -> None:
     assert check_routes(mlp(depth, activation, tied=tied)) == []
+
+
+def test_numbers_inside_an_average_and_in_front_of_it_are_the_same() -> None:
+    h = Symbol("h")
+    assert check_routes(mlp(3, Lambda(h, 5 * tanh(4 * h / 5) / 4), bias=True)) == []
 
 
 @pytest.mark.parametrize(("rule", "loss"), [("gd", "mean"), ("flow", "sum"), ("multistep", "mean")])
